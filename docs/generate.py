@@ -61,9 +61,8 @@ OTHER_CODES = {
         "Whether the run is worse than its baseline, or B than A, is inconclusive.",
     ),
     cli_run.KILLED_EXIT: (
-        "`--kill-switch`",
-        "Other sessions of the server got too slow; the run was stopped. What was measured is"
-        " kept.",
+        "`--guard`",
+        "The load harmed other sessions of the server, and was ended. What was measured is kept.",
     ),
     cli_run.INTERRUPTED_EXIT: (
         "interrupted",

@@ -26,6 +26,10 @@ SERVER = os.environ.get("PGPACES_TEST_SERVER")
 # Clients think, as nothing here asks how fast a server is: without that a second of load takes all
 # that a machine has.
 SECOND = ("-T", "1s", "--warmup", "0", "-P", "0")
+UNGUARDED = {
+    **dict.fromkeys(("run", "load"), ("--no-guard",)),
+    **dict.fromkeys(("sweep", "capacity", "compare"), ("--guard", "off")),
+}
 QUICK = ("--scale", "1", "--think-time", "20ms", *SECOND)
 
 
@@ -99,6 +103,12 @@ class Command:
 
 
 def _on_server(words: Sequence[object]) -> list[str]:
+    """The words, with the server of `make test-versions`.
+
+    Without a guard, which on a busy machine any load may alarm.
+    """
+    if "--target" in words and not {"--guard", "--no-guard"} & {*words}:
+        words = (*words, *UNGUARDED.get(str(words[0]), ()))
     if SERVER and words[0] in ("run", "sweep") and not {"--server", "--target"} & {*words}:
         words = (*words, "--server", SERVER)
     return [str(word) for word in words]

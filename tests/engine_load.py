@@ -17,6 +17,7 @@ PLAN = EnginePlan(
     duration_ns=None, transactions=1, start_every_ns=0, warmup_ns=0, grace_ns=5 * SECOND_NS,
     seed=1, variables=[],
     on_connect=[], backlog="serve", max_tries=1, continue_on_error=True, exit_on_abort=True,
+    keep_going=True,
     recover=True, connect_each=False, time_commands=False, verbose=False, notices=False,
     debug=False, poll="auto", log=None,
 )  # fmt: skip

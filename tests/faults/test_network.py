@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands import ctrl_c
 from tests.conftest import each_poll
 from tests.faults.breaking import NAME, SECOND_NS, backends, going_on, seconds_until_end, stopped
 from tests.faults.network import Proxy
@@ -195,3 +197,18 @@ def test_the_system_is_asked_to_find_out_that_the_other_side_is_gone(
     assert watched or "02" not in timers()
     load.run.abort()
     load.finish()
+
+
+@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_ctrl_c_ends_the_wait_for_a_server_that_does_not_answer(pgpaces, tmp_path, times):
+    """Without that it would wait for half a minute, and so again with TLS."""
+    script = tmp_path / "one.sql"
+    script.write_text("SELECT 1;\n")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        for _ in range(times):
+            target = ("--target", f"host=127.0.0.1 port={port} user=u dbname=d")
+            process = pgpaces.start("run", "-f", script, "-T", "1s", *target)
+            connection, _ = silent.accept()
+            with connection:
+                ctrl_c(process)

@@ -136,7 +136,8 @@ def test_connections_that_are_left_are_known_to_a_role_that_sees_little(pg18):
     """Of sessions of others it does not see what they are. Three are reserved for superusers."""
 
     def left(access: Access) -> int:
-        return identity.free_connections(access) or 0
+        room = identity.room(access, guest=False)
+        return room.free if room else 0
 
     role = replace(pg18, keywords={**pg18.keywords, "user": "sees_little"})
     with (

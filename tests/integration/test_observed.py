@@ -10,13 +10,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from pgpaces.monitor.postgres import watch
 from tests.servers import access_to, postgres_15, standby_of
 from tests.unit.sensors import collect, so_far
 from tests.waiting import DEADLINE_S
 
 from pgpaces.database.access import Access, connect
 from pgpaces.monitor.counters import PARTS
-from pgpaces.monitor.postgres import watch
 from pgpaces.monitor.server import CounterReader, Sensor, sensing
 from pgpaces.spec.result import Finding
 

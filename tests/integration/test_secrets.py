@@ -170,7 +170,8 @@ def test_a_sweep_leaves_no_password_anywhere(cage, pg15):
     pg15.execute("CREATE DATABASE canary OWNER u_scram TEMPLATE template0 ENCODING 'UTF8'")
     uri, _ = way("URI", pg15, cage, dbname="canary")
     (cage.given / "e.toml").write_text(
-        "workload = 'select-only'\nscale = 1\ndata_seed = 77\nrate = '20/s'\nduration = '1s'\nwarmup = '0'\n"
+        "workload = 'select-only'\nscale = 1\ndata_seed = 77\nrate = '20/s'\nduration = '1s'\n"
+        "warmup = '0'\n"
         f"target = 'a'\n[factors]\nclients = [1, 2]\n[targets.a]\ndsn = '{uri}'\n"
     )
     page = ("-o", cage.kept / "page.html")

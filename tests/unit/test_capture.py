@@ -321,7 +321,7 @@ def test_the_end_of_a_range_whose_other_end_is_no_number_is_by_itself():
 @pytest.mark.parametrize("role", list(Role))
 def test_what_is_not_known_is_said(role, kind):
     one = CatalogColumn("t", "a", kind or INT)
-    found = source(Use(role, one), kind)
+    found = source(Use(role, one, within="date_trunc"), kind)
     assert found.kind in (SourceKind.UNKNOWN, SourceKind.ASSUMED, SourceKind.NEW)
     assert found.sql or found.steps
 
@@ -630,3 +630,43 @@ def test_what_stands_in_a_statement_is_found_where_its_parameters_are(
 ):
     (tmp_path / "a.log").write_text(f"x LOG:  statement: {logged}\n")
     assert real(tmp_path / "a.log", template) == ([(1, expected)] if expected else [])
+
+
+def test_logged_numbers_replace_what_was_assumed_of_a_parameter():
+    """A constant that was guessed, such as LIMIT 10, would have stayed."""
+    statement = parser.parse("SELECT * FROM t WHERE a BETWEEN $1 AND $2 LIMIT $3")
+    kept = {
+        1: ValueSource(SourceKind.STATISTICS, "", steps=((1, "random(1, 9)"),)),
+        2: ValueSource(SourceKind.UNKNOWN, "", sql="1 + 1"),
+        3: ValueSource(SourceKind.ASSUMED, "", sql="10"),
+    }
+    tuples = [(2, {1: "5", 2: "299999", 3: "20"}), (1, {1: "7", 2: "8", 3: "1"})]
+    written = script.write(statement, kept, tuples)
+    assert "BETWEEN :p1 AND :p2 LIMIT :p3" in written.text
+    assert "299999" in written.text
+    assert written.probes == ("SELECT * FROM t WHERE a BETWEEN 1 AND 1 LIMIT 1",)
+
+
+@pytest.mark.parametrize(
+    ("sql", "values"),
+    [
+        ("SELECT date_trunc($1, x) FROM t", {1: "'day'"}),
+        ("SELECT to_char(x, $1), encode(y, $2) FROM t", {1: "'YYYY-MM-DD'", 2: "'hex'"}),
+        ("SELECT pg_catalog.date_part($1, x), s.date_trunc($2) FROM t", {1: "'day'", 2: "'a'"}),
+    ],
+)
+def test_an_argument_that_takes_only_known_words_gets_one(sql, values):
+    found = uses.uses(parser.parse(sql).tree, CATALOG)
+    given = {n: guess.source(Parameter(found.get(n, ()), TEXT)).sql for n in values}
+    assert given == values
+
+
+@pytest.mark.parametrize(
+    ("type_", "sql"),
+    [
+        (Type("mood", "E"), "(enum_range(NULL::mood))[1]"),
+        (Type("regclass", "N"), "'pg_class'"),
+    ],
+)
+def test_a_type_that_takes_only_known_words_gets_one(type_, sql):
+    assert guess.source(Parameter((), type_)).sql == sql

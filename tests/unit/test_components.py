@@ -12,37 +12,19 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.core.errors import ConnectionsError, PlanError, ServerError
+from pgpaces.database import identity
 from pgpaces.database.access import Access
-from pgpaces.spec import workload
-from pgpaces.spec.facts import Prepared
-from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.database.identity import Room
+from pgpaces.spec.plan import Load
 from pgpaces.spec.target_plan import PoolPlan, TargetPlan
-from pgpaces.spec.workload import WorkloadScript
 from pgpaces.trial import preparation, site
-from pgpaces.trial.components import Work, clients_at, component_loads, limits
-from pgpaces.trial.request import Request, backgrounds, check, commands_of
+from pgpaces.trial.components import clients_at, component_loads, limits
+from pgpaces.trial.courtesy import Budget
+from pgpaces.trial.request import backgrounds, check
 from pgpaces.trial.site import Site, restarting
+from tests.unit.components import NAMES, work
 
 NODES = ("primary", "standby1", "standby2", "standby3", "pool")
-NAMES = ("read", "write", "report")
-
-
-def scripts_of(weights):
-    """Scripts with these weights, by name in NAMES."""
-    return tuple(
-        WorkloadScript(name, weight, "SELECT 1;\n")
-        for name, weight in zip(NAMES, weights, strict=False)
-    )
-
-
-def work(weights=(1,), name="", **changes):
-    """A workload whose data stands ready; changes: of the request, or `trial` of the plan."""
-    scripts = scripts_of(weights)
-    trial = TrialPlan(**{"load": Load("open", 10.0), **changes.pop("trial", {})})
-    of = workload.of_scripts("w", scripts)
-    request = Request(of, trial, **changes)
-    prepared = Prepared("db", "f", created=False, seconds=0.0, size_bytes=0)
-    return Work(name, request, scripts, commands_of(of, scripts), prepared, 1)
 
 
 @st.composite
@@ -65,7 +47,7 @@ def works(draw):
 @given(works())
 def test_rates_and_clients_of_the_lanes_add_up_to_the_whole(case):
     given_work, nodes = case
-    found = component_loads([given_work], nodes, None)
+    found = component_loads([given_work], nodes, 90)
     plan = given_work.request.trial
     assert sum(component.clients for component in found) == plan.clients
     assert min(component.clients for component in found) >= 1
@@ -80,7 +62,7 @@ def test_rates_and_clients_of_the_lanes_add_up_to_the_whole(case):
 @given(works())
 def test_what_a_script_gets_on_all_nodes_together_is_its_weight(case):
     given_work, nodes = case
-    found = component_loads([given_work], nodes, None)
+    found = component_loads([given_work], nodes, 90)
     plan = given_work.request.trial
     total = sum(script.weight for script in given_work.scripts)
     units = set()
@@ -104,7 +86,7 @@ def test_what_a_script_gets_on_all_nodes_together_is_its_weight(case):
 def test_components_have_seeds_and_labels_of_their_own(one, other):
     (own, nodes), (beside, more) = one, other
     both = max(nodes, more, key=len)
-    found = component_loads([own, replace(beside, name="beside")], both, None)
+    found = component_loads([own, replace(beside, name="beside")], both, 90)
     labels = [label for component in found for label in component.labels]
     assert len(set(labels)) == len(labels)
     if own.request.trial.seed == beside.request.trial.seed:
@@ -117,7 +99,7 @@ def test_components_have_seeds_and_labels_of_their_own(one, other):
 
 def test_scripts_are_named_by_their_node_where_it_is_one_of_several_and_by_their_workload():
     found = component_loads(
-        [work((1, 1), nodes=(("read", "any"),), trial={"clients": 9})], NODES[:3], None
+        [work((1, 1), nodes=(("read", "any"),), trial={"clients": 9})], NODES[:3], 90
     )
     assert [(component.node, component.labels) for component in found] == [
         ("primary", ("read on primary", "write")),
@@ -125,7 +107,7 @@ def test_scripts_are_named_by_their_node_where_it_is_one_of_several_and_by_their
         ("standby2", ("read on standby2",)),
     ]
     other = replace(work((1, 2)), name="reporting")
-    own, beside = component_loads([work((1,)), other], ("primary",), None)
+    own, beside = component_loads([work((1,)), other], ("primary",), 90)
     assert (own.labels, beside.labels) == (("read",), ("reporting/read", "reporting/write"))
     assert (own.facts().of, beside.facts().of) == ("", "reporting")
 
@@ -133,12 +115,12 @@ def test_scripts_are_named_by_their_node_where_it_is_one_of_several_and_by_their
 def test_a_limit_of_a_script_goes_where_the_script_goes():
     plan = {"clients": 4, "limit_ns": 500, "limits": (("read", 100), ("write", 900))}
     one = work((1, 1), nodes=(("write", "standby1"),), trial=plan)
-    primary, standby = found = component_loads([one], NODES[:2], None)
+    primary, standby = found = component_loads([one], NODES[:2], 90)
     assert primary.engine_plan().limits == [(0, 100)]
     assert standby.engine_plan().limits == [(0, 900)]
     assert limits(found, 500) == (("read", 100), ("write", 900))
     one = work((1,), node="any", trial={"clients": 4, "limits": (("read", 100),)})
-    assert limits(component_loads([one], NODES[:2], None), None) == (
+    assert limits(component_loads([one], NODES[:2], 90), None) == (
         ("read on primary", 100),
         ("read on standby1", 100),
     )
@@ -174,7 +156,7 @@ def test_what_cannot_run_is_refused_before_anything_is_started(changes, beside, 
 def test_fewer_clients_than_servers_are_refused_where_only_the_server_knows_how_many():
     open_load = work(node="any", trial={"load": Load("open", 0.1)})
     with pytest.raises(PlanError, match="1 client cannot go to 3 servers"):
-        component_loads([open_load], NODES[:3], free=1)
+        component_loads([open_load], NODES[:3], most=1)
 
 
 def test_a_workload_beside_another_runs_as_long_as_that():
@@ -199,57 +181,43 @@ def test_a_workload_beside_another_runs_as_long_as_that():
     ],
 )
 def test_where_a_load_goes(asked, nodes, where):
-    found = component_loads([work(**asked, trial={"clients": 8})], nodes, None)
+    found = component_loads([work(**asked, trial={"clients": 8})], nodes, 90)
     assert [component.node for component in found] == where
 
 
 def test_a_script_without_weight_needs_no_client():
     idle = work((1, 0), nodes=(("write", "standby1"),), trial={"clients": 1})
     check(replace(idle.request, target=TargetPlan(standbys=1)))
-    (component,) = component_loads([idle], NODES[:2], None)
+    (component,) = component_loads([idle], NODES[:2], 90)
     assert (component.node, component.labels, component.clients) == ("primary", ("read",), 1)
 
 
 @given(works())
 def test_clients_that_are_counted_beforehand_are_those_of_the_lanes(given_):
     of, nodes = given_
-    found = {component.node: component.clients for component in component_loads([of], nodes, None)}
+    found = {component.node: component.clients for component in component_loads([of], nodes, 90)}
     assert clients_at(of.request, nodes) == found
 
 
 @pytest.mark.parametrize(
-    ("free", "clients", "asked", "lacks"),
+    ("clients", "asked", "lacks"),
     [
         # 50 for each of three; two are of sensors, and on the primary two more lock the data.
-        (101, 150, {"node": "any"}, None),
-        (101, 97, {"node": "primary"}, None),
-        (101, 98, {"node": "primary"}, "the server has 97 free connections, 98 clients"),
-        (101, 100, {"node": "standby1"}, "standby1 has 99 free connections, 100 clients"),
-        # Alone it may use all of them, and a pooler's are not known.
-        (97, 97, {"target": TargetPlan(dsn=""), "observe": False}, None),
-        (None, 98, {"target": TargetPlan(dsn=""), "observe": False}, None),
+        (150, {"node": "any"}, None),
+        (97, {"node": "primary"}, None),
+        (98, {"node": "primary"}, "the server has 97 free connections, 98 clients"),
+        (100, {"node": "standby1"}, "standby1 has 99 free connections, 100 clients"),
     ],
 )
 def test_a_server_needs_connections_for_the_clients_that_come_to_it(
-    monkeypatch, free, clients, asked, lacks
+    monkeypatch, clients, asked, lacks
 ):
-    monkeypatch.setattr(preparation.identity, "free_connections", lambda access: free)
-    request = work(trial={"clients": clients}, **({"target": STANDBYS} | asked)).request
-    access, managed = Access({}, Path("psql")), "target" not in asked
-    nodes = {"standby1": access, "standby2": access} if managed else {}
-    where = Site(access, managed=managed, nodes=nodes)
+    monkeypatch.setattr(identity, "room", lambda access, guest: Room(101, 0, 101))
+    request = work(trial={"clients": clients}, target=STANDBYS, **asked).request
+    access = Access({}, Path("psql"))
+    where = Site(access, managed=True, nodes={"standby1": access, "standby2": access})
     with pytest.raises(ConnectionsError, match=lacks) if lacks else nullcontext():
-        preparation._check_connections(where, request)
-
-
-@pytest.mark.parametrize(("free", "clients"), [(400, 400), (None, 90)])
-def test_clients_that_are_not_asked_for_are_no_more_than_a_pooler_takes_where_one_is_between(
-    free, clients
-):
-    [component] = component_loads([work(trial={"load": Load("open", 1000.0)})], ("primary",), free)
-    assert component.clients == clients
-    [component] = component_loads([work(trial={"clients": 300})], ("primary",), free)
-    assert component.clients == 300
+        Budget(where, request)
 
 
 @pytest.mark.parametrize("restart", [None, "true"])

@@ -109,12 +109,24 @@ def test_a_server_before_13_drops_a_database_in_words_that_it_knows(version, for
     assert statement.as_string(None) == f'DROP DATABASE IF EXISTS "a b"{force}'
 
 
-@pytest.mark.parametrize(("pid", "free"), [(7, 97), (8, None)])
-def test_behind_a_pooler_the_number_of_free_connections_is_not_known(pid, free):
-    row = SimpleNamespace(fetchone=lambda: (pid, 97))
-    info = SimpleNamespace(backend_pid=7)
-    session = SimpleNamespace(info=info, execute=lambda query: row)
-    assert identity.free_without(session) == free
+@pytest.mark.parametrize(
+    ("row", "guest", "free"),
+    [
+        ((7, True, 100, 3, 20, None, None), False, 80),
+        ((7, True, 100, 3, 20, None, None), True, 77),
+        ((7, False, 100, 3, 20, None, None), False, 77),
+        ((7, False, 100, 3, 20, 5, None), True, 5),
+        ((7, False, 100, 3, 20, 5, 4), True, 4),
+        ((8, True, 100, 3, 20, None, None), True, None),
+        (None, True, None),
+    ],
+    ids=["ours", "of others", "no superuser", "a role's limit", "a database's", "pooled", "no row"],
+)
+def test_free_connections_are_those_of_the_role_and_unknown_behind_a_pooler(row, guest, free):
+    answer = SimpleNamespace(fetchone=lambda: row)
+    session = SimpleNamespace(info=SimpleNamespace(backend_pid=7), execute=lambda query: answer)
+    room = identity.room_of(session, guest=guest)
+    assert (room and room.free) == free
 
 
 def test_a_note_says_what_to_put_back_until_nothing_is(tmp_path):

@@ -44,7 +44,7 @@ def text_of(page):
 
 INLINE = re.compile(r"(?<!`)`(pgpaces [^`]+)`(?!`)")
 # Sessions that pgpaces opens have names like its commands: `pgpaces admin`.
-SESSIONS = {"admin", "sensor", "host", "watch", "init", "plans"}
+SESSIONS = {"admin", "sensor", "host", "guard", "init", "plans"}
 
 
 def inline_commands():
@@ -97,7 +97,9 @@ def test_every_command_and_option_is_in_the_reference():
     for path, command in all_commands():
         told = options_of(path)
         shown = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
-        assert told.keys() == {name for option in shown for name in option.opts}, path
+        assert told.keys() == {
+            name for option in shown for name in (*option.opts, *option.secondary_opts)
+        }, path
         for option in shown:
             help_ = re.sub(r"\s*\[[^\]]*\]", "", option.help or "").strip()
             assert help_ in told[option.opts[0]], (path, option.opts[0])

@@ -74,8 +74,8 @@ SAME: dict[str, tuple[str, dict[str, Any]]] = {
                    {"background": {"select-only": {"rate": 2}}}),
     "target_node": ("--target host=pi4 --target-node standby1=host=pi5",
                     {"target": "host=pi4", "target_node": {"standby1": "host=pi5"}}),
-    "kill_switch": ("--target host=pi4 --kill-switch 3",
-                    {"target": "host=pi4", "kill_switch": 3.0}),
+    "guard": ("--target host=pi4 --no-guard", {"target": "host=pi4", "guard": False}),
+    "keep_going": ("--keep-going", {"keep_going": True}),
     "scale": ("-s 4", {"scale": 4}),
     "data_seed": ("--data-seed 5", {"data_seed": 5}),
     "pace": ("--users 2 --pace 1/min", {"users": 2, "pace": "1/min"}),
@@ -118,7 +118,7 @@ def test_every_option_of_a_run_is_tried_both_ways():
 
 
 # Written otherwise as a level: several texts, or a name before the DSN.
-OTHERWISE = ("latency_limit", "node", "target", "kill_switch")
+OTHERWISE = ("latency_limit", "node", "target", "guard")
 
 
 @pytest.mark.parametrize("name", sorted(options.FACTORS.keys() & SAME.keys() - set(OTHERWISE)))
@@ -150,8 +150,8 @@ def test_a_keyword_that_is_none_is_refused_with_the_nearest(keyword, hint):
 ORDER = (
     "clients users rate rate_per_client pace think_time think start_every arrivals shape"
     " latency_limit policy duration transactions warmup grace protocol describe threads poll"
-    " connect_each max_tries on_error kill_switch scale data_seed variant scripts server data_dir"
-    " tls target node standbys pool pool_mode pool_size profile"
+    " connect_each max_tries on_error keep_going guard scale data_seed variant scripts server"
+    " data_dir tls target node standbys pool pool_mode pool_size profile"
 )
 
 

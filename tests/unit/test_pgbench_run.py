@@ -130,7 +130,7 @@ class Session:
     def __init__(self, pid: int = 7, free: int = 10, unlimited: bool = True) -> None:
         self.info = SimpleNamespace(backend_pid=7, parameter_status=lambda name: "15.4")
         self.queries: list[str] = []
-        self._answers = [(pid, free), (unlimited,), (True,)]
+        self._answers = [(pid, True, free, 0, 0, None, None), (unlimited,), (True,)]
 
     def execute(self, query: str, *_: object) -> Any:
         self.queries.append(query)

@@ -154,7 +154,7 @@ RUNS = [
     "late --users 3 --pace 1/s --start-every 0s",
     "late -c 3 --rate 9/s",
     f"mine --target '{_DSN}' --own handed -c 3 --on-error stop --max-tries 5",
-    f"select-only --from-database sales --target '{_DSN}' -c 2 --policy run --kill-switch 3",
+    f"select-only --from-database sales --target '{_DSN}' -c 2 --policy run --no-guard",
     "select-only --server 15 --data-dir /var/x --server-set shared_buffers=1GB --tls on -c 2",
     "select-only --set work_mem=1MB -D 'names=a,b' --on-connect 'SET a.b = 1' -c 2 -M prepared",
     "simple-update --standbys 2 --pool pgbouncer --pool-mode transaction --pool-size 9 -c 4",

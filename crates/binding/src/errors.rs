@@ -17,6 +17,7 @@ fn class_name(kind: Kind) -> &'static str {
         Kind::Tls => "TlsError",
         Kind::Log => "LogError",
         Kind::Aborted | Kind::System => "RunError",
+        Kind::Hopeless => "HopelessError",
     }
 }
 

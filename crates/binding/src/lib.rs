@@ -10,12 +10,15 @@ mod histogram;
 
 use errors::exception;
 use pgpaces_engine::conninfo::{self, ProcessEnvironment};
+use pgpaces_engine::error::Error;
 use pgpaces_engine::script::{Action, Scripts};
 use pgpaces_engine::{rehearsal, route, run};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyString};
 use std::collections::BTreeMap;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -75,10 +78,35 @@ impl Route {
     }
 }
 
+/// How often a wait looks for Ctrl-C.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What work returns that may wait for a server. Ctrl-C ends the wait at once; what the work opens
+/// is closed when it is done.
+fn interruptible<T: Send + 'static>(
+    py: Python<'_>,
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> PyResult<T> {
+    let (sender, mut receiver) = channel();
+    std::thread::spawn(move || sender.send(work()));
+    loop {
+        let heard;
+        (heard, receiver) = py.detach(move || (receiver.recv_timeout(LOOK), receiver));
+        match heard {
+            Ok(done) => return done.map_err(|e| exception(&e)),
+            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(PyRuntimeError::new_err("a thread of the load engine panicked"));
+            }
+        }
+    }
+}
+
 /// Logs in once to find the way to a server.
 #[pyfunction]
 fn find_route(py: Python<'_>, conninfo: &Conninfo) -> PyResult<Route> {
-    py.detach(|| route::find(&conninfo.0)).map(Route).map_err(|e| exception(&e))
+    let conninfo = conninfo.0.clone();
+    interruptible(py, move || route::find(&conninfo)).map(Route)
 }
 
 /// The commands of a script: line, first line of text, and whether it is SQL. Whether its SQL is to
@@ -144,15 +172,12 @@ impl Run {
         scripts: Vec<(String, u32, PyBackedBytes)>,
         route: &Route,
     ) -> PyResult<Self> {
-        let plan = plan.plan()?;
-        let connected = py.detach(|| {
-            let mut parsed = Scripts::default();
-            for (name, weight, text) in &scripts {
-                parsed.add(name, *weight, text)?;
-            }
-            run::Run::connect(&plan, parsed, route.0.clone())
-        });
-        let run = connected.map_err(|e| exception(&e))?;
+        let (plan, route) = (plan.plan()?, route.0.clone());
+        let mut parsed = Scripts::default();
+        for (name, weight, text) in &scripts {
+            parsed.add(name, *weight, text).map_err(|e| exception(&e))?;
+        }
+        let run = interruptible(py, move || run::Run::connect(&plan, parsed, route))?;
         let connect_ns = u64::try_from(run.connect_time.as_nanos()).unwrap_or(u64::MAX);
         let poll = run.poll.name();
         Ok(Self { handle: run.handle(), run: Mutex::new(run), connect_ns, poll })

@@ -1,6 +1,8 @@
 //! How a run is ended: by its plan, by request, or at once. Shared by its threads and its owner.
 
+use crate::error::Error;
 use crate::pace::Ns;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
 /// The end of a run that ends by count.
@@ -12,6 +14,7 @@ pub struct Control {
     end: AtomicI64,
     aborted: AtomicBool,
     clients: AtomicU32,
+    hopeless: OnceLock<Error>,
 }
 
 impl Control {
@@ -19,7 +22,8 @@ impl Control {
     #[must_use]
     pub fn new(end: Ns, clients: u32) -> Self {
         let (end, aborted) = (AtomicI64::new(end), AtomicBool::new(false));
-        Self { end, aborted, clients: AtomicU32::new(clients) }
+        let hopeless = OnceLock::new();
+        Self { end, aborted, clients: AtomicU32::new(clients), hopeless }
     }
 
     /// When nothing new falls due any more.
@@ -38,6 +42,19 @@ impl Control {
         if self.clients.fetch_sub(count, Ordering::AcqRel) == count {
             self.end_at(now);
         }
+    }
+
+    /// Ends at once with this error, the first time.
+    pub fn give_up(&self, now: Ns, error: Error) {
+        let _ = self.hopeless.set(error);
+        // The end first: a thread that sees the abort must see no later end.
+        self.end_at(now);
+        self.abort();
+    }
+
+    /// Why going on makes no sense, if so.
+    pub fn hopeless(&self) -> Option<&Error> {
+        self.hopeless.get()
     }
 
     /// Ends without grace.

@@ -24,6 +24,8 @@ pub enum Kind {
     Tls,
     /// A client gave up, and the plan says that the run ends then.
     Aborted,
+    /// The first transactions of the scripts all fail in a way that comes again.
+    Hopeless,
     /// The log of transactions ends early: the disk does not take it. The load itself is complete.
     Log,
     /// The operating system refuses something we need (threads, files, memory).

@@ -150,6 +150,9 @@ pub struct Plan {
     /// Whether a client goes on after a lost connection, and after a script that leaves a transaction
     /// block open; else both abort it.
     pub recover: bool,
+    /// Whether the run goes on although the first transactions of its scripts all fail in a way that
+    /// trying again does not mend.
+    pub keep_going: bool,
     /// Whether every transaction has a connection of its own.
     pub connect_each: bool,
     /// Whether meta commands are timed as well.

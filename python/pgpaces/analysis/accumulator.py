@@ -317,6 +317,12 @@ class Accumulator:
         table = self._intervals.table()
         return self._dispatch.since(0), table[:, 1], table[:, 2]
 
+    @property
+    def sent_count(self) -> int:
+        """Transactions due from second 0 on that a client began."""
+        kinds = (blocks for (_, kind), blocks in self._times.items() if kind == "lag")
+        return sum(blocks.since(0).count for blocks in kinds)
+
     def longest_dispatch_s(self) -> Numbers:
         """The longest lag of such a transaction in each second from 0 on, s."""
         table = self._intervals.between(0, self._intervals.end)

@@ -59,7 +59,7 @@ METRICS: Mapping[str, Metric] = {
 
 
 def metric_of(*, planned: bool) -> str:
-    """The metric by default: p95 of a load with a planned rate, whose throughput is the plan's."""
+    """The metric by default: p95 of an open or paced load, whose throughput is the plan's."""
     return "p95" if planned else "rate"
 
 

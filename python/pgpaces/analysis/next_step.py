@@ -80,7 +80,6 @@ _USUAL = (
     ("shape", "constant"),
     ("max_tries", 1),
     ("seed", 1),
-    ("kill_switch", None),
 )
 _POOL = {"pooler": "--pool", "mode": "--pool-mode", "size": "--pool-size"}
 _ON_ERROR = {(False, False): "stop-client", (False, True): "stop"}
@@ -248,10 +247,12 @@ def options(trial: Trial, sweep: str = "") -> str:
     for option, value in values.items():
         if value is not None and option != factor:
             words += [option, str(value)]
-    switches = {name: getattr(plan, name) for name in ("describe", "connect_each")}
+    switches = {name: getattr(plan, name) for name in ("describe", "connect_each", "keep_going")}
     for name, is_on in {**switches, "insecure_cluster": request.insecure_cluster}.items():
         if is_on:
             words += [f"--{name.replace('_', '-')}", *(["on"] if sweep else [])]
+    if request.target and not plan.guard:
+        words += ["--guard", "off"] if sweep else ["--no-guard"]
     words += _variables(plan, sweep)
     words += _background(trial)
     words += _layout(request, sweep)

@@ -51,6 +51,18 @@ _BY_TYPE = {
     "time with time zone": "'12:00+00'",
     "tsvector": "''",
     "tsquery": "'a'",
+    "regclass": "'pg_class'",
+    "regproc": "'now'",
+    "regtype": "'integer'",
+    "regnamespace": "'pg_catalog'",
+}
+# Of arguments that take only known words.
+_BY_FUNCTION = {
+    **dict.fromkeys(("date_trunc", "date_part", "extract"), "'day'"),
+    **dict.fromkeys(("encode", "decode"), "'hex'"),
+    **dict.fromkeys(("to_char", "to_date", "to_timestamp"), "'YYYY-MM-DD'"),
+    "to_number": "'999999'",
+    "timezone": "'UTC'",
 }
 _BY_CATEGORY = {
     "N": "1", "B": "true", "S": "'a'", "D": "'2020-01-01'", "T": "'1 day'", "A": "'{}'",
@@ -108,11 +120,11 @@ def quoted(value: str) -> str:
 
 def source(parameter: Parameter) -> ValueSource:
     use = _best(parameter.uses)
-    if use is not None and use.role in (Role.LIMIT, Role.OFFSET):
-        value = "10" if use.role is Role.LIMIT else "0"
-        return ValueSource(
-            SourceKind.ASSUMED, f"{use.role}: unknown, {value} is assumed", sql=value
-        )
+    if use is not None and use.role in (Role.LIMIT, Role.OFFSET, Role.WORD):
+        number = "10" if use.role is Role.LIMIT else "0"
+        sql = _BY_FUNCTION[use.within] if use.role is Role.WORD else number
+        about = f"{use.role} {use.within}".strip()
+        return ValueSource(SourceKind.ASSUMED, f"{about}: unknown, {sql} is assumed", sql=sql)
     if use is not None and use.role is Role.AMOUNT:
         operand = use.column.label if use.column is not None else "others"
         amount = parameter if parameter.type is not None else replace(parameter, type=_NUMBER)
@@ -164,7 +176,8 @@ def _why(use: Use) -> str:
 
 def _unknown(parameter: Parameter, why: str) -> ValueSource:
     kind = parameter.type or Type("text", "S")
-    sql = _BY_TYPE.get(kind.name, _BY_CATEGORY.get(kind.category, "NULL"))
+    first = f"(enum_range(NULL::{kind.name}))[1]" if kind.category == "E" else "NULL"
+    sql = _BY_TYPE.get(kind.name, _BY_CATEGORY.get(kind.category, first))
     if parameter.literal and not sql.startswith("'"):
         sql = "'1'"
     return ValueSource(SourceKind.UNKNOWN, f"{why}; enter a better value here", sql=sql)

@@ -60,17 +60,20 @@ def write(
         if name.partition("_")[0] not in fixed
         for line in _set(name, one)
     ]
+    drawn: frozenset[str] = frozenset()
     if len(rows) > 1 and all(_is_number(value) for _, row in rows for value in row.values()):
         # One draw for all variables, and no branches.
         ends = list(itertools.accumulate(weight for weight, _ in rows))
         picked = [f"\\set pick random(1, {ends[-1]})"]
         for name in rows[0][1]:
             picked += _case(name, "pick", ends, values=[row[name] for _, row in rows])
-        sets, rows = [*picked, *sets], []
+        sets, rows, drawn = [*picked, *sets], [], frozenset(rows[0][1])
     statements, probes = [], []
     for _, row in rows or [(1, {})]:
-        statements.append(_filled(parsed, every, row, casts=casts or {}, probe=False))
-        probes.append(_filled(parsed, every, row, casts=casts or {}, probe=True))
+        values = row | {name: f":{name}" for name in drawn}
+        statements.append(_filled(parsed, every, values, casts=casts or {}, probe=False))
+        values = row | dict.fromkeys(drawn, "1")
+        probes.append(_filled(parsed, every, values, casts=casts or {}, probe=True))
     body = [f"{statements[0]}\n;"] if len(statements) == 1 else _branches(rows, statements)
     return WrittenScript("\n".join([*sets, *body]) + "\n", tuple(dict.fromkeys(probes)))
 

@@ -23,6 +23,11 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _QUERIES = frozenset(("SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt"))
 _ARITHMETIC = frozenset("+-*/%")
 _DEPTH_MAX = 3
+# Functions of PostgreSQL that allow only known words: the place of the argument.
+_WORDS = {
+    **dict.fromkeys(("date_trunc", "date_part", "extract", "timezone"), 1),
+    **dict.fromkeys(("to_char", "to_date", "to_timestamp", "to_number", "encode", "decode"), 2),
+}
 
 
 class Role(StrEnum):
@@ -36,6 +41,7 @@ class Role(StrEnum):
     AMOUNT = "in arithmetic with"
     LIMIT = "LIMIT"
     OFFSET = "OFFSET"
+    WORD = "a word for"
 
 
 _ROLES = {
@@ -273,11 +279,15 @@ class _Walk:
 
     def _call(self, value: Any) -> None:
         """Notes the uses of arguments in the body of a function."""
-        function = self._catalog.functions.get(parsing.function_name(value))
+        name, given = parsing.function_name(value), value.get("args", ())
+        place = _WORDS.get(name[1], 0) if name[0] in ("", "pg_catalog") else 0
+        if 0 < place <= len(given):
+            self._note(given[place - 1], Use(Role.WORD, within=name[1]))
+        function = self._catalog.functions.get(name)
         if function is None or self._depth >= _DEPTH_MAX:
             return
         arguments: dict[int, Any] = {}
-        for place, node in enumerate(value.get("args", ()), 1):
+        for place, node in enumerate(given, 1):
             named = node.get("NamedArgExpr")
             if named is None:
                 arguments[place] = node

@@ -20,7 +20,7 @@ Examples:
 _OF_TRIAL = (
     *("define", "duration", "transactions", "grace", "latency_limit", "target", "server", "set"),
     *("server_set", "data_dir", "tls", "profile", "observe_command", "node", "standbys", "pool"),
-    *("pool_mode", "pool_size", "target_node", "kill_switch", "background", "seed"),
+    *("pool_mode", "pool_size", "target_node", "guard", "background", "seed"),
 )
 _DURATION = "Repeat the command for this time; the last execution is finished."
 

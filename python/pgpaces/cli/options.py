@@ -136,14 +136,16 @@ def _type(kind: table.Kind) -> Any:
 
 def _declared(each: table.Option, name: str, helps: Mapping[str, str]) -> Decorator:
     """An option of the table. name: of its value. helps: as in `of`."""
-    more: dict[str, Any] = {"is_flag": True}
+    more: dict[str, Any] = {"is_flag": True, "default": bool(each.default)}
     if each.several:
         more = {"multiple": True}
     elif not each.flag:
         more = {"type": _type(each.kind), "default": each.default}
         more["show_default"] = each.default is not None
+    on = each.flag and each.default
+    word = f"{each.word}/{each.word.replace('--', '--no-', 1)}" if on else each.word
     return option(
-        *filter(None, (each.short, each.word)),
+        *filter(None, (each.short, word)),
         name,
         group=each.group,
         rare=each.rare,

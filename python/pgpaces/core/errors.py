@@ -68,6 +68,21 @@ class RunError(PgpacesError):
     exit_code = 5
 
 
+class HopelessError(RunError):
+    """The first transactions of the scripts all fail in a way that comes again."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        own = "run the script by itself with psql; --keep-going runs the load all the same"
+        if any(state in message for state in ("42P01", "3F000", "42883")):
+            own = (
+                "name the database that has it with --target or --from-database, or set search_path"
+                " (--set search_path=...); --keep-going runs the load all the same"
+            )
+        elif any(state in message for state in ("42501", "28000")):
+            own = "grant the role this right, or use another role in --target"
+        super().__init__(message, hint or own)
+
+
 class LogError(RunError):
     """The log of transactions could not be written to its end."""
 

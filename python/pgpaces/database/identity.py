@@ -9,7 +9,9 @@ import re
 from collections.abc import Collection
 
 import psycopg
+from msgspec import Struct
 
+from pgpaces.core.errors import ServerError
 from pgpaces.core.sessions import Session, scalar
 from pgpaces.database.access import Access, connect
 from pgpaces.spec.facts import ServerFacts
@@ -116,35 +118,72 @@ def is_superuser(access: Access) -> bool:
         return session.info.parameter_status("is_superuser") == "on"
 
 
-# 9.6 has no column backend_type, and shows clients only; of other roles it is hidden.
-_FREE = """
-SELECT pg_catalog.pg_backend_pid(),
-       current_setting('max_connections')::int
-       - CASE WHEN r.rolsuper THEN 0 ELSE
-           current_setting('superuser_reserved_connections')::int
-           + coalesce(current_setting('reserved_connections', true)::int, 0) END
-       - (SELECT count(*) FROM pg_catalog.pg_stat_activity a
-          WHERE a.pid <> pg_catalog.pg_backend_pid()
-            AND coalesce(pg_catalog.to_jsonb(a) ->> 'backend_type',
-                CASE WHEN a.datid IS NOT NULL AND a.usesysid IS NOT NULL
-                THEN 'client backend' END) = 'client backend')
-FROM pg_catalog.pg_roles r WHERE r.rolname = session_user
+# 9.6 has no column backend_type, and shows clients only; of other roles it is hidden. Limits of
+# roles and databases do not hold for superusers.
+_ROOM = """
+WITH client AS (
+  SELECT * FROM pg_catalog.pg_stat_activity a
+  WHERE a.pid <> pg_catalog.pg_backend_pid()
+    AND coalesce(pg_catalog.to_jsonb(a) ->> 'backend_type',
+        CASE WHEN a.datid IS NOT NULL AND a.usesysid IS NOT NULL
+        THEN 'client backend' END) = 'client backend')
+SELECT pg_catalog.pg_backend_pid(), r.rolsuper, current_setting('max_connections')::int,
+       current_setting('superuser_reserved_connections')::int
+       + coalesce(current_setting('reserved_connections', true)::int, 0),
+       (SELECT count(*) FROM client),
+       CASE WHEN NOT r.rolsuper AND r.rolconnlimit >= 0 THEN
+         r.rolconnlimit - (SELECT count(*) FROM client WHERE usesysid = r.oid) END,
+       CASE WHEN NOT r.rolsuper AND d.datconnlimit >= 0 THEN
+         d.datconnlimit - (SELECT count(*) FROM client WHERE datid = d.oid) END
+FROM pg_catalog.pg_roles r, pg_catalog.pg_database d
+WHERE r.rolname = session_user AND d.datname = current_database()
 """
 
 
-def free_connections(access: Access) -> int | None:
-    """The number of free connections of the server for its role; None if it is not known."""
+class Room(Struct, frozen=True):
+    """The connections of a server or a pooler. most: it takes; others: sessions that it has now.
+
+    free: for this role. On a server that others use, also a superuser leaves the reserved ones.
+    """
+
+    most: int
+    others: int
+    free: int
+
+
+def room(access: Access, *, guest: bool) -> Room | None:
+    """The connections of a server; None if they are not known. guest: others use it as well.
+
+    Behind a pooler it is the pooler's, if that is a PgBouncer that lets this role look.
+    """
     with connect(access) as session:
-        return free_without(session)
+        direct = room_of(session, guest=guest)
+    return direct or _pooler_room(access)
 
 
-def free_without(session: Session) -> int | None:
-    """The number of free connections once this session has ended; None if it is not known.
+def room_of(session: Session, *, guest: bool = False) -> Room | None:
+    """The connections once this session has ended; None if they are not known.
 
-    Behind a pooler it is not: the server's number says nothing of the pooler's.
+    Behind a pooler they are not: the server's number says nothing of the pooler's.
     """
     try:
-        pid, free = session.execute(_FREE).fetchone() or (0, 0)
+        row = session.execute(_ROOM).fetchone()
     except psycopg.Error:
         return None
-    return int(free) if pid == session.info.backend_pid else None
+    if row is None or row[0] != session.info.backend_pid:
+        return None
+    superuser, most, reserved, others, *limits = row[1:]
+    free = most - others - (0 if superuser and not guest else reserved)
+    return Room(most, others, min(free, *(limit for limit in limits if limit is not None), free))
+
+
+def _pooler_room(access: Access) -> Room | None:
+    """What PgBouncer's own console says of it."""
+    try:
+        with connect(access, "pgbouncer") as console:
+            config = {row[0]: row[1] for row in console.execute("SHOW CONFIG")}
+            lists = {row[0]: row[1] for row in console.execute("SHOW LISTS")}
+            most, others = int(config["max_client_conn"]), int(lists["used_clients"]) - 1
+    except (ServerError, KeyError, ValueError, TypeError):
+        return None
+    return Room(most, others, most - others)

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from pgpaces import _engine
-from pgpaces.core.errors import ServerError
+from pgpaces.core.errors import RunError, ServerError
 from pgpaces.core.record import Interval, copied
 from pgpaces.core.texts import decoded, encoded
 from pgpaces.core.units import SECOND_NS
@@ -24,6 +24,8 @@ from pgpaces.spec.target_plan import without_secrets
 
 # A script as the engine takes it: name, weight, text as bytes.
 ScriptText = tuple[str, int, bytes]
+# Files that this program has open beside those of clients: the store, threads, sensors.
+_FILES_OWN = 50
 
 
 class ScriptCommand(Struct, frozen=True):
@@ -68,6 +70,7 @@ class EnginePlan(Struct, frozen=True):
     continue_on_error: bool
     exit_on_abort: bool
     recover: bool
+    keep_going: bool
     connect_each: bool
     time_commands: bool
     verbose: bool
@@ -193,6 +196,21 @@ def due_seconds(
         yield replace(interval, pending_ns=0, waited_ns=0, ended_ns=ended_ns)
 
 
+def _raise_open_files(clients: int) -> None:
+    """Raises the limit of open files as far as it goes. Raises RunError if that is not enough."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY != hard < clients + _FILES_OWN:
+        raise RunError(
+            f"{clients} clients need as many open files and about {_FILES_OWN} more, and the limit"
+            f" is {hard}",
+            "use fewer --clients, or raise the limit (ulimit -Hn, or LimitNOFILE of systemd)",
+        )
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 class Engine:
     """A load: `begin` it, iterate over it, `stop` or `abort` it from a signal handler.
 
@@ -206,6 +224,7 @@ class Engine:
         self, plan: EnginePlan, scripts: Sequence[ScriptText], connection: Connection
     ) -> None:
         """Connects all clients. Raises PgpacesError."""
+        _raise_open_files(plan.clients)
         route = _engine.find_route(connection.resolved)
         with short_slice(plan.load):
             shown = [(_shown(name), weight, text) for name, weight, text in scripts]

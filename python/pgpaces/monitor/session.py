@@ -21,7 +21,7 @@ from pgpaces.monitor.procfs import postgres_process
 
 APPLICATION = "pgpaces sensor"
 # Sessions of pgpaces itself, which sensors ignore.
-APPLICATIONS = (APPLICATION, "pgpaces watch")
+APPLICATIONS = (APPLICATION, "pgpaces guard")
 _CONNECT_TIMEOUT_S = 3
 _TIMEOUTS_MS = {"statement_timeout": 5000, "lock_timeout": 1000}
 # A comment in the sensors' statements, which tells them from the load's.

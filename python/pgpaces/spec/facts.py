@@ -107,6 +107,7 @@ class PlanFacts(Facts, frozen=True, kw_only=True):
     continue_on_error: bool = True
     exit_on_abort: bool = True
     recover: bool = True
+    keep_going: bool = False
     connect_each: bool = False
     time_commands: bool = False
     verbose: bool = False
@@ -117,7 +118,7 @@ class PlanFacts(Facts, frozen=True, kw_only=True):
     load_text: str
     model: str
     settings: Mapping[str, str] = {}
-    kill_switch: float | None = None
+    guard: bool = False
     missed_max: float | None = None
     components: tuple[ComponentFacts, ...] = ()
     imported: ImportedFacts | None = None

@@ -40,7 +40,8 @@ class RunOptions(TypedDict, total=False):
     max_tries: int
     on_error: Literal["continue", "stop-client", "stop"]
     verbose_errors: bool
-    kill_switch: float | None
+    keep_going: bool
+    guard: bool
     scale: int | None
     data_seed: int
     server: str | None

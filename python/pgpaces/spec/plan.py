@@ -60,7 +60,7 @@ _RANGES = (
 # Options with the name and value of a field of a TrialPlan.
 _SAME = (
     *("threads", "policy", "protocol", "describe", "poll", "seed", "connect_each", "max_tries"),
-    "kill_switch",
+    *("guard", "keep_going"),
 )
 
 Model = Literal["open", "closed", "paced"]
@@ -276,7 +276,8 @@ class TrialPlan(Struct, frozen=True):
     exit_on_abort: an aborted client ends the run. recover: a client goes on after a lost
     connection, and after a script that leaves a transaction block open; else both abort it.
     connect_each: a connection for every transaction.
-    kill_switch: the load stops when other sessions of the server get slower by this factor.
+    guard: on a server that pgpaces does not manage, the load stops when it harms other sessions.
+    keep_going: it goes on also where the first transactions of a script all fail.
     time_commands: meta commands are timed as well. verbose: print every failure and retry.
     notices: print those of the server. debug: print every step of every client.
     poll: how the engine waits for its connections; auto: io_uring if a thread has many clients
@@ -313,7 +314,8 @@ class TrialPlan(Struct, frozen=True):
     debug: bool = False
     poll: Polling = "auto"
     log: LogPlan | None = None
-    kill_switch: float | None = None
+    guard: bool = True
+    keep_going: bool = False
     generators: GeneratorsPlan | None = None
 
     def __post_init__(self) -> None:
@@ -326,10 +328,6 @@ class TrialPlan(Struct, frozen=True):
             raise PlanError(
                 "policy skip needs a rate: a closed load has no schedule, so nothing is late",
                 "add --rate, or use --policy run",
-            )
-        if self.kill_switch is not None and not 1 < self.kill_switch < math.inf:
-            raise PlanError(
-                f"a kill switch at {self.kill_switch:g} times cannot be", "more than 1, such as 3"
             )
         if not self.limits:
             self._check_limits(everywhere=self.limit_ns is not None)
@@ -423,11 +421,10 @@ class TrialPlan(Struct, frozen=True):
         floor = self.limit_max_ns or 0
         return max(floor, 5 * SECOND_NS if self.grace_ns is None else self.grace_ns)
 
-    def clients_for(self, free_connections: int | None) -> int:
-        """The number of clients: as specified, else max(4, ceil(4 x rate x limit)), capped.
+    def clients_for(self, most: int | None) -> int:
+        """The number of clients: as specified, else max(4, ceil(4 x rate x limit)), at most `most`.
 
         The rate is the highest of the shape, the limit the largest of the scripts.
-        free_connections: of the server; None if not known.
         """
         if self.clients is not None:
             return self.clients
@@ -435,7 +432,7 @@ class TrialPlan(Struct, frozen=True):
             return 1
         limit_s = (self.limit_max_ns or SECOND_NS) / SECOND_NS
         clients = max(4, math.ceil(4 * self.load.rate * self.load.shape.peak * limit_s))
-        return clients if free_connections is None else max(1, min(clients, free_connections))
+        return clients if most is None else max(1, min(clients, most))
 
 
 def pairs(values: Sequence[str], option: str) -> tuple[tuple[str, str], ...]:

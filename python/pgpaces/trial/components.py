@@ -31,10 +31,8 @@ if TYPE_CHECKING:
 
 # Connections reserved for a command: programs that load data open several.
 _OF_COMMAND = 16
-# Connections where their number is not known: poolers take 100 by default, some are of sensors.
-_OF_A_POOLER = 90
 # Clients of a thread and Python users of a process, at least, if no number is requested.
-_OF_A_THREAD, _OF_A_PROCESS = 64, 8
+_OF_A_THREAD, _OF_A_PROCESS = 16, 8
 _SEEDS = 0x9E37_79B9_7F4A_7C15  # the golden ratio of 2^64: far from each other
 
 
@@ -58,7 +56,8 @@ class ComponentLoad(Struct, frozen=True):
     """Scripts of a workload that go to a node.
 
     places: of its scripts among those of the workload; weights: of each, here. plan: with its share
-    of the load. labels: the names of its scripts in the trial.
+    of the load. labels: the names of its scripts in the trial. local: the server runs on this
+    machine.
     """
 
     work: Work
@@ -67,6 +66,7 @@ class ComponentLoad(Struct, frozen=True):
     weights: tuple[int, ...]
     plan: TrialPlan
     labels: tuple[str, ...] = ()
+    local: bool = True
 
     @property
     def clients(self) -> int:
@@ -89,8 +89,9 @@ class ComponentLoad(Struct, frozen=True):
 
     def engine_plan(self) -> generator.EnginePlan:
         """Its plan, with a number of threads."""
-        half = max(1, (os.cpu_count() or 2) // 2)
-        threads = self.plan.threads or max(1, min(half, self.clients // self.clients_each))
+        threads = self.plan.threads or threads_for(
+            self.clients, usable_cpus(), each=self.clients_each, local=self.local
+        )
         decided = replace(self.plan, variables=tuple(self.work.variables().items()))
         names = [script.name for script in self.scripts]
         return generator.EnginePlan.of(decided, self.clients, threads, scripts=names)
@@ -126,17 +127,36 @@ class ComponentLoad(Struct, frozen=True):
         )
 
 
+def usable_cpus() -> int:
+    """The CPUs that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def threads_for(clients: int, cpus: int, *, each: int, local: bool) -> int:
+    """The threads of a load for which no number was requested, each with enough clients.
+
+    They leave half of the CPUs to a server on the same machine, and one to everything else on a
+    machine without the server.
+    """
+    most = cpus // 2 if local else cpus - 1
+    return max(1, min(most, clients // each))
+
+
 def component_loads(
-    works: Sequence[Work], nodes: Sequence[str], free: int | None
+    works: Sequence[Work], nodes: Sequence[str], most: int, *, local: bool = True
 ) -> tuple[ComponentLoad, ...]:
     """The component loads of these workloads, the trial's own first. nodes: names of all.
 
-    free: free connections of the server; None if not known. Raises PlanError.
+    most: clients of all loads for which no number was requested. local: the server runs on this
+    machine. Raises PlanError.
     """
-    free = _OF_A_POOLER if free is None else free
     if any(work.request.workload.command is not None for work in works):
-        free = max(1, free - _OF_COMMAND)
-    components = [component for work in works for component in _of_work(work, nodes, free)]
+        most = max(1, most - _OF_COMMAND)
+    chosen = [w for w in works if w.request.trial.clients is None]
+    each = max(1, most // max(1, len(chosen)))
+    components = [component for work in works for component in _of_work(work, nodes, each)]
     nodes_of_script = Counter((id(c.work), place) for c in components for place in c.places)
     named = []
     for number, component in enumerate(components):
@@ -147,15 +167,16 @@ def component_loads(
             for place, script in zip(component.places, component.scripts, strict=True)
         )
         seed = (component.plan.seed + number * _SEEDS) % 2**64
-        named.append(replace(component, labels=labels, plan=replace(component.plan, seed=seed)))
+        plan = replace(component.plan, seed=seed)
+        named.append(replace(component, labels=labels, plan=plan, local=local))
     return tuple(named)
 
 
-def _of_work(work: Work, nodes: Sequence[str], free: int) -> Iterator[ComponentLoad]:
+def _of_work(work: Work, nodes: Sequence[str], most: int) -> Iterator[ComponentLoad]:
     plan = work.request.trial
     weights = _weights(work.request, work.scripts, nodes)
     shares = {node: sum(own.values(), Fraction()) for node, own in weights.items()}
-    clients = _shares(plan.clients_for(free), list(shares.values()))
+    clients = _shares(plan.clients_for(most), list(shares.values()))
     total = sum(shares.values(), Fraction())
     # Weights are integers, also those of a script that goes to several nodes.
     parts = math.lcm(*(w.denominator for own in weights.values() for w in own.values()))

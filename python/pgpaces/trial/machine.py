@@ -100,7 +100,7 @@ class Machine(Struct):
             listener.done(self.name, slot, outcome)
             well = isinstance(outcome, Outcome) and outcome.trial.state == "finished"
             well = well and not _lost(outcome)
-            # Another attempt would fail the same way, or trip the kill switch again.
+            # Another attempt would fail the same way, or alarm the guard again.
             killed = outcome.killed if isinstance(outcome, Outcome) else None
             if well or stops.requests or killed or isinstance(outcome, _PERMANENT):
                 break

@@ -1,4 +1,4 @@
-"""Monitors of the server during a load, and once after it: kill switch, sensors, plans."""
+"""Monitors of the server during a load, and once after it: guard, sensors, plans."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pgpaces.core.locality import is_local
 from pgpaces.core.series import Sample, Series
 from pgpaces.load import engine as generator
 from pgpaces.load.engine import for_driver
-from pgpaces.monitor import host, plans, postgres, remote, server
+from pgpaces.monitor import guard, host, plans, remote, server
 from pgpaces.spec.result import Blocked, Explained, Finding, Observed
 from pgpaces.trial.components import ComponentLoad
 from pgpaces.trial.listener import Listener
@@ -34,17 +34,19 @@ _WHOLE_S = 10
 
 @contextlib.contextmanager
 def monitoring(ready: ReadyTrial, listener: Listener, counters: Counters) -> Iterator[Monitors]:
-    connection, factor = ready.primary(), ready.request.trial.kill_switch
-    keywords = for_driver(connection)
+    keywords = for_driver(connection := ready.primary())
     with contextlib.ExitStack() as stack:
-        watch, sensors = None, _Sensors({}, {}, None)
-        if factor is not None:
+        watcher, sensors = None, _Sensors({}, {}, None)
+        if ready.request.trial.guard and not ready.site.managed:
+            listener.say("guard: looking at the other sessions without the load")
+            login = generator.resolve("", **{**keywords, "application_name": guard.APPLICATION})
             name = connection.keywords["application_name"]
-            listener.say("kill switch: looking at the server as it is without the load")
-            watch = stack.enter_context(postgres.watch(keywords, name, factor))
+            watcher = stack.enter_context(
+                guard.guarding(keywords, name, lambda: generator.probe(login))
+            )
         if ready.request.observe:
             sensors = _sensing(ready, stack)
-        yield Monitors(ready, keywords, watch, counters=counters, sensors=sensors)
+        yield Monitors(ready, keywords, watcher, counters=counters, sensors=sensors)
 
 
 def _sensing(ready: ReadyTrial, stack: contextlib.ExitStack) -> _Sensors:
@@ -139,13 +141,13 @@ class Monitors:
         self,
         ready: ReadyTrial,
         keywords: dict[str, str],
-        watch: postgres.Watch | None,
+        watcher: guard.Guard | None,
         *,
         counters: Counters,
         sensors: _Sensors,
     ) -> None:
         self._ready, self._keywords = ready, keywords
-        self._watch, self._counters, self._sensors = watch, counters, sensors
+        self._guard, self._counters, self._sensors = watcher, counters, sensors
         self.reason: str | None = None
         self.explained: tuple[Explained, ...] = ()
         self._notes: list[str] = []
@@ -159,15 +161,15 @@ class Monitors:
 
     def begin(self, start_s: float) -> None:
         """To be called when the load runs. start_s: start of second 0 by the monotonic clock."""
-        if self._watch:
-            self._watch.begin()
+        if self._guard:
+            self._guard.begin()
         self._sensors.begin(start_s)
 
     def sample(self, load: Stoppable) -> None:
-        """To be called once a second. Stops the load when the watch reports a reason."""
-        if self._watch and self.reason is None and (reason := self._watch.reason()):
-            self.reason = f"kill switch: {reason}"
-            load.stop()
+        """To be called once a second. Ends the load when the guard reports a reason."""
+        if self._guard and self.reason is None and (reason := self._guard.reason()):
+            self.reason = f"guard: {reason}"
+            load.abort()
 
     def answers(self) -> bool:
         """Whether the server answers after the load; a silent one gets no more queries."""
@@ -267,11 +269,10 @@ class Monitors:
 
     def notes(self) -> list[str]:
         notes = []
-        if self._watch is not None:
-            notes.append(f"kill switch: before the load, {self._watch.before}")
-            if self._watch.blind:
+        if self._guard is not None and self._guard.before.others:
+            if self._guard.blind:
                 notes.append(
-                    "kill switch: statements of other roles are hidden from this one; grant it"
+                    "guard: statements of other roles are hidden from this one; grant it"
                     " pg_read_all_stats"
                 )
             if self.reason is not None:

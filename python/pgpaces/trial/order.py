@@ -83,10 +83,17 @@ def _resolved(target: Target) -> _ResolvedTarget:
 
 
 class Builder(Redacted, frozen=True):
-    REDACTED: ClassVar = ("targets",)
+    """Makes the trials of an experiment.
+
+    source: the database whose copy is measured, its DSN with what PG* variables say. A managed
+    server hides these while it runs, and later trials are made then.
+    """
+
+    REDACTED: ClassVar = ("targets", "source")
     order: Order
     base: workload.Workload
     targets: Mapping[str, _ResolvedTarget]
+    source: str | None
 
     @classmethod
     def of(cls, order: Order) -> Builder:
@@ -95,7 +102,8 @@ class Builder(Redacted, frozen=True):
         Raises PlanError, WorkloadError, TrustError.
         """
         targets = {target.name: _resolved(target) for target in order.experiment.targets}
-        return cls(order, _workload(order.experiment, order.consent), targets)
+        source = source_database(order.experiment.from_database)
+        return cls(order, _workload(order.experiment, order.consent), targets, source)
 
     @property
     def machines(self) -> dict[str, str]:
@@ -124,7 +132,7 @@ class Builder(Redacted, frozen=True):
                 consent=self.order.consent,
                 on_store_error=self.order.on_store_error,
                 place=Place(experiment_id, slot.cell.key, dict(slot.cell.levels), slot.block),
-                from_database=source_database(experiment.from_database),
+                from_database=self.source,
                 occasion=experiment_id,
                 costs=self._costs(options.target),
                 missed_max=experiment.missed_max,

@@ -13,18 +13,18 @@ from collections.abc import Callable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from pgpaces.core.errors import ConnectionsError
+from pgpaces.core.locality import is_local
 from pgpaces.core.texts import Say
-from pgpaces.database import changes, data, identity, settings, streaming
+from pgpaces.database import changes, data, settings, streaming
 from pgpaces.database.access import Access
 from pgpaces.database.settings import Applied, Terms
 from pgpaces.server import pooler
 from pgpaces.spec.facts import PoolFacts, Prepared
-from pgpaces.trial.components import ComponentLoad, Work, clients_at, component_loads
+from pgpaces.trial.components import ComponentLoad, Work, component_loads
+from pgpaces.trial.courtesy import Budget
 from pgpaces.trial.ready_trial import ReadyTrial, as_superuser
 from pgpaces.trial.request import (
     POOL,
-    PRIMARY,
     Request,
     choose,
     commands_of,
@@ -34,9 +34,6 @@ from pgpaces.trial.request import (
 from pgpaces.trial.site import Site, restarting
 
 Check = Callable[[], None]
-
-# Sessions of pgpaces during a load: those that lock its data, and a server's sensors.
-_OF_DATA, _OF_SENSORS = 2, 2
 
 
 @contextlib.contextmanager
@@ -63,7 +60,7 @@ def ready(where: Site, request: Request, say: Say, *, check: Check) -> Iterator[
             around = stack.enter_context(way)
             if where.managed:
                 stack.enter_context(streaming.on_standbys(where.standbys, of_server))
-        _check_connections(where, request)
+        budget = Budget(where, request)
         works = stack.enter_context(_works(where, request, say, check=check))
         inner = Applied()
         # The facts of the first database stand for the trial.
@@ -73,10 +70,14 @@ def ready(where: Site, request: Request, say: Say, *, check: Check) -> Iterator[
         effect = Applied(inner.options, {**around.how, **inner.how}, inner.verified)
         effect = replace(effect, verified={**around.verified, **inner.verified})
         check()
-        free = _free(PRIMARY, where.access, request)
         components = component_loads(
-            works, (*request.target.node_names, *([POOL] if pooled else [])), free
+            works,
+            (*request.target.node_names, *([POOL] if pooled else [])),
+            budget.clients,
+            local=is_local(where.access.keywords),
         )
+        if not where.managed:
+            say(budget.line(works[0].prepared.dbname, sum(c.clients for c in components)))
         if where.standbys:
             say("waiting for the standbys")
             streaming.wait_for_standbys(where.access, where.standbys, say, check=check)
@@ -122,34 +123,6 @@ def _data(where: Site, request: Request, say: Say, *, writes: bool) -> Iterator[
     spec = replace(spec, workload=replace(spec.workload, writes=writes))
     with data.prepare(where.access, spec, say) as prepared:
         yield prepared
-
-
-def _check_connections(where: Site, request: Request) -> None:
-    """Raises ConnectionsError if a server has fewer free connections than requested clients."""
-    needs: Counter[str] = Counter()
-    for each in (request, *(other for _, other in request.background)):
-        needs.update(clients_at(each, request.node_names))
-    if request.pool is not None:
-        through = needs.pop(POOL, 0)
-        needs[PRIMARY] += min(through, request.pool.size or through)
-    for node, access in {PRIMARY: where.access, **where.standbys}.items():
-        free = _free(node, access, request) if needs[node] else None
-        if free is not None and free < needs[node]:
-            name = "the server" if node == PRIMARY else node
-            raise ConnectionsError(
-                f"{name} has {max(0, free)} free connections, {needs[node]} clients need as many",
-                "use fewer --clients, or raise max_connections (on a managed server:"
-                f" --server-set max_connections={needs[node] + 20})",
-            )
-
-
-def _free(node: str, access: Access, request: Request) -> int | None:
-    """The number of connections that clients may use; None if not known, as of a pooler."""
-    free = identity.free_connections(access)
-    if free is None:
-        return None
-    locks = node == PRIMARY and not request.as_is
-    return free - _OF_DATA * locks - _OF_SENSORS * request.observe
 
 
 @contextlib.contextmanager

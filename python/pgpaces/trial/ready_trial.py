@@ -181,7 +181,7 @@ def _plan(ready: ReadyTrial) -> PlanFacts:
         load_text=str(trial.load),
         model=trial.load.model,
         settings=dict(trial.settings),
-        kill_switch=trial.kill_switch,
+        guard=trial.guard and not ready.site.managed,
         missed_max=ready.request.missed_max,
         components=tuple(component.facts() for component in ready.components),
     )

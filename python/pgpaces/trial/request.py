@@ -126,7 +126,7 @@ def as_json(request: Request) -> dict[str, Any]:
         "duration": time(trial.duration_ns),
         **{name: getattr(trial, name) for name in (
             "policy", "transactions", "protocol", "describe", "threads", "poll", "seed",
-            "connect_each", "max_tries", "kill_switch")},
+            "connect_each", "max_tries", "keep_going")},
         "warmup": time(trial.warmup_ns),
         "grace": time(trial.grace_ns),
         "generators": None if generators is None else str(generators),
@@ -139,6 +139,7 @@ def as_json(request: Request) -> dict[str, Any]:
         "scale": request.scale,
         "data_seed": request.data_seed,
         "from_database": targets.source(request.from_database),
+        "guard": target.dsn is not None and trial.guard,
         "target": None if target.dsn is None else targets.target(target.dsn),
         **{name: getattr(target, name) for name in (
             "server", "data_dir", "tls", "own", "fresh", "observe_command", "standbys")},
@@ -345,11 +346,6 @@ def check(request: Request) -> None:
     if not request.as_is and request.scale is not None:
         whole(request.scale, "scale", 1, high=_SCALE_MAX)
     whole(request.data_seed, "data_seed", 0, high=SEED_MAX)
-    if request.trial.kill_switch is not None and request.target.dsn is None:
-        raise PlanError(
-            "a kill switch guards the other sessions of an external server; a managed one has none",
-            "name the server with --target",
-        )
     scripts = choose(request.workload, request.scripts)
     if not any(script.weight for script in scripts):
         hint = f"give one that is to run a weight from 1 on, such as {scripts[0].name}@1"

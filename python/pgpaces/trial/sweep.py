@@ -91,7 +91,7 @@ def plan(order: Order) -> SweepPlan:
     builder, id_ = Builder.of(order), order.resume or new_id()
     if isinstance(order.goal, Pairing):
         sample = builder.request(Slot(1, order.goal.cells[0]), id_)
-        metric = order.goal.goal.of(planned=sample.trial.load.model == "open")
+        metric = order.goal.goal.of(planned=sample.trial.load.model != "closed")
         order = replace(order, goal=replace(order.goal, goal=metric))
     goal, cells = order.goal, order.experiment.design.cells()
     chosen: list[Strategy] = []

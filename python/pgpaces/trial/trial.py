@@ -24,7 +24,8 @@ from pgpaces.load.composite import RunningLoad, Together
 from pgpaces.spec.facts import ServerFacts
 from pgpaces.spec.result import Finding, State, Trial
 from pgpaces.store.store import Store
-from pgpaces.trial import bulk, dealt, preparation
+from pgpaces.trial import bulk, dealt, preparation, script_check
+from pgpaces.trial.courtesy import held_back
 from pgpaces.trial.listener import Listener
 from pgpaces.trial.monitors import monitoring
 from pgpaces.trial.ready_trial import ReadyTrial, trial_of
@@ -40,7 +41,7 @@ class Outcome(Struct, frozen=True):
     """A trial that was run, its answer, and the error that kept part of it from the store, if any.
 
     The trial's intervals are in the store. aborted: the number of clients that gave up. killed: why
-    the kill switch stopped it, if it did. whole: the answer including the warm-up, if one was cut.
+    the guard stopped it, if it did. whole: the answer including the warm-up, if one was cut.
     series: the values over time that charts show. stored: its end is in the store.
     """
 
@@ -113,8 +114,13 @@ def run_at(where: Site, request: Request, context: TrialContext) -> Outcome:
 def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
     listener, stops, store = context.listener, context.stops, context.store
     connections = [ready.connection(component) for component in ready.components]
-    for connection in connections:
+    for component, connection in zip(ready.components, connections, strict=True):
         generator.probe(connection)
+        request = component.work.request
+        own = ready.site.managed and request.workload.alone
+        if not request.trial.keep_going:
+            runs = own or request.from_database is not None
+            script_check.check(component, connection, runs=runs)
     plan = ready.components[0].engine_plan()
     before = store.size_bytes() if store else 0
     trial = trial_of(ready)
@@ -176,6 +182,7 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
                     accumulator.aborted, trial.plan, load.clients, error=recorder.first_error
                 ),
                 *monitors.findings(series, throttle.pace(accumulator, trial, measured_ns // 10**9)),
+                *held_back(ready.components, accumulator, guest=not ready.site.managed),
                 *_stored(recorder, store, before),
             ),
             samples=series,

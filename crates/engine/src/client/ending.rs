@@ -5,7 +5,7 @@ use super::commands::{Reason, words_of};
 use super::{
     Failure, Next, Preparing, Runner, Shared, State, Transaction, Trouble, TroubleOr, Turn, words,
 };
-use crate::error::Kind;
+use crate::error::{Error, Kind};
 use crate::pace::Ns;
 use crate::plan::{NO_LIMIT, Protocol};
 use crate::record::{Class, End, Level, Outcome, Recorder, SqlState};
@@ -16,6 +16,28 @@ use crate::wire::{Fault, ServerError, Status};
 /// What a transaction fails with whose meta command failed: SQLSTATE 38000, external routine
 /// exception, for the standard knows no better.
 pub(super) const META_COMMAND_FAILED: SqlState = *b"38000";
+
+/// Takes in whether a script works, and ends the run where none will.
+#[cold]
+fn learn(outcome: &Outcome, turn: &Turn<'_>) {
+    let Some(proof) = &turn.shared.proof else { return };
+    if outcome.class != Class::Failed {
+        proof.succeeded(outcome.script);
+    } else if proof.failed(outcome.script, outcome.sqlstate) {
+        let messages = &turn.record.batch.messages;
+        let said = messages.iter().find(|message| message.0 == outcome.sqlstate);
+        let name = &turn.shared.scripts.list[usize::from(outcome.script)].name;
+        let state = String::from_utf8_lossy(&outcome.sqlstate);
+        let error = Error::new(
+            Kind::Hopeless,
+            format!(
+                "script {name} failed in all of its first transactions: {}{state}",
+                said.map_or(String::new(), |message| format!("{}, SQLSTATE ", message.1)),
+            ),
+        );
+        turn.shared.control.give_up(turn.at.arrived, error);
+    }
+}
 
 /// Serialization failure and deadlock: another try may succeed.
 fn may_pass(sqlstate: SqlState) -> bool {
@@ -158,6 +180,9 @@ impl Runner {
         let outcome = self.outcome(transaction, turn.at.arrived, turn.shared);
         let failed = transaction.failure.is_some();
         self.transaction = None;
+        if failed || turn.shared.proof.as_ref().is_some_and(|proof| proof.lacks(outcome.script)) {
+            learn(&outcome, turn);
+        }
         if turn.connection.status() == Status::Idle {
             self.state = State::Free;
             turn.record.end(outcome);

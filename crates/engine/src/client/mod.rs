@@ -15,6 +15,7 @@
 
 mod commands;
 mod ending;
+mod proof;
 mod results;
 mod runner;
 mod steps;
@@ -31,6 +32,7 @@ use crate::script::random::Random;
 use crate::script::{Results, Scripts, Sql};
 use crate::wire::{Connection, Event, Fault, Settings};
 use postgres_protocol::message::frontend;
+use proof::Proof;
 use runner::{Failure, Preparing, Runner, Transaction};
 use std::sync::Arc;
 
@@ -63,6 +65,8 @@ pub struct Shared {
     pub notices: bool,
     /// Whether clients tell every step that they take.
     pub debug: bool,
+    /// Whether the scripts work at all; none where the run goes on all the same.
+    pub proof: Option<Proof>,
     /// When the run ends: nothing is tried again after that.
     pub control: Arc<Control>,
 }
@@ -84,6 +88,7 @@ impl Shared {
             protocol => executions(&scripts, protocol, plan.describe),
         };
         let limits = plan.limits(scripts.list.len());
+        let proof = (!plan.keep_going).then(|| Proof::new(scripts.list.len()));
         Self {
             settings,
             executions,
@@ -98,6 +103,7 @@ impl Shared {
             verbose: plan.verbose,
             notices: plan.notices,
             debug: plan.debug,
+            proof,
             control,
         }
     }

@@ -36,6 +36,7 @@ fn plan(load: Load) -> Plan {
         max_tries: 1,
         continue_on_error: true,
         exit_on_abort: false,
+        keep_going: true,
         recover: false,
         connect_each: false,
         time_commands: false,

@@ -110,6 +110,12 @@ impl<P: Poll> Worker<P> {
                 self.retry(token);
                 Ok(())
             }
+            // EMFILE, ENFILE: it is not the server that is in the way.
+            Err(error) if !self.running && matches!(error.raw_os_error(), Some(23 | 24)) => {
+                let message = format!("the system opens no file for a further client: {error}");
+                let hint = "raise the limit of open files (ulimit -n), or use fewer --clients";
+                Err(Error::new(Kind::System, message).with_hint(hint))
+            }
             Err(error) => self.lost(token, &Fault::lost(&error.to_string())),
         }
     }

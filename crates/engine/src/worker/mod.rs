@@ -183,6 +183,9 @@ impl<P: Poll> Worker<P> {
         loop {
             let now = self.poll.now();
             self.rotate(now);
+            if let Some(error) = self.setup.control.hopeless() {
+                return Err(error.clone());
+            }
             let end = self.setup.control.end();
             // What is counted as due until `end` must have had the time to fall due.
             let grace = if self.setup.control.is_aborted() { 0 } else { self.setup.grace };

@@ -48,6 +48,7 @@ pub fn plan(load: Load) -> Plan {
         continue_on_error: true,
         exit_on_abort: true,
         recover: true,
+        keep_going: true,
         connect_each: false,
         time_commands: false,
         verbose: false,

@@ -56,9 +56,13 @@ def step(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | Capacit
 
     Trials at loads outside of the goal belong to another search and do not count.
     """
-    result = _step(countable(points, goal), goal)
+    counted = countable(points, goal)
+    result = _step(counted, goal)
     if isinstance(result, Capacity):
         return result
+    at = [point.valid for point in counted if point.load == result.load and point.possible]
+    if at.count(False) >= max(_BARRED, at.count(True) + 1):
+        return answer.of(counted, goal)  # what made these invalid would make the next one so
     return replace(result, seed=1 + max((max(point.seed, 0) for point in points), default=0))
 
 

@@ -393,7 +393,8 @@ def _over_trials(
 
 
 def is_planned(digests: Sequence[Digest]) -> bool:
-    return all(each.trial.plan.model == "open" for each in digests)
+    """Whether the throughput of all is the plan's: by a rate, or by the pace of each user."""
+    return all(each.trial.plan.model != "closed" for each in digests)
 
 
 def planned(metric: str, digests: Sequence[Digest]) -> tuple[Sentence, ...]:

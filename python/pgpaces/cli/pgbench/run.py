@@ -139,8 +139,9 @@ def _lock(session: Session, clients: int, voice: Voice) -> bool:
     """Takes the lock if the session can be spared. Warns if another run has it."""
     try:
         # It is not known behind a pooler, where a lock of the session would outlive this process.
-        free = identity.free_without(session)
-        if free is None or free <= clients or session.execute(_UNLIMITED).fetchone() != (True,):
+        room = identity.room_of(session)
+        spared = room is not None and room.free > clients
+        if not spared or session.execute(_UNLIMITED).fetchone() != (True,):
             return False
         locked = session.execute("SELECT pg_catalog.pg_try_advisory_lock(%s)", (LOCK,)).fetchone()
     except psycopg.Error:
@@ -181,6 +182,8 @@ def _trial(options: Options, facts: Facts) -> TrialPlan:
         continue_on_error=options.continue_on_error,
         exit_on_abort=options.exit_on_abort,
         recover=False,
+        guard=False,
+        keep_going=True,
         connect_each=options.connect_each,
         time_commands=options.per_command,
         verbose=options.verbose_errors,

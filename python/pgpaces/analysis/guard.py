@@ -1,0 +1,72 @@
+"""Whether a load harms the other users of a server: samples in, verdict out. Pure.
+
+A refused login counts at once, whether or not there are other sessions. Everything else counts only
+for sessions that were there before the load, against what was measured then:
+
+- *age*: how long statements of other sessions have been executing. It grows with locks, I/O and
+  everything else that a statement waits for. Samples seldom catch short statements.
+- *probe*: the duration of the query that reads these ages. It grows with all that slows short
+  statements down: CPU, scheduling, the network.
+- *lag*: how far replicas are behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from msgspec import Struct
+
+BASELINE = 3  # samples before the load, one a second
+STREAK = 3  # samples in a row, one a second, that must be too slow: one slow sample is normal
+SILENCE_S = 5.0
+FACTOR, MORE_MS = 2.0, 5.0
+LAG_MORE_S = 30.0
+_SUBJECTS = {
+    "age_ms": "statements of other sessions",
+    "probe_ms": "a small query of another session",
+}
+
+
+class GuardSample(Struct, frozen=True):
+    """What a session beside the load saw.
+
+    others: sessions of others. age_ms: the median age of statements that these execute, 0 if they
+    execute none. lag_s: of the replica that is furthest behind. refused: the server's words, if it
+    refused a login for want of connections.
+    """
+
+    probe_ms: float = 0.0
+    age_ms: float = 0.0
+    others: int = 0
+    lag_s: float = 0.0
+    refused: str = ""
+
+    @classmethod
+    def before(cls, samples: Sequence[GuardSample]) -> GuardSample:
+        """The medians of at least one sample."""
+        middle = {name: median(getattr(s, name) for s in samples) for name in ("lag_s", *_SUBJECTS)}
+        return cls(**middle, others=max(s.others for s in samples))
+
+
+def verdict(
+    before: GuardSample, samples: Sequence[GuardSample], *, silent_s: float = 0.0
+) -> str | None:
+    """The reason why the load must stop, as a sentence; None as long as it may continue.
+
+    samples: under load, in order. silent_s: time since a query that the server has not answered.
+    """
+    if refused := next((sample.refused for sample in samples if sample.refused), ""):
+        return f"the server refused the login of another session: {refused}"
+    if before.others and silent_s >= SILENCE_S:
+        return f"the server has not answered a small query for {silent_s:.0f} s"
+    last = samples[-STREAK:]
+    if not before.others or len(last) < STREAK:
+        return None
+    for measure, subject in _SUBJECTS.items():
+        now, earlier = min(getattr(s, measure) for s in last), getattr(before, measure)
+        if now > FACTOR * earlier + MORE_MS:
+            return f"{subject} took {now:.3g} ms, and {earlier:.3g} ms before the load"
+    if (more_s := min(sample.lag_s for sample in last) - before.lag_s) > LAG_MORE_S:
+        return f"a replica fell {more_s:.0f} s further behind"
+    return None

@@ -1,0 +1,128 @@
+"""What a load takes of the connections of a server.
+
+On a server that pgpaces does not manage it is a guest: it takes at most half of what is free,
+unless the user asked for clients; and it always leaves a few connections to others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pgpaces.core.errors import ConnectionsError
+from pgpaces.core.locality import is_local
+from pgpaces.database import identity
+from pgpaces.database.access import Access
+from pgpaces.database.identity import Room
+from pgpaces.spec.result import Finding
+from pgpaces.trial.components import ComponentLoad, clients_at
+from pgpaces.trial.request import POOL, PRIMARY, Request
+from pgpaces.trial.site import Site
+
+if TYPE_CHECKING:
+    from pgpaces.analysis.accumulator import Accumulator
+
+# Sessions of pgpaces during a load: those that lock its data, a server's sensors, the guard.
+_OF_DATA, _OF_SENSORS, _OF_GUARD = 2, 2, 2
+# Connections that stay free on a server of others, beside those reserved for superusers.
+LEFT_FREE = 3
+# Clients that nobody asked for, where free connections cannot be counted.
+UNSEEN = 20
+# Connections where a pooler of ours hides their number: it takes 100, and sensors need some.
+_OF_A_POOLER = 90
+_HELD_BACK_MIN = 0.01
+
+
+class Budget:
+    """The connections of the servers of a trial. Raises ConnectionsError if they are too few.
+
+    clients: the most that a load takes where nobody said how many.
+    """
+
+    def __init__(self, where: Site, request: Request) -> None:
+        self._guest, self._where = not where.managed, where
+        self._room = self._checked(request)
+        free = None if self._room is None else self._usable(PRIMARY, self._room, request)
+        if not self._guest:
+            self.clients = _OF_A_POOLER if free is None else free
+        else:
+            self.clients = UNSEEN if free is None else max(1, free // 2)
+
+    def _checked(self, request: Request) -> Room | None:
+        """The room of the primary, if every server has room for the clients that come to it."""
+        needs: Counter[str] = Counter()
+        every = (request, *(other for _, other in request.background))
+        for each in every:
+            needs.update(clients_at(each, request.node_names))
+        if request.pool is not None:
+            through = needs.pop(POOL, 0)
+            needs[PRIMARY] += min(through, request.pool.size or through)
+        needs[PRIMARY] = needs[PRIMARY] or int(self._guest)
+        primary = None
+        for node, access in {PRIMARY: self._where.access, **self._where.standbys}.items():
+            if not needs[node] and node != PRIMARY:
+                continue
+            room = identity.room(access, guest=self._guest)
+            primary = room if node == PRIMARY else primary
+            if room is not None and (free := self._usable(node, room, request)) < needs[node]:
+                raise self._too_few(node, room, free=max(0, free), needed=needs[node])
+        return primary
+
+    def _usable(self, node: str, room: Room, request: Request) -> int:
+        """The connections that clients may use."""
+        free = room.free - _OF_SENSORS * request.observe
+        if node == PRIMARY and not request.as_is:
+            free -= _OF_DATA
+        if self._guest:
+            free -= LEFT_FREE + _OF_GUARD * request.trial.guard
+        return free
+
+    def line(self, dbname: str, clients: int) -> str:
+        """What the load meets on a server of others, and what it takes there."""
+        name = f"target {dbname} on {_host(self._where.access)}"
+        if self._room is None:
+            return f"{name}: its connections cannot be counted, pgpaces uses up to {clients}"
+        room = self._room
+        others = f"{room.others} other session{'s' * (room.others != 1)}"
+        free = f"{room.free} of {room.most} connections free"
+        return f"{name}: {others}, {free}, pgpaces uses up to {clients}"
+
+    def _too_few(self, node: str, room: Room, *, free: int, needed: int) -> ConnectionsError:
+        name = "the server" if node == PRIMARY else node
+        if self._guest:
+            return ConnectionsError(
+                f"{name} has {room.others} sessions and takes {room.most}: {free} connections are"
+                f" left for clients, and the load needs {needed}",
+                f"use fewer --clients, or raise max_connections; {LEFT_FREE} connections stay free"
+                " for others",
+            )
+        return ConnectionsError(
+            f"{name} has {free} free connections, {needed} clients need as many",
+            "use fewer --clients, or raise max_connections (on a managed server:"
+            f" --server-set max_connections={needed + 20})",
+        )
+
+
+def _host(access: Access) -> str:
+    return "this machine" if is_local(access.keywords) else access.keywords.get("host", "")
+
+
+def held_back(
+    components: Sequence[ComponentLoad], accumulator: Accumulator, *, guest: bool
+) -> Iterator[Finding]:
+    """A finding if a load waited for clients that it did not take out of courtesy."""
+    own = [component for component in components if not component.work.name]
+    plan, taken = own[0].work.request.trial, sum(component.clients for component in own)
+    wanted = plan.clients_for(None)
+    if not guest or plan.clients is not None or taken >= wanted:
+        return
+    sent, at_once = accumulator.sent_count, accumulator.dispatch()[0].count
+    waited = 1 - at_once / sent if sent else 0.0
+    if waited < _HELD_BACK_MIN:
+        return
+    text = (
+        f"{100 * waited:.0f}% of the transactions waited for one of {taken} clients, which are as"
+        f" many as pgpaces takes on a server of others; --clients {wanted} lifts this cap"
+    )
+    yield Finding("connection-cap", "invalid", text, 100 * waited, "%")
