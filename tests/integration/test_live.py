@@ -64,7 +64,9 @@ def stored(pgpaces: Command) -> Any:
     return pgpaces("show", "last", "--json").json()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGINT]
+)
 def test_the_page_ends_with_its_load(pgpaces, number):
     with loading(pgpaces, "-T", "60s") as (process, _):
         (page,) = companions(process.pid)

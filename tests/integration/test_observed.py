@@ -10,13 +10,13 @@ from typing import Any
 
 import psycopg
 import pytest
-from pgpaces.monitor.postgres import watch
 from tests.servers import access_to, postgres_15, standby_of
 from tests.unit.sensors import collect, so_far
 from tests.waiting import DEADLINE_S
 
 from pgpaces.database.access import Access, connect
 from pgpaces.monitor.counters import PARTS
+from pgpaces.monitor.guard import guarding
 from pgpaces.monitor.server import CounterReader, Sensor, sensing
 from pgpaces.spec.result import Finding
 
@@ -201,7 +201,7 @@ def test_a_load_is_recognized_by_a_name_that_its_server_changes(access):
     words = {**access.keywords, "dbname": "postgres", "application_name": application}
     with (
         looking(access, application=application) as sensor,
-        watch({**access.keywords, "dbname": "postgres"}, application, 2.0),
+        guarding({**access.keywords, "dbname": "postgres"}, application, lambda: None),
         psycopg.connect(**words) as session,
     ):
         until(lambda: sensor.observed().waits.looks >= 3, sensor)

@@ -65,10 +65,10 @@ def test_an_answer_says_how_the_engine_waited(pg15, script, each_poll):
     ("load", "way"),
     [
         (("-c", "1"), "epoll"),
-        (("-c", "32"), "io_uring"),
-        (("-c", "32", "--think-time", "10ms"), "epoll"),
-        (("-c", "32", "--rate", "100"), "epoll"),
-        (("-c", "32", "--connect-each"), "epoll"),
+        (("-c", "24"), "io_uring"),
+        (("-c", "24", "--think-time", "10ms"), "epoll"),
+        (("-c", "24", "--rate", "100"), "epoll"),
+        (("-c", "24", "--connect-each"), "epoll"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
 )
@@ -79,7 +79,7 @@ def test_io_uring_is_taken_where_many_clients_of_a_thread_never_pause(pg15, scri
 
 @needs("Linux")
 def test_where_io_uring_is_forbidden_nobody_notices_but_who_asks_for_it(pg15, script):
-    words = ("-c", "32", "-j", "1", "--json")
+    words = ("-c", "24", "-j", "1", "--json")
     done = run(pg15.dsn(), script, *words, before=FORBIDDEN)
     assert taken(done) == "epoll"
     assert done.stderr == ""

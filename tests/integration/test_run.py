@@ -32,14 +32,14 @@ def test_a_run_none_of_whose_transactions_succeeded_fails_and_is_kept(pgpaces, p
     script = tmp_path / "bad.sql"
     script.write_text("SELECT * FROM nosuch;")
     words = ("-f", script, "--target", pg15.dsn("postgres"), "--rate", "20", "-L", "50ms", *SECOND)
-    ended = pgpaces("run", *words, "--fail-if", "failed > 0")
+    ended = pgpaces("run", *words, "--keep-going", "--fail-if", "failed > 0")
     due = pgpaces("show", "last", "--json").json()["counts"]["due"]
     assert ended.code == 5
     assert (
         f"no transaction succeeded: {due} failed of {due} due; the first error: 42P01" in ended.err
     )
     assert ended.out.startswith("✗ FAIL  no transaction succeeded")
-    swept = pgpaces("sweep", *words, "--clients", "1,2")
+    swept = pgpaces("sweep", *words, "--keep-going", "on", "--clients", "1,2")
     assert (swept.code, swept.out.startswith("✗ FAIL  no transaction succeeded")) == (5, True)
 
 

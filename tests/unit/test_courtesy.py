@@ -47,7 +47,7 @@ def budget(monkeypatch):
     ],
 )
 def test_a_load_without_clients_takes_half_of_what_is_free(budget, room, guest, clients):
-    assert budget(OPEN, room, guest=guest).clients == clients
+    assert budget(OPEN, room, guest=guest).clients() == clients
 
 
 @pytest.mark.parametrize(("clients", "fits"), [(53, True), (54, False)])
@@ -83,9 +83,9 @@ def test_the_guard_takes_no_connection_where_there_is_none(budget):
     ],
 )
 def test_a_line_says_what_the_load_meets(budget, room, said):
-    assert said in budget({"clients": 1, "guard": False, "load": Load("closed")}, room).line(
-        "shop", 4
-    )
+    found = budget({"clients": 1, "guard": False, "load": Load("closed")}, room)
+    found.clients()
+    assert said in found.line("shop", 4)
 
 
 def test_loads_without_clients_share_what_they_may_take():

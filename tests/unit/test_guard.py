@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import time
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.analysis.guard import MORE_MS, SILENCE_S, STREAK, GuardSample, verdict
+from pgpaces.analysis.guard import BASELINE, MORE_MS, SILENCE_S, STREAK, GuardSample, verdict
 from pgpaces.core.errors import ServerError
 from pgpaces.monitor.guard import Guard
 
@@ -43,9 +44,21 @@ def test_a_load_stops_that_harms_others(name):
     assert said in (found or "")
 
 
-def test_what_is_usual_before_the_load_is_a_median():
-    seen = [GuardSample(1, 0, 1), GuardSample(900, 70, 2), GuardSample(2, 50, 0)]
-    assert GuardSample.before(seen) == GuardSample(2, 50, 2)
+def test_what_is_usual_before_the_load_is_what_was_seen_once_and_a_median_query():
+    seen = [GuardSample(1, 0, 1), GuardSample(900, 70, 2, 3), GuardSample(2, 50, 0)]
+    assert GuardSample.before(seen) == GuardSample(2, 70, 2, 3)
+
+
+@pytest.mark.parametrize("busy", [0.1, 0.3, 0.6, 0.9])
+def test_an_application_that_is_as_busy_as_before_is_no_alarm(busy):
+    """Statements of 50 ms, caught at any moment of theirs, in 200 loads of two minutes."""
+    draw, alarms = np.random.default_rng(5), 0
+    for _ in range(200):
+        ages = draw.uniform(0, 50, BASELINE + 120) * (draw.uniform(size=BASELINE + 120) < busy)
+        samples = [GuardSample(1.0, float(age), 4) for age in ages]
+        before, seen = GuardSample.before(samples[:BASELINE]), samples[BASELINE:]
+        alarms += any(verdict(before, seen[n : n + STREAK]) for n in range(120))
+    assert alarms <= 4
 
 
 def test_silence_counts_for_those_who_were_there():
@@ -91,7 +104,7 @@ class Server:
 
 
 def guard_of(server: Server) -> Guard:
-    guard = Guard(server.look, server.clock)
+    guard = Guard(server.look, server.look, server.clock)
     guard.measure_before(period_s=0)
     guard.begin(period_s=0.001)
     return guard
@@ -118,7 +131,7 @@ def test_a_guard_tells_of_a_slow_server():
 def test_a_server_without_others_is_not_looked_at_for_long():
     server = Server()
     server.sample = ALONE
-    guard = Guard(server.look, server.clock)
+    guard = Guard(server.look, server.look, server.clock)
     guard.measure_before(period_s=60)
     assert server.looks == 1
 

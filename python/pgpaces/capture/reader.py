@@ -28,6 +28,8 @@ from pgpaces.core.texts import decoded, encoded
 from pgpaces.monitor.sizes import View
 
 _HIDDEN = "<insufficient privilege>"
+# In the text of its own statements: they are not the application's.
+_OF_PGPACES = b"/* pgpaces"
 _INSTALL = (
     "have it in shared_preload_libraries, which takes a restart of the server, then CREATE"
     " EXTENSION pg_stat_statements in this database"
@@ -232,7 +234,8 @@ def _statements(session: Session, view: View) -> ServerStatements:
         f" FROM {view.schema}.pg_stat_statements WHERE dbid = (SELECT oid"
         " FROM pg_catalog.pg_database WHERE datname = current_database()) GROUP BY 1, 2, 3"
     )
-    rows = session.execute(encoded(query)).fetchall()
+    every = session.execute(encoded(query)).fetchall()
+    rows = [row for row in every if _OF_PGPACES not in (row[1] or b"")]
     entries, hidden, nested = [], (0, 0.0), (0, 0.0)
     for is_hidden, text, top_level, calls, total_ms in rows:
         if not top_level:

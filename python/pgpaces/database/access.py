@@ -87,7 +87,7 @@ def locked(admin: Session, name: str) -> bool:
 
     The server needs a moment to notice that a client was killed, so it tries for some time.
     """
-    query = "SELECT pg_try_advisory_lock(%s, hashtext(%s))"
+    query = "SELECT /* pgpaces */ pg_try_advisory_lock(%s, hashtext(%s))"
     deadline = time.monotonic() + NOTICED_S
     while True:
         if scalar(admin, query, (LOCK_CLASS, name)):

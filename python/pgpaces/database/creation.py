@@ -54,7 +54,7 @@ def create(
     """
     name = _PREFIX + secrets.token_hex(8)
     # The backend holds it while it works on the database, also after its client was killed.
-    admin.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", (LOCK_CLASS, name))
+    admin.execute("SELECT /* pgpaces */ pg_advisory_lock(%s, hashtext(%s))", (LOCK_CLASS, name))
     with _noted(name, server_id(admin, access)) as note:
         try:
             make(name)
@@ -66,7 +66,7 @@ def create(
                 note.unlink(missing_ok=True)
             raise
         note.unlink(missing_ok=True)
-    admin.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", (LOCK_CLASS, name))
+    admin.execute("SELECT /* pgpaces */ pg_advisory_unlock(%s, hashtext(%s))", (LOCK_CLASS, name))
 
 
 def _folder() -> Path:
@@ -161,9 +161,9 @@ def _leftovers(access: Access, admin: Session, locks: Session) -> Iterator[str]:
             yield dbname
         elif owned and not owned.own and owned.state in (COPY, PREPARING):
             lock = (LOCK_CLASS, _lock_of(dbname, owned))
-            if scalar(locks, "SELECT pg_try_advisory_lock(%s, hashtext(%s))", lock):
+            if scalar(locks, "SELECT /* pgpaces */ pg_try_advisory_lock(%s, hashtext(%s))", lock):
                 yield dbname
-                locks.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", lock)
+                locks.execute("SELECT /* pgpaces */ pg_advisory_unlock(%s, hashtext(%s))", lock)
 
 
 def _lock_of(dbname: str, owned: Ownership) -> str:

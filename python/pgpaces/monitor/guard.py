@@ -21,7 +21,7 @@ from pgpaces.core.sessions import errors, scalar
 from pgpaces.monitor.session import Reopened, reported
 
 APPLICATION = "pgpaces guard"
-PERIOD_S = 1.0
+PERIOD_S, BEFORE_S = 1.0, 3.0
 _PATIENCE_S = 1.0
 
 # Sessions other than those of pgpaces: the load's have a name, role and database.
@@ -52,13 +52,18 @@ TakeSample = Callable[[], GuardSample]
 class Guard:
     """Takes samples until it is closed. take: takes one; it may raise ServerError, or hang.
 
-    blind: statements of other roles are hidden from it.
+    look: the same without a login. blind: statements of other roles are hidden from it.
     """
 
     def __init__(
-        self, take: TakeSample, clock: Callable[[], float] = time.monotonic, *, blind: bool = False
+        self,
+        take: TakeSample,
+        look: TakeSample,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        blind: bool = False,
     ) -> None:
-        self._take, self._clock, self.blind = take, clock, blind
+        self._take, self._look, self._clock, self.blind = take, look, clock, blind
         self._ended = threading.Event()
         self._lock = threading.Lock()
         self._samples: deque[GuardSample] = deque(maxlen=STREAK)
@@ -66,13 +71,13 @@ class Guard:
         self._thread: threading.Thread | None = None
         self.before = GuardSample()
 
-    def measure_before(self, period_s: float = PERIOD_S) -> None:
+    def measure_before(self, period_s: float = BEFORE_S / BASELINE) -> None:
         """Measures what others have without the load, if there are any. Raises ServerError."""
-        samples = [self._take()]  # the first one of a session takes longer: caches are empty
+        samples = [self._look()]  # the first one of a session takes longer: caches are empty
         if samples[0].others:
             samples = []
             for _ in range(BASELINE):
-                samples.append(self._take())
+                samples.append(self._look())
                 time.sleep(period_s)
         self.before = GuardSample.before(samples)
 
@@ -121,11 +126,15 @@ class _Session(Reopened):
             return bool(scalar(self.session(), _SEES_ALL))
 
     def take(self) -> GuardSample:
-        """Takes a sample. Raises ServerError."""
+        """Logs in, and takes a sample. Raises ServerError."""
         try:
             self._log_in()
         except ConnectionsError as error:
             return GuardSample(refused=error.message)
+        return self.look()
+
+    def look(self) -> GuardSample:
+        """Takes a sample. Raises ServerError."""
         with self._errors():
             session = self.session()  # opened outside the time of a sample
             began = time.perf_counter()
@@ -155,7 +164,7 @@ def guarding(
     of this name, role and database belong to the load. log_in: logs in once, as APPLICATION.
     """
     session = _Session(keywords, application, log_in)
-    guard = Guard(session.take, blind=not session.sees_all())
+    guard = Guard(session.take, session.look, blind=not session.sees_all())
     try:
         guard.measure_before()
         yield guard

@@ -35,22 +35,23 @@ _HELD_BACK_MIN = 0.01
 
 
 class Budget:
-    """The connections of the servers of a trial. Raises ConnectionsError if they are too few.
-
-    clients: the most that a load takes where nobody said how many.
-    """
+    """The connections of the servers of a trial. Raises ConnectionsError if they are too few."""
 
     def __init__(self, where: Site, request: Request) -> None:
-        self._guest, self._where = not where.managed, where
-        self._room = self._checked(request)
-        free = None if self._room is None else self._usable(PRIMARY, self._room, request)
-        if not self._guest:
-            self.clients = _OF_A_POOLER if free is None else free
-        else:
-            self.clients = UNSEEN if free is None else max(1, free // 2)
+        self._guest, self._where, self._request = not where.managed, where, request
+        self._room: Room | None = None
+        self._check()
 
-    def _checked(self, request: Request) -> Room | None:
-        """The room of the primary, if every server has room for the clients that come to it."""
+    def clients(self) -> int:
+        """The most that a load takes where nobody said how many, by what is free now."""
+        self._room = identity.room(self._where.access, guest=self._guest)
+        free = None if self._room is None else self._usable(PRIMARY, self._room)
+        if not self._guest:
+            return _OF_A_POOLER if free is None else free
+        return UNSEEN if free is None else max(1, free // 2)
+
+    def _check(self) -> None:
+        request = self._request
         needs: Counter[str] = Counter()
         every = (request, *(other for _, other in request.background))
         for each in every:
@@ -59,18 +60,14 @@ class Budget:
             through = needs.pop(POOL, 0)
             needs[PRIMARY] += min(through, request.pool.size or through)
         needs[PRIMARY] = needs[PRIMARY] or int(self._guest)
-        primary = None
         for node, access in {PRIMARY: self._where.access, **self._where.standbys}.items():
-            if not needs[node] and node != PRIMARY:
-                continue
-            room = identity.room(access, guest=self._guest)
-            primary = room if node == PRIMARY else primary
-            if room is not None and (free := self._usable(node, room, request)) < needs[node]:
+            room = identity.room(access, guest=self._guest) if needs[node] else None
+            if room is not None and (free := self._usable(node, room)) < needs[node]:
                 raise self._too_few(node, room, free=max(0, free), needed=needs[node])
-        return primary
 
-    def _usable(self, node: str, room: Room, request: Request) -> int:
+    def _usable(self, node: str, room: Room) -> int:
         """The connections that clients may use."""
+        request = self._request
         free = room.free - _OF_SENSORS * request.observe
         if node == PRIMARY and not request.as_is:
             free -= _OF_DATA

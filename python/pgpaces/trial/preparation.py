@@ -73,7 +73,7 @@ def ready(where: Site, request: Request, say: Say, *, check: Check) -> Iterator[
         components = component_loads(
             works,
             (*request.target.node_names, *([POOL] if pooled else [])),
-            budget.clients,
+            budget.clients(),
             local=is_local(where.access.keywords),
         )
         if not where.managed:

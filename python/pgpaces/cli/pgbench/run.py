@@ -41,7 +41,7 @@ _SECOND_NS = 1_000_000_000
 _FOREVER_NS = 365 * 86_400 * _SECOND_NS  # as long as a trial may last
 _ABORTED_EXIT, _INTERRUPTED_EXIT = 2, 130
 LOCK = 0x7067_7061_6365_7301  # the advisory lock of a run by this face, in its database
-_UNLOCK = "SELECT pg_catalog.pg_advisory_unlock({})"
+_UNLOCK = "SELECT /* pgpaces */ pg_catalog.pg_advisory_unlock({})"
 
 _UNLIMITED = """
 SELECT (SELECT rolconnlimit FROM pg_catalog.pg_roles WHERE rolname = session_user) = -1
@@ -143,7 +143,8 @@ def _lock(session: Session, clients: int, voice: Voice) -> bool:
         spared = room is not None and room.free > clients
         if not spared or session.execute(_UNLIMITED).fetchone() != (True,):
             return False
-        locked = session.execute("SELECT pg_catalog.pg_try_advisory_lock(%s)", (LOCK,)).fetchone()
+        lock = "SELECT /* pgpaces */ pg_catalog.pg_try_advisory_lock(%s)"
+        locked = session.execute(lock, (LOCK,)).fetchone()
     except psycopg.Error:
         return False  # a server without such locks
     if locked == (False,):
