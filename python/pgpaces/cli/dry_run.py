@@ -77,6 +77,8 @@ def _document(request: Request) -> dict[str, Any]:
         "load": str(trial.load),
         "clients": trial.clients_for(None),
         "clients_chosen": trial.clients is None,
+        "capped": target.dsn is not None and trial.clients is None and trial.load.model == "open",
+        "guard": None if target.dsn is None else trial.guard,
         "transactions_each": trial.transactions,
         "latency_limit_ms": None if limit is None else limit / 1e6,
         "missed_max": request.missed_max,
@@ -117,6 +119,10 @@ def _lines(plan: Mapping[str, Any]) -> Iterator[str]:
     often = plan["transactions_each"]
     each = f", {plural(often, 'transaction')} each" if often else ""
     yield f"  load: {plan['load']}; {plural(plan['clients'], 'client')}{each}"
+    if plan["capped"]:
+        yield "  connections: at most half of those that are free there, or 20"
+    if plan["guard"] is not None:
+        yield f"  guard: {'ends the load if it harms other sessions' if plan['guard'] else 'off'}"
     if plan["generators_needed"] is not None:
         count = plural(plan["generators_needed"], "machine")
         per_core = f"{plan['transactions_per_core']:,} transactions a second"
