@@ -11,6 +11,7 @@ import pytest
 
 import pgpaces as pgpaces_api
 from pgpaces.cli.run import KILLED_EXIT
+from pgpaces.monitor import guard
 
 pytestmark = pytest.mark.postgres
 HOLD = "BEGIN;\nLOCK TABLE shared IN ACCESS EXCLUSIVE MODE;\nSELECT pg_sleep(600);\nEND;\n"
@@ -76,6 +77,15 @@ def test_a_role_that_cannot_see_others_is_told_so(pgpaces, pg15, script):
     words = ("run", "-f", script("SELECT 1;\n"), "-c", "1", "-t", "3", "--guard")
     pgpaces(*words, "--target", pg15.dsn("u_trust"))
     assert "grant it pg_read_all_stats" in " ".join(pgpaces("show").out.split())
+
+
+def test_a_server_that_hides_its_sessions_is_guarded_by_logins_alone(
+    pgpaces, pg15, script, monkeypatch
+):
+    monkeypatch.setattr(guard, "_SAMPLE", "SELECT nosuch FROM pg_stat_activity")
+    words = ("run", "-f", script("SELECT 1;\n"), "-c", "1", "-t", "3", "--guard")
+    pgpaces.well(*words, "--target", pg15.dsn("u_trust"))
+    assert "guard: it watches logins only: " in " ".join(pgpaces("show").out.split())
 
 
 @pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.slow)])

@@ -52,18 +52,15 @@ TakeSample = Callable[[], GuardSample]
 class Guard:
     """Takes samples until it is closed. take: takes one; it may raise ServerError, or hang.
 
-    look: the same without a login. blind: statements of other roles are hidden from it.
+    look: the same without a login. blind: statements of other roles are hidden from it. lacks: why
+    it sees no sessions at all, and watches logins only.
     """
 
     def __init__(
-        self,
-        take: TakeSample,
-        look: TakeSample,
-        clock: Callable[[], float] = time.monotonic,
-        *,
-        blind: bool = False,
+        self, take: TakeSample, look: TakeSample, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._take, self._look, self._clock, self.blind = take, look, clock, blind
+        self._take, self._look, self._clock = take, look, clock
+        self.blind, self.lacks = False, ""
         self._ended = threading.Event()
         self._lock = threading.Lock()
         self._samples: deque[GuardSample] = deque(maxlen=STREAK)
@@ -151,22 +148,26 @@ class _Session(Reopened):
 
     @staticmethod
     def _errors() -> contextlib.AbstractContextManager[None]:
-        return errors("the guard cannot query the server", "--no-guard runs without it")
+        return errors("the guard cannot query the server")
 
 
 @contextlib.contextmanager
 def guarding(
     keywords: Mapping[str, str], application: str, log_in: Callable[[], object]
 ) -> Iterator[Guard]:
-    """A guard that knows what others have without the load. Raises ServerError.
+    """A guard that knows what others have without the load.
 
     keywords: libpq's, with the load's database. application: the load's application_name; sessions
     of this name, role and database belong to the load. log_in: logs in once, as APPLICATION.
     """
     session = _Session(keywords, application, log_in)
-    guard = Guard(session.take, session.look, blind=not session.sees_all())
+    guard = Guard(session.take, session.look)
     try:
-        guard.measure_before()
+        try:
+            guard.blind = not session.sees_all()
+            guard.measure_before()
+        except ServerError as error:
+            guard.lacks = error.message
         yield guard
     finally:
         # A session in a hanging query ends with the program.

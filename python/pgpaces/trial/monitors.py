@@ -269,6 +269,8 @@ class Monitors:
 
     def notes(self) -> list[str]:
         notes = []
+        if self._guard is not None and self._guard.lacks:
+            notes.append(f"guard: it watches logins only: {self._guard.lacks}")
         if self._guard is not None and self._guard.before.others:
             if self._guard.blind:
                 notes.append(
