@@ -153,7 +153,7 @@ def bench(monkeypatch):
         (PlanError("it cannot be"), 1),
         (went("interrupted", killed="others got slower"), 1),
     ],
-    ids=["well", "failed", "never began", "hopeless", "kill switch"],
+    ids=["well", "failed", "never began", "hopeless", "guard"],
 )
 def test_a_failure_is_tried_once_more_unless_that_is_in_vain_or_does_harm(bench, first, tried):
     bench.outcomes = [first, went()]

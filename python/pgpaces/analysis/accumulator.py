@@ -319,7 +319,7 @@ class Accumulator:
 
     @property
     def sent_count(self) -> int:
-        """Transactions due from second 0 on that a client began."""
+        """Transactions that were due in the measured part and were sent."""
         kinds = (blocks for (_, kind), blocks in self._times.items() if kind == "lag")
         return sum(blocks.since(0).count for blocks in kinds)
 

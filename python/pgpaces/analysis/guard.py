@@ -29,7 +29,7 @@ _SUBJECTS = {
 
 
 class GuardSample(Struct, frozen=True):
-    """What a session beside the load saw.
+    """What the guard saw at one moment.
 
     others: sessions of others. age_ms: the median age of statements that these execute, 0 if they
     execute none. lag_s: of the replica that is furthest behind. refused: the server's words, if it

@@ -77,7 +77,7 @@ def levels(
 def noise(x: Numbers) -> tuple[float, float]:
     """The variance that levels of a series have, and its inefficiency (see `stats`).
 
-    It is that of what the largest change leaves: a ramp as of `change`, or the stretch that differs
+    Both are of what the largest change leaves: a ramp as of `change`, or the stretch that differs
     most from the rest (the statistic of circular binary segmentation, Olshen et al., Biostatistics
     5, 2004). The variance is multiplied by the inefficiency.
     """

@@ -15,6 +15,7 @@ PgpacesError                        exit code
 ├── StoreError                      20  results cannot be stored or read
 │   └── StoreVersionError           21  another version of pgpaces wrote the store
 └── RunError                        5   the load could not start, continue or succeed once
+    ├── HopelessError               5   its scripts cannot work
     └── LogError                    5   the log of its transactions could not be written
 
 A failed transaction is data and never one of these.
@@ -69,7 +70,7 @@ class RunError(PgpacesError):
 
 
 class HopelessError(RunError):
-    """The first transactions of the scripts all fail in a way that comes again."""
+    """A script cannot work: its statements are refused, or its first transactions all failed."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         own = "run the script by itself with psql; --keep-going runs the load all the same"

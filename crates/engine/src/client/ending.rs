@@ -17,7 +17,7 @@ use crate::wire::{Fault, ServerError, Status};
 /// exception, for the standard knows no better.
 pub(super) const META_COMMAND_FAILED: SqlState = *b"38000";
 
-/// Takes in whether a script works, and ends the run where none will.
+/// Learns whether a script works, and ends the run if none will.
 #[cold]
 fn learn(outcome: &Outcome, turn: &Turn<'_>) {
     let Some(proof) = &turn.shared.proof else { return };

@@ -21,7 +21,7 @@ fn comes_again(sqlstate: SqlState) -> bool {
 }
 
 impl Proof {
-    /// Of so many scripts, about which nothing is known.
+    /// Nothing is known yet about any of the scripts.
     #[must_use]
     pub fn new(scripts: usize) -> Self {
         Self { scripts: (0..scripts).map(|_| AtomicI64::new(0)).collect() }
