@@ -36,6 +36,11 @@ class Receiver:
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
+    def each_span(self) -> list[Any]:
+        """The spans of all requests so far."""
+        parts = [part for request in self.spans for part in request.resource_spans[0].scope_spans]
+        return [span for part in parts for span in part.spans]
+
     def points(self, name: str) -> list[tuple[dict[str, str], Any]]:
         """The points of a metric in the last request that has it, with their attributes."""
         for request in reversed(self.metrics):
