@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from click.testing import CliRunner
 from msgspec import Struct
 from tests.servers import postgres_15, quoted
 
 import pgpaces
-from pgpaces.capture import Captured, CaptureOptions, capture
-from pgpaces.cli.main import cli
+from pgpaces.capture import Captured, CaptureOptions, capture, make
 from pgpaces.core.errors import ServerError, WorkloadError
 from pgpaces.load import engine
 
@@ -57,6 +56,12 @@ class Counting(Struct, frozen=True):
     @property
     def logs(self) -> Path:
         return Path(self.execute("SHOW data_directory")[0][0]) / "log"
+
+
+@pytest.fixture(autouse=True)
+def short_count(monkeypatch):
+    """Calls are counted for a second, not for ten."""
+    monkeypatch.setattr(make, "COUNTED_S", 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -267,22 +272,54 @@ def test_the_most_important_are_taken_and_the_rest_is_said(counting, executed, t
     assert found.scripts[0].entry.calls == 51 or found.scripts[1].entry.calls == 51
 
 
+def test_one_off_loads_and_statements_without_a_known_name_are_left_out(counting, tmp_path):
+    dsn = counting.make("shop")
+    counting.execute(TABLES, "CREATE SEQUENCE numbers", dbname="shop")
+    counting.forget("shop")
+    load = "INSERT INTO keyed (code, plain_id) SELECT gen_random_uuid(), generate_series(1, 2000)"
+    counting.execute(load, *[STATEMENTS[0]] * 3, "SELECT nextval('numbers')", dbname="shop")
+    found = capture(CaptureOptions(dsn, tmp_path / "made"))
+    why = {text.split()[0]: reason for text, reason in reasons(found).items()}
+    assert "not the application's" in why["INSERT"]
+    assert "a name for nextval" in reasons(found)["SELECT nextval($1)"]
+    assert [each.entry.calls for each in found.scripts] == [3]
+    assert found.calls == sum(each.calls for each in found.excluded) + 3
+
+
+def test_the_rate_is_counted_while_the_application_runs(counting18, tmp_path):
+    dsn = counting18.make("shop")
+    counting18.execute(TABLES, *[STATEMENTS[0]] * 500, dbname="shop")
+    assert capture(CaptureOptions(dsn, tmp_path / "idle")).rate is None
+
+    def busy(text: str) -> None:
+        if text.startswith("counting"):
+            counting18.execute(*[STATEMENTS[0]] * 30, "SELECT 'not a script'", dbname="shop")
+
+    found = capture(CaptureOptions(dsn, tmp_path / "busy", top=1), busy)
+    assert [each.entry.calls for each in found.scripts] == [500]
+    assert found.rate is not None
+    assert 3 < found.rate <= 30, "30 calls in a second, or in more on a busy machine"
+
+
 # --- the command, and the mix -----------------------------------------------------------------
 
 
-def test_the_command_says_what_it_found_and_how_to_go_on(counting18, tmp_path):
+def test_the_command_that_it_suggests_works_while_the_application_is_connected(
+    counting18, pgpaces, tmp_path
+):
     dsn = counting18.make("shop")
     counting18.execute(TABLES, *STATEMENTS, dbname="shop")
     folder = tmp_path / "made"
-    words = ["workload", "from-statements", "--target", f"{dsn} password=canary", str(folder)]
-    done = CliRunner().invoke(cli, words, catch_exceptions=False)
-    assert done.exit_code == 0
-    assert "% of the calls and" in done.output
-    assert "--from-database shop" in done.output
-    assert "canary" not in done.output
+    words = ("workload", "from-statements", "--target", f"{dsn} password=canary", folder)
+    done = pgpaces.well(*words)
+    assert "% of the calls and" in done.out
+    assert "canary" not in done.out + done.err
     assert "canary" not in "".join(path.read_text() for path in folder.iterdir())
-    with pytest.raises(WorkloadError, match="is not empty"):
-        CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert "is not empty" in pgpaces(*words).err
+    _, *suggested = shlex.split(done.err.split("try: ")[1])
+    with psycopg.connect(dsn):
+        pgpaces.well(*suggested, "-t", "20", "--warmup", "0")
+    assert pgpaces.trial().state == "finished"
 
 
 def mix(counting: Counting, dbid: str) -> dict[str, float]:

@@ -438,9 +438,38 @@ def captured(folder, rate=12.5):
     sources = {1: ValueSource(SourceKind.UNKNOWN, HOSTILE, sql="1")}
     text = folder_of.comments(entry, sources) + "SELECT 1\n;\n"
     taken = CapturedScript(entry, "01_select", 3, text, False, {"unknown": 1})
-    seen = ServerStatements(HOSTILE, 18, (entry,), seconds=6.0)
+    seen = ServerStatements(HOSTILE, 18, (entry,))
     left = ExcludedStatement(HOSTILE, HOSTILE, 25, 10.0)
     return Captured(folder / "made", seen, (taken,), (left,), 100, 20.0, rate, (HOSTILE,))
+
+
+def test_only_scripts_with_real_values_cover_and_each_source_has_its_share_of_the_time(tmp_path):
+    kinds = ({"from the log": 2}, {"by statistics": 1, "assumed": 1}, {}, {"unknown": 1})
+    scripts = tuple(
+        CapturedScript(Entry("SELECT 1", calls, ms), "01", 1, "", False, sources)
+        for calls, ms, sources in zip(
+            (10, 20, 30, 20), (40.0, 20.0, 10.0, 10.0), kinds, strict=True
+        )
+    )
+    found = replace(captured(tmp_path), scripts=scripts, calls=100, total_ms=100.0)
+    assert selection.coverage(found) == (40, 50)
+    assert selection.sources(found) == {
+        "from the log": 40, "assumed": 20, "without parameters": 10, "unknown": 10, "left out": 20,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "calls", "rows", "bulk"),
+    [
+        ("INSERT INTO t SELECT generate_series($1, $2)", 1, 100_000, True),
+        ("copy t from stdin", 2, 50_000, True),
+        ("INSERT INTO t SELECT generate_series($1, $2)", 24, 2_400_000, False),
+        ("INSERT INTO t VALUES ($1)", 1, 1, False),
+        ("SELECT * FROM t", 1, 100_000, False),
+    ],
+)
+def test_a_bulk_load_is_called_rarely_and_moves_many_rows(text, calls, rows, bulk):
+    assert selection.is_bulk(Entry(text, calls, 1.0, rows)) == bulk
 
 
 @pytest.mark.parametrize("rate", [None, 12.5, 1e-9])

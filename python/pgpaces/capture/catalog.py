@@ -12,11 +12,15 @@ Name = tuple[str, str]
 
 
 class Entry(Struct, frozen=True):
-    """One text of pg_stat_statements in this database, with the calls of all roles."""
+    """One text of pg_stat_statements in this database, with the calls of all roles.
+
+    rows: the number of rows that its calls returned or changed.
+    """
 
     text: str
     calls: int
     total_ms: float
+    rows: int = 0
 
 
 class Type(Struct, frozen=True):
@@ -69,8 +73,8 @@ class ServerStatements(Struct, frozen=True):
     """The statements that a server has counted.
 
     hidden, nested: calls and ms of texts that the role may not see, and of statements in functions.
-    seconds: since the statistics were reset; None if unknown. notes: what the role or the server
-    lacks.
+    at_s: the server's clock at the reading, as seconds since 1970. notes: what the role or the
+    server lacks.
     """
 
     database: str
@@ -78,7 +82,7 @@ class ServerStatements(Struct, frozen=True):
     entries: tuple[Entry, ...]
     hidden: tuple[int, float] = (0, 0.0)
     nested: tuple[int, float] = (0, 0.0)
-    seconds: float | None = None
+    at_s: float = 0.0
     notes: tuple[str, ...] = ()
 
 
@@ -104,7 +108,11 @@ class CapturedScript(Struct, frozen=True):
 
 
 class Captured(Struct, frozen=True):
-    """The workload that was made. calls, total_ms: of all statements of the database."""
+    """The workload that was made. calls, total_ms: of all statements of the application.
+
+    rate: calls of the scripts' statements per second, counted while they were read. None if there
+    was none.
+    """
 
     folder: Path
     server: ServerStatements

@@ -84,14 +84,12 @@ def _toml(workload: Captured) -> str:
     for each in workload.scripts:
         lines += ["", "[[scripts]]", f'file = "{each.name}.sql"', f"weight = {each.weight}"]
     if workload.rate is not None and RATE_MIN <= workload.rate <= RATE_MAX:
-        lines += ["", "[load]", "# Calls per second, on average since the statistics were reset."]
+        lines += ["", "[load]", "# Calls per second, counted while the statements were read."]
         lines.append(f'rate = "{workload.rate:.6f}/s"')
     return "\n".join(lines) + "\n"
 
 
 def _readme(workload: Captured, *, values: bool, logged: bool) -> str:
-    calls, time = selection.coverage(workload)
-
     def shares(calls: int, total_ms: float) -> str:
         time = selection.share(total_ms, workload.total_ms)
         return f"{selection.share(calls, workload.calls):.2f} | {time:.2f}"
@@ -106,9 +104,8 @@ def _readme(workload: Captured, *, values: bool, logged: bool) -> str:
     lines = [
         f"# Statements of {_cell(workload.server.database)}",
         "",
-        f"Made from pg_stat_statements of PostgreSQL {workload.server.version}. Of the calls"
-        f" {calls:.1f}% are covered, of the time {time:.1f}%."
-        f" {selection.pace(workload.rate, workload.server.seconds)}",
+        f"Made from pg_stat_statements of PostgreSQL {workload.server.version}."
+        f" {' '.join(selection.summary(workload))}",
         "",
         privacy,
         "",

@@ -51,6 +51,7 @@ _BY_TYPE = {
     "time with time zone": "'12:00+00'",
     "tsvector": "''",
     "tsquery": "'a'",
+    "regconfig": "'simple'",
     "regclass": "'pg_class'",
     "regproc": "'now'",
     "regtype": "'integer'",
@@ -78,6 +79,7 @@ class SourceKind(StrEnum):
     NEW = "new"
     ASSUMED = "assumed"
     UNKNOWN = "unknown"
+    MISSING = "missing"
 
 
 class ValueSource(Struct, frozen=True):
@@ -120,11 +122,8 @@ def quoted(value: str) -> str:
 
 def source(parameter: Parameter) -> ValueSource:
     use = _best(parameter.uses)
-    if use is not None and use.role in (Role.LIMIT, Role.OFFSET, Role.WORD):
-        number = "10" if use.role is Role.LIMIT else "0"
-        sql = _BY_FUNCTION[use.within] if use.role is Role.WORD else number
-        about = f"{use.role} {use.within}".strip()
-        return ValueSource(SourceKind.ASSUMED, f"{about}: unknown, {sql} is assumed", sql=sql)
+    if use is not None and use.role in (Role.LIMIT, Role.OFFSET, Role.WORD, Role.NAME):
+        return _by_place(use)
     if use is not None and use.role is Role.AMOUNT:
         operand = use.column.label if use.column is not None else "others"
         amount = parameter if parameter.type is not None else replace(parameter, type=_NUMBER)
@@ -139,6 +138,15 @@ def source(parameter: Parameter) -> ValueSource:
         return _unknown(parameter, f"{why}, which has no visible statistics")
     by_column = _by_column(parameter, use, use.column)
     return by_column or _unknown(parameter, f"{why}, whose values are not listed")
+
+
+def _by_place(use: Use) -> ValueSource:
+    """A value for a place that allows only some, or none where nothing is likely to be right."""
+    about = f"{use.role} {use.within}".strip()
+    sql = {Role.LIMIT: "10", Role.OFFSET: "0"}.get(use.role) or _BY_FUNCTION.get(use.within)
+    if sql is None:
+        return ValueSource(SourceKind.MISSING, f"{about}, which only a log has")
+    return ValueSource(SourceKind.ASSUMED, f"{about}: unknown, {sql} is assumed", sql=sql)
 
 
 def sources(parameters: Mapping[int, Parameter]) -> dict[int, ValueSource]:

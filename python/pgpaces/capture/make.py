@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.capture import folder, guess, logs, parser, script, selection, uses
-from pgpaces.capture.catalog import Captured, CapturedScript, Entry, ExcludedStatement, Type
+from pgpaces.capture.catalog import (
+    Captured,
+    CapturedScript,
+    Entry,
+    ExcludedStatement,
+    ServerStatements,
+    Type,
+)
 from pgpaces.capture.guess import SourceKind, ValueSource
 from pgpaces.capture.parser import Parsed, UnusableError, has_texts
 from pgpaces.capture.reader import Reader, reading
@@ -23,6 +31,9 @@ from pgpaces.load.engine import for_driver
 from pgpaces.spec import trust
 
 TOP = 100
+_BULK = "loaded or dumped data at one time, so its calls and time are not the application's"
+# Between the two readings of the calls.
+COUNTED_S = 10.0
 # Statements of a log between messages of progress.
 _PROGRESS = 10_000
 # The smallest share of explicit transactions that is noted, in percent of the calls.
@@ -58,7 +69,7 @@ def capture(options: CaptureOptions, say: Say = lambda _: None) -> Captured:
     engine.probe(connection)
     with reading(for_driver(connection)) as reader:
         with reader.transaction():
-            server = reader.statements()
+            server, read_s = reader.statements(), time.monotonic()
             path = options.folder or Path(folder.name_for(server.database))
             folder.check(path)
             candidates, excluded = _candidates(server.entries, options.top)
@@ -76,6 +87,7 @@ def capture(options: CaptureOptions, say: Say = lambda _: None) -> Captured:
             stage = _Stage(reader, catalog, options.values, logged)
             scripts = _scripts(stage, candidates, excluded)
         notes += _lacks(reader)
+        rate = _rate(reader, server, scripts, read_s=read_s, say=say)
     if server.hidden[0]:
         excluded.append(ExcludedStatement("", "the role may not see it", *server.hidden))
     if not scripts:
@@ -86,21 +98,47 @@ def capture(options: CaptureOptions, say: Say = lambda _: None) -> Captured:
             f"no statement of database {server.database} can be taken",
             "; ".join([*server.notes, *reasons, "let the application run, and try again"]),
         )
-    calls = sum(entry.calls for entry in server.entries) + server.hidden[0]
-    captured_calls = sum(each.entry.calls for each in scripts)
+    ours = [entry for entry in server.entries if not selection.is_bulk(entry)]
+    calls = sum(entry.calls for entry in ours) + server.hidden[0]
     workload = Captured(
         path,
         server,
         scripts,
         tuple(excluded),
         calls,
-        sum(entry.total_ms for entry in server.entries) + server.hidden[1],
-        captured_calls / server.seconds if server.seconds else None,
+        sum(entry.total_ms for entry in ours) + server.hidden[1],
+        rate,
         (*server.notes, *_assumptions(excluded, calls, scripts), *notes),
     )
     folder.write(workload, values=options.values, logged=logged is not None)
     trust.confirm_made(path)
     return workload
+
+
+def _rate(
+    reader: Reader,
+    before: ServerStatements,
+    scripts: Sequence[CapturedScript],
+    *,
+    read_s: float,
+    say: Say,
+) -> float | None:
+    """Calls of the scripts' statements per second, from a second reading 10 s after the first.
+
+    The calls since a reset say less: statistics of one database may have been reset alone.
+    """
+    if not scripts:
+        return None
+    say(f"counting the calls of {COUNTED_S:g} s")
+    time.sleep(max(0.0, read_s + COUNTED_S - time.monotonic()))
+    with reader.transaction():
+        after = reader.statements()
+    texts = {each.entry.text for each in scripts}
+    was, now = (
+        sum(entry.calls for entry in each.entries if entry.text in texts)
+        for each in (before, after)
+    )
+    return (now - was) / (after.at_s - before.at_s) if now > was else None
 
 
 def _candidates(
@@ -110,6 +148,9 @@ def _candidates(
     usable: list[_Candidate] = []
     excluded: list[ExcludedStatement] = []
     for entry in selection.ordered(selection.merged(entries)):
+        if selection.is_bulk(entry):
+            excluded.append(ExcludedStatement(entry.text, _BULK, 0, 0.0))
+            continue
         try:
             one = _Candidate(entry, parser.parse(entry.text))
             if len(usable) >= top:
@@ -196,6 +237,9 @@ def _script(
         }
     )
     tuples, sources = _with_logged(tuples, sources, types)
+    for each in sources.values():
+        if each.kind is SourceKind.MISSING:
+            raise UnusableError(f"needs {each.why}")
     accepted = _accepted(reader, one.parsed, sources, tuples=tuples, types=types)
     counts = Counter(source.kind.value for source in sources.values())
     text = decoded(reader.as_stored(folder.comments(one.entry, sources) + accepted.text))

@@ -230,33 +230,30 @@ def _statements(session: Session, view: View) -> ServerStatements:
     total = "total_exec_time" if "total_exec_time" in view.columns else "total_time"
     top = "toplevel" if "toplevel" in view.columns else "true"
     query = (
-        f"SELECT query = '{_HIDDEN}', {_ENCODED}, {top}, sum(calls)::bigint, sum({total})::float8"
-        f" FROM {view.schema}.pg_stat_statements WHERE dbid = (SELECT oid"
+        f"SELECT query = '{_HIDDEN}', {_ENCODED}, {top}, sum(calls)::bigint, sum({total})::float8,"
+        f" sum(rows)::bigint FROM {view.schema}.pg_stat_statements WHERE dbid = (SELECT oid"
         " FROM pg_catalog.pg_database WHERE datname = current_database()) GROUP BY 1, 2, 3"
     )
     every = session.execute(encoded(query)).fetchall()
     rows = [row for row in every if _OF_PGPACES not in (row[1] or b"")]
     entries, hidden, nested = [], (0, 0.0), (0, 0.0)
-    for is_hidden, text, top_level, calls, total_ms in rows:
+    for is_hidden, text, top_level, calls, total_ms, returned in rows:
         if not top_level:
             nested = (nested[0] + calls, nested[1] + total_ms)
         elif is_hidden:
             hidden = (hidden[0] + calls, hidden[1] + total_ms)
         else:
             # The server has no text where it cannot read its file of texts.
-            entries.append(Entry(decoded(text or b""), calls, total_ms))
-    seconds, dropped = None, 0
+            entries.append(Entry(decoded(text or b""), calls, total_ms, returned))
+    dropped = 0
     info = f"{view.schema}.pg_stat_statements_info"
     if not scalar(session, "SELECT pg_catalog.to_regclass(%s) IS NULL", (info,)):
-        query = (
-            f"SELECT extract(epoch FROM now() - stats_reset)::float8, dealloc::bigint FROM {info}"
-        )
-        since_reset: Any = session.execute(encoded(query)).fetchone()
-        seconds, dropped = since_reset[0], int(since_reset[1])
+        dropped = int(scalar(session, f"SELECT dealloc::bigint FROM {info}"))
     # The value of track for other sessions: this transaction may have changed its own.
     row: Any = session.execute(
         "SELECT current_database(), current_setting('server_version_num')::int / 10000,"
-        " (SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'pg_stat_statements.track')"
+        " (SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'pg_stat_statements.track'),"
+        " extract(epoch FROM clock_timestamp())::float8"
     ).fetchone()
     notes = []
     if hidden[0]:
@@ -278,7 +275,7 @@ def _statements(session: Session, view: View) -> ServerStatements:
             f"entries were dropped {dropped} times for want of room, so rare statements are"
             " missing: a larger pg_stat_statements.max keeps them"
         )
-    return ServerStatements(row[0], row[1], tuple(entries), hidden, nested, seconds, tuple(notes))
+    return ServerStatements(row[0], row[1], tuple(entries), hidden, nested, row[3], tuple(notes))
 
 
 def _column(label: str, row: Sequence[Any]) -> CatalogColumn:

@@ -5,10 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from pgpaces.capture.catalog import Captured, Entry, ExcludedStatement, Name
+from pgpaces.capture.catalog import Captured, CapturedScript, Entry, ExcludedStatement, Name
+from pgpaces.capture.guess import SourceKind
 
 # The largest sum of weights; calls beyond it are scaled down, each statement to at least 1.
 WEIGHTS = 1_000_000
+# A statement that was called at most so often, and moved at least so many rows a call.
+_ONCE, _BULK_ROWS = 2, 1000
+_MOVES = re.compile(r"\s*(insert|copy|create|update|delete|merge)\b", re.IGNORECASE)
+# Values that the application sends, or that are as frequent as those.
+_REAL = frozenset((SourceKind.LOG, SourceKind.STATISTICS, SourceKind.NEW))
 
 
 def weights(calls: Sequence[int]) -> list[int]:
@@ -25,8 +31,14 @@ def merged(entries: Iterable[Entry]) -> list[Entry]:
     for entry in entries:
         one = sums.get(entry.text, Entry(entry.text, 0, 0.0))
         calls, total_ms = one.calls + entry.calls, one.total_ms + entry.total_ms
-        sums[entry.text] = Entry(entry.text, calls, total_ms)
+        sums[entry.text] = Entry(entry.text, calls, total_ms, one.rows + entry.rows)
     return list(sums.values())
+
+
+def is_bulk(entry: Entry) -> bool:
+    """Whether it loaded or dumped data at one time, which no application does all day."""
+    rows = entry.rows / entry.calls if entry.calls else 0
+    return bool(_MOVES.match(entry.text)) and entry.calls <= _ONCE and rows >= _BULK_ROWS
 
 
 def ordered(entries: Sequence[Entry]) -> list[Entry]:
@@ -46,16 +58,40 @@ def share(part: float, of: float) -> float:
 
 
 def coverage(workload: Captured) -> tuple[float, float]:
-    """The shares of calls and of time that the scripts cover, in percent."""
-    entries = [each.entry for each in workload.scripts]
+    """The shares of calls and of time of scripts whose values are all real, in percent."""
+    entries = [each.entry for each in workload.scripts if _REAL.issuperset(each.sources)]
     calls, total_ms = sum(e.calls for e in entries), sum(e.total_ms for e in entries)
     return share(calls, workload.calls), share(total_ms, workload.total_ms)
 
 
-def pace(rate: float | None, seconds: float | None) -> str:
-    if rate is None or seconds is None:
-        return "The time of the last reset is unknown, so no rate is written."
-    return f"{rate:,.6g} calls a second on average, in the {seconds:,.0f} seconds since a reset."
+def _worst(script: CapturedScript) -> str:
+    """The least reliable source of a script's values."""
+    kinds = [kind for kind in SourceKind if kind in script.sources]
+    return kinds[-1] if kinds else "without parameters"
+
+
+def sources(workload: Captured) -> dict[str, float]:
+    """The share of time by the source of values, in percent; of a script, its worst source."""
+    times: dict[str, float] = {kind: 0.0 for kind in SourceKind}
+    for script in workload.scripts:
+        kind = _worst(script)
+        times[kind] = times.get(kind, 0.0) + script.entry.total_ms
+    times["left out"] = workload.total_ms - sum(times.values())
+    return {kind: share(time, workload.total_ms) for kind, time in times.items() if time > 0}
+
+
+def summary(workload: Captured) -> list[str]:
+    """What is covered, the sources of its values, and the rate; a sentence each."""
+    calls, time = coverage(workload)
+    by_source = ", ".join(f"{kind} {part:.1f}%" for kind, part in sources(workload).items())
+    rate = workload.rate
+    return [
+        f"Scripts with real values cover {calls:.1f}% of the calls and {time:.1f}% of the time.",
+        f"Values by share of the time: {by_source}.",
+        "No call was counted meanwhile, so no rate is written."
+        if rate is None
+        else f"The application made {rate:,.6g} of these calls a second while pgpaces counted.",
+    ]
 
 
 def by_reason(excluded: Iterable[ExcludedStatement]) -> list[tuple[str, int, int, float]]:

@@ -30,6 +30,10 @@ _WORDS = {
 }
 
 
+# The first argument of these is the name of something that exists.
+_NAMES = frozenset(("nextval", "currval", "setval", "current_setting", "set_config"))
+
+
 class Role(StrEnum):
     EQUAL = "compared with"
     LOWER = "the lower end of"
@@ -42,6 +46,7 @@ class Role(StrEnum):
     LIMIT = "LIMIT"
     OFFSET = "OFFSET"
     WORD = "a word for"
+    NAME = "a name for"
 
 
 _ROLES = {
@@ -280,9 +285,11 @@ class _Walk:
     def _call(self, value: Any) -> None:
         """Notes the uses of arguments in the body of a function."""
         name, given = parsing.function_name(value), value.get("args", ())
-        place = _WORDS.get(name[1], 0) if name[0] in ("", "pg_catalog") else 0
-        if 0 < place <= len(given):
-            self._note(given[place - 1], Use(Role.WORD, within=name[1]))
+        word = name[1] if name[0] in ("", "pg_catalog") else ""
+        if 0 < (place := _WORDS.get(word, 0)) <= len(given):
+            self._note(given[place - 1], Use(Role.WORD, within=word))
+        if word in _NAMES and given:
+            self._note(given[0], Use(Role.NAME, within=word))
         function = self._catalog.functions.get(name)
         if function is None or self._depth >= _DEPTH_MAX:
             return

@@ -42,10 +42,7 @@ def captured(workload: Captured) -> list[RenderableType]:
                 f"{selection.share(total_ms, workload.total_ms):.1f}",
             )
         parts += ["", left_out]
-    share_of_calls, share_of_time = selection.coverage(workload)
-    covered = f"{share_of_calls:.1f}% of the calls and {share_of_time:.1f}% of the time"
-    parts += ["", f"{covered} are covered."]
-    parts.append(selection.pace(workload.rate, workload.server.seconds))
+    parts += ["", *selection.summary(workload)]
     if nested := workload.server.nested[0]:
         parts.append(f"Not counted separately: {nested} calls within functions.")
     return parts
@@ -54,8 +51,8 @@ def captured(workload: Captured) -> list[RenderableType]:
 def command(workload: Captured, target: str) -> str:
     folder = str(workload.folder)
     words = ["pgpaces", "run", folder if "/" in folder else f"./{folder}"]
-    words += ["--target", _shown(target), "--from-database", workload.server.database]
-    return shlex.join(words)
+    # By its DSN, pg_dump copies it to a managed server: also while sessions use the database.
+    return shlex.join([*words, "--from-database", _shown(target)])
 
 
 def _shown(target: str) -> str:
