@@ -630,6 +630,32 @@ def test_clients_of_background_workloads_serve_none_of_its_own():
     assert (found.key, found.evidence) == (alone.key, alone.evidence)
 
 
+def test_beside_a_bulk_load_what_it_made_late_is_explained():
+    """The load itself is one execution, of whose lateness there is nothing to tell."""
+    story = STORIES["disk"]
+    alone = attribute([story.told()])
+    limit_ns = 50_000_000
+    beside = {"clients": 8, "scripts": ["a"], "of": "queries", "limit_ns": limit_ns}
+    components = [{"clients": 1, "scripts": ["psql"]}, beside]
+    made, _ = replace(story, plan={"clients": 9, "components": components}).told()
+    moved = tuple(
+        replace(
+            each,
+            tallies=tuple(replace(tally, script=1) for tally in each.tallies),
+            statements=tuple(replace(tally, script=1) for tally in each.statements),
+        )
+        for each in made.intervals
+    )
+    command = {"name": "psql", "weight": 1, "commands": [], "text": "", "kind": "command"}
+    query = {"name": "a", "weight": 1, "commands": [[1, "SELECT 1", True]], "text": ""}
+    workload = like(made.workload, scripts=[command, query])
+    made = replace(made, intervals=moved, workload=workload)
+    found = attribute([(made, summarize(made))])
+    assert (found.due, found.missed) == (alone.due, alone.missed)
+    assert found.cause is not None
+    assert found.cause.key == "disk"
+
+
 @pytest.mark.parametrize(
     ("server", "far"),
     [

@@ -250,6 +250,14 @@ def _smooth(values: Numbers) -> Numbers:
     return quotient(np.where(finite, three, 0.0).sum(axis=0), finite.sum(axis=0))
 
 
+def explained_scripts(trial: Trial) -> range:
+    """The trial's own scripts; beside a bulk load, those that it may have made late."""
+    own, scripts = own_scripts(trial), trial.workload.scripts
+    if own.stop < len(scripts) and all(scripts[at].is_command for at in own):
+        return range(own.stop, len(scripts))
+    return own
+
+
 def material(trial: Trial, summary: Summary) -> Material:
     """A whole trial, aligned. Raises ValueError for samples that cannot be read."""
     due = [t.due_second for each in trial.intervals for t in each.tallies if t.due]
@@ -257,14 +265,14 @@ def material(trial: Trial, summary: Summary) -> Material:
     clock = max(seconds, max((each.second for each in trial.intervals), default=-1) + 1)
     counts = {name: np.zeros(seconds) for name in ("due", "on_time", "failed", *_MISSED)}
     sums = {name: np.zeros(seconds) for name in ("count", "latency", "lag")}
-    own = own_scripts(trial)
-    limits = {n: ns for n, ns in zip(own, limits_ns(trial), strict=False) if ns}
+    scripts = explained_scripts(trial)
+    limits = {n: ns for n, ns in enumerate(limits_ns(trial)) if ns and n in scripts}
     limit_ns = min(limits.values(), default=0)
     waited = np.zeros(seconds)
     for interval in trial.intervals:
         for tally in interval.tallies:
             at = tally.due_second
-            if not 0 <= at < seconds or tally.script not in own:
+            if not 0 <= at < seconds or tally.script not in scripts:
                 continue
             for name in ("due", "on_time", *_MISSED):
                 counts[name][at] += getattr(tally, name)
@@ -281,7 +289,10 @@ def material(trial: Trial, summary: Summary) -> Material:
         counts["unfinished"] += counts["due"] - ended_ones
     missed = sum(counts[name] for name in _MISSED) + counts["failed"]
     latency_s = quotient(sums["latency"], sums["count"])
-    unsent = _unsent(counts["unfinished"], trial.plan.own_clients)
+    clients = trial.plan.own_clients
+    if scripts != own_scripts(trial):
+        clients = sum(each.clients for each in trial.plan.components if each.of)
+    unsent = _unsent(counts["unfinished"], clients)
     lag = quotient(sums["lag"], sums["latency"], 0.0)
     # A transaction that never ended took at least to the end.
     to_end = np.where(counts["unfinished"] > 0, clock - np.arange(seconds), 0.0)

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pgpaces.analysis import crossing
+from pgpaces.analysis.accumulator import own_scripts
 from pgpaces.analysis.attribution import attribute, limiting
+from pgpaces.analysis.attribution.material import explained_scripts
 from pgpaces.analysis.cells import Row
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.goal import Limit
@@ -124,5 +126,7 @@ def _section(store: Store, digests: Iterable[Digest], about: str, *, key: str) -
     except ValueError as error:
         ids = ", ".join(trial.id for trial, _ in trials)
         raise StoreError(f"observations of {ids} are damaged: {error}") from None
+    if any(explained_scripts(trial) != own_scripts(trial) for trial, _ in trials):
+        about = f"what ran beside the load of {about}"
     notes, reasons = (trials[0][0].notes, trials[0][1].validity.reasons) if trials else ((), ())
     return reported.section(answer, about, key, notes=notes, doubts=reasons)
