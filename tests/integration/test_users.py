@@ -140,6 +140,29 @@ def test_tasks_are_chosen_weighted_and_limited_by_their_names(pgpaces, pg15, tmp
     assert answer["counts"]["failed"] == 0
 
 
+FAILING = """
+from pgpaces import task
+@task
+{kind} typo(connection):
+    {wait} connection.execute("SELECT * FROM missing")
+"""
+
+
+@pytest.mark.parametrize(("kind", "wait"), [("def", ""), ("async def", "await")])
+def test_tasks_that_always_fail_end_the_run_early(pgpaces, pg15, tmp_path, kind, wait):
+    folder = folder_of(tmp_path / "w", FAILING.format(kind=kind, wait=wait))
+    words = ("run", folder, "--trust", "--target", pg15.dsn("postgres"), "-c", "4", "-T", "2s")
+    ended = pgpaces(*words, *NOW)
+    assert ended.code == 5
+    for text in ("script typo failed in all", "42P01", "--from-database", "--keep-going"):
+        assert text in ended.err
+    shown = pgpaces("show", "last", "--json").json()
+    assert 50 <= shown["counts"]["failed"] <= 54
+    assert adds_up(shown)
+    pgpaces(*words, *NOW, "--keep-going")
+    assert pgpaces("show", "last", "--json").json()["counts"]["failed"] > 54
+
+
 def test_users_end_with_ctrl_c_and_what_there_is_is_kept(pgpaces, pg15, tmp_path):
     words = ("run", folder_of(tmp_path / "w", TWO), "--trust", "--target", pg15.dsn("postgres"))
     process = pgpaces.start(*words, "--script", "look", "-c", "2", "-j", "2", "-T", "9min", *NOW)

@@ -27,7 +27,13 @@ pub fn exception(error: &Error) -> PyErr {
         let made = py
             .import("pgpaces.core.errors")
             .and_then(|module| module.getattr(class_name(error.kind)))
-            .and_then(|class| class.call1((error.message.as_str(), error.hint.as_deref())));
+            .and_then(|class| match error.sqlstate {
+                None => class.call1((error.message.as_str(), error.hint.as_deref())),
+                Some(state) => {
+                    let state = String::from_utf8_lossy(&state);
+                    class.call1((error.message.as_str(), error.hint.as_deref(), state))
+                }
+            });
         match made {
             Ok(exception) => PyErr::from_value(exception),
             Err(_) => PyRuntimeError::new_err(error.message.clone()),

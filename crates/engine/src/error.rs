@@ -1,6 +1,7 @@
 //! Why a run cannot start or go on, each with a hint. A failed transaction is data and never
 //! an error here. Knows nothing of exit codes and languages: `kind` is what a face maps.
 
+use crate::record::SqlState;
 use std::fmt;
 
 /// What went wrong, as far as a caller must tell cases apart.
@@ -41,12 +42,21 @@ pub struct Error {
     pub message: String,
     /// What to do, where we know it.
     pub hint: Option<String>,
+    /// The server's code, if it refused something.
+    pub sqlstate: Option<SqlState>,
 }
 
 impl Error {
     /// An error without a hint.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: without_numbers(message.into()), hint: None }
+        Self { kind, message: without_numbers(message.into()), hint: None, sqlstate: None }
+    }
+
+    /// The same error with the server's code.
+    #[must_use]
+    pub fn with_sqlstate(mut self, sqlstate: SqlState) -> Self {
+        self.sqlstate = Some(sqlstate);
+        self
     }
 
     /// The same error with a hint.

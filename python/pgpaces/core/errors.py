@@ -72,14 +72,14 @@ class RunError(PgpacesError):
 class HopelessError(RunError):
     """A script cannot work: its statements are refused, or its first transactions all failed."""
 
-    def __init__(self, message: str, hint: str | None = None) -> None:
+    def __init__(self, message: str, hint: str | None = None, sqlstate: str = "") -> None:
         own = "run the script by itself with psql; --keep-going runs the load all the same"
-        if any(state in message for state in ("42P01", "3F000", "42883")):
+        if sqlstate in ("42P01", "3F000", "42883"):
             own = (
                 "name the database that has it with --target or --from-database, or set search_path"
                 " (--set search_path=...); --keep-going runs the load all the same"
             )
-        elif any(state in message for state in ("42501", "28000")):
+        elif sqlstate in ("42501", "28000"):
             own = "grant the role this right, or use another role in --target"
         super().__init__(message, hint or own)
 

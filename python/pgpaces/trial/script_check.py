@@ -80,7 +80,8 @@ def _look(session: Session, name: str, statements: list[str], *, runs: bool) -> 
             continue
         state, message = error
         if state[:2] in _CANNOT_WORK and ";" not in sql.rstrip().rstrip(";"):
-            raise HopelessError(f"script {name} cannot work: {message}, SQLSTATE {state}: {sql}")
+            text = f"script {name} cannot work: {message}, SQLSTATE {state}: {sql}"
+            raise HopelessError(text, sqlstate=state)
         return
 
 

@@ -35,7 +35,7 @@ fn learn(outcome: &Outcome, turn: &Turn<'_>) {
                 said.map_or(String::new(), |message| format!("{}, SQLSTATE ", message.1)),
             ),
         );
-        turn.shared.control.give_up(turn.at.arrived, error);
+        turn.shared.control.give_up(turn.at.arrived, error.with_sqlstate(outcome.sqlstate));
     }
 }
 

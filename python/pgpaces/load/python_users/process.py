@@ -8,10 +8,11 @@ whose other end pgpaces holds. It receives pickled values there: a `ProcessOrder
     ("abort",)      ends at once
 
 and sends `("refused", message, hint)` or `("ready", poll, ns an action costs)`, then `("second",
-[bytes], names, [ns late])` for seconds that are over, `("last", ...)` alike, and `("bye",)` after
-the tear-down of the users. It ends when pgpaces ends, whatever its users do, even if one of them
-holds the interpreter, so that no other thread gets a turn. Programs that they started end with it,
-unless they are in a session of their own, or a task that holds the interpreter outlives pgpaces.
+[bytes], names, [ns late], hopeless)` for seconds that are over, `("last", ...)` alike, and
+`("bye",)` after the tear-down of the users. It ends when pgpaces ends, whatever its users do, even
+if one of them holds the interpreter, so that no other thread gets a turn. Programs that they
+started end with it, unless they are in a session of their own, or a task that holds the interpreter
+outlives pgpaces.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from pgpaces.load.engine import EnginePlan
 from pgpaces.load.python_users.counter import SharedCounter
 from pgpaces.load.python_users.order import CODES, ProcessOrder, hidden
 from pgpaces.load.python_users.virtual_users import (
+    HOPELESS_AFTER,
     NEVER_NS,
     Cast,
     Coroutines,
@@ -126,7 +128,13 @@ class Process:
         self._cast = Cast(_users(order), order)
         end_ns = NEVER_NS if plan.duration_ns is None else plan.duration_ns
         counter = None if order.counter is None else SharedCounter(order.counter)
-        self._stage = Stage(self._actors, end_ns, counter, first_code=order.number * CODES)
+        self._stage = Stage(
+            self._actors,
+            end_ns,
+            counter,
+            first_code=order.number * CODES,
+            failures_max=0 if plan.keep_going else max(1, HOPELESS_AFTER // plan.threads),
+        )
         first, count = self._actors.users
         self._users: list[VirtualUser] = self._cast.virtual_users(self._stage, first, count)
         self._wake_read, self._wake = os.pipe()
@@ -187,6 +195,8 @@ class Process:
                     os.read(self._wake_read, 1)
                 elif self._receive():
                     grace_ns = 0
+            if self._stage.hopeless is not None:
+                self._performers.moved()
             cpu_ns = time.process_time_ns()
             if batches := self._actors.fetch(self._stage.now(), cpu_ns - self._cpu_ns):
                 self._cpu_ns = cpu_ns
@@ -214,7 +224,7 @@ class Process:
 
     def _send(self, kind: str, batches: list[bytes]) -> None:
         names, late_ns = dict(self._stage.names), self._performers.probe.take()
-        self._writer.send(kind, batches, names, late_ns)
+        self._writer.send(kind, batches, names, late_ns, self._stage.hopeless)
 
     def _over(self) -> None:
         os.write(self._wake, b".")

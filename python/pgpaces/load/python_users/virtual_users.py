@@ -34,13 +34,17 @@ _AT_ONCE = 16
 _PAUSE_FIRST_S, _PAUSE_LAST_S = 0.05, 1.0
 # Maximum wait for coroutines to give up control.
 _TURN_S = 1.0
+# As in the engine: after so many failures of these classes the tasks that never succeeded will
+# not, because of bad values, logins, names, rights or syntax.
+HOPELESS_AFTER, _COMES_AGAIN = 50, ("22", "28", "3D", "3F", "42")
 
 
 class Stage:
     """The shared schedule, record, clock and end of the users of a process.
 
     end_ns: nothing falls due then or later, from the start of the measured part; NEVER_NS: it ends
-    by count. names: exception classes by their codes in the record.
+    by count. names: exception classes by their codes in the record. hopeless: the number of the
+    task, the SQLSTATE and the message of the failure that showed that the tasks cannot work.
     """
 
     def __init__(
@@ -50,7 +54,9 @@ class Stage:
         counter: SharedCounter | None = None,
         *,
         first_code: int = 0,
+        failures_max: int = 0,
     ) -> None:
+        """failures_max: of tasks that never succeeded; 0: any number."""
         self.actors, self.end_ns = actors, end_ns
         self.moved = threading.Event()  # the end was moved
         self.names: dict[str, str] = {}
@@ -58,6 +64,9 @@ class Stage:
         self._over = False
         self._first_code, self._naming = first_code, threading.Lock()
         self._origin_ns = 0
+        self.hopeless: tuple[int, str, str] | None = None
+        self._works: set[int] = set()
+        self._failures, self._failures_max = 0, failures_max
 
     def begin(self, origin_ns: int) -> None:
         """The measured part begins then, by the monotonic clock."""
@@ -88,10 +97,19 @@ class Stage:
                 number = self._counter.take()
             return self.actors.next(place, since_ns, self.end_ns, number)
 
-    def failed(self, error: BaseException, message: str) -> bytes:
+    def worked(self, script: int) -> None:
+        """A task has succeeded."""
+        self._works.add(script)
+
+    def failed(self, script: int, error: BaseException, message: str) -> bytes:
         """Records the message of a failure; returns its SQLSTATE, or a code for its class."""
         state = _sqlstate(error) or self._code(type(error).__name__)
         self.actors.message(state.encode(), message)
+        if script not in self._works and state[:2] in _COMES_AGAIN:
+            self._failures += 1
+            if self._failures == self._failures_max:
+                self.hopeless = script, state, message
+                self.end_at(self.now())
         return state.encode()
 
     def _code(self, name: str) -> str:
@@ -155,9 +173,6 @@ class VirtualUser(Struct):
             arguments["loop"] = self.values["loop"]
         return self.calls[script].function, arguments
 
-    def failed(self, error: BaseException) -> bytes:
-        return self.stage.failed(error, self.describe(error))
-
     @property
     def is_lost(self) -> bool:
         if self.setup is None:
@@ -185,8 +200,9 @@ class VirtualUser(Struct):
                     self.set_up()
                 function, arguments = self.action(script)
                 function(**arguments)
+                stage.worked(script)
             except BaseException as error:
-                failure = self.failed(error)
+                failure = stage.failed(script, error, self.describe(error))
             since = stage.now()
             stage.actors.end(self.place, since, failure)
             self.acts = False
@@ -240,10 +256,11 @@ class VirtualUser(Struct):
                     await self.set_up_together()
                 function, arguments = self.action(script)
                 await function(**arguments)
+                stage.worked(script)
             except BaseException as error:
                 if (itself := asyncio.current_task()) is not None and itself.cancelling():
                     raise  # the run is over
-                failure = self.failed(error)
+                failure = stage.failed(script, error, self.describe(error))
             since = stage.now()
             stage.actors.end(self.place, since, failure)
             self.acts = False
