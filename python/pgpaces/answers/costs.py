@@ -98,7 +98,11 @@ def addition(
     limited: bool,
 ) -> Addition:
     """The costs of the machines of an experiment. factors: those shown; limited: with a limit."""
-    clients = _clients_are_users(experiment, factors, rows)
+    # A client is a user if it has a rate or pauses, and the number of clients is set.
+    design = experiment.design if experiment else Design()
+    named = {*design.fixed, *(factor.name for factor in (*design.factors, *factors))}
+    closed = all(digest.trial.plan.model == "closed" for row in rows for digest in row.every)
+    clients = "clients" in named and (closed or "rate_per_client" in named)
     every = ((row, rules.of_row(row, clients=clients)) for row in rows if row.trials)
     economies = tuple((row, economy) for row, economy in every if economy is not None)
 
@@ -121,19 +125,6 @@ def addition(
         (lambda cell: _row_values(by_cell.get(cell))) if economies else None,
         machines,
     )  # fmt: skip
-
-
-def _clients_are_users(
-    experiment: Experiment | None, shown: Sequence[Factor], rows: Sequence[Row]
-) -> bool:
-    """Whether each client is a user: clients have a rate or pauses each, and their number is set.
-
-    Under a common rate, clients are connections.
-    """
-    design = experiment.design if experiment else Design()
-    named = {*design.fixed, *(factor.name for factor in (*design.factors, *shown))}
-    closed = all(digest.trial.plan.model == "closed" for row in rows for digest in row.every)
-    return "clients" in named and (closed or "rate_per_client" in named)
 
 
 def _section(machines: Sequence[Priced], *, limited: bool) -> Section:

@@ -134,6 +134,11 @@ def attribute(trials: Sequence[tuple[Trial, Summary]]) -> Attribution:
     named = [card.key for card in shown if card.named]
     shown_part = parts[worst]
     by_second = zip(shown_part.missed, shown_part.missed + shown_part.on_time, strict=True)
+    sources = {source for part in parts for source, _ in part.tracks}
+    # A counter that never moved has no samples although it was read.
+    sources |= {m.source for p in parts for each in p.trial.observed for m in each.moved}
+    if any(part.sessions is not None for part in parts):
+        sources.add("sessions")
     return Attribution(
         ids,
         "cause" if named else "no dominant cause",
@@ -141,7 +146,7 @@ def attribute(trials: Sequence[tuple[Trial, Summary]]) -> Attribution:
         missed + on_time,
         tuple(shown),
         _unexplained(parts, signs, named),
-        _unseen(parts),
+        tuple(text for source, text in _SENSORS if source not in sources),
         shown_part.trial.id,
         tuple(float(f"{m / d:.4g}") if d else None for m, d in by_second),
     )
@@ -288,13 +293,3 @@ def _unexplained(
         total += float(part.missed[part.since :].sum())
         explained += float((part.missed * covered)[part.since :].sum())
     return 1.0 - explained / total if total else 1.0
-
-
-def _unseen(parts: Sequence[Material]) -> tuple[str, ...]:
-    """What no sensor read in any of the trials."""
-    sources = {source for part in parts for source, _ in part.tracks}
-    # A counter that never moved has no samples although it was read.
-    sources |= {m.source for p in parts for each in p.trial.observed for m in each.moved}
-    if any(part.sessions is not None for part in parts):
-        sources.add("sessions")
-    return tuple(text for source, text in _SENSORS if source not in sources)

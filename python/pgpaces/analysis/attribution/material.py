@@ -281,7 +281,9 @@ def material(trial: Trial, summary: Summary) -> Material:
         counts["unfinished"] += counts["due"] - ended_ones
     missed = sum(counts[name] for name in _MISSED) + counts["failed"]
     latency_s = quotient(sums["latency"], sums["count"])
-    unsent = _unsent(counts["unfinished"], trial.plan.own_clients)
+    # No client has sent unfinished ones but the first, one a client.
+    excess = np.fmax(np.cumsum(counts["unfinished"]) - trial.plan.own_clients, 0.0)
+    unsent = np.diff(excess, prepend=0.0)
     lag = quotient(sums["lag"], sums["latency"], 0.0)
     # A transaction that never ended took at least to the end.
     to_end = np.where(counts["unfinished"] > 0, clock - np.arange(seconds), 0.0)
@@ -310,11 +312,6 @@ def material(trial: Trial, summary: Summary) -> Material:
         sessions=sessions(trial.observed, clock),
         tracks=_tracks(trial, clock),
     )
-
-
-def _unsent(unfinished: Numbers, clients: int) -> Numbers:
-    """The unfinished transactions that no client has sent: all but the first ones, one a client."""
-    return np.asarray(np.diff(np.fmax(np.cumsum(unfinished) - clients, 0.0), prepend=0.0))
 
 
 def _flight(trial: Trial, clock: int, half_ns: float) -> tuple[Numbers, Numbers, Numbers]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 from msgspec.structs import replace
 
@@ -248,6 +247,9 @@ def _chart(search: CellSearch, points: Sequence[TrialPoint]) -> Chart:
     top = min(100.0, max([4 * theta, *(140 * point.share for point in points)]))
     ticks = (0.0, *(tick for tick in _ticks(theta) if tick <= top))
     roles = [role for role in ROLES if any(point.role == role for point in points)]
+    # The label of the threshold's line is at the side at which no trial lies on it.
+    near = [each.load for each in points if theta <= 100 * each.share <= _LABEL_HIGH * theta]
+    left, right = min(near, default=ends[1]) - ends[0], ends[1] - max(near, default=ends[0])
     return Chart(
         Axis(f"load, {value.UNITS[goal.load]}", ends=ends, ticks=6),
         # Linear up to a tenth of the threshold, so that 0 has a place.
@@ -255,22 +257,13 @@ def _chart(search: CellSearch, points: Sequence[TrialPoint]) -> Chart:
         (
             *_curve(band, ends, top),
             Layer("point", tuple(_trial(point) for point in points), size=46),
-            *bound(theta, f"may miss: {theta:.4g}%", _free_side(points, theta, ends)),
+            *bound(theta, f"may miss: {theta:.4g}%", "left" if left >= right else "right"),
             *(layer for name, load in bounds for layer in _bound(name, load)),
         ),
         tuple(Series(ROLES[role], *_ROLE_STYLES[role]) for role in roles),
         "trial",
         height=_HEIGHT + 20,
     )
-
-
-def _free_side(
-    points: Sequence[TrialPoint], theta: float, ends: tuple[float, float]
-) -> Literal["left", "right"]:
-    """The side of the threshold's line at which no trial lies on its label."""
-    near = [each.load for each in points if theta <= 100 * each.share <= _LABEL_HIGH * theta]
-    left, right = min(near, default=ends[1]) - ends[0], ends[1] - max(near, default=ends[0])
-    return "left" if left >= right else "right"
 
 
 _ROLE_STYLES = {

@@ -89,16 +89,6 @@ def comparison(
     verdict: Verdict, a: str = "A", b: str = "B", *, running: bool = False
 ) -> tuple[Sentence, ...]:
     """A verdict on B against A: the answer first, what to do last. running: more pairs follow."""
-    return (
-        _main(verdict, a, b),
-        *_reason(verdict, a, b, running=running),
-        *_evidence(verdict),
-        *(_secondary(each, len(verdict.secondary)) for each in verdict.secondary),
-        *(replace(each, weight="note") for each in _next(verdict, a)),
-    )
-
-
-def _main(verdict: Verdict, a: str, b: str) -> Sentence:
     metric = verdict.metric
     effect = ""
     if verdict.estimate is not None:
@@ -114,7 +104,13 @@ def _main(verdict: Verdict, a: str, b: str) -> Sentence:
         case _:
             text = f"Whether {b} is better or worse than {a} is inconclusive"
             text += f": {effect}." if effect else "."
-    return Sentence(text, "main")
+    return (
+        Sentence(text, "main"),
+        *_reason(verdict, a, b, running=running),
+        *_evidence(verdict),
+        *(_secondary(each, len(verdict.secondary)) for each in verdict.secondary),
+        *(replace(each, weight="note") for each in _next(verdict, a)),
+    )
 
 
 def _reason(verdict: Verdict, a: str, b: str, *, running: bool) -> Iterable[Sentence]:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from pgpaces.analysis import crossing
+from pgpaces.analysis import bulk, crossing
 from pgpaces.analysis.cells import SHARES, TIMES, Row, sound, trial_estimate
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.summary import as_json
-from pgpaces.answers import parts
+from pgpaces.answers.bulk.words import NUMBERS, of_digest
 from pgpaces.answers.sweep.page import Page
 from pgpaces.show.section import Records
 from pgpaces.spec.result import Counts, Estimate, fields, plain
@@ -42,7 +42,7 @@ def _added(page: Page, cell: str) -> dict[str, Any]:
 
 
 def _rows(page: Page, row: Row) -> Iterator[dict[str, Any]]:
-    keys = [key for key in parts.NUMBERS if any(key in each.more for each in page.rows)]
+    of_bulk = [each for each in NUMBERS if any(each.key in row.more for row in page.rows)]
     cell = {
         "row": "cell",
         "experiment": page.about.id,
@@ -56,7 +56,7 @@ def _rows(page: Page, row: Row) -> Iterator[dict[str, Any]]:
         "verdict": _verdict(page, row),
         **_counts(row.counts),
         **_numbers(row.estimate),
-        **_ends_of({name: row.estimate(name) for name in keys}),
+        **_ends_of({each.key: row.estimate(each.key) for each in of_bulk}),
         **_added(page, row.cell.key),
     }
     yield cell
@@ -71,7 +71,7 @@ def _rows(page: Page, row: Row) -> Iterator[dict[str, Any]]:
             "verdict": None,
             **_counts(digest.summary.counts),
             **_numbers(partial(trial_estimate, digest)),
-            **_ends_of({key: parts.NUMBERS[key](digest) for key in keys}),
+            **_ends_of({each.key: each.of_trial(digest) for each in of_bulk}),
             **_added(page, ""),
         }
 
@@ -203,9 +203,9 @@ def _cell(page: Page, row: Row) -> dict[str, Any]:
             {
                 **_trial(row, digest),
                 "summary": as_json(digest.summary),
-                **({work.key: work.plain} if work is not None else {}),
+                **({} if command is None else {bulk.SOURCE: bulk.as_json(command)}),
             }
             for digest in row.every
-            for work in (parts.work_of(digest.trial, digest.summary),)
+            for command in (of_digest(digest),)
         ],
     }

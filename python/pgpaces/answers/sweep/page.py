@@ -35,10 +35,11 @@ from pgpaces.analysis.parts import (
     statements_of,
 )
 from pgpaces.analysis.replicates import Apart
-from pgpaces.answers import costs, parts, volume
+from pgpaces.answers import costs, volume
+from pgpaces.answers.bulk import words as commands
+from pgpaces.answers.bulk.work import CellsWork, of_cells
 from pgpaces.answers.sweep import facts, words
 from pgpaces.answers.sweep.facts import ServerFacts
-from pgpaces.answers.work import CellsWork
 from pgpaces.show.section import Addition, Section, Sentence
 from pgpaces.spec.design import Cell, Experiment, Factor
 from pgpaces.spec.result import Observed
@@ -125,7 +126,9 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         kinds = {target.name: target.kind for target in experiment.targets if target.kind}
         title, missed_max = experiment.name, experiment.missed_max
         missing = 0 if about.chosen else _missing(experiment, digests)
-    untrimmed = cells.rows(design, digests, kinds, numbers=parts.NUMBERS)
+    untrimmed = cells.rows(
+        design, digests, kinds, numbers={each.key: each.of_trial for each in commands.NUMBERS}
+    )
     shown = _shown(factors, untrimmed)
     main = crossing.main_factor(shown)
     names = {factor.name for factor in shown}
@@ -163,7 +166,7 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         background=background_rows(rows),
         ratios=contrasts.compared(rows, shown, kinds),
         additions=additions,
-        work=parts.work_of_cells(rows),
+        work=of_cells(rows),
     )
     answer = (
         *words.answer(page),
