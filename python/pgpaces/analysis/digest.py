@@ -111,7 +111,6 @@ class Digest(Struct, frozen=True):
 
 
 def digest(trial: Trial, summary: Summary, accumulator: Accumulator) -> Digest:
-    """The digest of a trial. accumulator: its intervals."""
     series = tuple(_series(trial, accumulator))
     scripts = own_scripts(trial)
     since = summary.cut_s
@@ -155,7 +154,6 @@ def _series(trial: Trial, accumulator: Accumulator) -> Iterable[Bucket]:
 
 
 def _of_due(times: Times, shares: Sequence[float], due: int) -> list[float | None]:
-    """Quantiles of a bucket."""
     if not due:
         return [None] * len(shares)
     return [math.inf if ms is None else ms for ms in _quantiles(times, shares, due)]

@@ -124,7 +124,6 @@ def _listed(diagnosis: Diagnosis, group: str) -> str:
 
 
 def _name(part: Part) -> str:
-    """The name of a part; of one that is alone in its group the group's."""
     return part.name or part.group
 
 

@@ -22,10 +22,19 @@ from pgpaces.analysis.summary import Summary
 from pgpaces.analysis.summary import as_json as summary_json
 from pgpaces.analysis.volume import as_json as volume_json
 from pgpaces.analysis.volume import of as queries_of
-from pgpaces.answers import costs, servers, volume
+from pgpaces.answers import costs, servers
 from pgpaces.answers.again import again, length
 from pgpaces.answers.bulk import words as commands
-from pgpaces.answers.trials import above, clients, copied, judgment, layout, limits, outages
+from pgpaces.answers.trials import (
+    above,
+    clients,
+    copied,
+    judgment,
+    layout,
+    limits,
+    outages,
+    queries_text,
+)
 from pgpaces.core.units import duration_text, measured_text
 from pgpaces.show.numbers import (
     NOT_KNOWN,
@@ -396,30 +405,26 @@ def _details(trial: Trial, summary: Summary, in_store: bool) -> Iterator[tuple[s
     if (command := bulk.of(trial, summary)) is not None:
         yield from (("command", text) for text in commands.lines(trial, command))
     if not trial.workload.command_alone:
-        yield from _load(trial, summary)
+        plan, generator = trial.plan, summary.generator
+        functions = by_functions(trial)
+        how = "Python functions" if functions else f"{plan.protocol} protocol"
+        warmup_ns = plan.warmup_ns + summary.cut_s * 1_000_000_000
+        warmup = f" after {duration_text(warmup_ns)} warm-up" if warmup_ns else ""
+        yield "load", f"{plan.load_text}; {clients(plan)}, {how}, policy {plan.policy}{warmup}"
+        if (queries := queries_of(trial, summary)) is not None:
+            yield "queries", queries_text(queries)
+        if plan.imported is None:
+            lag = generator.dispatch_p99
+            dispatch = in_words(lag, ms, " ms") if lag else NOT_KNOWN
+            unit = "process" if functions else "thread"
+            by = f"by {plan.poll}, " if plan.poll else ""
+            busy = f"{by}busiest {unit} {100 * generator.cpu:.0f}% CPU"
+            yield "generator", f"{busy}, p99 dispatch lag {dispatch}"
     for state, count in sorted(summary.failures.items()):
         yield f"failed with {state}", f"{count:,} ({summary.messages.get(state) or 'no message'})"
     yield from (("validity", text) for text in judgment(summary.validity))
     yield from (("note", text) for text in _notes(trial, summary, in_store))
     yield from (("server", text) for text in servers.lines(trial))
-
-
-def _load(trial: Trial, summary: Summary) -> Iterator[tuple[str, str]]:
-    plan, generator = trial.plan, summary.generator
-    functions = by_functions(trial)
-    how = "Python functions" if functions else f"{plan.protocol} protocol"
-    warmup_ns = plan.warmup_ns + summary.cut_s * 1_000_000_000
-    warmup = f" after {duration_text(warmup_ns)} warm-up" if warmup_ns else ""
-    yield "load", f"{plan.load_text}; {clients(plan)}, {how}, policy {plan.policy}{warmup}"
-    if (queries := queries_of(trial, summary)) is not None:
-        yield "queries", volume.text(queries)
-    if plan.imported is None:
-        lag = generator.dispatch_p99
-        dispatch = in_words(lag, ms, " ms") if lag else NOT_KNOWN
-        unit = "process" if functions else "thread"
-        by = f"by {plan.poll}, " if plan.poll else ""
-        busy = f"{by}busiest {unit} {100 * generator.cpu:.0f}% CPU"
-        yield "generator", f"{busy}, p99 dispatch lag {dispatch}"
 
 
 def _notes(trial: Trial, summary: Summary, in_store: bool) -> Iterator[str]:

@@ -195,7 +195,8 @@ def _card(
         seconds = arithmetic.concatenate(scaled)
     lift = arithmetic.lift(seconds)
     on_time = _mean(seconds.punctual, seconds.on_time)
-    contrast = _contrasts(share, on_time, lift)
+    clear = lift is not None and lift.low >= LIFT_MIN
+    contrast = clear and share.value - on_time >= DIFFERENCE_MIN
     if proof == "beside":
         contrast = contrast and _coincides(seconds)
     # Where most were on time and saw it as much, the sign does not separate them.
@@ -255,13 +256,6 @@ def _as_time(seconds: DueSeconds, part: Material) -> DueSeconds:
 def _mean(values: Numbers, weights: Numbers) -> float:
     finite = np.where(np.isfinite(values), weights, 0.0)
     return float((np.nan_to_num(values) * finite).sum() / finite.sum()) if finite.sum() else 0.0
-
-
-def _contrasts(share: Estimate, on_time: float, lift: Estimate | None) -> bool:
-    """Whether transactions on time saw much less of it."""
-    if lift is None or lift.low < LIFT_MIN:
-        return False
-    return share.value - on_time >= DIFFERENCE_MIN
 
 
 def _coincides(seconds: DueSeconds) -> bool:

@@ -287,11 +287,15 @@ def material(trial: Trial, summary: Summary) -> Material:
     lag = quotient(sums["lag"], sums["latency"], 0.0)
     # A transaction that never ended took at least to the end.
     to_end = np.where(counts["unfinished"] > 0, clock - np.arange(seconds), 0.0)
-    in_flight, dispatch_s, dispatched = _flight(trial, clock, limit_ns / 2)
-    ended = np.zeros(clock)
+    ended, in_flight = np.zeros(clock), np.zeros(clock)
+    dispatch_s, dispatched = np.full(clock, np.nan), np.zeros(clock)
     for interval in trial.intervals:
-        if 0 <= interval.second < clock:
-            ended[interval.second] = sum(t.latency.count for t in interval.tallies)
+        if 0 <= (at := interval.second) < clock:
+            ended[at] = sum(t.latency.count for t in interval.tallies)
+            in_flight[at] = interval.in_flight_ns / 1e9
+            if interval.dispatch.count:
+                dispatch_s[at] = interval.dispatch.sum_ns / interval.dispatch.count / 1e9
+                dispatched[at] = _above(interval.dispatch, limit_ns / 2)
     return Material(
         trial=trial,
         summary=summary,
@@ -312,17 +316,6 @@ def material(trial: Trial, summary: Summary) -> Material:
         sessions=sessions(trial.observed, clock),
         tracks=_tracks(trial, clock),
     )
-
-
-def _flight(trial: Trial, clock: int, half_ns: float) -> tuple[Numbers, Numbers, Numbers]:
-    flying, dispatch, late = np.zeros(clock), np.full(clock, np.nan), np.zeros(clock)
-    for each in trial.intervals:
-        if 0 <= each.second < clock:
-            flying[each.second] = each.in_flight_ns / 1e9
-            if each.dispatch.count:
-                dispatch[each.second] = each.dispatch.sum_ns / each.dispatch.count / 1e9
-                late[each.second] = _above(each.dispatch, half_ns)
-    return flying, dispatch, late
 
 
 def _above(times: Times, ns: float) -> int:

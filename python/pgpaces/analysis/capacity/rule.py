@@ -6,7 +6,7 @@ Points in, verdicts and a fit out. Knows no search. Symbols: theta, the threshol
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -34,16 +34,10 @@ _BENT_MIN, _BENT_P = 8, 0.05
 _SCAN, _SCAN_MOST = 0.01, 60
 
 
-class ShareBounds(Struct, frozen=True):
-    """One-sided bounds, low and high, of the long-run share of a load; phi: the dispersion."""
+def bounds(points: Sequence[TrialPoint], tail: float) -> tuple[float, float]:
+    """One-sided bounds, low and high, of the long-run share of a load.
 
-    low: float
-    high: float
-    phi: float
-
-
-def bounds(points: Sequence[TrialPoint], tail: float) -> ShareBounds:
-    """U = (phi/2) chi2(1-a, 2K/phi + 2) / N and L = (phi/2) chi2(a, 2K/phi) / N.
+    U = (phi/2) chi2(1-a, 2K/phi + 2) / N and L = (phi/2) chi2(a, 2K/phi) / N.
 
     The exact Poisson limits (Garwood 1936) of K/phi events; phi = max(1, phi_trial (1 + 2/k),
     phi_window), Pearson's dispersion over k trials and over windows of 10 s.
@@ -56,24 +50,17 @@ def bounds(points: Sequence[TrialPoint], tail: float) -> ShareBounds:
         phi = max(1.0, trials, dispersion(windows))
     high = phi / 2 * chi_squared_quantile(2 * missed / phi + 2, 1 - tail) / due
     low = phi / 2 * chi_squared_quantile(2 * missed / phi, tail) / due if missed else 0.0
-    return ShareBounds(low, min(1.0, high), phi)
+    return low, min(1.0, high)
 
 
 def verdict(points: Sequence[TrialPoint], goal: CapacityGoal) -> Verdict:
     """Whether a load meets the goal by its own trials alone, which are all at that load."""
     if len(points) < TRIALS_MIN:
         return "undecided"
-    share = bounds(points, TAIL)
-    if share.high <= goal.missed_max:
+    low, high = bounds(points, TAIL)
+    if high <= goal.missed_max:
         return "passed"
-    return "failed" if share.low > goal.missed_max else "undecided"
-
-
-def by_load(points: Iterable[TrialPoint]) -> dict[float, list[TrialPoint]]:
-    loads: dict[float, list[TrialPoint]] = {}
-    for point in points:
-        loads.setdefault(point.load, []).append(point)
-    return dict(sorted(loads.items()))
+    return "failed" if low > goal.missed_max else "undecided"
 
 
 class Fit(Struct, frozen=True):

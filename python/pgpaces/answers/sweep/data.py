@@ -13,6 +13,7 @@ from pgpaces.analysis import bulk, crossing
 from pgpaces.analysis.cells import SHARES, TIMES, Row, sound, trial_estimate
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.summary import as_json
+from pgpaces.answers import costs
 from pgpaces.answers.bulk.words import NUMBERS, of_digest
 from pgpaces.answers.sweep.page import Page
 from pgpaces.show.section import Records
@@ -27,18 +28,11 @@ def records(page: Page) -> Records:
     """A row for each cell and for each of its trials, with the same columns.
 
     Shares from 0 to 1, times in ms, rates per second, each with `_low` and `_high` (None if they
-    cannot be estimated). Infinity is above every time. Other answers, such as costs, add columns of
-    cells.
+    cannot be estimated). Infinity is above every time. Cells have columns of the costs of machines.
     """
     texts = {*_TEXTS, *(f"factor_{factor.name}" for factor in page.factors)}
     rows = tuple(each for row in page.rows for each in _rows(page, row))
     return Records(rows, frozenset(texts), frozenset(_WHOLE))
-
-
-def _added(page: Page, cell: str) -> dict[str, Any]:
-    """The columns of other answers; those of a trial, without a cell, are empty."""
-    columns = (each.columns(cell) for each in page.additions if each.columns)
-    return {name: value for each in columns for name, value in each.items()}
 
 
 def _rows(page: Page, row: Row) -> Iterator[dict[str, Any]]:
@@ -57,7 +51,7 @@ def _rows(page: Page, row: Row) -> Iterator[dict[str, Any]]:
         **_counts(row.counts),
         **_numbers(row.estimate),
         **_ends_of({each.key: row.estimate(each.key) for each in of_bulk}),
-        **_added(page, row.cell.key),
+        **(costs.row_values(page.economies.get(row.cell.key)) if page.economies else {}),
     }
     yield cell
     for digest in row.every:
@@ -72,7 +66,7 @@ def _rows(page: Page, row: Row) -> Iterator[dict[str, Any]]:
             **_counts(digest.summary.counts),
             **_numbers(partial(trial_estimate, digest)),
             **_ends_of({each.key: each.of_trial(digest) for each in of_bulk}),
-            **_added(page, ""),
+            **(costs.row_values(None) if page.economies else {}),
         }
 
 
@@ -126,7 +120,7 @@ def document(page: Page) -> dict[str, Any]:
         "asked": dict(page.options),
         "cells": [_cell(page, row) for row in page.rows],
         "failures": [{"trial": where, "error": why} for where, why in page.failures],
-        **{each.key: each.plain for each in page.additions},
+        "costs": costs.document(page.machines),
         "statements": [
             {
                 "cell": each.row.cell.key,

@@ -17,7 +17,7 @@ from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.parts import StatementPlans
 from pgpaces.analysis.plan_text import as_text
-from pgpaces.answers import run, servers
+from pgpaces.answers import costs, run, servers
 from pgpaces.answers.again import again, longer
 from pgpaces.answers.bulk import work as bulk
 from pgpaces.answers.measure import Measure
@@ -69,6 +69,7 @@ def top(page: Page) -> Section:
     alone = _alone(page)
     own = () if alone is None else tuple(run.next_steps(alone.trial, alone.summary))
     running = page.about.state == "running"
+    limited = bool(page.limits)
     missed = any(crossing.verdict(row, page.missed_max) == "misses" for row in page.rows)
     late = missed and page.limits and page.about.id
     why = [f"pgpaces why {page.about.id[-8:]}"] if late else []
@@ -93,7 +94,7 @@ def top(page: Page) -> Section:
         note=page.question,
         facts=(
             *(("", each.text) for each in mains[1:_MAINS_MAX]),
-            *((each.key, text.text) for each in page.additions for text in each.sentences),
+            *(("costs", each.text) for each in costs.sentences(page.machines, limited=limited)),
         ),
         tables=(tables.brief(page),),
         next=steps,
@@ -211,8 +212,8 @@ def _comparisons(page: Page) -> Iterator[Section]:
         note = "Background workloads of the cells above, each with a latency limit of its own."
         table = tables.background(page)
         yield Section("background", "At the same time", tables=(table,), note=note, rank="numbers")
-    if not page.searched:
-        yield from (each.section for each in page.additions if each.section)
+    if not page.searched and page.machines:
+        yield costs.section(page.machines, limited=bool(page.limits))
 
 
 def _statements(page: Page) -> Iterator[Section]:
