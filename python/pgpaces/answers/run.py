@@ -58,6 +58,8 @@ _TIMES = ("mean", "p50", "p95", "p99", "p99.9", "max")
 _SPARE = ("mean", "p99.9", "p95", "p50", "retries", "due")
 _STATEMENT_MAX = 36
 _FAILURES_SHOWN = 2
+# No longer load is recommended.
+_LONG_S = 86_400
 _WAITS_SHOWN = 3
 # With fewer observations, the shares of the wait events mean nothing.
 _WAITS_MIN = 10
@@ -156,16 +158,12 @@ def _missed(missed: Estimate) -> str:
 
 def _deciding(needed: float, trial: Trial) -> str:
     """How long a trial would have to be for a verdict, as an option."""
-    if not _reasonable(needed):
+    if needed > _LONG_S:
         return "too close to it for any reasonable time"
     if trial.plan.transactions:
         count, unit = length(needed)
         return f"about {count} {unit} of load can decide"
     return f"-T {_length(needed)} can decide"
-
-
-def _reasonable(needed: float) -> bool:
-    return needed <= 86_400
 
 
 def _length(value: float) -> str:
@@ -379,7 +377,7 @@ def next_steps(trial: Trial, summary: Summary) -> Iterator[str]:
     elif trial.state == "interrupted":
         if repeatable:
             yield again(f"pgpaces run {next_step.options(trial)}")
-    elif repeatable and top.mark == "unknown" and needed and _reasonable(needed):
+    elif repeatable and top.mark == "unknown" and needed and needed <= _LONG_S:
         command = f"pgpaces run {next_step.options(trial)}"
         yield again(command, transactions="", duration=_length(needed))
     elif repeatable and next_step.in_sweep(trial):
