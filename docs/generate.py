@@ -22,7 +22,7 @@ import pgpaces
 from pgpaces import api
 from pgpaces.analysis import costs, generator, spread, summary, validity
 from pgpaces.answers.sweep import api as sweep_api
-from pgpaces.cli import gate
+from pgpaces.cli import compare
 from pgpaces.cli import main as cli_main
 from pgpaces.cli import run as cli_run
 from pgpaces.core import errors
@@ -56,7 +56,7 @@ OTHER_CODES = {
         "`--fail-if`, `check`, `compare --gate`",
         "The condition of `--fail-if` was true; or the run is worse than its baseline, B than A.",
     ),
-    gate.UNDECIDED_EXIT: (
+    compare.UNDECIDED_EXIT: (
         "`check`, `compare --gate`",
         "Whether the run is worse than its baseline, or B than A, is inconclusive.",
     ),

@@ -21,6 +21,7 @@ from typing import (
 
 from msgspec.structs import replace
 
+from pgpaces.analysis.bulk import of as bulk_of
 from pgpaces.analysis.generator import Generator
 from pgpaces.analysis.spread import Spread
 from pgpaces.analysis.summary import (
@@ -35,7 +36,6 @@ from pgpaces.analysis.volume import Volume
 from pgpaces.analysis.volume import of as volume_of
 from pgpaces.answers.answer import Answer
 from pgpaces.answers.costs import of_run as economy_of
-from pgpaces.answers.parts import work_of
 from pgpaces.answers.run import section
 from pgpaces.answers.sweep.lookup import page_of
 from pgpaces.answers.sweep.page import Page
@@ -105,8 +105,7 @@ class Result(Answer, frozen=True):
     @property
     def bulk(self) -> Bulk | None:
         """The work of a command: seconds, rows, input, WAL; None for a load of scripts."""
-        work = work_of(self.trial, self.summary)
-        return None if work is None else work.value
+        return bulk_of(self.trial, self.summary)
 
     @property
     def queries(self) -> Volume | None:

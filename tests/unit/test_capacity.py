@@ -403,9 +403,9 @@ def test_the_bounds_are_those_of_a_poisson_count():
     ask = NextLoad(100, 60, "fine", 1, "")
     clean = replace(point(ask, 0), windows=())
     # 3 / N is the upper bound of no event at 5%.
-    found = bounds([clean], 0.05)
-    assert found.high == pytest.approx(2.9957 / 6000, rel=1e-3)
-    assert found.low == 0
+    low, high = bounds([clean], 0.05)
+    assert high == pytest.approx(2.9957 / 6000, rel=1e-3)
+    assert low == 0
     assert verdict([clean] * 4, BASE) == "passed"
     assert verdict([replace(clean, missed=600)] * 4, BASE) == "failed"
     assert verdict([replace(clean, missed=60)] * 4, BASE) == "undecided"

@@ -18,7 +18,7 @@ from pgpaces.analysis.capacity import value
 from pgpaces.analysis.capacity.center import curve
 from pgpaces.analysis.capacity.trials import label
 from pgpaces.answers.capacity import section as capacity
-from pgpaces.answers.sweep import adaptive
+from pgpaces.answers.sweep import lookup
 from pgpaces.answers.sweep.page import About, gather
 from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.answers.why import lookup as attribution
@@ -146,8 +146,8 @@ def test_which_level_holds_most_is_known_where_intervals_do_not_overlap():
 def test_a_search_that_was_cut_short_did_not_end_where_a_trial_could_not_be_run(state, why):
     failures = (("cell", 1, "no route"), ("cell", 2, "too few"))
     about = About(datetime.now(UTC), "0", failures=failures, state=state)
-    assert adaptive.stopped(about) == why
-    assert adaptive.stopped(replace(about, failures=())) == ""
+    assert lookup.stopped(about) == why
+    assert lookup.stopped(replace(about, failures=())) == ""
     assert said([searched(slope(17.5), most=0)]) == "Nothing was run yet, so nothing is known."
 
 

@@ -14,7 +14,6 @@ from pgpaces.analysis import compare, unpaired
 from pgpaces.analysis.compare import (
     BOUNDS,
     ComparisonGoal,
-    NextPairs,
     Pair,
     Verdict,
     judge,
@@ -282,21 +281,21 @@ def test_the_interval_of_a_difference_of_shares_holds_the_truth(share):
 def test_pairs_are_asked_for_until_a_look_and_the_same_ones_again():
     goal = ComparisonGoal(seed=7)
     first = next_pairs([], goal)
-    assert isinstance(first, NextPairs)
-    assert [each.number for each in first.pairs] == list(range(1, 17))
-    assert [each.seed for each in first.pairs] == list(range(7, 23)), "new arrivals each pair"
-    assert sum(each.same for each in first.pairs) == 8
+    assert isinstance(first, tuple)
+    assert [each.number for each in first] == list(range(1, 17))
+    assert [each.seed for each in first] == list(range(7, 23)), "new arrivals each pair"
+    assert sum(each.same for each in first) == 8
     for same in (False, True):
-        begins = [each.b_first for each in first.pairs if each.same == same]
+        begins = [each.b_first for each in first if each.same == same]
         assert sum(begins) == len(begins) / 2, "a drift in one direction cancels out"
-    done = [pair(each.number, 0.3 * (-1) ** each.number, same=each.same) for each in first.pairs]
+    done = [pair(each.number, 0.3 * (-1) ** each.number, same=each.same) for each in first]
     rest = next_pairs(done[:5], goal)
-    assert isinstance(rest, NextPairs)
-    assert rest.pairs == first.pairs[5:]
+    assert isinstance(rest, tuple)
+    assert rest == first[5:]
     second = next_pairs(done, goal)
-    assert isinstance(second, NextPairs)
-    assert [each.number for each in second.pairs] == list(range(17, 25))
-    assert not any(each.same for each in second.pairs)
+    assert isinstance(second, tuple)
+    assert [each.number for each in second] == list(range(17, 25))
+    assert not any(each.same for each in second)
 
 
 def test_the_order_depends_on_the_seed_alone():

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from pgpaces.analysis.arrays import Numbers, np
 from pgpaces.core.errors import StoreError
-from pgpaces.core.record import Interval, StatementTally, Tally
+from pgpaces.core.record import Interval, Tally
 from pgpaces.core.times import Times, merge
 from pgpaces.spec.result import Counts, State, Trial
 
@@ -69,8 +69,6 @@ class _Rows:
 
 
 class _Blocks:
-    """Distributions by block of seconds."""
-
     def __init__(self) -> None:
         self._parts: dict[int, list[Times]] = {}
 
@@ -87,7 +85,6 @@ class _Blocks:
         self._parts[block][:] = [merge(self._parts[block])]
 
     def fold(self) -> None:
-        """Merges blocks by twos."""
         before, self._parts = self._parts, {}
         for block, parts in before.items():
             self.add(block // 2, merge(parts))
@@ -119,7 +116,6 @@ class ScriptSeconds(Struct, frozen=True):
     rows: Numbers
 
     def column(self, name: str) -> Numbers:
-        """A number for each second."""
         column: Numbers = self.rows[:, _TALLY.index(name)]
         return column
 
@@ -134,7 +130,6 @@ class ScriptSeconds(Struct, frozen=True):
 
     @property
     def counts(self) -> Counts:
-        """The sums over all seconds."""
         return Counts(*(int(self.column(name).sum()) for name in ("due", *_OUTCOMES)))
 
 
@@ -153,7 +148,6 @@ class Outages(Struct, frozen=True):
     down: int = 0
 
     def then(self, interval: Interval) -> Outages:
-        """The outages including those of the next second."""
         return Outages(
             self.count + interval.outages,
             max(self.longest_s, interval.outage_ns_max / 1e9),
@@ -187,14 +181,12 @@ class Accumulator:
 
     @classmethod
     def of(cls, intervals: Iterable[Interval]) -> Accumulator:
-        """The accumulator of these intervals."""
         accumulator = cls()
         for interval in intervals:
             accumulator.add(interval)
         return accumulator
 
     def add(self, interval: Interval) -> None:
-        """Adds the events of one second."""
         self.connects += interval.connects
         self.disconnects += interval.disconnects
         self.in_flight_ns += interval.in_flight_ns
@@ -223,7 +215,14 @@ class Accumulator:
             rows.add(interval.second, (cpu_ns,))
         self._dispatch.add(0, dispatch)
         for statement in interval.statements:
-            self._add_statement(interval.second, statement)
+            key = (statement.script, statement.command)
+            rows, blocks = self._statements.setdefault(key, (_Rows(_STATEMENT), _Blocks()))
+            times = statement.times
+            rows.add(
+                interval.second,
+                (statement.failed, statement.retries, times.count, times.sum_ns),
+            )
+            blocks.add(self._block(interval.second), times)
 
     def _add_tally(self, tally: Tally) -> None:
         failed = sum(tally.failed.values())
@@ -241,12 +240,6 @@ class Accumulator:
             block = self._block(tally.due_second)
             for kind, part in zip(KINDS, times, strict=True):
                 self._times.setdefault((tally.script, kind), _Blocks()).add(block, part)
-
-    def _add_statement(self, second: int, tally: StatementTally) -> None:
-        key = (tally.script, tally.command)
-        rows, blocks = self._statements.setdefault(key, (_Rows(_STATEMENT), _Blocks()))
-        rows.add(second, (tally.failed, tally.retries, tally.times.count, tally.times.sum_ns))
-        blocks.add(self._block(second), tally.times)
 
     def _block(self, second: int) -> int:
         """The block of a second. Makes blocks larger where there would be too many."""
@@ -382,7 +375,6 @@ def by_functions(trial: Trial) -> bool:
 
 
 def together(ledgers: Iterable[ScriptSeconds]) -> ScriptSeconds:
-    """The sum of several ledgers."""
     nonempty = [ledger for ledger in ledgers if len(ledger.rows)]
     start = min((ledger.first for ledger in nonempty), default=0)
     end = max((ledger.end for ledger in nonempty), default=0)

@@ -16,8 +16,6 @@ else:
     Numbers = Any
 
     class _Numpy:
-        """Has what the module numpy has."""
-
         def __getattr__(self, name: str) -> Any:
             import numpy
 

@@ -107,7 +107,6 @@ class ComparisonGoal(Struct, frozen=True):
 
     @property
     def primary(self) -> Metric:
-        """The metric of the verdict."""
         return METRICS[self.metric]
 
     @property
@@ -150,12 +149,6 @@ class PlannedPair(Struct, frozen=True):
     seed: int
 
 
-class NextPairs(Struct, frozen=True):
-    """The pairs to run before there can be a verdict, in this order."""
-
-    pairs: tuple[PlannedPair, ...]
-
-
 class Secondary(Struct, frozen=True):
     """The result for a secondary metric. p: by Holm, over all of them."""
 
@@ -191,14 +184,13 @@ class Verdict(Struct, frozen=True):
 
 
 def side(summary: Summary) -> Side:
-    """The values of a trial to compare."""
     times = ((name, summary.latency.estimate(name)) for name in TIMES)
     values = {name: estimate.value for name, estimate in times if estimate is not None}
     return Side({**values, "rate": summary.rate.value}, summary.counts.missed, summary.counts.due)
 
 
-def next_pairs(pairs: Sequence[Pair], goal: ComparisonGoal) -> NextPairs | Verdict:
-    """The pairs to run next, or the verdict: a pure function of the pairs so far, in any order.
+def next_pairs(pairs: Sequence[Pair], goal: ComparisonGoal) -> tuple[PlannedPair, ...] | Verdict:
+    """The pairs to run next, in order, or the verdict: a pure function of the pairs so far.
 
     There is a verdict only at the looks of the goal; the first look that decides is final.
     """
@@ -209,7 +201,7 @@ def next_pairs(pairs: Sequence[Pair], goal: ComparisonGoal) -> NextPairs | Verdi
     for look, level in goal.looks:
         missing = tuple(each for each in planned(goal, look) if each.number not in numbers_run)
         if missing:
-            return NextPairs(missing)
+            return missing
         verdict = judge([*real[:look], *(p for p in pairs if p.same)], goal, level)
         if verdict.outcome != "inconclusive" or verdict.why == "unbounded":
             break
@@ -315,7 +307,6 @@ def _decide(base: Verdict, effect: Effect, noise: Effect | None) -> tuple[Outcom
 
 
 def direction(metric: Metric, effect: Effect) -> Literal["better", "worse"]:
-    """Whether an effect is for the better or the worse."""
     return "better" if (effect.value > 0) == (metric.better == "higher") else "worse"
 
 
@@ -379,7 +370,6 @@ def secondaries(effects: Sequence[tuple[Metric, Effect]]) -> tuple[Secondary, ..
 
 
 def alone(value: float, metric: Metric) -> Estimate:
-    """An effect without an interval."""
     return Estimate.alone(math.exp(value) if metric.scale == "ratio" else value, 1)
 
 

@@ -170,7 +170,6 @@ class Shift(Struct, frozen=True):
     all lines miss it from a load on, or all meet it to their end, and no row in between is unknown.
     """
 
-    factor: str
     pairs: tuple[tuple[Row, Row], ...]
     decided: bool
 
@@ -188,4 +187,4 @@ def shift(
     all_miss = all(each.misses for each in crossings)
     all_meet = all(each.meets is each.line.rows[-1] for each in crossings)
     decided = (all_miss or all_meet) and not any(each.open for each in crossings)
-    return Shift(factor, tuple(pairs), decided)
+    return Shift(tuple(pairs), decided)

@@ -111,14 +111,15 @@ class Digest(Struct, frozen=True):
 
 
 def digest(trial: Trial, summary: Summary, accumulator: Accumulator) -> Digest:
-    """The digest of a trial. accumulator: its intervals."""
     series = tuple(_series(trial, accumulator))
     scripts = own_scripts(trial)
     since = summary.cut_s
 
     def curve(kind: str) -> tuple[tuple[float, float | None], ...]:
         times = merge(accumulator.times(kind, script, since) for script in scripts)
-        return _curve(times, summary.counts.due)
+        if summary.counts.due == 0:
+            return ()
+        return tuple(zip(SHARES, _quantiles(times, SHARES, summary.counts.due), strict=True))
 
     return Digest(
         trial=replace(trial, intervals=(), samples=(), observed=()),
@@ -153,7 +154,6 @@ def _series(trial: Trial, accumulator: Accumulator) -> Iterable[Bucket]:
 
 
 def _of_due(times: Times, shares: Sequence[float], due: int) -> list[float | None]:
-    """Quantiles of a bucket."""
     if not due:
         return [None] * len(shares)
     return [math.inf if ms is None else ms for ms in _quantiles(times, shares, due)]
@@ -163,12 +163,6 @@ def _quantiles(times: Times, shares: Iterable[float], due: int) -> list[float | 
     """Quantiles of `due` transactions of which those with times are the fastest, ms."""
     values_ns = values_at_ranks(times, [quantile_rank(share, due) for share in shares])
     return [None if ns is None else ns / 1e6 for ns in values_ns]
-
-
-def _curve(times: Times, due: int) -> tuple[tuple[float, float | None], ...]:
-    if due == 0:
-        return ()
-    return tuple(zip(SHARES, _quantiles(times, SHARES, due), strict=True))
 
 
 def _tracks(every: Iterable[Series], series: tuple[Bucket, ...]) -> Iterable[Track]:

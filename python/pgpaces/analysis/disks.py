@@ -71,7 +71,6 @@ class JobRun(Struct, frozen=True):
 
     @property
     def bytes_per_s(self) -> float:
-        """Bytes a second."""
         return (self.bytes_read + self.bytes_written) / self.seconds
 
     @property

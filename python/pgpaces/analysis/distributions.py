@@ -15,6 +15,8 @@ from pgpaces import _engine
 _NORMAL = NormalDist()
 chi_squared_quantile = _engine.chi_squared_quantile
 fisher_above = _engine.fisher_above
+# P(B <= k) of n events, each with probability p; between integers, from -1 on, by beta.
+binomial_cdf = _engine.binomial_cdf
 
 
 def student_cdf(freedom: float, t: float) -> float:
@@ -26,8 +28,3 @@ def student_cdf(freedom: float, t: float) -> float:
 def student_quantile(freedom: float, p: float) -> float:
     """The t with P(T <= t) = p; the normal quantile for infinite degrees of freedom."""
     return _NORMAL.inv_cdf(p) if math.isinf(freedom) else _engine.student_quantile(freedom, p)
-
-
-def binomial_cdf(k: float, n: float, p: float) -> float:
-    """P(B <= k) of n events, each with probability p; between integers, from -1 on, by beta."""
-    return _engine.binomial_cdf(k, n, p)

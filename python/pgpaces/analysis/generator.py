@@ -207,7 +207,8 @@ def _excused(
     unconnected = sum(int(min(each)) for each in zip(lost, down, strict=True))
     bounds = []
     for q in _QUANTILES:
-        lag_ns = _at(lags, math.ceil(q * lags.count))
+        value_ns = values_at_ranks(lags, (math.ceil(q * lags.count),))[0]
+        lag_ns = math.inf if value_ns is None else float(value_ns)
 
         def beyond(kind: str, times_late: int, lag_ns: float = lag_ns) -> int:
             ends = ((n, ns + times_late * lag_ns) for n, ns in limits.items())
@@ -252,12 +253,6 @@ def _queued(trial: Trial, due: int, service: Times, *, lags: Times, span_s: floa
     rho = due * max(0.0, service_ns - lag_ns) / (clients * span_ns) if span_ns else 0.0
     grown_ns = (rho - 1) * span_ns
     return max(0.0, 1 - limit_ns / grown_ns) if grown_ns > 0 else 0.0
-
-
-def _at(times: Times, rank: int) -> float:
-    """The time of a rank, ns; infinite where it is unknown."""
-    value_ns = values_at_ranks(times, (rank,))[0]
-    return math.inf if value_ns is None else float(value_ns)
 
 
 def _above(times: Times, bound_ns: float) -> int:

@@ -154,7 +154,6 @@ class Silence(Struct, frozen=True):
 
     @property
     def seconds(self) -> float:
-        """How long it was."""
         return self.end_s - self.start_s
 
 

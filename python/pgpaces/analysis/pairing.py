@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import compare
 from pgpaces.analysis.cells import sound
-from pgpaces.analysis.compare import ComparisonGoal, NextPairs, Pair, PlannedPair, Verdict
+from pgpaces.analysis.compare import ComparisonGoal, Pair, PlannedPair, Verdict
 from pgpaces.analysis.sequential import Ask, Expected, Tell, cut_short, last_attempts
 from pgpaces.spec.design import ROLE, Cell, Levels
 
@@ -116,7 +116,7 @@ class Pairing(Struct, frozen=True):
     def _todo(self, tells: Sequence[Tell]) -> tuple[PlannedPair, ...]:
         """The pairs to run until the next look; empty where there is a verdict."""
         result = compare.next_pairs(self.pairs(tells), self.goal)
-        return result.pairs if isinstance(result, NextPairs) else ()
+        return () if isinstance(result, Verdict) else result
 
     def _members(self, planned: PlannedPair, tells: Sequence[Tell]) -> tuple[_Member, _Member]:
         a, b, again = self.cells

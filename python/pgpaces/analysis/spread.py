@@ -57,17 +57,6 @@ class Blocks(Struct, frozen=True):
     planned: Numbers | None = None
 
 
-class Seconds(Struct, frozen=True):
-    """How many succeeded in each second, in order, and the sum of their times in ns.
-
-    planned: the planned rate of each second, None if it is constant.
-    """
-
-    counts: Numbers
-    sums_ns: Numbers
-    planned: Numbers | None = None
-
-
 class Tails(Struct, frozen=True):
     """How transactions cluster: all of them, and those above each of `QUANTILES`."""
 
@@ -88,19 +77,25 @@ def spread_of(times: Times, due: int, counts: Numbers, *, sums_ns: Numbers) -> S
     counts, sums_ns: how many succeeded in each, and the sum of their times. Without seconds as if
     transactions were independent.
     """
-    return spread_and_tails(times, due, Seconds(counts, sums_ns))[0]
+    return spread_and_tails(times, due, counts, sums_ns=sums_ns)[0]
 
 
 def spread_and_tails(
-    times: Times, due: int, seconds: Seconds, *, blocks: Blocks | None = None
+    times: Times,
+    due: int,
+    counts: Numbers,
+    *,
+    sums_ns: Numbers,
+    planned: Numbers | None = None,
+    blocks: Blocks | None = None,
 ) -> tuple[Spread, Tails]:
-    """The distribution, and the clusters that its intervals allow for.
+    """The distribution, and the clusters that its intervals allow for; counts, sums_ns: as above.
 
-    With blocks, the interval of a quantile uses the clusters of the transactions above it, not only
-    those of the mean.
+    planned: the planned rate of each second, None if it is constant. With blocks, the interval of a
+    quantile uses the clusters of the transactions above it, not only those of the mean.
     """
     stddev_ms = None if times.stddev_ns is None else times.stddev_ns / 1e6
-    sums_ms, counts, planned = seconds.sums_ns / 1e6, seconds.counts, seconds.planned
+    sums_ms = sums_ns / 1e6
     body = stats.clusters(sums_ms, counts, stddev_ms, planned=planned)
     mean = stats.mean(sums_ms, counts, body.effect, planned=planned)
     if mean is None and times.mean_ns is not None:

@@ -312,19 +312,13 @@ def quantile_ranks(
         return _ranks_of_clusters(q, n, clusters)
     if q**n > _TAIL:
         return 0, n
-    return _rank_below(q, n), _rank_above(q, n)
 
+    def at_most(rank: int) -> float:
+        return binomial_cdf(rank - 1, n, q)
 
-def _rank_below(q: float, n: int) -> int:
-    """The largest rank with P(B < rank) <= 0.025; 0 if there is none."""
-    return bisect_right(range(1, n + 1), _TAIL, key=lambda rank: binomial_cdf(rank - 1, n, q))
-
-
-def _rank_above(q: float, n: int) -> int:
-    """The smallest rank with P(B >= rank) <= 0.025; n must be large enough for one."""
-    return 1 + bisect_left(
-        range(1, n + 1), 1 - _TAIL, key=lambda rank: binomial_cdf(rank - 1, n, q)
-    )
+    ranks = range(1, n + 1)
+    low = bisect_right(ranks, _TAIL, key=at_most)
+    return low, 1 + bisect_left(ranks, 1 - _TAIL, key=at_most)
 
 
 def _ranks_of_clusters(q: float, n: int, clusters: Clusters) -> tuple[int, int | None]:

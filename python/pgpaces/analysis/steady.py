@@ -109,7 +109,9 @@ def flatness(seconds: Numbers, latency_ms: Numbers) -> Flatness | None:
         shape: Shape = _direction(drift.value) if drifts(drift) else "flat"
     else:
         late = starts[-1] > _LAST * n and not _drifts_to(starts[-1], at, x)
-        shape = "no steady state" if late else _staircase(levels)
+        steps = [b - a for a, b in itertools.pairwise(levels)]
+        wavers = late or min(steps) < 0 < max(steps)
+        shape = "no steady state" if wavers else _direction(steps[0])
     return Flatness(shape, drift, tuple(int(at[s]) for s in starts), levels)
 
 
@@ -118,11 +120,6 @@ def _drifts_to(last: int, at: Numbers, x: Numbers) -> bool:
     before = _drift(at[:last], x[:last], level_shift.noise(x[:last])[1])
     step = float(x[last:].mean() - x[:last].mean())
     return drifts(before) and before.value * step > 0
-
-
-def _staircase(levels: tuple[float, ...]) -> Shape:
-    steps = [b - a for a, b in itertools.pairwise(levels)]
-    return "no steady state" if min(steps) < 0 < max(steps) else _direction(steps[0])
 
 
 def _direction(change: float) -> Shape:

@@ -24,7 +24,7 @@ from pgpaces.analysis.arrays import Numbers, np
 from pgpaces.analysis.branches import alike
 from pgpaces.analysis.generator import Generator, examine
 from pgpaces.analysis.goal import limits_ns
-from pgpaces.analysis.spread import Blocks, Seconds, Spread, Tails, spread_and_tails, spread_of
+from pgpaces.analysis.spread import Blocks, Spread, Tails, spread_and_tails, spread_of
 from pgpaces.analysis.stats import Clusters
 from pgpaces.analysis.steady import Flatness
 from pgpaces.analysis.validity import Cut, Evidence, Validity
@@ -306,9 +306,14 @@ def _spread(
 ) -> tuple[Spread, Tails]:
     times = merge(part.times(kind, script) for script in scripts)
     counts = seconds.column("count")
-    by_second = Seconds(counts, seconds.column(kind), part.planned(len(counts), scripts))
-    blocks = part.blocks(seconds, kind, scripts)
-    return spread_and_tails(times, seconds.counts.due, by_second, blocks=blocks)
+    return spread_and_tails(
+        times,
+        seconds.counts.due,
+        counts,
+        sums_ns=seconds.column(kind),
+        planned=part.planned(len(counts), scripts),
+        blocks=part.blocks(seconds, kind, scripts),
+    )
 
 
 def planned_rates(

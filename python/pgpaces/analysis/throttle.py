@@ -71,8 +71,6 @@ class _Culprit(Struct, frozen=True):
 
 
 class _Host(Struct, frozen=True):
-    """Series of a machine by name."""
-
     seconds: int
     series: Mapping[str, Series]
 
@@ -359,7 +357,6 @@ def _errors(track: Track) -> Iterator[Finding]:
 
 
 def _activity(host: _Host) -> Iterator[Finding]:
-    """The activity of the machine, in a sentence."""
     parts = [
         _listed("", host, {"cpu_busy": "CPU {:.0f}% busy", "cpu_iowait": "{:.0f}% waiting"}),
         *(_disk(host, name) for name in _disks(host)),

@@ -80,8 +80,18 @@ def trend(runs: Sequence[Run]) -> Trend:
     if len(usable) < RUNS_MIN:
         return Trend(len(usable), needed=RUNS_MIN, left_out=left_out)
     logs = [math.log(run.estimate.value) for run in usable]
-    own = _own_error(usable)
-    starts = _candidates(logs, own)
+    # The standard error by the runs' own intervals.
+    squares = [
+        (math.log(e.high / e.low) / (2 * Z95)) ** 2
+        for e in (run.estimate for run in usable)
+        if 0 < e.low <= e.high < math.inf
+    ]
+    own = math.sqrt(math.fsum(squares) / len(squares)) if squares else 0.0
+    x = np.asarray(logs)
+    # From neighbors, so that changes of level hardly count.
+    steps = np.abs(np.diff(x))
+    noise = max(float(np.median(steps)) / (0.6745 * math.sqrt(2)), own, _ERROR_MIN)
+    starts = level_shift.levels(x, noise * noise, shortest=_SEGMENT_MIN)
     while starts:
         tests = _tests(logs, starts, own)
         worst = max(range(len(starts)), key=lambda place: tests[place].p())
@@ -105,25 +115,6 @@ def trend(runs: Sequence[Run]) -> Trend:
     return Trend(len(usable), changes, tuple(levels), math.expm1(error), left_out=left_out)
 
 
-def _own_error(runs: Sequence[Run]) -> float:
-    """The standard error by the runs' own intervals, on logarithms; 0 without intervals."""
-    squares = [
-        (math.log(e.high / e.low) / (2 * Z95)) ** 2
-        for e in (run.estimate for run in runs)
-        if 0 < e.low <= e.high < math.inf
-    ]
-    return math.sqrt(math.fsum(squares) / len(squares)) if squares else 0.0
-
-
-def _candidates(logs: Sequence[float], own: float) -> list[int]:
-    """Where levels may begin, more places than remain after the tests."""
-    x = np.asarray(logs)
-    # From neighbors, so that changes of level hardly count.
-    steps = np.abs(np.diff(x))
-    noise = max(float(np.median(steps)) / (0.6745 * math.sqrt(2)), own, _ERROR_MIN)
-    return level_shift.levels(x, noise * noise, shortest=_SEGMENT_MIN)
-
-
 def _parts(logs: Sequence[float], starts: Sequence[int]) -> list[Sequence[float]]:
     edges = [0, *starts, len(logs)]
     return [logs[low:high] for low, high in pairwise(edges)]
@@ -137,7 +128,6 @@ def _spread(parts: Sequence[Sequence[float]], own: float) -> tuple[float, int]:
 
 
 def _tests(logs: Sequence[float], starts: Sequence[int], own: float) -> list[Effect]:
-    """The step at each start."""
     parts = _parts(logs, starts)
     error, freedom = _spread(parts, own)
     return [

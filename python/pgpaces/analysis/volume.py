@@ -67,6 +67,5 @@ def of(trial: Trial, summary: Summary) -> Volume | None:
 
 
 def as_json(volume: Volume) -> dict[str, object]:
-    """As plain values."""
     rates = {name: plain(getattr(volume, name)) for name in ("per_s", "per_minute", "per_day")}
     return {"seconds": volume.seconds, "queries": volume.queries, **rates}

@@ -17,7 +17,7 @@ from pgpaces.analysis.summary import Summary
 from pgpaces.answers.trials import cell_name
 from pgpaces.core.units import size_text
 from pgpaces.show.numbers import NOT_KNOWN, estimate_cell, interval, percent, rate
-from pgpaces.show.section import Addition, Column, Section, Sentence, TableCell, table
+from pgpaces.show.section import Column, Section, Sentence, TableCell, table
 from pgpaces.spec.costs import machines_of
 from pgpaces.spec.design import Design, Experiment, Factor
 from pgpaces.spec.result import Trial, plain
@@ -89,54 +89,44 @@ def _written(written: Written) -> str:
     return f"{'at least' if why else 'about'} {size_text(estimate.value)} a day{ends} ({of})"
 
 
-def addition(
+def of_cells(
     rows: Sequence[Row],
     experiment: Experiment | None,
     factors: Sequence[Factor],
     *,
     missed_max: float,
     limited: bool,
-) -> Addition:
-    """The costs of the machines of an experiment. factors: those shown; limited: with a limit."""
-    clients = _clients_are_users(experiment, factors, rows)
+) -> tuple[tuple[Priced, ...], dict[str, Economy]]:
+    """The machines of an experiment, and the economy of each cell by its key.
+
+    factors: those shown; limited: with a limit.
+    """
+    # A client is a user if it has a rate or pauses, and the number of clients is set.
+    design = experiment.design if experiment else Design()
+    named = {*design.fixed, *(factor.name for factor in (*design.factors, *factors))}
+    closed = all(digest.trial.plan.model == "closed" for row in rows for digest in row.every)
+    clients = "clients" in named and (closed or "rate_per_client" in named)
     every = ((row, rules.of_row(row, clients=clients)) for row in rows if row.trials)
     economies = tuple((row, economy) for row, economy in every if economy is not None)
 
     def meets(row: Row) -> bool:
         return crossing.verdict(row, missed_max) == "meets" if limited else row.sound
 
-    machines = rules.priced(economies, meets)
     by_cell = {row.cell.key: economy for row, economy in economies}
-    return Addition(
-        "costs",
-        tuple(_sentences(machines, limited=limited)),
-        _section(machines, limited=limited) if machines else None,
-        [
-            {
-                "machine": one.name, "cell": one.row.cell.key, "held": one.meets,
-                **as_json(one.economy),
-            }
-            for one in machines
-        ],
-        (lambda cell: _row_values(by_cell.get(cell))) if economies else None,
-        machines,
-    )  # fmt: skip
+    return rules.priced(economies, meets), by_cell
 
 
-def _clients_are_users(
-    experiment: Experiment | None, shown: Sequence[Factor], rows: Sequence[Row]
-) -> bool:
-    """Whether each client is a user: clients have a rate or pauses each, and their number is set.
-
-    Under a common rate, clients are connections.
-    """
-    design = experiment.design if experiment else Design()
-    named = {*design.fixed, *(factor.name for factor in (*design.factors, *shown))}
-    closed = all(digest.trial.plan.model == "closed" for row in rows for digest in row.every)
-    return "clients" in named and (closed or "rate_per_client" in named)
+def document(machines: Sequence[Priced]) -> list[dict[str, Any]]:
+    return [
+        {
+            "machine": one.name, "cell": one.row.cell.key, "held": one.meets,
+            **as_json(one.economy),
+        }
+        for one in machines
+    ]  # fmt: skip
 
 
-def _section(machines: Sequence[Priced], *, limited: bool) -> Section:
+def section(machines: Sequence[Priced], *, limited: bool) -> Section:
     met = ", that met the limit" if limited else ""
     note = (
         f"At the cell with most users, else most transactions on time{met}. A month"
@@ -151,7 +141,7 @@ def _section(machines: Sequence[Priced], *, limited: bool) -> Section:
     return Section("costs", title, tables=(shown,), rank=("details", "numbers")[len(machines) > 1])
 
 
-def _sentences(machines: Sequence[Priced], *, limited: bool) -> Iterator[Sentence]:
+def sentences(machines: Sequence[Priced], *, limited: bool) -> Iterator[Sentence]:
     for one in machines[:_SHOWN]:
         yield Sentence(" ".join(_of_machine(one, limited=limited)))
     if len(machines) > _SHOWN:
@@ -226,7 +216,7 @@ def as_json(economy: Economy) -> dict[str, Any]:
     return {**plain(economy), "year": economy.year}
 
 
-def _row_values(economy: Economy | None) -> dict[str, Any]:
+def row_values(economy: Economy | None) -> dict[str, Any]:
     one = economy or rules.Economy("")
     ends = one.per_unit if one.per_unit and one.per_unit.estimable else None
     return {

@@ -124,7 +124,6 @@ def _listed(diagnosis: Diagnosis, group: str) -> str:
 
 
 def _name(part: Part) -> str:
-    """The name of a part; of one that is alone in its group the group's."""
     return part.name or part.group
 
 
@@ -228,7 +227,9 @@ def _machine() -> Iterator[Part]:
     yield Part(group, "clock source", host.clock_source() or "unknown")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     yield Part(group, "open files", f"{_limit(soft)} (up to {_limit(hard)})")
-    yield Part(group, "CPU quota", _quota())
+    probe = machine.Probe(machine.Local().read, ("/proc/self/cgroup",))
+    quotas = (item.value for item in probe.items() if item.name == "cgroup_quota")
+    yield Part(group, "CPU quota", next((f"{cpus:g} CPUs" for cpus in quotas), "none"))
     why = host.io_uring()
     gives = f"fewer system calls of many busy clients: {why}"
     yield Part(group, "io_uring", "" if why else "yes", gives)
@@ -236,13 +237,6 @@ def _machine() -> Iterator[Part]:
 
 def _limit(number: int) -> str:
     return "any number" if number == resource.RLIM_INFINITY else str(number)
-
-
-def _quota() -> str:
-    """The number of CPUs that the control group of this process may use."""
-    probe = machine.Probe(machine.Local().read, ("/proc/self/cgroup",))
-    quotas = (item.value for item in probe.items() if item.name == "cgroup_quota")
-    return next((f"{cpus:g} CPUs" for cpus in quotas), "none")
 
 
 def _storage() -> Iterator[Part]:

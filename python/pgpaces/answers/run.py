@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from pgpaces.analysis import cells, goal, next_step, waits
+from pgpaces.analysis import bulk, cells, goal, next_step, waits
 from pgpaces.analysis.accumulator import by_functions
 from pgpaces.analysis.digest import Bucket
 from pgpaces.analysis.outcome import all_gave_up, no_measurement
@@ -22,10 +22,19 @@ from pgpaces.analysis.summary import Summary
 from pgpaces.analysis.summary import as_json as summary_json
 from pgpaces.analysis.volume import as_json as volume_json
 from pgpaces.analysis.volume import of as queries_of
-from pgpaces.answers import costs, servers, volume
+from pgpaces.answers import costs, servers
 from pgpaces.answers.again import again, length
-from pgpaces.answers.parts import work_of
-from pgpaces.answers.trials import above, clients, copied, judgment, layout, limits, outages
+from pgpaces.answers.bulk import words as commands
+from pgpaces.answers.trials import (
+    above,
+    clients,
+    copied,
+    judgment,
+    layout,
+    limits,
+    outages,
+    queries_text,
+)
 from pgpaces.core.units import duration_text, measured_text
 from pgpaces.show.numbers import (
     NOT_KNOWN,
@@ -49,6 +58,8 @@ _TIMES = ("mean", "p50", "p95", "p99", "p99.9", "max")
 _SPARE = ("mean", "p99.9", "p95", "p50", "retries", "due")
 _STATEMENT_MAX = 36
 _FAILURES_SHOWN = 2
+# No longer load is recommended.
+_LONG_S = 86_400
 _WAITS_SHOWN = 3
 # With fewer observations, the shares of the wait events mean nothing.
 _WAITS_MIN = 10
@@ -95,7 +106,7 @@ def section(
 
 def document(trial: Trial, summary: Summary) -> dict[str, Any]:
     """The answer of a trial as plain values; the verdict's outcome is null without a limit."""
-    work, queries = work_of(trial, summary), queries_of(trial, summary)
+    command, queries = bulk.of(trial, summary), queries_of(trial, summary)
     top, economy = headline(trial, summary), costs.of_run(trial, summary)
     return {
         "run": trial.id,
@@ -108,7 +119,7 @@ def document(trial: Trial, summary: Summary) -> dict[str, Any]:
         "server": trial.server.version,
         "plan": to_builtins(trial.plan),
         "notes": list(trial.notes),
-        **({} if work is None else {work.key: work.plain}),
+        **({} if command is None else {bulk.SOURCE: bulk.as_json(command)}),
         **({} if queries is None else {"queries": volume_json(queries)}),
         **summary_json(summary),
         **({} if economy is None else {"costs": costs.as_json(economy)}),
@@ -120,9 +131,9 @@ def document(trial: Trial, summary: Summary) -> dict[str, Any]:
 
 def headline(trial: Trial, summary: Summary) -> Headline:
     """The verdict where there is a latency limit, else the throughput or the command's result."""
-    work = work_of(trial, summary)
-    if work is not None and work.headline is not None and not goal.limited(trial):
-        return work.headline
+    command = bulk.of(trial, summary)
+    if command and not goal.limited(trial) and (head := commands.headline(command)) is not None:
+        return head
     if trial.state == "finished" and (failure := no_measurement(summary)) is not None:
         return Headline("FAIL", "misses", failure[0])
     if summary.missed is None:
@@ -147,16 +158,12 @@ def _missed(missed: Estimate) -> str:
 
 def _deciding(needed: float, trial: Trial) -> str:
     """How long a trial would have to be for a verdict, as an option."""
-    if not _reasonable(needed):
+    if needed > _LONG_S:
         return "too close to it for any reasonable time"
     if trial.plan.transactions:
         count, unit = length(needed)
         return f"about {count} {unit} of load can decide"
     return f"-T {_length(needed)} can decide"
-
-
-def _reasonable(needed: float) -> bool:
-    return needed <= 86_400
 
 
 def _length(value: float) -> str:
@@ -167,9 +174,8 @@ def _length(value: float) -> str:
 
 def _context(trial: Trial, summary: Summary) -> str:
     plan, server = trial.plan, trial.server
-    work = work_of(trial, summary) if trial.workload.command_alone else None
-    if work is not None:
-        parts = [trial.workload.name, work.load]
+    if trial.workload.command_alone and bulk.of(trial, summary) is not None:
+        parts = [trial.workload.name, commands.load_text(trial)]
     else:
         load = plan.load_text.replace("open, ", "open ")
         parts = [trial.workload.name, load]
@@ -189,10 +195,17 @@ def _context(trial: Trial, summary: Summary) -> str:
 def _facts(trial: Trial, summary: Summary, series: Sequence[Bucket]) -> Iterator[tuple[str, str]]:
     if not trial.workload.command_alone:
         yield from _of_load(trial, summary)
-    work = work_of(trial, summary)
-    if work is not None and work.main and goal.limited(trial):
-        yield "command", work.sentence
-    yield from _failed(summary)
+    command = bulk.of(trial, summary)
+    if command is not None and command.main and goal.limited(trial):
+        yield "command", commands.sentence(command)
+    states = sorted(summary.failures.items(), key=lambda pair: -pair[1])
+    for state, count in states[:_FAILURES_SHOWN]:
+        lines = summary.messages.get(state, "").splitlines()
+        more = f" (and {len(lines) - 1} more lines)" if len(lines) > 1 else ""
+        yield "failed", f"{count:,} with {state}: {lines[0] if lines else 'no message'}{more}"
+    if len(states) > _FAILURES_SHOWN:
+        rest = states[_FAILURES_SHOWN:]
+        yield "failed", f"{sum(count for _, count in rest):,} in {len(rest)} other ways"
     if summary.retried:
         yield "tried again", f"{summary.retried} transactions, {summary.retries} times in all"
     if summary.disconnects or summary.outages.down:
@@ -250,22 +263,11 @@ def _p50(spread: Spread) -> float:
     return spread.p50.value if spread.p50 else 0.0
 
 
-def _failed(summary: Summary) -> Iterator[tuple[str, str]]:
-    states = sorted(summary.failures.items(), key=lambda pair: -pair[1])
-    for state, count in states[:_FAILURES_SHOWN]:
-        lines = summary.messages.get(state, "").splitlines()
-        more = f" (and {len(lines) - 1} more lines)" if len(lines) > 1 else ""
-        yield "failed", f"{count:,} with {state}: {lines[0] if lines else 'no message'}{more}"
-    if len(states) > _FAILURES_SHOWN:
-        rest = states[_FAILURES_SHOWN:]
-        yield "failed", f"{sum(count for _, count in rest):,} in {len(rest)} other ways"
-
-
 def _background(trial: Trial, summary: Summary) -> Iterator[str]:
-    work, workload = work_of(trial, summary), ""
-    if work is not None and not work.main:
-        workload = work.label.partition("/")[0]
-        yield f"{work.label}: {work.sentence}"
+    command, workload = bulk.of(trial, summary), ""
+    if command is not None and not command.main:
+        workload = command.label.partition("/")[0]
+        yield f"{command.label}: {commands.sentence(command)}"
     for each in summary.background:
         if each.name == workload:
             continue
@@ -375,7 +377,7 @@ def next_steps(trial: Trial, summary: Summary) -> Iterator[str]:
     elif trial.state == "interrupted":
         if repeatable:
             yield again(f"pgpaces run {next_step.options(trial)}")
-    elif repeatable and top.mark == "unknown" and needed and _reasonable(needed):
+    elif repeatable and top.mark == "unknown" and needed and needed <= _LONG_S:
         command = f"pgpaces run {next_step.options(trial)}"
         yield again(command, transactions="", duration=_length(needed))
     elif repeatable and next_step.in_sweep(trial):
@@ -398,10 +400,24 @@ def _details(trial: Trial, summary: Summary, in_store: bool) -> Iterator[tuple[s
     workload, plan = trial.workload, trial.plan
     yield "run", f"{trial.id}, scale {workload.scale}, seed {plan.seed}"
     yield from (("data", text) for text in copied(workload.prepared))
-    if (work := work_of(trial, summary)) is not None:
-        yield from (("command", text) for text in work.details)
+    if (command := bulk.of(trial, summary)) is not None:
+        yield from (("command", text) for text in commands.lines(trial, command))
     if not trial.workload.command_alone:
-        yield from _load(trial, summary)
+        plan, generator = trial.plan, summary.generator
+        functions = by_functions(trial)
+        how = "Python functions" if functions else f"{plan.protocol} protocol"
+        warmup_ns = plan.warmup_ns + summary.cut_s * 1_000_000_000
+        warmup = f" after {duration_text(warmup_ns)} warm-up" if warmup_ns else ""
+        yield "load", f"{plan.load_text}; {clients(plan)}, {how}, policy {plan.policy}{warmup}"
+        if (queries := queries_of(trial, summary)) is not None:
+            yield "queries", queries_text(queries)
+        if plan.imported is None:
+            lag = generator.dispatch_p99
+            dispatch = in_words(lag, ms, " ms") if lag else NOT_KNOWN
+            unit = "process" if functions else "thread"
+            by = f"by {plan.poll}, " if plan.poll else ""
+            busy = f"{by}busiest {unit} {100 * generator.cpu:.0f}% CPU"
+            yield "generator", f"{busy}, p99 dispatch lag {dispatch}"
     for state, count in sorted(summary.failures.items()):
         yield f"failed with {state}", f"{count:,} ({summary.messages.get(state) or 'no message'})"
     yield from (("validity", text) for text in judgment(summary.validity))
@@ -409,30 +425,12 @@ def _details(trial: Trial, summary: Summary, in_store: bool) -> Iterator[tuple[s
     yield from (("server", text) for text in servers.lines(trial))
 
 
-def _load(trial: Trial, summary: Summary) -> Iterator[tuple[str, str]]:
-    plan, generator = trial.plan, summary.generator
-    functions = by_functions(trial)
-    how = "Python functions" if functions else f"{plan.protocol} protocol"
-    warmup_ns = plan.warmup_ns + summary.cut_s * 1_000_000_000
-    warmup = f" after {duration_text(warmup_ns)} warm-up" if warmup_ns else ""
-    yield "load", f"{plan.load_text}; {clients(plan)}, {how}, policy {plan.policy}{warmup}"
-    if (queries := queries_of(trial, summary)) is not None:
-        yield "queries", volume.text(queries)
-    if plan.imported is None:
-        lag = generator.dispatch_p99
-        dispatch = in_words(lag, ms, " ms") if lag else NOT_KNOWN
-        unit = "process" if functions else "thread"
-        by = f"by {plan.poll}, " if plan.poll else ""
-        busy = f"{by}busiest {unit} {100 * generator.cpu:.0f}% CPU"
-        yield "generator", f"{busy}, p99 dispatch lag {dispatch}"
-
-
 def _notes(trial: Trial, summary: Summary, in_store: bool) -> Iterator[str]:
     """The notes of a trial; those that nearly every run has are only counted if it is stored."""
     notes = [(note, bool(_ROUTINE.match(note))) for note in trial.notes]
-    work = work_of(trial, summary)
+    is_bulk = bulk.of(trial, summary) is not None
     for finding in summary.validity.findings:
-        if finding.severity == "info" and (work is None or finding.source != work.key):
+        if finding.severity == "info" and not (is_bulk and finding.source == bulk.SOURCE):
             notes.append((finding.text, finding.source == "store"))
     yield from (text for text, routine in notes if not (routine and in_store))
     if in_store and (count := sum(routine for _, routine in notes)):

@@ -27,7 +27,6 @@ from pgpaces.answers.compare.words import changed_by, size, title
 from pgpaces.answers.sweep.lookup import answer_for
 from pgpaces.core.errors import PlanError
 from pgpaces.show.chart import Axis, Chart, Layer, Point
-from pgpaces.show.escape import line
 from pgpaces.show.numbers import NOT_KNOWN, STARTED, estimate_cell, moment, plural, sparkline
 from pgpaces.show.section import Figure, Headline, Section, Sentence, Table, TableCell
 from pgpaces.spec.result import Estimate
@@ -75,7 +74,8 @@ def trend(
     with closing(Store.existing(store)) as opened:
         series = series_of(opened, names, metric, factors=factors)
     if series.unlike and not anyway:
-        raise refusal(series.unlike)
+        hint = "name fewer runs, allow differences with --factor, or compute it with --anyway"
+        raise verdicts.refusal(unlike(series.unlike), hint)
     return answer_for(opened, section(series))
 
 
@@ -144,15 +144,6 @@ def _confounders(
     for change, (old, new) in zip(trend.changes, pairwise(parts), strict=True):
         if confounders := differences.between(old, new):
             yield change.first, confounders
-
-
-def refusal(factors: Sequence[Varied]) -> PlanError:
-    main, *listed = unlike(factors)
-    lines = "".join(f"\n  {line(each.text)}" for each in listed)
-    return PlanError(
-        f"{main.text}{lines}",
-        "name fewer runs, allow differences with --factor, or compute it with --anyway",
-    )
 
 
 # --- the section ----------------------------------------------------------------------------------
@@ -349,13 +340,8 @@ def _change(change: Change, metric: Metric) -> Sentence:
 
 
 def unlike(factors: Sequence[Varied]) -> tuple[Sentence, ...]:
-    if not factors:
-        return ()
-    listed = [Sentence(f"{each.name}: {_values(each.values)}.") for each in factors[:_SHOWN]]
-    if len(factors) > _SHOWN:
-        listed.append(Sentence(f"And {len(factors) - _SHOWN} more."))
     main = "The runs differ in more than time, so the cause of a change would be ambiguous."
-    return (Sentence(main, "main"), *listed)
+    return verdicts.first_of(main, [f"{each.name}: {_values(each.values)}." for each in factors])
 
 
 def _values(values: Sequence[tuple[str, int]]) -> str:

@@ -9,11 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pgpaces.analysis.summary import Summary
 from pgpaces.analysis.validity import Validity
-from pgpaces.core.units import duration_text
-from pgpaces.show.numbers import plural, seconds
+from pgpaces.analysis.volume import Volume
+from pgpaces.core.units import duration_text, measured_text
+from pgpaces.show.numbers import in_words, plural, rate, seconds
 from pgpaces.spec.design import Cell, level_text
 from pgpaces.spec.facts import ComponentFacts, PlanFacts, Prepared, ServerFacts
+from pgpaces.spec.result import Estimate
 
+_MILLION = 1_000_000
 _REFUSED = "a client cannot log in again: "
 
 
@@ -38,6 +41,19 @@ def outages(summary: Summary, notes: Iterable[str] = ()) -> str:
     elif outages.some_down_s:
         parts.append(f"all back after {seconds(outages.some_down_s)}")
     return ", ".join(parts)
+
+
+def queries_text(queries: Volume) -> str:
+    """`90,000 in 1086s: 4,972 a minute (4,950 to 4,990), 7.16 million a day (7.13 to 7.19)`."""
+
+    def shown(number: Estimate) -> str:
+        unit, size = (" million", _MILLION) if number.value >= _MILLION else ("", 1)
+        return in_words(number, lambda value: rate(value / size), unit)
+
+    return (
+        f"{queries.queries:,} in {measured_text(queries.seconds * 1e9)}:"
+        f" {shown(queries.per_minute)} a minute, {shown(queries.per_day)} a day"
+    )
 
 
 def copied(prepared: Prepared | None) -> Iterator[str]:

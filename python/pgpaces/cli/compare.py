@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 from msgspec.structs import asdict, replace
 
-from pgpaces.cli import experiment_options, gate, manage, options
-from pgpaces.cli.output import tell
+from pgpaces.cli import experiment_options, manage, options
+from pgpaces.cli.files import save, writing
+from pgpaces.cli.output import check_folder, tell, text
 from pgpaces.cli.streams import fail
 from pgpaces.core.errors import PlanError
 
@@ -36,7 +39,9 @@ Examples:
 _OF_STORED = frozenset(
     ("a", "b", "of", "metric", "also", "delta", "factors", "anyway", "as_json", "output")
 ) | {"store_path", "verbose", "gate", "junit", "summary"}
-
+# Exit codes of a verdict.
+WORSE_EXIT, UNDECIDED_EXIT = 30, 32
+EXITS = {"better": 0, "equivalent": 0, "worse": WORSE_EXIT, "inconclusive": UNDECIDED_EXIT}
 
 GOAL = options.of(
     "metric", "also", "delta", "factor", "anyway", "junit", "summary", *options.ANSWER
@@ -89,7 +94,7 @@ def _new(names: tuple[str, str], params: Mapping[str, Any]) -> int:
     from pgpaces.trial import sweep as pipeline
 
     output.check(params)
-    gate.check(params)
+    _check_files(params)
     _check(frozenset(("of", "factors", "anyway")), "is for stored trials, and new pairs are run")
     draft = experiment_options.draft(params)
     assert draft is not None, "a workload or a script is named"
@@ -103,8 +108,8 @@ def _new(names: tuple[str, str], params: Mapping[str, Any]) -> int:
 
     def judge(page: Page) -> int:
         section = replace(page.sections[0], sentences=page.answer)
-        gate.tell(section, params)
-        return gate.exit_code(section) if params["gate"] else 0
+        _write_files(section, params)
+        return EXITS[section.value.outcome] if params["gate"] else 0
 
     return execute.carry_out(planned, params, judge)
 
@@ -158,7 +163,7 @@ def _exit_code(comparison: Compared, section: Section) -> int:
     if (error := unmeasured(comparison)) is not None:
         fail(error)
         return error.exit_code
-    return gate.exit_code(section)
+    return EXITS[section.value.outcome]
 
 
 def _goal(params: Mapping[str, Any]) -> ComparisonGoal:
@@ -188,5 +193,30 @@ def _tell(store: Store, comparison: Compared, params: Mapping[str, Any]) -> Sect
         "verdict": plain(comparison.verdict),
     }
     tell(answer, params, document)
-    gate.tell(answer.section, params)
+    _write_files(answer.section, params)
     return answer.section
+
+
+def _check_files(params: Mapping[str, Any]) -> None:
+    """Raises PlanError for files that cannot be written, before anything is run."""
+    for name in ("junit", "summary"):
+        if params[name]:
+            check_folder(Path(params[name]).resolve().parent)
+
+
+def _write_files(section: Section, params: Mapping[str, Any]) -> None:
+    """Writes the requested files. Raises RunError where a file cannot be written.
+
+    The annotation goes to stderr, which GitHub reads too, so that stdout stays the answer.
+    """
+    from pgpaces.show import ci, markdown
+
+    if params["junit"]:
+        shown = text([section], verbose=False, plain=True)
+        save(ci.junit(section, shown), Path(params["junit"]))
+    if params["summary"]:
+        path = Path(params["summary"])
+        with writing(path), path.open("ab") as file:
+            file.write(markdown.summary(section).encode("utf-8", "replace"))
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        click.echo(ci.annotation(section), err=True)

@@ -138,7 +138,6 @@ def main() -> None:
 
 
 def _exit_code() -> int:
-    """Runs the command and prints its error; the exit code."""
     code: object = 0
     try:
         with streams.output():

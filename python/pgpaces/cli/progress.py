@@ -19,6 +19,7 @@ from pgpaces.show import escape
 from pgpaces.trial.listener import Listener, SweepListener
 
 if TYPE_CHECKING:
+    from pgpaces.analysis.summary import Summary
     from pgpaces.core.errors import PgpacesError
     from pgpaces.core.record import Interval
     from pgpaces.core.times import Times
@@ -241,12 +242,10 @@ class SweepProgress(SweepListener):
         at = f"{machine}: " if machine else ""
         searched = _searched(slot)
         if searched and not (self._stopping and isinstance(outcome, PgpacesError)):
-            from pgpaces.answers.capacity.progress import trial_result
-
             if isinstance(outcome, PgpacesError) or outcome.error or outcome.store_error:
                 result = f": {_result(outcome)}"
             else:
-                result = trial_result(outcome.trial, outcome.summary)
+                result = _of_search(outcome.trial, outcome.summary)
             self.teller.tell(f"{at}{searched}{result}", whole=True)
             return
         seconds = progress.seconds_left()
@@ -287,9 +286,32 @@ class SweepProgress(SweepListener):
 
 def _searched(slot: Slot) -> str | None:
     """The name of a trial of a search for a capacity; None for any other trial."""
-    from pgpaces.answers.capacity.progress import trial_name
+    from pgpaces.analysis.capacity.trials import label
 
-    return trial_name(slot.cell)
+    return label(slot.cell)
+
+
+def _of_search(trial: Trial, summary: Summary) -> str:
+    """Duration and missed share of a trial of a search, to stand after its load."""
+    from pgpaces.analysis.capacity.trials import PREFLIGHT, objections
+    from pgpaces.analysis.sequential import role
+    from pgpaces.show.numbers import rate, share_in_words
+    from pgpaces.spec.design import Cell
+
+    missed = summary.missed
+    took = f" for {(trial.measured_ns or 0) / 1e9:.0f} s"
+    if missed is None:
+        return f"{took}: nothing was due"
+    of = role(Cell(tuple(trial.place.levels.items()))) if trial.place else ""
+    if of == PREFLIGHT:
+        return f"{took}: {rate(summary.rate.value)}/s"
+    share = f"missed {share_in_words(missed)}"
+    if trial.state != "finished":
+        return f"{took}: {share}, {trial.state}"
+    reasons = "; ".join(text.partition(":")[0] for text in objections(trial, summary))
+    if reasons:
+        return f"{took}: {share}, not valid: {reasons}"
+    return f"{took}: {share}" + (", the generator was late" if summary.generator.late else "")
 
 
 def _result(outcome: Outcome | PgpacesError) -> str:
@@ -300,18 +322,20 @@ def _result(outcome: Outcome | PgpacesError) -> str:
     if error is not None:
         return f"failed: {error.message}" + (f" ({error.hint})" if error.hint else "")
     assert not isinstance(outcome, PgpacesError)
-    from pgpaces.answers.parts import work_of
+    from pgpaces.analysis import bulk
+    from pgpaces.answers.bulk import words
 
     summary, missed = outcome.summary, outcome.summary.missed
     workload = outcome.trial.workload
-    work = work_of(outcome.trial, summary) if workload.about_command else None
+    command = bulk.of(outcome.trial, summary) if workload.about_command else None
     valid = "" if summary.validity.state == "valid" else ", not valid"
-    if work is not None and workload.command_alone:
-        return f"{work.sentence}{valid}"
-    loaded = f"{work.sentence}; " if work is not None else ""
+    loaded = words.sentence(command) if command is not None else ""
+    if loaded and workload.command_alone:
+        return f"{loaded}{valid}"
     if missed is None:
         return "nothing was due"
     share = f"missed {share_in_words(missed)}"
     p99 = quantile(summary.latency.p99, "above every time")
     unit = " ms" if p99[0].isdigit() else ""
+    loaded += "; " if loaded else ""
     return f"{loaded}{share}, p99 {p99}{unit}{valid}"

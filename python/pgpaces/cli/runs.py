@@ -235,12 +235,10 @@ def _list_experiments(rows: list[ExperimentLine], as_json: bool) -> None:
         document = [
             {
                 "experiment": row.id,
-                "name": row.name,
-                "state": row.state,
+                **fields(row, "name", "state"),
                 "started_at": row.started_at and row.started_at.isoformat(),
                 "ended_at": row.ended_at and row.ended_at.isoformat(),
-                "runs": row.runs,
-                "names": row.names,
+                **fields(row, "runs", "names"),
             }
             for row in rows
         ]
@@ -374,10 +372,10 @@ def _exported(trial: Trial, form: str) -> bytes:
         "run": trial.id,
         "state": trial.state,
         "started_at": trial.started_at.isoformat(),
-        "plan": to_builtins(trial.plan),
-        "workload": to_builtins(trial.workload),
-        "server": to_builtins(trial.server),
-        "host": to_builtins(trial.host),
+        **{
+            name: to_builtins(getattr(trial, name))
+            for name in ("plan", "workload", "server", "host")
+        },
         "intervals": rows,
     }
     return escape.json_text(document).encode()

@@ -21,7 +21,7 @@ def why(
 
     For an experiment, up to three cells that missed the limit. No dominant cause is an answer.
     """
-    from pgpaces.answers.why import page as attribution
+    from pgpaces.answers.why import lookup as attribution
     from pgpaces.show import escape, render
     from pgpaces.show.data import section
     from pgpaces.store.store import Store
@@ -35,4 +35,4 @@ def why(
     documents = [section(each) for each in answers]
     put(escape.json_text(documents) if as_json else text(answers, verbose=verbose))
     if output:
-        write_page(attribution.page(store, answers, name), output)
+        write_page(attribution.page_with(store, answers, name), output)

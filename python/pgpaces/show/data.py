@@ -52,7 +52,6 @@ def arrow(records: Records) -> Table:
 
 
 def _utf8(text: str) -> str:
-    """The text without lone surrogates."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -175,22 +175,6 @@ class Records(Struct, frozen=True):
     whole: frozenset[str] = frozenset()
 
 
-class Addition(Struct, frozen=True):
-    """What another answer adds to a report, by its key in the document.
-
-    sentences: of the answer. section: its numbers, if any. plain: as plain values. columns: the
-    columns of the row of a cell, by the cell's key; those of a trial have the key "". value: as in
-    a section.
-    """
-
-    key: str
-    sentences: tuple[Sentence, ...] = ()
-    section: Section | None = None
-    plain: Any = None
-    columns: Callable[[str], dict[str, Any]] | None = None
-    value: Any = None
-
-
 class Report(Struct, frozen=True):
     """A whole report: its question, the answer in sentences, and sections in their order.
 

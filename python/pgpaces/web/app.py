@@ -149,7 +149,6 @@ class _Pages:
         return f"/experiments/{trial.place.experiment}" if trial.place else f"/runs/{trial.id}"
 
     def run(self, request: Request) -> Response:
-        """A run: live while it runs, then its report."""
         store = self._site.store()
         trial = store.head(store.find(request.path_params["name"]))
         if trial.state != "running":
@@ -157,7 +156,6 @@ class _Pages:
         return self._live(request, f"/runs/{trial.id}", title=live.title(trial), trial=trial)
 
     def experiment(self, request: Request) -> Response:
-        """An experiment: its answer so far and its running trial, or its report."""
         store = self._site.store()
         row = store.experiment(store.find_experiment(request.path_params["name"]))
         if row.state != "running":

@@ -83,7 +83,6 @@ class Feed:
         )
 
     def running(self) -> list[Totals]:
-        """The trials whose end was not read."""
         return [each.totals for each in self._reads.values() if not each.ended_s]
 
     def close(self) -> None:

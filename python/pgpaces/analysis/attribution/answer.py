@@ -134,6 +134,11 @@ def attribute(trials: Sequence[tuple[Trial, Summary]]) -> Attribution:
     named = [card.key for card in shown if card.named]
     shown_part = parts[worst]
     by_second = zip(shown_part.missed, shown_part.missed + shown_part.on_time, strict=True)
+    sources = {source for part in parts for source, _ in part.tracks}
+    # A counter that never moved has no samples although it was read.
+    sources |= {m.source for p in parts for each in p.trial.observed for m in each.moved}
+    if any(part.sessions is not None for part in parts):
+        sources.add("sessions")
     return Attribution(
         ids,
         "cause" if named else "no dominant cause",
@@ -141,7 +146,7 @@ def attribute(trials: Sequence[tuple[Trial, Summary]]) -> Attribution:
         missed + on_time,
         tuple(shown),
         _unexplained(parts, signs, named),
-        _unseen(parts),
+        tuple(text for source, text in _SENSORS if source not in sources),
         shown_part.trial.id,
         tuple(float(f"{m / d:.4g}") if d else None for m, d in by_second),
     )
@@ -190,7 +195,8 @@ def _card(
         seconds = arithmetic.concatenate(scaled)
     lift = arithmetic.lift(seconds)
     on_time = _mean(seconds.punctual, seconds.on_time)
-    contrast = _contrasts(share, on_time, lift)
+    clear = lift is not None and lift.low >= LIFT_MIN
+    contrast = clear and share.value - on_time >= DIFFERENCE_MIN
     if proof == "beside":
         contrast = contrast and _coincides(seconds)
     # Where most were on time and saw it as much, the sign does not separate them.
@@ -252,13 +258,6 @@ def _mean(values: Numbers, weights: Numbers) -> float:
     return float((np.nan_to_num(values) * finite).sum() / finite.sum()) if finite.sum() else 0.0
 
 
-def _contrasts(share: Estimate, on_time: float, lift: Estimate | None) -> bool:
-    """Whether transactions on time saw much less of it."""
-    if lift is None or lift.low < LIFT_MIN:
-        return False
-    return share.value - on_time >= DIFFERENCE_MIN
-
-
 def _coincides(seconds: DueSeconds) -> bool:
     """Whether sign and missed transactions coincide more than once, and more than by chance."""
     meetings = int(((seconds.missed > 0) & (np.nan_to_num(seconds.late) > 0)).sum())
@@ -288,13 +287,3 @@ def _unexplained(
         total += float(part.missed[part.since :].sum())
         explained += float((part.missed * covered)[part.since :].sum())
     return 1.0 - explained / total if total else 1.0
-
-
-def _unseen(parts: Sequence[Material]) -> tuple[str, ...]:
-    """What no sensor read in any of the trials."""
-    sources = {source for part in parts for source, _ in part.tracks}
-    # A counter that never moved has no samples although it was read.
-    sources |= {m.source for p in parts for each in p.trial.observed for m in each.moved}
-    if any(part.sessions is not None for part in parts):
-        sources.add("sessions")
-    return tuple(text for source, text in _SENSORS if source not in sources)

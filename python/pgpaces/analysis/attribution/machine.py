@@ -91,7 +91,9 @@ def _frozen(material: Material) -> Iterator[Sign]:
     unknown = _throttled(material) | (_still(material) > 0)
     frozen = np.zeros(material.clock)
     if sessions is not None:
-        frozen = np.fmax(sessions.frozen, _mute(material, sessions.samples))
+        # It hangs to the end if no sample arrived, and no transaction in flight ended, any more.
+        quiet = (sessions.samples == 0) & (material.in_flight > 0) & (material.ended == 0)
+        frozen = np.fmax(sessions.frozen, np.asarray(np.cumprod(quiet[::-1])[::-1].astype(float)))
     frozen = np.where(unknown | (frozen < STILL_S), 0.0, frozen)
     evidence = []
     if down.any():
@@ -101,12 +103,6 @@ def _frozen(material: Material) -> Iterator[Sign]:
         evidence.append(f"{text} {frozen.sum():.1f} s in total")
     stopped = _stopped(material, np.fmax(frozen, down))
     yield uniform("freeze", stopped, "whole", evidence=evidence)
-
-
-def _mute(material: Material, samples: Numbers) -> Numbers:
-    """1 in the seconds to the end in which no sample arrived and no transaction in flight ended."""
-    quiet = (samples == 0) & (material.in_flight > 0) & (material.ended == 0)
-    return np.asarray(np.cumprod(quiet[::-1])[::-1].astype(float))
 
 
 def _stopped(material: Material, stops: Numbers) -> Numbers:

@@ -292,15 +292,21 @@ def material(trial: Trial, summary: Summary) -> Material:
     clients = trial.plan.own_clients
     if scripts != own_scripts(trial):
         clients = sum(each.clients for each in trial.plan.components if each.of)
-    unsent = _unsent(counts["unfinished"], clients)
+    # No client has sent unfinished ones but the first, one a client.
+    excess = np.fmax(np.cumsum(counts["unfinished"]) - clients, 0.0)
+    unsent = np.diff(excess, prepend=0.0)
     lag = quotient(sums["lag"], sums["latency"], 0.0)
     # A transaction that never ended took at least to the end.
     to_end = np.where(counts["unfinished"] > 0, clock - np.arange(seconds), 0.0)
-    in_flight, dispatch_s, dispatched = _flight(trial, clock, limit_ns / 2)
-    ended = np.zeros(clock)
+    ended, in_flight = np.zeros(clock), np.zeros(clock)
+    dispatch_s, dispatched = np.full(clock, np.nan), np.zeros(clock)
     for interval in trial.intervals:
-        if 0 <= interval.second < clock:
-            ended[interval.second] = sum(t.latency.count for t in interval.tallies)
+        if 0 <= (at := interval.second) < clock:
+            ended[at] = sum(t.latency.count for t in interval.tallies)
+            in_flight[at] = interval.in_flight_ns / 1e9
+            if interval.dispatch.count:
+                dispatch_s[at] = interval.dispatch.sum_ns / interval.dispatch.count / 1e9
+                dispatched[at] = _above(interval.dispatch, limit_ns / 2)
     return Material(
         trial=trial,
         summary=summary,
@@ -321,22 +327,6 @@ def material(trial: Trial, summary: Summary) -> Material:
         sessions=sessions(trial.observed, clock),
         tracks=_tracks(trial, clock),
     )
-
-
-def _unsent(unfinished: Numbers, clients: int) -> Numbers:
-    """The unfinished transactions that no client has sent: all but the first ones, one a client."""
-    return np.asarray(np.diff(np.fmax(np.cumsum(unfinished) - clients, 0.0), prepend=0.0))
-
-
-def _flight(trial: Trial, clock: int, half_ns: float) -> tuple[Numbers, Numbers, Numbers]:
-    flying, dispatch, late = np.zeros(clock), np.full(clock, np.nan), np.zeros(clock)
-    for each in trial.intervals:
-        if 0 <= each.second < clock:
-            flying[each.second] = each.in_flight_ns / 1e9
-            if each.dispatch.count:
-                dispatch[each.second] = each.dispatch.sum_ns / each.dispatch.count / 1e9
-                late[each.second] = _above(each.dispatch, half_ns)
-    return flying, dispatch, late
 
 
 def _above(times: Times, ns: float) -> int:

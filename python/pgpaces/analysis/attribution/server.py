@@ -110,7 +110,6 @@ def _usual(material: Material, values: Numbers) -> float | None:
 
 
 def _others(material: Material) -> Sign:
-    """Active sessions that are not of the load."""
     sessions = material.sessions
     others = np.zeros(material.clock) if sessions is None else sessions.others
     mean = material.mean_of_missed(others)

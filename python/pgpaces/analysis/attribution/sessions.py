@@ -104,15 +104,12 @@ def _of_server(observed: Observed, seconds: int) -> Sessions:
         for tenth in range(max(0, start), min(end, seconds * waits.PER_SECOND)):
             shares[tenth // waits.PER_SECOND] += 1 / waits.PER_SECOND
     frozen = np.minimum(shares, 1.0)
-    return Sessions(mean, quotient(others, samples), frozen, samples, _event_names(observed))
-
-
-def _event_names(observed: Observed) -> dict[Kind, tuple[str, ...]]:
-    names: dict[Kind, list[str]] = {}
+    names: dict[Kind, tuple[str, ...]] = {}
     for event in sorted(observed.waits.events, key=lambda event: -event.sessions):
         if event.who == "load" and event.sessions:
-            names.setdefault(kind_of(event), []).append(waits.name("load", event.kind, event.event))
-    return {kind: tuple(of_kind) for kind, of_kind in names.items()}
+            name = waits.name("load", event.kind, event.event)
+            names[kind_of(event)] = (*names.get(kind_of(event), ()), name)
+    return Sessions(mean, quotient(others, samples), frozen, samples, names)
 
 
 def gaps(tenths: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from pgpaces.analysis.capacity.center import countable, line
 from pgpaces.analysis.capacity.goal import CapacityGoal, TrialPoint, excused, of_curve, of_role
-from pgpaces.analysis.capacity.rule import TAIL, TRIALS_MIN, Fit, Verdict, bounds, by_load, verdict
+from pgpaces.analysis.capacity.rule import TAIL, TRIALS_MIN, Fit, Verdict, bounds, verdict
 from pgpaces.analysis.distributions import fisher_above
 from pgpaces.spec.result import Estimate
 
@@ -195,7 +195,10 @@ def _bounds(
 
 
 def _loads(fine: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[Load, ...]:
-    return tuple(_load(points, goal) for points in by_load(fine).values())
+    loads: dict[float, list[TrialPoint]] = {}
+    for point in fine:
+        loads.setdefault(point.load, []).append(point)
+    return tuple(_load(points, goal) for _, points in sorted(loads.items()))
 
 
 def _fair(fine: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[Load, ...]:
@@ -225,10 +228,9 @@ def _judged(
 
 
 def _load(points: Sequence[TrialPoint], goal: CapacityGoal) -> Load:
-    limits = bounds(points, TAIL)
     share = sum(p.missed for p in points) / sum(p.due for p in points)
     shares = [point.share for point in points]
-    ends = (min(shares), max(shares), limits.low, limits.high)
+    ends = (min(shares), max(shares), *bounds(points, TAIL))
     return Load(points[0].load, verdict(points, goal), len(points), share, *ends)
 
 
@@ -323,7 +325,6 @@ def _highest_met(loads: Sequence[Load], missed_max: float) -> float:
 def _ends(
     proved: float | None, refuted: float | None, points: Sequence[TrialPoint], *, goal: CapacityGoal
 ) -> list[Flag]:
-    """Flags at the lowest and the highest load."""
     if proved is not None and proved >= goal.highest:
         return ["highest load passed"]
     if refuted is None or refuted > goal.lowest:
@@ -386,6 +387,6 @@ def _soak(points: Sequence[TrialPoint], goal: CapacityGoal) -> Soak | None:
         return None
     last = soaks[-1]
     # Misses that a late generator may explain do not show that it misses the goal.
-    low, high = bounds(excused([last]), TAIL).low, bounds([last], TAIL).high
+    low, high = bounds(excused([last]), TAIL)[0], bounds([last], TAIL)[1]
     met = last.share <= goal.missed_max
     return Soak(last.load, last.seconds, last.share, low, high, met)

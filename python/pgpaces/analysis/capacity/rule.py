@@ -6,7 +6,7 @@ Points in, verdicts and a fit out. Knows no search. Symbols: theta, the threshol
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -34,16 +34,10 @@ _BENT_MIN, _BENT_P = 8, 0.05
 _SCAN, _SCAN_MOST = 0.01, 60
 
 
-class ShareBounds(Struct, frozen=True):
-    """One-sided bounds, low and high, of the long-run share of a load; phi: the dispersion."""
+def bounds(points: Sequence[TrialPoint], tail: float) -> tuple[float, float]:
+    """One-sided bounds, low and high, of the long-run share of a load.
 
-    low: float
-    high: float
-    phi: float
-
-
-def bounds(points: Sequence[TrialPoint], tail: float) -> ShareBounds:
-    """U = (phi/2) chi2(1-a, 2K/phi + 2) / N and L = (phi/2) chi2(a, 2K/phi) / N.
+    U = (phi/2) chi2(1-a, 2K/phi + 2) / N and L = (phi/2) chi2(a, 2K/phi) / N.
 
     The exact Poisson limits (Garwood 1936) of K/phi events; phi = max(1, phi_trial (1 + 2/k),
     phi_window), Pearson's dispersion over k trials and over windows of 10 s.
@@ -56,24 +50,17 @@ def bounds(points: Sequence[TrialPoint], tail: float) -> ShareBounds:
         phi = max(1.0, trials, dispersion(windows))
     high = phi / 2 * chi_squared_quantile(2 * missed / phi + 2, 1 - tail) / due
     low = phi / 2 * chi_squared_quantile(2 * missed / phi, tail) / due if missed else 0.0
-    return ShareBounds(low, min(1.0, high), phi)
+    return low, min(1.0, high)
 
 
 def verdict(points: Sequence[TrialPoint], goal: CapacityGoal) -> Verdict:
     """Whether a load meets the goal by its own trials alone, which are all at that load."""
     if len(points) < TRIALS_MIN:
         return "undecided"
-    share = bounds(points, TAIL)
-    if share.high <= goal.missed_max:
+    low, high = bounds(points, TAIL)
+    if high <= goal.missed_max:
         return "passed"
-    return "failed" if share.low > goal.missed_max else "undecided"
-
-
-def by_load(points: Iterable[TrialPoint]) -> dict[float, list[TrialPoint]]:
-    loads: dict[float, list[TrialPoint]] = {}
-    for point in points:
-        loads.setdefault(point.load, []).append(point)
-    return dict(sorted(loads.items()))
+    return "failed" if low > goal.missed_max else "undecided"
 
 
 class Fit(Struct, frozen=True):
@@ -167,7 +154,17 @@ def fit(points: Sequence[TrialPoint], goal: CapacityGoal, tail: float) -> Fit | 
     if low == -math.inf and curve.bend:
         # The falling side of a parabola is no bound; a line crosses below a convex curve.
         low = min(_ends(line, target, tail)[0], at)
-    within = _within(points, target)
+    # The two halves of a trial differ by chance alone, and the trial is twice as long as each.
+    variances = []
+    for point in points:
+        half = len(point.windows) // 2
+        if half:
+            parts = (point.windows[:half], point.windows[-half:])
+            one, other = (
+                _odds(sum(k for k, _ in part), sum(n for _, n in part), target) for part in parts
+            )
+            variances.append((one - other) ** 2 / 4)
+    within = sum(variances) / len(variances) if variances else math.inf
     return Fit(at, low, high, middle.slope, curve.variance, within, curve.n, middle.bent)
 
 
@@ -222,29 +219,7 @@ def _through(points: Sequence[TrialPoint], target: float) -> tuple[_Curve, _Curv
     x = [math.log(point.load) for point in points]
     if len(x) < 3 or max(x) - min(x) < 1e-9:
         return None
-    return _curves(x, [_odds(point.missed, point.due, target) for point in points])
-
-
-def _ends(curve: _Curve, target: float, tail: float) -> tuple[float, float]:
-    """The interval of the load at which its mean share is the target, as logs.
-
-    Infinite at the side where the loads of the trials are too far away to say more.
-    """
-    gap = target - curve.variance / 2
-    at = _crossing(curve, gap)
-    t2 = student_quantile(curve.freedom, 1 - tail) ** 2
-
-    def differs(x: float) -> bool:
-        return (gap - curve.at(x)) ** 2 > t2 * curve.error2(x)
-
-    if differs(at):
-        # The crossing is out of reach, and `at` only as far towards it as the curve is good for.
-        return (at, math.inf) if curve.at(at) < gap else (-math.inf, at)
-    return _end(differs, at, -_SCAN), _end(differs, at, _SCAN)
-
-
-def _curves(x: Sequence[float], y: Sequence[float]) -> tuple[_Curve, _Curve]:
-    """The straight line, and the curve to use, which may be the same."""
+    y = [_odds(point.missed, point.due, target) for point in points]
     n = len(x)
     middle, mean = sum(x) / n, sum(y) / n
     z = [a - middle for a in x]
@@ -263,6 +238,24 @@ def _curves(x: Sequence[float], y: Sequence[float]) -> tuple[_Curve, _Curve]:
     if bend <= 0 or student_cdf(n - 3, -t) > _BENT_P:
         return line, line
     return line, replace(line, bend=bend, rest=rest)
+
+
+def _ends(curve: _Curve, target: float, tail: float) -> tuple[float, float]:
+    """The interval of the load at which its mean share is the target, as logs.
+
+    Infinite at the side where the loads of the trials are too far away to say more.
+    """
+    gap = target - curve.variance / 2
+    at = _crossing(curve, gap)
+    t2 = student_quantile(curve.freedom, 1 - tail) ** 2
+
+    def differs(x: float) -> bool:
+        return (gap - curve.at(x)) ** 2 > t2 * curve.error2(x)
+
+    if differs(at):
+        # The crossing is out of reach, and `at` only as far towards it as the curve is good for.
+        return (at, math.inf) if curve.at(at) < gap else (-math.inf, at)
+    return _end(differs, at, -_SCAN), _end(differs, at, _SCAN)
 
 
 def _crossing(curve: _Curve, gap: float) -> float:
@@ -299,20 +292,3 @@ def _share(odds: float) -> float:
 def _odds(missed: int, due: int, target: float) -> float:
     odds = math.log((missed + 0.5) / (due - missed + 0.5))
     return min(max(odds, target - _BELOW), target + _ABOVE)
-
-
-def _within(points: Sequence[TrialPoint], target: float) -> float:
-    """The variance of a trial's log odds, from the difference between its two halves.
-
-    The halves of a trial differ by chance alone, and a trial is twice as long as each.
-    """
-    variances = []
-    for point in points:
-        half = len(point.windows) // 2
-        if half:
-            parts = (point.windows[:half], point.windows[-half:])
-            one, other = (
-                _odds(sum(k for k, _ in part), sum(n for _, n in part), target) for part in parts
-            )
-            variances.append((one - other) ** 2 / 4)
-    return sum(variances) / len(variances) if variances else math.inf

@@ -218,14 +218,6 @@ def _room(goal: CapacityGoal, spent: float, seconds: float) -> bool:
     return spent + cost_s(seconds) <= (_QUICK_MAX_S if goal.quick else budget_s(seconds))
 
 
-def _fine_most(goal: CapacityGoal, spent: float, seconds: float) -> int:
-    """The most long trials of this length after the time spent on others."""
-    n = 0 if goal.quick else _FEWEST
-    while n < _MOST and _room(goal, spent + n * cost_s(seconds), seconds):
-        n += 1
-    return n
-
-
 def next_load(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) -> float:
     """The load of the next long trial: spread around the center, which moves every four trials."""
     fine = of_role(points, "fine")
@@ -286,7 +278,9 @@ def plan(goal: CapacityGoal, load: float, rate: float) -> Plan:
     spent = _spent(points)
     if not isinstance(trial, NextLoad) or trial.role != "fine":
         return Plan(len(points), 0, 0, 0.0, spent, spent, 0.0)
-    most = _fine_most(goal, spent, trial.seconds)
+    most = 0 if goal.quick else _FEWEST
+    while most < _MOST and _room(goal, spent + most * cost_s(trial.seconds), trial.seconds):
+        most += 1
     least = min(_LEAST, most)
     least_s, most_s = (spent + count * cost_s(trial.seconds) for count in (least, most))
     soak = cost_s(goal.soak_s) if goal.soak_s else 0.0

@@ -172,8 +172,7 @@ def _holds(search: CellSearch, limit: Limit | None) -> Holds:
 
 def size(capacity: Capacity) -> float | None:
     """The load to rely on: the proved one."""
-    load = capacity.proved
-    return None if load is None else words.safe(load, capacity.goal, -1)
+    return _safe(capacity.proved, capacity.goal, -1)
 
 
 def _worth(capacity: Capacity, trials: Trials) -> Worth | None:

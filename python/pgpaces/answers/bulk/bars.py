@@ -9,8 +9,8 @@ from textwrap import wrap
 from msgspec.structs import replace
 
 from pgpaces.analysis.cells import Row, sound
+from pgpaces.answers.measure import Measure
 from pgpaces.answers.trials import cell_name, factor_name, levels_alone
-from pgpaces.answers.work import Measure
 from pgpaces.show.chart import WIDTH, Axis, Chart, Layer, Place, Point
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import capital, estimate_texts

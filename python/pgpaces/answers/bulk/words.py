@@ -13,11 +13,11 @@ from pgpaces.analysis import bulk
 from pgpaces.analysis.bulk import Bulk
 from pgpaces.analysis.cells import Row
 from pgpaces.analysis.digest import Digest
+from pgpaces.answers.measure import Measure
 from pgpaces.answers.trials import cell_name
-from pgpaces.answers.work import Measure
 from pgpaces.core.units import size_text
 from pgpaces.show.numbers import in_words, rate, seconds
-from pgpaces.show.section import Sentence
+from pgpaces.show.section import Headline, Sentence
 from pgpaces.spec.result import Estimate, Trial
 
 
@@ -29,10 +29,6 @@ def span(value: float) -> str:
     return (
         f"{value:,.0f} s" if value >= 1000 else f"{value:.3g} s" if value >= 1 else seconds(value)
     )
-
-
-def rows_of(value: float) -> str:
-    return f"{value:,.0f} row{'' if round(value) == 1 else 's'}"
 
 
 def of_bytes(value: float) -> str:
@@ -57,15 +53,21 @@ def sentence(command: Bulk) -> str:
             else "the command"
         )
         return f"{of} {ends}{only}"
+    times = f" {command.done} times" if command.done > 1 else ""
+    did = f"ran{times}"
+    if command.rows and command.clean:
+        rows = command.rows / command.runs
+        did = f"loaded {rows:,.0f} row{'' if round(rows) == 1 else 's'}{times}"
     parts = ", ".join(_speeds(command))
-    return f"{_loaded(command)} {took}" + (f": {parts}" if parts else "")
+    return f"{did} {took}" + (f": {parts}" if parts else "")
 
 
-def _loaded(command: Bulk) -> str:
-    if not command.rows or not command.clean:
-        return "ran" if command.done == 1 else f"ran {command.done} times"
-    each = command.rows / command.runs
-    return f"loaded {rows_of(each)}" + (f" {command.done} times" if command.done > 1 else "")
+def headline(command: Bulk) -> Headline | None:
+    """The answer of a trial without a latency limit, if the command is its own workload."""
+    if not command.main or not command.counts.due:
+        return None
+    lost = command.counts.failed or command.counts.unfinished
+    return Headline("FAIL" if lost else "", "misses" if lost else "", sentence(command))
 
 
 def _speeds(command: Bulk) -> Iterator[str]:
@@ -186,7 +188,6 @@ def _worst(best: Row, worst: Row, column: Measure) -> str:
 
 def _did(row: Row) -> str:
     """`22.1 s (21.8 to 22.4), 108,597 rows/s, 18.3 MB/s of input, WAL 41.2 MB/s`."""
-
     parts = [in_words(row.more["seconds"], span, "")]
     if "rows_s" in row.more and row.more["rows_s"].value:
         parts.append(in_words(row.more["rows_s"], rate, " rows/s"))

@@ -65,7 +65,13 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
     if what is None:
         own: dict[str, Any] = {"missed": missed, "goal": goal, "by": by, "quick": quick}
         own |= {"soak": soaks, "seed": seed, "name": name, "targets": targets}
-        _check_unchanged(own | levels)
+        own |= levels
+        changed = [n for n, value in own.items() if value is not None and value is not False]
+        if changed:
+            raise PlanError(
+                f"{changed[0]} does not change a search that is resumed",
+                "leave it out; the question is in the store",
+            )
     else:
         draft = drafted(what, levels, targets)
         draft = replace(draft, name=name or draft.name, seed=draft.seed if seed is None else seed)
@@ -83,16 +89,6 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
     if swept.given_up:
         raise RunError(swept.given_up, f"`pgpaces report {swept.id}` shows what is known")
     return load_capacity(swept.id, store=store)
-
-
-def _check_unchanged(options: Mapping[str, Any]) -> None:
-    """Raises PlanError for options that have no effect on a resumed search."""
-    changed = [n for n, value in options.items() if value is not None and value is not False]
-    if changed:
-        raise PlanError(
-            f"{changed[0]} does not change a search that is resumed",
-            "leave it out; the question is in the store",
-        )
 
 
 def load_capacity(name: str = "last", *, store: str | Path | None = None) -> Answer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 from msgspec.structs import replace
 
@@ -74,15 +73,10 @@ def _by_level(answer: Capacities, factors: Sequence[Factor]) -> Iterator[Figure]
     )
     rows = tuple((_name(each), *_row(each)) for each in answer.cells)
     levels = [(each, _level_of(each)) for each in answer.cells]
+    columns = ("cell", "meets up to", "misses from", "estimate", "95% interval")
     for part, chart in enumerate(_charts(levels, factors, f"meets, {unit}"), 1):
-        yield Figure(
-            f"{_KEY}-by-level" + (f"-{part}" if part > 1 else ""),
-            f"Capacity by {chart.x.title}",
-            about,
-            ("cell", "meets up to", "misses from", "estimate", "95% interval"),
-            rows,
-            (chart,),
-        )
+        key, title = f"{_KEY}-by-level{_part(part)}", f"Capacity by {chart.x.title}"
+        yield Figure(key, title, about, columns, rows, (chart,))
 
 
 def _prices(answer: Capacities, factors: Sequence[Factor]) -> Iterator[Figure]:
@@ -98,15 +92,15 @@ def _prices(answer: Capacities, factors: Sequence[Factor]) -> Iterator[Figure]:
         if worth and worth.per_million
     ]
     rows = tuple((_name(each), level.text) for each, level in levels)
-    for part, chart in enumerate(_charts(levels, factors, f"{currency} per million"), 1):
-        yield Figure(
-            f"{_KEY}-price" + (f"-{part}" if part > 1 else ""),
-            "What a million transactions cost",
-            f"{currency} for a million transactions at the load that meets it, of a month's cost",
-            ("cell", f"{currency} per million"),
-            rows,
-            (chart,),
-        )
+    title, per = "What a million transactions cost", f"{currency} per million"
+    about = f"{currency} for a million transactions at the load that meets it, of a month's cost"
+    for part, chart in enumerate(_charts(levels, factors, per), 1):
+        key = f"{_KEY}-price{_part(part)}"
+        yield Figure(key, title, about, ("cell", per), rows, (chart,))
+
+
+def _part(number: int) -> str:
+    return f"-{number}" if number > 1 else ""
 
 
 def _name(holds: Holds) -> str:
@@ -246,8 +240,14 @@ def _chart(search: CellSearch, points: Sequence[TrialPoint]) -> Chart:
     room = 0.06 * (max(loads) - min(loads)) or 0.1 * loads[0]
     ends = (min(loads) - room, max(loads) + room)
     top = min(100.0, max([4 * theta, *(140 * point.share for point in points)]))
-    ticks = (0.0, *(tick for tick in _ticks(theta) if tick <= top))
+    scale = 10.0 ** math.floor(math.log10(theta))
+    every = {tick * factor for tick in _TICKS for factor in (scale, 10 * scale)}
+    shown = (float(f"{tick:.3g}") for tick in every if theta / 10 <= tick <= 100)
+    ticks = (0.0, *sorted(tick for tick in shown if tick <= top))
     roles = [role for role in ROLES if any(point.role == role for point in points)]
+    # The label of the threshold's line is at the side at which no trial lies on it.
+    near = [each.load for each in points if theta <= 100 * each.share <= _LABEL_HIGH * theta]
+    left, right = min(near, default=ends[1]) - ends[0], ends[1] - max(near, default=ends[0])
     return Chart(
         Axis(f"load, {value.UNITS[goal.load]}", ends=ends, ticks=6),
         # Linear up to a tenth of the threshold, so that 0 has a place.
@@ -255,22 +255,13 @@ def _chart(search: CellSearch, points: Sequence[TrialPoint]) -> Chart:
         (
             *_curve(band, ends, top),
             Layer("point", tuple(_trial(point) for point in points), size=46),
-            *bound(theta, f"may miss: {theta:.4g}%", _free_side(points, theta, ends)),
+            *bound(theta, f"may miss: {theta:.4g}%", "left" if left >= right else "right"),
             *(layer for name, load in bounds for layer in _bound(name, load)),
         ),
         tuple(Series(ROLES[role], *_ROLE_STYLES[role]) for role in roles),
         "trial",
         height=_HEIGHT + 20,
     )
-
-
-def _free_side(
-    points: Sequence[TrialPoint], theta: float, ends: tuple[float, float]
-) -> Literal["left", "right"]:
-    """The side of the threshold's line at which no trial lies on its label."""
-    near = [each.load for each in points if theta <= 100 * each.share <= _LABEL_HIGH * theta]
-    left, right = min(near, default=ends[1]) - ends[0], ends[1] - max(near, default=ends[0])
-    return "left" if left >= right else "right"
 
 
 _ROLE_STYLES = {
@@ -282,13 +273,6 @@ _ROLE_STYLES = {
 
 def _trial(point: TrialPoint) -> Point:
     return Point(point.load, 100 * point.share, series=ROLES[point.role], filled=point.valid)
-
-
-def _ticks(theta: float) -> list[float]:
-    """Ticks around the threshold."""
-    scale = 10.0 ** math.floor(math.log10(theta))
-    every = {tick * factor for tick in _TICKS for factor in (scale, 10 * scale)}
-    return sorted(float(f"{tick:.3g}") for tick in every if theta / 10 <= tick <= 100)
 
 
 def _curve(band: Sequence[Drawn], ends: tuple[float, float], top: float) -> Iterator[Layer]:

@@ -59,13 +59,17 @@ def section(
     """
     answer = value.of(searches, limits)
     factors = varied([each.cell for each in searches])
+    alone = 1 if len(searches) == 1 else 0
     return Section(
         key=KEY,
         title="Capacity",
         sentences=tuple(_sentences(searches, answer, factors, stopped=stopped)),
         headline=_headline(searches, answer, factors),
         note=_rule(searches),
-        facts=tuple(_facts(answer.cells[0])) if len(searches) == 1 else (),
+        facts=(
+            *(("worth", text) for each in answer.cells[:alone] for text in _worth(each)),
+            *(("bottleneck", text) for each in answer.cells[:alone] for text in _limit(each)),
+        ),
         tables=tuple(_tables(searches, answer, factors)),
         figures=tuple(capacity_charts.figures(searches, answer, factors)),
         value=answer,
@@ -83,12 +87,6 @@ def _headline(
         return Headline("CAPACITY", "unknown", "Nothing is known yet.")
     by_key = {each.cell.key: each for each in searches}
     return Headline("CAPACITY", "", _most(answer.most, by_key, factors))
-
-
-def _facts(holds: Holds) -> Iterator[tuple[str, str]]:
-    """The capacity in other units, and the limiting resource."""
-    yield from (("worth", text) for text in _worth(holds))
-    yield from (("bottleneck", text) for text in _limit(holds))
 
 
 def varied(cells: Sequence[DesignCell]) -> tuple[Factor, ...]:
@@ -236,7 +234,6 @@ def _rule(searches: Sequence[CellSearch]) -> str:
 
 
 def _limit(holds: Holds) -> Iterator[str]:
-    """The limiting resource, if sensors reveal it."""
     limit = holds.limit
     if limit is not None:
         evidence = f": {limit.evidence[0]}" if limit.evidence else ""
@@ -248,7 +245,6 @@ def _limit(holds: Holds) -> Iterator[str]:
 
 
 def _worth(holds: Holds) -> Iterator[str]:
-    """The load that meets the goal, in other units."""
     worth = holds.worth
     if worth is None:
         return
@@ -266,16 +262,15 @@ def _worth(holds: Holds) -> Iterator[str]:
     each = worth.queries_per_day in (None, worth.per_day)
     queries = "" if each else f", {many(worth.queries_per_day or 0)} queries"
     yield f"{at} {are} {many(worth.per_day)} transactions{queries} a day."
-    if worth.month is not None and worth.year is not None:
-        yield " ".join(_money(worth, at))
-
-
-def _money(worth: Worth, at: str) -> Iterator[str]:
+    if worth.month is None or worth.year is None:
+        return
     currency = worth.currency
-    yield f"The machine costs about {rate(worth.month or 0)} {currency} a month,"
-    yield f"{rate(worth.year or 0)} a year: at {at} that is {rate(worth.per_million or 0)}"
     user = f" and {rate(worth.per_user)} {currency} per user a month" if worth.per_user else ""
-    yield f"{currency} per million transactions{user}."
+    yield (
+        f"The machine costs about {rate(worth.month)} {currency} a month, {rate(worth.year)} a"
+        f" year: at {at} that is {rate(worth.per_million or 0)} {currency} per million"
+        f" transactions{user}."
+    )
 
 
 def many(count: float) -> str:
@@ -370,7 +365,6 @@ def _soak(holds: Holds) -> TableCell:
 
 
 def _worths(worths: Sequence[tuple[Holds, Worth]], factors: Sequence[Factor]) -> Table:
-    """The capacity of each cell in other units."""
     currency = worths[0][1].currency
     every = (
         ("1/s", [rate(worth.rate) for _, worth in worths]),

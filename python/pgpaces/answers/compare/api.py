@@ -9,13 +9,13 @@ from typing import Any
 
 from pgpaces.analysis.compare import ComparisonGoal
 from pgpaces.answers.answer import Answer
-from pgpaces.answers.compare.lookup import Compared, checked, compared, refusal, section
+from pgpaces.answers.compare import words as verdicts
+from pgpaces.answers.compare.lookup import Compared, checked, compared, section
 from pgpaces.answers.sweep.lookup import answer_for, answer_of
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.spec.design import Target
-from pgpaces.spec.draft import Draft
 from pgpaces.spec.experiment_file import drafted
-from pgpaces.spec.trust import Consent, answer
+from pgpaces.spec.trust import answer
 from pgpaces.store.store import Store
 from pgpaces.trial import pairs as pairing
 from pgpaces.trial import sweep as pipeline
@@ -25,7 +25,9 @@ from pgpaces.trial.listener import SweepListener
 def answer_of_comparison(store: Store, comparison: Compared, *, anyway: bool) -> Answer:
     """A comparison as an answer. Raises PlanError if A and B differ in other factors too."""
     if comparison.other_differences and not anyway:
-        raise refusal(comparison)
+        differ = verdicts.refused(comparison.other_differences, ", ".join(comparison.factors))
+        hint = "name what is compared with --factor, or compare with --anyway"
+        raise verdicts.refusal(differ, hint)
     return answer_for(store, section(comparison))
 
 
@@ -60,8 +62,13 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
     """
     if run is not None:
         goal = ComparisonGoal(metric, tuple(also), delta, pairs, same, seed)
-        draft = drafted(run, levels, targets)
-        return _new_pairs((a, b), goal, draft, where=(store, answer(trust)), listener=listener)
+        design, planned = pairing.ask(drafted(run, levels, targets), (a, b), goal)
+        order = pipeline.Order(design, store, goal=planned, consent=answer(trust))
+        swept = pipeline.run(pipeline.plan(order), listener)
+        if swept.given_up:
+            raise RunError(swept.given_up)
+        with closing(Store.existing(store)) as opened:
+            return answer_of(opened, swept.id)
     if levels:
         raise PlanError(
             f"{', '.join(levels)}: levels are of new pairs, and stored trials are compared",
@@ -71,24 +78,6 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
     with closing(Store.existing(store)) as opened:
         comparison = compared(opened, (a, b), goal, factors=factors, of=experiment)
         return answer_of_comparison(opened, comparison, anyway=anyway)
-
-
-def _new_pairs(
-    names: tuple[str, str],
-    goal: ComparisonGoal,
-    draft: Draft,
-    *,
-    where: tuple[str | Path | None, Consent],
-    listener: SweepListener | None,
-) -> Answer:
-    experiment, planned = pairing.ask(draft, names, goal)
-    store, consent = where
-    order = pipeline.Order(experiment, store, goal=planned, consent=consent)
-    swept = pipeline.run(pipeline.plan(order), listener)
-    if swept.given_up:
-        raise RunError(swept.given_up)
-    with closing(Store.existing(store)) as opened:
-        return answer_of(opened, swept.id)
 
 
 def check(

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import differences, outcome, unpaired
 from pgpaces.analysis.cells import defect, sound
-from pgpaces.analysis.compare import ComparisonGoal, Side, Verdict, side
+from pgpaces.analysis.compare import ComparisonGoal, Verdict, side
 from pgpaces.analysis.differences import Between
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.pairing import Pairing
@@ -20,7 +20,7 @@ from pgpaces.answers.compare import section as shown
 from pgpaces.answers.compare import words as verdicts
 from pgpaces.answers.trials import factor_name, levels_listed
 from pgpaces.core.errors import PlanError, RunError
-from pgpaces.show.escape import line
+from pgpaces.show.numbers import plural
 from pgpaces.show.section import Section, Sentence
 from pgpaces.spec import levels
 from pgpaces.spec.design import level_text
@@ -96,9 +96,13 @@ def section(comparison: Compared) -> Section:
     listed = verdicts.refused(comparison.other_differences, ", ".join(comparison.factors))
     pairs = tuple(unpaired.blocks(*valid)) if comparison.verdict.basis == "blocks" else ()
     alone = len(valid[0]) + len(valid[1]) - 2 * len(pairs) if pairs else 0
+    single = f"{plural(alone, 'valid trial')} of one of the two alone in a block: not counted."
+    both = [(False, digest) for digest in valid[0]] + [(True, digest) for digest in valid[1]]
+    both.sort(key=lambda pair: pair[1].trial.started_at)
+    in_order = tuple((is_b, side(digest.summary)) for is_b, digest in both)
     basis = shown.VerdictBasis(
         pairs=pairs,
-        trials=() if comparison.verdict.basis == "blocks" else _in_order(*valid),
+        trials=() if comparison.verdict.basis == "blocks" else in_order,
         ids=tuple(d.trial.id for d in every if sound(d)) or tuple(d.trial.id for d in every),
         left_out=sum(
             len(group.digests) - len(sound_ones)
@@ -107,7 +111,7 @@ def section(comparison: Compared) -> Section:
         ),
         notes=(
             *shown.planned(comparison.verdict.metric.name, every),
-            *shown.without_partner(alone),
+            *((Sentence(single, "note"),) if alone else ()),
             *_without_valid(comparison),
             *shown.differing(listed),
         ),
@@ -148,20 +152,6 @@ def _closer(digests: Sequence[Digest]) -> str:
         step.startswith("pgpaces why") for step in run.next_steps(newest.trial, newest.summary)
     )
     return f"pgpaces {'why' if late else 'show'} {newest.trial.id[-8:]}"
-
-
-def _in_order(a: Sequence[Digest], b: Sequence[Digest]) -> tuple[tuple[bool, Side], ...]:
-    both = [(False, d) for d in a] + [(True, d) for d in b]
-    both.sort(key=lambda pair: pair[1].trial.started_at)
-    return tuple((is_b, side(digest.summary)) for is_b, digest in both)
-
-
-def refusal(comparison: Compared) -> PlanError:
-    main, *listed = verdicts.refused(comparison.other_differences, ", ".join(comparison.factors))
-    lines = "".join(f"\n  {line(each.text)}" for each in listed)
-    return PlanError(
-        f"{main.text}{lines}", "name what is compared with --factor, or compare with --anyway"
-    )
 
 
 def _group(store: Store, name: str, of: str) -> Group:
@@ -211,11 +201,10 @@ def _levels(digest: Digest) -> Mapping[str, str]:
 
 def named(text: str) -> dict[str, str]:
     """The levels in `FACTOR=LEVEL,...`, by factor. Raises PlanError."""
-    return dict(_pair(part) for part in levels.split(text))
-
-
-def _pair(part: str) -> tuple[str, str]:
-    name, equals, level = part.partition("=")
-    if not equals:
-        raise PlanError(f"'{part}' is not FACTOR=LEVEL", "such as variant=log,clients=4")
-    return name.strip(), level.strip()
+    found = {}
+    for part in levels.split(text):
+        name, equals, level = part.partition("=")
+        if not equals:
+            raise PlanError(f"'{part}' is not FACTOR=LEVEL", "such as variant=log,clients=4")
+        found[name.strip()] = level.strip()
+    return found

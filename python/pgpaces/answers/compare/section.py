@@ -407,12 +407,6 @@ def planned(metric: str, digests: Sequence[Digest]) -> tuple[Sentence, ...]:
     return (Sentence(text, "warning"),)
 
 
-def without_partner(count: int) -> tuple[Sentence, ...]:
-    """A note about valid trials that the verdict does not count: no other is of their block."""
-    text = f"{plural(count, 'valid trial')} of one of the two alone in a block: not counted."
-    return (Sentence(text, "note"),) if count else ()
-
-
 def differing(sentences: Sequence[Sentence]) -> tuple[Sentence, ...]:
     """A warning that A and B differ otherwise, and how; sentences: those of verdicts.refused."""
     if not sentences:

@@ -12,6 +12,8 @@ from msgspec.structs import replace
 
 from pgpaces.analysis.compare import PAIRS_MIN, Metric, Secondary, Verdict
 from pgpaces.analysis.differences import Between
+from pgpaces.core.errors import PlanError
+from pgpaces.show.escape import line
 from pgpaces.show.numbers import capital
 from pgpaces.show.section import Sentence
 from pgpaces.spec.result import Estimate
@@ -89,16 +91,6 @@ def comparison(
     verdict: Verdict, a: str = "A", b: str = "B", *, running: bool = False
 ) -> tuple[Sentence, ...]:
     """A verdict on B against A: the answer first, what to do last. running: more pairs follow."""
-    return (
-        _main(verdict, a, b),
-        *_reason(verdict, a, b, running=running),
-        *_evidence(verdict),
-        *(_secondary(each, len(verdict.secondary)) for each in verdict.secondary),
-        *(replace(each, weight="note") for each in _next(verdict, a)),
-    )
-
-
-def _main(verdict: Verdict, a: str, b: str) -> Sentence:
     metric = verdict.metric
     effect = ""
     if verdict.estimate is not None:
@@ -114,7 +106,13 @@ def _main(verdict: Verdict, a: str, b: str) -> Sentence:
         case _:
             text = f"Whether {b} is better or worse than {a} is inconclusive"
             text += f": {effect}." if effect else "."
-    return Sentence(text, "main")
+    return (
+        Sentence(text, "main"),
+        *_reason(verdict, a, b, running=running),
+        *_evidence(verdict),
+        *(_secondary(each, len(verdict.secondary)) for each in verdict.secondary),
+        *(replace(each, weight="note") for each in _next(verdict, a)),
+    )
 
 
 def _reason(verdict: Verdict, a: str, b: str, *, running: bool) -> Iterable[Sentence]:
@@ -222,17 +220,28 @@ def count(number: int, basis: str) -> str:
 
 def refused(differences: Sequence[Between], compared: str) -> tuple[Sentence, ...]:
     """In what A and B differ other than the compared factors; compared: their names, or empty."""
-    if not differences:
-        return ()
-    listed = [
-        Sentence(f"{each.name}: {', '.join(each.a) or '-'} of A, {', '.join(each.b) or '-'} of B.")
-        for each in differences[:_SHOWN]
+    texts = [
+        f"{each.name}: {', '.join(each.a) or '-'} of A, {', '.join(each.b) or '-'} of B."
+        for each in differences
     ]
-    if len(differences) > _SHOWN:
-        listed.append(Sentence(f"And {len(differences) - _SHOWN} more."))
     than = f"A and B differ in more than {compared}"
     main = (
         f"{than if compared else 'A and B differ, and what is compared was not named'}, so the"
         " cause of a difference would be unknown."
     )
-    return (Sentence(main, "main"), *listed)
+    return first_of(main, texts)
+
+
+def first_of(main: str, texts: Sequence[str]) -> tuple[Sentence, ...]:
+    """A main sentence and the first of the texts; nothing without any."""
+    if not texts:
+        return ()
+    left = len(texts) - _SHOWN
+    more = (f"And {left} more.",) if left > 0 else ()
+    return (Sentence(main, "main"), *map(Sentence, (*texts[:_SHOWN], *more)))
+
+
+def refusal(sentences: Sequence[Sentence], hint: str) -> PlanError:
+    main, *listed = sentences
+    lines = "".join(f"\n  {line(each.text)}" for each in listed)
+    return PlanError(f"{main.text}{lines}", hint)

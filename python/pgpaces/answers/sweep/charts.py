@@ -12,6 +12,8 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import crossing
 from pgpaces.analysis.cells import Row, sound, trial_estimate
+from pgpaces.answers.bulk import bars
+from pgpaces.answers.measure import Measure
 from pgpaces.answers.sweep.axes import (
     LOG_FROM,
     MainAxis,
@@ -23,7 +25,6 @@ from pgpaces.answers.sweep.axes import (
 )
 from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.trials import factor_name, levels_alone
-from pgpaces.answers.work import Measure
 from pgpaces.show.chart import WIDTH, Axis, Chart, Layer, Point, bound, number_at, series
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import NOT_KNOWN, estimate_texts, milliseconds, percent, rate
@@ -107,7 +108,7 @@ def overview(page: Page) -> Iterator[Figure]:
     if len(page.rows) < 2:
         return
     if page.work is not None:
-        yield from page.work.figures(page.rows, page.work.numbers)
+        yield from bars.figures(page.rows, page.work.numbers)
     axis, every = axis_of(page), panels(page)[0]
     for measure in _of_scripts(page):
         estimates = (row.estimate(measure.key) for row in page.rows)

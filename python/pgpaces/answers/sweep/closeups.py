@@ -340,7 +340,11 @@ def statements(page: Page) -> Iterator[Figure]:
     for line in lines:
         keys = {row.cell.key for row in line.rows}
         able = [each for each in page.statements if each.row.cell.key in keys and each.mean]
-        busiest = _busiest(able)
+        # Shown are those with the largest sums of mean times over the cells.
+        spent: dict[str, float] = {}
+        for each in able:
+            spent[each.name] = spent.get(each.name, 0.0) + (each.mean.value if each.mean else 0)
+        busiest = sorted(spent, key=lambda name: -spent[name])[:SERIES_MAX]
         every.append([each for each in able if each.name in busiest])
     means = [each.mean for used in every for each in used if each.mean]
     values = [mean.value for mean in means if mean.value > 0]
@@ -358,14 +362,6 @@ def statements(page: Page) -> Iterator[Figure]:
         if used:
             name = words.line_name(line)
             yield _statement_figure(axis, vertical, used, name=name, number=number)
-
-
-def _busiest(rows: Sequence[StatementRow]) -> list[str]:
-    """The statements with the largest sum of mean times over the cells; at most SERIES_MAX."""
-    spent: dict[str, float] = {}
-    for each in rows:
-        spent[each.name] = spent.get(each.name, 0.0) + (each.mean.value if each.mean else 0)
-    return sorted(spent, key=lambda name: -spent[name])[:SERIES_MAX]
 
 
 def _statement_figure(

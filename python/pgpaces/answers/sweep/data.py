@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from pgpaces.analysis import crossing
+from pgpaces.analysis import bulk, crossing
 from pgpaces.analysis.cells import SHARES, TIMES, Row, sound, trial_estimate
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.summary import as_json
-from pgpaces.answers import parts
+from pgpaces.answers import costs
+from pgpaces.answers.bulk.words import NUMBERS, of_digest
 from pgpaces.answers.sweep.page import Page
 from pgpaces.show.section import Records
 from pgpaces.spec.result import Counts, Estimate, fields, plain
@@ -27,22 +28,15 @@ def records(page: Page) -> Records:
     """A row for each cell and for each of its trials, with the same columns.
 
     Shares from 0 to 1, times in ms, rates per second, each with `_low` and `_high` (None if they
-    cannot be estimated). Infinity is above every time. Other answers, such as costs, add columns of
-    cells.
+    cannot be estimated). Infinity is above every time. Cells have columns of the costs of machines.
     """
     texts = {*_TEXTS, *(f"factor_{factor.name}" for factor in page.factors)}
     rows = tuple(each for row in page.rows for each in _rows(page, row))
     return Records(rows, frozenset(texts), frozenset(_WHOLE))
 
 
-def _added(page: Page, cell: str) -> dict[str, Any]:
-    """The columns of other answers; those of a trial, without a cell, are empty."""
-    columns = (each.columns(cell) for each in page.additions if each.columns)
-    return {name: value for each in columns for name, value in each.items()}
-
-
 def _rows(page: Page, row: Row) -> Iterator[dict[str, Any]]:
-    keys = [key for key in parts.NUMBERS if any(key in each.more for each in page.rows)]
+    of_bulk = [each for each in NUMBERS if any(each.key in row.more for row in page.rows)]
     cell = {
         "row": "cell",
         "experiment": page.about.id,
@@ -56,8 +50,8 @@ def _rows(page: Page, row: Row) -> Iterator[dict[str, Any]]:
         "verdict": _verdict(page, row),
         **_counts(row.counts),
         **_numbers(row.estimate),
-        **_ends_of({name: row.estimate(name) for name in keys}),
-        **_added(page, row.cell.key),
+        **_ends_of({each.key: row.estimate(each.key) for each in of_bulk}),
+        **(costs.row_values(page.economies.get(row.cell.key)) if page.economies else {}),
     }
     yield cell
     for digest in row.every:
@@ -71,8 +65,8 @@ def _rows(page: Page, row: Row) -> Iterator[dict[str, Any]]:
             "verdict": None,
             **_counts(digest.summary.counts),
             **_numbers(partial(trial_estimate, digest)),
-            **_ends_of({key: parts.NUMBERS[key](digest) for key in keys}),
-            **_added(page, ""),
+            **_ends_of({each.key: each.of_trial(digest) for each in of_bulk}),
+            **(costs.row_values(None) if page.economies else {}),
         }
 
 
@@ -126,7 +120,7 @@ def document(page: Page) -> dict[str, Any]:
         "asked": dict(page.options),
         "cells": [_cell(page, row) for row in page.rows],
         "failures": [{"trial": where, "error": why} for where, why in page.failures],
-        **{each.key: each.plain for each in page.additions},
+        "costs": costs.document(page.machines),
         "statements": [
             {
                 "cell": each.row.cell.key,
@@ -203,9 +197,9 @@ def _cell(page: Page, row: Row) -> dict[str, Any]:
             {
                 **_trial(row, digest),
                 "summary": as_json(digest.summary),
-                **({work.key: work.plain} if work is not None else {}),
+                **({} if command is None else {bulk.SOURCE: bulk.as_json(command)}),
             }
             for digest in row.every
-            for work in (parts.work_of(digest.trial, digest.summary),)
+            for command in (of_digest(digest),)
         ],
     }

@@ -5,9 +5,9 @@ Knows no HTML, no charts, no store. Texts are unescaped; the code that renders t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -20,9 +20,11 @@ from pgpaces.analysis import (
     goal,
     grouping,
     replicates,
+    volume,
 )
 from pgpaces.analysis.cells import Row
 from pgpaces.analysis.contrasts import Ratio
+from pgpaces.analysis.costs import Economy, Priced
 from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
@@ -35,11 +37,13 @@ from pgpaces.analysis.parts import (
     statements_of,
 )
 from pgpaces.analysis.replicates import Apart
-from pgpaces.answers import costs, parts, volume
+from pgpaces.answers import costs
+from pgpaces.answers.bulk import words as commands
+from pgpaces.answers.bulk.work import CellsWork, of_cells
 from pgpaces.answers.sweep import facts, words
 from pgpaces.answers.sweep.facts import ServerFacts
-from pgpaces.answers.work import CellsWork
-from pgpaces.show.section import Addition, Section, Sentence
+from pgpaces.answers.trials import queries_text
+from pgpaces.show.section import Section, Sentence
 from pgpaces.spec.design import Cell, Experiment, Factor
 from pgpaces.spec.result import Observed
 
@@ -73,10 +77,10 @@ class Page(Struct, frozen=True):
     lines: rows that share all levels but that of the main factor. places: servers with their
     machines. missing: the number of planned trials that did not run. failures: cell and block of
     trials that never began, and why. limit: the common latency limit, if any. options: those that
-    all trials share. additions: of other answers about the cells. work: what all trials are about,
-    if it is not transactions. sections: answers to further questions. searched: the kind of load
-    that a search chose, if one did: the first section is the answer then, and there are no tables
-    and charts over cells.
+    all trials share. machines: with their costs. economies: of cells, by their keys. work: what all
+    trials are about, if it is not transactions. sections: answers to further questions. searched:
+    the kind of load that a search chose, if one did: the first section is the answer then, and
+    there are no tables and charts over cells.
     observed: server observations by trial id, for the trials shown in detail.
     """
 
@@ -101,7 +105,8 @@ class Page(Struct, frozen=True):
     failures: tuple[tuple[str, str], ...] = ()
     background: tuple[BackgroundRow, ...] = ()
     ratios: tuple[Ratio, ...] = ()
-    additions: tuple[Addition, ...] = ()
+    machines: tuple[Priced, ...] = ()
+    economies: Mapping[str, Economy] = field(default_factory=dict)
     work: CellsWork | None = None
     sections: tuple[Section, ...] = ()
     searched: str = ""
@@ -115,7 +120,8 @@ class Page(Struct, frozen=True):
 def gather(digests: Sequence[Digest], about: About, experiment: Experiment | None = None) -> Page:
     if experiment is None:
         factors, digests = grouping.place(digests, about.id)
-        design = grouping.cells(digests, _by_levels(factors))
+        order = {f.name: {level: n for n, level in enumerate(f.levels)} for f in factors}
+        design = grouping.cells(digests, lambda cell: tuple(order[n][at] for n, at in cell.levels))
         kinds: dict[str, str] = {}
         title = ", ".join(dict.fromkeys(each.trial.workload.name for each in digests)) or "no runs"
         missing = 0
@@ -125,7 +131,9 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         kinds = {target.name: target.kind for target in experiment.targets if target.kind}
         title, missed_max = experiment.name, experiment.missed_max
         missing = 0 if about.chosen else _missing(experiment, digests)
-    untrimmed = cells.rows(design, digests, kinds, numbers=parts.NUMBERS)
+    untrimmed = cells.rows(
+        design, digests, kinds, numbers={each.key: each.of_trial for each in commands.NUMBERS}
+    )
     shown = _shown(factors, untrimmed)
     main = crossing.main_factor(shown)
     names = {factor.name for factor in shown}
@@ -136,8 +144,8 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
     named = {cell.key: cell for cell in design}
     lines = crossing.lines(rows, main.name) if main else (Line((), rows),)
     limits = facts.limits(rows)
-    additions = (
-        costs.addition(rows, experiment, shown, missed_max=missed_max, limited=bool(limits)),
+    machines, economies = costs.of_cells(
+        rows, experiment, shown, missed_max=missed_max, limited=bool(limits)
     )
     page = Page(
         title=title,
@@ -162,15 +170,22 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         ),
         background=background_rows(rows),
         ratios=contrasts.compared(rows, shown, kinds),
-        additions=additions,
-        work=parts.work_of_cells(rows),
+        machines=machines,
+        economies=economies,
+        work=of_cells(rows),
     )
     answer = (
         *words.answer(page),
-        *(Sentence(text) for text in volume.sentences(rows)),
-        *(text for each in additions for text in each.sentences),
+        *_queries(rows),
+        *costs.sentences(machines, limited=bool(limits)),
     )
     return replace(page, answer=answer)
+
+
+def _queries(rows: Sequence[Row]) -> Iterator[Sentence]:
+    trials = [digest for row in rows for digest in row.trials]
+    if len(trials) == 1 and (queries := volume.of(trials[0].trial, trials[0].summary)) is not None:
+        yield Sentence(f"In queries that is {queries_text(queries)}.")
 
 
 def _missing(experiment: Experiment, digests: Sequence[Digest]) -> int:
@@ -179,17 +194,7 @@ def _missing(experiment: Experiment, digests: Sequence[Digest]) -> int:
         for digest in digests
         if digest.trial.place and digest.trial.state == "finished"
     }
-    slots = experiment.design.slots()
-    return sum((slot.block, slot.cell.key) not in done for slot in slots)
-
-
-def _by_levels(factors: Sequence[Factor]) -> Callable[[Cell], Any]:
-    order = {f.name: {level: n for n, level in enumerate(f.levels)} for f in factors}
-
-    def key(cell: Cell) -> tuple[int, ...]:
-        return tuple(order[name][level] for name, level in cell.levels)
-
-    return key
+    return sum((slot.block, slot.cell.key) not in done for slot in experiment.design.slots())
 
 
 def _shown(factors: Sequence[Factor], rows: Sequence[Row]) -> tuple[Factor, ...]:

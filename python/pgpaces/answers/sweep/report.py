@@ -17,12 +17,13 @@ from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.parts import StatementPlans
 from pgpaces.analysis.plan_text import as_text
-from pgpaces.answers import run, servers
+from pgpaces.answers import costs, run, servers
 from pgpaces.answers.again import again, longer
+from pgpaces.answers.bulk import work as bulk
+from pgpaces.answers.measure import Measure
 from pgpaces.answers.sweep import axes, charts, closeups, data, tables, words
 from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.trials import cell_name, judgment, levels_alone
-from pgpaces.answers.work import Measure
 from pgpaces.show.numbers import NOT_KNOWN, interval
 from pgpaces.show.section import Bar, Bars, Block, Figure, Headline, Report, Section, Sentence
 from pgpaces.spec.result import Estimate
@@ -68,6 +69,7 @@ def top(page: Page) -> Section:
     alone = _alone(page)
     own = () if alone is None else tuple(run.next_steps(alone.trial, alone.summary))
     running = page.about.state == "running"
+    limited = bool(page.limits)
     missed = any(crossing.verdict(row, page.missed_max) == "misses" for row in page.rows)
     late = missed and page.limits and page.about.id
     why = [f"pgpaces why {page.about.id[-8:]}"] if late else []
@@ -92,7 +94,7 @@ def top(page: Page) -> Section:
         note=page.question,
         facts=(
             *(("", each.text) for each in mains[1:_MAINS_MAX]),
-            *((each.key, text.text) for each in page.additions for text in each.sentences),
+            *(("costs", each.text) for each in costs.sentences(page.machines, limited=limited)),
         ),
         tables=(tables.brief(page),),
         next=steps,
@@ -190,7 +192,7 @@ def _charts(page: Page) -> Iterator[Section]:
     if figures:
         left = axes.panels(page)[1]
         if page.work is not None:
-            note = page.work.note
+            note = bulk.NOTE
         else:
             note = (
                 "Lines join cells that differ only along the axis. A hollow mark has no valid"
@@ -210,8 +212,8 @@ def _comparisons(page: Page) -> Iterator[Section]:
         note = "Background workloads of the cells above, each with a latency limit of its own."
         table = tables.background(page)
         yield Section("background", "At the same time", tables=(table,), note=note, rank="numbers")
-    if not page.searched:
-        yield from (each.section for each in page.additions if each.section)
+    if not page.searched and page.machines:
+        yield costs.section(page.machines, limited=bool(page.limits))
 
 
 def _statements(page: Page) -> Iterator[Section]:
@@ -315,7 +317,7 @@ def _where(page: Page) -> Section:
 def _method(page: Page) -> Iterator[Sentence]:
     allowed = f"{100 * page.missed_max:g}%"
     if page.work is not None:
-        yield from page.work.method
+        yield from bulk.METHOD
     if page.limits or page.work is None:
         above = f' ("{tables.above(page)}")' if page.limits else ""
         yield Sentence(
@@ -369,7 +371,7 @@ def _headline(page: Page) -> Iterator[tuple[str, str]]:
         yield "latency limit", ", ".join(page.limits)
     due = sum(row.counts.due for row in page.rows)
     alone = page.work and all(digest.trial.workload.command_alone for digest in page.digests)
-    yield page.work.due if page.work and alone else "transactions due", f"{due:,}"
+    yield "executions" if alone else "transactions due", f"{due:,}"
     if starts := [digest.trial.started_at for digest in page.digests]:
         first, last = min(starts), max(starts)
         end = f"to {last:%Y-%m-%d %H:%M %Z}"
@@ -384,7 +386,7 @@ def _headline(page: Page) -> Iterator[tuple[str, str]]:
 def _bars(page: Page) -> Iterator[Bars]:
     if len(page.rows) < 2 or not any(row.trials for row in page.rows):
         return
-    keys = (*_BARS, *(page.work.bars if page.work else ()))
+    keys = (*_BARS, *(bulk.BARS if page.work else ()))
     for measure in charts.measures(page):
         if measure.key in keys:
             estimates = [row.estimate(measure.key) for each in page.lines for row in each.rows]

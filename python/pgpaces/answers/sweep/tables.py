@@ -16,9 +16,11 @@ from pgpaces.analysis.contrasts import Ratio
 from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.parts import BackgroundRow, CellPlan, StatementPlans, StatementRow
+from pgpaces.answers.bulk import work as bulk
+from pgpaces.answers.bulk.words import median_s
+from pgpaces.answers.measure import Measure
 from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.trials import cell_name, factor_name, levels_text
-from pgpaces.answers.work import CellsWork, Measure
 from pgpaces.core.units import memory_text
 from pgpaces.show.numbers import (
     NOT_KNOWN,
@@ -27,6 +29,7 @@ from pgpaces.show.numbers import (
     milliseconds,
     moment,
     ms,
+    or_dash,
     quantile,
     rate,
     share_cell,
@@ -69,7 +72,7 @@ def cells(page: Page) -> Table:
     levels = _levels(page, lambda row: row, "the one cell")
     columns = _of_transactions(page) if page.work is None else _of_work(page, page.work)
     one = any(len(row.trials) == 1 for row in page.rows)
-    spare = (*page.work.spare, *_SPARE) if page.work else _SPARE
+    spare = (*bulk.SPARE, *_SPARE) if page.work else _SPARE
     few = "; of one trial alone they do not know how much the next would differ" if one else ""
     return table(
         "cells",
@@ -112,8 +115,8 @@ def _of_transactions(page: Page) -> Iterator[Column[Row]]:
         yield _verdict(page)
 
 
-def _of_work(page: Page, work: CellsWork) -> Iterator[Column[Row]]:
-    yield from work.of_cell
+def _of_work(page: Page, work: bulk.CellsWork) -> Iterator[Column[Row]]:
+    yield "median s", lambda row: or_dash(median_s(row), "{:.3g}".format)
     yield from (_of_number(number) for number in work.numbers)
     lost = any(row.counts.failed + row.counts.unfinished for row in page.rows)
     if page.limits:
@@ -184,7 +187,7 @@ def trials(page: Page, rows: Iterable[Row]) -> Table:
         ("run", lambda digest: digest.trial.id[-8:]),
         ("trial", _block),
         (STARTED, lambda digest: moment(digest.trial.started_at)),
-        *(numbers if page.work is None else page.work.of_trial),
+        *(numbers if page.work is None else bulk.OF_TRIAL),
         ("state", lambda digest: _state(digest, id(digest) in counted)),
     ]
     of = f" of {cell_name(shown[0].cell)}" if len(shown) == 1 else ""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from pgpaces.analysis import crossing
 from pgpaces.analysis.accumulator import own_scripts
@@ -15,6 +19,7 @@ from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.goal import Limit
 from pgpaces.analysis.next_step import MISSED_MIN
 from pgpaces.analysis.sequential import SATURATING, role, without
+from pgpaces.answers.answer import Answer
 from pgpaces.answers.trials import cell_name
 from pgpaces.answers.why import section as reported
 from pgpaces.core.errors import PlanError, StoreError
@@ -130,3 +135,43 @@ def _section(store: Store, digests: Iterable[Digest], about: str, *, key: str) -
         about = f"what ran beside the load of {about}"
     notes, reasons = (trials[0][0].notes, trials[0][1].validity.reasons) if trials else ((), ())
     return reported.section(answer, about, key, notes=notes, doubts=reasons)
+
+
+def sections(store: Store, name: str) -> tuple[Section, ...]:
+    """The answer for a run, or the answers for the cells of an experiment that missed the limit.
+
+    If all cells met it, the answer for the one that missed most. Raises PlanError, StoreError.
+    """
+    id_ = store.find_any(name)
+    if not store.is_experiment(id_):
+        return (of_run(store, id_),)
+    from pgpaces.answers.sweep.lookup import page_of
+
+    return of_page(store, page_of(store, (id_,)))
+
+
+def page_with(store: Store, answers: tuple[Section, ...], name: str) -> Page:
+    """The report of the run or experiment, with these answers. Raises PlanError, StoreError."""
+    from pgpaces.answers.sweep.lookup import page_of
+
+    whole = page_of(store, (store.find_any(name),))
+    rest = [each for each in whole.sections if each.key.partition("-")[0] != "why"]
+    title = answers[0].title if len(answers) == 1 else f"Why late: {whole.title}"
+    return replace(whole, title=title, sections=(*answers, *rest))
+
+
+def why(name: str = "last", *, store: str | Path | None = None) -> Answer:
+    """Attributes the lateness of transactions; the same as `pgpaces why`.
+
+    name: a run: `last`, a tag, an id, the end or start of one; or an experiment, of which the cell
+    that missed most is explained. The value is a `pgpaces.analysis.Attribution`.
+    Raises PlanError for a name that does not exist, StoreError.
+    """
+    with closing(Store.existing(store)) as opened:
+        answers = sections(opened, name)
+
+    def whole() -> Page:
+        with closing(opened):
+            return page_with(opened, answers, name)
+
+    return Answer(answers[0], whole)

@@ -113,15 +113,12 @@ def _sentences(answer: Attribution) -> Iterator[Sentence]:
 
 def _measure(card: Card, *, on_time: bool) -> str:
     """The share of missed transactions with the sign, and its lift over those on time."""
-    text = f"{_share(card.share)} of what missed saw it"
+    ends = interval(card.share, percent)
+    text = f"{percent(card.share.value)}% ({ends}) of what missed saw it"
     if card.lift is None:
         some = "of those on time it is unknown" if on_time else "no transaction was on time"
         return f"{text}; {some}, so there is nothing to compare it with"
     return f"{text}, {_times(card.lift)} times as often as what was on time"
-
-
-def _share(share: Estimate) -> str:
-    return f"{percent(share.value)}% ({interval(share, percent)})"
 
 
 def _times(lift: Estimate) -> str:
