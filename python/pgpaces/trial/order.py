@@ -97,10 +97,7 @@ class Builder(Redacted, frozen=True):
 
     @classmethod
     def of(cls, order: Order) -> Builder:
-        """Reads the workload and resolves the targets.
-
-        Raises PlanError, WorkloadError, TrustError.
-        """
+        """Reads the workload, resolves the targets. Raises PlanError, WorkloadError, TrustError."""
         targets = {target.name: _resolved(target) for target in order.experiment.targets}
         source = source_database(order.experiment.from_database)
         return cls(order, _workload(order.experiment, order.consent), targets, source)
@@ -123,7 +120,8 @@ class Builder(Redacted, frozen=True):
         try:
             variant = every.get("variant")
             base = trust.variant(self.base, variant, self.order.consent) if variant else self.base
-            options = levels.options_of(every, base.load, design.load_seed(slot.block))
+            # All cells of a block meet the same arrivals.
+            options = levels.options_of(every, base.load, design.seed + slot.block - 1)
             trial = replace(options.trial, settings=self._settings(options))
             return request_of(
                 base,
