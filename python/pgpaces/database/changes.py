@@ -56,8 +56,6 @@ class SettingChange(Struct, frozen=True):
 
 
 class Note:
-    """The file with the settings to put back on one server."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
 
@@ -168,15 +166,12 @@ class SettingChanges:
         others = self._note.read()
         self._note.write([*others, change])
         try:
-            self.set(change, value)
+            set_to(self.admin, change, value)
         except BaseException:
             if self.current(change) == change.before:
                 self._note.write(others)
             raise
         self._note.write([*others, replace(change, after=self.current(change))])
-
-    def set(self, change: SettingChange, value: str | None) -> None:
-        set_to(self.admin, change, value)
 
     def current(self, change: SettingChange) -> str | None:
         """The value in postgresql.auto.conf or the database's settings; None: none."""
@@ -308,7 +303,7 @@ def put_back(ledger: SettingChanges, restart: Restart | None, say: Say) -> None:
             say(f"{change.name} was changed by another session in the meantime, and stays so")
             foreign.append(change)
         else:
-            ledger.set(change, change.before)
+            set_to(ledger.admin, change, change.before)
             needs_restart |= change.restart
     undone = [change for change in changes if change not in foreign]
     # Also what a killed run put back in the file: the kill may have come before the reload.

@@ -205,7 +205,6 @@ def _check_same(record: ServerRecord, folder: ServerFolder, spec: ServerSpec) ->
 
 
 def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
-    """Start the server, under the folder's lock."""
     if (stale := folder.read()) is not None:
         folder.forget(stale)
     data_dir = make_data_home(folder, spec.data_dir) / "data"
