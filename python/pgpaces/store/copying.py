@@ -90,7 +90,6 @@ def running(connection: sa.Connection, id_: str) -> list[str]:
 
 
 def delete(connection: sa.Connection, id_: str) -> None:
-    """Deletes a run, or an experiment with its runs, and their names."""
     condition = (trial.c.id == id_) | (trial.c.experiment == id_)
     names.remove(connection, sa.select(trial.c.id).where(condition))
     names.remove(connection, sa.select(experiment.c.id).where(experiment.c.id == id_))
