@@ -166,12 +166,15 @@ class SettingChanges:
         others = self._note.read()
         self._note.write([*others, change])
         try:
-            set_to(self.admin, change, value)
+            self.set(change, value)
         except BaseException:
             if self.current(change) == change.before:
                 self._note.write(others)
             raise
         self._note.write([*others, replace(change, after=self.current(change))])
+
+    def set(self, change: SettingChange, value: str | None) -> None:
+        set_to(self.admin, change, value)
 
     def current(self, change: SettingChange) -> str | None:
         """The value in postgresql.auto.conf or the database's settings; None: none."""
@@ -303,7 +306,7 @@ def put_back(ledger: SettingChanges, restart: Restart | None, say: Say) -> None:
             say(f"{change.name} was changed by another session in the meantime, and stays so")
             foreign.append(change)
         else:
-            set_to(ledger.admin, change, change.before)
+            ledger.set(change, change.before)
             needs_restart |= change.restart
     undone = [change for change in changes if change not in foreign]
     # Also what a killed run put back in the file: the kill may have come before the reload.

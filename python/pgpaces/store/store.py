@@ -364,7 +364,11 @@ class Store:
             tables = (schema.experiment, schema.trial)
             missing = [copying.uncopied(here, there, table) for table in tables]
             if ids is not None:
-                chosen = copying.belonging(here, set(ids))
+                t, chosen = schema.trial.c, set(ids)
+                runs = sa.select(t.id).where(t.experiment.in_(ids))
+                whole = sa.select(t.experiment).where(t.id.in_(ids), t.experiment.is_not(None))
+                for query in (runs, whole):
+                    chosen |= set(here.execute(query).scalars())
                 missing = [each & chosen for each in missing]
         return [id_ for each in missing for id_ in sorted(each)]
 

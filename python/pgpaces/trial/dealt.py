@@ -84,19 +84,12 @@ def load(component: ComponentLoad, connection: generator.Connection, places: Wor
     users = component.work.request.workload.users
     if users is not None:
         places.check_users()
-    keywords = generator.for_driver(connection)
-    if not places.here:
-        # A generator elsewhere finds a password itself that was not typed, and looks a service that
-        # was typed up in its own files, which may have the password.
-        shown = without_secrets(connection.keywords)
-        keywords = {name: value for name, value in shown.items() if name not in _ONLY_HERE}
-        keywords |= _typed_at(component.work.request.target, component.node)
     order = LoadOrder(
         plan=component.engine_plan(),
         scripts=component.texts()
         if users is None
         else tuple((task.name, task.weight, b"") for task in component.scripts),
-        keywords=keywords,
+        keywords=_keywords(component, connection, here=places.here),
         users=b"" if users is None else by_value(users),
         variables=component.work.variables(),
         elsewhere=not places.here,
@@ -118,3 +111,15 @@ def generated(loads: Iterable[RunningLoad]) -> tuple[GeneratorFacts, ...]:
     from pgpaces.load.cluster.load import DealtLoad
 
     return tuple(each for load in loads if isinstance(load, DealtLoad) for each in load.generated)
+
+
+def _keywords(
+    component: ComponentLoad, connection: generator.Connection, *, here: bool
+) -> dict[str, str]:
+    """The connection of a generator; elsewhere it finds a password itself that was not typed."""
+    if here:
+        return generator.for_driver(connection)
+    shown = without_secrets(connection.keywords)
+    keywords = {name: value for name, value in shown.items() if name not in _ONLY_HERE}
+    # It looks a service that was typed up in its own files, which may have the password.
+    return keywords | _typed_at(component.work.request.target, component.node)

@@ -123,6 +123,10 @@ class Builder(Redacted, frozen=True):
             # All cells of a block meet the same arrivals.
             options = levels.options_of(every, base.load, design.seed + slot.block - 1)
             trial = replace(options.trial, settings=self._settings(options))
+            costs = self.order.costs
+            if options.target is not None:
+                resolved = self.targets[options.target]
+                costs = resolved.target.costs or (costs if resolved.machine == HERE else None)
             return request_of(
                 base,
                 replace(options, trial=trial),
@@ -132,18 +136,11 @@ class Builder(Redacted, frozen=True):
                 place=Place(experiment_id, slot.cell.key, dict(slot.cell.levels), slot.block),
                 from_database=self.source,
                 occasion=experiment_id,
-                costs=self._costs(options.target),
+                costs=costs,
                 missed_max=experiment.missed_max,
             )
         except PlanError as error:
             raise levels.in_cell(error, slot.cell) from None
-
-    def _costs(self, target: str | None) -> Costs | None:
-        """The costs of a target's machine: its own if it names some, else of this machine."""
-        if target is None:
-            return self.order.costs
-        resolved = self.targets[target]
-        return resolved.target.costs or (self.order.costs if resolved.machine == HERE else None)
 
     def _settings(self, options: levels.CellOptions) -> tuple[tuple[str, str], ...]:
         profile = self.order.experiment.profiles.get(options.profile or "", {})

@@ -68,14 +68,18 @@ class ProgramEnvironment(Redacted, frozen=True):
                 "install it, or name it with its folder; searched in the PATH and psql's folder",
             )
         if "cache" in named(run):
-            try:
-                make_folder(Path(self.values["cache"]))
-            except OSError as error:
-                raise RunError(
-                    f"{self.values['cache']} cannot be made: {error.strerror}",
-                    "set PGPACES_HOME to a folder of yours on a disk with room",
-                ) from None
+            _make_cache(Path(self.values["cache"]))
         return CommandOrder(name, words, variables, self.folder, self.files, secret=self.secret)
+
+
+def _make_cache(folder: Path) -> None:
+    try:
+        make_folder(folder)
+    except OSError as error:
+        raise RunError(
+            f"{folder} cannot be made: {error.strerror}",
+            "set PGPACES_HOME to a folder of yours on a disk with room",
+        ) from None
 
 
 @contextlib.contextmanager
