@@ -13,7 +13,6 @@ import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
@@ -104,12 +103,7 @@ class Server(ServerRecord, frozen=True, kw_only=True):
     def __enter__(self) -> "Server":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self.stays:
             self.stop()
 

@@ -8,13 +8,12 @@ from typing import Any, get_args
 
 import sqlalchemy as sa
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from pgpaces.spec.result import State
 from pgpaces.spec.validation import check_place, check_summary
 from pgpaces.store import encoding, rows
 from pgpaces.store.rows import ExperimentState, Row
-from pgpaces.store.schema import experiment, failure, trial
+from pgpaces.store.schema import experiment, trial
 
 
 class ExperimentRow(Struct, frozen=True):
@@ -117,12 +116,3 @@ def placed(connection: sa.Connection, id_: str) -> list[PlacedTrial]:
             )
         )  # fmt: skip
     return trials
-
-
-def note_failure(connection: sa.Connection, id_: str, what: Failure) -> None:
-    """Stores a trial that never began; replaces an earlier one of the same attempt."""
-    f = failure.c
-    same = (f.experiment == id_) & (f.cell == what.cell)
-    same &= (f.block == what.block) & (f.attempt == what.attempt)
-    connection.execute(sa.delete(failure).where(same))
-    connection.execute(sa.insert(failure), {"experiment": id_, **asdict(what)})

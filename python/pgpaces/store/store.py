@@ -293,9 +293,13 @@ class Store:
     def note_failure(
         self, experiment_id: str, cell: str, block: int, *, attempt: int, error: str
     ) -> None:
-        failed = Failure(cell, block, attempt, datetime.now(UTC), error)
+        failed, f = Failure(cell, block, attempt, datetime.now(UTC), error), schema.failure.c
+        same = (f.experiment == experiment_id) & (f.cell == cell) & (f.block == block)
         with self._backend.writing() as connection:
-            experiments.note_failure(connection, experiment_id, failed)
+            # Replaces an earlier one of the same attempt.
+            connection.execute(sa.delete(schema.failure).where(same & (f.attempt == attempt)))
+            row = {"experiment": experiment_id, **asdict(failed)}
+            connection.execute(sa.insert(schema.failure), row)
 
     def failures(self, experiment_id: str) -> list[Failure]:
         with self._reading(f"experiment {experiment_id}") as connection:
