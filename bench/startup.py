@@ -10,7 +10,7 @@ import programs
 from figures import Figure, Finding, Goal
 from session import Session
 
-from pgpaces.load import engine
+from pgpaces.spec.scripts import commands_in
 
 SECTION = "Start"
 LINES = (100_000, 400_000)
@@ -77,5 +77,5 @@ def _command(words: tuple[str, ...], way: Mapping[str, str]) -> tuple[float, flo
 
 def _parsing_s(lines: int) -> float:
     began = time.perf_counter()
-    engine.commands("t", PAIR * (lines // 2))
+    commands_in("t", PAIR * (lines // 2))
     return time.perf_counter() - began

@@ -6,7 +6,6 @@ import sys
 
 
 def main() -> None:
-    """Runs the command and ends with its exit code."""
     try:
         from pgpaces.cli.main import main as command
 

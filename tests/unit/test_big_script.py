@@ -5,20 +5,20 @@ import sys
 
 import pytest
 
-from pgpaces.load import engine
 from pgpaces.spec import workload
+from pgpaces.spec.scripts import commands_in
 from tests.folders import ROOT
 
 SIZE = 40_000_000
 READ = """
 import sys, time
 from pgpaces.spec import workload
-from pgpaces.load import engine
+from pgpaces.spec.scripts import commands_in
 from tests.memory import peak_bytes
 start = time.process_time()
 script = workload.read_script(sys.argv[1])
 found = workload.of_scripts("big", [script])
-assert len(engine.commands("big", script.text)) >= 1
+assert len(commands_in("big", script.text)) >= 1
 assert found.hash
 cpu_s = time.process_time() - start
 print(peak_bytes(), cpu_s)
@@ -60,7 +60,7 @@ def test_reading_takes_time_in_proportion_to_the_size(tmp_path):
 
 def test_a_script_is_parsed_once():
     text = "SELECT 'once';"
-    assert engine.commands("s", text) is engine.commands("s", text)
+    assert commands_in("s", text) is commands_in("s", text)
 
 
 def test_the_hash_is_of_the_whole_text():

@@ -7,8 +7,8 @@ from pgpaces.analysis.branches import alike
 from pgpaces.analysis.summary import summarize
 from pgpaces.core.record import StatementTally
 from pgpaces.core.times import times_of
-from pgpaces.load.engine import commands
 from pgpaces.spec.facts import CommandFacts
+from pgpaces.spec.scripts import commands_in
 from tests.unit.trials import series
 
 SQL = "SELECT count(*) FROM article WHERE kind = {} LIMIT 10;"
@@ -26,7 +26,7 @@ SELECT 1;
 
 
 def commands_of(script):
-    return tuple(CommandFacts(c.line, c.text, c.is_sql) for c in commands("a", script))
+    return tuple(CommandFacts(c.line, c.text, c.is_sql) for c in commands_in("a", script))
 
 
 def test_branches_that_differ_in_a_constant_are_one_statement():

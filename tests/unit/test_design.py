@@ -49,8 +49,6 @@ def test_a_design_without_factors_has_one_cell():
     assert Design().cells() == (Cell(()),)
     assert str(Cell(())) == "the one cell"
     assert str(Cell((("set.search_path", ""), ("clients", "2")))) == "set.search_path='', clients=2"
-    design = Design(seed=7, trials=3)
-    assert [design.load_seed(block) for block in (1, 2, 3)] == [7, 8, 9]
 
 
 def test_an_explicit_cell_takes_all_levels_of_what_it_does_not_name():

@@ -15,9 +15,9 @@ import pytest
 import pgpaces
 from pgpaces.cli import options
 from pgpaces.core import errors, tables
-from pgpaces.load.engine import commands as script_commands
 from pgpaces.server import profiles
 from pgpaces.spec import costs, experiment_file, host_file, plan, workload, workload_toml
+from pgpaces.spec.scripts import commands_in
 from pgpaces.store.store import Store
 from pgpaces.trial.request import target_of
 from tests.unit.documented import (
@@ -242,7 +242,7 @@ def test_printed_command_lines_are_found_wherever_the_shell_finds_them():
 
 @pytest.mark.parametrize(("page", "code"), blocks("pgbench"))
 def test_every_printed_script_parses(page, code):
-    assert script_commands(page, code)
+    assert commands_in(page, code)
 
 
 @pytest.mark.parametrize(("page", "code"), blocks("toml"))

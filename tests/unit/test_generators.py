@@ -22,8 +22,8 @@ from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.record import Interval, Offset, StatementTally, Tally, merged
 from pgpaces.database.specification import typed
 from pgpaces.load import engine
-from pgpaces.load.cluster import machine, remote
-from pgpaces.load.cluster.agent import AgentHost
+from pgpaces.load.cluster import remote
+from pgpaces.load.cluster.agent import AgentHost, MachineReading, machine_findings, machine_reading
 from pgpaces.load.cluster.clocks import (
     ClockOffset,
     ClockReading,
@@ -391,17 +391,17 @@ def test_what_the_machine_of_a_generator_keeps_from_it_is_named(steal, quota, te
         counts = {"cgroup_periods": 10 * second, "cgroup_throttled": quota / 10 * second}
         items = [Item(name, value, "%", "ticks") for name, value in ticks.items()]
         items += [Item(name, value, "periods", "event") for name, value in counts.items()]
-        return machine.MachineReading(second, items)
+        return MachineReading(second, items)
 
-    found = list(machine.findings(at(10.0), at(70.0)))
+    found = list(machine_findings(at(10.0), at(70.0)))
     assert [each.text for each in found] == texts
     assert {each.severity for each in found} <= {"warning"}
 
 
 def test_a_machine_can_be_read_twice_and_is_no_reason_to_be_invalid():
-    first, second = machine.reading(), machine.reading()
+    first, second = machine_reading(), machine_reading()
     assert {item.name for item in first.items} >= {"cpu_user", "cpu_idle"}
-    assert {each.severity for each in machine.findings(first, second)} <= {"warning"}
+    assert {each.severity for each in machine_findings(first, second)} <= {"warning"}
 
 
 @pytest.mark.parametrize(

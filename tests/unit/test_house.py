@@ -97,6 +97,7 @@ def test_only_results_distributions_and_generators_import_the_binding():
         "core/times.py",
         "analysis/distributions.py",
         "load/engine.py",
+        "spec/scripts.py",
         *functions,
     }
 

@@ -107,7 +107,7 @@ def test_memory_does_not_grow_with_the_length_of_a_run():
             machine._samples.append(looks.machine())
             server._read()
             for tenth in range(10):
-                sampler._tally.add(looks.second * 10 + tenth, looks.sample())
+                sampler.tally.add(looks.second * 10 + tenth, looks.sample())
             samples = [*server.drain(), *machine.drain()]
             recorder.add(interval(looks.second, draw.choice(pool)), samples)
             looks.second += 1

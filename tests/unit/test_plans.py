@@ -216,7 +216,7 @@ def test_a_script_that_gives_up_has_no_plans_and_does_not_end_the_trial(
     ready = SimpleNamespace(
         components=[component], prepared=work.prepared, request=SimpleNamespace(as_is=False)
     )
-    faked: Any = {"counters": None, "sensors": SimpleNamespace(notes=list)}
+    faked: Any = {"counters": None, "sensors": SimpleNamespace(every=())}
     every = monitors.Monitors(ready, {}, None, **faked)
     every.explain()
     assert explained == [(1, 0, "SELECT 1;")]

@@ -10,6 +10,7 @@ from pgpaces.core.errors import PlanError, ScriptError
 from pgpaces.core.texts import encoded
 from pgpaces.load import engine
 from pgpaces.spec import workload
+from pgpaces.spec.scripts import commands_in
 
 SHIPPED = [
     pytest.param(name, script, id=f"{name}:{script.name}")
@@ -22,7 +23,7 @@ SHIPPED = [
 def test_every_statement_of_a_shipped_script_is_there_with_its_values(name, script):
     variables = {"scale": "2", **workload.find(name).variables}
     found = engine.rehearse(script.name, script.text, tuple(variables.items()), seed=7)
-    commands = engine.commands(script.name, script.text)
+    commands = commands_in(script.name, script.text)
     # What a server answers is not known: a statement that takes it is not there.
     answers = re.findall(r"SELECT (\w+) .*\\gset", script.text)
     assert [place for place, _ in found] == [
@@ -43,7 +44,7 @@ def test_bytes_of_any_encoding_come_back_as_they_were_read():
 def test_names_need_not_be_utf_8():
     assert engine.rehearse("\udcff.sql", "SELECT :\udcff;", [("\udcff", "7")]) == [(0, "SELECT 7;")]
     with pytest.raises(ScriptError, match="\ufffd\\.sql:1: invalid command"):
-        engine.commands("\udcff.sql", "\\nosuch")
+        commands_in("\udcff.sql", "\\nosuch")
 
 
 def test_the_seed_decides():

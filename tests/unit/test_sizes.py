@@ -13,8 +13,7 @@ from pgpaces.core.series import Sample
 from pgpaces.monitor import sizes
 from pgpaces.monitor.counters import PARTS, Counter, CounterGroup, CounterReading, Differences
 from pgpaces.monitor.session import Backends, cpu_s
-from pgpaces.monitor.sizes import SHOWN_MAX, Counted, Size, View, grown, statement_changes
-from pgpaces.monitor.snapshots import changed
+from pgpaces.monitor.sizes import SHOWN_MAX, Counted, Size, View, changed, grown, statement_changes
 from pgpaces.spec.result import Moved
 
 SIZES = st.dictionaries(

@@ -18,7 +18,7 @@ from pgpaces.load.python_users.order import hidden
 from pgpaces.spec import workload
 from pgpaces.spec.plan import Load, TrialPlan
 from pgpaces.spec.users import Users, call, of_file, of_functions
-from pgpaces.trial.functions import check
+from pgpaces.trial.request import check_users
 from tests.unit.trials import series, times
 
 HEAD = "from pgpaces import task, user\n"
@@ -247,8 +247,8 @@ def test_a_parameter_that_cannot_be_given_is_a_sentence(function, is_task, said)
 def test_variables_are_looked_at_before_anything_is_started():
     plan = TrialPlan(Load("closed"))
     with pytest.raises(WorkloadError, match="greenhouse"):
-        check(of(unknown), plan)
-    check(of(unknown), replace(plan, variables=(("greenhouse", "3"),)))
+        check_users(of(unknown), plan)
+    check_users(of(unknown), replace(plan, variables=(("greenhouse", "3"),)))
 
 
 def test_a_workload_of_users_has_a_script_for_each_task_and_their_pause(tmp_path):

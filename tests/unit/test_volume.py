@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from pgpaces.analysis import volume
 from pgpaces.analysis.summary import summarize
 from pgpaces.core.record import Interval, Tally
-from pgpaces.load import engine
 from pgpaces.spec.result import Trial
+from pgpaces.spec.scripts import commands_in
 from pgpaces.spec.workload import WorkloadScript
 from pgpaces.trial.ready_trial import queries_of
 from tests.unit.sure import sure
@@ -36,7 +36,7 @@ from tests.unit.trials import SECOND_NS, series
 )
 def test_queries_are_counted_where_their_number_is_sure(text, queries):
     script = WorkloadScript("s", 1, text)
-    assert queries_of(script, engine.commands("s", text)) == queries
+    assert queries_of(script, commands_in("s", text)) == queries
 
 
 def test_an_author_knows_better():

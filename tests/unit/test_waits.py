@@ -154,7 +154,7 @@ def test_a_slow_server_is_asked_half_as_often_and_it_is_said(
 def test_a_quick_server_is_asked_as_often_as_at_first(monkeypatch):
     sampler = looked(Faked({CPU: 1}), monkeypatch, 50)
     assert (sampler.period_s, sampler.slowed) == (0.1, None)
-    assert sampler.waits().looks == 50
+    assert sampler.tally.waits().looks == 50
 
 
 def test_blockers_are_asked_for_once_a_second_and_only_where_somebody_waits_for_a_lock(

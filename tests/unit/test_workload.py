@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from pgpaces.cli import pgbench
 from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError, WorkloadError
-from pgpaces.load.engine import commands
 from pgpaces.spec import workload
+from pgpaces.spec.scripts import commands_in
 from pgpaces.trial.request import choose
 
 GOOD = 'description = "d"\ninit = ["i.sql"]\n[[scripts]]\nfile = "s.sql"\n'
@@ -31,7 +31,7 @@ def test_a_shipped_workload_reads_and_its_scripts_parse(name):
     found = workload.find(name)
     assert found.description
     for script in found.scripts if found.command is None else ():
-        assert any(c.is_sql for c in commands(script.name, script.text))
+        assert any(c.is_sql for c in commands_in(script.name, script.text))
 
 
 def test_the_builtins_of_pgbench_share_their_data():

@@ -29,6 +29,7 @@ from pgpaces.core.texts import Say, decoded
 from pgpaces.load import engine
 from pgpaces.load.engine import for_driver
 from pgpaces.spec import trust
+from pgpaces.spec.scripts import commands_in
 
 TOP = 100
 _BULK = "loaded or dumped data at one time, so its calls and time are not the application's"
@@ -305,7 +306,7 @@ def _accepted(
     for values, casts in _variants(sources, types):
         variant = script.write(statement, values, tuples, casts=casts)
         try:
-            commands = engine.commands("statement", variant.text)
+            commands = commands_in("statement", variant.text)
         except ScriptError as error:
             raise UnusableError(f"cannot be a script: {error.message}") from None
         if sum(command.is_sql for command in commands) != variant.text.count("\n;\n"):

@@ -17,7 +17,6 @@ from pgpaces.core.errors import ServerError
 
 
 def has_pip() -> bool:
-    """Whether this Python has it."""
     return importlib.util.find_spec("pip") is not None
 
 

@@ -136,8 +136,6 @@ class Interval(Struct, frozen=True):
 
 
 class Declared(Struct, frozen=True):
-    """A field with its type and its rule."""
-
     name: str
     type: Any
     rule: FieldRule
@@ -150,7 +148,6 @@ class Declared(Struct, frozen=True):
 
 @functools.cache
 def declared(kind: type[Any]) -> tuple[Declared, ...]:
-    """The numbers of a class of the record, in order."""
     hints = get_type_hints(kind, include_extras=True).items()
     annotated = {name: get_args(hint) for name, hint in hints if get_origin(hint) is Annotated}
     return tuple(Declared(name, type_, rule) for name, (type_, rule) in annotated.items())
@@ -179,7 +176,6 @@ def copied(kind: type[Record], source: Any) -> Record:
 
 
 def row(record: Interval | Tally | StatementTally) -> dict[str, Any]:
-    """The stored values of a record, by column."""
     values: dict[str, Any] = {}
     for one in declared(type(record)):
         value = getattr(record, one.name)
@@ -261,7 +257,6 @@ def summed(tallies: Iterable[Part]) -> tuple[Part, ...]:
 
 
 def _merged(parts: Sequence[Interval] | Sequence[Part]) -> dict[str, Any]:
-    """The merged numbers of records of one class, by name."""
     return {
         one.name: one.rule.merge([getattr(part, one.name) for part in parts])
         for one in declared(type(parts[0]))

@@ -13,7 +13,6 @@ class Redacted(Struct, frozen=True):
     REDACTED: ClassVar[tuple[str, ...]] = ()
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """The fields that are shown, with their values."""
         shown = [name for name in self.__struct_fields__ if name not in self.REDACTED]
         return [(name, getattr(self, name)) for name in shown]
 

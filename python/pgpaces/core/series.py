@@ -37,7 +37,6 @@ class Series(Struct, frozen=True):
 
     @property
     def pairs(self) -> Iterator[tuple[int, float]]:
-        """Each second with its value."""
         return zip(self.seconds, self.values, strict=True)
 
     def track(self, end: float = math.inf) -> dict[int, float]:
@@ -49,7 +48,6 @@ class Series(Struct, frozen=True):
         return [value for second, value in self.pairs if start <= second < end]
 
     def add(self, second: int, value: float) -> None:
-        """Adds a reading."""
         self.seconds.append(second)
         self.values.append(value)
 
@@ -62,7 +60,6 @@ class Collection:
         self.add(samples)
 
     def add(self, samples: Iterable[Sample]) -> None:
-        """Adds samples."""
         for sample in samples:
             self.of(sample.source, sample.name, sample.unit).add(sample.second, sample.value)
 
@@ -71,7 +68,6 @@ class Collection:
         return self._series.setdefault((source, name, unit), Series(source, name, unit))
 
     def series(self) -> tuple[Series, ...]:
-        """All series."""
         return tuple(self._series.values())
 
 
@@ -89,5 +85,4 @@ class Seconds:
             self._ranges.append([second, second + 1])
 
     def __iter__(self) -> Iterator[int]:
-        """All seconds, in order."""
         return (second for start, end in self._ranges for second in range(start, end))

@@ -9,6 +9,7 @@ rules.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, LiteralString
 
@@ -47,7 +48,7 @@ def connect(
             autocommit=autocommit, prepare_threshold=prepare_threshold, **options
         )
     except UnicodeEncodeError:
-        odd = {name: value for name, value in options.items() if _is_odd(value)}
+        odd = [name for name, value in options.items() if re.search("[\udc80-\udcff]", str(value))]
         raise ServerError(
             f"the connection has bytes that are not UTF-8 in {', '.join(odd)}",
             "administrative sessions need names in UTF-8: rename the database or the role",
@@ -101,10 +102,6 @@ def encoding_of(session: Session) -> str:
     return "utf-8" if encoding == "ascii" else encoding
 
 
-def _is_odd(value: object) -> bool:
-    return any("\udc80" <= character <= "\udcff" for character in str(value))
-
-
 class Identifier(sql.Identifier):
     """A name in a statement; psycopg's class refuses non-ASCII characters in SQL_ASCII."""
 
@@ -113,13 +110,10 @@ class Identifier(sql.Identifier):
         self._names = names
 
     def as_bytes(self, context: Any = None) -> bytes:
-        """Quoted."""
         return b".".join(b'"' + encoded(name).replace(b'"', b'""') + b'"' for name in self._names)
 
 
 class _Text(Loader):
-    """Text of the server as `str`."""
-
     def load(self, data: Any) -> str:
         return decoded(data)
 
@@ -141,7 +135,6 @@ class _Cursor(psycopg.Cursor[Row]):
     """A cursor with non-ASCII names in statements and messages also in SQL_ASCII."""
 
     def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
-        """As psycopg's."""
         try:
             return super().execute(query, params, **options)
         except psycopg.Error as error:

@@ -12,10 +12,8 @@ Say = Callable[[str], None]  # takes a message for people
 
 
 def encoded(text: str) -> bytes:
-    """The bytes of a text."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def decoded(data: bytes | bytearray | memoryview) -> str:
-    """The text of bytes; the opposite of `encoded`."""
     return str(data, "utf-8", "surrogateescape")

@@ -21,12 +21,10 @@ class Times(Struct, frozen=True):
 
     @property
     def mean_ns(self) -> float | None:
-        """The mean; None without times."""
         return self.sum_ns / self.count if self.count else None
 
     @property
     def stddev_ns(self) -> float | None:
-        """The standard deviation of all times; None without times."""
         mean = self.mean_ns
         if mean is None:
             return None
@@ -34,7 +32,6 @@ class Times(Struct, frozen=True):
 
 
 def merge(parts: Iterable[Times]) -> Times:
-    """The sum of several distributions of one trial."""
     histogram = Histogram()
     count = sum_ns = max_ns = 0
     square_sum = 0.0
@@ -49,7 +46,6 @@ def merge(parts: Iterable[Times]) -> Times:
 
 
 def times_of(values_ns: Iterable[int]) -> Times:
-    """The distribution of these times."""
     histogram = Histogram()
     count = sum_ns = max_ns = square_sum = 0
     for ns in values_ns:

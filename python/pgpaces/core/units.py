@@ -146,7 +146,6 @@ def memory_text(size: float) -> str:
 
 
 def _in_units(size: float, step: int, units: tuple[str, ...], *, digits: int) -> str:
-    """In the first unit in which the rounded number is below `step`."""
     for unit in units[:-1]:
         if abs(float(f"{size:.{digits}g}")) < step:
             return f"{size:.{digits}g} {unit}"

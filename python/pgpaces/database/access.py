@@ -89,12 +89,11 @@ def locked(admin: Session, name: str) -> bool:
     """
     query = "SELECT /* pgpaces */ pg_try_advisory_lock(%s, hashtext(%s))"
     deadline = time.monotonic() + NOTICED_S
-    while True:
-        if scalar(admin, query, (LOCK_CLASS, name)):
-            return True
+    while not (taken := scalar(admin, query, (LOCK_CLASS, name))):
         if time.monotonic() > deadline:
-            return False
+            break
         admin.execute("SELECT pg_sleep(0.05)")
+    return bool(taken)
 
 
 def hold(admin: Session, dbname: str) -> None:
@@ -108,7 +107,6 @@ def hold(admin: Session, dbname: str) -> None:
 
 @contextlib.contextmanager
 def preparation_errors(dbname: str) -> Iterator[None]:
-    """Turns errors of making a database into a ConsentError or a PrepareError."""
     try:
         yield
     except psycopg.errors.InsufficientPrivilege as error:

@@ -56,8 +56,6 @@ class SettingChange(Struct, frozen=True):
 
 
 class Note:
-    """The file with the settings to put back on one server."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
 

@@ -200,7 +200,6 @@ def _leftover_notes(admin: Session, access: Access) -> Iterator[str]:
 
 
 def _makers(admin: Session, name: str) -> list[int]:
-    """The backends that work on a database before its rename."""
     query = (
         "SELECT pid FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND classid::bigint = %s"
         " AND objid::bigint = hashtext(%s)::bigint & 4294967295 AND objsubid = 2"

@@ -137,7 +137,6 @@ def _dbname(spec: DatasetSpec, fingerprint: str) -> str:
 
 
 def _plain(text: str, length: int) -> str:
-    """A text as part of a database's name, whose length is limited."""
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:length]
 
 

@@ -108,8 +108,7 @@ def settings_of(access: Access) -> dict[str, str]:
 
 def _may_hold_secrets(setting: str) -> bool:
     """Connection strings, commands, and settings of extensions, which may hold anything."""
-    words = ("password", "conninfo", "command", "secret", ".")
-    return any(word in setting for word in words)
+    return any(w in setting for w in ("password", "conninfo", "command", "secret", "."))
 
 
 def is_superuser(access: Access) -> bool:
@@ -158,7 +157,16 @@ def room(access: Access, *, guest: bool) -> Room | None:
     """
     with connect(access) as session:
         direct = room_of(session, guest=guest)
-    return direct or _pooler_room(access)
+    if direct is not None:
+        return direct
+    try:
+        with connect(access, "pgbouncer") as console:
+            config = {row[0]: row[1] for row in console.execute("SHOW CONFIG")}
+            lists = {row[0]: row[1] for row in console.execute("SHOW LISTS")}
+            most, others = int(config["max_client_conn"]), int(lists["used_clients"]) - 1
+    except (ServerError, KeyError, ValueError, TypeError):
+        return None
+    return Room(most, others, most - others)
 
 
 def room_of(session: Session, *, guest: bool = False) -> Room | None:
@@ -175,15 +183,3 @@ def room_of(session: Session, *, guest: bool = False) -> Room | None:
     superuser, most, reserved, others, *limits = row[1:]
     free = most - others - (0 if superuser and not guest else reserved)
     return Room(most, others, min(free, *(limit for limit in limits if limit is not None), free))
-
-
-def _pooler_room(access: Access) -> Room | None:
-    """What PgBouncer's own console says of it."""
-    try:
-        with connect(access, "pgbouncer") as console:
-            config = {row[0]: row[1] for row in console.execute("SHOW CONFIG")}
-            lists = {row[0]: row[1] for row in console.execute("SHOW LISTS")}
-            most, others = int(config["max_client_conn"]), int(lists["used_clients"]) - 1
-    except (ServerError, KeyError, ValueError, TypeError):
-        return None
-    return Room(most, others, most - others)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pgpaces.core.sessions import Session
 
 PartitionMethod = Literal["range", "hash"]
-"""Prints a text as it is; it contains its ends of lines."""
 Progress = Callable[[str, int], None]
 """Prints a line of progress; its arguments are the text and the length of the previous text.
 
@@ -253,41 +252,17 @@ class _Work(Struct):
         message = _message_of(self.connection, error)
         return TablesError(f"query failed: {message}", f"Query was: {self.statement}")
 
-    def drop(self) -> None:
-        self.say("dropping old tables...\n")
-        self.execute(DROP)
-
-    def create(self) -> None:
-        self.say("creating tables...\n")
-        self.execute(*create_statements(self.tables))
-        if self.tables.partitions:
+    def step(self, letter: str) -> None:
+        _, message, statements = _STEPS[letter]
+        self.say(f"{message}...\n")
+        self.execute(*statements(self.tables))
+        if letter == "t" and self.tables.partitions:
             self.say(f"creating {self.tables.partitions} partitions...\n")
-            for statement in partition_statements(self.tables):
-                self.execute(statement)
-
-    def fill_from_here(self) -> None:
-        self.say("generating data (client-side)...\n")
-        # Truncated and filled in one transaction: only then may COPY write frozen rows.
-        self.execute("begin", TRUNCATE)
-        for table in ROWS_A_BRANCH:
-            self.copy(table)
-        self.execute("commit")
-
-    def fill_in_server(self) -> None:
-        self.say("generating data (server-side)...\n")
-        self.execute("begin", TRUNCATE, *fill_statements(self.tables), "commit")
-
-    def vacuum(self) -> None:
-        self.say("vacuuming...\n")
-        self.execute(*VACUUM)
-
-    def add_primary_keys(self) -> None:
-        self.say("creating primary keys...\n")
-        self.execute(*primary_key_statements(self.tables))
-
-    def add_foreign_keys(self) -> None:
-        self.say("creating foreign keys...\n")
-        self.execute(*FOREIGN_KEYS)
+            self.execute(*partition_statements(self.tables))
+        elif letter == "g":
+            for table in ROWS_A_BRANCH:
+                self.copy(table)
+            self.execute("commit")
 
     def copy(self, table: str) -> None:
         import psycopg
@@ -334,15 +309,22 @@ class _Work(Struct):
         lines.ended()
 
 
-_STEPS: dict[str, tuple[str, Callable[[_Work], None]]] = {
-    "d": ("drop tables", _Work.drop),
-    "t": ("create tables", _Work.create),
-    "g": ("client-side generate", _Work.fill_from_here),
-    "G": ("server-side generate", _Work.fill_in_server),
-    "v": ("vacuum", _Work.vacuum),
-    "p": ("primary keys", _Work.add_primary_keys),
-    "f": ("foreign keys", _Work.add_foreign_keys),
-}
+# By letter: the name, the message, and the statements. Truncated and filled in one transaction:
+# only then may COPY write frozen rows.
+_STEPS: dict[str, tuple[str, str, Callable[[Tables], Iterable[str]]]] = {
+    "d": ("drop tables", "dropping old tables", lambda _: (DROP,)),
+    "t": ("create tables", "creating tables", create_statements),
+    "g": (
+        "client-side generate", "generating data (client-side)", lambda _: ("begin", TRUNCATE)
+    ),
+    "G": (
+        "server-side generate", "generating data (server-side)",
+        lambda tables: ("begin", TRUNCATE, *fill_statements(tables), "commit"),
+    ),
+    "v": ("vacuum", "vacuuming", lambda _: VACUUM),
+    "p": ("primary keys", "creating primary keys", primary_key_statements),
+    "f": ("foreign keys", "creating foreign keys", lambda _: FOREIGN_KEYS),
+}  # fmt: skip
 
 
 def initialize(
@@ -361,10 +343,10 @@ def initialize(
     times = []
     with notices(connection, say):
         try:
-            for name, step in (_STEPS[letter] for letter in steps if letter != " "):
+            for letter in steps.replace(" ", ""):
                 started = time.monotonic()
-                step(work)
-                times.append((name, time.monotonic() - started))
+                work.step(letter)
+                times.append((_STEPS[letter][0], time.monotonic() - started))
         except KeyboardInterrupt:
             # psycopg cancels the statement too, but only while it waits for the server.
             if connection.info.transaction_status == psycopg.pq.TransactionStatus.ACTIVE:

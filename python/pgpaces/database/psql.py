@@ -132,8 +132,10 @@ def environment(client: ClientProgram) -> Iterator[Environment]:
     """
     # Without variables of libpq, one of which may be a password.
     variables = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
-    keywords = {k: _absolute(v) if v and k in _FILES else v for k, v in client.keywords.items()}
-    variables |= {_VARIABLES[k]: v for k, v in keywords.items() if k in _VARIABLES}
+    for name, value in client.keywords.items():
+        if name in _VARIABLES:
+            is_file = name in _FILES and value and value != "system"
+            variables[_VARIABLES[name]] = str(Path(value).absolute()) if is_file else value
     variables |= {
         "PGDATABASE": client.dbname,
         "PGAPPNAME": "pgpaces init",
@@ -155,11 +157,6 @@ def environment(client: ClientProgram) -> Iterator[Environment]:
         name = f"/proc/self/fd/{file.fileno()}" if nameless else file.name
         files = (file.fileno(),) if nameless else ()
         yield Environment(variables | {"PGPASSFILE": str(name)}, files)
-
-
-def _absolute(file: str) -> str:
-    """The absolute path of a file; empty texts and 'system' stay."""
-    return str(Path(file).absolute()) if file and file != "system" else file
 
 
 def find(preferred: Path | None, candidates: list[Path]) -> Path:
@@ -213,18 +210,20 @@ def pipe(source: ClientProgram, target: ClientProgram, progress: Callable[[float
     # As a connection string, since a name with `=` would be parsed as one.
     dbname = f"dbname={quoted(target.dbname)}"
     restore = [str(target.program), "--exit-on-error", *shared, "--dbname", dbname]
-    with (
-        environment(source) as dump_environment,
-        environment(target) as restore_environment,
-        tempfile.TemporaryFile() as dump_errors,
-        tempfile.TemporaryFile() as restore_errors,
-        _running(
-            dump, _undecoded(dump_environment), stdout=subprocess.PIPE, stderr=dump_errors
-        ) as first,
-        _running(
-            restore, _undecoded(restore_environment), stdin=first.stdout, stderr=restore_errors
-        ) as second,
-    ):
+    with contextlib.ExitStack() as stack:
+        dumps, restores = (stack.enter_context(environment(each)) for each in (source, target))
+        for process in (dumps, restores):
+            # A dump is in the encoding of its database, which may have bytes that are not UTF-8.
+            del process.variables["PGCLIENTENCODING"]
+        dump_errors, restore_errors = (
+            stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)
+        )
+        first = stack.enter_context(
+            _running(dump, dumps, stdout=subprocess.PIPE, stderr=dump_errors)
+        )
+        second = stack.enter_context(
+            _running(restore, restores, stdin=first.stdout, stderr=restore_errors)
+        )
         # So that pg_dump gets SIGPIPE when pg_restore ends.
         if first.stdout is not None:
             first.stdout.close()
@@ -240,12 +239,6 @@ def pipe(source: ClientProgram, target: ClientProgram, progress: Callable[[float
                 f"copying {source.dbname} failed:\n" + "\n".join(filter(None, tails)),
                 "the incomplete copy is dropped",
             )
-
-
-def _undecoded(process: Environment) -> Environment:
-    """A dump is in the encoding of its database, which may have bytes that are not UTF-8."""
-    del process.variables["PGCLIENTENCODING"]
-    return process
 
 
 @contextlib.contextmanager

@@ -206,7 +206,6 @@ def _values(session: Session, setting: _Setting) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def _setting_errors(setting: _Setting) -> Iterator[None]:
-    """Turns errors of setting a value into a PlanError or ServerError with a hint."""
     try:
         yield
     except psycopg.errors.InsufficientPrivilege as error:
@@ -234,7 +233,6 @@ def _primary(error: psycopg.Error) -> str:
 
 
 def _like_the_load(access: Access, options: Sequence[tuple[str, str]]) -> Access:
-    """The access with settings as options of the connection."""
     text = as_options(access.keywords.get("options", ""), options)
     return replace(access, keywords=dict(access.keywords) | ({"options": text} if text else {}))
 

@@ -83,12 +83,10 @@ def _identity(access: Access) -> tuple[bool, int | None]:
     """Whether a server is in recovery, and its system identifier, if the role may read it."""
     with common(access) as session:
         follows = bool(scalar(session, "SELECT pg_catalog.pg_is_in_recovery()"))
-        try:
-            return follows, int(
-                scalar(session, "SELECT system_identifier FROM pg_control_system()")
-            )
-        except psycopg.Error:
-            return follows, None
+        with contextlib.suppress(psycopg.Error):
+            query = "SELECT system_identifier FROM pg_control_system()"
+            return follows, int(scalar(session, query))
+        return follows, None
 
 
 def _position(access: Access) -> int:

@@ -6,7 +6,7 @@ before a measurement begins.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -67,18 +67,12 @@ class Job(Struct, frozen=True):
     written_max: int
 
 
-def jobs(request: DiskRequest) -> tuple[Job, ...]:
-    """All jobs in order: the one that fills the file, the card's, PostgreSQL's."""
-    return tuple(_jobs(request))
-
-
 def written_max(request: DiskRequest) -> int:
     """The most bytes that a measurement writes, about."""
     return sum(job.written_max for job in jobs(request)) + FLUSHES_BYTES
 
 
 def room(request: DiskRequest) -> int:
-    """The most bytes that files of a measurement occupy at a time."""
     return request.size_bytes + FLUSHES_FILE_BYTES + MIB
 
 
@@ -105,29 +99,31 @@ def arguments(job: Job) -> list[str]:
     return [f"--{name}={value}" for name, value in every.items()]
 
 
-def _jobs(request: DiskRequest) -> Iterator[Job]:
+def jobs(request: DiskRequest) -> tuple[Job, ...]:
+    """All jobs in order: the one that fills the file, the card's, PostgreSQL's."""
     lengths, size = request.lengths, str(request.size_bytes)
     card = {"size": size, "iodepth": "32"}
     fill = {**card, "rw": "write", "bs": "4m", "end_fsync": "1"}
-    yield Job(FILL, 1, fill, None, request.size_bytes)
+    every = [Job(FILL, 1, fill, None, request.size_bytes)]
     limit = lengths.card_times * request.size_bytes
     timed = {**card, "runtime": str(lengths.card_s)}
     writing = {**timed, "io_size": str(limit), "end_fsync": "1"}
     reading = {**timed, "time_based": "1", "rw": "randread", "bs": "4k"}
+    sequential = {**writing, "rw": "write", "bs": "4m"}
+    random = {**writing, "rw": "randwrite", "bs": "4k"}
     for run in range(1, request.runs + 1):
-        sequential = {**writing, "rw": "write", "bs": "4m"}
-        yield Job(disks.CARD_SEQUENTIAL, run, sequential, lengths.card_s, limit)
-        random = {**writing, "rw": "randwrite", "bs": "4k"}
-        yield Job(disks.CARD_WRITE, run, random, lengths.card_s, limit)
-        yield Job(disks.CARD_READ, run, reading, lengths.card_s, 0)
-    yield from _of_postgres(request)
-
-
-def _of_postgres(request: DiskRequest) -> Iterator[Job]:
-    seconds, limit = request.lengths.postgres_s, request.lengths.postgres_times * request.size_bytes
-    page = {"size": str(request.size_bytes), "bs": "8k", "iodepth": "1", "runtime": str(seconds)}
+        every += [
+            Job(disks.CARD_SEQUENTIAL, run, sequential, lengths.card_s, limit),
+            Job(disks.CARD_WRITE, run, random, lengths.card_s, limit),
+            Job(disks.CARD_READ, run, reading, lengths.card_s, 0),
+        ]
+    seconds, limit = lengths.postgres_s, lengths.postgres_times * request.size_bytes
+    page = {"size": size, "bs": "8k", "iodepth": "1", "runtime": str(seconds)}
     commits = {**page, "rw": "randwrite", "fdatasync": "1", "io_size": str(limit)}
-    yield Job(disks.COMMIT, 1, commits, seconds, limit)
-    yield Job(disks.READ, 1, {**page, "rw": "randread", "time_based": "1"}, seconds, 0)
     mixed = {**page, "rw": "randrw", "rwmixread": "70", "io_size": str(limit * 10 // 3)}
-    yield Job(disks.MIXED, 1, mixed, seconds, limit)
+    return (
+        *every,
+        Job(disks.COMMIT, 1, commits, seconds, limit),
+        Job(disks.READ, 1, {**page, "rw": "randread", "time_based": "1"}, seconds, 0),
+        Job(disks.MIXED, 1, mixed, seconds, limit),
+    )

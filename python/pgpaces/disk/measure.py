@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -43,8 +44,19 @@ def measure(path: Path, request: DiskRequest, say: Say) -> Disk:
     try:
         with workspace(path) as folder:
             for job, name in zip(every, names, strict=True):
-                disk = _with_job(disk, (job, name), folder, say=say)
+                title = f"{name}, {job.seconds} s" if job.seconds else name
+                say(title, 0.0)
+                before = moved_bytes(disk.device)
+                fio, tell = programs.find_fio(), partial(say, title)
+                result = programs.run_fio(fio, job, folder, tell=tell)
+                after = moved_bytes(disk.device)
+                if before is not None and after is not None:
+                    own = result.bytes_read + result.bytes_written
+                    result = replace(result, bytes_other=max(0, after - before - own))
+                if job.name != FILL:
+                    disk = replace(disk, measured=(*disk.measured, result))
                 missing = [each for each in missing if each != name]
+            say(FLUSHES, 0.0)
             disk = _with_flushes(disk, folder, say)
             missing.remove(FLUSHES)
         say(CIPHER, 0.0)
@@ -61,26 +73,11 @@ def _name(job: Job, request: DiskRequest) -> str:
     return f"{job.name}, run {job.run} of {request.runs}" if several else job.name
 
 
-def _with_job(disk: Disk, step: tuple[Job, str], folder: Path, *, say: Say) -> Disk:
-    job, name = step
-    title = f"{name}, {job.seconds} s" if job.seconds else name
-    say(title, 0.0)
-    before = moved_bytes(disk.device)
-    result = programs.run_fio(programs.find_fio(), job, folder, tell=lambda s: say(title, s))
-    after = moved_bytes(disk.device)
-    if before is not None and after is not None:
-        own = result.bytes_read + result.bytes_written
-        result = replace(result, bytes_other=max(0, after - before - own))
-    return disk if job.name == FILL else replace(disk, measured=(*disk.measured, result))
-
-
 def _with_flushes(disk: Disk, folder: Path, say: Say) -> Disk:
-    say(FLUSHES, 0.0)
     try:
-        flushes = programs.test_fsync(folder, lambda s: say(FLUSHES, s))
+        if (flushes := programs.test_fsync(folder, partial(say, FLUSHES))) is not None:
+            return replace(disk, flushes=flushes)
+        why = "not available here, no PostgreSQL on this machine has it"
     except (OSError, RunError) as error:
-        return replace(disk, absent=(*disk.absent, f"{FLUSHES}: not available here: {error}"))
-    if flushes is None:
-        text = f"{FLUSHES}: not available here, no PostgreSQL on this machine has it"
-        return replace(disk, absent=(*disk.absent, text))
-    return replace(disk, flushes=flushes)
+        why = f"not available here: {error}"
+    return replace(disk, absent=(*disk.absent, f"{FLUSHES}: {why}"))

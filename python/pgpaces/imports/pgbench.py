@@ -1,19 +1,24 @@
-"""A trial from the logs of all transactions of one run of pgbench.
+"""A trial from pgbench's logs of all transactions (-l) of one run.
 
-Reads texts, not files: names are for messages.
+A line for each transaction, in the order in which they ended:
+client transaction time script epoch_s epoch_us [lag] [retries]: times in us. A transaction's time
+counts from its schedule, so it was due at its end - its time. Skipped and failed transactions have
+a word in place of their time. Reads texts, not files: names are for messages.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 from msgspec import Struct
 
 from pgpaces.core.errors import PlanError
-from pgpaces.imports import transactions
-from pgpaces.imports.transactions import Columns, LoggedTransaction, Seventh
+from pgpaces.core.record import Interval, Tally
+from pgpaces.core.times import times_of
 from pgpaces.spec.facts import (
     HostFacts,
     ImportedFacts,
@@ -26,11 +31,19 @@ from pgpaces.spec.result import Finding, Trial
 
 # An aggregated log begins with a time since 1970, which has more digits than a client's number.
 _LINE = re.compile(r"\d{1,9}(\s+\S+){5,7}")
+Seventh = Literal["lag", "retries"]
+# pgbench's words for failures, and the states of pgpaces.
+_FAILED = {"failed": "failed", "serialization": "40001", "deadlock": "40P01", "other": "other"}
+
+
+class Columns(Struct, frozen=True):
+    """The places of the columns after the sixth; None for those that are missing."""
+
+    lag: int | None
+    retries: int | None
 
 
 class PgbenchFile(Struct, frozen=True):
-    """A file that pgbench wrote: its name, and its text."""
-
     name: str
     text: str
 
@@ -51,9 +64,9 @@ def trial(files: Sequence[PgbenchFile], options: ImportOptions, id_: str, *, ver
     entries = [
         entry
         for name, each in lines.items()
-        for entry in transactions.entries(name, each, columns, limit_us=limit_us)
+        for entry in _entries(name, each, columns, limit_us=limit_us)
     ]
-    start = transactions.start_us(entries)
+    start = min(entry.end_us - entry.latency_us for entry in entries)  # when second 0 begins
     measured_us = max(entry.end_us for entry in entries) - start
     started_at = datetime.fromtimestamp(start / 1e6, UTC)
     is_open = columns.lag is not None
@@ -86,7 +99,7 @@ def trial(files: Sequence[PgbenchFile], options: ImportOptions, id_: str, *, ver
         server=ServerFacts(version="?"),
         host=HostFacts(),
         version=version,
-        intervals=transactions.intervals(entries, start),
+        intervals=_intervals(entries, start),
         measured_ns=measured_us * 1000,
         notes=(
             f"imported from pgbench{f': {command}' if command else ''}",
@@ -105,18 +118,25 @@ def _columns(lines: dict[str, list[str]], seventh: Seventh | None) -> Columns:
                 f"{name} is not pgbench's log of all transactions",
                 "name the files of -l, of a run without --aggregate-interval",
             )
-    width = {len(each[0].split()) for each in lines.values()}
-    if len(width) != 1:
+    widths = {len(each[0].split()) for each in lines.values()}
+    if len(widths) != 1:
         raise PlanError(
             "these are not the logs of one run: their lines have"
-            f" {' and '.join(map(str, sorted(width)))} columns",
+            f" {' and '.join(map(str, sorted(widths)))} columns",
             "name the files of one run, pgbench_log.PID and pgbench_log.PID.N",
         )
-    return Columns.of(width.pop(), seventh)
+    width = widths.pop()
+    if width == 7 and seventh is None:
+        raise PlanError(
+            "the 7th column of the log is the schedule lag, or the number of retries",
+            "use --seventh lag (pgbench ran with -R) or --seventh retries (with --max-tries)",
+        )
+    if width != 7:
+        return Columns(6, 7) if width == 8 else Columns(None, None)
+    return Columns(6, None) if seventh == "lag" else Columns(None, 6)
 
 
 def _incomplete(entries: Sequence[LoggedTransaction]) -> Iterator[Finding]:
-    """A finding for a log that is sampled, or without its last interval."""
     highest: dict[int, int] = {}
     for entry in entries:
         highest[entry.client] = max(highest.get(entry.client, 0), entry.number)
@@ -125,3 +145,91 @@ def _incomplete(entries: Sequence[LoggedTransaction]) -> Iterator[Finding]:
         share = count / expected
         text = f"the log holds {count} of {expected} transactions ({share:.1%})"
         yield Finding("import", "invalid" if share < 0.99 else "warning", text, share)
+
+
+class LoggedTransaction(Struct, frozen=True):
+    """A transaction, times in us. outcome: on_time, late, skipped, or the state of a failure."""
+
+    client: int
+    number: int
+    script: int
+    outcome: str
+    end_us: int
+    latency_us: int = 0
+    lag_us: int = 0
+    retries: int = 0
+
+
+def _entries(
+    name: str, lines: Iterable[str], columns: Columns, *, limit_us: float
+) -> list[LoggedTransaction]:
+    """The transactions of one file. Raises PlanError, with file and line, for any other line."""
+    parsed = []
+    for number, line in enumerate(lines, 1):
+        try:
+            parsed.append(_entry(line.split(), columns, limit_us))
+        except (ValueError, LookupError):
+            raise PlanError(
+                f"{name}, line {number}, is not a transaction of pgbench's log: '{line[:80]}'",
+                "check that the file is complete, and all of one run",
+            ) from None
+    return parsed
+
+
+def _entry(words: list[str], columns: Columns, limit_us: float) -> LoggedTransaction:
+    client, number, script = int(words[0]), int(words[1]), int(words[3])
+    end_us = int(words[4]) * 1_000_000 + int(words[5])
+    retries = 0 if columns.retries is None else int(words[columns.retries])
+    if min(client, number, script, end_us, retries) < 0:
+        raise ValueError
+    if words[2] == "skipped":
+        # It was due before end - limit: pgbench skips transactions that are later than that.
+        at = end_us - (0 if limit_us == float("inf") else int(limit_us))
+        return LoggedTransaction(client, number, script, "skipped", at)
+    if words[2] in _FAILED:
+        return LoggedTransaction(client, number, script, _FAILED[words[2]], end_us, retries=retries)
+    latency = int(words[2])
+    lag = 0 if columns.lag is None else int(words[columns.lag])
+    if not 0 <= latency <= end_us:
+        raise ValueError
+    outcome = "late" if latency > limit_us else "on_time"
+    # pgbench rounds both separately, so the lag may exceed the latency.
+    return LoggedTransaction(
+        client, number, script, outcome, end_us, latency, min(max(lag, 0), latency), retries
+    )
+
+
+def _tally(due_second: int, script: int, entries: Sequence[LoggedTransaction]) -> Tally:
+    outcomes = Counter(entry.outcome for entry in entries)
+    on_time, late, skipped = (outcomes.pop(name, 0) for name in ("on_time", "late", "skipped"))
+    done = [entry for entry in entries if entry.outcome in ("on_time", "late")]
+    return Tally(
+        due_second=due_second,
+        script=script,
+        due=len(entries),
+        on_time=on_time,
+        late=late,
+        skipped=skipped,
+        failed=dict(outcomes),
+        latency=times_of(entry.latency_us * 1000 for entry in done),
+        lag=times_of(entry.lag_us * 1000 for entry in done),
+        service=times_of((entry.latency_us - entry.lag_us) * 1000 for entry in done),
+        retried=sum(entry.retries > 0 for entry in entries),
+        retries=sum(entry.retries for entry in entries),
+    )
+
+
+def _intervals(entries: Iterable[LoggedTransaction], start: int) -> tuple[Interval, ...]:
+    """The seconds of a run, each with the transactions that ended in it."""
+    groups: dict[tuple[int, int, int], list[LoggedTransaction]] = {}
+    for entry in entries:
+        ended = (entry.end_us - start) // 1_000_000
+        due = (entry.end_us - entry.latency_us - start) // 1_000_000
+        groups.setdefault((max(0, ended), max(0, due), entry.script), []).append(entry)
+    tallies: dict[int, list[Tally]] = {}
+    for (ended, due, script), group in sorted(groups.items(), key=lambda item: item[0]):
+        tallies.setdefault(ended, []).append(_tally(due, script, group))
+    return tuple(
+        Interval(second, tuple(parts), ended_ns=(second + 1) * 1_000_000_000)
+        for second, parts in tallies.items()
+    )

@@ -1,1 +1,1 @@
-"""What makes load. One signature: run(trial) -> intervals. The only importers of the binding."""
+"""What makes load. One signature: run(trial) -> intervals."""

@@ -41,11 +41,10 @@ class Executions(Struct, frozen=True):
 
 
 class CommandLoad:
-    """A load: `begin` it, iterate over it, `stop` or `abort` it from a signal handler.
+    """A composite.RunningLoad of a command. ended: executions that have ended by themselves.
 
-    A generators.composite.RunningLoad. ended: executions that have ended by themselves; cut: the
-    number of those that pgpaces ended. then: called, in a separate thread, when the last one has
-    ended.
+    cut: the number of those that pgpaces ended. then: called, in a separate thread, when the last
+    one has ended.
     """
 
     scripts = threads = clients = 1
@@ -79,7 +78,6 @@ class CommandLoad:
         return FOREVER_NS if self._end_ns is None else self._end_ns
 
     def begin(self, ahead_ns: int = 0) -> None:
-        """Lets the first execution begin ahead_ns from now."""
         first = time.monotonic_ns() + ahead_ns
         self._origin_ns = first + self._plan.warmup_ns
         threading.Thread(target=self._work, args=(first,), daemon=True).start()
@@ -122,7 +120,6 @@ class CommandLoad:
         return due_ns >= self._origin_ns + (self._plan.duration_ns or FOREVER_NS)
 
     def __iter__(self) -> Iterator[Interval]:
-        """One interval a second until the load is over; then raises the error that ended it."""
         second = -self._plan.warmup_ns // SECOND_NS
         over: RunError | int | None = None
         while over is None:

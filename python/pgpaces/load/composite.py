@@ -19,7 +19,7 @@ from pgpaces.spec.result import Finding
 
 
 class RunningLoad(Protocol):
-    """One load: connected, begun once, iterated over to its end. Any generator.
+    """One load: connected, begun once, iterated over to its end; ended by signal handlers too.
 
     scripts, threads, clients: counts; numbers in its intervals are below them. connect_ns: the time
     to connect. poll: how it waits. end_ns: when nothing new falls due, from the start of the
@@ -36,7 +36,7 @@ class RunningLoad(Protocol):
 
     @property
     def end_ns(self) -> int:
-        """The time when nothing new falls due any more."""
+        """The time when nothing new falls due any more; 2^62 in a run that ends by count."""
 
     @property
     def findings(self) -> Sequence[Finding]:
@@ -49,10 +49,10 @@ class RunningLoad(Protocol):
         """Its seconds; then raises the error that ended it early, if any."""
 
     def stop(self) -> None:
-        """Lets nothing new fall due."""
+        """Lets nothing new fall due; the backlog is still served within the grace period."""
 
     def abort(self) -> None:
-        """Ends at once."""
+        """Ends at once; transactions in flight stay unfinished."""
 
 
 class _Member(Struct, frozen=True):
@@ -114,8 +114,11 @@ class Together:
                 for member in others:
                     member.load.stop()
             others, more = self._second(others)
-            if parts or more:
-                yield self._sum([*parts, *more])
+            if every := [*parts, *more]:
+                numbered = [(member.offset, part) for member, part in every]
+                everyone = len(every) == len(self._members)
+                alone = len(self._members) == 1
+                yield every[0][1] if alone else merged(numbered, self.threads, everyone=everyone)
         if self._failure is not None:
             raise self._failure
 
@@ -142,9 +145,3 @@ class Together:
     def abort(self) -> None:
         for load in self._loads:
             load.abort()
-
-    def _sum(self, parts: Sequence[tuple[_Member, Interval]]) -> Interval:
-        if len(self._members) == 1:
-            return parts[0][1]
-        numbered = [(member.offset, part) for member, part in parts]
-        return merged(numbered, self.threads, everyone=len(parts) == len(self._members))

@@ -5,7 +5,6 @@ Knows nothing of servers, stores and terminals.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
@@ -19,6 +18,7 @@ from pgpaces.core.units import SECOND_NS
 from pgpaces.load.time_slice import short_slice
 from pgpaces.server.record import quoted
 from pgpaces.spec.plan import LogPlan, TrialPlan
+from pgpaces.spec.scripts import shown
 from pgpaces.spec.shape import Segment
 from pgpaces.spec.target_plan import without_secrets
 
@@ -26,14 +26,6 @@ from pgpaces.spec.target_plan import without_secrets
 ScriptText = tuple[str, int, bytes]
 # Files that this program has open beside those of clients: the store, threads, sensors.
 _FILES_OWN = 50
-
-
-class ScriptCommand(Struct, frozen=True):
-    """A command of a script: line, first line of its text, whether it is SQL."""
-
-    line: int
-    text: str
-    is_sql: bool
 
 
 class EnginePlan(Struct, frozen=True):
@@ -155,33 +147,17 @@ def probe(connection: Connection) -> tuple[str, ...]:
     return tuple(_engine.find_route(connection.resolved).warnings)
 
 
-def _shown(name: str) -> str:
-    """The name of a script in messages, where bytes that are not UTF-8 cannot stand."""
-    return encoded(name).decode("utf-8", "replace")
-
-
-@functools.lru_cache(maxsize=16)
-def commands(name: str, text: str, *, parameters: bool = False) -> tuple[ScriptCommand, ...]:
-    """The commands of a script, which is parsed once. Raises ScriptError with line, column, caret.
-
-    parameters: its SQL is sent with parameters, whose number is limited.
-    """
-    written = text if text.isascii() else encoded(text)
-    parsed = _engine.parse_script(_shown(name), written, parameters)
-    return tuple(ScriptCommand(line, decoded(shown), is_sql) for line, shown, is_sql in parsed)
-
-
 def rehearse(
     name: str, text: str, variables: Sequence[tuple[str, str]] = (), *, seed: int = 1
 ) -> list[tuple[int, str]]:
     """The SQL of one execution of a script, without a server, as the simple protocol would send it.
 
-    Each statement with its place in `commands`, except for those that depend on variables from a
+    Each statement with the number of its command, except for those that depend on variables from a
     server or a shell (\\gset, \\aset, \\setshell). Raises ScriptError, also where a client would
     give up; PlanError for invalid names of variables.
     """
     values = [(encoded(variable), encoded(value)) for variable, value in variables]
-    statements = _engine.rehearse(_shown(name), encoded(text), values, seed)
+    statements = _engine.rehearse(shown(name), encoded(text), values, seed)
     return [(place, decoded(sql)) for place, sql in statements]
 
 
@@ -212,10 +188,7 @@ def _raise_open_files(clients: int) -> None:
 
 
 class Engine:
-    """A load: `begin` it, iterate over it, `stop` or `abort` it from a signal handler.
-
-    A generators.composite.RunningLoad.
-    """
+    """A composite.RunningLoad of scripts."""
 
     findings = ()
     notice_ns = 10_000_000
@@ -227,30 +200,25 @@ class Engine:
         _raise_open_files(plan.clients)
         route = _engine.find_route(connection.resolved)
         with short_slice(plan.load):
-            shown = [(_shown(name), weight, text) for name, weight, text in scripts]
-            self._run = _engine.Run(plan, shown, route)
+            shown_scripts = [(shown(name), weight, text) for name, weight, text in scripts]
+            self._run = _engine.Run(plan, shown_scripts, route)
         self.scripts, self.threads, self.clients = len(scripts), plan.threads, plan.clients
         self.connect_ns = self._run.connect_ns
         self.poll = self._run.poll
 
     def begin(self, ahead_ns: int = 0) -> None:
-        """Lets the load begin ahead_ns from now."""
         self._run.begin(ahead_ns)
 
     def __iter__(self) -> Iterator[Interval]:
-        """One interval a second until the load is over; then raises the error that ended it."""
         while (interval := self._run.next_interval()) is not None:
             yield copied(Interval, interval)
 
     @property
     def end_ns(self) -> int:
-        """The time when nothing new falls due any more; 2^62 in a run that ends by count."""
         return self._run.end_ns
 
     def stop(self) -> None:
-        """Lets nothing new fall due; the backlog is still served within the grace period."""
         self._run.stop()
 
     def abort(self) -> None:
-        """Ends at once; transactions in flight stay unfinished."""
         self._run.abort()

@@ -53,15 +53,23 @@ def device_of(folder: Path) -> Device:
     whole = _whole(block) if block else None
     lower = list(_lower(block)) if block else []
     encryption = _encryption(folder, mount, [block, *lower] if block else [])
+    scheduler = _text(whole / "queue" / "scheduler") if whole else ""
+    chosen = re.search(r"\[([^\]]+)\]", scheduler)
+    rotational = _text(whole / "queue" / "rotational") if whole else ""
+    sectors = _text(block / "size") if block else ""
+    disk = _whole(lower[-1]) if lower else whole
+    model = _text(disk / "device" / "model") if disk else ""
+    if disk and not model:  # a memory card
+        model = _text(disk / "device" / "name")
     return Device(
         id=_id(mount, name, _policy(folder)),
         name=" on ".join(dict.fromkeys((name, *(each.name for each in lower)))),
         filesystem=mount.kind,
         mount_options=mount.options,
-        model=_model(_whole(lower[-1]) if lower else whole),
-        scheduler=_scheduler(whole),
-        rotational=_rotational(whole),
-        size_bytes=_size(block),
+        model=model,
+        scheduler=chosen[1] if chosen else scheduler,
+        rotational=rotational == "1" if rotational in ("0", "1") else None,
+        size_bytes=int(sectors) * _SECTOR if sectors.isdecimal() else None,
         free_bytes=_free(folder),
         encryption=encryption,
     )
@@ -120,29 +128,6 @@ def _lower(block: Path) -> Iterator[Path]:
         for slave in sorted((block / "slaves").iterdir()):
             yield slave.resolve()
             yield from _lower(slave.resolve())
-
-
-def _model(whole: Path | None) -> str:
-    """The model of a disk; for a memory card, its `name`."""
-    if whole is None:
-        return ""
-    return _text(whole / "device" / "model") or _text(whole / "device" / "name")
-
-
-def _scheduler(whole: Path | None) -> str:
-    text = _text(whole / "queue" / "scheduler") if whole else ""
-    chosen = re.search(r"\[([^\]]+)\]", text)
-    return chosen[1] if chosen else text
-
-
-def _rotational(whole: Path | None) -> bool | None:
-    text = _text(whole / "queue" / "rotational") if whole else ""
-    return text == "1" if text in ("0", "1") else None
-
-
-def _size(block: Path | None) -> int | None:
-    text = _text(block / "size") if block else ""
-    return int(text) * _SECTOR if text.isdecimal() else None
 
 
 def _free(folder: Path) -> int | None:

@@ -8,7 +8,6 @@ load. remote.py has the sources for other machines.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import math
 import os
@@ -83,8 +82,13 @@ class Probe:
         self._stats: dict[str, tuple[str, ...]] = {}
         self._mounts = list(self._parsed("/proc/self/mountinfo", procfs.cgroup_mounts))
         names = self._parsed("/proc/diskstats", procfs.disk_names)
-        self._disks = self._whole(names)
-        self._interfaces = self._real_interfaces()
+        # Of devices in use those that are no partitions, real disks first.
+        ordered = sorted(names, key=lambda name: name.startswith(("loop", "ram")))
+        self._disks = self._readable(ordered, "/sys/block/{}/stat")[:_DISKS_MAX]
+        # Interfaces with a device, so that traffic through a bridge is not counted twice.
+        interfaces = self._parsed("/proc/net/dev", procfs.interfaces)
+        real = self._readable(interfaces, "/sys/class/net/{}/device/uevent")
+        self._interfaces = real or interfaces
         self._zones = [*self._thermal_zones(), *self._chips()]
         clock = "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq"
         self._frequencies = self._readable(map(clock.format, range(_CPUS_MAX)))
@@ -99,7 +103,13 @@ class Probe:
             *parsed("/proc/meminfo", procfs.memory),
             *parsed("/proc/diskstats", lambda text: procfs.disks(text, self._disks)),
             *parsed("/proc/net/dev", lambda text: procfs.network(text, self._interfaces)),
-            *self._pressures(),
+            *(
+                item
+                for name in ("cpu", "io", "memory")
+                for item in parsed(
+                    f"/proc/pressure/{name}", partial(procfs.pressure, resource=name)
+                )
+            ),
             *self._quotas(),
             *self._clocks(),
             *(
@@ -123,21 +133,9 @@ class Probe:
         except (ValueError, IndexError, KeyError):
             return []
 
-    def _readable(self, paths: Iterable[str]) -> list[str]:
-        return [path for path in paths if self._read(path) is not None]
-
-    def _whole(self, names: list[str]) -> list[str]:
-        """Of devices in use those that are no partitions, real disks first."""
-        ordered = sorted(names, key=lambda name: name.startswith(("loop", "ram")))
-        whole = (n for n in ordered if self._read(f"/sys/block/{n}/stat") is not None)
-        return list(itertools.islice(whole, _DISKS_MAX))
-
-    def _real_interfaces(self) -> list[str]:
-        """Interfaces with a device, so that traffic through a bridge is not counted twice."""
-        names = self._parsed("/proc/net/dev", procfs.interfaces)
-        devices = "/sys/class/net/{}/device/uevent"
-        real = [name for name in names if self._read(devices.format(name)) is not None]
-        return real or names
+    def _readable(self, names: Iterable[str], path: str = "{}") -> list[str]:
+        """Those of these names whose path can be read."""
+        return [name for name in names if self._read(path.format(name)) is not None]
 
     def _thermal_zones(self) -> Iterator[tuple[str, str, float | None]]:
         """Name, path and lowest trip point of each."""
@@ -164,11 +162,6 @@ class Probe:
                 path = f"{folder}/temp1_crit"
                 limits = self._parsed(path, partial(_trip, "critical"))
                 yield f"{kind}_{number}", f"{folder}/temp1_input", limits[0] if limits else None
-
-    def _pressures(self) -> Iterator[Item]:
-        for name in ("cpu", "io", "memory"):
-            parser = partial(procfs.pressure, resource=name)
-            yield from self._parsed(f"/proc/pressure/{name}", parser)
 
     def _quotas(self) -> Iterator[Item]:
         """Quotas of the server's present groups: processes may be moved to others."""
@@ -402,7 +395,6 @@ def parsed(text: bytes) -> tuple[float, float, tuple[Item, ...], list[str]]:
 
 
 def postmasters() -> list[int]:
-    """The process ids of PostgreSQL servers on this machine, as far as visible."""
     parents: dict[int, int] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):

@@ -165,7 +165,6 @@ def kind_of(sql: str) -> Kind:
 
 
 def _after_comment(text: str) -> str:
-    """The text after a comment, which may contain others."""
     depth = 0
     for mark in re.finditer(r"/\*|\*/", text):
         depth += 1 if mark[0] == "/*" else -1

@@ -145,14 +145,12 @@ def mounts(text: str) -> list[Mount]:
         if len(words) < 6 or len(more) < 3:
             continue
         options = ",".join(dict.fromkeys((*words[5].split(","), *more[2].split(","))))
-        root, point, source = map(_unescaped, (words[3], words[4], more[1]))
+        root, point, source = (
+            re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), path)  # such as \040
+            for path in (words[3], words[4], more[1])
+        )
         rows.append(Mount(words[2], root, point, more[0], source, options))
     return rows
-
-
-def _unescaped(path: str) -> str:
-    r"""A path without mountinfo's \040."""
-    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), path)
 
 
 class CgroupMount(NamedTuple):

@@ -45,7 +45,6 @@ class RemoteCommand(HostSource):
         self._ahead_s = -math.inf
 
     def observe(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
-        """See HostSource. The command has its own full seconds."""
         # Its own session: no terminal for a password prompt, and one process group to end. Without
         # PG* variables, which may hold a password, and are about other connections.
         with subprocess.Popen(
@@ -99,7 +98,6 @@ class RemoteCommand(HostSource):
         return HostSample(at_s, items) if items else None
 
     def clock_lag_s(self) -> float:
-        """See HostSource."""
         return self._clock_lag_s if math.isfinite(self._clock_lag_s) else 0.0
 
     def close(self) -> None:
@@ -126,7 +124,6 @@ class NearbySource(HostSource):
         self._keywords = keywords
 
     def observe(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
-        """See HostSource."""
         note = (
             "host: the server's machine cannot be observed: name a command that runs `pgpaces"
             " observe` there (--observe-command)"

@@ -70,7 +70,6 @@ Row = Mapping[str, Any]
 
 
 def rows(text: str) -> list[Row]:
-    """The rows in a value of `column`."""
     return list(json.loads(text))
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+import psycopg
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -28,9 +29,8 @@ from pgpaces.monitor.counters import (
     CounterReading,
     second_of,
 )
-from pgpaces.monitor.session import MARK, SessionSnapshot
-from pgpaces.monitor.snapshots import Snapshots
-from pgpaces.monitor.thread import Thread
+from pgpaces.monitor.session import MARK, SessionSnapshot, first_line
+from pgpaces.monitor.sizes import Snapshots
 from pgpaces.monitor.waits import Activity, Sampler
 from pgpaces.spec.result import Finding, Observed
 
@@ -40,6 +40,12 @@ _ROLES_SINCE = 100_000
 _SILENT_S = 1.0
 # Seconds whose position of the WAL waits for that of the other server.
 _POSITIONS_MAX = 30
+# The wait for a hanging thread at its end; longer if it has begun its last reads.
+_PATIENCE_S = 1.0
+_LAST_READS_S = 6.0
+# The minimum interval of retries with a silent server.
+_AGAIN_S = 1.0
+Read = Callable[[], None]
 
 
 class CounterReader:
@@ -68,7 +74,6 @@ class CounterReader:
         return CounterReading(at_s, values, tuple(row[len(self._parts) :]))
 
     def _prepare(self) -> None:
-        """Opens a session, and makes the query for what the server has and the role may read."""
         session = self.snapshot.session()
         if session is self._prepared_for:
             return
@@ -112,14 +117,80 @@ class Others(Struct, frozen=True):
     sessions: tuple[SessionSnapshot, ...]
 
 
-class Cost(Struct, frozen=True):
-    """CPU time of the sensor's threads, and of their server processes, as % of one core.
+def _nothing() -> None:
+    """A read without effect."""
 
-    server: None if it cannot be read.
+
+class Thread:
+    """Reads every `period_s()` seconds. read: may raise psycopg.Error, or hang.
+
+    An error of the server is recorded as text, and the next read tries again. A server that hangs
+    delays no other thread. cpu_s: CPU time of the thread so far. silent: the first error, if any.
     """
 
-    here: float
-    server: float | None
+    def __init__(self, name: str, read: Read, period_s: Callable[[], float]) -> None:
+        self._name, self._read, self._period_s = name, read, period_s
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._failed = self._finishing = False
+        self._since_s: float | None = None
+        self.cpu_s = 0.0
+        self.silent: str | None = None
+
+    def begin(self, start_s: float, first: Read = _nothing, last: Read = _nothing) -> None:
+        """Reads at every full period from now on; the thread ends with the program.
+
+        first: runs once after the first read. last: runs once at the end.
+        """
+        self._thread = threading.Thread(
+            target=self._run, args=(start_s, first, last), name=self._name, daemon=True
+        )
+        self._thread.start()
+
+    def _run(self, start_s: float, first: Read, last: Read) -> None:
+        self._try(self._read)
+        if not self._failed:
+            self._try(first)
+        while not self._ended.wait(self._ahead_s(start_s)):
+            self._try(self._read)
+        self._finishing = not self._failed
+        if self._finishing:
+            self._try(self._read)
+            self._try(last)
+
+    def _ahead_s(self, start_s: float) -> float:
+        period_s = max(_AGAIN_S, self._period_s()) if self._failed else self._period_s()
+        return period_s - (time.monotonic() - start_s) % period_s
+
+    def _try(self, read: Read) -> None:
+        self._failed, self._since_s = True, time.monotonic()
+        try:
+            read()
+            self._failed = False
+        except psycopg.Error as error:
+            self.silent = self.silent or first_line(error)
+        finally:
+            self._since_s = None
+        self.cpu_s = time.thread_time()
+
+    def hangs_s(self) -> float:
+        """The duration of the present read; 0 between reads."""
+        since_s = self._since_s
+        return 0.0 if since_s is None else time.monotonic() - since_s
+
+    def stop(self) -> None:
+        """Begins no further read; does not wait for the present one."""
+        self._ended.set()
+
+    def close(self) -> bool:
+        """Ends the thread; false if a read hangs."""
+        self.stop()
+        if self._thread is None:
+            return True
+        self._thread.join(max(0.0, _PATIENCE_S - self.hangs_s()))
+        if self._thread.is_alive() and self._finishing:
+            self._thread.join(_LAST_READS_S)
+        return not self._thread.is_alive()
 
 
 class Sensor:
@@ -188,7 +259,7 @@ class Sensor:
         """The samples of the seconds that ended since the last call; the warm-up's are below 0."""
         with self._lock:
             rows, self._samples = self._samples, []
-            rows += self._waits.drain(ended=self._closed) if self._waits else []
+            rows += self._waits.tally.drain(ended=self._closed) if self._waits else []
         if self._primary is not None:
             rows += self._primary.replay_lags(self)
         prefix = f"{self._node}/" if self._node else ""
@@ -203,10 +274,7 @@ class Sensor:
             return lags
 
     def findings(self, series: Iterable[Series]) -> list[Finding]:
-        """Findings about the server's cache before and during the load, settings, and standbys.
-
-        series: its samples.
-        """
+        """Findings about its cache, settings, and standbys. series: its samples."""
         with self._lock:
             blocks, seconds = self._counts.blocks(), list(self._counts.seconds)
         findings = [each for each in (cache.warmed(blocks), cache.finding(blocks)) if each]
@@ -226,7 +294,7 @@ class Sensor:
         with self._lock:
             observed = Observed(self._node, self._counts.moved())
             if self._waits:
-                waits, blocked = self._waits.waits(), self._waits.blocked()
+                waits, blocked = self._waits.tally.waits(), self._waits.blocked()
                 observed = replace(observed, waits=waits, blocked=blocked)
         if self._others:
             snapshots = self._others.snapshots
@@ -246,23 +314,26 @@ class Sensor:
             if self._others.more and not self._node:
                 notes.append(f"sensor: more would be seen with {'; '.join(self._others.more)}")
             if (cost := self.cost()) is not None:
-                server = "not seen" if cost.server is None else f"{cost.server:.1f}%"
+                there = "not seen" if cost[1] is None else f"{cost[1]:.1f}%"
                 notes.append(
-                    f"sensor: looking at the server took {cost.here:.1f}% of one core here,"
-                    f" {server} on the server"
+                    f"sensor: looking at the server took {cost[0]:.1f}% of one core here,"
+                    f" {there} on the server"
                 )
         subject = f"sensor of {self._node}" if self._node else "sensor"
         return [note.replace("sensor", subject, 1) for note in notes]
 
-    def cost(self) -> Cost | None:
-        """The cost of sampling; None before it is closed, or without readings."""
+    def cost(self) -> tuple[float, float | None] | None:
+        """CPU time of its threads, and of its server processes if known, as % of one core.
+
+        None before it is closed, or without readings.
+        """
         duration_s = self._ended_s - self._began_s
         if self._second is None or duration_s <= 0:
             return None
         sessions = self._others.sessions if self._others else ()
         times = [cpu_s for each in sessions if (cpu_s := each.cost.cpu_s) is not None]
         server = 100 * sum(times) / duration_s if len(times) == len(sessions) else None
-        return Cost(100 * (self._counting.cpu_s + self._waiting.cpu_s) / duration_s, server)
+        return 100 * (self._counting.cpu_s + self._waiting.cpu_s) / duration_s, server
 
     def silent_s(self) -> float:
         """The time since the server's last answer; 0 if it answers. Takes at most a second."""

@@ -69,8 +69,6 @@ class Reopened:
 
 
 class SessionSnapshot(Reopened):
-    """A session for snapshots. keywords: libpq's."""
-
     def __init__(self, keywords: Mapping[str, str], dbname: str) -> None:
         super().__init__({**keywords, "dbname": dbname}, APPLICATION)
         self._direct = False
@@ -107,7 +105,6 @@ class SessionSnapshot(Reopened):
 
     @contextlib.contextmanager
     def bounded(self) -> Iterator[Session]:
-        """The session in a transaction with short timeouts for statements and locks."""
         session = self.session()
         with session.transaction():
             for name, ms in _TIMEOUTS_MS.items():

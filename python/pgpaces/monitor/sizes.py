@@ -1,22 +1,24 @@
-"""Sizes of tables and indexes before and after a load, and statistics of statements.
+"""Before and after a load: settings, sizes of tables and indexes, statistics of statements.
 
-Each is one query; the comparison of two results is pure. Knows no thread and no trial.
+Each is one query; the comparison of two results is pure. Notes say what cannot be read and what
+would show more. Knows no thread and no trial.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from pgpaces.core.sessions import Session
 from pgpaces.core.texts import encoded
-from pgpaces.monitor.session import MARK
+from pgpaces.monitor.session import MARK, SessionSnapshot
 from pgpaces.monitor.waits import shown
-from pgpaces.spec.result import Executed, Grown
+from pgpaces.spec.result import Executed, Finding, Grown
 
+T = TypeVar("T")
 SHOWN_MAX = 20
 # The largest relations that are read: each size needs file system calls.
 RELATIONS_MAX = 2000
@@ -185,16 +187,86 @@ def statement_changes(before: Statements, after: Statements) -> dict[Key, Counte
         if past is None or (past.calls != now.calls and _fell(past, now)):
             past = Counted(0, 0.0, 0, 0, 0, 0)
         if now.calls > past.calls:
-            changes[key] = Counted(*map(_increase, astuple(past), astuple(now)))
+            pairs = zip(astuple(past), astuple(now), strict=True)
+            rises: Any = (None if new is None else new - (old or 0) for old, new in pairs)
+            changes[key] = Counted(*rises)
     return dict(sorted(changes.items(), key=lambda pair: -pair[1].total_ms))
 
 
 def _fell(before: Counted, after: Counted) -> bool:
-    """Whether any counter went back: then all of them were reset."""
     pairs = zip(astuple(before), astuple(after), strict=True)
     return any(then is not None and now is not None and now < then for then, now in pairs)
 
 
-def _increase(before: Any, after: Any) -> Any:
-    """That of a counter; None if it is unknown."""
-    return None if after is None else after - (before or 0)
+# --- before and after a load ------------------------------------------------------------------
+
+# Texts are only compared: connection strings and commands may hold secrets.
+_SETTINGS = (
+    f"SELECT {MARK} name, pg_catalog.current_setting(name, true), vartype <> 'string'"
+    " FROM pg_catalog.pg_settings"
+)
+# Of each setting its value, and whether it may be shown.
+Settings = Mapping[str, tuple[str, bool]]
+_STATEMENTS = "the extension pg_stat_statements in this database (what statements did)"
+
+
+def settings(session: Session) -> Settings:
+    return {name: (value, shown) for name, value, shown in session.execute(_SETTINGS.encode())}
+
+
+def changed(before: Settings, after: Settings) -> Iterator[Finding]:
+    parts = [
+        f"{name} {old[0]} -> {after[name][0]}" if old[1] else name
+        for name, old in before.items()
+        if old != after.get(name, old)
+    ]
+    if parts:
+        text = f"settings of the server changed during the run: {', '.join(sorted(parts))}"
+        yield Finding("server", "warning", text)
+
+
+class Snapshots:
+    """The snapshots before and after a load. notes, more: those of a CounterReader, extended."""
+
+    def __init__(
+        self, snapshot: SessionSnapshot, notes: dict[str, None], more: dict[str, None]
+    ) -> None:
+        self._snapshot, self._notes, self._more = snapshot, notes, more
+        self._settings: Settings | None = None
+        self._sizes: Sizes | None = None
+        self._view: View | None = None
+        self._statements: Statements | None = None
+        self.changed: tuple[Finding, ...] = ()
+        self.grown: tuple[Grown, ...] = ()
+        self.executed: tuple[Executed, ...] = ()
+
+    def before(self) -> None:
+        """Call it before the load. Raises psycopg.Error if the session is broken."""
+        self._settings = self._read("settings", settings)
+        self._sizes = self._read("sizes", sizes)
+        self._view = self._read("statements", View.of)
+        if self._view is None:
+            self._more[_STATEMENTS] = None
+        else:
+            self._statements = self._read("statements", self._view.read)
+
+    def after(self) -> None:
+        """Call it after the load. Raises as `before`."""
+        if self._settings is not None and (now := self._read("settings", settings)) is not None:
+            self.changed = tuple(changed(self._settings, now))
+        if self._sizes is not None and (after := self._read("sizes", sizes)) is not None:
+            self.grown = grown(self._sizes, after)
+        view, before = self._view, self._statements
+        if view is None or before is None:
+            return
+
+        def executed(session: Session) -> tuple[Executed, ...]:
+            return view.executed(session, before, view.read(session))
+
+        self.executed = self._read("statements", executed) or ()
+
+    def _read(self, what: str, read: Callable[[Session], T]) -> T | None:
+        """The result of `read`; None with a note if the server refuses or needs too long."""
+        with self._snapshot.refusals(what, self._notes), self._snapshot.bounded() as session:
+            return read(session)
+        return None

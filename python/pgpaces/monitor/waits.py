@@ -13,9 +13,8 @@ from collections import deque
 from collections.abc import Mapping
 
 from pgpaces.analysis.waits import CPU, PER_SECOND, Event, WaitTally
-from pgpaces.core.series import Sample
 from pgpaces.monitor.session import APPLICATIONS, MARK, SessionSnapshot, reported
-from pgpaces.spec.result import Blocked, Waits
+from pgpaces.spec.result import Blocked
 
 PERIOD_S = 1 / PER_SECOND
 # A longer query would disturb the server: then sampling is half as frequent.
@@ -93,7 +92,7 @@ class Sampler:
 
     def __init__(self, activity: Activity) -> None:
         self._activity = activity
-        self._tally = WaitTally()
+        self.tally = WaitTally()
         self._durations_s: deque[float] = deque(maxlen=_SLOW_OF)
         self._blocked: dict[Pair, tuple[int, int, int]] = {}
         self._blocked_second: int | None = None
@@ -109,7 +108,7 @@ class Sampler:
         at_s = time.monotonic()
         second = int((at_s - start_s) // 1)
         with lock:
-            self._tally.add(round((began_s - start_s) * PER_SECOND), sessions)
+            self.tally.add(round((began_s - start_s) * PER_SECOND), sessions)
             self._pace(at_s - began_s)
         if second != self._blocked_second and any(kind == "Lock" for _, kind, _ in sessions):
             self._blocked_second = second
@@ -144,12 +143,6 @@ class Sampler:
             f"sensor: looking at wait events took over {SLOW_S * 1000:.0f} ms, so in the end it was"
             f" done every {self.period_s * 1000:.0f} ms"
         )
-
-    def waits(self) -> Waits:
-        return self._tally.waits()
-
-    def drain(self, *, ended: bool = False) -> list[Sample]:
-        return self._tally.drain(ended=ended)
 
     def blocked(self) -> tuple[Blocked, ...]:
         """Blocking sessions, the most frequent first."""

@@ -53,7 +53,10 @@ def set_password(record: ServerRecord) -> None:
 
     password = secrets.token_urlsafe(24)
     if record.password_file is not None:
-        _write_password(record.password_file, f"*:*:*:{record.superuser}:{password}\n")
+        record.password_file.unlink(missing_ok=True)
+        descriptor = os.open(record.password_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(f"*:*:*:{record.superuser}:{password}\n")
     try:
         with sessions.connect(record.keywords(), "pgpaces admin") as connection:
             verifier = connection.pgconn.encrypt_password(
@@ -63,10 +66,3 @@ def set_password(record: ServerRecord) -> None:
             connection.execute(sql.SQL("ALTER ROLE {} PASSWORD {}").format(role, secret))
     except psycopg.Error as error:
         raise ServerError(f"the password for TCP could not be set: {error}") from error
-
-
-def _write_password(path: Path, line: str) -> None:
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(line)

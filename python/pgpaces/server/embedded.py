@@ -13,7 +13,6 @@ import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
@@ -104,12 +103,7 @@ class Server(ServerRecord, frozen=True, kw_only=True):
     def __enter__(self) -> "Server":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self.stays:
             self.stop()
 
@@ -205,7 +199,6 @@ def _check_same(record: ServerRecord, folder: ServerFolder, spec: ServerSpec) ->
 
 
 def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
-    """Start the server, under the folder's lock."""
     if (stale := folder.read()) is not None:
         folder.forget(stale)
     data_dir = make_data_home(folder, spec.data_dir) / "data"

@@ -106,18 +106,14 @@ def refusal(
     what: the subject of the message. output: the program's whole output. log: the file with it.
     data: the folder of the server's data.
     """
-    hints = [hint] if (hint := way_out(output, data)) else []
+    hints = []
+    for pattern, hint in _CAUSES:
+        if match := re.search(pattern, output):
+            hints.append(hint.format(match[0], *match.groups(), data=data))
+            break
     if log:
         hints.append(f"the whole log is {log}")
     return ServerError(f"{what}: {reason(output)}", "; ".join(hints) or None)
-
-
-def way_out(output: str, data: str) -> str | None:
-    """The hint for an output with one of the _CAUSES."""
-    for pattern, hint in _CAUSES:
-        if match := re.search(pattern, output):
-            return hint.format(match[0], *match.groups(), data=data)
-    return None
 
 
 def reason(output: str) -> str:
@@ -136,5 +132,4 @@ def last_lines(output: str, count: int = LINES_SHOWN) -> str:
 
 
 def _bare(line: str) -> str:
-    """A line of the log without time, process and double space."""
     return _PREFIX.sub("", line).replace(":  ", ": ", 1)

@@ -164,19 +164,14 @@ def is_ready(data_dir: Path, pid: int) -> bool:
         # The data may be of a version that writes no status: 9.6.
         with contextlib.suppress(OSError):
             if (data_dir / "PG_VERSION").read_text().startswith("9."):
-                return _answers(lines)
+                from psycopg.conninfo import make_conninfo
+
+                way = {"host": lines[4], "port": lines[3]}
+                return answers(make_conninfo(**way, user="postgres", dbname="postgres"))
     return len(lines) > STATUS_LINE and lines[STATUS_LINE].strip() == "ready"
 
 
-def _answers(lines: list[str]) -> bool:
-    """Whether the server of these lines of postmaster.pid accepts connections on its socket."""
-    from psycopg.conninfo import make_conninfo
-
-    return answers(make_conninfo(host=lines[4], port=lines[3], user="postgres", dbname="postgres"))
-
-
 def answers(dsn: str) -> bool:
-    """Whether the server of a connection string accepts connections."""
     from psycopg import pq
 
     return pq.PGconn.ping(dsn.encode()) == pq.Ping.OK

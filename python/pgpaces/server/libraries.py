@@ -52,17 +52,6 @@ def has_jit(prefix: Path) -> bool:
     return any(any((prefix / folder).glob("llvmjit.*")) for folder in folders)
 
 
-def packages_of(libraries: Iterable[str]) -> list[str]:
-    """Debian's packages with these libraries, as far as the table has them."""
-    names = (
-        package
-        for library in libraries
-        for prefix, package in DEBIAN.items()
-        if library.startswith(prefix)
-    )
-    return list(dict.fromkeys(names))
-
-
 def _ldd(program: Path) -> str:
     ldd = shutil.which("ldd")
     if ldd is None or not program.is_file():

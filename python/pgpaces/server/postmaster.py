@@ -98,7 +98,6 @@ def copy(
 def _run(
     program: Path, words: Sequence[str | Path], os_user: OsUser | None, *, lock: int
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program as the user; it holds the lock meanwhile."""
     argv, options = [program, *words], options_of(os_user)
     return run(argv, stderr=subprocess.STDOUT, cwd="/", pass_fds=(lock,), **options)
 
@@ -133,8 +132,6 @@ class SupervisorOrder(Struct, frozen=True):
 
 
 class Postmaster:
-    """A starting, running or ended PostgreSQL server, and the pipe to its supervisor."""
-
     def __init__(self, order: SupervisorOrder, log: Path) -> None:
         self.pid = 0
         self._say: Say = lambda _: None

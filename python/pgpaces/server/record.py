@@ -73,7 +73,6 @@ class ServerRecord(Struct, frozen=True):
     def environment(
         self, dbname: str = "postgres", transport: Transport = Transport.SOCKET
     ) -> dict[str, str]:
-        """The address as PG* variables, which every libpq program reads."""
         words = self.keywords(dbname, transport)
         return {_VARIABLES[word]: value for word, value in words.items()}
 

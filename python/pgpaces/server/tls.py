@@ -22,7 +22,6 @@ MINIMUM_SINCE = 12  # older servers accept TLS 1.0 too, and have no setting agai
 
 
 def has_tls(installation: Installation) -> bool:
-    """Whether the build has TLS, as far as its libraries show it."""
     if installation.source is Source.EMBEDDED:
         return False
     return libraries.needs(installation.program("postgres"), "libssl") is not False
@@ -64,7 +63,14 @@ def make_certificate(folder: Path, host: str, os_user: OsUser | None) -> Path:
     os.close(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
     words += ["-nodes", "-sha256", "-days", str(DAYS), "-subj", f"/CN={host}"]
-    words += ["-addext", f"subjectAltName={_names(host)}"]
+    # No localhost: psql before 15 matches addresses with the subject only, and only where there is
+    # no DNS name.
+    try:
+        name = f"IP:{ipaddress.ip_address(host)}"
+    except ValueError:
+        name = f"DNS:{host}"
+    names = ",".join(dict.fromkeys((name, "IP:127.0.0.1", "IP:::1")))
+    words += ["-addext", f"subjectAltName={names}"]
     words += ["-keyout", str(key), "-out", str(certificate)]
     try:
         done = run(words)
@@ -79,13 +85,3 @@ def make_certificate(folder: Path, host: str, os_user: OsUser | None) -> Path:
     certificate.chmod(0o644)
     give(key, os_user)
     return certificate
-
-
-def _names(host: str) -> str:
-    # No localhost: psql before 15 matches addresses with the subject only, and only where there is
-    # no DNS name.
-    try:
-        name = f"IP:{ipaddress.ip_address(host)}"
-    except ValueError:
-        name = f"DNS:{host}"
-    return ",".join(dict.fromkeys((name, "IP:127.0.0.1", "IP:::1")))

@@ -88,14 +88,10 @@ def _remove_lost(folder: ServerFolder, data_dir: Path | None) -> None:
         for home_dir in {folder.path, folder.data_home(data_dir)}:
             data = home_dir / "data"
             if any((data / name).exists() for name in postmaster.OF_COPIES):
-                _remove(data, folder)
+                # On a disk that the user chose, with the folder around it.
+                shutil.rmtree(data if home_dir == folder.path else home_dir, ignore_errors=True)
     finally:
         os.close(lock)
-
-
-def _remove(data: Path, folder: ServerFolder) -> None:
-    """Removes a standby's data; on a disk that the user chose, with the folder around it."""
-    shutil.rmtree(data if data.parent == folder.path else data.parent, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -14,8 +14,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from pgpaces.core.errors import ScriptError, WorkloadError
-from pgpaces.load import engine as generator
 from pgpaces.spec import workload
+from pgpaces.spec.scripts import ScriptCommand, commands_in
 from pgpaces.spec.workload import Workload, WorkloadScript
 
 _SHELL = ("\\shell", "\\setshell")
@@ -67,10 +67,7 @@ def of(candidate: Workload) -> tuple[Action, ...]:
 
 
 def of_folder(candidate: Workload) -> tuple[Action, ...]:
-    """The actions of a workload and of the others in its folder: the base and the variants.
-
-    Raises WorkloadError as `of`.
-    """
+    """The actions of a workload, its base and its variants. Raises WorkloadError as `of`."""
     every = [candidate]
     for name in (None, *candidate.variants):
         try:
@@ -106,16 +103,16 @@ def _relative(folder: Path, path: Path) -> str:
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
 
 
-def _commands(candidate: Workload) -> Iterator[tuple[str, generator.ScriptCommand]]:
+def _commands(candidate: Workload) -> Iterator[tuple[str, ScriptCommand]]:
     for script in candidate.scripts if candidate.is_scripts else ():
         name = f"{script.name}.sql"
         for command in () if script.source else _parsed(name, script.text):
             yield name, command
 
 
-def _parsed(name: str, text: str) -> tuple[generator.ScriptCommand, ...]:
+def _parsed(name: str, text: str) -> tuple[ScriptCommand, ...]:
     try:
-        return generator.commands(name, text)
+        return commands_in(name, text)
     except ScriptError:
         return ()  # it does not run: an attempt reports the error
 
@@ -125,7 +122,7 @@ def of_script(script: WorkloadScript) -> tuple[Action, ...]:
     return tuple(dict.fromkeys(_of_shell((script.name, each) for each in _parsed("", script.text))))
 
 
-def _of_shell(commands: Iterable[tuple[str, generator.ScriptCommand]]) -> Iterator[Action]:
+def _of_shell(commands: Iterable[tuple[str, ScriptCommand]]) -> Iterator[Action]:
     for name, command in commands:
         if not command.is_sql and command.text.split(None, 1)[0].lower() in _SHELL:
             yield Action("shell command of a script", name, command.text)
@@ -133,8 +130,7 @@ def _of_shell(commands: Iterable[tuple[str, generator.ScriptCommand]]) -> Iterat
 
 def _of_sql(folder: Path, path: Path, text: str, *, visited: set[Path]) -> Iterator[Action]:
     """Actions of a file for psql, and of its includes whose names are no variables."""
-    name, plain, last = _relative(folder, path), list[str](), 0
-    lines = set[str]()
+    name, plain, last, lines = _relative(folder, path), list[str](), 0, set[str]()
     for part in _PARTS.finditer(text):
         plain += [text[last : part.start()], part["string"] or " "]
         last = part.end()

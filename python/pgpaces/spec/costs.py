@@ -96,7 +96,6 @@ class MonthlyCost(Struct, frozen=True):
 
     @property
     def year(self) -> float | None:
-        """A year's cost."""
         return None if self.month is None else MONTHS * self.month
 
 

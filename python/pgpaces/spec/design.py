@@ -97,7 +97,7 @@ class Target(Redacted, frozen=True):
 
 
 class Design(Struct, frozen=True):
-    """The factors of an experiment, and the number of its trials.
+    """The factors of an experiment, and the number of its trials. Raises PlanError if invalid.
 
     fixed: levels that all cells share. exclude: cells with all these levels are left out of the
     grid. extra: cells outside the grid; a factor that one does not name takes all of its levels.
@@ -112,7 +112,6 @@ class Design(Struct, frozen=True):
     seed: int = 1
 
     def __post_init__(self) -> None:
-        """Raises PlanError for an invalid design."""
         if not 1 <= self.trials <= 10_000:
             raise PlanError(f"{self.trials} trials of each cell cannot be", "from 1 to 10000")
         if not 0 <= self.seed < 2**63:
@@ -121,23 +120,19 @@ class Design(Struct, frozen=True):
         for name in names:
             if names.count(name) > 1 or name in self.fixed:
                 raise PlanError(f"{name} is given twice", "as a factor or as one level for all")
-        for part in self.exclude:
-            for name, level in part.items():
-                self._check_excluded(name, level)
-        count = math.prod(len(factor.levels) for factor in self.factors)
+        levels = {factor.name: factor.levels for factor in self.factors}
+        for name, level in (pair for part in self.exclude for pair in part.items()):
+            if name not in levels:
+                listed = f"factors are {', '.join(levels)}" if levels else "there are no factors"
+                raise PlanError(f"exclude names {name}, which is no factor", listed)
+            if level not in levels[name]:
+                raise PlanError(
+                    f"exclude names level {level} of {name}, which the grid does not have",
+                    f"its levels are {', '.join(levels[name])}",
+                )
+        count = math.prod(map(len, levels.values()))
         if count > CELLS_MAX:
             raise PlanError(f"the grid has {count} cells", f"at most {CELLS_MAX} can be")
-
-    def _check_excluded(self, name: str, level: str) -> None:
-        levels = {factor.name: factor.levels for factor in self.factors}
-        if name not in levels:
-            listed = f"factors are {', '.join(levels)}" if levels else "there are no factors"
-            raise PlanError(f"exclude names {name}, which is no factor", listed)
-        if level not in levels[name]:
-            raise PlanError(
-                f"exclude names level {level} of {name}, which the grid does not have",
-                f"its levels are {', '.join(levels[name])}",
-            )
 
     def cells(self) -> tuple[Cell, ...]:
         """The grid without the excluded cells, then the extra cells, each once.
@@ -175,10 +170,6 @@ class Design(Struct, frozen=True):
             for cell in sorted(cells, key=lambda cell: place(self.seed, block, cell))
         )
 
-    def load_seed(self, block: int) -> int:
-        """The seed of the load in a block: all cells of a block meet the same arrivals."""
-        return self.seed + block - 1
-
 
 class Experiment(Redacted, frozen=True):
     """The specification of an experiment.
@@ -207,7 +198,6 @@ def level_text(level: str) -> str:
 
 
 def place(seed: int, block: int, cell: Cell) -> bytes:
-    """A cell's place in a block, to sort by."""
     return hashlib.sha256(f"{seed}/{block}/{cell.key}".encode()).digest()
 
 

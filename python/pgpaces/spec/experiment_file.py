@@ -215,7 +215,6 @@ def _resolved(path: Path, name: str, level: Any) -> Any:
 
 
 def _near(path: Path, name: str, *, script: bool = False) -> str:
-    """A file or folder relative to the folder of the experiment file."""
     base = name.partition("/")[0]
     # NAME/VARIANT is of a shipped workload, unless a folder of that name is here.
     if not script and (

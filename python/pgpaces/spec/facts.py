@@ -19,8 +19,6 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """Values of one kind."""
-
     def but(self, **changes: Any) -> Self:
         return msgspec.structs.replace(self, **changes)
 
@@ -49,8 +47,6 @@ class ComponentFacts(Facts, frozen=True, kw_only=True):
 
 
 class ImportedFacts(Facts, frozen=True, kw_only=True):
-    """Which program made the files that a trial was read from."""
-
     program: str
     command: str | None = None
     files: tuple[str, ...] = ()

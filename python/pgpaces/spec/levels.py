@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from msgspec import Struct, field
@@ -132,16 +132,13 @@ def cell_options(
     """
     trial = trial_plan(values, defaults)
     own = {name: values[name] for name in _OWN if values[name] is not None}
-    own["node"], own["nodes"] = by_script(values["node"])
-    return CellOptions(trial, **own | more)
-
-
-def by_script(values: Sequence[str]) -> tuple[str | None, tuple[tuple[str, str], ...]]:
-    """[SCRIPT=]NODE texts: the node of all, and of individual scripts. Raises PlanError."""
-    of_all = [value for value in values if "=" not in value]
+    # [SCRIPT=]NODE texts: the node of all, and of individual scripts.
+    of_all = [value for value in values["node"] if "=" not in value]
     if len(of_all) > 1:
         raise PlanError(f"--node is given twice: {', '.join(of_all)}", "or say it by script")
-    return (of_all[0] if of_all else None), pairs([v for v in values if "=" in v], "--node")
+    own["node"] = of_all[0] if of_all else None
+    own["nodes"] = pairs([value for value in values["node"] if "=" in value], "--node")
+    return CellOptions(trial, **own | more)
 
 
 def background_of(levels: Levels) -> dict[str, dict[str, str]]:
@@ -224,7 +221,6 @@ def of_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, tuple[st
 
 
 def text(level: object) -> str:
-    """A value as one writes it on a command line."""
     if isinstance(level, bool):
         return "true" if level else "false"
     return exact(level) if isinstance(level, float) else str(level)

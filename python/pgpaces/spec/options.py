@@ -421,7 +421,6 @@ def alone(word: str) -> tuple[str, ...]:
 
 
 def follows(factor: str) -> tuple[str, ...]:
-    """Names of differences, or prefixes, that a factor implies in addition to its own."""
     option = BY_NAME.get("variant" if factor == "workload" else factor)
     return () if option is None else option.follows
 

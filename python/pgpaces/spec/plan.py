@@ -121,21 +121,12 @@ def _one_of(options: Mapping[str, Any], names: tuple[str, ...]) -> None:
 
 
 def choose_load(options: Mapping[str, Any], defaults: Mapping[str, str]) -> tuple[Load, int | None]:
-    """The load and the number of clients of the options (texts, by name).
+    """The load, of a constant rate, and the number of clients of the options (texts, by name).
 
-    options: rate, rate_per_client, clients, users, pace, think_time, think, arrivals, shape; None
-    if not specified. defaults: the workload's own, used if no kind of load is named.
+    options: rate, rate_per_client, clients, users, pace, think_time, think, arrivals; None if not
+    specified. defaults: the workload's own, used if no kind of load is named.
     Raises PlanError for options that exclude each other, and for missing ones.
     """
-    load, clients = _steady_load(options, defaults)
-    if options["shape"] is None:
-        return load, clients
-    return replace(load, shape=shape.parse(options["shape"])), clients
-
-
-def _steady_load(
-    options: Mapping[str, Any], defaults: Mapping[str, str]
-) -> tuple[Load, int | None]:
     _one_of(options, ("rate", "rate_per_client", "users", "think_time"))
     _one_of(options, ("clients", "users"))
     if options["users"] is not None or options["pace"] is not None:
@@ -323,14 +314,15 @@ class TrialPlan(Struct, frozen=True):
         for name, low, high in _RANGES:
             if (value := getattr(self, name)) is not None:
                 whole(value, name, low, high=high)
-        self._check_start_every()
+        if self.start_every_ns:
+            self._check_start_every()
         if self.policy == "skip" and self.load.model == "closed":
             raise PlanError(
                 "policy skip needs a rate: a closed load has no schedule, so nothing is late",
                 "add --rate, or use --policy run",
             )
-        if not self.limits:
-            self._check_limits(everywhere=self.limit_ns is not None)
+        if not self.limits and self.limit_ns is None:
+            self._check_limits()
         if self.generators is not None and self.log is not None:
             raise PlanError("a log of transactions is written by one generator", "leave one out")
         count = None if self.generators is None else self.generators.count
@@ -342,8 +334,6 @@ class TrialPlan(Struct, frozen=True):
         self.segments()
 
     def _check_start_every(self) -> None:
-        if not self.start_every_ns:
-            return
         if self.load.model == "open":
             raise PlanError(
                 "clients of an open load cannot come one after another: it has one rate",
@@ -359,10 +349,8 @@ class TrialPlan(Struct, frozen=True):
                 "a longer --duration or --warmup, or a shorter --start-every; 0s: all at once",
             )
 
-    def _check_limits(self, *, everywhere: bool) -> None:
-        """Raises PlanError; everywhere: every script has a limit."""
-        if everywhere:
-            return
+    def _check_limits(self) -> None:
+        """Raises PlanError for what needs a limit of every script, if one has none."""
         if self.policy == "skip":
             raise PlanError(
                 "policy skip needs a latency limit for every script: without one nothing is too"
@@ -387,8 +375,8 @@ class TrialPlan(Struct, frozen=True):
                     f"there is a latency limit for script '{name}', which does not run",
                     f"scripts that run are {', '.join(dict.fromkeys(scripts))}",
                 )
-        everywhere = self.limit_ns is not None or all(name in own for name in scripts)
-        self._check_limits(everywhere=everywhere)
+        if self.limit_ns is None and not all(name in own for name in scripts):
+            self._check_limits()
         return tuple((at, own[name]) for at, name in enumerate(scripts) if name in own)
 
     def segments(self) -> tuple[shape.Segment, ...]:
@@ -454,7 +442,9 @@ def trial_plan(options: Mapping[str, Any], defaults: Mapping[str, str]) -> Trial
     """
     if options["duration"] is not None and options["transactions"] is not None:
         raise PlanError("--duration and --transactions exclude each other", "choose one")
-    kind, clients = choose_load(options, defaults)
+    load, clients = choose_load(options, defaults)
+    if options["shape"] is not None:
+        load = replace(load, shape=shape.parse(options["shape"]))
     limits: dict[str, int] = {}
     for text in options["latency_limit"] or ():
         name, _, limit = text.rpartition("=")
@@ -476,7 +466,7 @@ def trial_plan(options: Mapping[str, Any], defaults: Mapping[str, str]) -> Trial
     duration = "60s" if options["duration"] is None else options["duration"]
     continue_on_error, exit_on_abort, recover = ON_ERROR[options["on_error"]]
     return TrialPlan(
-        load=kind,
+        load=load,
         clients=clients,
         limit_ns=limit_ns,
         limits=tuple(limits.items()),

@@ -20,7 +20,6 @@ _SECRETS = frozenset(
 
 
 def without_secrets(keywords: Mapping[str, str]) -> dict[str, str]:
-    """Connection keywords that may be shown."""
     return {name: value for name, value in keywords.items() if name not in _SECRETS}
 
 

@@ -239,7 +239,19 @@ def _users(marked: Sequence[Any], path: Path | None) -> Users:
     for name in {each.name for each in tasks if [t.name for t in tasks].count(each.name) > 1}:
         raise WorkloadError(f"{where}two tasks are called {name}", "give each a name of its own")
     setup = setups[0] if setups else None
-    _check_kinds(where, tasks, setup)
+    kinds = {each.is_async for each in tasks}
+    if setup is not None:
+        if not (inspect.isgeneratorfunction(setup) or inspect.isasyncgenfunction(setup)):
+            raise WorkloadError(
+                f"{where}{_name(setup)} is marked @user and yields nothing",
+                "set up, yield what tasks get, tear down",
+            )
+        kinds.add(inspect.isasyncgenfunction(setup))
+    if len(kinds) > 1:
+        raise WorkloadError(
+            f"{where}some functions are coroutines (async def) and some are not",
+            "make all of them coroutines, or none: a plain one would hold up all the others",
+        )
     pause = getattr(setup, _MARK)["pause"] if setup else None
     if isinstance(pause, int | float):
         pause = f"{pause}s"
@@ -269,23 +281,6 @@ def _source(function: Any) -> str:
         return textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError):
         return ""
-
-
-def _check_kinds(where: str, tasks: Sequence[Task], setup: Callable[..., Any] | None) -> None:
-    """Raises WorkloadError if coroutines and functions are mixed, or @user yields nothing."""
-    kinds = {each.is_async for each in tasks}
-    if setup is not None:
-        if not (inspect.isgeneratorfunction(setup) or inspect.isasyncgenfunction(setup)):
-            raise WorkloadError(
-                f"{where}{_name(setup)} is marked @user and yields nothing",
-                "set up, yield what tasks get, tear down",
-            )
-        kinds.add(inspect.isasyncgenfunction(setup))
-    if len(kinds) > 1:
-        raise WorkloadError(
-            f"{where}some functions are coroutines (async def) and some are not",
-            "make all of them coroutines, or none: a plain one would hold up all the others",
-        )
 
 
 class Call(Redacted, frozen=True):
@@ -327,15 +322,15 @@ def call(function: Callable[..., Any], variables: Mapping[str, str], *, task: bo
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     """The parameters that can be passed by name. Raises WorkloadError if one cannot."""
-    name = _name(function)
     try:
         every = inspect.signature(function).parameters.values()
     except (ValueError, TypeError):
-        raise WorkloadError(f"the parameters of {name} cannot be read", "use a def") from None
+        text = f"the parameters of {_name(function)} cannot be read"
+        raise WorkloadError(text, "use a def") from None
     for parameter in every:
         if parameter.kind is parameter.POSITIONAL_ONLY and parameter.default is parameter.empty:
             raise WorkloadError(
-                f"{name} takes '{parameter.name}' by its place alone",
+                f"{_name(function)} takes '{parameter.name}' by its place alone",
                 "parameters are passed by name: leave out the / after it",
             )
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

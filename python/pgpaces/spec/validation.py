@@ -105,7 +105,6 @@ def _texts(values: Iterable[object], what: str) -> None:
 
 
 def _record(part: Interval | Tally | StatementTally, second: str) -> None:
-    """Checks the types of all numbers, and the signs of unsigned ones."""
     for one in record.declared(type(part)):
         value, what = getattr(part, one.name), f"{second}: {one.name}"
         if one.is_times:

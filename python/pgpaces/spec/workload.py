@@ -40,7 +40,7 @@ class WorkloadScript(Struct, frozen=True):
     """A script: its name (the file's, without extension), weight and text.
 
     source: its name in messages. queries: the number it sends, if its author declares it. Bytes of
-    the text that are not UTF-8 are lone surrogates.
+    the text that are not UTF-8 are lone surrogates. Raises PlanError for an invalid weight.
     """
 
     name: str
@@ -50,7 +50,6 @@ class WorkloadScript(Struct, frozen=True):
     queries: int | None = None
 
     def __post_init__(self) -> None:
-        """Raises PlanError for an invalid weight."""
         whole(self.weight, f"{self.name}: weight", 0)
 
 
@@ -243,7 +242,6 @@ def _paused(users: Users) -> dict[str, str]:
 
 
 def of_command(command: Command) -> Workload:
-    """A workload of a command only, without data. It runs in the current folder."""
     script = command.script
     return Workload(name=script.name, scripts=(script,), load=_ONCE, command=command, alone=True)
 
@@ -265,31 +263,28 @@ def located(name: str) -> tuple[Path, str | None]:
 
     Raises WorkloadError if there is none.
     """
+    base, _, variant = name.rpartition("/")
+    looks_like_path = "/" in name or name in {".", ".."}
     try:
-        return _located(name)
+        folder = Path(name).expanduser()
+    except RuntimeError:  # of an unknown user
+        folder = Path(name)
+    try:
+        if not looks_like_path and (SHIPPED / name / FILE).is_file():
+            return SHIPPED / name, None
+        if (folder / FILE).is_file():
+            return folder, None
+        if base and "/" not in base and (SHIPPED / base / FILE).is_file():
+            return SHIPPED / base, variant
+        if base and (folder.parent / FILE).is_file():
+            return folder.parent, variant
+        is_folder = folder.is_dir()
     except OSError as error:
         raise WorkloadError(
             f"workload '{name}' cannot be read: {error.strerror}",
             "name a folder that you may read, or a shipped one (`pgpaces workload list`)",
         ) from None
-
-
-def _located(name: str) -> tuple[Path, str | None]:
-    base, _, variant = name.rpartition("/")
-    looks_like_path = "/" in name or name in {".", ".."}
-    if not looks_like_path and (SHIPPED / name / FILE).is_file():
-        return SHIPPED / name, None
-    try:
-        folder = Path(name).expanduser()
-    except RuntimeError:  # of an unknown user
-        folder = Path(name)
-    if (folder / FILE).is_file():
-        return folder, None
-    if base and "/" not in base and (SHIPPED / base / FILE).is_file():
-        return SHIPPED / base, variant
-    if base and (folder.parent / FILE).is_file():
-        return folder.parent, variant
-    if folder.is_dir():
+    if is_folder:
         raise WorkloadError(
             f"folder '{name}' is not a workload: it has no {FILE}",
             f"`pgpaces workload new {name}` writes one",
@@ -338,7 +333,10 @@ def read(folder: Path, variant: str | None = None) -> Workload:
     if command is not None:
         scripts, load = (command.script,), {**_ONCE, **load}
     else:
-        scripts = () if users_file else _scripts(folder, document)
+        scripts = tuple(
+            WorkloadScript(Path(each.file).stem, each.weight, _text(folder, each.file))
+            for each in (() if users_file else document.scripts)
+        )
     return Workload(
         name=name,
         folder=folder,
@@ -358,15 +356,6 @@ def read(folder: Path, variant: str | None = None) -> Workload:
     )
 
 
-def _scripts(folder: Path, document: File) -> tuple[WorkloadScript, ...]:
-    return tuple(
-        WorkloadScript(
-            Path(entry.file).stem, entry.weight, _text(folder, _inside(folder, entry.file))
-        )
-        for entry in document.scripts
-    )
-
-
 def _command(name: str, document: File) -> Command | None:
     """The command of a workload of that kind; None for others. Raises WorkloadError."""
     keys = document.command
@@ -382,14 +371,8 @@ def _command(name: str, document: File) -> Command | None:
         timeout_ns = duration_ns(keys.timeout, "timeout")
     except PlanError as error:
         raise WorkloadError(f"workload {name}: {error.message}", error.hint) from None
-    return Command(
-        run=keys.run,
-        before=keys.before,
-        input=keys.input,
-        rows=keys.rows,
-        timeout_ns=timeout_ns,
-        succeeds=keys.succeeds,
-    )
+    own = {name: value for name, value in asdict(keys).items() if name != "timeout"}
+    return Command(timeout_ns=timeout_ns, **own)
 
 
 def _check_words(folder: Path, document: File) -> None:
@@ -406,7 +389,7 @@ def _check_words(folder: Path, document: File) -> None:
 def _init_step(folder: Path, entry: str | Program) -> InitStep:
     if isinstance(entry, str):
         path = _inside(folder, entry)
-        return InitStep(path.name, path, _text(folder, path))
+        return InitStep(path.name, path, _text(folder, entry))
     run = entry.run
     words = run.split() if isinstance(run, str) else run
     # The name of the script rather than of an interpreter that a placeholder names.
@@ -445,7 +428,8 @@ def _inside(folder: Path, name: str) -> Path:
     return path
 
 
-def _text(folder: Path, path: Path) -> str:
+def _text(folder: Path, name: str) -> str:
+    path = _inside(folder, name)
     try:
         return path.read_text(*_ENCODING)
     except OSError as error:

@@ -115,7 +115,6 @@ class Backend(Struct, frozen=True):
         return sqlite.insert(table).on_conflict_do_nothing()
 
     def size_bytes(self) -> int:
-        """The size of SQLite's file and its write-ahead log; 0 on a server."""
         return 0 if self.path is None else sqlite.size_bytes(self.path)
 
 
@@ -135,10 +134,7 @@ def cursor(connection: sa.Connection) -> Iterator[Cursor]:
 
 
 def opened(place: Path | str | None) -> Backend:
-    """The database at a place, with the newest schema; creates a file that is absent.
-
-    Raises StoreError, StoreVersionError.
-    """
+    """The database at a place, with the newest schema; creates a file that is absent."""
     location = address.located(place)
     if not isinstance(location, Path):
         return _up_to_date(_server(location))
@@ -155,10 +151,7 @@ def opened(place: Path | str | None) -> Backend:
 
 
 def existing(place: Path | str | None) -> Backend:
-    """The existing store at a place, which may be read-only.
-
-    Raises StoreError, StoreVersionError.
-    """
+    """The existing store at a place, which may be read-only."""
     location = address.located(place)
     if not isinstance(location, Path):
         backend = _server(location)
@@ -239,9 +232,11 @@ class _Connector(Struct):
         from psycopg.conninfo import make_conninfo
         from psycopg.types.json import set_json_dumps
 
-        written, keywords = self.written, self._timeout()
+        written, keywords = self.written, dict[str, str]()
         if self.resolved:
             written, keywords = "", self.keywords
+        elif not ("connect_timeout" in self.keywords or "PGCONNECT_TIMEOUT" in os.environ):
+            keywords = {"connect_timeout": str(_PATIENCE_S)}
         conninfo = make_conninfo(written, client_encoding="UTF8", **keywords)
         connection = psycopg.connect(conninfo, prepare_threshold=None)
         set_json_dumps(json_text, connection)
@@ -254,10 +249,6 @@ class _Connector(Struct):
         )
         connection.commit()
         return connection
-
-    def _timeout(self) -> address.Keywords:
-        is_set = "connect_timeout" in self.keywords or "PGCONNECT_TIMEOUT" in os.environ
-        return {} if is_set else {"connect_timeout": str(_PATIENCE_S)}
 
     def _resolve(self, connection: psycopg.Connection[Any]) -> address.Keywords:
         """All keywords that libpq resolved, with the password unless it is in a password file."""
@@ -321,7 +312,13 @@ def _up_to_date(backend: Backend) -> Backend:
         if _version(connection, backend.address) != upgrades.newest():
             connection.rollback()
             _lock(connection, backend)
-            _upgrade(connection, _version(connection, backend.address))
+            if version := _version(connection, backend.address):
+                for upgrade in upgrades.UPGRADES[version - 1 :]:
+                    upgrade(connection)
+                connection.execute(sa.update(schema.version).values(version=upgrades.newest()))
+            else:
+                schema.metadata.create_all(connection, checkfirst=False)
+                connection.execute(sa.insert(schema.version).values(version=upgrades.newest()))
             connection.commit()
     return backend
 
@@ -365,14 +362,3 @@ def _lock(connection: sa.Connection, backend: Backend) -> None:
     for statement in (f"PRAGMA busy_timeout = {_UPGRADE_MS}", "BEGIN IMMEDIATE"):
         connection.exec_driver_sql(statement)
     connection.exec_driver_sql(f"PRAGMA busy_timeout = {sqlite.BUSY_MS}")
-
-
-def _upgrade(connection: sa.Connection, version: int) -> None:
-    """Creates the tables, or upgrades them from this version."""
-    if version:
-        for upgrade in upgrades.UPGRADES[version - 1 :]:
-            upgrade(connection)
-        connection.execute(sa.update(schema.version).values(version=upgrades.newest()))
-    else:
-        schema.metadata.create_all(connection, checkfirst=False)
-        connection.execute(sa.insert(schema.version).values(version=upgrades.newest()))

@@ -44,14 +44,6 @@ def _insert(
         there.execute(sa.insert(table), [dict(row) for row in part])
 
 
-def belonging(connection: sa.Connection, ids: set[str]) -> set[str]:
-    """The ids with the runs of experiments, and the experiments of runs, among them."""
-    t = trial.c
-    runs = sa.select(t.id).where(t.experiment.in_(ids))
-    whole = sa.select(t.experiment).where(t.id.in_(ids), t.experiment.is_not(None))
-    return ids | {id_ for query in (runs, whole) for id_ in connection.execute(query).scalars()}
-
-
 def copy(here: sa.Connection, there: sa.Connection, id_: str) -> None:
     """Copies a run, or an experiment without its runs; replaces an earlier copy."""
     _delete_trials(there, trial.c.id == id_)
@@ -90,7 +82,6 @@ def running(connection: sa.Connection, id_: str) -> list[str]:
 
 
 def delete(connection: sa.Connection, id_: str) -> None:
-    """Deletes a run, or an experiment with its runs, and their names."""
     condition = (trial.c.id == id_) | (trial.c.experiment == id_)
     names.remove(connection, sa.select(trial.c.id).where(condition))
     names.remove(connection, sa.select(experiment.c.id).where(experiment.c.id == id_))

@@ -6,37 +6,31 @@ Reading checks all values of a digest.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec import defstruct
+from msgspec.structs import asdict, fields
 
 from pgpaces.analysis import digest as rules
 from pgpaces.analysis.accumulator import Accumulator
-from pgpaces.analysis.digest import Bucket, Digest, Track
-from pgpaces.analysis.summary import Summary, summarize
+from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.summary import summarize
 from pgpaces.spec import facts
 from pgpaces.spec.result import Trial
 
 VERSION = rules.VERSION
 
 
-class _Stored(Struct, frozen=True):
-    """A digest without its trial."""
-
-    summary: Summary
-    series: tuple[Bucket, ...]
-    tracks: tuple[Track, ...]
-    latency: tuple[tuple[float, float | None], ...]
-    lag: tuple[tuple[float, float | None], ...]
-
-
-_NAMES = _Stored.__struct_fields__
+# A digest without its trial.
+_Stored: Any = defstruct(
+    "_Stored", [(each.name, each.type) for each in fields(Digest) if each.name != "trial"]
+)
 
 
 def text(digest: Digest) -> str:
     """A digest without its trial as JSON, in ASCII, with infinity as `Infinity`."""
-    values = {name: getattr(digest, name) for name in _NAMES}
+    values = {name: getattr(digest, name) for name in _Stored.__struct_fields__}
     return json.dumps(msgspec.to_builtins(values), separators=(",", ":"))
 
 

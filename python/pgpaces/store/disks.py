@@ -45,7 +45,6 @@ def listed(connection: sa.Connection, id_: str | None = None) -> list[DiskRow]:
 
 
 def copy(here: sa.Connection, there: sa.Connection) -> None:
-    """Copies the disks that the other store lacks."""
     copied = set(there.execute(sa.select(disk.c.id)).scalars())
     for row in here.execute(sa.select(disk)).mappings():
         if row["id"] not in copied:

@@ -27,7 +27,6 @@ def text(value: str) -> str:
 
 
 def read_text(value: str) -> str:
-    """The text of a stored form."""
     if value.startswith(_AS_JSON):
         return str(json.loads(value.removeprefix(_AS_JSON)))
     return value

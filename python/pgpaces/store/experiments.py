@@ -8,18 +8,15 @@ from typing import Any, get_args
 
 import sqlalchemy as sa
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from pgpaces.spec.result import State
 from pgpaces.spec.validation import check_place, check_summary
 from pgpaces.store import encoding, rows
 from pgpaces.store.rows import ExperimentState, Row
-from pgpaces.store.schema import experiment, failure, trial
+from pgpaces.store.schema import experiment, trial
 
 
 class ExperimentRow(Struct, frozen=True):
-    """An experiment: its name, state and request, as plain values."""
-
     id: str
     name: str
     started_at: datetime
@@ -30,8 +27,6 @@ class ExperimentRow(Struct, frozen=True):
 
 
 class PlacedTrial(Struct, frozen=True):
-    """A trial of an experiment, and its summary for lists."""
-
     id: str
     cell: str
     block: int
@@ -50,15 +45,7 @@ class Failure(Struct, frozen=True):
     error: str
 
 
-def begin(connection: sa.Connection, row: ExperimentRow) -> None:
-    """Stores an experiment that starts."""
-    values = asdict(row)
-    values |= {"document": dict(row.document), "heartbeat": datetime.now(UTC)}
-    connection.execute(sa.insert(experiment), values)
-
-
 def change(connection: sa.Connection, id_: str, **values: Any) -> None:
-    """Changes columns of an experiment, and its heartbeat."""
     update = sa.update(experiment).where(experiment.c.id == id_)
     connection.execute(update.values(heartbeat=datetime.now(UTC), **values))
 
@@ -129,20 +116,3 @@ def placed(connection: sa.Connection, id_: str) -> list[PlacedTrial]:
             )
         )  # fmt: skip
     return trials
-
-
-def note_failure(connection: sa.Connection, id_: str, what: Failure) -> None:
-    """Stores a trial that never began; replaces an earlier one of the same attempt."""
-    f = failure.c
-    same = (f.experiment == id_) & (f.cell == what.cell)
-    same &= (f.block == what.block) & (f.attempt == what.attempt)
-    connection.execute(sa.delete(failure).where(same))
-    connection.execute(sa.insert(failure), {"experiment": id_, **asdict(what)})
-
-
-def failures(connection: sa.Connection, id_: str) -> list[Failure]:
-    """The trials of an experiment that never began, in the order of time."""
-    f = failure.c
-    query = sa.select(f.cell, f.block, f.attempt, f.at, f.error).where(f.experiment == id_)
-    ordered = query.order_by(f.at, f.cell, f.block, f.attempt)
-    return [Failure(*row) for row in connection.execute(ordered)]

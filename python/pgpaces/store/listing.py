@@ -135,7 +135,6 @@ def states(
 
 
 def _names(cursor: Cursor) -> dict[str, tuple[str, ...]]:
-    """The names of trials and experiments, baselines first."""
     names: dict[str, tuple[str, ...]] = {}
     for _, id_, name in cursor.rows(_NAMES):
         names[id_] = (*names.get(id_, ()), encoding.read_text(name))
@@ -157,49 +156,40 @@ def experiments(cursor: Cursor, limit: int, skip: int = 0) -> list[ExperimentLin
 
 
 def _experiment(values: tuple[Any, ...], names: tuple[str, ...]) -> ExperimentLine:
-    try:
-        return _whole_experiment(values, names)
-    except encoding.UNREADABLE as error:
-        return ExperimentLine(str(values[0]), "?", "failed", None, None, 0, names, _damage(error))
-
-
-def _whole_experiment(values: tuple[Any, ...], names: tuple[str, ...]) -> ExperimentLine:
     id_, state, name, started, ended, heartbeat, beat, runs = values
-    if state not in _STATES:
-        raise ValueError(f"the state of experiment {id_} is {state!r}")
-    if state == "running":
-        # The heartbeat of a running trial is also one of its experiment.
-        beats = [_moment(each) for each in (heartbeat, beat) if each is not None]
-        state = "interrupted" if all(map(encoding.silent, beats)) else state
-    until = None if ended is None else _moment(ended)
-    return ExperimentLine(
-        id_, encoding.read_text(name), state, _moment(started), until, runs, names
-    )
+    try:
+        if state not in _STATES:
+            raise ValueError(f"the state of experiment {id_} is {state!r}")
+        if state == "running":
+            # The heartbeat of a running trial is also one of its experiment.
+            beats = [_moment(each) for each in (heartbeat, beat) if each is not None]
+            state = "interrupted" if all(map(encoding.silent, beats)) else state
+        until = None if ended is None else _moment(ended)
+        title = encoding.read_text(name)
+        return ExperimentLine(id_, title, state, _moment(started), until, runs, names)
+    except encoding.UNREADABLE as error:
+        return ExperimentLine(str(id_), "?", "failed", None, None, 0, names, _damage(error))
 
 
 def _row(values: tuple[Any, ...], names: tuple[str, ...]) -> TrialRow:
+    id_, stored, started, heartbeat, *texts, experiment = values
     try:
-        return _whole(values, names)
+        plan, workload, server, summary = (json.loads(text or "null") for text in texts)
+        check_summary(summary)
+        shown = (workload["name"], plan["load_text"], server["version"])
+        for text in (id_, *shown):
+            if not isinstance(text, str):
+                raise TypeError(f"{text!r} is no text")
+        state, at = _state(stored, heartbeat), _moment(started)
+        options = {name: plan.get(name) for name in _OPTIONS}
+        return TrialRow(id_, state, at, *shown, summary, experiment, names, plan=options)
     except encoding.UNREADABLE as error:
-        texts, unread = ("?", "?", "?"), _damage(error)
-        return TrialRow(str(values[0]), "failed", None, *texts, None, None, names, unread)
+        unknown, unread = ("?", "?", "?"), _damage(error)
+        return TrialRow(str(id_), "failed", None, *unknown, None, None, names, unread)
 
 
 def _damage(error: Exception) -> str:
     return " ".join(str(error).split()[:20])
-
-
-def _whole(values: tuple[Any, ...], names: tuple[str, ...]) -> TrialRow:
-    id_, state, started, heartbeat, *texts, experiment = values
-    plan, workload, server, summary = (json.loads(text or "null") for text in texts)
-    check_summary(summary)
-    shown = (workload["name"], plan["load_text"], server["version"])
-    for text in (id_, *shown):
-        if not isinstance(text, str):
-            raise TypeError(f"{text!r} is no text")
-    state = _state(state, heartbeat)
-    options = {name: plan.get(name) for name in _OPTIONS}
-    return TrialRow(id_, state, _moment(started), *shown, summary, experiment, names, plan=options)
 
 
 def _state(stored: Any, heartbeat: Any) -> State:

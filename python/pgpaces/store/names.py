@@ -5,7 +5,7 @@ Works on an open connection.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import sqlalchemy as sa
 
@@ -65,28 +65,9 @@ def give(connection: sa.Connection, table: sa.Table, name: str, *, id_: str) -> 
     connection.execute(sa.insert(table), {"name": name, "id": id_})
 
 
-def untag(connection: sa.Connection, name: str, ids: Iterable[str] | None) -> int:
-    """Removes a tag from these, or from all; returns their number."""
-    tagged = tag.c.name == name
-    if ids is not None:
-        tagged &= tag.c.id.in_(list(ids))
-    return connection.execute(sa.delete(tag).where(tagged)).rowcount
-
-
 def remove(connection: sa.Connection, ids: sa.Select[tuple[str]]) -> None:
-    """Removes all names of these."""
     for table in (tag, baseline):
         connection.execute(sa.delete(table).where(table.c.id.in_(ids)))
-
-
-def of(connection: sa.Connection, ids: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """The names of trials or experiments, baselines first."""
-    id_list, names = list(ids), dict[str, tuple[str, ...]]()
-    for table in (baseline, tag):
-        query = sa.select(table.c.id, table.c.name).where(table.c.id.in_(id_list))
-        for id_, name in connection.execute(query.order_by(table.c.name)):
-            names[id_] = (*names.get(id_, ()), name)
-    return names
 
 
 def existing(connection: sa.Connection, tables: Tables) -> list[str]:

@@ -16,7 +16,7 @@ from msgspec.structs import asdict, replace
 
 from pgpaces.core import record
 from pgpaces.core.record import Interval, StatementTally, Tally
-from pgpaces.core.series import Collection, Sample, Series
+from pgpaces.core.series import Collection, Series
 from pgpaces.spec import facts
 from pgpaces.spec.result import Explained, Finding, Observed, Place, State, Trial
 from pgpaces.store import encoding
@@ -35,7 +35,7 @@ def state(row: Row) -> State:
 
 
 def new_trial(trial: Trial) -> dict[str, Any]:
-    """The row of a starting trial."""
+    place = trial.place
     return {
         "id": trial.id,
         "state": "running",
@@ -47,12 +47,11 @@ def new_trial(trial: Trial) -> dict[str, Any]:
         "server": to_builtins(trial.server),
         "host": to_builtins(trial.host),
         **results_of(trial),
-        **_place_row(trial.place),
+        **({} if place is None else {**asdict(place), "levels": dict(place.levels)}),
     }
 
 
 def results_of(trial: Trial) -> dict[str, Any]:
-    """The notes and findings of a trial, as its columns."""
     return {
         "notes": list(trial.notes),
         "findings": [asdict(finding) for finding in trial.findings],
@@ -60,12 +59,7 @@ def results_of(trial: Trial) -> dict[str, Any]:
     }
 
 
-def _place_row(place: Place | None) -> dict[str, Any]:
-    return {} if place is None else {**asdict(place), "levels": dict(place.levels)}
-
-
 def second_rows(trial_id: str, interval: Interval) -> dict[str, list[dict[str, Any]]]:
-    """A second as rows of its tables, by name."""
     own = {"trial": trial_id, "second": interval.second}
     return {
         "interval": [{**own, **record.row(interval)}],
@@ -74,20 +68,13 @@ def second_rows(trial_id: str, interval: Interval) -> dict[str, list[dict[str, A
     }
 
 
-def sample_row(trial_id: str, sample: Sample) -> dict[str, Any]:
-    """The row of a sample."""
-    return {"trial": trial_id, **asdict(sample)}
-
-
 def observed_row(trial_id: str, observed: Observed) -> dict[str, Any]:
-    """The row of other observations of a server."""
     values = to_builtins(observed, builtin_types=(bytes,))
     waits = values.pop("waits")
     return {"trial": trial_id, **values, **waits}
 
 
 def observed(observed_rows: Iterable[Row]) -> tuple[Observed, ...]:
-    """The other observations of each server."""
     parts = ({str(name): value for name, value in row.items()} for row in observed_rows)
     return tuple(
         facts.read(Observed, {**part, "waits": part}, "what was seen of a server") for part in parts
@@ -96,6 +83,7 @@ def observed(observed_rows: Iterable[Row]) -> tuple[Observed, ...]:
 
 def trial(row: Row) -> Trial:
     """A trial without its seconds and samples."""
+    place = (row["experiment"], row["cell"], row["levels"], row["block"], row["attempt"])
     return Trial(
         id=row["id"],
         state=state(row),
@@ -111,14 +99,8 @@ def trial(row: Row) -> Trial:
         notes=tuple(row["notes"]),
         findings=facts.read(tuple[Finding, ...], row["findings"], "its findings"),
         explained=facts.read(tuple[Explained, ...], row["explained"], "its plans of statements"),
-        place=_place(row),
+        place=None if row["experiment"] is None else Place(*place),
     )
-
-
-def _place(row: Row) -> Place | None:
-    if row["experiment"] is None:
-        return None
-    return Place(row["experiment"], row["cell"], row["levels"], row["block"], row["attempt"])
 
 
 def series(sample_rows: Iterable[tuple[Any, ...]]) -> Collection:

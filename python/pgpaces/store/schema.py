@@ -25,11 +25,9 @@ class Moment(sa.TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
-        """In UTC."""
         return value if value is None else encoding.utc(value)
 
     def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
-        """In UTC."""
         return value if value is None else encoding.utc(value)
 
 
@@ -40,11 +38,9 @@ class Words(sa.TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
-        """In its stored form."""
         return value if value is None else encoding.text(value)
 
     def process_result_value(self, value: str | None, dialect: sa.Dialect) -> str | None:
-        """The original text."""
         return encoding.read_text(value) if isinstance(value, str) else value
 
 
@@ -55,11 +51,9 @@ class SensorNumber(sa.TypeDecorator[float]):
     cache_ok = True
 
     def process_bind_param(self, value: float | None, dialect: sa.Dialect) -> float | None:
-        """NaN as NULL."""
         return None if value is None or math.isnan(value) else value
 
     def process_result_value(self, value: float | None, dialect: sa.Dialect) -> float:
-        """NULL as NaN."""
         return math.nan if value is None else value
 
 
@@ -85,7 +79,6 @@ def _of_trial() -> Any:
 
 
 def _recorded(kind: type[record.Record]) -> Iterator[Any]:
-    """The columns of a class of the record."""
     for one in record.declared(kind):
         if one.is_times:
             yield from (_column(f"{one.name}_{part}", type_) for part, type_ in _TIMES.items())

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from pgpaces.core.errors import PlanError, StoreError, nearest
 from pgpaces.core.record import Interval
@@ -53,7 +53,6 @@ class Store:
     """
 
     def __init__(self, database: Backend) -> None:
-        """For `open` and `existing`."""
         self._backend = database
         self.address = database.address
         self.path = database.path
@@ -80,13 +79,11 @@ class Store:
         self._backend.engine.dispose()
 
     def size_bytes(self) -> int:
-        """The size of the file with SQLite's write-ahead log; 0 on a server."""
         return self._backend.size_bytes()
 
     # --- trials -------------------------------------------------------------------------------
 
     def begin(self, trial: Trial) -> None:
-        """Stores a trial that starts now."""
         with self._backend.writing() as connection:
             connection.execute(sa.insert(schema.trial), rows.new_trial(trial))
 
@@ -104,7 +101,7 @@ class Store:
         after a connection was lost before its answer. Observations replace the stored ones of
         their kind.
         """
-        values = [rows.sample_row(trial_id, sample) for sample in samples]
+        values = [{"trial": trial_id, **asdict(sample)} for sample in samples]
         with self._backend.writing() as connection:
             if interval is not None and not _add_interval(connection, trial_id, interval):
                 return
@@ -119,12 +116,10 @@ class Store:
             _beat(connection, trial_id)
 
     def observed(self, trial_id: str) -> tuple[Observed, ...]:
-        """The observations of each server of a trial other than samples."""
         with self._reading(f"run {trial_id}") as connection:
             return rows.observed(_ordered(connection, schema.observed, trial_id))
 
     def finish(self, trial: Trial, brief: Mapping[str, Any], digest: Digest | None = None) -> None:
-        """Stores the end of a trial, its summary for lists, and its digest."""
         values = {
             "state": trial.state,
             "ended_at": trial.ended_at,
@@ -158,7 +153,6 @@ class Store:
     def states(
         self, limit: int | None = None, *, experiment: str | None = None
     ) -> list[tuple[str, State]]:
-        """Ids of trials with their states, newest first; only those of an experiment (its id)."""
         with self._reading("a run") as connection, backend.cursor(connection) as cursor:
             return listing.states(cursor, limit, experiment)
 
@@ -212,15 +206,14 @@ class Store:
         A stored digest is used if it is intact and by the current rules; otherwise it is computed
         from the seconds of the trial. Raises StoreError for an absent or damaged trial.
         """
-        parts = (trial_ids[n : n + _BATCH] for n in range(0, len(trial_ids), _BATCH))
-        return [digest for part in parts for digest in self._digests(part)]
-
-    def _digests(self, trial_ids: Sequence[str]) -> list[Digest]:
-        t = schema.trial.c
-        with self._reading("a run") as connection:
-            query = sa.select(schema.trial).where(t.id.in_(trial_ids))
-            by_id = {row["id"]: row for row in connection.execute(query).mappings()}
-        return [self._digest(id_, by_id.get(id_)) for id_ in trial_ids]
+        digests: list[Digest] = []
+        for first in range(0, len(trial_ids), _BATCH):
+            ids = trial_ids[first : first + _BATCH]
+            with self._reading("a run") as connection:
+                query = sa.select(schema.trial).where(schema.trial.c.id.in_(ids))
+                by_id = {row["id"]: row for row in connection.execute(query).mappings()}
+            digests += (self._digest(id_, by_id.get(id_)) for id_ in ids)
+        return digests
 
     def _digest(self, id_: str, row: Row | None) -> Digest:
         from pgpaces.store import digests
@@ -243,9 +236,9 @@ class Store:
     # --- experiments --------------------------------------------------------------------------
 
     def begin_experiment(self, row: ExperimentRow) -> None:
-        """Stores an experiment that starts now."""
+        values = {**asdict(row), "document": dict(row.document), "heartbeat": datetime.now(UTC)}
         with self._backend.writing() as connection:
-            experiments.begin(connection, row)
+            connection.execute(sa.insert(schema.experiment), values)
 
     def beat_experiment(self, experiment_id: str) -> None:
         """Updates its heartbeat; call it every few seconds while none of its trials runs."""
@@ -253,12 +246,10 @@ class Store:
             experiments.change(connection, experiment_id, state="running", ended_at=None)
 
     def claim_experiment(self, experiment_id: str) -> bool:
-        """Claims an experiment to resume it; false if another pgpaces runs it."""
         with self._backend.writing() as connection:
             return experiments.claim(connection, experiment_id)
 
     def finish_experiment(self, experiment_id: str, state: ExperimentState) -> None:
-        """Stores the end of an experiment."""
         with self._backend.writing() as connection:
             experiments.change(connection, experiment_id, state=state, ended_at=datetime.now(UTC))
 
@@ -268,7 +259,6 @@ class Store:
             return experiments.listed(connection, limit)
 
     def experiment_lines(self, limit: int, skip: int = 0) -> list[ExperimentLine]:
-        """Experiments for lists, the newest after those to skip; unreadable ones as damaged."""
         with self._reading("an experiment") as connection, backend.cursor(connection) as cursor:
             return listing.experiments(cursor, limit, skip)
 
@@ -288,7 +278,6 @@ class Store:
         return self._find((schema.experiment,), name)
 
     def is_experiment(self, id_: str) -> bool:
-        """Whether this is the id of an experiment."""
         with self._reading("a name") as connection:
             own = sa.select(schema.experiment.c.id).where(schema.experiment.c.id == id_)
             return connection.execute(own).first() is not None
@@ -298,32 +287,36 @@ class Store:
         return [each.id for each in self.placed(experiment_id) if each.state != "running"]
 
     def placed(self, experiment_id: str) -> list[PlacedTrial]:
-        """The trials of an experiment in the order in which they started."""
         with self._reading(f"a run of experiment {experiment_id}") as connection:
             return experiments.placed(connection, experiment_id)
 
     def note_failure(
         self, experiment_id: str, cell: str, block: int, *, attempt: int, error: str
     ) -> None:
-        """Stores that a trial of an experiment never began, and its error."""
-        failed = Failure(cell, block, attempt, datetime.now(UTC), error)
+        failed, f = Failure(cell, block, attempt, datetime.now(UTC), error), schema.failure.c
+        same = (f.experiment == experiment_id) & (f.cell == cell) & (f.block == block)
         with self._backend.writing() as connection:
-            experiments.note_failure(connection, experiment_id, failed)
+            # Replaces an earlier one of the same attempt.
+            connection.execute(sa.delete(schema.failure).where(same & (f.attempt == attempt)))
+            row = {"experiment": experiment_id, **asdict(failed)}
+            connection.execute(sa.insert(schema.failure), row)
 
     def failures(self, experiment_id: str) -> list[Failure]:
-        """The trials of an experiment that never began, in the order of time."""
         with self._reading(f"experiment {experiment_id}") as connection:
-            return experiments.failures(connection, experiment_id)
+            f = schema.failure.c
+            query = sa.select(f.cell, f.block, f.attempt, f.at, f.error)
+            ordered = query.where(f.experiment == experiment_id).order_by(
+                f.at, f.cell, f.block, f.attempt
+            )
+            return [Failure(*row) for row in connection.execute(ordered)]
 
     # --- disks --------------------------------------------------------------------------------
 
     def add_disk(self, row: disk_rows.DiskRow) -> None:
-        """Stores the measurements of a disk; durable when this returns."""
         with self._backend.writing() as connection:
             disk_rows.add(connection, row)
 
     def disks(self) -> list[disk_rows.DiskRow]:
-        """The measured disks, newest first."""
         with self._reading("a disk") as connection:
             return disk_rows.listed(connection)
 
@@ -345,7 +338,9 @@ class Store:
     def untag(self, name: str, ids: Sequence[str] | None = None) -> int:
         """Removes a tag from trials and experiments (ids), by default all; returns their number."""
         with self._backend.writing() as connection:
-            return names.untag(connection, name, ids)
+            t = schema.tag.c
+            tagged = (t.name == name) & (sa.true() if ids is None else t.id.in_(ids))
+            return connection.execute(sa.delete(schema.tag).where(tagged)).rowcount
 
     def baseline(self, name: str, id_: str) -> None:
         """Makes a trial or experiment (its id) the baseline of this name. Raises PlanError."""
@@ -353,9 +348,13 @@ class Store:
             names.give(connection, schema.baseline, names.checked(name), id_=id_)
 
     def names(self, ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """The baselines and tags of those trials and experiments that have any."""
         with self._reading("a name") as connection:
-            return names.of(connection, ids)
+            by_id: dict[str, tuple[str, ...]] = {}
+            for table in (schema.baseline, schema.tag):
+                query = sa.select(table.c.id, table.c.name).where(table.c.id.in_(ids))
+                for id_, name in connection.execute(query.order_by(table.c.name)):
+                    by_id[id_] = (*by_id.get(id_, ()), name)
+            return by_id
 
     # --- copies and deletion ------------------------------------------------------------------
 
@@ -369,7 +368,11 @@ class Store:
             tables = (schema.experiment, schema.trial)
             missing = [copying.uncopied(here, there, table) for table in tables]
             if ids is not None:
-                chosen = copying.belonging(here, set(ids))
+                t, chosen = schema.trial.c, set(ids)
+                runs = sa.select(t.id).where(t.experiment.in_(ids))
+                whole = sa.select(t.experiment).where(t.id.in_(ids), t.experiment.is_not(None))
+                for query in (runs, whole):
+                    chosen |= set(here.execute(query).scalars())
                 missing = [each & chosen for each in missing]
         return [id_ for each in missing for id_ in sorted(each)]
 
@@ -407,16 +410,6 @@ class Store:
         with self._backend.writing() as connection:
             copying.delete(connection, id_)
 
-    def find_last(self) -> str:
-        """The id of the run or the experiment that began last. Raises PlanError."""
-        runs, newest = self.trials(1), self.experiments(1)
-        if not runs and not newest:
-            raise PlanError(f"there is no run in {self.address}", "make one: pgpaces run reporting")
-        # Ids are in the order of time; a run of an experiment is younger than that.
-        if not runs or (newest and newest[0].id > runs[0].id):
-            return newest[0].id
-        return runs[0].experiment or runs[0].id
-
     def find_any(self, name: str) -> str:
         """The id of the trial or experiment that `name` means; `last`: of the newest trial.
 
@@ -426,7 +419,15 @@ class Store:
 
     def find_newest(self, name: str) -> str:
         """As find_any; `last`: of the run or the experiment that began last."""
-        return self.find_last() if name in names.NEWEST else self.find_any(name)
+        if name not in names.NEWEST:
+            return self.find_any(name)
+        runs, newest = self.trials(1), self.experiments(1)
+        if not runs and not newest:
+            raise PlanError(f"there is no run in {self.address}", "make one: pgpaces run reporting")
+        # Ids are in the order of time; a run of an experiment is younger than that.
+        if not runs or (newest and newest[0].id > runs[0].id):
+            return newest[0].id
+        return runs[0].experiment or runs[0].id
 
     def _find(self, tables: tuple[sa.Table, ...], name: str) -> str:
         with self._reading("a name") as connection:

@@ -19,6 +19,7 @@ from pgpaces.analysis import bulk
 from pgpaces.core.errors import PlanError, PrepareError
 from pgpaces.core.texts import Say, encoded
 from pgpaces.database import programs, psql
+from pgpaces.database.programs.environment import filled
 from pgpaces.database.steps import run_reporting
 from pgpaces.load import engine as generator
 from pgpaces.load.command import CommandLoad, Executions
@@ -190,7 +191,7 @@ def _job(
                     f"what {workload.name} runs before its command failed ({why}):\n{text}",
                     "mend `before` and run again",
                 )
-        words = [environment.filled(pattern) for pattern in command.input]
+        words = [filled(pattern, environment.values) for pattern in command.input]
         paths = programs.matching(words, environment.folder)
         size = sum(path.stat().st_size for path in paths) if command.input else None
         yield CommandJob(component, measured, runner, say, size)
@@ -214,8 +215,6 @@ def end_together(loads: Sequence[tuple[str, RunningLoad]]) -> None:
 
 
 class Counters:
-    """The effect of a command by the server's counters, read before it and after it."""
-
     def __init__(self, ready: ReadyTrial, jobs: Sequence[CommandJob | None]) -> None:
         """For the trial's own command, else the first background one; else reads nothing."""
         self._job = next((job for job in jobs if job is not None), None)

@@ -20,10 +20,12 @@ from msgspec.structs import replace
 from pgpaces.core.texts import encoded
 from pgpaces.load import engine as generator
 from pgpaces.load.composite import RunningLoad
+from pgpaces.load.python_users.load import UsersLoad, user_connection
 from pgpaces.spec.facts import ComponentFacts, Prepared
 from pgpaces.spec.plan import TrialPlan
+from pgpaces.spec.scripts import ScriptCommand
 from pgpaces.spec.workload import WorkloadScript
-from pgpaces.trial import dealt, functions
+from pgpaces.trial import dealt
 from pgpaces.trial.request import Request, check_clients, choose, node_of, nodes_of, source_of
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ class Work(Struct, frozen=True):
     name: str
     request: Request
     scripts: tuple[WorkloadScript, ...]
-    commands: list[Sequence[generator.ScriptCommand]]
+    commands: list[Sequence[ScriptCommand]]
     prepared: Prepared
     scale: int
 
@@ -80,7 +82,7 @@ class ComponentLoad(Struct, frozen=True):
         )
 
     @property
-    def commands(self) -> list[Sequence[generator.ScriptCommand]]:
+    def commands(self) -> list[Sequence[ScriptCommand]]:
         return [self.work.commands[place] for place in self.places]
 
     @property
@@ -88,9 +90,11 @@ class ComponentLoad(Struct, frozen=True):
         return _OF_A_THREAD if self.work.request.workload.users is None else _OF_A_PROCESS
 
     def engine_plan(self) -> generator.EnginePlan:
-        """Its plan, with a number of threads."""
+        cpus = os.cpu_count() or 1
+        if hasattr(os, "sched_getaffinity"):
+            cpus = len(os.sched_getaffinity(0))
         threads = self.plan.threads or threads_for(
-            self.clients, usable_cpus(), each=self.clients_each, local=self.local
+            self.clients, cpus, each=self.clients_each, local=self.local
         )
         decided = replace(self.plan, variables=tuple(self.work.variables().items()))
         names = [script.name for script in self.scripts]
@@ -100,8 +104,10 @@ class ComponentLoad(Struct, frozen=True):
         """The connected load. workers: those of several generators. Raises PgpacesError."""
         if workers is not None:
             return dealt.load(self, connection, workers)
-        if self.work.request.workload.users is not None:
-            return functions.load(self, connection)
+        if (users := self.work.request.workload.users) is not None:
+            names = [(script.name, script.weight) for script in self.scripts]
+            way = user_connection(connection, self.work.variables())
+            return UsersLoad(self.engine_plan(), users, names, way=way)
         return generator.Engine(self.engine_plan(), self.texts(), connection)
 
     def texts(self) -> tuple[generator.ScriptText, ...]:
@@ -125,13 +131,6 @@ class ComponentLoad(Struct, frozen=True):
             policy=self.plan.policy,
             dbname=self.work.prepared.dbname,
         )
-
-
-def usable_cpus() -> int:
-    """The CPUs that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def threads_for(clients: int, cpus: int, *, each: int, local: bool) -> int:

@@ -71,7 +71,6 @@ def workers(clusters: Clusters, plan: GeneratorsPlan, target: TargetPlan, *, say
 
 
 def _typed_at(target: TargetPlan, node: str) -> dict[str, str]:
-    """`typed` of the DSN of a node."""
     nodes = dict(target.nodes)
     return typed(nodes[node]) if node in nodes else dict(target.typed) or typed(target.dsn or "")
 
@@ -87,7 +86,9 @@ def load(component: ComponentLoad, connection: generator.Connection, places: Wor
         places.check_users()
     order = LoadOrder(
         plan=component.engine_plan(),
-        scripts=component.texts() if users is None else _tasks(component),
+        scripts=component.texts()
+        if users is None
+        else tuple((task.name, task.weight, b"") for task in component.scripts),
         keywords=_keywords(component, connection, here=places.here),
         users=b"" if users is None else by_value(users),
         variables=component.work.variables(),
@@ -106,10 +107,6 @@ def load(component: ComponentLoad, connection: generator.Connection, places: Wor
     return DealtLoad(places, dealt, " ".join(filter(None, (component.work.name, node))))
 
 
-def _tasks(component: ComponentLoad) -> tuple[generator.ScriptText, ...]:
-    return tuple((script.name, script.weight, b"") for script in component.scripts)
-
-
 def generated(loads: Iterable[RunningLoad]) -> tuple[GeneratorFacts, ...]:
     from pgpaces.load.cluster.load import DealtLoad
 
@@ -120,10 +117,9 @@ def _keywords(
     component: ComponentLoad, connection: generator.Connection, *, here: bool
 ) -> dict[str, str]:
     """The connection of a generator; elsewhere it finds a password itself that was not typed."""
-    target = component.work.request.target
     if here:
         return generator.for_driver(connection)
     shown = without_secrets(connection.keywords)
     keywords = {name: value for name, value in shown.items() if name not in _ONLY_HERE}
     # It looks a service that was typed up in its own files, which may have the password.
-    return keywords | _typed_at(target, component.node)
+    return keywords | _typed_at(component.work.request.target, component.node)

@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 def write(
     experiment: Experiment, command: str, workload_hash: str, *, goal: Goal | None = None
 ) -> dict[str, Any]:
-    """The document.
-
-    command: as typed. workload_hash: of data and scripts. goal: of an adaptive experiment.
-    """
+    """command: as typed. workload_hash: of data and scripts. goal: of an adaptive experiment."""
     from pgpaces.trial import strategies
 
     targets = tuple(_shown(target) for target in experiment.targets)

@@ -115,6 +115,16 @@ class Machine(Struct):
         self.progress.ended(self.name, time.monotonic() - started, self.queue.left, well=well)
         self._count_away(key, outcome, listener)
 
+    def _count_away(
+        self, key: object, outcome: Outcome | PgpacesError, listener: SweepListener
+    ) -> None:
+        if not isinstance(outcome, ServerError) or isinstance(outcome, _ANSWERED):
+            self._away[key] = 0
+            return
+        self._away[key] = self._away.get(key, 0) + 1
+        if self._away[key] == AWAY_AFTER:
+            listener.away(self.name, outcome, self.progress.left[self.name])
+
     def _attempt(
         self, request: Request, attempt: int, sites: _Sites, *, context: TrialContext
     ) -> Outcome | PgpacesError:
@@ -146,7 +156,6 @@ class Machine(Struct):
         return outcome
 
     def _await(self, request: Request, sites: _Sites, context: TrialContext) -> None:
-        """Waits for an external server that earlier trials reached."""
         target, stops = request.target, context.stops
         if target.dsn is None or target not in self._reached or self._away.get(_server(request), 0):
             return
@@ -161,16 +170,6 @@ class Machine(Struct):
                 announced = True
             stops.rest(_LOOK_S)
 
-    def _count_away(
-        self, key: object, outcome: Outcome | PgpacesError, listener: SweepListener
-    ) -> None:
-        if not isinstance(outcome, ServerError) or isinstance(outcome, _ANSWERED):
-            self._away[key] = 0
-            return
-        self._away[key] = self._away.get(key, 0) + 1
-        if self._away[key] == AWAY_AFTER:
-            listener.away(self.name, outcome, self.progress.left[self.name])
-
 
 def _server(request: Request) -> object:
     """What is away if trials do not reach it: of a managed server, with these settings."""
@@ -179,7 +178,6 @@ def _server(request: Request) -> object:
 
 
 def _lost(outcome: Outcome | PgpacesError) -> StoreError | None:
-    """The error that kept a trial out of the store, if any."""
     if isinstance(outcome, Outcome):
         return outcome.store_error
     return outcome if isinstance(outcome, StoreError) else None

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.analysis import throttle
@@ -14,6 +13,7 @@ from pgpaces.core.errors import PgpacesError
 from pgpaces.core.locality import is_local
 from pgpaces.core.series import Sample, Series
 from pgpaces.load import engine as generator
+from pgpaces.load.composite import Together
 from pgpaces.load.engine import for_driver
 from pgpaces.monitor import guard, host, plans, remote, server
 from pgpaces.spec.result import Blocked, Explained, Finding, Observed
@@ -21,7 +21,6 @@ from pgpaces.trial.components import ComponentLoad
 from pgpaces.trial.listener import Listener
 from pgpaces.trial.ready_trial import ReadyTrial
 from pgpaces.trial.request import POOL, PRIMARY
-from pgpaces.trial.stops import Stoppable
 
 if TYPE_CHECKING:
     from pgpaces.trial.bulk import Counters
@@ -86,7 +85,7 @@ def _sensing(ready: ReadyTrial, stack: contextlib.ExitStack) -> _Sensors:
     return _Sensors(machines, servers, generator)
 
 
-class _Sensors(Struct, frozen=True):
+class _Sensors(NamedTuple):
     """Sensors of the machines, and of the servers, by node; the key of the primary is "".
 
     generator: of its machine, if that has no server.
@@ -96,40 +95,12 @@ class _Sensors(Struct, frozen=True):
     servers: Mapping[str, server.Sensor]
     generator: host.HostSensor | None
 
-    def begin(self, start_s: float) -> None:
-        """Begins to read. start_s: start of second 0 by the monotonic clock."""
-        own = () if self.generator is None else (self.generator,)
-        for sensor in (*self.machines.values(), *self.servers.values(), *own):
-            sensor.begin(start_s)
-
-    def notes(self) -> list[str]:
-        machines = [note for sensor in self.machines.values() for note in sensor.notes()]
-        return machines + [note for sensor in self.servers.values() for note in sensor.notes()]
-
-    def drain(self) -> list[Sample]:
-        samples = [sample for sensor in self.servers.values() for sample in sensor.drain()]
-        for node, machine in self.machines.items():
-            prefix = f"{node}/" if node else ""
-            samples += [replace(s, source=f"{prefix}{s.source}") for s in machine.drain()]
-        if self.generator is not None:
-            own = (s for s in self.generator.drain() if s.name in host.OF_GENERATOR)
-            samples += [replace(s, source=host.GENERATOR) for s in own]
-        return samples
-
-    def findings(self, series: Sequence[Series], pace: throttle.Pace) -> list[Finding]:
-        """The findings of all sensors. series: their samples. pace: of the load."""
-        findings = []
-        for node in self.machines:
-            prefix = f"the machine of {node}: " if node else ""
-            for finding in throttle.findings(_of_node(series, node), pace):
-                findings.append(replace(finding, text=f"{prefix}{finding.text}"))
-        for node, sensor in self.servers.items():
-            findings += sensor.findings(_of_node(series, node))
-        return findings
+    @property
+    def every(self) -> list[host.HostSensor | server.Sensor]:
+        return [*self.machines.values(), *self.servers.values()]
 
 
 def _of_node(series: Iterable[Series], node: str) -> list[Series]:
-    """The series of a node, with their sources as on a single one."""
     parts = [(each.source.rpartition("/"), each) for each in series]
     return [replace(each, source=source) for (of, _, source), each in parts if of == node]
 
@@ -156,16 +127,18 @@ class Monitors:
         self._blocked: dict[str, tuple[Blocked, ...]] = {}
 
     def ready(self) -> None:
-        """To be called just before the load begins."""
         self._counters.begin()
 
     def begin(self, start_s: float) -> None:
         """To be called when the load runs. start_s: start of second 0 by the monotonic clock."""
         if self._guard:
             self._guard.begin()
-        self._sensors.begin(start_s)
+        for sensor in self._sensors.every:
+            sensor.begin(start_s)
+        if self._sensors.generator is not None:
+            self._sensors.generator.begin(start_s)
 
-    def sample(self, load: Stoppable) -> None:
+    def sample(self, load: Together) -> None:
         """To be called once a second. Ends the load when the guard reports a reason."""
         if self._guard and self.reason is None and (reason := self._guard.reason()):
             self.reason = f"guard: {reason}"
@@ -229,7 +202,15 @@ class Monitors:
             return []
 
     def drain(self) -> list[Sample]:
-        return self._sensors.drain()
+        machines, servers, generator = self._sensors
+        samples = [sample for sensor in servers.values() for sample in sensor.drain()]
+        for node, machine in machines.items():
+            prefix = f"{node}/" if node else ""
+            samples += [replace(s, source=f"{prefix}{s.source}") for s in machine.drain()]
+        if generator is not None:
+            own = (s for s in generator.drain() if s.name in host.OF_GENERATOR)
+            samples += [replace(s, source=host.GENERATOR) for s in own]
+        return samples
 
     def news(self, second: int) -> list[Observed]:
         """Other observations that are new; to be called once a second.
@@ -255,7 +236,13 @@ class Monitors:
 
     def findings(self, series: Sequence[Series], pace: throttle.Pace) -> list[Finding]:
         """The findings of all monitors. series: all samples. pace: of the load in their seconds."""
-        findings = self._sensors.findings(series, pace)
+        findings = []
+        for node in self._sensors.machines:
+            prefix = f"the machine of {node}: " if node else ""
+            for finding in throttle.findings(_of_node(series, node), pace):
+                findings.append(replace(finding, text=f"{prefix}{finding.text}"))
+        for node, sensor in self._sensors.servers.items():
+            findings += sensor.findings(_of_node(series, node))
         findings += self._counters.findings()
         if self._silent_s:
             copy = self._ready.prepared.cloned_from is not None
@@ -279,4 +266,6 @@ class Monitors:
                 )
             if self.reason is not None:
                 notes.append(self.reason)
-        return [*notes, *self._sensors.notes(), *self._notes]
+        for sensor in self._sensors.every:
+            notes += sensor.notes()
+        return notes + self._notes

@@ -97,10 +97,7 @@ class Builder(Redacted, frozen=True):
 
     @classmethod
     def of(cls, order: Order) -> Builder:
-        """Reads the workload and resolves the targets.
-
-        Raises PlanError, WorkloadError, TrustError.
-        """
+        """Reads the workload, resolves the targets. Raises PlanError, WorkloadError, TrustError."""
         targets = {target.name: _resolved(target) for target in order.experiment.targets}
         source = source_database(order.experiment.from_database)
         return cls(order, _workload(order.experiment, order.consent), targets, source)
@@ -123,8 +120,13 @@ class Builder(Redacted, frozen=True):
         try:
             variant = every.get("variant")
             base = trust.variant(self.base, variant, self.order.consent) if variant else self.base
-            options = levels.options_of(every, base.load, design.load_seed(slot.block))
+            # All cells of a block meet the same arrivals.
+            options = levels.options_of(every, base.load, design.seed + slot.block - 1)
             trial = replace(options.trial, settings=self._settings(options))
+            costs = self.order.costs
+            if options.target is not None:
+                resolved = self.targets[options.target]
+                costs = resolved.target.costs or (costs if resolved.machine == HERE else None)
             return request_of(
                 base,
                 replace(options, trial=trial),
@@ -134,18 +136,11 @@ class Builder(Redacted, frozen=True):
                 place=Place(experiment_id, slot.cell.key, dict(slot.cell.levels), slot.block),
                 from_database=self.source,
                 occasion=experiment_id,
-                costs=self._costs(options.target),
+                costs=costs,
                 missed_max=experiment.missed_max,
             )
         except PlanError as error:
             raise levels.in_cell(error, slot.cell) from None
-
-    def _costs(self, target: str | None) -> Costs | None:
-        """The costs of a target's machine: its own if it names some, else of this machine."""
-        if target is None:
-            return self.order.costs
-        resolved = self.targets[target]
-        return resolved.target.costs or (self.order.costs if resolved.machine == HERE else None)
 
     def _settings(self, options: levels.CellOptions) -> tuple[tuple[str, str], ...]:
         profile = self.order.experiment.profiles.get(options.profile or "", {})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
 
 from msgspec import Struct
 
@@ -25,23 +24,12 @@ class Due(Struct, frozen=True):
     why: str = ""
 
 
-class Queue(Protocol):
-    def next(self) -> Due | None:
-        """Removes and returns the next one; None if there is no more."""
-
-    def ended(self, due: Due, outcome: Outcome | PgpacesError) -> None:
-        """Takes the outcome of a trial after its last attempt."""
-
-    @property
-    def left(self) -> int:
-        """The number of trials that remain, as far as that is known."""
-
-
 class ListedTrials:
     def __init__(self, slots: Iterable[Slot], requests: Mapping[tuple[int, str], Request]) -> None:
         self._due = deque(Due(slot, requests[slot.block, slot.cell.key]) for slot in slots)
 
     def next(self) -> Due | None:
+        """Removes and returns the next one; None if there is no more."""
         return self._due.popleft() if self._due else None
 
     def ended(self, due: Due, outcome: Outcome | PgpacesError) -> None:
@@ -49,6 +37,7 @@ class ListedTrials:
 
     @property
     def left(self) -> int:
+        """The number of trials that remain, as far as that is known."""
         return len(self._due)
 
 
@@ -83,3 +72,6 @@ class ChosenTrials(Struct):
     @property
     def left(self) -> int:
         return self.strategy.left(self.results)
+
+
+Queue = ListedTrials | ChosenTrials

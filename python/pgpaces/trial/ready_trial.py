@@ -35,6 +35,7 @@ from pgpaces.spec.facts import (
     WorkloadFacts,
 )
 from pgpaces.spec.result import Finding, Trial
+from pgpaces.spec.scripts import ScriptCommand
 from pgpaces.spec.workload import WorkloadScript
 from pgpaces.store.store import new_id
 from pgpaces.trial import targets
@@ -160,7 +161,6 @@ def requested(request: Request) -> RequestFacts:
 
 
 def _plan(ready: ReadyTrial) -> PlanFacts:
-    """The plan of the trial's own load, with the clients and threads of all components."""
     trial, own = ready.request.trial, ready.components[0]
     plan = own.engine_plan()
     every = [component.engine_plan() for component in ready.components]
@@ -210,7 +210,7 @@ def _scripts(ready: ReadyTrial) -> Iterator[ScriptFacts]:
             )
 
 
-def queries_of(script: WorkloadScript, commands: Sequence[generator.ScriptCommand]) -> int | None:
+def queries_of(script: WorkloadScript, commands: Sequence[ScriptCommand]) -> int | None:
     """The number of queries of a transaction; None if it is not certain.
 
     Branches may differ, and several queries joined by `\\;` are one command.

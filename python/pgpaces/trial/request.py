@@ -24,11 +24,13 @@ from pgpaces.spec.costs import Costs
 from pgpaces.spec.design import Levels
 from pgpaces.spec.facts import ServerFacts
 from pgpaces.spec.levels import CellOptions
-from pgpaces.spec.plan import ON_ERROR, TrialPlan, pairs
+from pgpaces.spec.plan import ON_ERROR, ONLY_OF_SCRIPTS, TrialPlan, pairs
 from pgpaces.spec.result import Place
+from pgpaces.spec.scripts import ScriptCommand, commands_in
 from pgpaces.spec.target_plan import PoolPlan, TargetPlan
+from pgpaces.spec.users import call
 from pgpaces.spec.workload import Workload, WorkloadScript
-from pgpaces.trial import bulk, dealt, functions, targets
+from pgpaces.trial import bulk, dealt, targets
 
 _SCALE_MAX = 1_000_000
 # What a background workload has from its trial.
@@ -352,7 +354,7 @@ def check(request: Request) -> None:
         raise PlanError("no script would run: every weight is 0", hint)
     request.trial.limits_of([script.name for script in scripts])
     bulk.check(request.workload, request.trial)
-    functions.check(request.workload, request.trial)
+    check_users(request.workload, request.trial)
     dealt.check(request.trial, request.target)
     commands_of(request.workload, scripts)
     if request.pool is not None:
@@ -372,6 +374,27 @@ def check(request: Request) -> None:
             check(other)
         except PlanError as error:
             raise PlanError(f"background {name}: {error.message}", error.hint) from None
+
+
+def check_users(workload: Workload, trial: TrialPlan) -> None:
+    """Raises PlanError, WorkloadError for options that Python users do not support."""
+    if (users := workload.users) is None:
+        return
+    tasks = {task.name: task for task in users.tasks}
+    if any(script.name not in tasks for script in workload.scripts):
+        raise PlanError(
+            f"workload {workload.name} is Python users, and runs no scripts",
+            "name the scripts' own workload, or run them as a background workload:"
+            " --background FILE.sql",
+        )
+    for name, usual in ONLY_OF_SCRIPTS.items():
+        if name != "threads" and getattr(trial, name) != usual:
+            raise PlanError(f"{name.replace('_', ' ')} is of scripts, and Python users have none")
+    if not trial.continue_on_error or trial.backlog != "serve":
+        raise PlanError("a task that raises ends nothing", "leave out --on-error")
+    variables = {"scale": "1", **workload.variables, **dict(trial.variables)}
+    for each in (*(task.function for task in users.tasks), *filter(None, [users.setup])):
+        call(each, variables, task=each is not users.setup)
 
 
 def check_clients(clients: int, servers: int) -> None:
@@ -420,11 +443,11 @@ def nodes_of(name: str, nodes: Sequence[str]) -> tuple[str, ...]:
 
 def commands_of(
     workload: Workload, scripts: Sequence[WorkloadScript]
-) -> list[Sequence[generator.ScriptCommand]]:
+) -> list[Sequence[ScriptCommand]]:
     """The commands of each script; programs and functions have none. Raises ScriptError."""
     if not workload.is_scripts:
         return [[] for _ in scripts]
-    return [generator.commands(source_of(script), script.text) for script in scripts]
+    return [commands_in(source_of(script), script.text) for script in scripts]
 
 
 def source_of(script: WorkloadScript) -> str:

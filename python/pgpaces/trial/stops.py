@@ -11,22 +11,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 from pgpaces.core.errors import RunError, StoreError
 from pgpaces.core.texts import Say
+from pgpaces.load.composite import Together
 from pgpaces.trial.listener import Listener
 
 _TURN_S = 0.1
 _AGAIN_S = 1.0
-
-
-class Stoppable(Protocol):
-    def stop(self) -> None:
-        """Lets nothing new fall due."""
-
-    def abort(self) -> None:
-        """Ends at once."""
 
 
 class Stops:
@@ -34,11 +26,11 @@ class Stops:
 
     def __init__(self) -> None:
         self.requests = 0
-        self._loads: list[Stoppable] = []
+        self._loads: list[Together] = []
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
-    def over(self, load: Stoppable) -> Iterator[None]:
+    def over(self, load: Together) -> Iterator[None]:
         """Applies earlier and later requests to this load too."""
         with self._lock:
             self._loads = [*self._loads, load]

@@ -7,39 +7,25 @@ module only dispatches to it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import to_builtins
 
 from pgpaces.analysis.capacity import searches
 from pgpaces.analysis.pairing import Pairing
-from pgpaces.analysis.sequential import Ask, Expected, Tell
+from pgpaces.analysis.sequential import Tell
 from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.spec import facts
-from pgpaces.spec.design import HERE, Cell
+from pgpaces.spec.design import HERE, Cell, Slot, by_machine
 
 Goal = searches.SearchSpec | Pairing
+# samples: one trial of each kind, to check them in advance; left: a lower bound of the trials until
+# an answer is known, 0 if there is none; given_up: why it ended without an answer, else empty.
+Strategy = searches.Searches | Pairing
 _KINDS: Mapping[str, type[Goal]] = {
     "capacity": searches.SearchSpec,
     "comparison": Pairing,
 }
-
-
-class Strategy(Protocol):
-    def ask(self, results: Sequence[Tell]) -> Ask | None:
-        """The next trial; None when the experiment is complete."""
-
-    def samples(self) -> Sequence[Ask]:
-        """One for each kind of trial, to check them before the experiment begins."""
-
-    def expected(self) -> Expected:
-        """The fewest and the most trials, for a preview of time and money."""
-
-    def left(self, results: Sequence[Tell]) -> int:
-        """A lower bound of the trials until an answer is known; 0 if there is no bound."""
-
-    def given_up(self, results: Sequence[Tell]) -> str:
-        """Why it ended without an answer; empty if it has one, or continues."""
 
 
 def strategies(
@@ -52,11 +38,11 @@ def strategies(
     """
     if isinstance(goal, Pairing):
         return {HERE: goal}
-    of_machines: dict[str, list[Cell]] = {}
-    for cell in cells:
-        target = dict(cell.levels).get("target", HERE)
-        of_machines.setdefault(machine_of.get(target, HERE), []).append(cell)
-    return {machine: searches.Searches(goal, tuple(own)) for machine, own in of_machines.items()}
+    of_machines = by_machine((Slot(1, cell) for cell in cells), machine_of)
+    return {
+        machine: searches.Searches(goal, tuple(slot.cell for slot in own))
+        for machine, own in of_machines.items()
+    }
 
 
 def resumed(goal: Goal, cells: Sequence[Cell], results: Sequence[Tell]) -> list[Tell]:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.analysis.pairing import Pairing
@@ -302,20 +302,16 @@ def run(
 
 
 class _Work(Struct, frozen=True):
-    """The trials of each machine. before: how many ran earlier. expected: facts of each server.
-
-    chosen: the queues of an adaptive experiment, by machine; empty for those of a design.
-    """
+    """The trials of each machine. before: how many ran earlier. expected: facts of each server."""
 
     queues: Mapping[str, Queue]
     before: int
     expected: Mapping[TargetPlan, ServerFacts]
-    chosen: Mapping[str, ChosenTrials] = field(default_factory=dict)
 
     def given_up(self) -> str:
         """Why there is no answer; empty if there is one, or if the trials are those of a design."""
-        reasons = (queue.strategy.given_up(queue.results) for queue in self.chosen.values())
-        return "; ".join(filter(None, reasons))
+        chosen = (queue for queue in self.queues.values() if isinstance(queue, ChosenTrials))
+        return "; ".join(filter(None, (each.strategy.given_up(each.results) for each in chosen)))
 
 
 def _work(planned: SweepPlan, store: Store) -> _Work:
@@ -358,7 +354,7 @@ def _chosen(planned: SweepPlan, store: Store, goal: Goal) -> _Work:
         )
         for name, strategy in strategies(goal, cells, builder.machines).items()
     }
-    return _Work(chosen, len(results), expected, chosen)
+    return _Work(chosen, len(results), expected)
 
 
 def _get_servers(planned: SweepPlan, listener: SweepListener) -> None:

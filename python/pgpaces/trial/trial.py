@@ -245,7 +245,6 @@ def _stored(recorder: Recorder, store: Store | None, before: int) -> Iterator[Fi
 
 
 def _same_disk(store: Path, server: ServerFacts) -> bool:
-    """Whether the store shares a file system with the server's data, if that is visible here."""
     data = server.data_directory
     try:
         return bool(

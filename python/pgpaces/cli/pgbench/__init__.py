@@ -88,10 +88,10 @@ class Texts(OptionHandler):
         if script.builtin:
             return
         text = _read(script.name)
-        from pgpaces.load import engine
+        from pgpaces.spec.scripts import commands_in
 
         try:
-            engine.commands(script.name, text)
+            commands_in(script.name, text)
         except ScriptError as error:
             raise OptionError(error.message) from None  # pgbench has no hint for it
         self._files.append(text)

@@ -21,10 +21,10 @@ from pgpaces.core.errors import LogError
 from pgpaces.core.sessions import Session
 from pgpaces.database import identity, pgbench_tables
 from pgpaces.database.access import NOTICED_S, execute_within
-from pgpaces.load import engine
 from pgpaces.show import escape
 from pgpaces.spec import workload
 from pgpaces.spec.plan import THREADS_MAX, Load, LogPlan, TrialPlan
+from pgpaces.spec.scripts import commands_in
 from pgpaces.spec.target_plan import TargetPlan
 from pgpaces.trial import trial as pipeline
 from pgpaces.trial.listener import Listener
@@ -58,7 +58,7 @@ def run(options: Options, texts: Sequence[str], voice: Voice) -> int:
     Raises ScriptError where one cannot be sent by the protocol.
     """
     for script, text in zip(options.scripts, texts, strict=True):
-        engine.commands(script.description, text, parameters=options.protocol != "simple")
+        commands_in(script.description, text, parameters=options.protocol != "simple")
     setup = connect(options, voice, "setup")
     with contextlib.closing(setup.session) as session:
         server = session.info.parameter_status("server_version") or "unknown"
@@ -104,7 +104,7 @@ def run(options: Options, texts: Sequence[str], voice: Voice) -> int:
 def _facts(options: Options, session: Session, texts: Sequence[str], *, voice: Voice) -> Facts:
     """The facts to report: of the tables only where a builtin script runs. Raises ServerError."""
     commands = [
-        [command.text for command in engine.commands(script.description, text)]
+        [command.text for command in commands_in(script.description, text)]
         for script, text in zip(options.scripts, texts, strict=True)
         if options.per_command
     ]

@@ -56,23 +56,20 @@ class ProgramEnvironment(Redacted, frozen=True):
         """
         shown = {f"PGPACES_{k.upper()}": v for k, v in self.values.items() if k not in hidden}
         variables = {**self.variables, **shown}
-        words = (_SHELL, "-c", run) if isinstance(run, str) else tuple(map(self.filled, run))
-        self._check_program(words[0], variables["PATH"])
+        words = (
+            (_SHELL, "-c", run)
+            if isinstance(run, str)
+            else tuple(filled(word, self.values) for word in run)
+        )
+        at = str(self.folder / words[0]) if "/" in words[0] else words[0]
+        if shutil.which(at, path=variables["PATH"]) is None:
+            raise RunError(
+                f"there is no program '{words[0]}' to run",
+                "install it, or name it with its folder; searched in the PATH and psql's folder",
+            )
         if "cache" in named(run):
             _make_cache(Path(self.values["cache"]))
         return CommandOrder(name, words, variables, self.folder, self.files, secret=self.secret)
-
-    def filled(self, word: str) -> str:
-        """A word with values for its placeholders. Raises PlanError for an unknown one."""
-        return filled(word, self.values)
-
-    def _check_program(self, name: str, path: str) -> None:
-        at = str(self.folder / name) if "/" in name else name
-        if shutil.which(at, path=path) is None:
-            raise RunError(
-                f"there is no program '{name}' to run",
-                "install it, or name it with its folder; searched in the PATH and psql's folder",
-            )
 
 
 def _make_cache(folder: Path) -> None:
@@ -103,7 +100,12 @@ def program_environment(
         environment = stack.enter_context(psql.environment(way))
         path = environment.variables.get("PATH", os.defpath)
         path = f"{way.program.parent}{os.pathsep}{path}"
-        _check_programs(workload, path)
+        for name, package in workload.needs.programs.items():
+            if shutil.which(name, path=path) is None:
+                raise RunError(
+                    f"there is no program {name}, which workload {workload.name} needs",
+                    f"install it (Debian: {package})",
+                )
         files = located(workload, values, say)
         # After the slow steps: the watchdog, which always removes it, starts soon after.
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pgpaces-")))
@@ -127,16 +129,6 @@ def program_environment(
             environment.files,
             keywords.get("password"),
         )
-
-
-def _check_programs(workload: Workload, path: str) -> None:
-    """Raises RunError if a program that the workload needs is missing."""
-    for name, package in workload.needs.programs.items():
-        if shutil.which(name, path=path) is None:
-            raise RunError(
-                f"there is no program {name}, which workload {workload.name} needs",
-                f"install it (Debian: {package})",
-            )
 
 
 def filled(word: str, values: Mapping[str, str]) -> str:

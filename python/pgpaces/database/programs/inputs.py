@@ -39,7 +39,6 @@ def identity(workload: Workload, variables: Mapping[str, str]) -> str:
 
 
 def used_names(step: InitStep) -> set[str]:
-    """The names of values that a program of `init` uses, in lower case."""
     return named(step.run or ()) | named(step.input)
 
 

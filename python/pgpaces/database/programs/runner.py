@@ -84,9 +84,8 @@ class Tail:
         with file:
             while chunk := os.read(file.fileno(), 65536):
                 data = rest + chunk
-                if (
-                    mark not in data
-                ):  # so that reading does not slow down a program with much output
+                # So that reading does not slow down a program with much output.
+                if mark not in data:
                     data = data[-_TAIL_LINES * _LINE_BYTES :]
                 # Progress that is rewritten ends its lines with a carriage return.
                 *lines, rest = data.replace(b"\r", b"\n").split(b"\n")

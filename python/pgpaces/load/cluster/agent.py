@@ -5,28 +5,33 @@ It ends its load if it hears nothing for the time of its lease, so that no load 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pgpaces.analysis.throttle import STEAL_WARNING
 from pgpaces.core.errors import PgpacesError, RunError
 from pgpaces.load import engine
-from pgpaces.load.cluster import machine
 from pgpaces.load.cluster.clocks import ClockReading
 from pgpaces.load.cluster.order import LoadOrder, Ready, Report, Word, pack
 from pgpaces.load.composite import RunningLoad
 from pgpaces.load.python_users.load import UsersLoad, from_value, user_connection
+from pgpaces.monitor.host import Local, Probe
+from pgpaces.monitor.procfs import Item, changes
 from pgpaces.spec.result import Finding
 
 _LOOK_S, _LOOK_MAX_NS = 0.2, 400_000_000
+# A quota that runs out in fewer of its periods, in percent, is no reason to be late.
+_QUOTA_WARNING = 1.0
 _PACKAGE = Path(__file__).resolve().parents[2]
 
 
@@ -79,7 +84,7 @@ class Agent:
         self._first = 0
         self._ended = threading.Event()
         self._error: PgpacesError | None = None
-        self._machine: machine.MachineReading | None = None
+        self._machine: MachineReading | None = None
         self._findings: tuple[Finding, ...] = ()
         self._heard = time.monotonic_ns()
         self._begun = False
@@ -132,7 +137,7 @@ class Agent:
         self._load.begin(max(0, moment_ns - now))
         self._late_ns = max(0, now + self._load.notice_ns - moment_ns)
         # It takes milliseconds, and the load begins at its moment.
-        self._machine = machine.reading() if self._order.elsewhere else None
+        self._machine = machine_reading() if self._order.elsewhere else None
         threading.Thread(target=self._follow, daemon=True).start()
 
     def stop(self, _at_ns: int = 0) -> None:
@@ -155,7 +160,7 @@ class Agent:
             self._error = RunError(f"the load of a generator failed: {error!r}")
         finally:
             if self._machine is not None:
-                self._findings = tuple(machine.findings(self._machine, machine.reading()))
+                self._findings = tuple(machine_findings(self._machine, machine_reading()))
             self._ended.set()
 
     def _watch(self) -> None:
@@ -186,3 +191,28 @@ def _load(order: LoadOrder, folder: Path) -> RunningLoad:
         way = user_connection(connection, order.variables)
         return UsersLoad(order.plan, from_value(order.users, folder), names, way=way)
     return engine.Engine(order.plan, order.scripts, connection)
+
+
+# --- what the machine kept from the generator: stolen time, and its quota -----------------------
+
+
+class MachineReading(Struct, frozen=True):
+    at_s: float
+    items: Sequence[Item]
+
+
+def machine_reading() -> MachineReading:
+    with contextlib.closing(Local()) as local:
+        return MachineReading(time.monotonic(), Probe(local.read, ("/proc/self/cgroup",)).items())
+
+
+def machine_findings(before: MachineReading, after: MachineReading) -> Iterator[Finding]:
+    gauges = changes(before.items, after.items, after.at_s - before.at_s)
+    values = {item.name: item.value for item in gauges}
+    steal, quota = values.get("cpu_steal", 0.0), values.get("cgroup_throttled_share", 0.0)
+    if steal >= STEAL_WARNING:
+        text = f"{steal:.1f}% of the time of its machine's CPUs was stolen by other machines"
+        yield Finding("generator", "warning", text, steal, "%")
+    if quota >= _QUOTA_WARNING:
+        text = f"its CPU quota ran out in {quota:.0f}% of its periods"
+        yield Finding("generator", "warning", text, quota, "%")

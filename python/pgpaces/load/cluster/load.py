@@ -82,7 +82,6 @@ class DealtLoad:
 
     @property
     def end_ns(self) -> int:
-        """The time when nothing new falls due any more; 2^62 in a run that ends by count."""
         working = [remote.end_ns for remote in self._remotes if not remote.missing]
         # If all are lost, the load ended with the last second of one of them.
         return max(working or [remote.reached_ns for remote in self._remotes])
@@ -100,12 +99,10 @@ class DealtLoad:
             remote.say("begin", clock.there(moment))
 
     def stop(self) -> None:
-        """Lets nothing new fall due; the backlog is still served within the grace period."""
         for remote in self._remotes:
             remote.say("stop")
 
     def abort(self) -> None:
-        """Ends at once; transactions in flight stay unfinished."""
         for remote in self._remotes:
             remote.say("abort")
 

@@ -33,8 +33,6 @@ def _spec(**options: Any) -> str:
 
 
 class GeneratorProcess(SubprocessWorker):
-    """A worker in a process of this machine, which ends with its scheduler."""
-
     def __init__(self, scheduler: str, folder: Path, name: Any = None) -> None:
         """folder: with the key of the cluster."""
         super().__init__(scheduler, name=name)
@@ -63,7 +61,6 @@ class SshProcess(SshWorker):
     """A worker on another machine, which ends with its scheduler; its folder is removed then."""
 
     def __init__(self, scheduler: str, address: str, folder: Path, *, name: Any = None) -> None:
-        """folder: with the key of the cluster, here."""
         super().__init__(scheduler, address, {}, {}, name=name)
         self._folder, self._host = folder, address
 
@@ -111,7 +108,6 @@ class SshProcess(SshWorker):
 
 
 def tls_variables(folder: Path | str) -> dict[str, str]:
-    """The variables of Dask's configuration for the key and certificate in a folder."""
     cert, key = f"{folder}/cert.pem", f"{folder}/key.pem"
     ways = [f"COMM__TLS__{role}" for role in ("SCHEDULER", "WORKER", "CLIENT")]
     variables = {
@@ -125,10 +121,7 @@ def tls_variables(folder: Path | str) -> dict[str, str]:
 
 
 def cluster(plan: GeneratorsPlan, security: Security, folder: Path) -> SpecCluster:
-    """A cluster whose scheduler runs in this process. Raises OSError, RuntimeError.
-
-    folder: with the key of the cluster.
-    """
+    """A cluster whose scheduler runs in this process. Raises OSError, RuntimeError."""
     workers: dict[Any, Any] = {
         host: {"cls": SshProcess, "options": {"address": host, "folder": folder}}
         for host in plan.hosts

@@ -36,10 +36,6 @@ if TYPE_CHECKING:
 _FOLDER = "pgpaces-cluster-"
 T = TypeVar("T")
 _START_S, _CONNECT_S, _CLOSE_S, _LOOK_S = 60.0, 15, 5, 2.0
-_MISSING = PlanError(
-    "several generators need libraries that are not installed",
-    "pip install 'pgpaces[cluster]'",
-)
 
 
 class Worker(Struct, frozen=True):
@@ -219,7 +215,10 @@ def _started(plan: GeneratorsPlan) -> Workers:
     try:
         from distributed.versions import VersionMismatchWarning
     except ImportError:
-        raise _MISSING from None
+        raise PlanError(
+            "several generators need libraries that are not installed",
+            "pip install 'pgpaces[cluster]'",
+        ) from None
     for name in tuple(logging.root.manager.loggerDict):
         if name.startswith("distributed"):  # we report a lost worker ourselves
             logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -273,7 +272,6 @@ def _client(plan: GeneratorsPlan, stack: contextlib.ExitStack) -> Client:
 
 
 def _remove_lost() -> None:
-    """Removes the folders of clusters whose process was killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*-*"):
         pid = digits(folder.name.removeprefix(_FOLDER).partition("-")[0])
         try:

@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from pgpaces import _engine
 from pgpaces.core.errors import HopelessError, RunError, WorkloadError
 from pgpaces.core.home import python_path
-from pgpaces.core.record import Interval, Tally, copied
+from pgpaces.core.record import Interval, copied
 from pgpaces.core.redaction import Redacted
 from pgpaces.core.times import merge, times_of
 from pgpaces.load import engine
@@ -86,10 +86,7 @@ class _Process(Struct):
 
 
 class UsersLoad:
-    """A load: `begin` it, iterate over it, `stop` or `abort` it from a signal handler.
-
-    A generators.composite.RunningLoad.
-    """
+    """A composite.RunningLoad of Python users."""
 
     notice_ns = _HEAD_START_NS
 
@@ -163,7 +160,6 @@ class UsersLoad:
 
     @property
     def end_ns(self) -> int:
-        """The time when nothing new falls due any more; 2^62 in a run that ends by count."""
         return self._end_ns
 
     def begin(self, ahead_ns: int = 0) -> None:
@@ -176,7 +172,6 @@ class UsersLoad:
             self.stop()
 
     def stop(self) -> None:
-        """Lets nothing new fall due; the backlog is still served within the grace period."""
         self._stopped = True
         if self._origin_ns is not None:
             passed = time.monotonic_ns() - self._origin_ns + _NOTICE_NS
@@ -184,7 +179,6 @@ class UsersLoad:
             self._say("end", self._end_ns)
 
     def abort(self) -> None:
-        """Ends at once; transactions in flight stay unfinished."""
         self.stop()
         if self._origin_ns is None:
             self._end_ns = -self._plan.warmup_ns  # nothing falls due
@@ -210,7 +204,6 @@ class UsersLoad:
         self._costs_ns.append(cost)
 
     def __iter__(self) -> Iterator[Interval]:
-        """One interval a second until the load is over; then raises the error that ended it."""
         if self._origin_ns is None:
             self.begin()
         try:
@@ -317,18 +310,14 @@ class UsersLoad:
             interval = replace(interval, dispatch=dispatch)
         if not self._names:
             return interval
-        return replace(
-            interval,
-            tallies=tuple(_with_names(tally, self._names) for tally in interval.tallies),
-            messages=tuple((self._names.get(c, c), text) for c, text in interval.messages),
-        )
-
-
-def _with_names(tally: Tally, names: Mapping[str, str]) -> Tally:
-    failed: Counter[str] = Counter()
-    for code, count in tally.failed.items():
-        failed[names.get(code, code)] += count
-    return replace(tally, failed=dict(failed))
+        tallies = []
+        for tally in interval.tallies:
+            failed: Counter[str] = Counter()
+            for code, count in tally.failed.items():
+                failed[self._names.get(code, code)] += count
+            tallies.append(replace(tally, failed=dict(failed)))
+        messages = tuple((self._names.get(c, c), text) for c, text in interval.messages)
+        return replace(interval, tallies=tuple(tallies), messages=messages)
 
 
 class UserConnection(Redacted, frozen=True):
@@ -392,7 +381,6 @@ def by_value(users: Users) -> bytes:
 
 
 def _modules(folder: Path | None) -> dict[str, bytes]:
-    """The content of the imported modules of a folder, by their path in it."""
     files = (getattr(module, "__file__", None) for module in tuple(sys.modules.values()))
     paths = [Path(file) for file in files if file and folder and file.endswith(".py")]
     inside = (path for path in paths if folder and path.is_relative_to(folder) and path.exists())

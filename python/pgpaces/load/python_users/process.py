@@ -69,7 +69,6 @@ class _Prints(io.TextIOBase):
         self._begun: dict[int, str] = {}
 
     def writable(self) -> bool:
-        """True."""
         return True
 
     def write(self, text: str) -> int:

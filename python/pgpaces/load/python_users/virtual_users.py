@@ -24,7 +24,6 @@ from pgpaces import _engine
 from pgpaces.core.errors import WorkloadError
 from pgpaces.load.python_users.counter import SharedCounter
 from pgpaces.load.python_users.order import CODES, ProcessOrder, hidden
-from pgpaces.load.python_users.probe import WakeProbe
 from pgpaces.spec.users import Call, Users, call, describe
 
 NEVER_NS = 2**62
@@ -37,6 +36,7 @@ _TURN_S = 1.0
 # As in the engine: after so many failures of these classes the tasks that never succeeded will
 # not, because of bad values, logins, names, rights or syntax.
 HOPELESS_AFTER, _COMES_AGAIN = 50, ("22", "28", "3D", "3F", "42")
+_PROBE_NS = 20_000_000
 
 
 class Stage:
@@ -69,7 +69,6 @@ class Stage:
         self._failures, self._failures_max = 0, failures_max
 
     def begin(self, origin_ns: int) -> None:
-        """The measured part begins then, by the monotonic clock."""
         self._origin_ns = origin_ns
 
     def now(self) -> int:
@@ -231,7 +230,6 @@ class VirtualUser(Struct):
         return since_ns
 
     def set_up(self) -> None:
-        """Runs its set-up. Raises any exception of that."""
         generator = self.make()
         self.has(next(generator))
         self.setup, self.pause_s = generator, 0.0
@@ -342,7 +340,12 @@ class Cast(Struct, frozen=True):
         tasks, variables = {t.name: t.function for t in self.users.tasks}, self.order.variables
         calls = [call(tasks[name], variables, task=True) for name in self.order.names]
         connect = any(source == "setup" for each in calls for _, source in each.sources)
-        make = self._maker(connect=connect)
+        # By default the set-up of each user is a connection, or nothing.
+        usual = (_connected_together, _connected) if connect else (_nothing_together, _nothing)
+        if self.users.setup is not None:
+            make = call(self.users.setup, variables, task=False)
+        else:
+            make = call(usual[0 if self.users.is_async else 1], {}, task=False)
         users = []
         for place in range(count):
             number = first + place
@@ -365,13 +368,6 @@ class Cast(Struct, frozen=True):
         text = hidden(describe(error, self.users.path), self.order.secrets)
         return text.encode("utf-8", "backslashreplace").decode()
 
-    def _maker(self, *, connect: bool) -> Call:
-        """The set-up of each user. connect: by default it is a connection, else nothing."""
-        if self.users.setup is not None:
-            return call(self.users.setup, self.order.variables, task=False)
-        usual = (_connected_together, _connected) if connect else (_nothing_together, _nothing)
-        return call(usual[0 if self.users.is_async else 1], {}, task=False)
-
 
 def _connected(dsn: str) -> Any:
     import psycopg
@@ -393,6 +389,43 @@ def _nothing() -> Any:
 
 async def _nothing_together() -> Any:
     yield None
+
+
+class WakeProbe:
+    """A user that does nothing, fifty times a second: its lateness is that of its process.
+
+    Free users show the lateness themselves when a transaction is due. If all are busy, none does,
+    and a process without CPU would look like a slow server. If it sleeps through several due times,
+    each is late.
+    """
+
+    def __init__(self) -> None:
+        self._late_ns: list[int] = []
+        self._at_ns = time.monotonic_ns()
+
+    def take(self) -> list[int]:
+        """The lateness of each wake-up since the last call, ns."""
+        late_ns, self._late_ns = self._late_ns, []
+        return late_ns
+
+    def in_thread(self) -> None:
+        self._at_ns = time.monotonic_ns()
+        while True:
+            time.sleep(self._wait_s())
+            self._woken()
+
+    async def as_coroutine(self) -> None:
+        self._at_ns = time.monotonic_ns()
+        while True:
+            await asyncio.sleep(self._wait_s())
+            self._woken()
+
+    def _wait_s(self) -> float:
+        self._at_ns += _PROBE_NS
+        return max(0, self._at_ns - time.monotonic_ns()) / 1e9
+
+    def _woken(self) -> None:
+        self._late_ns.append(max(0, time.monotonic_ns() - self._at_ns))
 
 
 class Threads:
@@ -426,7 +459,7 @@ class Threads:
                 raise refused(*self._errors[0])
 
     def begin(self) -> None:
-        self.probe.in_thread()
+        threading.Thread(target=self.probe.in_thread, daemon=True).start()
         self._begun.set()
 
     def moved(self) -> None:
