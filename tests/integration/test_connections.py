@@ -21,7 +21,6 @@ from urllib.parse import quote
 import pytest
 from msgspec import Struct, field
 from psycopg import conninfo
-from tests.conftest import each_poll
 from tests.integration.impostors import answering, frame, man_in_the_middle
 from tests.needs import lacking
 from tests.servers import quoted
@@ -38,7 +37,6 @@ from pgpaces.core.errors import (
 )
 from pgpaces.load import engine
 
-poll = each_poll
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
 PASSWORD = "s3:cr\\t@/%27' ü"  # as in conftest: hard to quote
 WRONG = "Wr0ng:pass"
