@@ -17,12 +17,10 @@ from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import digest
 from pgpaces.analysis.summary import as_json, summarize
 from pgpaces.answers.run import section
-from pgpaces.cli.runs import _cells
 from pgpaces.core.record import Interval, StatementTally, Tally
 from pgpaces.show.numbers import interval, milliseconds
 from pgpaces.show.terminal import brief, whole
 from pgpaces.spec.result import Estimate, Finding, Trial
-from pgpaces.store.listing import TrialRow
 
 from .trials import SECOND_NS, second, times, trial
 
@@ -110,27 +108,6 @@ def test_a_quantile_among_what_was_skipped_is_above_the_limit_of_its_script():
     assert "> 50" in rows["orders_of_a_customer"]
     assert "> 20" in rows["one_order"]
     assert "> 20" in rows["latency"]
-
-
-def test_an_answer_fits_its_terminal_with_every_interval_whole():
-    rng = np.random.default_rng(2)
-    tiny = tuple(second(n, (rng.exponential(0.0003, 300) + 0.0012).tolist()) for n in range(60))
-    columns = []
-    for width in (60, 80, 120):
-        lines = printed(run(), width)
-        assert max(map(len, lines)) <= width
-        at = next(n for n, line in enumerate(lines) if line.startswith("ms  "))
-        head, _, _, ends, *_ = lines[at:]
-        assert head.split()[-1] == "max"
-        # The maximum is one that was seen: it has no interval.
-        assert len(ends.split()) == len(head.split()) - 2
-        columns.append(len(head.split()))
-        # Long ends take a column, and not the names of the rows.
-        lines = printed(run(intervals=tiny), width)
-        assert {"latency", "lag", "service"} <= {line.split(" ")[0] for line in lines}
-        assert max(map(len, lines)) <= width
-    assert columns == sorted(columns)
-    assert columns[0] < columns[-1] == 7
 
 
 def second_of(due: int, late: int = 0, **plan: Any) -> Trial:
@@ -276,20 +253,6 @@ def test_of_an_interrupted_run_the_next_command_is_the_same_run():
         [command] = section(cut, summarize(cut)).next
         assert command.startswith("pgpaces run ")
         assert "--duration 20s" in command
-
-
-def row(**summary: Any) -> TrialRow:
-    brief = {"due": 60, "missed_share": [0.01, 0.0, 0.03], "p99_ms": 12.3, **summary}
-    return TrialRow("X" * 26, "finished", datetime.now(UTC), "shop", "open, 1/s", "18", brief)
-
-
-def test_a_list_of_runs_marks_what_is_not_valid():
-    marked = _cells(row(validity="invalid", p99_low_ms=11.8, p99_high_ms=12.9))
-    assert (marked["state"], marked["p99 ms"]) == ("not valid", "12.3 (11.8–12.9)")
-    good = _cells(row(validity="valid", p99_low_ms=11.8, p99_high_ms=None))
-    assert (good["state"], good["p99 ms"]) == ("finished", "12.3 (over 11.8)")
-    few = _cells(row(validity="valid", p99_low_ms=None, p99_high_ms=None))
-    assert (few["state"], few["p99 ms"]) == ("finished", "–"), "as `run` prints it"
 
 
 LOOKING = "looking at the server took"

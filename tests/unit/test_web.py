@@ -26,7 +26,7 @@ from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.series import Collection, Sample
 from pgpaces.core.times import Times, times_of
 from pgpaces.spec.design import Design, Factor
-from pgpaces.spec.result import Blocked, Counts, Observed, Place
+from pgpaces.spec.result import Counts, Place
 from pgpaces.store.store import Store
 from pgpaces.web import app as application
 from pgpaces.web import listening, live, metrics, serve
@@ -404,16 +404,6 @@ def test_a_server_loads_the_libraries_of_levels_before_they_are_needed(store, mo
     assert prepared.is_set()
 
 
-def test_who_waits_for_whom_reaches_readers_while_the_trial_runs(store):
-    id_ = running(store, 2)
-    pair = Blocked("load", "Lock:tuple", "X", "psql", "idle in transaction", "UPDATE a", 2, 0, 1)
-    rare = replace(pair, blocking="cron", samples=1)
-    store.add(id_, second(2, [5.0]), observed=[Observed(blocked=(rare, pair))])
-    [message] = events_so_far(store, id_)
-    assert [one["blocking"] for one in message["blocked"]] == ["psql", "cron"]
-    assert message["blocked"][0]["samples"] == 2
-
-
 def run_alone(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """In a thread of its own: a browser test of the same process leaves a loop in the main one."""
     with ThreadPoolExecutor(1) as thread:
@@ -652,15 +642,6 @@ def test_only_who_started_a_load_stops_it(store):
     assert own.status_code == 202
     assert stopped == ["stopped"]
     assert client(store, TOKEN).post(f"/stop?token={TOKEN}").status_code == 403
-
-
-def test_the_link_of_a_load_waits_for_it_and_opens_it(store, tmp_path):
-    empty = TestClient(Guard(app(Site(str(tmp_path / "none.db"))), frozenset(), None,
-                            required=False), base_url="http://127.0.0.1")  # fmt: skip
-    assert "Waiting" in empty.get("/live").text
-    assert "Waiting" in client(store).get("/live").text
-    id_ = running(store, 1)
-    assert client(store).get("/live").url.path == f"/runs/{id_}"
 
 
 def test_the_page_of_a_load_opens_and_stops_its_own_and_no_other(store):
