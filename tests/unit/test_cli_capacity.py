@@ -155,6 +155,16 @@ def test_options_that_a_stored_search_does_not_follow_are_refused(stored, words)
     assert f"{words[0]} does not change a search that is resumed" in error.message
 
 
+@pytest.mark.parametrize(
+    "given",
+    [{"missed": "1%"}, {"quick": True}, {"by": "rate"}, {"soak": "0"}, {"seed": 0}, {"rate": 5}],
+)
+def test_python_refuses_options_that_a_stored_search_does_not_follow(stored, given):
+    [name] = given
+    with pytest.raises(PlanError, match=f"{name} does not change a search that is resumed"):
+        pgpaces.capacity(resume="memory", store=stored, **given)
+
+
 def test_python_asks_what_the_command_asks(tmp_path, monkeypatch):
     asked = []
 

@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 from starlette.testclient import TestClient
@@ -200,15 +199,6 @@ def test_a_store_that_was_deleted_and_made_again_is_read_anew(store, tmp_path):
 
 def events(text: str) -> list[dict[str, Any]]:
     return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
-
-
-def events_so_far(store: Store, trial_id: str) -> list[dict[str, Any]]:
-    async def first() -> live.Message | None:
-        async for message in live.Follower(store).messages(trial_id, 0):
-            return message
-        return None
-
-    return [msgspec.to_builtins(run_alone(first()))]
 
 
 def test_a_reader_who_comes_late_gets_the_whole_trial_and_who_comes_back_the_rest(
