@@ -12,7 +12,6 @@ import ssl
 import struct
 import subprocess
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
@@ -679,9 +678,6 @@ class Scripted(Struct):
     def dsn(self, **more: object) -> str:
         words = {"host": "127.0.0.1", "port": self.port, "user": "u", "dbname": "d"}
         return quoted(words | {"sslmode": "disable", "password": PASSWORD} | more)
-
-
-Serve = Callable[..., Scripted]
 
 
 @pytest.fixture
