@@ -131,6 +131,15 @@ def test_a_search_that_has_not_ended_says_so():
     assert "has not ended" not in " ".join(others)
 
 
+def test_which_level_holds_most_is_known_where_intervals_do_not_overlap():
+    low, high = of_level("4MB", 12), of_level("64MB", 17.5)
+    known = said([low, high, of_level("1GB", 15)], "main")
+    assert known.startswith("work_mem = 64MB meets it at the highest load, 17.")
+    unknown = said([low, high, of_level("1GB", 17.5)], "main")
+    assert unknown.startswith("Which meets it at the highest load is unknown")
+    assert "work_mem = 4MB" not in unknown
+
+
 @pytest.mark.parametrize(
     ("state", "why"), [("finished", "too few"), ("interrupted", ""), ("running", "")]
 )

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.analysis import disks
-from pgpaces.analysis.disks import Device, Flushes, JobRun
+from pgpaces.analysis.disks import Cipher, Device, Flushes, JobRun
 from pgpaces.answers import disk as words
 from pgpaces.answers.sweep import facts
 from pgpaces.cli.disk import disk
@@ -255,6 +255,23 @@ def test_a_disk_that_cannot_be_measured_is_refused(tmp_path, device, sentence):
     with pytest.raises(PlanError, match=sentence):
         check(tmp_path, device, jobs.room(jobs.DiskRequest(size_bytes("8MB"))))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_answer_says_what_each_number_is():
+    found = replace(
+        card(200, 60, 2),
+        flushes=Flushes("18.6", {"fdatasync": 310.0}),
+        cipher=Cipher("aes-xts with 512 bits", 900.0, 950.0),
+        absent=("this: not available here",),
+        missing=("8 KiB random read",),
+        quick=True,
+    )
+    text = " ".join(shown(found).split())
+    for part in ("emulation", "indicative", "a bound and not a prediction", "in memory only",
+                 "not available here", "missing: 8 KiB random read"):  # fmt: skip
+        assert part in text
+    headline = words.section(row(found)).headline
+    assert (headline.word, headline.mark) == ("below A1", "misses")
 
 
 def test_disks_side_by_side_have_ratios_and_what_is_not_complete_is_named():
