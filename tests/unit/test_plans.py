@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from pgpaces.analysis.plan_text import as_text
 from pgpaces.monitor import plans
+from pgpaces.trial import monitors
 
 SCAN = {"Node Type": "Seq Scan", "Relation Name": "a", "Total Cost": 1.5, "Filter": "(x = 1)"}
 
@@ -192,3 +194,30 @@ def test_any_text_is_of_some_kind(text):
 )
 def test_a_statement_that_rules_replace_has_no_plan(text, has):
     assert plans.has_plan(text) == has
+
+
+def test_a_script_that_gives_up_has_no_plans_and_does_not_end_the_trial(
+    monkeypatch,
+):
+    explained: list[Any] = []
+    monkeypatch.setattr(plans, "explain", lambda *all_, **_: explained.extend(all_[2]) or [])
+    scripts = [
+        SimpleNamespace(name="bad", text="\\set x 1 / 0\nSELECT :x;"),
+        SimpleNamespace(name="good", text="SELECT 1;"),
+    ]
+    work = SimpleNamespace(
+        request=SimpleNamespace(workload=SimpleNamespace(is_scripts=True)),
+        variables=dict,
+        prepared=SimpleNamespace(dbname="bench"),
+    )
+    component = SimpleNamespace(
+        work=work, scripts=scripts, places=(0, 1), plan=SimpleNamespace(seed=1), node=monitors.POOL
+    )
+    ready = SimpleNamespace(
+        components=[component], prepared=work.prepared, request=SimpleNamespace(as_is=False)
+    )
+    faked: Any = {"counters": None, "sensors": SimpleNamespace(notes=list)}
+    every = monitors.Monitors(ready, {}, None, **faked)
+    every.explain()
+    assert explained == [(1, 0, "SELECT 1;")]
+    assert every.notes() == ["plans: bad:1: division by zero"]
