@@ -17,10 +17,12 @@ from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import digest
 from pgpaces.analysis.summary import as_json, summarize
 from pgpaces.answers.run import section
+from pgpaces.cli.runs import _cells
 from pgpaces.core.record import Interval, StatementTally, Tally
 from pgpaces.show.numbers import interval, milliseconds
 from pgpaces.show.terminal import brief, whole
 from pgpaces.spec.result import Estimate, Finding, Trial
+from pgpaces.store.listing import TrialRow
 
 from .trials import SECOND_NS, second, times, trial
 
@@ -253,6 +255,20 @@ def test_of_an_interrupted_run_the_next_command_is_the_same_run():
         [command] = section(cut, summarize(cut)).next
         assert command.startswith("pgpaces run ")
         assert "--duration 20s" in command
+
+
+def row(**summary: Any) -> TrialRow:
+    brief = {"due": 60, "missed_share": [0.01, 0.0, 0.03], "p99_ms": 12.3, **summary}
+    return TrialRow("X" * 26, "finished", datetime.now(UTC), "shop", "open, 1/s", "18", brief)
+
+
+def test_a_list_of_runs_marks_what_is_not_valid():
+    marked = _cells(row(validity="invalid", p99_low_ms=11.8, p99_high_ms=12.9))
+    assert (marked["state"], marked["p99 ms"]) == ("not valid", "12.3 (11.8–12.9)")
+    good = _cells(row(validity="valid", p99_low_ms=11.8, p99_high_ms=None))
+    assert (good["state"], good["p99 ms"]) == ("finished", "12.3 (over 11.8)")
+    few = _cells(row(validity="valid", p99_low_ms=None, p99_high_ms=None))
+    assert (few["state"], few["p99 ms"]) == ("finished", "–"), "as `run` prints it"
 
 
 LOOKING = "looking at the server took"
