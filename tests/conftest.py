@@ -19,13 +19,12 @@ from hypothesis import settings
 from msgspec.structs import replace
 
 from pgpaces.core.texts import encoded
-from pgpaces.monitor import generator_host as host
 from tests.certificates import Certificates
 from tests.commands import Command
 from tests.engine_load import PLAN, Load
 from tests.fake_server import FAKE_SERVER, running_fake_server
 from tests.folders import IN_MEMORY, MEMORY, ROOT, open_folder
-from tests.needs import check, lacking
+from tests.needs import check
 from tests.servers import postgres_15
 
 pytest_plugins = ["tests.left_out"]
@@ -131,15 +130,6 @@ def fake_server(fake_server_program, tmp_path):
 def poll():
     """How the engine waits for the connections of a load."""
     return "auto"
-
-
-@pytest.fixture(params=["epoll", "io_uring"])
-def each_poll(request):
-    """Each way to wait; a module that calls this its `poll` runs its loads by both."""
-    way: str = request.param
-    if way == "io_uring" and (why := host.io_uring()):
-        lacking("io_uring", why)
-    return way
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pgpaces import _engine
@@ -98,6 +97,3 @@ class Load:
         o = self.outcome
         assert o.due == o.on_time + o.late + o.skipped + sum(o.failed.values()) + o.unfinished, o
         return o
-
-
-StartLoad = Callable[..., Load]

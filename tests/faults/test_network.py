@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from tests.commands import ctrl_c
-from tests.conftest import each_poll
 from tests.faults.breaking import NAME, SECOND_NS, backends, going_on, seconds_until_end, stopped
 from tests.faults.network import Proxy
+from tests.polls import each_poll
 from tests.waiting import until
 
 poll = each_poll

@@ -15,7 +15,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.conftest import each_poll
 from tests.faults.breaking import (
     NAME,
     SECOND_NS,
@@ -34,7 +33,6 @@ from tests.processes import alive, command_of, frozen
 from tests.servers import Postgres
 from tests.waiting import until
 
-poll = each_poll
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
 PROTOCOLS = ("simple", "extended", "prepared")
 # What a crash and its recovery may be called; the last is the connection that just broke.

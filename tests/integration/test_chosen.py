@@ -51,11 +51,13 @@ def resumed(store: Path, ear: Ear | None = None) -> pipeline.SweepResult:
     return pipeline.run(pipeline.plan(order), ear)
 
 
-def test_pairs_are_run_interrupted_and_gone_on_with_to_a_verdict(pgpaces, monkeypatch):
+def test_pairs_are_run_interrupted_and_gone_on_with_to_a_verdict(pgpaces, pg15, monkeypatch):
     monkeypatch.setenv("PGPACES_HOME", str(pgpaces.home))
-    shown = pgpaces.well(*PAIRS, "--dry-run", "--json")
+    # Settings travel with its connections: one of ours is started anew for each trial.
+    words = (*PAIRS, "--target", pg15.dsn("postgres"))
+    shown = pgpaces.well(*words, "--dry-run", "--json")
     assert json.loads(shown.out)["trials_to_run"] == 16
-    begun = interrupted(pgpaces, *PAIRS, after=3)
+    begun = interrupted(pgpaces, *words, after=3)
     assert "between looks nothing is concluded" in " ".join(begun.out.split())
     assert "--resume" in begun.err
 

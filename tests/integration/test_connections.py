@@ -12,7 +12,6 @@ import ssl
 import struct
 import subprocess
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from urllib.parse import quote
 import pytest
 from msgspec import Struct, field
 from psycopg import conninfo
-from tests.conftest import each_poll
 from tests.integration.impostors import answering, frame, man_in_the_middle
 from tests.needs import lacking
 from tests.servers import quoted
@@ -38,7 +36,6 @@ from pgpaces.core.errors import (
 )
 from pgpaces.load import engine
 
-poll = each_poll
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
 PASSWORD = "s3:cr\\t@/%27' ü"  # as in conftest: hard to quote
 WRONG = "Wr0ng:pass"
@@ -681,9 +678,6 @@ class Scripted(Struct):
     def dsn(self, **more: object) -> str:
         words = {"host": "127.0.0.1", "port": self.port, "user": "u", "dbname": "d"}
         return quoted(words | {"sslmode": "disable", "password": PASSWORD} | more)
-
-
-Serve = Callable[..., Scripted]
 
 
 @pytest.fixture

@@ -255,7 +255,7 @@ def test_folders_are_a_factor_so_that_an_encrypted_disk_meets_a_plain_one(pgpace
         folders = [str(pgpaces_home / "plain"), str(encrypted)]
         store = tmp_path / "results.db"
         swept = pgpaces.sweep(
-            "simple-update", scale=1, clients=1, think_time=0.02, duration=1, warmup=0,
+            "select-only", scale=1, clients=1, think_time=0.02, duration=1, warmup=0,
             data_dir=folders, store=store,
         )  # fmt: skip
         devices = {}

@@ -8,7 +8,6 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +74,9 @@ def test_a_server_that_refuses_the_session_is_a_note(pg15):
 
 def test_a_run_keeps_what_the_machine_did(pgpaces_home, tmp_path):
     run = pgpaces.run(
-        "select-only", scale=1, clients=1, duration=4, warmup=0, store=tmp_path / "r.db"
-    )
+        "select-only", scale=1, clients=1, rate=100, duration=4, warmup=0,
+        store=tmp_path / "r.db",
+    )  # fmt: skip
     found = {s.name for s in run.trial.samples if s.source == "host"}
     assert found >= (SEEN if procfs.cgroup_mounts(MOUNTS.read_text()) else SEEN - OF_CGROUPS)
     [did] = [f.text for f in run.trial.findings if f.text.startswith("the machine:")]
@@ -88,8 +88,8 @@ def test_a_run_keeps_what_the_machine_did(pgpaces_home, tmp_path):
 def test_a_run_hears_of_another_machine_by_a_command(pg15, tmp_path):
     command = f"{shlex.quote(sys.executable)} -m pgpaces observe"
     run = pgpaces.run(
-        "select-only", scale=1, clients=1, duration=8, warmup=1, store=tmp_path / "r.db",
-        target=pg15.tcp("postgres"), observe_command=command,
+        "select-only", scale=1, clients=1, rate=100, duration=8, warmup=1,
+        store=tmp_path / "r.db", target=pg15.tcp("postgres"), observe_command=command,
     )  # fmt: skip
     [seconds] = [set(s.seconds) for s in run.trial.samples if s.name == "cpu_busy"]
     assert len(seconds & set(range(8))) >= 2
@@ -99,8 +99,8 @@ def test_a_run_hears_of_another_machine_by_a_command(pg15, tmp_path):
 def test_the_generators_machine_is_sampled_where_no_server_is_on_it(pg15, tmp_path):
     def sources(target: str) -> set[tuple[str, str]]:
         run = pgpaces.run(
-            "select-only", scale=1, clients=1, duration=4, warmup=0, store=tmp_path / "r.db",
-            target=target,
+            "select-only", scale=1, clients=1, rate=100, duration=4, warmup=0,
+            store=tmp_path / "r.db", target=target,
         )  # fmt: skip
         return {(s.source, s.name) for s in run.trial.samples}
 
@@ -143,9 +143,6 @@ def quota():
     """A group whose share of the CPUs can be limited."""
     with causes.group("cpu") as path:
         yield path
-
-
-RunWith = Callable[..., Trial]
 
 
 @pytest.fixture

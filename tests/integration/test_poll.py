@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 from tests.needs import needs
+from tests.polls import each_poll
 
 from pgpaces.load.engine import Engine, EnginePlan, resolve
 from pgpaces.load.time_slice import attributes
 from pgpaces.monitor import generator_host as host
 from pgpaces.spec.plan import Load, TrialPlan
 
+poll = each_poll
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
 
 # What follows runs where the system forbids io_uring, as containers do: a filter of system calls
@@ -55,10 +57,9 @@ def taken(done: subprocess.CompletedProcess[str]) -> str:
     return way
 
 
-def test_an_answer_says_how_the_engine_waited(pg15, script, each_poll):
-    words = ("--poll", each_poll, "-c", "2")
-    assert taken(run(pg15.dsn(), script, *words, "--json")) == each_poll
-    assert f"by {each_poll}, busiest thread" in run(pg15.dsn(), script, *words, "-v").stdout
+def test_an_answer_says_how_the_engine_waited(pg15, script, poll):
+    done = run(pg15.dsn(), script, "--poll", poll, "-c", "2", "-v")
+    assert f"by {poll}, busiest thread" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(

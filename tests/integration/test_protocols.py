@@ -224,8 +224,7 @@ def test_a_long_statement_is_sent(server, run_load, protocol, transport, size):
 def test_copy_from_stdin_fails_and_the_client_goes_on(server, make, run_load, protocol):
     make("CREATE TABLE copied (v int)", "CREATE TABLE after (v int)")
     scripts = [("copy", 1, "COPY copied FROM STDIN"), ("after", 1, "INSERT INTO after VALUES (1)")]
-    done = run_load(server.dsn(), scripts, transactions=None, duration_ns=SECOND_NS // 2,
-                    grace_ns=SECOND_NS, protocol=protocol)  # fmt: skip
+    done = run_load(server.dsn(), scripts, transactions=100, protocol=protocol)
     assert done.unfinished == 0
     assert done.failed == {"57014": done.per_script[0]}
     assert count(server, "after") == done.on_time == done.per_script[1]
@@ -386,15 +385,11 @@ def test_clients_come_back_to_a_server_that_dropped_them(fake_server, start_load
     ],
     ids=lambda end: end[1],
 )
-def test_errors_and_ends_are_told_apart(
-    fake_server,
-    run_load,
-    protocol,
-    end,
-):
+def test_errors_and_ends_are_told_apart(fake_server, run_load, protocol, end):
     call, sqlstate = end
-    done = run_load(fake_server().dsn(), f"SELECT {call}", transactions=None,
-                    duration_ns=SECOND_NS // 2, grace_ns=SECOND_NS, protocol=protocol)  # fmt: skip
+    done = run_load(
+        fake_server().dsn(), f"SELECT {call}", transactions=5, grace_ns=SECOND_NS, protocol=protocol
+    )
     assert (done.unfinished, set(done.failed)) == (0, {sqlstate})
 
 

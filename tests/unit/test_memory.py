@@ -22,7 +22,7 @@ from pgpaces.trial.recorder import Recorder
 from .trials import SECOND_NS, times, trial
 
 # The first minutes fill what has a bound, as the blocks of distributions.
-FROM_S, TO_S = 600, 3600
+FROM_S, TO_S = 600, 1800
 HOUR_MAX = 2_000_000
 COUNTERS = [each for part in PARTS if part.fits(180_000, {}) for each in part.counters]
 EVENTS: list[Event] = [("load", "LWLock", f"event {n}") for n in range(12)]

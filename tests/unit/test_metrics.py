@@ -367,26 +367,6 @@ def test_the_feed_has_new_trials_of_its_load_to_their_end(store, monkeypatch):
     feed.close()
 
 
-def test_a_companion_exports_and_ends(store):
-    warnings: list[str] = []
-    followed_by = Companion(str(store.path), Outputs(prometheus=("127.0.0.1", 0)), warnings.append)
-    stored(store, "7ZZZZZZZZZ0000000000000000")
-    address = followed_by.prometheus.split("/")[2]
-    text = ""
-    for _ in range(600):
-        connection = http.client.HTTPConnection(address, timeout=60)
-        connection.request("GET", "/metrics")
-        text = connection.getresponse().read().decode()
-        connection.close()
-        if "pgpaces_transactions_due_total{" in text:
-            break
-        threading.Event().wait(0.1)
-    assert "pgpaces_transactions_due_total{" in text
-    followed_by.close()
-    assert followed_by._process.wait(60) == 0
-    assert warnings == []
-
-
 def test_a_companion_runs_no_code_of_the_current_folder(store, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("msgspec", "opentelemetry", "prometheus_client"):

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import zipfile
 from collections import Counter
-from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,6 @@ OSM = """<osm version="0.6">
 <member type="node" ref="99" role=""/></relation>
 </osm>
 """
-Fetched = Callable[[], str]
 
 
 @pytest.fixture

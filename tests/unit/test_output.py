@@ -36,8 +36,15 @@ def environment(home: Path, buffered: bool) -> dict[str, str]:
 
 
 @needs("/dev/full")
-@pytest.mark.parametrize("buffered", [True, False])
-@pytest.mark.parametrize("command", ["workload list", "--version", "observe -n 1"])
+@pytest.mark.parametrize(
+    ("command", "buffered"),
+    [
+        ("workload list", True),
+        ("workload list", False),
+        ("--version", True),
+        ("observe -n 1", True),
+    ],
+)
 def test_an_output_that_is_full_is_an_error_with_an_exit_code(tmp_path, command, buffered):
     with FULL.open("w") as full:
         done = subprocess.run(
@@ -51,8 +58,9 @@ def test_an_output_that_is_full_is_an_error_with_an_exit_code(tmp_path, command,
     assert done.returncode == 5
 
 
-@pytest.mark.parametrize("closed", [">&-", "<&- >&-"])
-@pytest.mark.parametrize("command", ["workload list", "--version"])
+@pytest.mark.parametrize(
+    ("command", "closed"), [("workload list", ">&-"), ("--version", "<&- >&-")]
+)
 def test_an_output_that_is_closed_is_an_error_as_a_full_one(tmp_path, command, closed):
     done = subprocess.run(
         ["sh", "-c", f"exec {sys.executable} -m pgpaces {command} {closed}"],
@@ -237,9 +245,7 @@ def test_ctrl_c_while_modules_are_imported_ends_without_a_traceback(module):
     assert (done.returncode, done.stderr.strip()) == (130, "interrupted")
 
 
-@pytest.mark.parametrize(
-    "words", ["--help", "--version", "run --help", "workload list", "observe -n 1"]
-)
+@pytest.mark.parametrize("words", ["--version", "run --help", "observe -n 1"])
 def test_a_reader_that_has_gone_is_no_error(words):
     command = [sys.executable, "-m", "pgpaces", *words.split()]
     started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

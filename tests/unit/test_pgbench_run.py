@@ -15,7 +15,7 @@ from pgpaces.cli.pgbench.report import Facts, Totals, banner, report, unfinished
 from pgpaces.cli.pgbench.setup import Setup
 from pgpaces.cli.pgbench.values import PgbenchError
 from pgpaces.core.errors import LogError, PlanError, RunError, StoreError
-from pgpaces.core.record import Interval, StatementTally, Tally
+from pgpaces.core.record import Interval, Tally
 from pgpaces.core.times import Times
 from pgpaces.load import engine
 from pgpaces.spec.plan import THREADS_MAX
@@ -284,84 +284,6 @@ def test_a_rate_and_a_limit_have_lines_of_their_own():
     ]
 
 
-FAILING = interval(0, tally(on_time=3, failed={"23505": 1}))
-RECONNECTED = interval(
-    0, tally(on_time=3, failed={"23505": 1}, latency=times(1)), connect_ns=8_000_000
-)
-
-
-@pytest.mark.parametrize(
-    ("changes", "counted", "line"),
-    [
-        ({"max_tries": 0}, PROCESSED, "number of transactions retried: 0 (0.000%)"),
-        ({}, FAILING, "latency average = 1000.000 ms (including failures)"),
-        # Telling progress measures the latency.
-        ({"progress_s": 1}, PROCESSED, "latency average = 2.000 ms"),
-        ({"connect_each": True}, RECONNECTED, "average connection time = 2.000 ms"),
-        ({"connect_each": True}, RECONNECTED, "tps = 3.000000 (including reconnection times)"),
-        ({}, interval(0), "number of transactions actually processed: 0/20"),
-    ],
-)
-def test_what_was_asked_decides_which_lines_there_are(changes, counted, line):
-    shown = lines(replace(ASKED, **changes), totals(counted))  # type: ignore[arg-type]
-    assert line in shown
-    assert any(each.startswith("maximum number of tries") for each in shown) == (
-        "max_tries" not in changes
-    )
-    assert (shown[-1] == line) == ("0/20" in line or line.startswith("tps"))
-
-
-SEVERAL = replace(
-    ASKED, scripts=(ScriptOption("a.sql", 3), ScriptOption("b.sql"), ScriptOption("c.sql", 0))
-)
-
-
-def test_every_one_of_several_scripts_is_reported():
-    counted = totals(
-        interval(0, tally(0, on_time=6, latency=times(1, 3)), tally(1, on_time=2, skipped=0))
-    )
-    shown = lines(SEVERAL, counted)
-    assert shown[0] == "transaction type: multiple scripts"
-    assert shown[12:] == [
-        "SQL script 1: a.sql",
-        " - weight: 3 (targets 75.0% of total)",
-        " - 6 transactions (75.0% of total)",
-        " - number of transactions actually processed: 6 (tps = 6.000000)",
-        " - number of failed transactions: 0 (0.000%)",
-        " - latency average = 2.000 ms",
-        " - latency stddev = 1.000 ms",
-        "SQL script 2: b.sql",
-        " - weight: 1 (targets 25.0% of total)",
-        " - 2 transactions (25.0% of total)",
-        " - number of transactions actually processed: 2 (tps = 2.000000)",
-        " - number of failed transactions: 0 (0.000%)",
-        "SQL script 3: c.sql",
-        " - weight: 0 (targets 0.0% of total)",
-        " - 0 transactions (0.0% of total)",
-    ]
-
-
-COMMANDS = ["\\set x 1", "select 'ä'", "\\sleep 1 ms" * 20]
-STATEMENTS = (
-    StatementTally(0, 0, times=times(0.001)),
-    StatementTally(0, 1, failed=2, times=times(1, 2), retries=7),
-)
-
-
-@pytest.mark.parametrize(
-    ("tries", "title", "columns"),
-    [(1, " and failures", "         2"), (5, ", failures and retries", "         2          7")],
-)
-def test_every_command_has_a_line(tries, title, columns):
-    asked = replace(ASKED, per_command=True, max_tries=tries)
-    counted = totals(PROCESSED, interval(1, statements=STATEMENTS))
-    shown = lines(asked, counted, Facts(commands=[COMMANDS]))
-    at = shown.index(f"statement latencies in milliseconds{title}:")
-    assert shown[at + 2] == f"         1.500  {columns} select 'ä'"
-    assert shown[at + 1].endswith(" \\set x 1")
-    assert shown[at + 3].endswith("\\sleep 1 ms" * 20)
-
-
 def test_progress_tells_what_came_since_the_last_line():
     counted = Totals()
     counted.add(interval(0, tally(on_time=10, latency=times(1, 3))))
@@ -372,15 +294,6 @@ def test_progress_tells_what_came_since_the_last_line():
     counted.add(interval(2, tally(on_time=1, late=2, failed={"40001": 1}, latency=times(4))))
     assert counted.progress(ASKED) == (
         "progress: 3.0 s, 1.5 tps, lat 4.000 ms stddev 0.000, 1 failed"
-    )
-
-
-def test_progress_has_columns_for_a_rate_a_limit_and_tries():
-    asked = replace(ASKED, rate=10.0, limit_us=1000, max_tries=2)
-    counted = totals(interval(0, tally(skipped=3, retried=1, retries=2, lag=times(0.5))))
-    assert counted.progress(asked, 1700000000.5) == (
-        "progress: 1700000000.500 s, 0.0 tps, lat 0.000 ms stddev 0.000, 0 failed,"
-        " lag 0.500 ms, 3 skipped, 1 retried, 2 retries"
     )
 
 

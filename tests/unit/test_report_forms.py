@@ -405,14 +405,6 @@ def test_a_cell_of_the_grid_is_as_pale_as_its_verdict_is_unknown():
     assert "heat-map" not in [each.key for each in report_of(zeros).figures()]
 
 
-def test_the_page_of_a_run_has_its_next_step():
-    [late] = [digest for digest in DIGESTS if digest.trial.plan.clients == 8][-1:]
-    command = f"pgpaces why {late.trial.id[-8:]}"
-    assert report_of(gather([late], ABOUT)).top.next[0] == command
-    page = gather([late], ABOUT)
-    assert command not in report_of(replace(page, title="Why late")).top.next
-
-
 def test_the_first_trial_of_an_experiment_does_not_answer_for_it():
     first = made(PLAN.slots()[1], 60)
     run, early = report_of(gather([first], ABOUT)), report_of(page_of([first]))

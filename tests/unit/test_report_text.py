@@ -112,27 +112,6 @@ def test_a_quantile_among_what_was_skipped_is_above_the_limit_of_its_script():
     assert "> 20" in rows["latency"]
 
 
-def test_an_answer_fits_its_terminal_with_every_interval_whole():
-    rng = np.random.default_rng(2)
-    tiny = tuple(second(n, (rng.exponential(0.0003, 300) + 0.0012).tolist()) for n in range(60))
-    columns = []
-    for width in (60, 80, 120):
-        lines = printed(run(), width)
-        assert max(map(len, lines)) <= width
-        at = next(n for n, line in enumerate(lines) if line.startswith("ms  "))
-        head, _, _, ends, *_ = lines[at:]
-        assert head.split()[-1] == "max"
-        # The maximum is one that was seen: it has no interval.
-        assert len(ends.split()) == len(head.split()) - 2
-        columns.append(len(head.split()))
-        # Long ends take a column, and not the names of the rows.
-        lines = printed(run(intervals=tiny), width)
-        assert {"latency", "lag", "service"} <= {line.split(" ")[0] for line in lines}
-        assert max(map(len, lines)) <= width
-    assert columns == sorted(columns)
-    assert columns[0] < columns[-1] == 7
-
-
 def second_of(due: int, late: int = 0, **plan: Any) -> Trial:
     """A run of one second."""
     tally = Tally(0, 0, due=due, on_time=due - late, late=late, latency=times([9.0] * due))

@@ -17,7 +17,7 @@ from pgpaces.core.errors import PlanError, ServerError
 from pgpaces.server import binaries, embedded, folder, profiles, record, topology
 from pgpaces.server.binaries import Installation, Source
 from pgpaces.server.folder import SOCKET_PATH_BYTES_MAX, ServerFolder
-from pgpaces.server.record import ServerRecord, Transport
+from pgpaces.server.record import ServerRecord
 from pgpaces.spec import trust
 from tests.unit.sure import sure
 
@@ -171,37 +171,6 @@ ON_SOCKET = ServerRecord(
     settings={"work_mem": "64MB"},
 )
 ON_TCP = replace(ON_SOCKET, port=5433, tcp_host="127.0.0.1", password_file=Path("/home/x/pgpass"))
-
-
-def test_the_dsn_names_socket_folder_or_host_port_user_and_database():
-    assert ON_SOCKET.dsn() == "host=/home/x/run port=5432 user=postgres dbname=postgres"
-    assert ON_TCP.dsn("bench", Transport.TCP) == (
-        "host=127.0.0.1 port=5433 user=postgres dbname=bench passfile=/home/x/pgpass"
-        " sslmode=disable"
-    )
-    with pytest.raises(ValueError, match="without TCP"):
-        ON_SOCKET.dsn(transport=Transport.TCP)
-
-
-def test_with_a_certificate_tcp_is_verified_in_full():
-    server = replace(ON_TCP, certificate=Path("/home/x/tls.crt"))
-    assert server.dsn(transport=Transport.TCP).endswith(
-        "sslmode=verify-full sslrootcert=/home/x/tls.crt"
-    )
-    variables = server.environment(transport=Transport.TCP)
-    assert variables["PGSSLMODE"] == "verify-full"
-    assert variables["PGSSLROOTCERT"] == "/home/x/tls.crt"
-    assert "sslmode" not in server.dsn()
-
-
-def test_the_environment_is_what_libpq_programs_read():
-    assert ON_SOCKET.environment("bench") == {
-        "PGHOST": "/home/x/run",
-        "PGPORT": "5432",
-        "PGUSER": "postgres",
-        "PGDATABASE": "bench",
-    }
-    assert ON_TCP.environment(transport=Transport.TCP)["PGPASSFILE"] == "/home/x/pgpass"
 
 
 def test_the_password_in_its_file_is_never_shown(tmp_path):

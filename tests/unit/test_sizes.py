@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pgpaces.core.series import Sample
 from pgpaces.monitor import sizes
-from pgpaces.monitor.counters import PARTS, Counter, CounterGroup, CounterReading, Differences
+from pgpaces.monitor.counters import PARTS, Counter, CounterReading, Differences
 from pgpaces.monitor.session import Backends, cpu_s
 from pgpaces.monitor.sizes import SHOWN_MAX, Counted, Size, View, changed, grown, statement_changes
 from pgpaces.spec.result import Moved
@@ -143,15 +143,6 @@ def test_each_version_has_each_counter_once():
             fitting = [p for p in PARTS if p.fits(version, {"track_io_timing": timing})]
             names = [(c.source, c.name) for part in fitting for c in part.counters]
             assert len(names) == len(set(names)), version
-
-
-def test_a_part_is_of_its_versions_and_settings():
-    part = CounterGroup("view", (COMMITS,), since=140_000, until=170_000, setting="track_io_timing")
-    assert part.fits(150_000, {"track_io_timing": "on"})
-    assert not part.fits(150_000, {"track_io_timing": "off"})
-    assert not part.fits(150_000, {})
-    assert not part.fits(170_000, {"track_io_timing": "on"})
-    assert part.query == "SELECT ARRAY[(xact_commit)::numeric::bigint] FROM view"
 
 
 def test_what_a_server_elsewhere_spends_is_not_seen_and_is_no_zero():

@@ -23,7 +23,7 @@ from pgpaces.analysis.summary import as_json, summarize
 from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError, StoreError, StoreVersionError
 from pgpaces.core.record import Tally
-from pgpaces.spec.result import Blocked, Finding, Observed, WaitEvent, Waits
+from pgpaces.spec.result import Blocked, Observed, WaitEvent, Waits
 from pgpaces.store import digests
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store, new_id
@@ -36,22 +36,6 @@ from tests.unit.upgraded import check_upgrade, check_upgrades_at_once
 @pytest.fixture
 def store(tmp_path):
     return Store.open(tmp_path / "results.db")
-
-
-def test_a_trial_comes_back_as_it_was_stored(store):
-    begun = trial()
-    store.begin(begun)
-    store.add(begun.id, INTERVAL)
-    heat = Finding("temperature", "invalid", "the CPU got hot", 91.5, "°C")
-    ended = replace(begun, state="finished", ended_at=datetime.now(UTC), measured_ns=7, error="x")
-    store.finish(replace(ended, findings=(heat,)), {"due": 3})
-    found = store.load(begun.id)
-    assert found.findings == (heat,)
-    assert sorted(found.intervals[0].tallies, key=lambda t: t.due_second) == sorted(
-        INTERVAL.tallies, key=lambda t: t.due_second
-    )
-    assert replace(found.intervals[0], tallies=()) == replace(INTERVAL, tallies=())
-    assert (found.state, found.measured_ns, found.error) == ("finished", 7, "x")
 
 
 def test_a_store_of_version_1_is_upgraded_to_version_2(store, monkeypatch):

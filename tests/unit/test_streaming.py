@@ -97,16 +97,6 @@ def test_a_standby_that_gets_nowhere_is_given_up_with_how_far_it_is_behind(world
     assert world.now == pytest.approx(60, abs=1)
 
 
-@pytest.mark.parametrize(
-    ("standby", "said"),
-    [((False, 1), "is not a standby: it is not in"), ((True, 2), "is a standby of another server")],
-)
-def test_what_is_no_standby_of_the_primary_is_refused(world, standby, said):
-    world.identities |= {"primary": (False, 1), "standby1": standby}
-    with pytest.raises(PlanError, match=f"standby1 {said}"):
-        wait(world, "standby1")
-
-
 @pytest.mark.parametrize("unknown", ["primary", "standby1"])
 def test_a_server_that_does_not_tell_its_identity_is_taken_for_what_it_is_called(world, unknown):
     world.identities |= {"standby1": (True, 2), unknown: (unknown != "primary", None)}

@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 from starlette.testclient import TestClient
@@ -26,7 +25,7 @@ from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.series import Collection, Sample
 from pgpaces.core.times import Times, times_of
 from pgpaces.spec.design import Design, Factor
-from pgpaces.spec.result import Blocked, Counts, Observed, Place
+from pgpaces.spec.result import Counts, Place
 from pgpaces.store.store import Store
 from pgpaces.web import app as application
 from pgpaces.web import listening, live, metrics, serve
@@ -200,15 +199,6 @@ def test_a_store_that_was_deleted_and_made_again_is_read_anew(store, tmp_path):
 
 def events(text: str) -> list[dict[str, Any]]:
     return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
-
-
-def events_so_far(store: Store, trial_id: str) -> list[dict[str, Any]]:
-    async def first() -> live.Message | None:
-        async for message in live.Follower(store).messages(trial_id, 0):
-            return message
-        return None
-
-    return [msgspec.to_builtins(run_alone(first()))]
 
 
 def test_a_reader_who_comes_late_gets_the_whole_trial_and_who_comes_back_the_rest(
@@ -402,16 +392,6 @@ def test_a_server_loads_the_libraries_of_levels_before_they_are_needed(store, mo
     serve.serve(Site(str(store.path)), port)
     port.socket.close()
     assert prepared.is_set()
-
-
-def test_who_waits_for_whom_reaches_readers_while_the_trial_runs(store):
-    id_ = running(store, 2)
-    pair = Blocked("load", "Lock:tuple", "X", "psql", "idle in transaction", "UPDATE a", 2, 0, 1)
-    rare = replace(pair, blocking="cron", samples=1)
-    store.add(id_, second(2, [5.0]), observed=[Observed(blocked=(rare, pair))])
-    [message] = events_so_far(store, id_)
-    assert [one["blocking"] for one in message["blocked"]] == ["psql", "cron"]
-    assert message["blocked"][0]["samples"] == 2
 
 
 def run_alone(coroutine: Coroutine[Any, Any, Result]) -> Result:
@@ -652,15 +632,6 @@ def test_only_who_started_a_load_stops_it(store):
     assert own.status_code == 202
     assert stopped == ["stopped"]
     assert client(store, TOKEN).post(f"/stop?token={TOKEN}").status_code == 403
-
-
-def test_the_link_of_a_load_waits_for_it_and_opens_it(store, tmp_path):
-    empty = TestClient(Guard(app(Site(str(tmp_path / "none.db"))), frozenset(), None,
-                            required=False), base_url="http://127.0.0.1")  # fmt: skip
-    assert "Waiting" in empty.get("/live").text
-    assert "Waiting" in client(store).get("/live").text
-    id_ = running(store, 1)
-    assert client(store).get("/live").url.path == f"/runs/{id_}"
 
 
 def test_the_page_of_a_load_opens_and_stops_its_own_and_no_other(store):

@@ -1,0 +1,17 @@
+"""The ways in which the engine can wait for connections."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgpaces.monitor import generator_host as host
+from tests.needs import lacking
+
+
+@pytest.fixture(params=["epoll", "io_uring"])
+def each_poll(request):
+    """Each way to wait; a module that calls this its `poll` runs its loads by both."""
+    way: str = request.param
+    if way == "io_uring" and (why := host.io_uring()):
+        lacking("io_uring", why)
+    return way
