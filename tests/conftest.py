@@ -56,9 +56,6 @@ def pgpaces_home():
         yield path
 
 
-# --- certificates ---------------------------------------------------------------------------
-
-
 @pytest.fixture
 def pgpaces(pgpaces_home, tmp_path):
     """The command with a store of its own."""
@@ -87,9 +84,6 @@ def certificates():
         yield made
 
 
-# --- PostgreSQL 15 --------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="session")
 def pg15(certificates):
     """PostgreSQL 15 on a socket and on loopback, with TLS, and a user for each login method."""
@@ -100,9 +94,6 @@ def pg15(certificates):
 def pg15_tls12(certificates):
     """Another one, which stops at TLS 1.2 and whose certificates tests may change."""
     yield from postgres_15("pgpaces-tls12-", certificates, {"ssl_max_protocol_version": "TLSv1.2"})
-
-
-# --- the fake server ------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
@@ -121,9 +112,6 @@ def fake_server(fake_server_program, tmp_path):
         yield lambda *options: stack.enter_context(
             running_fake_server(fake_server_program, tmp_path, *options)
         )
-
-
-# --- a load ---------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -127,8 +127,6 @@ NEEDS = {
 }
 
 
-# --- the mechanism --------------------------------------------------------------------------
-
 # A skip for another reason is a mistake.
 REASON = "needs "
 

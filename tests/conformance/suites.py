@@ -82,9 +82,6 @@ def meant(name: str) -> str | None:
     return next((why for part, why in ON_PURPOSE.items() if part in name), None)
 
 
-# --- what is fetched ------------------------------------------------------------------------
-
-
 def run(*command: str | Path, cwd: Path | None = None) -> str:
     done = subprocess.run(
         [str(word) for word in command], cwd=cwd, stdout=subprocess.PIPE, text=True, check=True
@@ -165,9 +162,6 @@ def perl_modules(folder: Path) -> list[Path]:
             run("dpkg-deb", "-x", package, part)
         part.rename(root)
     return [root / "usr/share/perl5", *root.glob("usr/lib/*/perl5/*")]
-
-
-# --- running --------------------------------------------------------------------------------
 
 
 def stand_in(folder: Path, server: Path, encoding: str) -> None:

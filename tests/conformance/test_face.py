@@ -163,9 +163,6 @@ def run(program: Path | str, words: list[str], stdin: str = "") -> Done:
     return Done(done.returncode, done.stdout, done.stderr)
 
 
-# --- options -------------------------------------------------------------------------------
-
-
 def same_words(text: str, version: str) -> str:
     """Without a seed that nobody chose, and as 18 names an option that 15 calls otherwise."""
     text = re.sub(r"(random seed to )\d{6,}$", r"\1N", text, flags=re.M)
@@ -198,8 +195,6 @@ def test_help_names_the_same_options(here):
     assert [option for option in got if option not in new] == theirs
     assert new < set(got)
 
-
-# --- runs ----------------------------------------------------------------------------------
 
 # What is measured, in the report and in progress lines.
 MEASURED = (
@@ -292,8 +287,6 @@ def test_a_run_is_told_as_pgbench_tells_it(row, here, monkeypatch):
         reports = [re.sub(r"(?<=\S) +", " ", text) for text in reports]
     assert reports[0] == reports[1]
 
-
-# --- what pgbench does not have, or needs a terminal for ---------------------------------------
 
 OURS = "import sys; from pgpaces.cli.pgbench import main; sys.exit(main(sys.argv[1:], 'pgbench'))"
 

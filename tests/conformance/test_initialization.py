@@ -74,9 +74,6 @@ def connect(server: Postgres, dbname: str, user: str = "postgres") -> psycopg.Co
     return psycopg.connect(dsn, autocommit=True, application_name="test_initialization")
 
 
-# --- both tools -----------------------------------------------------------------------------
-
-
 @dataclass
 class Said:
     """What a tool wrote on stderr."""
@@ -165,8 +162,6 @@ def data(server: Postgres, dbname: str) -> list[Any]:
             found += session.execute(CONTENTS.format(table=table).encode()).fetchall()
         return found + session.execute(FROZEN.encode()).fetchall()
 
-
-# --- the same tables ------------------------------------------------------------------------
 
 SPACE = 'odd "space'
 # Scales from 20,000 are for steps that make no rows.
@@ -277,8 +272,6 @@ def test_other_tables_are_left_alone(emptied):
         session.execute("DROP TABLE pgbench_accounts_old, pgbench_accounts_1")
 
 
-# --- the same failures ----------------------------------------------------------------------
-
 BOOM = """
 CREATE FUNCTION boom() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -348,9 +341,6 @@ def test_a_failure_is_told_in_pgbenchs_words(undone, name):
         assert found == theirs.text
 
 
-# --- Ctrl-C ---------------------------------------------------------------------------------
-
-
 def test_ctrl_c_cancels_what_the_server_is_doing(emptied):
     ours(emptied, {}, "dt")
     with connect(emptied, OURS) as holder, connect(emptied, OURS) as watcher:
@@ -389,9 +379,6 @@ def test_ctrl_c_while_rows_are_sent_leaves_nothing_behind(emptied):
     assert caught.value.detail == "Query was: copy pgbench_accounts from stdin with (freeze on)"
     assert said[-1] == "Cancel request sent\n"
     assert count == (100_000,)
-
-
-# --- before a run ---------------------------------------------------------------------------
 
 
 def run_theirs(server: Postgres, tmp_path: Path, *words: str, user: str) -> str:

@@ -52,8 +52,6 @@ class Proxy:
         self._thread.join()
         self._loop.close()
 
-    # --- what tests do to it ---
-
     def silence(self) -> None:
         """Pass nothing on any more; nobody is told. What comes waits."""
         self._call(self._flowing.clear)
@@ -85,8 +83,6 @@ class Proxy:
     def accept(self) -> None:
         """Listen again at the same port."""
         self._do(self._listen)
-
-    # --- how ---
 
     def _call(self, function: Callable[[], object]) -> None:
         async def call() -> None:

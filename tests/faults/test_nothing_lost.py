@@ -39,9 +39,6 @@ def is_intact(store: Path) -> bool:
         return bool(connection.execute("PRAGMA integrity_check").fetchone() == ("ok",))
 
 
-# --- kill -9 --------------------------------------------------------------------------------
-
-
 @dataclass
 class Watched:
     """A run whose stderr is read as it comes: since when it runs, and what it told."""
@@ -160,9 +157,6 @@ def test_kill_9_leaves_who_waited_for_whom_and_for_what(killed):
     assert max(tenths) >= 80
 
 
-# --- Ctrl-C ---------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def stuck(pgpaces, pg15, tmp_path):
     """A run whose every transaction takes longer than anybody waits; it ends with the test."""
@@ -222,9 +216,6 @@ def test_ctrl_c_keeps_what_there_is(pgpaces, pg15, stuck, number, grace, second)
     shown = pgpaces("show", "last", "--json").json()
     assert (shown["state"], shown["counts"]["unfinished"]) == ("interrupted", 2)
     pg15.wait_until(f"SELECT count(*) = 0 FROM pg_stat_activity WHERE query LIKE '{ENDLESS}%'")
-
-
-# --- the disk -------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -304,9 +295,6 @@ def test_a_store_that_takes_nothing_is_an_error_for_a_run_and_loses_nothing(
     assert pgpaces("show", "last", "--json").json()["run"] == old["run"]
 
 
-# --- the clock ------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def wall_clock(tmp_path):
     """The environment of a program whose wall clock we set, and how: `-3h`, `+3h`, `+0`."""
@@ -354,9 +342,6 @@ def test_jumps_of_the_wall_clock_change_no_count_and_no_time(pgpaces, pg15, wall
     assert begun[:13] != beat[:13], "the clock did jump"
 
 
-# --- two of us ------------------------------------------------------------------------------
-
-
 def test_the_second_pgpaces_on_a_database_is_refused(pgpaces, pg15):
     words = ("run", "select-only", *CALM, "-c", "1", "--target", pg15.dsn("postgres"))
     first = pgpaces.start(*words, "-T", "10min")
@@ -368,8 +353,6 @@ def test_the_second_pgpaces_on_a_database_is_refused(pgpaces, pg15):
     assert "another pgpaces is using database" in second.err
     pgpaces.well(*words, "-T", "1s")
 
-
-# --- a kill between making a database and owning it -----------------------------------------
 
 KILLED = """
 import os, signal, sys
@@ -470,9 +453,6 @@ def test_a_database_of_our_name_that_is_somebodys_is_never_touched(pgpaces, pg15
         assert pg15.execute(oid) == before
     finally:
         pg15.execute(f"DROP DATABASE {dbname}")
-
-
-# --- a server that is gone or stands still at the end ---------------------------------------
 
 
 @SLOW

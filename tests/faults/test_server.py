@@ -47,9 +47,6 @@ def served(load: Any, more: int = 20) -> None:
     until(lambda: load.next() and load.outcome.done >= before + more, "more that succeeds")
 
 
-# --- killed, crashed, restarted -------------------------------------------------------------
-
-
 @pytest.mark.parametrize("load_model", [pytest.param("open", marks=pytest.mark.slow), "closed"])
 def test_kill_9_of_a_backend_is_a_crash_for_all_and_they_come_back_after_recovery(
     fragile, start_load, load_model
@@ -145,9 +142,6 @@ def test_a_restart_amid_the_load_is_an_outage_and_what_was_counted_is_there(
     assert (done.unfinished, done.down) == (0, 0)
     [[kept]] = fragile.execute("SELECT count(*) FROM kept")
     assert done.on_time <= kept <= done.on_time + sum(done.failed.values())
-
-
-# --- frozen ---------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -281,9 +275,6 @@ def busy_backends(server: Postgres) -> list[int]:
     return found
 
 
-# --- no room, no entry ----------------------------------------------------------------------
-
-
 def test_too_many_connections_are_tried_again_until_there_is_room(fragile, start_load):
     # A load before this one may still have the only connection.
     gone = "SELECT count(*) = 0 FROM pg_stat_activity WHERE usename = 'u_limited'"
@@ -322,8 +313,6 @@ def test_a_refused_login_is_not_tried_again_while_arrivals_go_on_being_counted(f
     assert done.unfinished >= 40
     assert done.messages["28000"]
 
-
-# --- no patience ----------------------------------------------------------------------------
 
 TIMEOUTS = {
     "statement_timeout": ("57014", "SELECT pg_sleep(30)", False),
@@ -368,8 +357,6 @@ def test_a_session_that_the_server_ends_for_idling_is_made_again(fragile, start_
     assert done.outages >= 3
     assert "57P05" in done.messages
 
-
-# --- failures that another try may mend -----------------------------------------------------
 
 CONFLICT = """BEGIN ISOLATION LEVEL SERIALIZABLE;
 SELECT v FROM one;
@@ -419,9 +406,6 @@ def test_what_may_pass_is_tried_again_as_often_as_allowed(
     if max_tries == 0:
         assert done.failed == {}
         assert done.retries >= 1
-
-
-# --- a standby ------------------------------------------------------------------------------
 
 
 def test_writes_on_a_standby_fail_and_reads_succeed_and_after_its_promotion_both_do(

@@ -88,9 +88,6 @@ def full(store: Path) -> Iterator[None]:
     rest.unlink()
 
 
-# --- the store ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("trouble", [locked, full])
 def test_a_store_that_takes_nothing_for_a_while_costs_no_trial(
     pgpaces_home, pg15, small_disk, trouble
@@ -131,9 +128,6 @@ def test_two_sweeps_write_to_one_store_on_a_server_at_once(pgpaces, pg15):
         pg15.execute("DROP DATABASE sweeps WITH (FORCE)")
 
 
-# --- the server -----------------------------------------------------------------------------
-
-
 def test_a_server_that_dies_and_comes_back_costs_no_cell(pgpaces, fragile):
     process = sweep(pgpaces, "--trials", "3", "--target", fragile.tcp("postgres"))
     os.kill(postmaster(fragile), signal.SIGKILL)
@@ -169,9 +163,6 @@ def test_a_machine_whose_network_is_silent_does_not_hold_the_others(pgpaces, pg1
         fast = sum("target=fast" in line and "p99" in line for line in heard.splitlines())
     way.speak()
     all_ran(process, pgpaces.store, 12)
-
-
-# --- the user -------------------------------------------------------------------------------
 
 
 def test_ctrl_c_twice_ends_every_trial_at_once_and_leaves_nothing_on_the_server(
@@ -247,9 +238,6 @@ def test_a_terminal_that_is_gone_is_nothing_to_what_nohup_started(pgpaces, pg15)
     process.send_signal(signal.SIGHUP)
     code, err = ended(process)
     assert code == 0, err
-
-
-# --- a rival --------------------------------------------------------------------------------
 
 
 def test_an_experiment_that_runs_is_not_gone_on_with(pgpaces, pg15):

@@ -130,9 +130,6 @@ def _run(place: Place, name: str | None, acts: Mapping[int, Act], **more: object
         acting.finish()
 
 
-# --- groups of processes ----------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def group(controller: str) -> Iterator[Path]:
     """A group of processes of version 1 or 2 with this controller, which takes them back."""
@@ -201,9 +198,6 @@ def _disk_of(folder: Path) -> str:
     if (whole / "partition").exists():
         whole = whole.parent
     return (whole / "dev").read_text().strip()
-
-
-# --- causes -----------------------------------------------------------------------------------
 
 
 def _for_a_while(

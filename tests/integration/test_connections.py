@@ -82,8 +82,6 @@ def refusal(
     return error
 
 
-# --- methods --------------------------------------------------------------------------------
-
 METHODS = ("u_password", "u_md5", "u_scram")
 
 
@@ -125,9 +123,6 @@ def test_a_route_tells_the_servers_version_and_address(pg15):
     assert (route.server_version, route.address) == (version, f"127.0.0.1:{pg15.port}")
     socket_route = _engine.find_route(_engine.resolve(pg15.dsn(), {}))
     assert socket_route.address == f"{pg15.folder}/.s.PGSQL.{pg15.port}"
-
-
-# --- refusals -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -229,9 +224,6 @@ def test_a_server_before_14_is_asked_for_its_part(part, wanted, fits):
             assert route.server_version == "13.9"
         else:
             refusal(dsn, ServerError, f"is not {wanted}")
-
-
-# --- sources --------------------------------------------------------------------------------
 
 
 def pass_file(path: Path, server: Any, mode: int = 0o600) -> Path:
@@ -337,9 +329,6 @@ def test_signals_do_not_end_a_login(pg15):
         signal.signal(signal.SIGALRM, before)
 
 
-# --- several hosts --------------------------------------------------------------------------
-
-
 def test_of_several_hosts_the_first_that_answers_is_taken(pg15, ways):
     with closing(socket.socket()) as held:
         held.bind(("127.0.0.1", 0))
@@ -354,9 +343,6 @@ def test_of_several_hosts_the_first_that_answers_is_taken(pg15, ways):
             (pg15.tcp(host=twice, target_session_attrs="read-write"), "plain 127.0.0.1"),
         ):
             assert ways(pg15, dsn) == f"u_trust {way}", dsn
-
-
-# --- TLS ------------------------------------------------------------------------------------
 
 
 class Tls(Struct, frozen=True):
@@ -540,9 +526,6 @@ def test_a_server_without_tls_is_taken_in_plain_only_where_that_is_allowed(
     refusal(server.dsn(sslmode="require"), TlsError, "does not support TLS")
 
 
-# --- client certificates --------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("shown", "expected"),
     [
@@ -602,9 +585,6 @@ def test_what_tls_lacks_matters_only_where_tls_is_needed_as_in_libpq(
     assert ways(pg15, dsn) == f"u_trust {expected}"
 
 
-# --- what the client insists on -------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("way", "insisted", "refused"),
     [
@@ -650,9 +630,6 @@ def test_a_man_in_the_middle_breaks_the_channel_binding(pg15, certificates, bind
             assert _engine.find_route(_engine.resolve(dsn, {})).server_version
         else:
             refusal(dsn, AuthError, "channel binding")
-
-
-# --- servers that mean ill ------------------------------------------------------------------
 
 
 def authentication(code: int, rest: bytes = b"") -> bytes:

@@ -274,9 +274,6 @@ def test_the_password_of_the_source_reaches_pg_dump_and_nobody_else(pg15, tmp_pa
         creation.clean(access_to(pg15))
 
 
-# --- at rest --------------------------------------------------------------------------------
-
-
 def test_a_template_that_is_used_is_named_with_who_uses_it(pg15):
     access = access_to(pg15)
     with prepared(access) as made:

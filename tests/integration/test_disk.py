@@ -53,9 +53,6 @@ def run(*words: object, path: str | None = None) -> subprocess.CompletedProcess[
     )  # fmt: skip
 
 
-# --- what is found ------------------------------------------------------------------------------
-
-
 @needs("fio")
 def test_everything_is_measured_and_nothing_is_left(disk):
     found = measure.measure(disk, SMALL, lambda *_: None)
@@ -96,9 +93,6 @@ def test_how_a_folder_is_encrypted_by_the_kernel_is_found(disk):
         assert device_of(inside).id == device_of(encrypted).id
         assert device_of(encrypted).id != device_of(encrypted.parent).id
         assert device_of(encrypted.parent).encryption == ""
-
-
-# --- what is refused ----------------------------------------------------------------------------
 
 
 def test_without_fio_it_says_where_to_get_it(disk):
@@ -170,9 +164,6 @@ def test_one_disk_is_measured_by_one_at_a_time(disk):
     assert list(disk.iterdir()) == []
 
 
-# --- what is left behind ------------------------------------------------------------------------
-
-
 @pytest.fixture
 def measuring(disk):
     """A pgpaces disk whose fio reads for ten seconds, with two jobs done."""
@@ -223,9 +214,6 @@ def test_a_program_that_says_nothing_is_ended_with_its_reader(disk):
     assert program.returncode is not None
 
 
-# --- what is kept -------------------------------------------------------------------------------
-
-
 def disk_row(name: str) -> DiskRow:
     found = Disk("/mnt/x", Device("uuid 1"), 2**23, True, "fio-3.33", missing=("all",))
     return DiskRow(new_id(), name, datetime.now(UTC), "0", HostFacts(hostname="pi4"), found)
@@ -242,9 +230,6 @@ def test_a_damaged_disk_hides_no_other(tmp_path):
     listed = CliRunner().invoke(cli, ["disk", "--list", "--store", str(tmp_path / "results.db")])
     assert "damaged" in listed.output
     assert store.disks()[0] == rows[1]
-
-
-# --- disks as a factor --------------------------------------------------------------------------
 
 
 @pytest.mark.postgres

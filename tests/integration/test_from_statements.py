@@ -88,8 +88,6 @@ def counting(request):
     return found
 
 
-# --- everything that is taken runs ------------------------------------------------------------
-
 TABLES = """
 CREATE TABLE plain (id int PRIMARY KEY, small smallint, big bigint, price numeric(10, 2),
   part float8, flag boolean, day date, stamp timestamptz, word text, code uuid, tags int[],
@@ -204,9 +202,6 @@ def test_what_a_log_has_runs_too(counting, executed, tmp_path):
     assert run_scripts(executed, tmp_path / "made") == []
 
 
-# --- it reads only ----------------------------------------------------------------------------
-
-
 def test_nothing_is_written_and_nothing_of_the_application_is_executed(
     counting, executed, tmp_path
 ):
@@ -299,9 +294,6 @@ def test_the_rate_is_counted_while_the_application_runs(counting18, tmp_path):
     assert [each.entry.calls for each in found.scripts] == [500]
     assert found.rate is not None
     assert 3 < found.rate <= 30, "30 calls in a second, or in more on a busy machine"
-
-
-# --- the command, and the mix -----------------------------------------------------------------
 
 
 def test_the_command_that_it_suggests_works_while_the_application_is_connected(

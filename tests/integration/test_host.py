@@ -38,9 +38,6 @@ def looks(source: host.HostSource, count: int) -> list[HostSample]:
     return found
 
 
-# --- where the server is ---------------------------------------------------------------------
-
-
 def test_a_server_behind_a_tunnel_is_not_taken_for_this_machine(pg15, monkeypatch):
     monkeypatch.setattr(remote, "postgres_process", lambda _: [])
     words = {**access_to(pg15, "u_trust").keywords, "host": "127.0.0.1"}
@@ -67,9 +64,6 @@ def test_a_server_that_refuses_the_session_is_a_note(pg15):
     [note] = source.notes
     assert note.startswith("host: the server was silent: ")
     assert "nowhere" in note
-
-
-# --- runs -----------------------------------------------------------------------------------
 
 
 def test_a_run_keeps_what_the_machine_did(pgpaces_home, tmp_path):
@@ -113,9 +107,6 @@ def test_the_generators_machine_is_sampled_where_no_server_is_on_it(pg15, tmp_pa
         "cpu_iowait",
         "cpu_steal",
     }
-
-
-# --- a quota --------------------------------------------------------------------------------
 
 
 class Limiting(causes.Acting):

@@ -46,9 +46,6 @@ def found_by(sensor: Sensor) -> list[Finding]:
     return sensor.findings(collect(so_far(sensor)))
 
 
-# --- counters ---------------------------------------------------------------------------------
-
-
 def until_names(sensor: Sensor, names: set[str]) -> None:
     """Until a sample of each name is more than nothing."""
     until(lambda: names <= {s.name for s in so_far(sensor) if s.value > 0}, sensor)
@@ -140,9 +137,6 @@ def test_a_session_that_broke_is_made_anew(pg15):
     reader.close()
 
 
-# --- locks ------------------------------------------------------------------------------------
-
-
 @contextmanager
 def row_that_is_locked(access: Access) -> Iterator[psycopg.Connection[Any]]:
     """Three sessions want one row: one has it, one waits for it, one waits for its turn to wait."""
@@ -223,9 +217,6 @@ def test_a_role_without_rights_is_told_once_what_would_show_more(pg15):
     assert [moved for moved in sensor.observed().moved if moved.source == "transactions"]
 
 
-# --- sizes and statements ---------------------------------------------------------------------
-
-
 def test_what_an_insert_script_grows_is_seen(access):
     long = "(SELECT string_agg(md5(i::text || n), '') FROM generate_series(1, 200) n)"
     rows = f"SELECT i, CASE WHEN i <= 50 THEN {long} END FROM generate_series(1, 20000) i"
@@ -284,9 +275,6 @@ def test_statements_are_counted_where_the_extension_is(primary):
     assert found[text].total_ms > 0
     assert not [text for text in found if "pgpaces sensor" in text], "our own are not the load's"
     assert not [note for note in sensor.notes() if "more would be seen" in note]
-
-
-# --- deaths and standbys ----------------------------------------------------------------------
 
 
 def test_a_server_that_is_killed_is_a_gap_and_is_seen_again(primary):

@@ -30,8 +30,6 @@ def count(server: Any, table: str) -> int:
     return int(rows)
 
 
-# --- what was counted is there --------------------------------------------------------------
-
 FIVE = """\\set v random(1, 1000)
 BEGIN;
 INSERT INTO counted VALUES (:client_id, :v);
@@ -101,9 +99,6 @@ def test_every_connection_runs_what_is_to_be_run_on_connecting(server, make, run
     )  # fmt: skip
     assert done.on_time == 12, done
     assert count(server, "connected") == 4
-
-
-# --- a failed transaction is data -----------------------------------------------------------
 
 
 def test_a_unique_violation_within_a_block_is_rolled_back_and_counted(
@@ -184,9 +179,6 @@ def test_sql_of_a_whole_kind_that_fails_is_counted_under_every_protocol(server, 
         assert done.failed == ({sqlstate: 6} if sqlstate else {}), script
 
 
-# --- answers of every size and kind ---------------------------------------------------------
-
-
 def test_answers_of_every_kind_are_read(server, run_load, protocol):
     columns = ", ".join(f"{n} AS c{n}" for n in range(1600))
     for script in (
@@ -229,8 +221,6 @@ def test_copy_from_stdin_fails_and_the_client_goes_on(server, make, run_load, pr
     assert done.failed == {"57014": done.per_script[0]}
     assert count(server, "after") == done.on_time == done.per_script[1]
 
-
-# --- the end --------------------------------------------------------------------------------
 
 OURS = f"FROM pg_stat_activity WHERE application_name = '{NAME}'"
 GONE = f"SELECT count(*) = 0 {OURS}"
@@ -314,8 +304,6 @@ def test_clients_that_finish_say_goodbye(server, run_load, protocol):
     run_load(server.tls(application_name=NAME), "SELECT 1", clients=8, protocol=protocol)
     server.wait_until(GONE)
 
-
-# --- connections that are lost --------------------------------------------------------------
 
 KILL = f"SELECT pg_terminate_backend(pid) {OURS}"
 
@@ -462,9 +450,6 @@ def rows(server: Any, sql: str) -> list[tuple[Any, ...]]:
     return found
 
 
-# --- \gset and \aset ------------------------------------------------------------------------
-
-
 def test_a_row_is_stored_in_variables_and_used_by_what_follows(server, make, run_load, protocol):
     make("CREATE TABLE found (a int, b text, c int, last int)")
     script = """SELECT 6 * 7 AS a, 'two words' AS b \\gset
@@ -541,9 +526,6 @@ def test_what_cannot_be_stored_aborts_the_client_in_pgbenchs_words(
         assert reason in pgbench(sql, "-M", protocol, "-t", 3)
 
 
-# --- another try ----------------------------------------------------------------------------
-
-
 def test_variables_of_a_failed_try_are_kept_and_dice_thrown_again_as_in_pgbench(
     server, make, run_load, pgbench
 ):
@@ -584,8 +566,6 @@ INSERT INTO told SELECT :client_id, current_setting('work.told');
     assert dice[0] == dice[1] == dice[2] != dice[3]
 
 
-# --- pipelines ------------------------------------------------------------------------------
-
 PIPELINE = """\\startpipeline
 INSERT INTO piped VALUES (:client_id, 1);
 INSERT INTO piped VALUES (:client_id, 2);
@@ -621,9 +601,6 @@ def test_an_error_in_a_pipeline_undoes_it_up_to_its_sync_and_fails_the_transacti
     assert found == {1: 5, 2: 5, 3: 10, 4: 5}
 
 
-# --- shell commands -------------------------------------------------------------------------
-
-
 def test_a_shell_command_holds_up_only_its_own_client(server, make, start_load, tmp_path):
     make("CREATE TABLE done (client int)")
     gate = tmp_path / "gate"
@@ -657,9 +634,6 @@ INSERT INTO found VALUES (:client_id, :a, :b, :c)
     assert found == [(c, c + 41, -c - 41, 0) for c in range(3)]
 
 
-# --- conditions and meta commands -----------------------------------------------------------
-
-
 def test_a_loop_of_meta_commands_ends_with_the_run_and_starves_nobody(server, make, run_load):
     # What takes a while in the server: else the system decides whose turn it is, and not the
     # engine, by which of its processes share a CPU with the loop.
@@ -678,9 +652,6 @@ INSERT INTO done VALUES (:client_id);
     assert set(found) == {1, 2}
     assert done.done == done.due > sum(found.values()) > 20
     assert max(found.values()) < 3 * min(found.values())
-
-
-# --- a connection for each transaction ------------------------------------------------------
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

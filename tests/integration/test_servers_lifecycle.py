@@ -306,9 +306,6 @@ def test_a_server_of_another_run_is_neither_taken_nor_stopped(spec):
             assert "--name" in str(caught.value.hint)
 
 
-# --- those that cannot start, and users --------------------------------------------------------
-
-
 def refused(spec: ServerSpec, said: str) -> str:
     """The hint of the error with which a server is not started."""
     with pytest.raises(ServerError, match=said) as caught:

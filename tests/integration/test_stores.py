@@ -91,9 +91,6 @@ def test_a_sample_that_is_stored_again_changes_nothing(store):
     assert load.values[0] != load.values[0], "it is not a number"
 
 
-# --- digests ----------------------------------------------------------------------------------
-
-
 def digested(trial: Trial) -> Digest:
     accumulator = Accumulator.of(trial.intervals)
     return digest(trial, summarize(trial, accumulator), accumulator)
@@ -144,9 +141,6 @@ def overwrite(store: Store, sql: str, **given: Any) -> None:
     """What no version of pgpaces does."""
     with store._backend.writing() as connection:
         connection.execute(sa.text(sql), given)
-
-
-# --- experiments ------------------------------------------------------------------------------
 
 
 def begun(store: Store, name: str = "pi", age: timedelta = timedelta(0)) -> ExperimentRow:
@@ -236,9 +230,6 @@ def test_trials_that_never_began_are_kept_with_their_reason(store):
     assert found == [("a", 1, 1, "no route\0 to \udcff"), ("a", 1, 2, "refused again")]
 
 
-# --- names ------------------------------------------------------------------------------------
-
-
 def test_a_run_is_found_by_its_tag_and_its_baseline(store):
     start = datetime.now(UTC)
     old, new = (
@@ -308,9 +299,6 @@ def test_a_list_of_experiments_is_the_same_without_sqlalchemy(store, place):
     assert listing.experiments_at_once(Path("/nowhere/x.db"), 1) is None
 
 
-# --- lists ------------------------------------------------------------------------------------
-
-
 def test_a_damaged_run_is_listed_as_damaged_among_the_others(store):
     start = datetime.now(UTC)
     row = begun(store)
@@ -342,9 +330,6 @@ def test_a_run_that_goes_on_is_read_as_of_one_moment(store, place):
     assert len(store.load(trial.id).intervals) == 1
 
 
-# --- disks ------------------------------------------------------------------------------------
-
-
 def disk_row(name: str = "") -> DiskRow:
     found = Disk("/mnt/\udcff", Device("uuid 1\x00"), 2**23, True, "fio-3.33", missing=("all",))
     return DiskRow(new_id(), name, datetime.now(UTC), "0", HostFacts(hostname="pi4"), found)
@@ -368,9 +353,6 @@ def test_disks_are_copied_with_all_the_rest(store, tmp_path):
     for _ in range(2):
         store.copy_names(other)
     assert other.disks() == store.disks()
-
-
-# --- who goes on ------------------------------------------------------------------------------
 
 
 def test_an_experiment_is_taken_by_one(store, place):

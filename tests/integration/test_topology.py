@@ -175,9 +175,6 @@ def no_standby_data_is_left(home: Path) -> None:
     assert list(home.glob("servers/*standby*/data")) == []
 
 
-# --- the layout of one command ------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "version", [pytest.param("15", marks=[pytest.mark.slow, needs("PostgreSQL 15")]), "18"]
 )
@@ -233,9 +230,6 @@ def test_prepared_statements_in_transaction_mode_work_or_are_refused(pgpaces):
         assert pgpaces("show", "last", "--json").json()["counts"]["failed"] == 0
 
 
-# --- nodes --------------------------------------------------------------------------------------
-
-
 def test_scripts_go_where_they_are_sent(folder, pgpaces_home, tmp_path, watcher):
     nodes = layout(2, nodes=(("read", "standbys"),))
     outcome, trial = run(folder, tmp_path / "r.db", 3, watcher, **nodes)
@@ -275,9 +269,6 @@ def test_a_standby_refuses_what_writes_and_that_is_counted(folder, pgpaces_home,
     counts = outcome.summary.counts
     assert counts.failed == counts.due > 0
     assert outcome.summary.failures.keys() == {"25006"}
-
-
-# --- bad days -----------------------------------------------------------------------------------
 
 
 def killer() -> Watcher:
@@ -366,9 +357,6 @@ def test_ctrl_c_while_a_standby_is_made_leaves_nothing(pgpaces):
     assert process.returncode == 130
     nothing_is_left(pgpaces.home)
     no_standby_data_is_left(pgpaces.home)
-
-
-# --- a cluster that stays, ours and as somebody's -------------------------------------------------
 
 
 @dataclass
@@ -507,9 +495,6 @@ def test_no_password_of_a_node_is_kept_or_shown(cluster, cage):
     beside = ("--background", "reader workload=select-only scale=1 node=standby1 clients=1")
     ended = cage.well("run", *words, "--json", "--fresh", *beside)
     assert ended.children, "programs were started, and looked at"
-
-
-# --- factors --------------------------------------------------------------------------------------
 
 
 def sweep(pgpaces: Command, *words: object) -> dict[str, Trial]:

@@ -155,9 +155,6 @@ def test_a_profile_with_jit_off_fits_a_server_without_it(fetched, pgpaces):
     assert (settings["work_mem"], settings["shared_buffers"]) == ("50MB", "32MB")
 
 
-# --- TLS ------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def fifteen():
     """Debian's, which has TLS."""
@@ -222,9 +219,6 @@ def test_a_build_without_tls_is_refused_with_those_that_have_it(pgpaces):
         assert "built without TLS" in done.err
         assert "--server package:18" in done.err
     assert Store.open(pgpaces.store).experiments() == []
-
-
-# --- profiles and differences ---------------------------------------------------------------
 
 
 def test_profiles_are_levels_that_a_server_starts_with(pgpaces):

@@ -37,9 +37,6 @@ def line(
     return " ".join(map(str, words)) + "\n"
 
 
-# --- logs of transactions ---------------------------------------------------------------------
-
-
 def test_a_transaction_was_due_when_its_time_began():
     log = line(0, 1, 100_000, 100_000) + line(0, 2, 1_500_000, 2_600_000)
     trial, summary = made(log, told=ImportOptions(limit_ns=1_000_000_000))
@@ -134,9 +131,6 @@ def test_what_is_none_of_it_is_refused_in_a_sentence(text):
 def test_logs_of_several_runs_are_refused():
     with pytest.raises(PlanError, match=r"not the logs of one run: .* 6 and 8 columns"):
         made(line(0, 1, 1000, 1000), line(0, 1, 1000, 1000, 30, 0))
-
-
-# --- the command ------------------------------------------------------------------------------
 
 
 def test_an_imported_run_is_shown_listed_and_tagged_beside_ours(tmp_path):

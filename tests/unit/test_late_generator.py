@@ -146,9 +146,6 @@ def test_what_a_search_makes_of_a_late_generator(changes, missed, excused):
     assert seen.excused == excused or excused is None
 
 
-# ---- the search ----
-
-
 def offered(next_load: NextLoad, share: float, excused: float) -> TrialPoint:
     due = max(1, round(next_load.load * next_load.seconds))
     missed = round(due * share)

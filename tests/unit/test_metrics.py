@@ -91,9 +91,6 @@ def at_most(histogram: Any, seconds: float) -> int:
     return sum(histogram.bucket_counts[: place + 1])
 
 
-# --- what is exported -----------------------------------------------------------------------------
-
-
 def test_late_is_what_lies_above_the_bucket_of_the_limit_exactly():
     latency = point("latency", phase="measured")
     assert latency.count - at_most(latency, LIMIT_NS / 1e9) == 6
@@ -151,9 +148,6 @@ def test_a_background_workload_is_told_apart_and_has_its_own_limit():
     assert value("transactions_due", both, workload="reporting", background="night") == 1
     assert value("latency_limit", both, script="a") == 0.005
     assert value("latency_limit", both, script="report") == 0.009
-
-
-# --- Prometheus -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -274,9 +268,6 @@ def test_an_open_connection_gets_the_last_numbers_while_the_port_is_free_again()
     assert not closing.is_alive()
 
 
-# --- OpenTelemetry --------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def receiver():
     made = Receiver()
@@ -320,9 +311,6 @@ def test_a_receiver_that_refuses_is_one_warning(status):
     sender.close()
     assert warnings == [f"{receiver.url} does not take metrics (status {status}); the load goes on"]
     receiver.server.shutdown()
-
-
-# --- from a store ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -375,9 +363,6 @@ def test_a_companion_runs_no_code_of_the_current_folder(store, tmp_path, monkeyp
     followed_by.close()
     assert followed_by._process.wait(60) == 0
     assert not list(tmp_path.glob("* ran"))
-
-
-# --- what is asked for ----------------------------------------------------------------------------
 
 
 def test_what_to_export_and_where():
@@ -436,9 +421,6 @@ def test_an_open_port_beyond_this_machine_is_warned_of(monkeypatch, capsys, host
         pass
     warning = "warning: http://h:1/metrics can be read by all who reach this machine\n"
     assert capsys.readouterr().err == f"metrics: http://h:1/metrics\n{warning if warned else ''}"
-
-
-# --- Grafana --------------------------------------------------------------------------------------
 
 
 def test_the_dashboard_queries_metrics_and_labels_that_are_exported():

@@ -74,8 +74,6 @@ def found(run: Trial, source: str) -> list[Finding]:
     return [f for f in summarize(run).validity.findings if f.source == source]
 
 
-# ---- a late generator: the contradictions that were seen, and their neighbors ----
-
 LATE_A_LITTLE, LATE = 6.0, 22.0
 
 
@@ -153,9 +151,6 @@ def test_what_it_explains_is_no_more_than_what_was_near(near, far, lost, lag_ms)
     due = 60 + checked.missed
     if (far + lost) / due > 0.2 or checked.missed / due <= 0.05:
         assert not checked.limited
-
-
-# ---- nothing that succeeded ----
 
 
 def summary(counts: Counts) -> Summary:
@@ -342,9 +337,6 @@ def test_a_search_ends_where_its_first_trials_measured_nothing():
     assert search.given_up(told(*bad[:2])).startswith("no transaction succeeded in 2 trials")
     assert search.ask(told(good[0], *bad)) is not None
     assert not search.given_up(told(good[0], *bad))
-
-
-# ---- a server that does not answer ----
 
 
 def silent(first: int, last: int, **more: Any) -> list[Interval]:

@@ -46,9 +46,6 @@ def refused(*words: str) -> tuple[tuple[str, str], ...]:
     return caught.value.lines
 
 
-# --- values ---------------------------------------------------------------------------------
-
-
 def test_without_words_ten_transactions_of_the_builtin_script_run():
     found = parsed(PGBENCH_RANDOM_SEED="7")
     assert found == Options(
@@ -155,9 +152,6 @@ def test_a_user_whom_the_system_does_not_know_is_said(monkeypatch):
         parse([], {})
 
 
-# --- order ----------------------------------------------------------------------------------
-
-
 class Ears(OptionHandler):
     def __init__(self) -> None:
         self.heard: list[object] = []
@@ -198,9 +192,6 @@ def test_an_option_of_ours_is_no_abbreviation():
     assert refused("--no-s")[0][1] == "unrecognized option '--no-s'"
 
 
-# --- texts ----------------------------------------------------------------------------------
-
-
 def test_the_version_names_pgbenchs_and_ours():
     with pytest.raises(AnsweredError) as caught:
         parse(["-V"], {})
@@ -221,9 +212,6 @@ def test_options_are_read_without_importing_anything_heavy():
     assert done.stdout.strip() == "[]"
 
 
-# --- SQL ------------------------------------------------------------------------------------
-
-
 def bounds(tables: Tables) -> list[tuple[str, str]]:
     """Where each partition begins, and where the next one does."""
     pattern = re.compile(r"for values from \((\w+)\) to \((\w+)\) with")
@@ -236,9 +224,6 @@ def test_ranges_leave_no_gap(partitions):
     found = bounds(Tables(scale=1, partitions=partitions))
     assert len(found) == partitions
     assert [behind for _, behind in found[:-1]] == [first for first, _ in found[1:]]
-
-
-# --- rows -----------------------------------------------------------------------------------
 
 
 def test_blocks_say_how_many_rows_there_are_so_far():
@@ -255,9 +240,6 @@ def test_blocks_are_large_enough_for_few_writes_and_small_enough_for_memory():
 def test_the_server_is_told_to_make_as_many_rows():
     counts = [s.rsplit("(1, ", 1)[1] for s in fill_statements(Tables(scale=30_000))]
     assert counts == ["30000) as bid", "300000) as tid", "3000000000) as aid"]
-
-
-# --- progress -------------------------------------------------------------------------------
 
 
 def lines(
@@ -298,9 +280,6 @@ def test_a_line_comes_each_100000_rows_with_how_long_the_rest_will_take():
 def test_under_quiet_a_line_comes_each_five_seconds_and_at_the_end(seen, total, said):
     assert [text.split()[0] for text, _ in lines(seen, total, quiet=True) if text] == said
     assert lines([(10, 0.0)], 10, quiet=False) == []
-
-
-# --- Ctrl-C ---------------------------------------------------------------------------------
 
 
 class Interrupted:

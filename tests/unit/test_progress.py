@@ -92,9 +92,6 @@ def test_what_ctrl_c_kept_from_beginning_is_no_failure(capsys):
     assert "missed 0.0%" in text
 
 
-# ---- searches ----
-
-
 @pytest.mark.parametrize("late", [True, False])
 def test_a_trial_of_a_search_whose_generator_was_late_says_so(capsys, late):
     found = outcome()

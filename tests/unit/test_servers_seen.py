@@ -82,9 +82,6 @@ def test_the_report_has_a_table_for_each_thing_and_none_for_what_was_not_seen():
     assert servers.tables((replace(SEEN, node="standby1"),))[0].title.endswith("on standby1")
 
 
-# --- the chart ------------------------------------------------------------------------------
-
-
 def seen(name: str, values: Sequence[float], source: str = "waits") -> list[Sample]:
     return [Sample(second, source, name, value, "sessions") for second, value in enumerate(values)]
 

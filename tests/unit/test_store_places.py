@@ -164,9 +164,6 @@ def test_the_default_store_is_made_with_its_folder_by_what_writes(tmp_path, monk
     assert "PGPACES_HOME" in str(caught.value.hint)
 
 
-# --- what can be read and not written ---------------------------------------------------------
-
-
 @pytest.fixture
 def sealed(tmp_path, monkeypatch):
     """A store in which nothing can be written, as on a medium that is mounted read-only."""
@@ -239,9 +236,6 @@ def test_somebody_elses_store_can_be_read(tmp_path):
         assert done.stdout == "1\n", done.stderr
     finally:
         shutil.rmtree(folder)
-
-
-# --- the home ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("user", [0, 1000])

@@ -57,9 +57,6 @@ def not_info(found: Iterable[Finding]) -> list[Finding]:
     return [f for f in found if f.severity != "info"]
 
 
-# --- throughput that falls ------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "case",
     [
@@ -127,9 +124,6 @@ def test_a_board_that_throttles_itself_and_a_clock_that_sinks_are_culprits_too()
     clock = ramp(300, 120, 120, 1500, 900)
     [text] = named(findings(samples(cpu_frequency=clock), load(succeeded)))
     assert "frequency fell by 40%" in text
-
-
-# --- what is no throttling ------------------------------------------------------------------
 
 
 def autocorrelated(random: Chance, seconds: int, by: float = 0.5) -> Numbers:
@@ -212,9 +206,6 @@ def test_a_rate_that_is_meant_to_change_is_not_a_fall():
     succeeded = chance(1).poisson(ramp(300, 100, 100, 100, 40))
     changing = Pace(succeeded, np.full(300, 5.0), steady=False)
     assert named(findings(samples(cpu_steal=ramp(300, 100, 100, 0, 30)), changing)) == []
-
-
-# --- what one sensor says -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("percent", "severity"), [(0.9, None), (1.1, "warning"), (5.1, "invalid")])

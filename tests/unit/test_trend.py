@@ -79,9 +79,6 @@ def test_a_run_without_a_logarithm_is_named_and_left_out(value):
     assert (found.left_out, found.runs) == (("bad",), 8)
 
 
-# --- against a baseline
-
-
 @pytest.mark.parametrize("tries", seeds(2500, 5000))
 @pytest.mark.parametrize("count", [4, 8, 20])
 def test_a_run_like_the_earlier_ones_is_called_better_or_worse_in_one_of_twenty(count, tries):

@@ -56,8 +56,6 @@ def python(tmp_path: Path, more: str = "") -> str:
     return f"{more}{mark}from pgpaces import task\n@task\ndef look(): pass\n"
 
 
-# --- paths ----------------------------------------------------------------------------------
-
 OUTSIDE = {
     "init, absolute": (TOML.replace('"init.sql"', '"/etc/passwd"'), {}),
     "init, above": (TOML.replace('"init.sql"', '"../secret.sql"'), {}),
@@ -122,8 +120,6 @@ def test_shipped_workloads_share_files_and_are_not_asked_about():
     for name in (*workload.shipped(), "garden/users", "osm/load"):
         assert trust.find(name).trusted, name
 
-
-# --- what is executed -----------------------------------------------------------------------
 
 EXECUTES = {
     "program of init": (program('["make-it", "{dsn}"]'), {}, "make-it '{dsn}'"),
@@ -244,9 +240,6 @@ def test_a_package_is_a_name_and_a_version_and_no_option_of_pip(tmp_path, packag
         workload.read(folder(tmp_path, toml))
 
 
-# --- Python ---------------------------------------------------------------------------------
-
-
 def test_users_are_not_executed_before_they_are_confirmed(tmp_path):
     made = folder(tmp_path, USERS, users_py=python(tmp_path), helper_py="")
     with pytest.raises(TrustError):
@@ -264,9 +257,6 @@ def test_users_are_not_executed_before_they_are_confirmed(tmp_path):
     assert found.users is not None
     # Messages name the file that its author knows.
     assert found.users.path == made / "users.py"
-
-
-# --- the digest -----------------------------------------------------------------------------
 
 
 def test_the_same_content_is_not_asked_about_again_wherever_it_is(tmp_path):
@@ -380,9 +370,6 @@ def test_a_home_that_cannot_be_written_keeps_no_workload_from_running(tmp_path, 
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "file" / "home"))
     assert trust.find(str(made), trust.grant).trusted
-
-
-# --- who is asked ---------------------------------------------------------------------------
 
 
 def test_what_is_shown_of_a_folder_changes_no_other_line():
@@ -519,9 +506,6 @@ def test_on_a_terminal_it_is_asked_once_with_a_list(tmp_path, typed, code):
     os.close(ours)
     assert b"program that makes data, workload.toml: touch \\x1b[2Jx" in heard
     assert dry_run(made) == code
-
-
-# --- psql -----------------------------------------------------------------------------------
 
 
 def test_a_psql_that_cannot_be_restricted_is_not_given_unconfirmed_sql(tmp_path):

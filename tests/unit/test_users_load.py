@@ -86,9 +86,6 @@ def with_async(text: str, *, kind: str) -> str:
     return text.replace("def act", "async def act") if kind == "coroutines" else text
 
 
-# --- counting -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("load", "threads", "kind"),
     [("open", 1, "functions"), ("open", 3, "coroutines"), ("paced", 1, "coroutines"),
@@ -199,9 +196,6 @@ def test_actions_know_their_number_and_each_user_has_random_numbers_of_its_own(
     assert {(w[3], w[4]) for w in words} == {("postgresql:///d", "Ulm")}
 
 
-# --- set-up and tear-down -------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["functions", "coroutines"])
 def test_each_user_sets_up_once_and_tears_down_once(make, tmp_path, kind):
     text = (
@@ -264,8 +258,6 @@ def test_modules_beside_the_file_are_found_also_when_functions_run(make, tmp_pat
     text = "@task\ndef act():\n    import beside_the_users\n    print(beside_the_users.TOWN)\n"
     assert said(run(make(text, transactions=1, clients=1))) == ["Ulm"]
 
-
-# --- failures -------------------------------------------------------------------------------
 
 FAILS = """
 class Broken(Exception):
@@ -350,9 +342,6 @@ def test_prints_arrive_as_whole_lines_from_the_first_to_the_last(make):
     assert [len(line) for line in found] == [6000, 3000]
 
 
-# --- what hangs or dies ---------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("kind", "load", "text"),
     [
@@ -425,9 +414,6 @@ def test_programs_that_tasks_have_started_end_with_them(make, tmp_path):
     made.abort()
     assert total(list(made)).unfinished == 1
     until(lambda: not alive(pid), "the program ended")
-
-
-# --- ends from outside ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -633,9 +619,6 @@ def test_what_cannot_be_sent_to_another_process_is_a_sentence():
     plan = EnginePlan.of(TrialPlan(Load("closed")), 1, 1, scripts=["act"])
     with pytest.raises(WorkloadError, match=r"cannot be sent to other processes: .*lock"):
         UsersLoad(plan, of_functions([act]), [("act", 1)], way=UserConnection("postgresql:///d"))
-
-
-# --- what it says of itself -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("load", ["open", "closed"])

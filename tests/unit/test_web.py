@@ -82,9 +82,6 @@ def grid(store: Store) -> tuple[str, list[str]]:
     return id_, trials
 
 
-# --- pages ----------------------------------------------------------------------------------------
-
-
 def test_older_runs_and_experiments_are_on_pages_of_their_own(store, monkeypatch):
     monkeypatch.setattr("pgpaces.web.app._RUNS", 1)
     monkeypatch.setattr("pgpaces.web.app._EXPERIMENTS", 1)
@@ -192,9 +189,6 @@ def test_a_store_that_was_deleted_and_made_again_is_read_anew(store, tmp_path):
     assert (RUN in text, third in text) == (False, True)
     assert events(reader.get(f"/events/runs/{third}").text)[-1]["state"] == "finished"
     again.close()
-
-
-# --- streams --------------------------------------------------------------------------------------
 
 
 def events(text: str) -> list[dict[str, Any]]:
@@ -522,9 +516,6 @@ def test_readers_that_take_nothing_cost_little_memory_and_others_finish(store, m
     thread.join()
     assert last == b"id: 40000\n"
     assert largest < 25e6
-
-
-# --- whom they answer -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("host", ["evil.com", "localhost.evil.com", "127.0.0.1.evil.com",

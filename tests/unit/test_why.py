@@ -446,9 +446,6 @@ def test_what_a_server_runs_out_of_is_its_limit(key, is_limit):
     assert found is None or (found.key == key and found.evidence)
 
 
-# --- the arithmetic ---------------------------------------------------------------------------
-
-
 def seen(missed: list[float], on_time: list[float], sign: list[float]) -> DueSeconds:
     values = np.array(sign)
     return DueSeconds(np.array(missed), np.array(on_time), values, values)
@@ -564,9 +561,6 @@ def test_shares_are_shares_whatever_happens(key, bad, late, lag):
         assert 0 <= card.on_time <= 1 + 1e-9
         assert not card.named or card.share.value >= SHARE_MIN
     assert (found.cause is None) == (found.outcome != "cause")
-
-
-# --- looks that hung --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -137,8 +137,6 @@ def test_more_tries_are_tried_only_where_most_failures_are_of_those_that_are_ret
     assert parsed(shlex.split(cause.command.split("&&")[0])[1:])
 
 
-# --- the request of a run, and that of the command that makes it again ------------------------
-
 _DSN = "host=db.example port=5433 user=me dbname=shop password=secret sslmode=require"
 RUNS = [
     "tpcb-like --rate 90 -c 8 -L 100ms",

@@ -71,7 +71,6 @@ class Bulk(Struct, frozen=True):
 
     @property
     def done(self) -> int:
-        """Number of successful executions, within a latency limit or not."""
         return self.counts.on_time + self.counts.late
 
     @property
@@ -85,7 +84,6 @@ class Bulk(Struct, frozen=True):
 
     @property
     def input_total(self) -> float | None:
-        """Bytes that all successful executions read."""
         return self.input_bytes and self.input_bytes * self.runs
 
 

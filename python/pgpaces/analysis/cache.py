@@ -29,7 +29,6 @@ def ratio(seconds: Sequence[Blocks]) -> float | None:
 
 
 def warmed(seconds: Sequence[Blocks]) -> Finding | None:
-    """The ratio in the last tenth of the warm-up; None without blocks in it."""
     before = sorted((s for s in seconds if s.second < 0), key=lambda s: s.second)
     if not before:
         return None

@@ -86,7 +86,6 @@ def defect(trial: Trial, summary: Summary) -> str:
 
 
 def sound(digest: Digest) -> bool:
-    """Whether a trial is finished and valid."""
     return not defect(digest.trial, digest.summary)
 
 

@@ -350,7 +350,6 @@ def hits(sides: Iterable[Side]) -> tuple[int, int]:
 
 
 def _secondary(pairs: Sequence[Pair], goal: ComparisonGoal) -> tuple[Secondary, ...]:
-    """Those secondary metrics that all pairs have."""
     effects = []
     for metric in (METRICS[name] for name in goal.secondary):
         differences, effect = effect_of(pairs, metric)
@@ -360,7 +359,6 @@ def _secondary(pairs: Sequence[Pair], goal: ComparisonGoal) -> tuple[Secondary, 
 
 
 def secondaries(effects: Sequence[tuple[Metric, Effect]]) -> tuple[Secondary, ...]:
-    """Effects of other metrics, with Holm over all of them."""
     results = []
     ps = holm([effect.p() for _, effect in effects])
     for (metric, effect), p in zip(effects, ps, strict=True):

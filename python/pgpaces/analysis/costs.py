@@ -163,7 +163,6 @@ def written(trials: Sequence[tuple[Trial, Means, float]]) -> Written | None:
 
 
 def _written(trial: Trial, means: Means) -> tuple[float, str] | None:
-    """Bytes a second, and their source."""
     server = means.get((SOURCE, NAME))
     if server is not None:
         return server, SERVER

@@ -178,7 +178,6 @@ def _flat(trial: Trial) -> Iterator[tuple[str, str]]:
 
 
 def _parts(trial: Trial) -> Iterator[tuple[str, str]]:
-    """More facts that may differ, which a report has elsewhere."""
     plan, workload = trial.plan, trial.workload
     if workload.data_seed is not None:
         yield "data seed", str(workload.data_seed)

@@ -193,7 +193,6 @@ def _first(series: Series) -> tuple[bool, int]:
 
 
 def _kind(source: str) -> str:
-    """A source without its node."""
     return source.rpartition("/")[2]
 
 

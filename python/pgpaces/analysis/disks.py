@@ -66,7 +66,6 @@ class JobRun(Struct, frozen=True):
 
     @property
     def iops(self) -> float:
-        """Commands a second."""
         return (self.reads + self.writes) / self.seconds
 
     @property
@@ -75,7 +74,6 @@ class JobRun(Struct, frozen=True):
 
     @property
     def other_share(self) -> float | None:
-        """The bytes for others as a share of fio's."""
         own = self.bytes_read + self.bytes_written
         return None if self.bytes_other is None or not own else self.bytes_other / own
 
@@ -165,9 +163,6 @@ def read(document: Mapping[str, Any]) -> Disk:
         raise StoreError(f"the stored result of a disk is damaged: {error}") from None
 
 
-# --- fio ----------------------------------------------------------------------------------------
-
-
 def statuses(text: str) -> list[dict[str, Any]]:
     """The JSON documents that fio printed one after the other, without text between them.
 
@@ -230,9 +225,6 @@ def _sums(job: Mapping[str, Any]) -> tuple[int, int]:
 def _quantiles(times: Mapping[str, Any]) -> dict[str, float]:
     percentiles = times.get("percentile", {})
     return {name: float(percentiles[key]) for name, key in _QUANTILES.items() if key in percentiles}
-
-
-# --- answers ------------------------------------------------------------------------------------
 
 
 def sd_class(reads: float, writes: float, bytes_per_s: float) -> SdClass:

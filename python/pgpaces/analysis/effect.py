@@ -32,11 +32,9 @@ class Effect(Struct, frozen=True):
     n: int
 
     def half(self, alpha: float = ALPHA) -> float:
-        """Half the width of its interval."""
         return student_quantile(self.freedom, 1 - alpha / 2) * self.error
 
     def p(self) -> float:
-        """The two-sided p-value of no effect."""
         return 2 * self._beyond(abs(self.value))
 
     def p_within(self, margin: float) -> float:

@@ -360,5 +360,4 @@ def _names(trial: Trial, unit: str) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """As in `a, b and c`."""
     return " and ".join([", ".join(names[:-1]), *names[-1:]] if len(names) > 1 else names)

@@ -23,7 +23,6 @@ ALLOWED = 0.05
 
 
 def allowed(trial: Trial) -> float:
-    """The share of due transactions of a trial that may miss, 0 to 1."""
     missed_max = trial.plan.missed_max
     return missed_max if isinstance(missed_max, float) and 0 <= missed_max < 1 else ALLOWED
 

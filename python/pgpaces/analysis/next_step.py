@@ -23,8 +23,6 @@ MISSED_MIN = 10
 
 
 class NextStep(Struct, frozen=True):
-    """What to do next. command: one line for a shell."""
-
     advice: str
     command: str
 

@@ -35,8 +35,6 @@ class BackgroundRow(Struct, frozen=True):
 
 
 class StatementRow(Struct, frozen=True):
-    """One SQL command of a script in one cell; times in ms."""
-
     row: Row
     script: str
     line: int
@@ -119,7 +117,6 @@ class StatementPlans(Struct, frozen=True):
 
     @property
     def shapes(self) -> tuple[str, ...]:
-        """The shapes of its plans, the most frequent first."""
         counts: Counter[str] = Counter()
         for each in self.plans:
             counts[each.plan.shape] += each.trials

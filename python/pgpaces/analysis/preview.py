@@ -24,8 +24,6 @@ _TIMES_BYTES, _TIMES_ROOT_BYTES, _TIMES_MAX_BYTES = 200, 60, 2_800
 
 
 class Span(Struct, frozen=True):
-    """A duration in seconds: the likely value, and its bounds."""
-
     value: float
     low: float
     high: float

@@ -124,7 +124,6 @@ def spread_and_tails(
 
 
 def _values(times: Times, due: int) -> Sequence[int | None]:
-    """The quantiles, in ns."""
     return values_at_ranks(times, [stats.quantile_rank(q, due) for q in QUANTILES.values()])
 
 

@@ -108,7 +108,6 @@ INDEPENDENT = Clusters()
 
 
 def _clumped(effect: float) -> float:
-    """The share of a variance that clusters cause."""
     return max(0.0, 1 - 1 / effect) if effect > 0 else 0.0
 
 

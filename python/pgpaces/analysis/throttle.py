@@ -149,7 +149,6 @@ def _changes(values: Numbers, onsets: Iterable[LevelShift | None]) -> Iterator[L
 
 
 def _culprits(host: _Host) -> list[_Culprit]:
-    """The possible causes, the most certain first."""
     clock = host.get("cpu_frequency")
     start = _mean(clock, 0, max(_EDGE_S, host.seconds / 10)) or 0.0
     lost = {s: 100 * (1 - mhz / start) for s, mhz in clock.items()} if start > 0 else {}
@@ -215,7 +214,6 @@ def _rose(shift: LevelShift, cause: str) -> Finding:
 
 
 def _when(shift: LevelShift) -> str:
-    """The length and the start of a shift."""
     took_s, at = shift.end_s - shift.start_s, moment(shift.start_s)
     return f"over {duration(took_s)}, from {at} on," if took_s > _STEP_S else f"at {at}"
 
@@ -226,7 +224,6 @@ def moment(second: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A duration: exact where it is short."""
     whole = round(seconds)
     if whole < 120:
         return f"{whole} s"

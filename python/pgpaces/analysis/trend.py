@@ -28,8 +28,6 @@ _ERROR_MIN = 1e-4
 
 
 class Run(Struct, frozen=True):
-    """One run: its name, and its value, above 0."""
-
     name: str
     estimate: Estimate
 

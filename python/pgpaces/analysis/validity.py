@@ -36,7 +36,6 @@ class Validity(Struct, frozen=True):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why it is invalid."""
         return tuple(f.text for f in self.findings if f.severity == "invalid")
 
     @property

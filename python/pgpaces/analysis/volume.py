@@ -32,12 +32,10 @@ class Volume(Struct, frozen=True):
 
     @property
     def per_minute(self) -> Estimate:
-        """Queries per minute."""
         return self.per_s.times(_MINUTE_S)
 
     @property
     def per_day(self) -> Estimate:
-        """Queries per day at this rate."""
         return self.per_s.times(_DAY_S)
 
 

@@ -165,7 +165,6 @@ def _triples(waits: Waits) -> Numbers:
 
 
 def observations(waits: Waits) -> int:
-    """How often a session of the load was observed executing something."""
     return sum(event.sessions for event in waits.events if event.who == "load")
 
 

@@ -73,14 +73,12 @@ def _millions(count: float) -> str:
 
 
 def _least(written: Written) -> str:
-    """Why the written bytes are a lower bound; empty where they are not."""
     if written.checkpoints is not None and written.checkpoints < 1:
         return "no checkpoint ended meanwhile, so it hardly includes data files"
     return ""
 
 
 def _written(written: Written) -> str:
-    """`about 12 GB a day (disk mmcblk0)`."""
     estimate, why = written.bytes_a_day, _least(written)
     if not estimate.value:
         return f"nothing ({written.source})"

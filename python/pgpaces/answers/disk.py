@@ -233,7 +233,6 @@ def comparison(measured_disks: Sequence[DiskRow]) -> Section:
 
 
 def _spread(values: Sequence[str]) -> list[str]:
-    """A cell for each disk, and empty ones under the ratios."""
     return [values[0], *(cell for value in values[1:] for cell in (value, ""))]
 
 

@@ -116,7 +116,6 @@ def document(diagnosis: Diagnosis) -> dict[str, object]:
 
 
 def _listed(diagnosis: Diagnosis, group: str) -> str:
-    """The parts of a group that are present, in a line; "yes" is not shown."""
     parts = (each for each in diagnosis.parts if each.group == group and each.state)
     return ", ".join(
         each.name if each.state == "yes" else f"{each.name} {each.state}".strip() for each in parts
@@ -178,7 +177,6 @@ def _programs() -> Iterator[Part]:
 
 
 def _version_of(name: str) -> str:
-    """The version that a program prints, "yes" where it prints none, empty where it is missing."""
     path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
     if (program := shutil.which(name, path=path)) is None:
         return ""

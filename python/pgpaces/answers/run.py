@@ -126,9 +126,6 @@ def document(trial: Trial, summary: Summary) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# --- the verdict ----------------------------------------------------------------------------------
-
-
 def headline(trial: Trial, summary: Summary) -> Headline:
     """The verdict where there is a latency limit, else the throughput or the command's result."""
     command = bulk.of(trial, summary)
@@ -187,9 +184,6 @@ def _context(trial: Trial, summary: Summary) -> str:
     where = "managed" if server.ours else "" if host.startswith(("/", "@")) else host
     version = f"PostgreSQL {server.version}{layout(server)}" + (f" ({where})" if where else "")
     return ", ".join([*parts, *([f"limit {limit}"] if limit else []), version])
-
-
-# --- the facts ------------------------------------------------------------------------------------
 
 
 def _facts(trial: Trial, summary: Summary, series: Sequence[Bucket]) -> Iterator[tuple[str, str]]:
@@ -309,9 +303,6 @@ def _over_time(series: Sequence[Bucket], beyond: str) -> str:
     return f"{sparkline(values)}  p95, {' to '.join(ends)} ms"
 
 
-# --- warnings, and the next command ---------------------------------------------------------------
-
-
 def _sentences(trial: Trial, summary: Summary, *, whole: bool) -> Iterator[Sentence]:
     """Why the trial is not valid, else its first warning; why a percentile has no interval."""
     failure = no_measurement(summary) if trial.state == "finished" else None
@@ -350,7 +341,6 @@ def _too_few(trial: Trial, summary: Summary) -> str:
 
 
 def _round(count: float) -> str:
-    """A count rounded up to two significant digits."""
     size = 10 ** max(0, math.floor(math.log10(count)) - 1)
     return f"{math.ceil(count / size) * size:,}"
 
@@ -391,9 +381,6 @@ def _onward(trial: Trial) -> str:
     search = f"pgpaces capacity {next_step.options(trial, '--rate')} --quick"
     chosen = ("users", "duration", "transactions", "warmup", "shape")
     return again(search, **dict.fromkeys(chosen, ""))
-
-
-# --- details --------------------------------------------------------------------------------------
 
 
 def _details(trial: Trial, summary: Summary, in_store: bool) -> Iterator[tuple[str, str]]:

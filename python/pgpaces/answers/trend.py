@@ -146,9 +146,6 @@ def _confounders(
             yield change.first, confounders
 
 
-# --- the section ----------------------------------------------------------------------------------
-
-
 KEY = "trend"
 _HEIGHT = 230
 _MINUTES = "%Y-%m-%d %H:%M"
@@ -310,9 +307,6 @@ def _chart(series: RunSeries) -> Chart:
 def _moment(at: datetime) -> str:
     """A moment without its zone, so that it is drawn as it is, wherever that is."""
     return moment(at, "%Y-%m-%dT%H:%M:%S")
-
-
-# --- in words -------------------------------------------------------------------------------------
 
 
 _SHOWN, _VALUES_SHOWN = 8, 4

@@ -252,7 +252,6 @@ def _small(items: Sequence[tuple[int, str]]) -> tuple[tuple[int, str], ...]:
 
 
 def _spread(values: Sequence[str], most: int) -> list[str]:
-    """At most `most` of the values, at even distances."""
     if len(values) <= most:
         return list(values)
     return [values[place * (len(values) - 1) // (most - 1)] for place in range(most)]
@@ -273,7 +272,6 @@ def _items(column: CatalogColumn, plain: bool = False) -> tuple[tuple[int, str],
 
 
 def _integers(column: CatalogColumn) -> list[int]:
-    """The listed values, if all of them are integers."""
     every = [*column.common, *column.bounds]
     return [int(value) for value in every] if all(map(_INTEGER.fullmatch, every)) else []
 

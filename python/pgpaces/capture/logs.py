@@ -190,7 +190,6 @@ def _values(template: Any, tree: Any, literals: Mapping[int, str]) -> dict[int, 
 
 
 def _pairs(pattern: Any, node: Any) -> list[tuple[Any, Any]] | None:
-    """The parts of two trees in pairs; None if the trees differ."""
     if type(pattern) is not type(node):
         return None
     if isinstance(pattern, list):
@@ -203,7 +202,6 @@ def _pairs(pattern: Any, node: Any) -> list[tuple[Any, Any]] | None:
 
 
 def _constant(node: Any, literals: Mapping[int, str]) -> str | None:
-    """The literal of a node; None where it is no constant."""
     if not isinstance(node, dict):
         return None
     if "ParamRef" in node:

@@ -194,7 +194,6 @@ def relations_of(statements: list[Any]) -> list[Name]:
 
 
 def _bare(node: Any) -> Any:
-    """A tree without positions."""
     if isinstance(node, list):
         return [_bare(each) for each in node]
     if isinstance(node, dict):

@@ -65,7 +65,6 @@ def coverage(workload: Captured) -> tuple[float, float]:
 
 
 def _worst(script: CapturedScript) -> str:
-    """The least reliable source of a script's values."""
     kinds = [kind for kind in SourceKind if kind in script.sources]
     return kinds[-1] if kinds else "without parameters"
 

@@ -117,10 +117,7 @@ class _Walk:
             self._call(value)
         self.visit(value)
 
-    # --- names
-
     def _sources(self, kind: str, value: Any) -> dict[str, CatalogTable | None]:
-        """The tables whose columns a query may name, by alias or name."""
         tables: dict[str, CatalogTable | None] = {}
         waiting = [*value.get("fromClause", ()), *value.get("usingClause", ())]
         waiting += [value[key] for key in ("relation", "sourceRelation") if key in value]
@@ -177,8 +174,6 @@ class _Walk:
         number = self._number(node)
         if number is not None:
             self.uses.setdefault(number, []).append(use)
-
-    # --- uses
 
     def _statement(self, kind: str, value: Any) -> None:
         self._note(value.get("limitCount", {}), Use(Role.LIMIT))
@@ -283,7 +278,6 @@ class _Walk:
                 self._pair(one["LOWER"], one["UPPER"], one["column"])
 
     def _call(self, value: Any) -> None:
-        """Notes the uses of arguments in the body of a function."""
         name, given = parsing.function_name(value), value.get("args", ())
         word = name[1] if name[0] in ("", "pg_catalog") else ""
         if 0 < (place := _WORDS.get(word, 0)) <= len(given):

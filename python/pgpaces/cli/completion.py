@@ -41,7 +41,6 @@ def items(param: click.Parameter, context: click.Context, incomplete: str) -> li
 
 
 def _offered(kind: str, context: click.Context) -> Iterator[tuple[str, str | None]]:
-    """The values of a kind, each with its help; none of an unknown kind."""
     if kind == "WORKLOAD":
         from pgpaces.spec import workload
 

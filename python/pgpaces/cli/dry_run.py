@@ -54,7 +54,6 @@ def show(request: Request, *, in_json: bool) -> None:
 
 
 def _document(request: Request) -> dict[str, Any]:
-    """The plan as plain values; milliseconds."""
     trial, scripts = request.trial, choose(request.workload, request.scripts)
     target, limit, programs = request.target, trial.limit_ns, None
     if target.dsn is not None:

@@ -135,7 +135,6 @@ def _type(kind: table.Kind) -> Any:
 
 
 def _declared(each: table.Option, name: str, helps: Mapping[str, str]) -> Decorator:
-    """An option of the table. name: of its value. helps: as in `of`."""
     more: dict[str, Any] = {"is_flag": True, "default": bool(each.default)}
     if each.several:
         more = {"multiple": True}

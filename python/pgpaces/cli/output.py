@@ -86,7 +86,6 @@ def text(sections: Sequence[Section], *, verbose: bool, plain: bool = False) -> 
 
 
 def _with_store(section: Section) -> Section:
-    """A section whose commands have the --store of this command line."""
     sentences = (
         replace(each, text=with_store(each.text)) if each.text.startswith("pgpaces ") else each
         for each in section.sentences

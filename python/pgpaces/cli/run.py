@@ -156,7 +156,6 @@ def answer_text(
 
 
 def _exit_code(outcome: Outcome, failed: bool, output: str | None) -> int:
-    """Prints the errors of a run; the exit code is that of the first."""
     from pgpaces.analysis.outcome import no_measurement
     from pgpaces.cli.output import with_store
 

@@ -159,7 +159,6 @@ class _Side(Struct, frozen=True):
 
 
 def _settings_of(name: str) -> _Side:
-    """Of a running managed server, a profile, or else a DSN. Raises PlanError, ServerError."""
     from pgpaces.server import embedded, profiles
     from pgpaces.trial import targets
     from pgpaces.trial.site import server_settings

@@ -105,7 +105,6 @@ def _name(param: click.Parameter) -> str:
 
 
 def _about(param: click.Parameter | None) -> str | None:
-    """An option with its help: `--clients N: Connections.`"""
     if not isinstance(param, click.Option):
         return None
     return f"{' '.join(filter(None, (_name(param), param.metavar)))}: {param.help}"

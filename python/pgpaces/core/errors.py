@@ -40,22 +40,32 @@ class PgpacesError(Exception):
 
 
 class PlanError(PgpacesError):
+    """An option, duration, rate or combination that cannot be."""
+
     exit_code = 2
 
 
 class WorkloadError(PgpacesError):
+    """No such workload, or its folder is not as it should be."""
+
     exit_code = 3
 
 
 class TrustError(WorkloadError):
+    """A workload would execute programs, and its folder was not confirmed."""
+
     exit_code = 6
 
 
 class ScriptError(PgpacesError):
+    """A script does not parse, or cannot run as written."""
+
     exit_code = 4
 
 
 class RunError(PgpacesError):
+    """The load could not start or go on, none of it succeeded, or its answer was not written."""
+
     exit_code = 5
 
 
@@ -79,18 +89,26 @@ class LogError(RunError):
 
 
 class ServerError(PgpacesError):
+    """No server answers at the target, or it cannot be started."""
+
     exit_code = 10
 
 
 class AuthError(ServerError):
+    """The server does not let us in: password, role, pg_hba.conf."""
+
     exit_code = 11
 
 
 class DatabaseAbsentError(ServerError):
+    """The database named in the target does not exist."""
+
     exit_code = 12
 
 
 class ConnectionsError(ServerError):
+    """The server has fewer free connections than the load needs."""
+
     exit_code = 13
 
     def __init__(self, message: str, hint: str | None = None) -> None:
@@ -103,22 +121,32 @@ class ConnectionsError(ServerError):
 
 
 class TlsError(ServerError):
+    """TLS cannot be set up, or the server's certificate cannot be verified."""
+
     exit_code = 14
 
 
 class ConsentError(ServerError):
+    """A database that is not ours would have to be changed."""
+
     exit_code = 15
 
 
 class PrepareError(ServerError):
+    """Making the workload's data failed."""
+
     exit_code = 16
 
 
 class StoreError(PgpacesError):
+    """Results cannot be kept or read: full disk, no permission, not a store."""
+
     exit_code = 20
 
 
 class StoreVersionError(StoreError):
+    """Another version of pgpaces wrote the store, and this one cannot read it."""
+
     exit_code = 21
 
 

@@ -153,8 +153,6 @@ def declared(kind: type[Any]) -> tuple[Declared, ...]:
     return tuple(Declared(name, type_, rule) for name, (type_, rule) in annotated.items())
 
 
-# --- copying: from the engine, to rows and back -------------------------------------------------
-
 TIMES = Times.__struct_fields__
 
 
@@ -205,9 +203,6 @@ def of_row(kind: type[Record], row: Mapping[Any, Any]) -> Record:
 
 def _frozen(value: Any) -> Any:
     return tuple(_frozen(each) for each in value) if isinstance(value, list) else value
-
-
-# --- merging ------------------------------------------------------------------------------------
 
 
 class Offset(Struct, frozen=True):

@@ -92,9 +92,6 @@ def _noted(name: str, server: str) -> Iterator[Path]:
         yield path
 
 
-# --- leftovers of killed runs -----------------------------------------------------------------
-
-
 def drop_leftovers(access: Access, admin: Session, locks: Session, *, say: Say) -> int:
     """Drops the databases that killed runs left on this server; returns the freed bytes.
 

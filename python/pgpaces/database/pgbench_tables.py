@@ -69,8 +69,6 @@ class Tables(Struct, frozen=True):
     quiet: bool = False
 
 
-# --- SQL of each step -----------------------------------------------------------------------
-
 DROP = f"drop table if exists {', '.join(TABLES)}"
 TRUNCATE = f"truncate table {', '.join(TABLES)}"
 VACUUM = tuple(
@@ -160,8 +158,6 @@ def _identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-# --- data: COPY's text ------------------------------------------------------------------------
-
 Block = tuple[int, bytes]
 
 
@@ -223,9 +219,6 @@ class FillProgress(Struct):
         """Erase the line: all rows are sent."""
         if self._width:
             self.progress("", self._width)
-
-
-# --- initialization --------------------------------------------------------------------------
 
 
 class _Work(Struct):
@@ -361,9 +354,6 @@ def initialize(
     say(f"done in {sum(seconds for _, seconds in times):.2f} s ({each}).\n")
 
 
-# --- before a run ----------------------------------------------------------------------------
-
-
 def vacuum_before_run(connection: Session, accounts: bool, say: Say, *, complain: Complain) -> None:
     """Vacuum the small tables and empty the history; with `accounts`, vacuum these too.
 
@@ -452,9 +442,6 @@ def _advice(connection: Session) -> str:
         'Perhaps you need to do initialization ("pgbench -i") in database'
         f' "{connection.info.dbname}".'
     )
-
-
-# --- messages of the server ------------------------------------------------------------------
 
 
 @contextlib.contextmanager

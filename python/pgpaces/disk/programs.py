@@ -157,7 +157,6 @@ def _read(program: subprocess.Popen[bytes]) -> Iterator[bytes]:
 
 
 def _end(program: subprocess.Popen[bytes]) -> None:
-    """Ends a program; fio and pg_test_fsync clean up on SIGINT."""
     with contextlib.suppress(ProcessLookupError):
         program.send_signal(signal.SIGINT)
     try:

@@ -126,7 +126,6 @@ class Probe:
         ]
 
     def _parsed(self, path: str, parser: Callable[[str], Iterable[T]]) -> list[T]:
-        """The items of a file; none of an absent or unexpected one."""
         text = self._read(path)
         try:
             return [] if text is None else list(parser(text))
@@ -134,11 +133,9 @@ class Probe:
             return []
 
     def _readable(self, names: Iterable[str], path: str = "{}") -> list[str]:
-        """Those of these names whose path can be read."""
         return [name for name in names if self._read(path.format(name)) is not None]
 
     def _thermal_zones(self) -> Iterator[tuple[str, str, float | None]]:
-        """Name, path and lowest trip point of each."""
         for number in range(_ZONES_MAX):
             folder = f"/sys/class/thermal/thermal_zone{number}"
             if (kind := self._read(f"{folder}/type")) is None:

@@ -95,8 +95,6 @@ def _grown(name: str, before: Size | None, after: Size | None) -> Grown:
     )
 
 
-# --- statements -----------------------------------------------------------------------------
-
 _HAVE = """
 SELECT pg_catalog.quote_ident(n.nspname) FROM pg_catalog.pg_extension e
 JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'pg_stat_statements'
@@ -197,8 +195,6 @@ def _fell(before: Counted, after: Counted) -> bool:
     pairs = zip(astuple(before), astuple(after), strict=True)
     return any(then is not None and now is not None and now < then for then, now in pairs)
 
-
-# --- before and after a load ------------------------------------------------------------------
 
 # Texts are only compared: connection strings and commands may hold secrets.
 _SETTINGS = (

@@ -93,8 +93,6 @@ class Layer(Struct, frozen=True):
 
 
 class Series(Struct, frozen=True):
-    """A name in the legend with its color and shape."""
-
     name: str
     color: Color
     shape: str
@@ -132,7 +130,6 @@ def series(names: Sequence[str]) -> tuple[Series, ...]:
 
 
 def bound(value: float, text: str, side: Literal["left", "right"] = "left") -> tuple[Layer, Layer]:
-    """A line across the plot at a threshold, labeled at a side."""
     at = (Point(y=value, text=text),)
     return (
         Layer("rule", at, "alarm", size=1.2, dash=(5, 4)),

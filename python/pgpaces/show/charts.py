@@ -90,7 +90,6 @@ def _stacked(parts: Sequence[_Part]) -> _SPEC:
 
 
 def plot_width(chart: Chart) -> int:
-    """The width of the plot of one of several stacked charts, in pixels."""
     return (chart.width or WIDTH) - _MARGIN
 
 
@@ -154,9 +153,6 @@ def _has(layer: Layer, name: str) -> bool:
     return any(getattr(point, name) not in (None, "") for point in layer.points)
 
 
-# --- axes -----------------------------------------------------------------------------------------
-
-
 def _scaled(axis: Axis) -> _SPEC:
     shown: _SPEC = {"title": axis.title or None}
     if axis.grid is not None:
@@ -217,9 +213,6 @@ def _places(layer: Layer, x: _SPEC, y: _SPEC) -> _SPEC:
     if _has(layer, "end"):
         spec["x2"] = {"field": "end"}
     return spec
-
-
-# --- marks and colors -----------------------------------------------------------------------------
 
 
 def _mark(layer: Layer, look: Look) -> _SPEC:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 def csv(records: Records) -> str:
-    """The rows as CSV; an empty field is unknown, `inf` is above every time."""
     out = io.StringIO()
     if records.rows:
         names = [str(escape.csv_cell(name)) for name in records.rows[0]]
@@ -67,7 +66,6 @@ def parquet(records: Records) -> bytes:
 
 
 def json(report: Report) -> str:
-    """The whole report. A bound of an estimate is null if infinite or unknown."""
     document = {
         "title": report.title,
         "question": report.question,

@@ -171,7 +171,6 @@ def _look_of_line(element: Element) -> Any:
 
 
 def _step(place: dict[str, str]) -> str:
-    """A line as a part of a path; takes its place out of the attributes."""
     path, transform, x2, y2 = (place.pop(name, "0") for name in _PLACE)
     if path != "0":
         return path
@@ -181,7 +180,6 @@ def _step(place: dict[str, str]) -> str:
 
 
 def _alone(group: Element) -> Element:
-    """A group, or the one child that it moves."""
     moved = _MOVED.fullmatch(group.get("transform", ""))
     if len(group) != 1 or moved is None or len(group.attrib) > 1 or "transform" in group[0].attrib:
         return group

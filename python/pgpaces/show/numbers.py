@@ -72,7 +72,6 @@ def interval(estimate: Estimate, form: Callable[[float], str], to: str = "–") 
 
 
 def plural(number: int, noun: str) -> str:
-    """`1 trial`, `2 trials`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 

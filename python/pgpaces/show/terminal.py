@@ -202,9 +202,6 @@ def _sentences(sentences: Iterable[Sentence], width: int) -> Iterator[Renderable
         yield _unbroken(command(text, width), style) if is_command else Text(text, style=style)
 
 
-# --- tables ---------------------------------------------------------------------------------------
-
-
 def _table(content: Table, width: int, *, inline: bool = False) -> Iterator[RenderableType]:
     """A table, with a key of abbreviated names above it.
 
@@ -273,9 +270,6 @@ def _grid(content: Table, names: Sequence[str], width: int, *, left: set[int]) -
                 )
             )
     return grid
-
-
-# --- bars -----------------------------------------------------------------------------------------
 
 
 def _bars(chart: Bars, width: int) -> Iterator[RenderableType]:

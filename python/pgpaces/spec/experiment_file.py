@@ -176,7 +176,6 @@ def _flat(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _several(name: str, value: object) -> list[Any]:
-    """The levels of a factor. Raises WrongKeyError."""
     key = f"factors.{name}"
     if not isinstance(value, list):
         raise tables.WrongKeyError(key, f"expected a list of levels, got {value!r}")

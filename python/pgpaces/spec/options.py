@@ -76,7 +76,6 @@ def _folder(text: str) -> str:
 
 
 def _scripts(text: str) -> tuple[tuple[str, int | None], ...]:
-    """`by_fk1@3 one_fk1@1`, or names alone."""
     scripts = []
     for word in text.split():
         name, at, weight = word.rpartition("@")

@@ -177,7 +177,6 @@ def _record(digest: str, path: Path, listed: tuple[Action, ...]) -> None:
 
 
 def _copied(folder: Path) -> _Copy:
-    """A copy of a folder's present content. Raises WorkloadError."""
     original = folder.resolve()
     try:
         place = Path(tempfile.mkdtemp(dir=_place(), prefix=""))

@@ -193,9 +193,6 @@ def _absent(shown: str, *, default: bool = False) -> StoreError:
     )
 
 
-# --- SQLite -----------------------------------------------------------------------------------
-
-
 def _engine(path: Path, connect: Callable[[Path], sqlite3.Connection]) -> sa.Engine:
     url = sa.URL.create("sqlite", database=str(path))
     return sa.create_engine(url, creator=lambda: connect(path))
@@ -210,9 +207,6 @@ def _explain_file(shown: str, error: Exception) -> tuple[str, str | None]:
     text = str(origin)
     hint = next((hint for sign, hint in _SQLITE_HINTS.items() if sign in text), None)
     return f"the store {shown} cannot be used: {text}", hint
-
-
-# --- PostgreSQL -------------------------------------------------------------------------------
 
 
 class _Connector(Struct):
@@ -301,9 +295,6 @@ def _explain_server(shown: str, error: Exception) -> tuple[str, str | None]:
     if not state and isinstance(origin, psycopg.OperationalError):
         hint = next(hint for sign, hint in _LOGIN_HINTS.items() if sign in text)
     return f"the store {shown} cannot be used: {text}", hint
-
-
-# --- the schema -------------------------------------------------------------------------------
 
 
 def _up_to_date(backend: Backend) -> Backend:

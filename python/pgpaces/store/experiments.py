@@ -77,7 +77,6 @@ def listed(
 
 
 def _with_beats() -> sa.Select[Any]:
-    """Experiments, each with the last heartbeat of its running trials."""
     beats = sa.select(sa.func.max(trial.c.heartbeat, type_=trial.c.heartbeat.type)).where(
         trial.c.experiment == experiment.c.id, trial.c.state == "running"
     )

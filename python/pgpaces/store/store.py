@@ -81,8 +81,6 @@ class Store:
     def size_bytes(self) -> int:
         return self._backend.size_bytes()
 
-    # --- trials -------------------------------------------------------------------------------
-
     def begin(self, trial: Trial) -> None:
         with self._backend.writing() as connection:
             connection.execute(sa.insert(schema.trial), rows.new_trial(trial))
@@ -233,8 +231,6 @@ class Store:
                 connection.execute(update.values(_digest_row(digest)))
         return digest
 
-    # --- experiments --------------------------------------------------------------------------
-
     def begin_experiment(self, row: ExperimentRow) -> None:
         values = {**asdict(row), "document": dict(row.document), "heartbeat": datetime.now(UTC)}
         with self._backend.writing() as connection:
@@ -310,8 +306,6 @@ class Store:
             )
             return [Failure(*row) for row in connection.execute(ordered)]
 
-    # --- disks --------------------------------------------------------------------------------
-
     def add_disk(self, row: disk_rows.DiskRow) -> None:
         with self._backend.writing() as connection:
             disk_rows.add(connection, row)
@@ -327,8 +321,6 @@ class Store:
         """
         with self._reading(f"disk {name}") as connection:
             return disk_rows.listed(connection, id_=self._find((schema.disk,), name))[0]
-
-    # --- names --------------------------------------------------------------------------------
 
     def tag(self, name: str, id_: str) -> None:
         """Tags a trial or experiment (its id). Raises PlanError for an invalid name."""
@@ -355,8 +347,6 @@ class Store:
                 for id_, name in connection.execute(query.order_by(table.c.name)):
                     by_id[id_] = (*by_id.get(id_, ()), name)
             return by_id
-
-    # --- copies and deletion ------------------------------------------------------------------
 
     def uncopied(self, other: Store, ids: Sequence[str] | None = None) -> list[str]:
         """The ids of runs and experiments that the other store lacks or has in an older state.
@@ -439,7 +429,6 @@ class Store:
 
     @contextlib.contextmanager
     def _reading(self, what: str) -> Iterator[sa.Connection]:
-        """A connection; errors of reading its values become a StoreError."""
         try:
             with self._backend.reading() as connection:
                 yield connection

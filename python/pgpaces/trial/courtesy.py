@@ -66,7 +66,6 @@ class Budget:
                 raise self._too_few(node, room, free=max(0, free), needed=needs[node])
 
     def _usable(self, node: str, room: Room) -> int:
-        """The connections that clients may use."""
         request = self._request
         free = room.free - _OF_SENSORS * request.observe
         if node == PRIMARY and not request.as_is:

@@ -86,7 +86,6 @@ def _look(session: Session, name: str, statements: list[str], *, runs: bool) -> 
 
 
 def _error(session: Session, sql: str) -> tuple[str, str] | None:
-    """SQLSTATE and message of a statement that fails."""
     try:
         with session.transaction():
             session.execute(encoded(sql))

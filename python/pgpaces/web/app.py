@@ -81,7 +81,6 @@ def _file_at(place: str | None) -> tuple[int, int] | None:
 
 
 def app(site: Site) -> Starlette:
-    """The application, without the guard."""
     pages = _Pages(site)
     streams = _Streams(site)
     return Starlette(
@@ -141,7 +140,6 @@ class _Pages:
         return page("waiting.html") if target is None else RedirectResponse(target, 303)
 
     def _own(self) -> str | None:
-        """The path of the page of the server's load."""
         load = self._site.load
         trial = load.newest(self._site.store()) if load else None
         if trial is None:

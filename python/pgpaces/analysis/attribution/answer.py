@@ -95,7 +95,6 @@ class Attribution(Struct, frozen=True):
 
     @property
     def cause(self) -> Card | None:
-        """The first cause that is named."""
         return next((card for card in self.causes if card.named), None)
 
     @property

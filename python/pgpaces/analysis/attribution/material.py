@@ -67,7 +67,6 @@ class Material(Struct, frozen=True):
 
     @property
     def seconds(self) -> int:
-        """Seconds of due time."""
         return len(self.missed)
 
     @property

@@ -116,9 +116,6 @@ def _clip(load: float, goal: CapacityGoal, highest: float) -> float:
     return min(max(load, goal.lowest), highest)
 
 
-# ---- coarse ----
-
-
 def _coarse(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) -> float | None:
     coarse = of_role(points, "coarse")
     if len(coarse) >= _COARSE_MOST or of_role(points, "fine"):
@@ -146,9 +143,6 @@ def coarse_s(points: Sequence[TrialPoint], goal: CapacityGoal, load: float) -> f
         return QUICK_S
     seconds = _COARSE_DUE / (_rate(points) * load)
     return float(math.ceil(min(max(COARSE_S, seconds), _COARSE_MAX_S)))
-
-
-# ---- fine ----
 
 
 def _fine(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) -> NextLoad | None:
@@ -232,9 +226,6 @@ def next_load(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) 
     return _clip(_offered(math.exp(round(x / _STEP) * _STEP), goal), goal, highest)
 
 
-# ---- soak ----
-
-
 def _soak(points: Sequence[TrialPoint], capacity: Capacity) -> NextLoad | Capacity:
     if capacity.soak_load is None or [p for p in points if p.role == "soak"][1:]:
         return capacity
@@ -242,9 +233,6 @@ def _soak(points: Sequence[TrialPoint], capacity: Capacity) -> NextLoad | Capaci
         return capacity
     why = "0.9 of the load that meets it, for longer: shows whether the server can hold it"
     return NextLoad(capacity.soak_load, capacity.goal.soak_s, "soak", 0, why)
-
-
-# ---- before it begins ----
 
 
 class Plan(Struct, frozen=True):

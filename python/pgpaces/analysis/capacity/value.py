@@ -62,7 +62,6 @@ class Worth(Struct, frozen=True):
 
     @property
     def per_day(self) -> float:
-        """Transactions a day."""
         return self.rate * _DAY_S
 
 
@@ -171,7 +170,6 @@ def _holds(search: CellSearch, limit: Limit | None) -> Holds:
 
 
 def size(capacity: Capacity) -> float | None:
-    """The load to rely on: the proved one."""
     return _safe(capacity.proved, capacity.goal, -1)
 
 

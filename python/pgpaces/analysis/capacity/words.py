@@ -14,7 +14,6 @@ _UNITS = {"rate": "/s", "users": " users", "clients": " clients"}
 
 
 def load(value: float, goal: CapacityGoal) -> str:
-    """A load with its unit: 175/s, 95 users, 8 clients."""
     number = f"{value:,.0f}" if goal.whole else rate_text(value)
     if value == 1 and goal.whole:
         return f"1 {goal.load.removesuffix('s')}"

@@ -54,7 +54,6 @@ def _figure(rows: Sequence[Row], column: Measure) -> Figure:
 
 
 def _name(row: Row) -> str:
-    """A cell on the axis: its levels alone, as the title has the names of the factors."""
     return shown(levels_alone(row.cell.levels) or cell_name(row.cell))
 
 

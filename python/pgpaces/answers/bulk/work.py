@@ -58,8 +58,6 @@ def of_cells(rows: Sequence[Row]) -> CellsWork | None:
 
 
 def _column(show: Callable[[Bulk], TableCell | str]) -> Callable[[Digest], TableCell | str]:
-    """A column of trials, with a dash for those without a command."""
-
     def cell(digest: Digest) -> TableCell | str:
         command = words.of_digest(digest)
         return NOT_KNOWN if command is None else show(command)

@@ -55,9 +55,6 @@ def figures(
             yield _trials(each, number if len(searches) > 1 else 0, factors)
 
 
-# --- by level -------------------------------------------------------------------------------------
-
-
 def _values(level: Point) -> list[float]:
     """The numbers of a cell: its dot and its ends, as far as they are known."""
     return [number_at(each) for each in (level.low, level.y, level.high) if each is not None]
@@ -128,7 +125,6 @@ def _level_of(holds: Holds) -> Point:
 def _charts(
     cells: Sequence[tuple[Holds, Point]], factors: Sequence[Factor], axis: str
 ) -> Iterator[Chart]:
-    """The cells as charts of at most SERIES_MAX series."""
     main = along(factors)
     if main is None:
         return
@@ -175,9 +171,6 @@ def _from_zero(title: str, levels: Sequence[Point]) -> Axis:
         return Axis(title, ends=(0.0, 1.1 * high), zero=True)
     room = max(0.25 * (high - low), 0.02 * high)
     return Axis(title, ends=(low - room, high + 1.6 * room))
-
-
-# --- trials ---------------------------------------------------------------------------------------
 
 
 def _trials(search: CellSearch, number: int, factors: Sequence[Factor]) -> Figure:

@@ -99,9 +99,6 @@ def varied(cells: Sequence[DesignCell]) -> tuple[Factor, ...]:
     return tuple(Factor(name, own) for name, own in distinct if len(own) > 1)
 
 
-# --- words ----------------------------------------------------------------------------------------
-
-
 def _sentences(
     searches: Sequence[CellSearch], answer: Capacities, factors: Sequence[Factor], *, stopped: str
 ) -> Iterator[Sentence]:
@@ -169,7 +166,6 @@ def _several(
 
 
 def _lower(text: str) -> str:
-    """The text with a lowercase first letter, to stand after a colon."""
     return f"{text[0].lower()}{text[1:]}"
 
 
@@ -285,9 +281,6 @@ def _load(load: float, holds: Holds) -> str:
     return f"{load:.0f} {holds.load if load != 1 else holds.load.removesuffix('s')}"
 
 
-# --- tables ---------------------------------------------------------------------------------------
-
-
 def _tables(
     searches: Sequence[CellSearch], answer: Capacities, factors: Sequence[Factor]
 ) -> Iterator[Table]:
@@ -312,7 +305,6 @@ def _names(factors: Sequence[Factor]) -> tuple[str, ...]:
 
 
 def _own(levels: Mapping[str, str], factors: Sequence[Factor]) -> list[TableCell]:
-    """The levels of a row that has another label too."""
     return _labels(levels, factors) if factors else []
 
 
@@ -415,7 +407,6 @@ def _of_load(load: Load, holds: Holds) -> Iterator[TableCell]:
 
 
 def _trials(searches: Sequence[CellSearch], factors: Sequence[Factor]) -> Table:
-    """Every trial, in chronological order."""
     unit = value.UNITS[searches[0].goal.load]
     columns = (
         *(_names(factors) if factors else ()), "run", "for", STARTED, f"load, {unit}",

@@ -139,16 +139,12 @@ def _facts(effects: Sequence[Effect], basis: VerdictBasis) -> Iterator[tuple[str
 
 
 def _drawn(metric: Metric, estimate: Estimate) -> str:
-    """The interval on a line with a tick at no difference; empty if there is no interval."""
     if metric.scale == "share" or estimate.low <= 0:
         return interval_line(estimate, 0.0, lambda value: _signed(metric, estimate, value))
     # On a logarithmic axis one half and twice are equally far from no difference.
     value, low, high = (math.log(each) for each in (estimate.value, estimate.low, estimate.high))
     logs = replace(estimate, value=value, low=low, high=high)
     return interval_line(logs, 0.0, lambda value: _signed(metric, estimate, math.exp(value)))
-
-
-# --- the table ------------------------------------------------------------------------------------
 
 
 def _table(effects: Sequence[Effect], names: tuple[str, str], basis: VerdictBasis) -> Table:
@@ -207,9 +203,6 @@ def _signed(metric: Metric, estimate: Estimate, value: float) -> str:
     if metric.scale == "share":
         return f"{100 * value:+.2f}"
     return f"{value:.3g}" if _in_times(metric, estimate) else f"{100 * (value - 1):+.3g}"
-
-
-# --- effects --------------------------------------------------------------------------------------
 
 
 def _figures(
@@ -329,9 +322,6 @@ def _estimates(points: Sequence[Point], color: str) -> Iterator[Layer]:
         yield Layer("rule", bars, color, along="x", size=2.2)
         yield Layer("point", tuple(points), color, size=70)
         yield Layer("text", tuple(points), "ink", dy=-11)
-
-
-# --- trials ---------------------------------------------------------------------------------------
 
 
 def _by_trial(metric: Metric, names: tuple[str, str], basis: VerdictBasis) -> list[Point]:

@@ -380,9 +380,6 @@ def _headline(page: Page) -> Iterator[tuple[str, str]]:
         yield "measured", f"{first:%Y-%m-%d %H:%M} {end}"
 
 
-# --- bars of text ---------------------------------------------------------------------------------
-
-
 def _bars(page: Page) -> Iterator[Bars]:
     if len(page.rows) < 2 or not any(row.trials for row in page.rows):
         return

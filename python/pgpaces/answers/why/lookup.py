@@ -109,7 +109,6 @@ def _too_few(row: Row) -> bool:
 
 
 def _own(page: Page) -> list[Row]:
-    """The rows of a page without saturating trials, in which clients do not pause."""
     return [row for row in page.rows if role(row.cell) != SATURATING]
 
 

@@ -112,7 +112,6 @@ def _sentences(answer: Attribution) -> Iterator[Sentence]:
 
 
 def _measure(card: Card, *, on_time: bool) -> str:
-    """The share of missed transactions with the sign, and its lift over those on time."""
     ends = interval(card.share, percent)
     text = f"{percent(card.share.value)}% ({ends}) of what missed saw it"
     if card.lift is None:

@@ -52,7 +52,6 @@ class Voice:
             sys.stderr.flush()
 
     def failed(self, error: PgpacesError) -> None:
-        """Prints an error; some have a detail."""
         self.tell(("error", error.message))
         for level in ("detail", "hint"):
             if text := getattr(error, level, None):

@@ -151,9 +151,6 @@ _DEFAULTS = {f.name: f.default for f in fields(Options)}
 _Set = Callable[[_Line, str], None]
 
 
-# --- builtin scripts --------------------------------------------------------------------------
-
-
 def _list_of_builtins() -> str:
     lines = [f"  {name:>13}: {description}\n" for name, description in BUILTINS.items()]
     return "Available builtin scripts:\n" + "".join(lines)
@@ -176,9 +173,6 @@ def builtin_text(name: str) -> str:
     from pgpaces.spec.workload import SHIPPED
 
     return (SHIPPED / name / f"{name}.sql").read_text(encoding="utf-8")
-
-
-# --- what options do ------------------------------------------------------------------------
 
 
 def _flag(name: str, value: bool = True) -> _Set:
@@ -274,9 +268,6 @@ def _random_seed(line: _Line, text: str, where: str = "--random-seed option") ->
     line.reader.seed(line.values["seed"])
 
 
-# --- the table ------------------------------------------------------------------------------
-
-
 class PgbenchOption(Struct, frozen=True):
     """An option: its names, its mode, its effect, and whether it takes a value.
 
@@ -357,9 +348,6 @@ _SHORT = {option.short: option for option in OPTIONS if option.short}
 (_DEBUG,) = (option for option in OPTIONS if option.long == "debug")
 
 
-# --- parsing the words ----------------------------------------------------------------------
-
-
 def _parsed(line: _Line, words: Sequence[str]) -> Iterator[tuple[PgbenchOption, str]]:
     """The options in order, each with its value; operands are gathered on the way."""
     left = iter(words)
@@ -418,9 +406,6 @@ def _cluster(line: _Line, letters: str, left: Iterator[str]) -> Iterator[tuple[P
             return
         yield option, follows
         return
-
-
-# --- checks of the whole line ---------------------------------------------------------------
 
 
 def _check_initialization(line: _Line) -> None:

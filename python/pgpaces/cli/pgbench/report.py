@@ -41,7 +41,6 @@ def _sum(first: Times, more: Times) -> Times:
 
 
 def _ms(ns: float | None) -> float:
-    """Milliseconds of a mean or a standard deviation; 0 without times."""
     return (ns or 0.0) / 1e6
 
 
@@ -147,7 +146,6 @@ class Totals(Struct):
 
     @property
     def missed(self) -> int:
-        """The due transactions that did not succeed in time."""
         return self.due - self.all.processed + self.all.late
 
 
@@ -176,7 +174,6 @@ def report(options: Options, facts: Facts, totals: Totals, *, connect_ns: int) -
 
 
 def unfinished(totals: Totals) -> str | None:
-    """The due transactions that never finished, which pgbench does not report; None: none."""
     if not totals.all.unfinished:
         return None
     share = 100 * totals.missed / totals.due
@@ -187,7 +184,6 @@ def unfinished(totals: Totals) -> str | None:
 
 
 def _ratio(part: float, whole: float) -> float:
-    """A quotient; NaN for a denominator of 0, as pgbench prints it."""
     return part / whole if whole else math.nan
 
 

@@ -49,9 +49,6 @@ SELECT (SELECT rolconnlimit FROM pg_catalog.pg_roles WHERE rolname = session_use
 """
 
 
-# --- a run ----------------------------------------------------------------------------------
-
-
 def run(options: Options, texts: Sequence[str], voice: Voice) -> int:
     """Runs the scripts with these texts and prints the report; the exit code.
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from pgpaces.cli.pgbench import Voice
     from pgpaces.cli.pgbench.options import Options
 
-# --- the connection for setup ---------------------------------------------------------------
-
 
 class Setup(Redacted, frozen=True):
     """The connection for setup, and its parameters, the password included."""
@@ -113,9 +111,6 @@ def _ask_password(voice: Voice) -> str:
         return getpass.getpass("Password: ")
     except EOFError:
         return ""
-
-
-# --- making the tables ----------------------------------------------------------------------
 
 
 def initialize(options: Options, voice: Voice) -> int:

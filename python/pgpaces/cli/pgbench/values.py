@@ -51,7 +51,6 @@ def whole(text: str, name: str, low: int, *, high: int = INT_MAX) -> int:
 
 
 def _integer(text: str) -> int:
-    """The integer of a sign and digits; beyond 64 bits any number that is beyond them."""
     value = int(text.lstrip("+-").lstrip("0")[:21] or "0")  # Python refuses thousands of digits
     return -value if text.startswith("-") else value
 

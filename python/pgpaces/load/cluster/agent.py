@@ -193,9 +193,6 @@ def _load(order: LoadOrder, folder: Path) -> RunningLoad:
     return engine.Engine(order.plan, order.scripts, connection)
 
 
-# --- what the machine kept from the generator: stolen time, and its quota -----------------------
-
-
 class MachineReading(Struct, frozen=True):
     at_s: float
     items: Sequence[Item]

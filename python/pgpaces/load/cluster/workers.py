@@ -110,7 +110,6 @@ class Workers:
         return {worker.address for worker in self.workers} <= set(self._listed())
 
     def _hosts(self) -> dict[str, AgentHost]:
-        """The machine of each worker, by address. Raises RunError."""
         from pgpaces.load.cluster.agent import about
 
         try:
@@ -123,7 +122,6 @@ class Workers:
         return dict(sorted(answers.items(), key=lambda each: (each[1].hostname, each[0])))
 
     def _check(self) -> None:
-        """Raises RunError if a generator is another program than this one."""
         from pgpaces.load.cluster.agent import about
 
         own = about()

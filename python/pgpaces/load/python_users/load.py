@@ -418,7 +418,6 @@ def pickled(users: Users) -> bytes:
 
 
 def _started(order: ProcessOrder) -> _Process:
-    """A process with its order. Raises RunError."""
     ours, theirs = socket.socketpair()
     files = [theirs.fileno(), *([] if order.counter is None else [order.counter])]
     variables = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
