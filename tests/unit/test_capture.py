@@ -541,6 +541,12 @@ def test_the_next_command_has_no_password(tmp_path, target):
     assert "--from-database" in command
 
 
+@pytest.mark.parametrize("target", ["shop", ""])
+def test_the_next_command_copies_a_database_that_was_named_alone_by_a_dsn(tmp_path, target):
+    found = replace(captured(tmp_path), server=ServerStatements("shop", 18, ()))
+    assert words.command(found, target).endswith("--from-database dbname=shop")
+
+
 STDERR = """\
 2026-01-01 00:00:00.000 UTC [1] app@db LOG:  duration: 0.1 ms  statement: SELECT b FROM t
 \tWHERE a = 5 AND c = 'it''s'
@@ -680,12 +686,15 @@ def test_logged_numbers_replace_what_was_assumed_of_a_parameter():
     ("sql", "values"),
     [
         ("SELECT date_trunc($1, x) FROM t", {1: "'day'"}),
+        ("SELECT f($1)", {1: "'day'"}),
         ("SELECT to_char(x, $1), encode(y, $2) FROM t", {1: "'YYYY-MM-DD'", 2: "'hex'"}),
         ("SELECT pg_catalog.date_part($1, x), s.date_trunc($2) FROM t", {1: "'day'", 2: "'a'"}),
     ],
 )
 def test_an_argument_that_takes_only_known_words_gets_one(sql, values):
-    found = uses.uses(parser.parse(sql).tree, CATALOG)
+    body = "SELECT date_trunc(part, now())"
+    functions = {("", "f"): Function(("", "f"), ("part",), "sql", "", body)}
+    found = uses.uses(parser.parse(sql).tree, replace(CATALOG, functions=functions))
     given = {n: guess.source(Parameter(found.get(n, ()), TEXT)).sql for n in values}
     assert given == values
 

@@ -624,14 +624,16 @@ def test_clients_of_background_workloads_serve_none_of_its_own():
     assert (found.key, found.evidence) == (alone.key, alone.evidence)
 
 
-def test_beside_a_bulk_load_what_it_made_late_is_explained():
+@pytest.mark.parametrize("key", ["disk", "failed", "connections"])
+def test_beside_a_bulk_load_what_it_made_late_is_explained(key):
     """The load itself is one execution, of whose lateness there is nothing to tell."""
-    story = STORIES["disk"]
+    story = STORIES[key]
     alone = attribute([story.told()])
     limit_ns = 50_000_000
     beside = {"clients": 8, "scripts": ["a"], "of": "queries", "limit_ns": limit_ns}
-    components = [{"clients": 1, "scripts": ["psql"]}, beside]
-    made, _ = replace(story, plan={"clients": 9, "components": components}).told()
+    components = [{"clients": 1, "scripts": ["psql"]}, {**beside, "model": "open"}]
+    plan = {"clients": 9, "components": components, "model": "closed", "rate": None}
+    made, _ = replace(story, plan=plan).told()
     moved = tuple(
         replace(
             each,
@@ -647,7 +649,8 @@ def test_beside_a_bulk_load_what_it_made_late_is_explained():
     found = attribute([(made, summarize(made))])
     assert (found.due, found.missed) == (alone.due, alone.missed)
     assert found.cause is not None
-    assert found.cause.key == "disk"
+    assert alone.cause is not None
+    assert (found.cause.key, found.cause.evidence) == (key, alone.cause.evidence)
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,6 @@ def _plain(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _entries(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Levels and texts; continuation lines begin with a tab."""
     level, text = "", ""
     for line in lines:
         rest = line.rstrip("\r\n")

@@ -87,7 +87,7 @@ def summary(workload: Captured) -> list[str]:
     return [
         f"Scripts with real values cover {calls:.1f}% of the calls and {time:.1f}% of the time.",
         f"Values by share of the time: {by_source}.",
-        "No call was counted meanwhile, so no rate is written."
+        "pgpaces saw no call of these statements while it counted, so no rate is written."
         if rate is None
         else f"The application made {rate:,.6g} of these calls a second while pgpaces counted.",
     ]

@@ -163,7 +163,6 @@ class _Walk:
         return None
 
     def _number(self, node: Any) -> int | None:
-        """The parameter of a node, without casts; None if it is no parameter."""
         while "TypeCast" in node:
             node = node["TypeCast"].get("arg", {})
         if self._column(node) is not None:
@@ -298,8 +297,10 @@ class _Walk:
             return
         for number, uses in within(function, self._catalog, self._depth + 1).items():
             for use in uses if number in arguments else ():
-                # The partner is a number of the function's arguments, not of the statement.
-                self._note(arguments[number], replace(use, partner=None, within=function.name[1]))
+                # The partner is a number of the function's arguments, not of the statement. Words
+                # and names are for the inner function.
+                inner = use.within if use.role in (Role.WORD, Role.NAME) else function.name[1]
+                self._note(arguments[number], replace(use, partner=None, within=inner))
 
 
 def within(function: Function, catalog: Catalog, depth: int = 1) -> dict[int, list[Use]]:

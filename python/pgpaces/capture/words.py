@@ -52,16 +52,17 @@ def command(workload: Captured, target: str) -> str:
     folder = str(workload.folder)
     words = ["pgpaces", "run", folder if "/" in folder else f"./{folder}"]
     # By its DSN, pg_dump copies it to a managed server: also while sessions use the database.
-    return shlex.join([*words, "--from-database", _shown(target)])
+    return shlex.join([*words, "--from-database", _shown(target, workload.server.database)])
 
 
-def _shown(target: str) -> str:
+def _shown(target: str, database: str) -> str:
     from psycopg import Error
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
     try:
         keywords = {word: str(value) for word, value in conninfo_to_dict(target).items()}
     except Error:  # the name of a database, or a form that only the engine reads
-        return target if re.fullmatch(r"[\w.-]+", target) else "DSN"
-    public = without_secrets(keywords)
+        # A name alone would mean a database of the managed server.
+        return make_conninfo(dbname=database) if re.fullmatch(r"[\w.-]+", target) else "DSN"
+    public = without_secrets(keywords) or {"dbname": database}
     return target if public == keywords else make_conninfo(**public)

@@ -183,7 +183,6 @@ def options(*groups: Sequence[Decorator]) -> Decorator:
 
 
 def _weighted(value: str, option: str) -> tuple[str, int | None]:
-    """NAME or NAME@WEIGHT. Raises PlanError."""
     name, at, weight = value.rpartition("@")
     if not at:
         return value, None

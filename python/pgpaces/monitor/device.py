@@ -119,7 +119,6 @@ def _block(mount: Mount) -> Path | None:
 
 
 def _whole(block: Path) -> Path:
-    """The disk of a partition; for a disk, the disk itself."""
     return block.parent if (block / "partition").exists() else block
 
 

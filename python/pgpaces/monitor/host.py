@@ -151,7 +151,6 @@ class Probe:
             yield name, f"{folder}/temp", min((t for t in trips if t), default=None)
 
     def _chips(self) -> Iterator[tuple[str, str, float | None]]:
-        """Temperatures of processors and disks that are not thermal zones."""
         for number in range(_HWMON_MAX):
             folder = f"/sys/class/hwmon/hwmon{number}"
             kind = (self._read(f"{folder}/name") or "").strip()

@@ -218,7 +218,6 @@ class Postmaster:
         return not chunk or b"exit" in self._output
 
     def _finish(self) -> None:
-        """Return when the supervisor has ended; report a long wait to `say`."""
         try:
             self._supervisor.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:

@@ -41,7 +41,6 @@ def ask(draft: Draft, names: tuple[str, str], goal: ComparisonGoal) -> tuple[Exp
 
 
 def _levels(name: str) -> Levels:
-    """The levels of `variant=log,clients=4`. Raises PlanError."""
     pairs: dict[str, str] = {}
     for part in levels.split(name):
         factor, equals, level = part.partition("=")

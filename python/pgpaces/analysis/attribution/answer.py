@@ -214,8 +214,8 @@ def _card(
         )
     here, part = signs[worst].get(key), parts[worst]
     by_second = np.zeros(part.seconds) if here is None else here.late
-    sign, summary = here or present[0][1], part.summary
-    next_ = next_step_for(sign.advice or key, part.trial, summary.failures)
+    sign = here or present[0][1]
+    next_ = next_step_for(sign.advice or key, part.trial, part.failures)
     return Card(
         key,
         CAUSES[key].title,

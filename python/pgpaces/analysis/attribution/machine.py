@@ -45,7 +45,7 @@ def _failed(material: Material) -> Iterator[Sign]:
     if not material.failed.any():
         return
     late = quotient(material.failed, material.missed, 0.0)
-    states = sorted(material.summary.failures.items(), key=lambda pair: -pair[1])
+    states = sorted(material.failures.items(), key=lambda pair: -pair[1])
     messages = material.summary.messages
     evidence = [
         f"{count:,} failed with {state}" + (f": {messages[state]}" if state in messages else "")
@@ -310,7 +310,7 @@ def _connections(material: Material) -> Iterator[Sign]:
     Causes that make transactions longer than usual have priority, as they keep the clients busy;
     not where usual transactions alone keep them busy.
     """
-    clients = _clients(material)
+    clients = material.open_clients
     if not clients or not material.limit_s:
         return
     # A transaction that was not sent when it was due, without a free client, waited for one.
@@ -344,7 +344,7 @@ def overload(material: Material) -> float:
     median of the seconds in which most were on time; where there are none, the mean of those that
     succeeded.
     """
-    clients = _clients(material)
+    clients = material.open_clients
     if not clients:
         return 0.0
     due, service_s = material.missed + material.on_time, _service_s(material)
@@ -355,12 +355,6 @@ def overload(material: Material) -> float:
     busy = float(due.mean()) * usual_s / clients
     confidence = (busy - _UTILIZATION_FROM) / (_UTILIZATION_TO - _UTILIZATION_FROM)
     return min(1.0, max(0.0, confidence))
-
-
-def _clients(material: Material) -> int:
-    """The clients of an open load; 0 of another, which cannot have too few."""
-    plan = material.trial.plan
-    return plan.own_clients if plan.model == "open" else 0
 
 
 def _service_s(material: Material) -> Numbers:

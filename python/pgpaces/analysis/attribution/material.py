@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from msgspec import Struct
@@ -44,6 +44,7 @@ class Material(Struct, frozen=True):
     there may be more: ended: transactions; in_flight: mean transactions; dispatch_s: mean lag of
     those with a free client; dispatched: how many of these were sent later than half of the limit.
     limit_s: the shortest of its scripts, 0 without one. since: the first second that counts.
+    open_clients: those of open loads, which may be too few. failures: transactions by SQLSTATE.
     """
 
     trial: Trial
@@ -62,6 +63,8 @@ class Material(Struct, frozen=True):
     in_flight: Numbers
     dispatch_s: Numbers
     dispatched: Numbers
+    open_clients: int
+    failures: Mapping[str, int]
     sessions: Sessions | None
     tracks: Mapping[tuple[str, str], Numbers]
 
@@ -257,6 +260,15 @@ def explained_scripts(trial: Trial) -> range:
     return own
 
 
+def _failures(trial: Trial, scripts: range, since_s: int) -> Counter[str]:
+    failures: Counter[str] = Counter()
+    for interval in trial.intervals:
+        for tally in interval.tallies:
+            if tally.script in scripts and tally.due_second >= since_s:
+                failures.update(tally.failed)
+    return failures
+
+
 def material(trial: Trial, summary: Summary) -> Material:
     """A whole trial, aligned. Raises ValueError for samples that cannot be read."""
     due = [t.due_second for each in trial.intervals for t in each.tallies if t.due]
@@ -288,9 +300,10 @@ def material(trial: Trial, summary: Summary) -> Material:
         counts["unfinished"] += counts["due"] - ended_ones
     missed = sum(counts[name] for name in _MISSED) + counts["failed"]
     latency_s = quotient(sums["latency"], sums["count"])
-    clients = trial.plan.own_clients
+    loads: list[tuple[str | None, int]] = [(trial.plan.model, trial.plan.own_clients)]
     if scripts != own_scripts(trial):
-        clients = sum(each.clients for each in trial.plan.components if each.of)
+        loads = [(each.model, each.clients) for each in trial.plan.components if each.of]
+    clients = sum(count for _, count in loads)
     # No client has sent unfinished ones but the first, one a client.
     excess = np.fmax(np.cumsum(counts["unfinished"]) - clients, 0.0)
     unsent = np.diff(excess, prepend=0.0)
@@ -323,6 +336,8 @@ def material(trial: Trial, summary: Summary) -> Material:
         in_flight=in_flight,
         dispatch_s=dispatch_s,
         dispatched=dispatched,
+        open_clients=sum(count for model, count in loads if model == "open"),
+        failures=_failures(trial, scripts, summary.cut_s),
         sessions=sessions(trial.observed, clock),
         tracks=_tracks(trial, clock),
     )

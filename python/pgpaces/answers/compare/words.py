@@ -63,7 +63,6 @@ def _amount(metric: Metric, value: float) -> str:
 
 
 def size(metric: Metric, value: float) -> str:
-    """A difference without its direction: `2%`, `0.5 points`."""
     return f"{float(f'{100 * value:.2g}'):g}{_unit(metric)}"
 
 

@@ -139,7 +139,6 @@ class DealtLoad:
             raise error
 
     def _error(self) -> PgpacesError | None:
-        """The error that ended a generator early, or that all are lost."""
         if all(remote.missing for remote in self._remotes):
             lost = (f"{remote.name}: {remote.lost}" for remote in self._remotes)
             why = f"no generator is left ({', '.join(lost)})"

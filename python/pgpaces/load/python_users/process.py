@@ -132,7 +132,7 @@ class Process:
             end_ns,
             counter,
             first_code=order.number * CODES,
-            failures_max=0 if plan.keep_going else max(1, HOPELESS_AFTER // plan.threads),
+            failures_max=0 if plan.keep_going else HOPELESS_AFTER,
         )
         first, count = self._actors.users
         self._users: list[VirtualUser] = self._cast.virtual_users(self._stage, first, count)

@@ -14,6 +14,7 @@ import re
 import selectors
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from itertools import pairwise
 from typing import Any
@@ -33,8 +34,8 @@ _AT_ONCE = 16
 _PAUSE_FIRST_S, _PAUSE_LAST_S = 0.05, 1.0
 # Maximum wait for coroutines to give up control.
 _TURN_S = 1.0
-# As in the engine: after so many failures of these classes the tasks that never succeeded will
-# not, because of bad values, logins, names, rights or syntax.
+# As in the engine: after so many failures of these classes in a process, the tasks that never
+# succeeded there will not, because of bad values, logins, names, rights or syntax.
 HOPELESS_AFTER, _COMES_AGAIN = 50, ("22", "28", "3D", "3F", "42")
 _PROBE_NS = 20_000_000
 
@@ -66,7 +67,8 @@ class Stage:
         self._origin_ns = 0
         self.hopeless: tuple[int, str, str] | None = None
         self._works: set[int] = set()
-        self._failures, self._failures_max = 0, failures_max
+        self._failures: Counter[int] = Counter()
+        self._failures_max = failures_max
 
     def begin(self, origin_ns: int) -> None:
         self._origin_ns = origin_ns
@@ -104,9 +106,10 @@ class Stage:
         """Records the message of a failure; returns its SQLSTATE, or a code for its class."""
         state = _sqlstate(error) or self._code(type(error).__name__)
         self.actors.message(state.encode(), message)
-        if script not in self._works and state[:2] in _COMES_AGAIN:
-            self._failures += 1
-            if self._failures == self._failures_max:
+        if self._failures_max and state[:2] in _COMES_AGAIN and self.hopeless is None:
+            self._failures[script] += 1
+            counts = (n for task, n in self._failures.items() if task not in self._works)
+            if script not in self._works and sum(counts) >= self._failures_max:
                 self.hopeless = script, state, message
                 self.end_at(self.now())
         return state.encode()
@@ -209,7 +212,6 @@ class VirtualUser(Struct):
                 since = self._renew(since)
 
     def _wait(self, at_ns: int) -> bool:
-        """Waits until then; False if the run ends earlier."""
         while (left := at_ns - self.stage.now()) > 0:
             if at_ns >= self.stage.end_ns:
                 return False
