@@ -68,6 +68,14 @@ def pg18(pgpaces_home):
         yield Access(keywords, server.bin / "psql")
 
 
+@pytest.fixture
+def short_count(monkeypatch):
+    """A capture counts the calls of a second, not of ten."""
+    from pgpaces.capture import make
+
+    monkeypatch.setattr(make, "COUNTED_S", 1.0)
+
+
 @pytest.fixture(params=["15", "18"])
 def access(request):
     """The way to each of the servers, as superuser."""

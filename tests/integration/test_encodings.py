@@ -19,7 +19,7 @@ from pgpaces.core.errors import ServerError, StoreError, WorkloadError
 from pgpaces.core.texts import decoded
 from pgpaces.store.store import Store
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("short_count")]
 
 
 class Charset(Struct, frozen=True):

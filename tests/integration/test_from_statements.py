@@ -13,11 +13,11 @@ from msgspec import Struct
 from tests.servers import postgres_15, quoted
 
 import pgpaces
-from pgpaces.capture import Captured, CaptureOptions, capture, make
+from pgpaces.capture import Captured, CaptureOptions, capture
 from pgpaces.core.errors import ServerError, WorkloadError
 from pgpaces.load import engine
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("short_count")]
 INIT = ("tables", "data", "constraints", "functions")
 GARDEN = Path(pgpaces.__file__).parent / "workloads" / "garden"
 SETTINGS = {
@@ -56,12 +56,6 @@ class Counting(Struct, frozen=True):
     @property
     def logs(self) -> Path:
         return Path(self.execute("SHOW data_directory")[0][0]) / "log"
-
-
-@pytest.fixture(autouse=True)
-def short_count(monkeypatch):
-    """Calls are counted for a second, not for ten."""
-    monkeypatch.setattr(make, "COUNTED_S", 1.0)
 
 
 @pytest.fixture(scope="module")
