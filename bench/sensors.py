@@ -68,10 +68,10 @@ def _cost(session: Session, clients: int) -> tuple[float, float]:
         sensor.begin(began_s)
         load.ended()
         took_s = time.monotonic() - began_s
-    cost = sensor.cost()
-    if cost is None or cost.server is None:
+    here, of_server = sensor.cost() or (0.0, None)
+    if of_server is None:
         raise programs.ProgramError(f"the sensors saw nothing: {sensor.notes()}")
-    return cost.here + 100 * beside.cost_s / took_s, cost.server
+    return here + 100 * beside.cost_s / took_s, of_server
 
 
 def _done(session: Session, script: str, observe: bool) -> float:
