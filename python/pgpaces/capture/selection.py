@@ -10,7 +10,7 @@ from pgpaces.capture.guess import SourceKind
 
 # The largest sum of weights; calls beyond it are scaled down, each statement to at least 1.
 WEIGHTS = 1_000_000
-# A statement that was called at most so often, and moved at least so many rows a call.
+# A bulk load or a dump is called at most this often, and moves at least this many rows per call.
 _ONCE, _BULK_ROWS = 2, 1000
 _MOVES = re.compile(r"\s*(insert|copy|create|update|delete|merge)\b", re.IGNORECASE)
 # Values that the application sends, or that are as frequent as those.

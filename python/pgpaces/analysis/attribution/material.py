@@ -44,7 +44,7 @@ class Material(Struct, frozen=True):
     there may be more: ended: transactions; in_flight: mean transactions; dispatch_s: mean lag of
     those with a free client; dispatched: how many of these were sent later than half of the limit.
     limit_s: the shortest of its scripts, 0 without one. since: the first second that counts.
-    open_clients: those of open loads, which may be too few. failures: transactions by SQLSTATE.
+    open_clients: the clients of open loads. failures: the failed transactions by SQLSTATE.
     """
 
     trial: Trial
@@ -253,7 +253,7 @@ def _smooth(values: Numbers) -> Numbers:
 
 
 def explained_scripts(trial: Trial) -> range:
-    """The trial's own scripts; beside a bulk load, those that it may have made late."""
+    """The trial's own scripts, or the background scripts if the trial is a bulk load."""
     own, scripts = own_scripts(trial), trial.workload.scripts
     if own.stop < len(scripts) and all(scripts[at].is_command for at in own):
         return range(own.stop, len(scripts))

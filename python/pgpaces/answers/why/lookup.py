@@ -131,7 +131,7 @@ def _section(store: Store, digests: Iterable[Digest], about: str, *, key: str) -
         ids = ", ".join(trial.id for trial, _ in trials)
         raise StoreError(f"observations of {ids} are damaged: {error}") from None
     if any(explained_scripts(trial) != own_scripts(trial) for trial, _ in trials):
-        about = f"what ran beside the load of {about}"
+        about = f"background workloads of {about}"
     notes, reasons = (trials[0][0].notes, trials[0][1].validity.reasons) if trials else ((), ())
     return reported.section(answer, about, key, notes=notes, doubts=reasons)
 
