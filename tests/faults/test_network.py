@@ -52,8 +52,9 @@ def test_refused_connections_are_tried_again_until_they_are_not(way, start_load,
     until(lambda: load.next() and load.outcome.done > before)
     done = stopped(load)
     assert done.disconnects == done.connects == done.outages == 4
-    assert set(done.failed) == {"08006"}
-    assert done.failed["08006"] <= 4
+    # A client that was idle at the reset loses its connection, and no transaction.
+    assert done.failed.keys() <= {"08006"}
+    assert done.failed.get("08006", 0) <= 4
     assert (done.down, done.unfinished) == (0, 0)
     assert done.all_down_ns >= SECOND_NS
     assert done.all_down_ns <= done.some_down_ns <= done.outage_ns_max * 2
