@@ -95,6 +95,13 @@ def test_where_one_failed_no_rows_a_second_are_claimed():
     assert all(bulk.number(found, name) is None for name in bulk.NUMBERS)
 
 
+def test_with_a_limit_the_usual_verdict_is_there_too():
+    made = command_trial([22.1], SEEN)
+    text = printed(replace(made, plan=made.plan.but(limit_ns=30 * SECOND_NS)))
+    assert "0.0% missed" in text
+    assert "loaded 2,400,000 rows" in text
+
+
 def test_what_a_command_said_is_shown_harmless():
     text = printed(command_trial([], failed={"exit 1": 1}))
     assert "the command failed (exit 1)" in text

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pgpaces.analysis.preview import Step, between, machine_span, preview
 from pgpaces.answers.sweep.preview import as_json, lines
 from pgpaces.show.numbers import clock
-from pgpaces.spec.design import Design, Experiment
+from pgpaces.spec.design import Design, Experiment, Factor
 from pgpaces.spec.plan import Load, TrialPlan
 
 SECOND_NS = 1_000_000_000
@@ -92,6 +92,18 @@ def test_the_size_of_the_data_is_that_of_earlier_trials(machines, bytes_of, said
 )  # fmt: skip
 def test_a_duration_is_said_as_people_say_it(seconds, text):
     assert clock(seconds) == text
+
+
+def test_words_and_json_say_the_same():
+    design = Design((Factor("clients", ("1", "2")),), trials=3)
+    experiment = Experiment("pi", "reporting", design)
+    found = preview(2, {"": [step(60)] * 6}, {})
+    text = "\n".join(lines(experiment, found))
+    assert "2 cells, 3 trials of each: 6 in all" in text
+    assert "clients: 1, 2" in text
+    plain = as_json(experiment, found)
+    assert (plain["trials_to_run"], plain["factors"]) == (6, {"clients": ["1", "2"]})
+    assert plain["cells"] == [{"clients": "1"}, {"clients": "2"}]
 
 
 def test_what_may_take_more_or_less_is_said_as_both():

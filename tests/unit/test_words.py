@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,11 +15,12 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import crossing, goal, grouping, unpaired
 from pgpaces.analysis.cells import Row
-from pgpaces.analysis.compare import ComparisonGoal, Pair, Verdict, judge
+from pgpaces.analysis.compare import METRICS, ComparisonGoal, Pair, Verdict, judge
 from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.stats import proportion
-from pgpaces.analysis.trend import check
+from pgpaces.analysis.trend import check, trend
+from pgpaces.answers import trend as trend_words
 from pgpaces.answers.again import length
 from pgpaces.answers.compare import words as verdicts
 from pgpaces.answers.sweep import words
@@ -26,7 +28,7 @@ from pgpaces.answers.sweep.page import About, Page, gather
 from pgpaces.show.section import Sentence
 from pgpaces.spec.design import Cell, Factor, Slot
 from pgpaces.spec.result import Counts
-from tests.unit.comparisons import MISSED, STEADY, shares, verdict, with_noise
+from tests.unit.comparisons import MISSED, STEADY, runs, shares, verdict, with_noise
 from tests.unit.drifting import side
 from tests.unit.experiments import WORKERS, made
 
@@ -74,6 +76,7 @@ def line(said: str, **others: str) -> list[Row]:
         ("???", "Whether it meets the limit is unknown from 1 client to 4 clients; most likely it"
                 " is missed there."),
         ("?+?", "Whether it meets the limit is unknown from 1 client to 4 clients."),
+        ("h-", "It meets the limit up to 1 client; unknown at 2 clients."),
     ],
 )  # fmt: skip
 def test_one_factor(said, first):
@@ -266,6 +269,14 @@ def test_every_outcome_and_every_reason_has_words():
     reasons = {found.why for found in FOUND.values()}
     assert reasons == {"", "few", "unbounded", "noise", "biased", "wide", "apart"}
     assert {found.basis for found in FOUND.values()} | {"blocks"} == set(verdicts.BASIS)
+
+
+def test_a_change_of_throughput_is_better_where_it_rises_and_of_latency_where_it_falls():
+    logs = np.random.default_rng(3).normal(0, 0.01, 30)
+    logs[10:20] += 0.3
+    for metric, told in (("rate", (": worse.", ": better.")), ("mean", (": better.", ": worse."))):
+        newest, before, *_ = trend_words.sentences(trend(runs(logs)), METRICS[metric])
+        assert (newest.text.endswith(told[0]), before.text.endswith(told[1])) == (True, True)
 
 
 def loose(clients: str, workers: str = "0", block: int = 1) -> Digest:
