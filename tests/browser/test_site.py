@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -14,7 +13,6 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from markdown_it import MarkdownIt
 from playwright.sync_api import expect
 
 from tests.browser.pages import opened_page
@@ -83,17 +81,6 @@ def test_the_navigation_and_llms_txt_have_every_page_once(browser, site):
     assert len(items) == text.count("\n- ")
 
 
-@pytest.mark.parametrize("system", ["light", "dark"])
-def test_dark_follows_the_system_until_it_is_chosen(browser, site, system):
-    schemes = {"light": "default", "dark": "slate"}
-    with opened_page(browser, site, color_scheme=system) as (page, wrong):
-        body, button = page.locator("body"), page.locator("[data-md-component=palette] label")
-        for chosen in (system, "light", "dark", system):
-            expect(body).to_have_attribute("data-md-color-scheme", schemes[chosen])
-            button.filter(visible=True).click()
-        assert wrong == []
-
-
 @pytest.mark.parametrize(
     ("query", "address", "marked"),
     [
@@ -115,44 +102,3 @@ def test_the_search_finds_words_with_hyphens_and_shows_where_they_are(
         page.wait_for_url(f"{site}{address}*")
         expect(page.locator("article mark", has_text=marked).first).to_be_attached()
         assert wrong == []
-
-
-def test_code_can_be_copied_and_a_file_from_outside_docs_be_opened(browser, site):
-    with opened_page(browser, f"{site}how-to/from-python.html") as (page, wrong):
-        expect(page.locator("button[data-md-type=copy]").first).to_be_attached()
-        link = page.get_by_role("link", name="notebook").first
-        assert link.evaluate("link => link.href") == f"{site}examples/notebook.ipynb"
-        assert page.request.get(f"{site}examples/notebook.ipynb").ok
-        assert wrong == []
-
-
-def test_versions_are_next_to_each_other(browser, tmp_path):
-    """`make site VERSION=...` twice, in a repository of the test."""
-    pages = tmp_path / "pages"
-    git = partial(subprocess.run, check=True, cwd=pages)
-    pages.mkdir()
-    git(["git", "init", "--quiet"])
-    git(["git", "config", "user.name", "test"])
-    git(["git", "config", "user.email", "test@localhost"])
-    git(["git", "commit", "--quiet", "--allow-empty", "--message=first"])
-    for version in ("0.1.0", "0.2.0"):
-        make(tmp_path / "built", f"VERSION={version}", GIT_DIR=str(pages / ".git"))
-    git(["git", "checkout", "--quiet", "gh-pages"])
-    with served(pages) as address, opened_page(browser, address) as (page, wrong):
-        page.wait_for_url(f"{address}latest/")
-        versions = page.locator(".md-version__link")
-        expect(versions).to_have_text(["0.2.0", "0.1.0"])
-        assert versions.last.evaluate("link => link.href").startswith(f"{address}0.1.0/")
-        assert wrong == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=str)
-def test_the_site_shows_what_forges_show(folder, page):
-    """Its Markdown is another: lists and code must be of a form that both read in one way."""
-    kinds = re.compile(r"<(li|pre|t[dh]|h\d|img|ol|ul|em|strong|su[bp])\b")
-    markdown = MarkdownIt("commonmark").enable("table")
-    there = markdown.render((ROOT / "docs" / page).read_text(encoding="utf-8"))
-    address = str(page.with_suffix(".html")).replace("README", "index")
-    article = (folder / address).read_text(encoding="utf-8").partition("<article")[2]
-    here = article.partition("</article>")[0]
-    assert Counter(kinds.findall(here)) == Counter(kinds.findall(there))

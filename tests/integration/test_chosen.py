@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 from tests.commands import Command, Ended, ctrl_c
-from tests.integration.sweeps import Ear, rows_of
+from tests.integration.sweeps import Ear
 from tests.waiting import until
 
 from pgpaces.analysis.sequential import role
-from pgpaces.answers.capacity.api import load_capacity
 from pgpaces.spec.design import Cell
 from pgpaces.store.store import Store
 from pgpaces.trial import sweep as pipeline
@@ -100,36 +99,3 @@ def test_a_goal_that_changed_is_another_experiment(pgpaces):
     assert changed.code == 2
     assert "its goal changed since" in changed.err
     pgpaces.well("capacity", "--resume", row.id, "--dry-run", "--json")
-
-
-# One or two users can be offered: four short trials at two answer.
-SEARCH = (
-    "capacity", "select-only", "--scale", "1", "--users", "1,2", "--pace", "20/s", "-L", "1s",
-    "--quick",
-)  # fmt: skip
-
-
-@pytest.mark.slow  # the pairs below are ended and gone on with, too
-def test_what_ctrl_c_ends_is_kept_and_gone_on_with(pgpaces, tmp_path):
-    process = pgpaces.start(*SEARCH)
-    until(lambda: rows_of(pgpaces.store) > 0, "a second of a trial")
-    out, err = ctrl_c(process)
-    assert "The search has not ended" in " ".join(out.split())
-    store = Store.open(pgpaces.store)
-    [row] = store.experiments()
-    assert row.state == "interrupted"
-    assert f"resume with: pgpaces capacity --resume {row.id}" in err
-    before = [each.id for each in store.placed(row.id)]
-
-    page = tmp_path / "page.html"
-    done = pgpaces.well("capacity", "--resume", "-o", page, "--json")
-    assert Store.open(pgpaces.store).experiments()[0].state == "finished"
-    found = json.loads(done.out)["sections"]["capacity"]
-    assert set(before) < set(found["trials"])
-    [cell] = found["value"]["cells"]
-    assert (cell["unit"], cell["proved"], cell["ended"]) == ("users", 2, True)
-    assert cell["worth"]["users"] == 2
-    assert "Meets it up to 2 users; unknown above" in page.read_text()
-    answer = load_capacity(store=pgpaces.store)
-    assert answer.value.cells[0].levels == {}
-    assert answer.sentences[0] == "Meets it up to 2 users; unknown above."

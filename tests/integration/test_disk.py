@@ -126,14 +126,6 @@ def test_what_cannot_be_is_said_before_anything_is_written(disk, words, sentence
     assert list(disk.iterdir()) == []
 
 
-def test_memory_is_no_disk():
-    if device_of(Path("/dev/shm")).filesystem != "tmpfs":
-        lacking("tmpfs at /dev/shm")
-    done = run("/dev/shm", "--quick")
-    assert done.returncode == PlanError.exit_code
-    assert "not available here" in done.stderr
-
-
 def refused(disk: Path, said: str) -> None:
     with pytest.raises(PlanError, match=said), folder.workspace(disk):
         raise AssertionError

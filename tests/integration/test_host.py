@@ -167,24 +167,3 @@ def test_a_quota_in_the_middle_of_a_run_is_named(run_with, quota):
     assert "the server's CPU quota ran out" in fell
     assert second_of(fell) == pytest.approx(limiting.limited_s, abs=2), fell
     assert [text for text in texts if "not from the start but from 1" in text], texts
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_quota_that_is_tightened_little_by_little_is_named(run_with, quota):
-    limits = {30 + 3 * step: 100.0 - 4.5 * step for step in range(20)}
-    trial = run_with(100, Limiting(quota, limits))
-    [fell] = [text for text in said(trial) if text.startswith("CPU credits or throttling")]
-    [share] = [dict(s.pairs) for s in trial.samples if s.name == "cgroup_throttled_share"]
-    # When a quota is felt first, depends on what else the machine does; and what gets worse little
-    # by little begins at no certain second.
-    felt = min(second for second, percent in share.items() if percent >= 20)
-    assert felt - 30 <= second_of(fell) <= felt + 30, (fell, felt)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_ten_clean_runs_are_not_named(run_with):
-    for _ in range(10):
-        texts = said(run_with(20))
-        assert not [text for text in texts if "throttling" in text or "quota" in text], texts

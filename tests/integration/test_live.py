@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -10,7 +9,6 @@ import subprocess
 import threading
 import urllib.request
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -102,32 +100,6 @@ def test_the_link_stops_the_load_as_ctrl_c_does(pgpaces):
         answer = stored(pgpaces)
         assert answer["state"] == "interrupted"
         assert adds_up(answer)
-
-
-def test_fifty_readers_ten_of_whom_never_read_lose_nothing(pgpaces):
-    # The page has a low priority, and ends ten seconds after the load.
-    with loading(pgpaces, "-T", "10s") as (process, link):
-        browser = opener()
-        run = browser.open(link).url.rpartition("/")[2]
-        stream = f"{'/'.join(link.split('/')[:3])}/events/runs/{run}"
-        silent = [urllib.request.urlopen(stream) for _ in range(10)]
-
-        def seconds(_: int) -> list[int]:
-            text = urllib.request.urlopen(stream).read().decode()
-            messages = [json.loads(line[6:]) for line in text.splitlines()
-                        if line.startswith("data: ")]  # fmt: skip
-            assert messages[-1]["state"] == "finished"
-            return [row[0] for message in messages for row in message["rows"]]
-
-        with ThreadPoolExecutor(40) as readers:
-            read = list(readers.map(seconds, range(40)))
-        assert process.wait(60) == 0
-        for each in silent:
-            each.close()
-        assert len(read) == 40
-        assert all(each == read[0] == list(range(len(each))) for each in read)
-        assert len(read[0]) >= 5
-        assert adds_up(stored(pgpaces))
 
 
 def test_no_token_is_in_arguments_or_the_environment(pgpaces):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -208,15 +207,3 @@ def test_a_load_goes_on_when_its_exporter_is_killed(pgpaces):
     assert adds_up(answer)
     trial = pgpaces.trial()
     assert [each.second for each in trial.intervals][:6] == [-1, 0, 1, 2, 3, 4]
-
-
-def test_a_receiver_that_does_not_answer_is_one_warning(pgpaces):
-    silent = socket.create_server(("127.0.0.1", 0))
-    url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-    ended = pgpaces("run", *LOAD, "-T", "13s", "--metrics", f"otlp={url}", "--json")
-    silent.close()
-    assert ended.code == 0, ended.err
-    assert adds_up(ended.json())
-    assert "warning" in ended.err, ended.err
-    warnings = re.findall(r"^warning: .*$", ended.err, re.MULTILINE)
-    assert warnings == [f"warning: {url} does not take metrics; the load goes on"]

@@ -1,6 +1,7 @@
 """Transactions on PostgreSQL 15 by every protocol and transport: what is left in the database is
-what was counted, and whatever goes wrong is counted once and goes on. Then what scripts do beside
-SQL, next to pgbench where that says more.
+what was counted, and whatever goes wrong is counted once and goes on.
+
+Then what scripts do beside SQL.
 """
 
 import subprocess
@@ -8,7 +9,6 @@ import time
 from typing import Any
 
 import pytest
-from tests.needs import PG15_BIN
 from tests.waiting import DEADLINE_S
 
 from pgpaces.core.errors import PgpacesError, PlanError, ScriptError
@@ -63,17 +63,6 @@ def test_one_seed_leaves_the_same_rows_by_every_protocol_and_number_of_threads(
         found.append(server.execute("SELECT * FROM work.counted ORDER BY 1, 2"))
     assert found[0] == found[1] == found[2]
     assert len(found[0]) == 20
-
-
-def test_several_scripts_are_chosen_by_their_weights(server, make, run_load, protocol):
-    make("CREATE TABLE a (x int)", "CREATE TABLE b (x int)", "CREATE TABLE c (x int)")
-    scripts = [(t, w, f"INSERT INTO {t} VALUES (1)") for t, w in (("a", 3), ("b", 1), ("c", 0))]
-    done = run_load(server.dsn(), scripts, clients=4, transactions=100, protocol=protocol)
-    counts = [count(server, table) for table in "abc"]
-    assert counts == [done.per_script[script] for script in range(3)]
-    assert sum(counts) == done.on_time == 400
-    assert counts[2] == 0
-    assert 240 <= counts[0] <= 360  # 300, and seven standard deviations
 
 
 @pytest.mark.parametrize("load", ["open", "paced"])
@@ -422,25 +411,7 @@ def test_a_plan_that_cannot_be_is_refused_before_anything_runs(server, run_load,
     assert type(caught.value) is PlanError
 
 
-PGBENCH = PG15_BIN / "pgbench"
 PIPELINING = ("extended", "prepared")
-
-
-@pytest.fixture
-def pgbench(server, tmp_path):
-    """Run pgbench with a script and words of its command line; what it wrote to stderr."""
-
-    def run(script: str, *words: object) -> str:
-        path = tmp_path / "pgbench.sql"
-        path.write_text(script)
-        command = [PGBENCH, "-n", "-f", path, *words, server.dsn()]
-        done = subprocess.run(
-            [str(word) for word in command], capture_output=True, text=True, check=False,
-            cwd=tmp_path,
-        )  # fmt: skip
-        return done.stderr
-
-    return run
 
 
 def rows(server: Any, sql: str) -> list[tuple[Any, ...]]:
@@ -465,29 +436,6 @@ INSERT INTO found VALUES (:a, $$:b$$, :c, :last)
     assert rows(server, "SELECT DISTINCT * FROM found") == [(42, "two words", 86, 5)]
 
 
-def test_every_result_of_a_compound_command_is_stored_by_aset(server, make, run_load):
-    make("CREATE TABLE found (a int, b int, c int)")
-    script = """\\set c -1
-SELECT n AS a FROM generate_series(1, 5) n \\; SELECT 2 AS b \\; SELECT 3 AS c WHERE false \\aset
-INSERT INTO found VALUES (:a, :b, :c)
-"""
-    assert run_load(server.dsn(), script, clients=1, transactions=2).on_time == 2
-    assert rows(server, "SELECT DISTINCT * FROM found") == [(5, 2, -1)]
-
-
-def test_null_stays_null(server, make, run_load, protocol):
-    make("CREATE TABLE found (a int, told text, seen int)")
-    told = "':a'" if protocol == "simple" else ":a"
-    script = f"""SELECT NULL::int AS a \\gset
-\\set seen CASE WHEN :a IS NULL THEN 1 ELSE 0 END
-INSERT INTO found VALUES (:a, {told}, :seen)
-"""
-    done = run_load(server.dsn(), script, clients=1, protocol=protocol)
-    assert (done.on_time, done.failed) == (1, {})
-    text = "NULL" if protocol == "simple" else None
-    assert rows(server, "SELECT * FROM found") == [(None, text, 1)]
-
-
 def test_a_megabyte_and_every_byte_of_text_come_through(server, make, run_load):
     make("CREATE TABLE found (v text)")
     script = """SELECT repeat('ü''"\\:', 200000) AS v \\gset
@@ -497,73 +445,6 @@ INSERT INTO found VALUES (:v)
         assert run_load(server.tls(), script, clients=1, protocol=protocol).on_time == 1
     expected = [(True,), (True,)]
     assert rows(server, "SELECT v = repeat('ü''\"\\:', 200000) FROM found") == expected
-
-
-@pytest.mark.parametrize(
-    "refused",
-    [
-        ("SELECT 1 AS a WHERE false \\gset", "expected one row, got 0"),
-        ("SELECT n AS a FROM generate_series(1, 3) n \\gset", "expected one row, got 3"),
-        ("SELECT 1 AS \"no name\" \\gset", "error storing into variable no name"),
-        ("SELECT 1 AS \"1\" \\aset", "error storing into variable 1"),
-        ("CREATE TEMP TABLE x () \\gset", "expected one row, got 0"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_stored_aborts_the_client_in_pgbenchs_words(
-    server, run_load, pgbench, protocol, refused
-):
-    sql, reason = refused
-    done = run_load(
-        server.dsn(), sql, clients=1, transactions=3, protocol=protocol, exit_on_abort=False,
-        continue_on_error=False, recover=False,
-    )  # fmt: skip
-    assert (done.due, done.failed, done.aborted) == (1, {"38000": 1}, 1)
-    [(_, line)] = done.lines
-    assert line == f"client 0 script 0 command 0 query 0: {reason}"
-    if "storing" not in reason:  # pgbench 15 says which query it is in another way
-        assert f"pgbench: error: {line}\n" in pgbench(sql, "-M", protocol, "-t", 3)
-    else:
-        assert reason in pgbench(sql, "-M", protocol, "-t", 3)
-
-
-def test_variables_of_a_failed_try_are_kept_and_dice_thrown_again_as_in_pgbench(
-    server, make, run_load, pgbench
-):
-    """Both leave the same rows behind, one for each try, for they are written by a sequence."""
-    script = """\\set n :n + 1
-\\set r random(1, 1000000)
-SELECT setval('tries', nextval('tries') + 0 * :n + 0 * :r);
-SELECT set_config('work.told', current_setting('work.told', true) || ' :n/:r', false);
-DO $$ BEGIN IF nextval('calls') % 3 <> 0 THEN RAISE SQLSTATE '40001'; END IF; END $$;
-INSERT INTO told SELECT :client_id, current_setting('work.told');
-"""
-
-    def ours() -> None:
-        variables = [("n", "0")]
-        run_load(
-            server.dsn(), script, clients=1, transactions=4, max_tries=5, seed=5,
-            variables=variables,
-        )  # fmt: skip
-
-    def theirs() -> None:
-        pgbench(script, "-t", 4, "--max-tries=5", "--random-seed=5", "-D", "n=0")
-
-    found = []
-    for run in (ours, theirs):
-        make(
-            "CREATE SEQUENCE tries",
-            "CREATE SEQUENCE calls",
-            "CREATE TABLE told (client int, told text)",
-        )
-        server.execute("ALTER ROLE u_trust SET work.told = ''")
-        run()
-        found.append(rows(server, "SELECT told FROM told ORDER BY length(told)"))
-    server.execute("ALTER ROLE u_trust RESET work.told")
-    assert found[0] == found[1]
-    tries = [word.split("/") for word in found[0][-1][0].split()]
-    assert [n for n, _ in tries] == [str(n) for n in range(1, 13)]
-    dice = [r for _, r in tries]
-    assert dice[0] == dice[1] == dice[2] != dice[3]
 
 
 PIPELINE = """\\startpipeline
@@ -671,67 +552,3 @@ SELECT 1"""
     assert rows(server, "SELECT count(*), count(DISTINCT (pid, started)) FROM backends") == [
         (45, 45)
     ]
-
-
-def test_where_nothing_recovers_a_terminated_backend_is_the_end_of_its_client(
-    server, make, start_load, protocol
-):
-    make("CREATE TABLE came (client int, pid int)")
-    script = "INSERT INTO came VALUES (:client_id, pg_backend_pid());\nSELECT pg_sleep(0.001)"
-    load = start_load(
-        server.dsn(application_name=NAME), script, clients=3, transactions=None,
-        duration_ns=1000 * SECOND_NS, protocol=protocol, recover=False, exit_on_abort=False,
-        continue_on_error=False,
-    )  # fmt: skip
-    server.wait_until("SELECT count(DISTINCT client) = 3 FROM work.came")
-    server.execute("SELECT pg_terminate_backend(pid) FROM work.came WHERE client = 1 LIMIT 1")
-    before = "SELECT max(pid) FROM work.came WHERE client = 0"
-    server.wait_until(f"SELECT count(*) = 2 {OURS}")
-    server.wait_until(f"SELECT count(*) > 100 FROM work.came WHERE pid = ({before})")
-    load.run.stop()
-    done = load.finish()
-    assert sum(done.failed.values()) <= 1  # it may have been between two transactions
-    assert set(done.failed) <= {"57P01", "08006"}
-    assert (done.aborted, done.disconnects) == (1, 1)
-
-
-@pytest.mark.parametrize("load", ["open", "paced"])
-@pytest.mark.parametrize(
-    "stop", [{"transactions": 100_000}, {"transactions": None, "duration_ns": 1000 * SECOND_NS}],
-    ids=["count", "time"],
-)  # fmt: skip
-def test_a_schedule_is_over_too_when_all_its_clients_are_gone(server, make, start_load, load, stop):
-    make("CREATE TABLE came (client int)")
-    running = start_load(
-        server.tcp(application_name=NAME), "INSERT INTO came VALUES (:client_id)", clients=6,
-        threads=3, load=load, rate=20.0, arrivals="poisson", recover=False, exit_on_abort=False,
-        continue_on_error=False, **stop,
-    )  # fmt: skip
-    server.wait_until("SELECT count(DISTINCT client) = 6 FROM work.came")
-    for client in range(6):
-        # One after the other, so that some threads are without clients before the others.
-        server.execute(f"SELECT pg_terminate_backend(min(pid)) {OURS}")
-        server.wait_until(f"SELECT count(*) = {5 - client} {OURS}")
-    done = running.finish()  # which holds what was due against what ended
-    assert done.aborted == 6
-    [[came]] = rows(server, "SELECT count(*) FROM came")
-    assert done.on_time <= came <= done.on_time + sum(done.failed.values())
-    assert done.due < 10_000
-
-
-def test_a_run_that_ends_with_an_abort_raises_and_has_counted_what_was_before(
-    server, make, start_load
-):
-    make("CREATE TABLE done (client int)", "CREATE SEQUENCE calls")
-    script = "INSERT INTO done SELECT 1 / (nextval('calls') < 50)::int"
-    load = start_load(
-        server.dsn(), script, clients=4, threads=2, transactions=None,
-        duration_ns=1000 * SECOND_NS, continue_on_error=False, recover=False,
-    )  # fmt: skip
-    with pytest.raises(PgpacesError, match="gave up"):
-        load.finish()
-    done = load.outcome
-    # What was in flight in the other thread when the run ended is unfinished, and may be done.
-    assert 49 - done.unfinished <= done.on_time <= 49
-    assert 1 <= done.failed["22012"] <= 4
-    assert done.due == done.on_time + done.failed["22012"] + done.unfinished

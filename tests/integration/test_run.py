@@ -158,18 +158,11 @@ def test_own_takes_an_empty_database_and_asks_twice_for_another(pgpaces, pg15, h
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (("run", "reporting", "--rate", "0"), 2, "out of range"),
-        (("run", "reporting", "--rate", "nan"), 2, "not a rate"),
-        (("run", "reporting", "--rate", "1e400"), 2, "out of range"),
-        (("run", "reporting", "-T", "-1s"), 2, "not a duration"),
-        (("run", "reporting", "-T", "1e400s"), 2, "longer than a year"),
-        (("run", "reporting", "--policy", "skip", "--think-time", "0"), 2, "skip"),
         (("run", "reporting", "--server-set", "work_men=4MB"), 10, "did you mean work_mem?"),
         (("run", "reporting", "--set", "work_men=4MB"), 2, "did you mean work_mem?"),
         (("run", "reporting", "--server", "99"), 10, "PostgreSQL 99 is not here"),
         (("run", "reporting", "--target", "host=127.0.0.1 port=1 user=x"), 10, "no PostgreSQL"),
         (("run", "reporting", "--store", "/proc/nowhere/x.db"), 20, "no folder"),
-        (("run", "reporting", "-D", "1x=3", "-T", "1s", "-P", "0"), 2, "name of a variable"),
     ],
 )
 def test_bad_input_gets_a_sentence_and_its_exit_code(pgpaces, words, code, says):

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.commands import Command, adds_up
+from tests.commands import adds_up
 from tests.engine_load import PLAN
-from tests.integration.front import front
 from tests.needs import check
-from tests.processes import alive, command_of
-from tests.servers import Postgres, quoted
+from tests.processes import command_of
+from tests.servers import Postgres
 from tests.waiting import DEADLINE_S, until
 
 import pgpaces
@@ -102,39 +101,6 @@ def test_the_load_of_two_generators_is_that_of_one(pg15, tmp_path, load):
     assert not own
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1000)
-def test_a_sweep_over_generators_shows_the_same_missed_share(
-    pg15,
-    fake_server,
-    pgpaces_home,
-    tmp_path,
-):
-    """Exact service times, four at once, 65 % of them busy; of so many clients one is free."""
-    script = tmp_path / "queue.sql"
-    script.write_text("SELECT 1 /* fake_exponential(20) */;\n")
-    fake = fake_server("--servers", "4")
-    command = Command(pgpaces_home, tmp_path / "results.db")
-    with front(tmp_path, pg15.folder / f".s.PGSQL.{pg15.port}", (fake.host, fake.port)):
-        words = {"host": tmp_path, "port": 5432, "user": "u_trust", "dbname": "postgres"}
-        process = command.start(
-            *("sweep", "-f", str(script), "--target", quoted(words), "--generators", "1,2,4"),
-            *("--rate", "130", "-c", "32", "-L", "60ms", "-T", "20s", "--trials", "1", "--json"),
-        )
-        out, err = process.communicate(timeout=900)
-    assert process.returncode == 0, err
-    cells = json.loads(out)["cells"]
-    store = Store.open(tmp_path / "results.db")
-    digests = store.digests([row.id for row in store.trials()])
-    reasons = [text for each in digests for text in each.summary.validity.reasons]
-    # What other machines on the same host took is not of this load.
-    assert len(digests) == 3
-    assert [text for text in reasons if "stolen" not in text] == [], err
-    assert len({cell["counts"]["due"] for cell in cells}) == 1
-    missed = [cell["missed"] for cell in cells]
-    assert max(each["low"] for each in missed) <= min(each["high"] for each in missed), missed
-
-
 def test_users_in_python_act_on_every_generator(pg15, tmp_path):
     def look(connection: Any) -> None:
         connection.execute("SELECT pg_sleep(0.002)")
@@ -191,15 +157,6 @@ def test_a_generator_that_is_killed_or_hangs_is_named_and_what_was_due_there_is_
     assert len(lost) == 1
     assert answer["counts"]["unfinished"] > 0
     assert adds_up(answer)
-
-
-def test_generators_end_with_the_program_that_started_them(pg15, tmp_path):
-    child = command(pg15, tmp_path)
-    pids = generators(child)
-    assert len(pids) == 3
-    child.kill()
-    until(lambda: not any(map(alive, pids)), "the generators ended")
-    child.communicate()
 
 
 def test_a_generator_that_hears_nothing_ends_its_load(two, pg15):

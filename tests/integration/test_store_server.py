@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from datetime import UTC, datetime
-from typing import Any
 
 import psycopg
 import pytest
@@ -83,24 +81,6 @@ def test_many_may_upgrade_one_store_at_the_same_time(database):
         check_upgrades_at_once(store, place)
     finally:
         database.execute("ALTER ROLE u_trust RESET default_transaction_isolation")
-
-
-def test_several_boards_write_into_one_store(database):
-    boards = [replace(judged_trial(30), id=new_id()) for _ in range(4)]
-
-    def write(trial: Any) -> None:
-        store = Store.open(database.dsn(dbname=NAME))
-        store.begin(trial)
-        kept(store, trial)
-
-    threads = [threading.Thread(target=write, args=(trial,)) for trial in boards]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    store = Store.open(database.dsn(dbname=NAME))
-    assert {row.id for row in store.trials()} == {trial.id for trial in boards}
-    assert [store.load(trial.id) for trial in boards] == boards
 
 
 def test_a_lost_connection_is_an_error_until_the_server_is_there_again(database):

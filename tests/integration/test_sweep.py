@@ -184,13 +184,6 @@ def test_trials_that_write_start_from_a_copy_each(pgpaces):
     assert origin
 
 
-def test_what_it_would_take_is_said_without_starting_anything(pgpaces):
-    plain = pgpaces("sweep", "reporting", *GRID, "--trials", "9", "--dry-run", "--json").json()
-    assert (len(plain["cells"]), plain["trials_to_run"]) == (4, 36)
-    assert plain["seconds"]["low"] < plain["seconds"]["value"] < plain["seconds"]["high"]
-    assert not pgpaces.store.exists()
-
-
 def test_a_grid_of_more_than_ten_thousand_trials_needs_a_yes(pgpaces):
     many = ("--define", "a=" + ",".join(map(str, range(101))), "--trials", "100")
     done = pgpaces("sweep", "reporting", *many, "--dry-run")

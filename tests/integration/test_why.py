@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 
 import pytest
 from click.testing import CliRunner
@@ -11,14 +10,7 @@ from tests.integration import causes
 
 import pgpaces
 from pgpaces.analysis.attribution.answer import Attribution, Card
-from pgpaces.analysis.next_step import next_step_for
 from pgpaces.cli.main import cli
-from pgpaces.core.errors import PlanError
-from pgpaces.load.engine import resolve
-from pgpaces.store.store import Store
-from pgpaces.trial import trial as pipeline
-from pgpaces.trial.request import Request
-from pgpaces.trial.trial import Outcome
 
 pytestmark = pytest.mark.postgres
 
@@ -60,36 +52,3 @@ def test_too_few_clients_are_named(pgpaces_home, tmp_path):
     place = causes.Place(tmp_path, SLEPT, seconds=4)
     found = pgpaces.why(causes.connections(place).id, store=place.store).value
     assert "--clients 5,10,20" in named(found, "connections").command
-
-
-def test_the_next_experiment_is_for_the_database_and_the_script_of_the_run(
-    pg18, tmp_path, monkeypatch
-):
-    """Of scripts in a database as it stands: what is pasted asks for the same trial."""
-    script, store = tmp_path / "sleep it.sql", tmp_path / "r.db"
-    script.write_text("SELECT pg_sleep(0.03);\n")
-    target = " ".join(f"{k}={v}" for k, v in pg18.keywords.items() if k in ("host", "port", "user"))
-    asked: list[Request] = []
-    real = pipeline.run
-
-    def run(request: Request, listener: object = None, *_: object) -> Outcome:
-        asked.append(request)
-        if len(asked) > 1:
-            raise PlanError("far enough")
-        return real(request, listener)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(pipeline, "run", run)
-    words = ["run", "-f", str(script), "--target", f"{target} dbname=postgres", "--rate", "40",
-             "-c", "1", "-L", "60ms", "-T", "2s", "--store", str(store)]  # fmt: skip
-    told = CliRunner().invoke(cli, words)
-    assert told.exit_code == 0, told.output
-    trial = Store.open(store).load(Store.open(store).find("last"))
-    command = next_step_for("lock", trial).command.split(" && ")[0]
-    CliRunner().invoke(cli, [*shlex.split(command)[1:], "--store", str(store)])
-    first, again = asked
-    assert again.workload == first.workload
-    assert again.trial == first.trial
-    assert again.as_is
-    keywords = [dict(resolve(str(one.target.dsn)).keywords) for one in asked]
-    assert keywords[0] == keywords[1]
-    assert keywords[1]["dbname"] == "postgres"

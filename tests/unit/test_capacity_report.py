@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import shlex
 from datetime import UTC, datetime
 from functools import cache
@@ -236,17 +235,6 @@ def test_the_page_has_every_trial_and_no_table_of_loads_as_cells():
     assert "<summary>Every trial</summary>" in found
     assert "All cells" not in found
     assert one().digests[0].trial.id[-8:] in found
-
-
-def test_an_empty_level_is_shown_as_one_that_is_two_quotes():
-    def shown(level):
-        found = [of_level("4MB", 12, quick=True), of_level(level, 17.5, quick=True)]
-        report = report_of(page(found))
-        charts = [specification(figure.charts, LIGHT) for figure in report.figures()]
-        ids = {digest.trial.id[-8:] for digest in found[1].digests}
-        return re.sub("|".join(ids), "RUN", markdown(report) + json.dumps(charts))
-
-    assert shown("") == shown("''")
 
 
 @given(st.lists(st.text("ab -='\"|&", min_size=1, max_size=12), max_size=12), st.integers(30, 90))

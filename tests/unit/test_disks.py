@@ -283,13 +283,6 @@ def test_disks_side_by_side_have_ratios_and_what_is_not_complete_is_named():
     assert text.count("is not complete") == 1
 
 
-def test_a_folder_that_is_none_is_refused(tmp_path):
-    (tmp_path / "file").touch()
-    for name, sentence in (("none", "does not exist"), ("file", "is not a folder")):
-        with pytest.raises(PlanError, match=sentence):
-            check(tmp_path / name, Device("d"), 0)
-
-
 def printed(section, width=120):
     return faces.shown(section, width, whole=True)
 

@@ -228,18 +228,6 @@ def test_a_command_named_in_a_sentence_exists_with_its_options(page, words):
         assert asked <= known | {"--help", "--help-all", "-h"}, words
 
 
-def test_every_block_of_commands_says_that_it_is_one():
-    for page in PAGES:
-        for code in BLOCKS.texts(page.read_text(encoding="utf-8"), ""):
-            assert "pgpaces " not in code, name_of(page)
-
-
-def test_printed_command_lines_are_found_wherever_the_shell_finds_them():
-    shell = "eval $(pgpaces a) && X=1 pgpaces b c | grep pgpaces > pgpaces.txt  # pgpaces d"
-    assert command_lines(shell) == [["a"], ["b", "c"]]
-    assert len(SHELL_COMMANDS) > 30
-
-
 @pytest.mark.parametrize(("page", "code"), blocks("pgbench"))
 def test_every_printed_script_parses(page, code):
     assert commands_in(page, code)

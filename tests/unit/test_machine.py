@@ -47,17 +47,13 @@ def went(state: str = "finished", **more: Any) -> Outcome:
 
 
 class Kept:
-    """A store of which only what an experiment writes is asked; `refuses` that often."""
+    """A store of which only what an experiment writes is asked."""
 
-    def __init__(self, refuses: int = 0) -> None:
-        self.refuses, self.beats = refuses, 0
+    def __init__(self) -> None:
         self.failures: list[tuple[int, str]] = []
 
     def beat_experiment(self, _: str) -> None:
-        if self.refuses:
-            self.refuses -= 1
-            raise StoreError("the store is full")
-        self.beats += 1
+        """Nothing to write."""
 
     def note_failure(self, _id: str, _cell: str, _block: int, attempt: int, error: str) -> None:
         self.failures.append((attempt, error))
@@ -90,7 +86,6 @@ class Bench:
 
     monkeypatch: pytest.MonkeyPatch
     outcomes: list[Found | Exception] = field(default_factory=list)
-    away: int = 0
     tried: int = 0
     opened: int = 0
     store: Kept = field(default_factory=Kept)
@@ -125,9 +120,6 @@ class Bench:
 
     @contextlib.contextmanager
     def _site(self, *_: object) -> Iterator[object]:
-        if self.opened and self.away:
-            self.away -= 1
-            raise ServerError("no server answers")
         self.opened += 1
         yield SimpleNamespace(access=None)
 
@@ -171,15 +163,6 @@ def test_a_failure_is_noted_and_leaves_no_server_behind_for_the_next(bench):
     bench.outcomes = [RunError("it broke")]
     bench.run()
     assert bench.store.failures[-2:] == [(1, "it broke"), (2, "it broke")]
-
-
-def test_a_server_that_was_there_is_waited_for(bench):
-    bench.outcomes = [went(), ServerError("it went away"), went()]
-    bench.away = 20
-    made = bench.run(3)
-    assert (made.progress.done, made.progress.failed) == (3, 0)
-    assert bench.heard.gone == []
-    assert len([text for text in bench.heard.said if "waiting for the server" in text]) == 1
 
 
 def test_a_server_that_stays_away_is_left_out_after_three_trials(bench, monkeypatch):
@@ -234,32 +217,11 @@ def test_an_experiment_whose_other_cells_cannot_be_run_is_finished(
     assert Store.open(order.store).experiment(swept.id).state == state
 
 
-def test_a_store_that_takes_nothing_for_a_while_is_waited_for(bench):
-    bench.outcomes, bench.store = [went()], Kept(refuses=5)
-    made = bench.run()
-    assert (made.progress.done, bench.tried) == (1, 1)
-    assert [text for text in bench.heard.said if "trying again for 60 s" in text]
-
-
 def test_a_trial_whose_end_is_not_stored_is_not_done(bench):
     bench.outcomes = [went(store_error=StoreError("the store is full"))]
     made = bench.run(2)
     assert (made.progress.done, bench.tried) == (0, 2)
     assert isinstance(made.failure, StoreError)
-
-
-def test_nobody_waits_for_a_store_once_the_end_was_asked_for(bench):
-    bench.outcomes, bench.store = [went()], Kept(refuses=10**9)
-    real = bench.store.beat_experiment
-
-    def beat(id_: str) -> None:
-        bench.stops.ask()
-        real(id_)
-
-    bench.monkeypatch.setattr(bench.store, "beat_experiment", beat)
-    made = bench.run()
-    assert isinstance(made.failure, StoreError)
-    assert bench.tried == 0
 
 
 @pytest.mark.parametrize("asked", [False, True])

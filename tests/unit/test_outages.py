@@ -36,17 +36,12 @@ WHOLE = Interval(0, tallies=(Tally(0, 0, due=1, on_time=1),))
             " all back after 2.1 s",
         ),
         (
-            (replace(WHOLE, disconnects=1, outages=1, outage_ns_max=12 * MS,
-                     some_down_ns=12 * MS),),
-            "1 lost, longest outage 12 ms, all back after 12 ms",
-        ),
-        (
             (replace(WHOLE, disconnects=3, down=2, outage_ns_max=4000 * MS,
                      some_down_ns=1000 * MS),),
             "3 lost, longest outage 4.0 s, clients not back at the end: 2",
         ),
     ],
-    ids=["all", "one", "not back"],
+    ids=["all", "not back"],
 )  # fmt: skip
 def test_an_outage_is_said_in_a_line(intervals, said):
     found = summarize(trial([], intervals=intervals))

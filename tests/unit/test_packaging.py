@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 import subprocess
-import tarfile
 import zipfile
 from pathlib import Path
 from types import ModuleType
@@ -64,14 +62,6 @@ def test_each_thing_that_a_wheel_lacks_is_told(check, tmp_path):
         "lacks manual pages: make man",
         "lacks LICENSE",
     ]
-
-
-def test_a_source_distribution_without_the_engine_is_told(check, tmp_path):
-    path = tmp_path / "pgpaces-0.1.0.tar.gz"
-    with tarfile.open(path, "w:gz") as archive:
-        for name in (*check.SOURCES[1:], *(f"python/{each}" for each in check.shipped())):
-            archive.addfile(tarfile.TarInfo(f"pgpaces-0.1.0/{name}"), io.BytesIO())
-    assert list(check.sdist_faults(path)) == ["lacks Cargo.lock"]
 
 
 def test_every_command_has_a_manual_page_with_its_options_and_examples():

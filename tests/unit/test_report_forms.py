@@ -147,12 +147,6 @@ def test_text_keeps_to_the_width_of_the_terminal(width):
     assert "█" in joined
 
 
-@pytest.mark.parametrize("form", ["html", "md", "text", "csv", "json"])
-def test_a_report_of_nothing_is_a_report(form):
-    empty = gather([], ABOUT, experiment())
-    assert render.render(report_of(empty), form) or form == "csv"
-
-
 def test_a_page_without_the_library_that_draws_has_the_tables_and_says_so(
     monkeypatch,
 ):
@@ -253,14 +247,6 @@ def walk(value: object) -> list[tuple[str, object]]:
     if isinstance(value, dict):
         return [pair for k, v in value.items() for pair in [(k, v), *walk(v)]]
     return [pair for v in value for pair in walk(v)] if isinstance(value, list) else []
-
-
-def test_pictures_are_a_file_for_each_chart():
-    found = draw.pictures(REPORTED, "svg")
-    assert set(found) == {f"{figure.key}.svg" for figure in REPORTED.figures()}
-    assert all(
-        content.startswith(b"<svg") and b"var(--" not in content for content in found.values()
-    )
 
 
 @pytest.mark.usefixtures("drawn")

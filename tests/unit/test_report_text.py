@@ -15,7 +15,7 @@ from rich.console import Console
 
 from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import digest
-from pgpaces.analysis.summary import as_json, summarize
+from pgpaces.analysis.summary import summarize
 from pgpaces.answers.run import section
 from pgpaces.cli.runs import _cells
 from pgpaces.core.record import Interval, StatementTally, Tally
@@ -217,22 +217,6 @@ def test_a_cut_is_part_of_the_warm_up_that_is_told():
 )
 def test_an_interval_is_told_in_few_words(estimate, text):
     assert interval(estimate, lambda ms: milliseconds(ms, "> 500")) == text
-
-
-def test_the_json_has_no_infinity_and_says_what_is_not_estimable():
-    tally = Tally(0, 0, due=100, on_time=90, failed={"40001": 10}, latency=times([10.0] * 90))
-    values = as_json(summarize(trial([tally])))
-    nothing = {"value": None, "low": None, "high": None, "n": 100, "estimable": False}
-    assert values["latency"]["p99"] == nothing
-    above = values["latency"]["p95"]
-    assert (above["value"], above["high"], above["estimable"]) == (None, None, True)
-    assert above["low"] == pytest.approx(10, rel=1e-3)
-    assert values["latency"]["p50"]["estimable"]
-    assert values["latency"]["p50"]["value"] == pytest.approx(10, rel=1e-3)
-    assert set(values["missed"]) == {"value", "low", "high", "n", "estimable"}
-    assert values["validity"]["state"] == "valid"
-    assert values["rate"]["value"] == 9.0
-    assert values["counts"]["missed"] == 10
 
 
 def test_an_interrupted_trial_is_still_shown_with_a_warning():
