@@ -51,6 +51,7 @@ def resumed(store: Path, ear: Ear | None = None) -> pipeline.SweepResult:
     return pipeline.run(pipeline.plan(order), ear)
 
 
+@pytest.mark.slow  # a search is ended below; in test_sweep.py a sweep is and goes on
 def test_pairs_are_run_interrupted_and_gone_on_with_to_a_verdict(pgpaces, pg15, monkeypatch):
     monkeypatch.setenv("PGPACES_HOME", str(pgpaces.home))
     # Settings travel with its connections: one of ours is started anew for each trial.
@@ -109,7 +110,7 @@ SEARCH = (
 )  # fmt: skip
 
 
-@pytest.mark.slow  # the pairs below are ended and gone on with, too
+@pytest.mark.slow
 def test_what_ctrl_c_ends_is_kept_and_gone_on_with(pgpaces, tmp_path):
     process = pgpaces.start(*SEARCH)
     until(lambda: rows_of(pgpaces.store) > 0, "a second of a trial")
