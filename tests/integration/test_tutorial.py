@@ -36,7 +36,6 @@ def test_a_load_of_one_length_and_rate_has_one_number_due_on_all_pages():
     assert counted(first.text)[0] == counted(second.text)[0]
 
 
-@pytest.mark.slow
 @pytest.mark.postgres
 def test_the_load_that_is_too_much_fails_with_the_number_due_that_the_page_shows(
     pgpaces_home,
