@@ -110,7 +110,7 @@ SEARCH = (
 )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # the pairs below are ended and gone on with, too
 def test_what_ctrl_c_ends_is_kept_and_gone_on_with(pgpaces, tmp_path):
     process = pgpaces.start(*SEARCH)
     until(lambda: rows_of(pgpaces.store) > 0, "a second of a trial")
