@@ -27,7 +27,7 @@ from tests.folders import IN_MEMORY, MEMORY, ROOT, open_folder
 from tests.needs import check
 from tests.servers import postgres_15
 
-pytest_plugins = ["tests.left_out"]
+pytest_plugins = ["tests.left_out", "tests.early_imports"]
 
 # A shell without job control ignores SIGINT in what it runs behind `&`, and children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -82,7 +82,7 @@ def test_details_open_without_a_script_and_by_keyboard(browser, report):
         assert wrong == []
 
 
-@pytest.mark.parametrize("how", ["light", "dark"])
+@pytest.mark.parametrize("how", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_axe_finds_nothing_that_shuts_anybody_out(browser, small_report, how):
     axe = resources.files("axe_core_python").joinpath("axe.min.js").read_text("utf-8")
     # The page's own policy lets no script in; the inspector comes past it.
@@ -124,6 +124,7 @@ def searched(tmp_path_factory):
     return path.as_uri()
 
 
+@pytest.mark.slow
 def test_no_mark_lies_on_the_label_of_the_threshold(browser, searched):
     with opened_page(browser, searched) as (page, wrong):
         clashes = page.evaluate(
@@ -227,29 +228,33 @@ def test_an_entry_of_the_legend_hides_its_series_and_shows_it_again(browser, rep
         assert wrong == []
 
 
-@pytest.mark.parametrize(
-    "rising",
-    [
-        ("2026-11-01 23:59:59", "2026-11-02 00:00:00", "2026-11-02 00:00:01"),
-        ("900 B", "812 KiB", "17.45 MiB", "1 GiB"),
-        ("64kB", "4MB", "1GB"),
-        ("90us", "500ms", "1s", "2min", "1h"),
-        ("-3", "0.5", "950,000", "14.5 million", "1 billion"),
-        ("9/s", "10/s", "1,000/s"),
-        ("1.2e-07", "3e-05", "0.0004", "0.02", "1e+03"),
-    ],
-)
-def test_a_column_of_dates_or_units_sorts_by_what_they_mean(browser, tmp_path, rising):
-    mixed = rising[1::2] + rising[::2]
-    rows = tuple((TableCell(text),) for text in mixed)
-    shown = Section("s", "S", tables=(Table("t", "T", ("x",), 0, rows),))
+RISING = [
+    ("2026-11-01 23:59:59", "2026-11-02 00:00:00", "2026-11-02 00:00:01"),
+    ("900 B", "812 KiB", "17.45 MiB", "1 GiB"),
+    ("64kB", "4MB", "1GB"),
+    ("90us", "500ms", "1s", "2min", "1h"),
+    ("-3", "0.5", "950,000", "14.5 million", "1 billion"),
+    ("9/s", "10/s", "1,000/s"),
+    ("1.2e-07", "3e-05", "0.0004", "0.02", "1e+03"),
+]
+
+
+def test_a_column_of_dates_or_units_sorts_by_what_they_mean(browser, tmp_path):
+    """A table for each kind, all on one page."""
+    tables = [
+        Table(f"t{n}", "T", ("x",), 0, tuple((TableCell(text),) for text in one[1::2] + one[::2]))
+        for n, one in enumerate(RISING)
+    ]
+    shown = Section("s", "S", tables=tuple(tables))
     about = Report("R", "", datetime.now(UTC), "0", "", (), (), (shown,), shown)
     (tmp_path / "r.html").write_text(html(about), encoding="utf-8")
     with opened_page(browser, (tmp_path / "r.html").as_uri()) as (page, _):
-        page.locator("#s thead button").click()
-        assert tuple(page.locator("#s tbody th").all_inner_texts()) == rising
-        page.locator("#s thead button").click()
-        assert tuple(page.locator("#s tbody th").all_inner_texts()) == rising[::-1]
+        for number, rising in enumerate(RISING):
+            table = page.locator("#s table").nth(number)
+            table.locator("thead button").click()
+            assert tuple(table.locator("tbody th").all_inner_texts()) == rising
+            table.locator("thead button").click()
+            assert tuple(table.locator("tbody th").all_inner_texts()) == rising[::-1]
 
 
 def test_a_table_sorts_by_what_its_numbers_are(browser, report):

@@ -387,6 +387,7 @@ NARROWING = {
 }
 
 
+@pytest.mark.slow  # that an answer fills while trials run is looked at above
 @pytest.mark.parametrize("name", NARROWING)
 def test_the_range_of_a_search_and_of_a_comparison_narrows_while_they_run(
     browser, served, tmp_path, name
@@ -495,8 +496,20 @@ def stored(served: Served, *, going: bool) -> dict[str, str]:
     return ids
 
 
+# Of pages that are put together of the same parts one is enough in `make test`.
+LOOKED_AT = {
+    *(("comparison", "light"), ("live experiment", "light"), ("error", "light")),
+    *(("waiting", "light"), ("list", "dark"), ("live run", "dark")),
+}
+ALL_LOOKS = [*((name, "light") for name in PAGES), ("list", "dark"), ("live run", "dark")]
+
+
 @pytest.mark.parametrize(
-    ("name", "how"), [*((name, "light") for name in PAGES), ("list", "dark"), ("live run", "dark")]
+    ("name", "how"),
+    [
+        pytest.param(*look, marks=() if look in LOOKED_AT else pytest.mark.slow)
+        for look in ALL_LOOKS
+    ],
 )
 def test_pages_are_accessible_and_fit_a_phone(browser, served, name, how):
     ids, (path, complete) = stored(served, going="live" in name), PAGES[name]

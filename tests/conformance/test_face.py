@@ -97,6 +97,12 @@ class Row(Struct, frozen=True):
         return shlex.split(self.line)
 
     @property
+    def slow(self) -> bool:
+        """Another row of its subject is like this one, but for what takes no other path of ours."""
+        often = self.about.get(f"often_{self.version}", self.about.get("often", self.line))
+        return not re.search(often, self.line)
+
+    @property
     def differs(self) -> bool:
         return self.version in self.about.get("differs", {})
 
@@ -261,7 +267,11 @@ def connected(databases, folder, monkeypatch):
 @pytest.mark.parametrize(
     "row",
     [
-        pytest.param(row, id=f"{row.version} {row.line[:70]}")
+        pytest.param(
+            row,
+            id=f"{row.version} {row.line[:70]}",
+            marks=pytest.mark.slow if row.slow else (),
+        )
         for group in groups("runs", ["18"])
         for row in group.values[0]
     ],

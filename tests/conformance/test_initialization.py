@@ -192,6 +192,12 @@ CASES: list[tuple[str, Options]] = [
     ("d", {}),
 ]
 NAMES = [f"{steps} {' '.join(arguments(options))}".strip() for steps, options in CASES]
+# What these do the others do as well, with fewer rows or one option less: for the slow tests.
+LIKE_OTHERS = {
+    "dtg --scale=2", "dtgGg", "dtpfgv --foreign-keys", "dtgvp --partitions=1",
+    "dtgp --partitions=2 --unlogged-tables --scale=2",
+}  # fmt: skip
+assert set(NAMES) > LIKE_OTHERS
 
 
 @pytest.fixture
@@ -211,7 +217,13 @@ def left(server: Postgres, dbname: str, steps: str) -> Left:
     return definitions(server, dbname), data(server, dbname) if has_tables else []
 
 
-@pytest.mark.parametrize(("steps", "options"), CASES, ids=NAMES)
+@pytest.mark.parametrize(
+    ("steps", "options"),
+    [
+        pytest.param(*case, id=name, marks=pytest.mark.slow if name in LIKE_OTHERS else ())
+        for case, name in zip(CASES, NAMES, strict=True)
+    ],
+)
 def test_pgbench_makes_the_same_tables_and_18_says_the_same(emptied, steps, options):
     """15 too, where 18 does no other."""
     theirs = pgbench(emptied, "18", "-i", "-I", steps, *arguments(options))

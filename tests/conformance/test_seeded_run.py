@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -51,8 +52,17 @@ def server(pg15, monkeypatch):
     return pg15
 
 
-@pytest.mark.parametrize("script", ["tpcb-like", "simple-update"])
-@pytest.mark.parametrize("protocol", ["simple", "extended", "prepared"])
+# Every protocol and every script in `make test`, each pair of them in the slow tests.
+OFTEN = {("simple", "tpcb-like"), ("extended", "simple-update"), ("prepared", "tpcb-like")}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "script"),
+    [
+        pytest.param(*pair, marks=() if pair in OFTEN else pytest.mark.slow)
+        for pair in product(("simple", "extended", "prepared"), ("tpcb-like", "simple-update"))
+    ],
+)
 def test_a_seeded_run_leaves_the_tables_as_pgbench_leaves_them(server, protocol, script):
     theirs: list[str | Path] = [PG15_BIN / "pgbench"]
     ours: list[str | Path] = [sys.executable, "-m", "pgpaces", "pgbench"]

@@ -88,7 +88,7 @@ def full(store: Path) -> Iterator[None]:
     rest.unlink()
 
 
-@pytest.mark.parametrize("trouble", [locked, full])
+@pytest.mark.parametrize("trouble", [locked, pytest.param(full, marks=pytest.mark.slow)])
 def test_a_store_that_takes_nothing_for_a_while_costs_no_trial(
     pgpaces_home, pg15, small_disk, trouble
 ):
@@ -99,6 +99,7 @@ def test_a_store_that_takes_nothing_for_a_while_costs_no_trial(
     all_ran(process, pgpaces.store)
 
 
+@pytest.mark.slow  # that a sweep waits for its store is tested above
 def test_ctrl_c_ends_the_wait_for_a_store_and_the_rest_can_be_run_later(pgpaces, pg15):
     process = sweep(pgpaces, "--trials", "3", "--target", pg15.tcp("postgres"))
     with locked(pgpaces.store):

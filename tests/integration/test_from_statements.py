@@ -321,6 +321,7 @@ def mix(counting: Counting, dbid: str) -> dict[str, float]:
     return {name: 100 * calls / total for name, calls in rows}
 
 
+@pytest.mark.slow  # 5000 transactions, and the way of the statements above once more
 def test_a_workload_made_of_a_running_garden_has_its_mix(counting18, tmp_path):
     dsn = counting18.make("garden")
     texts = [(GARDEN / f"{name}.sql").read_text() for name in INIT]

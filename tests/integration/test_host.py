@@ -158,6 +158,8 @@ def second_of(text: str) -> float:
     return float(found[1])
 
 
+# What a quota looks like is tested with numbers in tests/unit/test_throttle.py.
+@pytest.mark.slow
 def test_a_quota_in_the_middle_of_a_run_is_named(run_with, quota):
     limiting = Limiting(quota, {11: 1.0})
     # A rate that a busy machine keeps up too: as fast as it can, a load falls with any other work.

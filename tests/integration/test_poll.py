@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.commands import Ended
 from tests.needs import needs
 from tests.polls import each_poll
 
@@ -42,24 +42,28 @@ def script(tmp_path):
     return path
 
 
-def run(dsn: str, script: Path, *words: str, before: str = "") -> subprocess.CompletedProcess[str]:
-    """`pgpaces run` of this script, behind this Python code."""
-    load = ["run", "-f", str(script), "--target", dsn, "-T", "200ms", "--warmup", "0", "-P", "0"]
-    store = ["--store", str(script.with_name("results.db"))]
-    command = [sys.executable, "-c", before + COMMAND, *load, *store, *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+def load_of(dsn: str, script: Path) -> list[str]:
+    """The words of a short run of this script."""
+    words = ["run", "-f", str(script), "--target", dsn, "-T", "200ms", "--warmup", "0", "-P", "0"]
+    return [*words, "--store", str(script.with_name("results.db"))]
 
 
-def taken(done: subprocess.CompletedProcess[str]) -> str:
+def run_forbidden(dsn: str, script: Path, *words: str) -> Ended:
+    """A run in a process of its own, in which the system forbids io_uring."""
+    command = [sys.executable, "-c", FORBIDDEN + COMMAND, *load_of(dsn, script), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def taken(done: Ended) -> str:
     """The way that a run says it took."""
-    assert done.returncode == 0, done.stderr
-    way: str = json.loads(done.stdout)["plan"]["poll"]
+    way: str = done.json()["plan"]["poll"]
     return way
 
 
-def test_an_answer_says_how_the_engine_waited(pg15, script, poll):
-    done = run(pg15.dsn(), script, "--poll", poll, "-c", "2", "-v")
-    assert f"by {poll}, busiest thread" in done.stdout, done.stderr
+def test_an_answer_says_how_the_engine_waited(pgpaces, pg15, script, poll):
+    done = pgpaces(*load_of(pg15.dsn(), script), "--poll", poll, "-c", "2", "-v")
+    assert f"by {poll}, busiest thread" in done.out, done.err
 
 
 @pytest.mark.parametrize(
@@ -73,21 +77,31 @@ def test_an_answer_says_how_the_engine_waited(pg15, script, poll):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
 )
-def test_io_uring_is_taken_where_many_clients_of_a_thread_never_pause(pg15, script, load, way):
+def test_io_uring_is_taken_where_many_clients_of_a_thread_never_pause(
+    pgpaces, pg15, script, load, way
+):
     way = "epoll" if host.io_uring() else way
-    assert taken(run(pg15.dsn(), script, *load, "-j", "1", "--json")) == way
+    assert taken(pgpaces(*load_of(pg15.dsn(), script), *load, "-j", "1", "--json")) == way
 
 
 @needs("Linux")
 def test_where_io_uring_is_forbidden_nobody_notices_but_who_asks_for_it(pg15, script):
     words = ("-c", "24", "-j", "1", "--json")
-    done = run(pg15.dsn(), script, *words, before=FORBIDDEN)
+    done = run_forbidden(pg15.dsn(), script, *words)
     assert taken(done) == "epoll"
-    assert done.stderr == ""
-    asked = run(pg15.dsn(), script, *words, "--poll", "io_uring", before=FORBIDDEN)
-    assert asked.returncode != 0
-    assert "io_uring cannot be used: this system forbids it" in asked.stderr
-    assert "--poll auto" in asked.stderr
+    assert done.err == ""
+    asked = run_forbidden(pg15.dsn(), script, *words, "--poll", "io_uring")
+    assert asked.code != 0
+    assert "io_uring cannot be used: this system forbids it" in asked.err
+    assert "--poll auto" in asked.err
+
+
+def _name(task: Path) -> str:
+    """The name of a thread; empty if the thread has ended."""
+    try:
+        return (task / "comm").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 @needs("slices of tasks in the kernel")
@@ -102,7 +116,7 @@ def test_threads_of_a_load_with_a_schedule_wake_before_others(pg15, load, short)
     tasks = [
         int(task.name)
         for task in Path("/proc/self/task").iterdir()
-        if task.name not in before and (task / "comm").read_text().startswith("pgpaces-")
+        if task.name not in before and _name(task).startswith("pgpaces-")
     ]
     slices = {attributes(task).runtime for task in tasks}  # type: ignore[union-attr]
     engine.abort()

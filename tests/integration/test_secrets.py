@@ -39,10 +39,15 @@ def _may_make_databases(pg15):
 
 
 WAYS = ("PGPASSWORD", "words", "URI", "service", "PGPASSFILE", "passfile")
-# Words of a string are as a URI once they are read, and a password file is one however it is
-# named: with every command in the slow tests.
-AGAIN = ("words", "PGPASSFILE")
-MOST_WAYS = [pytest.param(n, marks=pytest.mark.slow if n in AGAIN else ()) for n in WAYS]
+
+
+def often(*names: str) -> list[object]:
+    """All ways to give a password: these always, the others in the slow tests.
+
+    Words of a string are as a URI once they are read, and a password file is one however it is
+    named. Each way is always tried with one command at least.
+    """
+    return [pytest.param(n, marks=() if n in names else pytest.mark.slow) for n in WAYS]
 
 
 def way(name: str, pg15: Postgres, cage: Cage, **more: str) -> tuple[str, dict[str, str]]:
@@ -71,15 +76,16 @@ def way(name: str, pg15: Postgres, cage: Cage, **more: str) -> tuple[str, dict[s
     return plain, {"PGPASSWORD": PASSWORD}
 
 
-@pytest.mark.parametrize("name", MOST_WAYS)
+@pytest.mark.parametrize("name", often("URI", "passfile"))
 def test_a_run_that_goes_well_leaves_no_password_anywhere(cage, pg15, name):
     dsn, variables = way(name, pg15, cage)
     ended = cage.well("run", "tpcb-like", *QUICK, "--target", dsn, "--json", "--fresh", **variables)
     ran = [Path(argv[0]).name for argv, _ in ended.children]
     assert "psql" in ran, "psql made the data, so its arguments and variables were looked at"
     assert (cage.kept / "results.db").exists()
-    for words in (("show", "last"), ("export", "last"), ("export", "last", "--format", "json")):
-        cage.well(*words)
+    lines = (("show", "last"), ("export", "last"), ("export", "last", "--format", "json"))
+    ended = cage.run(["-c", ONE_BY_ONE, json.dumps([("pgpaces", *words) for words in lines])])
+    assert ended.code == len(lines), ended.err
 
 
 @pytest.mark.parametrize(
@@ -143,7 +149,7 @@ def test_users_that_tell_what_they_were_given_tell_no_password(cage, pg15, name)
     "name",
     [
         "words",
-        "passfile",
+        pytest.param("passfile", marks=pytest.mark.slow),
         pytest.param("URI", marks=pytest.mark.slow),
         pytest.param("service", marks=pytest.mark.slow),
     ],
@@ -248,8 +254,8 @@ def test_runs_that_fail_leave_no_password_anywhere(cage, pg15, names):
         ("PGPASSWORD", "trial.summarize"),
         ("words", "trial.trial_of"),
         ("URI", "copies.clone"),
-        ("service", "trial.summarize"),
-        ("passfile", "copies.clone"),
+        pytest.param("service", "trial.summarize", marks=pytest.mark.slow),
+        pytest.param("passfile", "copies.clone", marks=pytest.mark.slow),
     ],
 )
 def test_a_traceback_of_an_error_of_ours_shows_no_password(cage, pg15, name, where):
@@ -315,7 +321,7 @@ def test_the_face_called_pgbench_asks_for_a_password_and_tells_it_to_nobody(cage
     assert list(cage.kept.glob("pgbench_log.*"))
 
 
-@pytest.mark.parametrize("name", MOST_WAYS)
+@pytest.mark.parametrize("name", often("PGPASSWORD", "service"))
 def test_the_face_called_pgbench_keeps_a_password_to_itself(cage, pg15, name):
     dsn, variables = way(name, pg15, cage)
     for words in (("-i", "-I", "dtG", "-s", "1"), ("-n", "-S", "-t", "5", "-l")):

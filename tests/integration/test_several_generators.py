@@ -243,7 +243,7 @@ def plain(_two: Workers, _folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
         yield cluster.scheduler_address, {}
 
 
-@pytest.mark.parametrize("kind", [encrypted, plain])
+@pytest.mark.parametrize("kind", [encrypted, pytest.param(plain, marks=pytest.mark.slow)])
 def test_the_workers_of_a_cluster_that_exists_make_the_load_and_another_beside_it(
     two,
     pg15,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.commands import ctrl_c
+from tests.commands import Command, ctrl_c
 from tests.integration.sweeps import Ear, cells_of, count, expire, rows_of
 from tests.needs import needs
 from tests.waiting import until
@@ -30,12 +30,12 @@ GRID = (
 CALM = ("--think-time", "20ms", "--duration", "1s", "--warmup", "0")
 
 
-def test_a_sweep_runs_every_cell_in_every_block(pgpaces):
-    pgpaces.well("sweep", "reporting", *GRID, "--trials", "2")
-    assert_complete(pgpaces.store)
+def assert_as_asked(pgpaces: Command) -> None:
+    """The trials of GRID have the load and the settings of their cells, and the blocks' seeds."""
     [row] = Store.open(pgpaces.store).experiments()
     assert row.state == "finished"
-    trials = pgpaces.trials()
+    trials = [trial for trial in pgpaces.trials() if trial.state == "finished"]
+    assert len(trials) == 8
     for trial in trials:
         assert trial.place is not None
         levels = trial.place.levels
@@ -88,7 +88,7 @@ def test_a_setting_that_needs_a_restart_is_one_of_a_server_of_ours(pgpaces):
         assert trial.server.applied == {"bgwriter_delay": "reload", "shared_buffers": "start"}
 
 
-def test_a_sweep_that_was_stopped_goes_on_with_what_is_missing(pgpaces):
+def test_a_sweep_runs_every_cell_in_every_block_also_if_it_was_stopped(pgpaces):
     words: tuple[str, ...] = ("reporting", *GRID, "--trials", "2")
     for number, least in ((signal.SIGINT, 2), (signal.SIGTERM, 4)):
         process = pgpaces.start("sweep", *words)
@@ -102,6 +102,7 @@ def test_a_sweep_that_was_stopped_goes_on_with_what_is_missing(pgpaces):
     for _ in range(2):
         pgpaces.well("sweep", "--resume")
         assert_complete(pgpaces.store)
+    assert_as_asked(pgpaces)
 
 
 def test_a_sweep_that_was_killed_goes_on_to_the_same_set_of_trials(pgpaces):

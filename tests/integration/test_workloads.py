@@ -45,6 +45,9 @@ SEEDED = (
 )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "access", ["18", pytest.param("15", marks=pytest.mark.slow)], indirect=True
+)
 @pytest.mark.parametrize("name", WAYS)
 def test_each_statement_finds_its_rows_by_the_index_that_is_there_for_it(access, tmp_path, name):
     found = pgpaces.run(

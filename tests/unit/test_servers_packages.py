@@ -14,6 +14,7 @@ import threading
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -343,6 +344,7 @@ def jar(inside: bytes) -> bytes:
     return made.getvalue()
 
 
+@cache
 def large_tar() -> bytes:
     """A tar whose first part alone can be read."""
     made = io.BytesIO()
@@ -354,20 +356,22 @@ def large_tar() -> bytes:
 
 
 @pytest.mark.parametrize(
-    "damaged",
+    "damage",
     [
-        jar(large_tar())[:-400],  # a zip without its directory
-        jar(large_tar()[:-100_000]),
-        jar(large_tar()).replace(jar(large_tar())[2000:2100], bytes(100)),
-        jar(bytes(1000)).replace(jar(bytes(1000))[42:50], bytes(8)),  # what deflate does not write
+        lambda: jar(large_tar())[:-400],  # a zip without its directory
+        lambda: jar(large_tar()[:-100_000]),
+        lambda: jar(large_tar()).replace(jar(large_tar())[2000:2100], bytes(100)),
+        # What deflate does not write.
+        lambda: jar(bytes(1000)).replace(jar(bytes(1000))[42:50], bytes(8)),
     ],
+    ids=["no directory", "a short tar", "zeros in the tar", "not deflated"],
 )
 def test_an_archive_that_is_damaged_is_removed_so_that_the_next_run_fetches_it_anew(
-    registry, home, damaged
+    registry, home, damage
 ):
     def download(_: str, folder: Path) -> Path:
         archive = folder / "binaries.jar"
-        archive.write_bytes(damaged)
+        archive.write_bytes(damage())
         return archive
 
     registry.download = download  # type: ignore[method-assign]
