@@ -25,7 +25,7 @@ from pgpaces.answers.sweep import api as sweep_api
 from pgpaces.cli import compare
 from pgpaces.cli import main as cli_main
 from pgpaces.cli import run as cli_run
-from pgpaces.core import errors
+from pgpaces.core import errors, findings
 from pgpaces.spec import costs as prices
 from pgpaces.spec import experiment_file, options, plan, result, workload_toml
 
@@ -290,6 +290,21 @@ def _option(
     return item, (", ".join(re.findall(r"(?<![\w-])--?[\w?][\w-]*", names)), meaning)
 
 
+# Findings
+
+
+def finding_reference() -> str:
+    """All findings of the catalog, in its order, by what they do to a verdict."""
+    parts = []
+    for severity in findings.SEVERITIES:
+        parts.append(f"\n## {severity.capitalize()}\n")
+        for name in (n for n, each in findings.catalog().items() if each.severity == severity):
+            entry = findings.explanation(name)
+            do = f"\n\nWhat to do: {entry['do']}." if entry["do"] else ""
+            parts.append(f"\n### {name}\n\n`{entry['sentence']}`\n\n{entry['means']}{do}\n")
+    return "".join(parts)
+
+
 # Exit codes
 
 
@@ -544,6 +559,7 @@ def figures() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "commands": command_reference,
     "exit-codes": exit_codes,
+    "findings": finding_reference,
     "workload-keys": workload_keys,
     "experiment-keys": experiment_keys,
     "host-keys": lambda: "".join(entry(key, text) for key, text in prices.KEYS.items()),

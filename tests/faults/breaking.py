@@ -104,9 +104,10 @@ def answer(child: subprocess.Popen[bytes]) -> Any:
     return document
 
 
-def texts(document: Any, severity: str) -> list[str]:
-    findings = document["validity"]["findings"]
-    return [each["text"] for each in findings if each["severity"] == severity]
+def findings(document: Any, *severities: str) -> set[tuple[str, str]]:
+    """The name and the subject of each finding of these severities."""
+    every = document["validity"]["findings"]
+    return {(each["name"], each["about"]) for each in every if each["severity"] in severities}
 
 
 def wait(seconds: float) -> None:

@@ -88,8 +88,15 @@ def test_it_is_told_where_to_go_and_what_was_asked(pgpaces, tmp_path, target):
 )
 def test_a_query_for_rows_that_tells_none_is_no_silence(pgpaces, target, query, why):
     found = load(pgpaces, "true", "--rows", query, *target)
-    said = [each["text"] for each in found["validity"]["findings"] if each["severity"] == "warning"]
-    assert any(text.startswith("rows are not known") and why in text for text in said)
+    values = {each["name"]: each["values"] for each in found["validity"]["findings"]}
+    assert why in values["rows-unknown"]["error"]
+    assert found["bulk"]["rows"] is None
+
+
+def test_rows_of_a_command_that_makes_its_table_anew_are_unknown(pgpaces, target):
+    command = "psql -qc 'DROP TABLE IF EXISTS again; CREATE TABLE again AS SELECT 1 AS x'"
+    found = load(pgpaces, command, "-t", 2, *target)
+    assert "rows-remade" in {each["name"] for each in found["validity"]["findings"]}
     assert found["bulk"]["rows"] is None
 
 

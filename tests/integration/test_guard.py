@@ -112,7 +112,7 @@ def test_an_application_beside_a_load_loses_no_login(pgpaces, pg15, script, time
             run = pgpaces("run", *words, "--target", pg15.dsn("postgres"), "--guard", "--json")
             answer = pgpaces("show", "last", "--json").json()
             assert answer["validity"]["state"] == "invalid", run.err
-            assert any(f["source"] == "connection-cap" for f in answer["validity"]["findings"])
+            assert any(f["name"] == "connection-cap" for f in answer["validity"]["findings"])
     finally:
         ended.set()
         for thread in application:

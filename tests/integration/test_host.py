@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import shlex
 import sys
 import threading
@@ -73,8 +72,8 @@ def test_a_run_keeps_what_the_machine_did(pgpaces_home, tmp_path):
     )  # fmt: skip
     found = {s.name for s in run.trial.samples if s.source == "host"}
     assert found >= (SEEN if procfs.cgroup_mounts(MOUNTS.read_text()) else SEEN - OF_CGROUPS)
-    [did] = [f.text for f in run.trial.findings if f.text.startswith("the machine:")]
-    assert "% busy" in did
+    [did] = [each for each in run.trial.findings if each.name == "machine-activity"]
+    assert 0 <= did.values["cpu_busy_percent"] <= 100
     [cost] = [n for n in run.trial.notes if n.startswith("host: looking at it took")]
     assert cost.endswith("% of one core here")
 
@@ -147,25 +146,14 @@ def run_with(pgpaces_home, tmp_path):
     return run
 
 
-def said(trial: Trial) -> list[str]:
-    return [f.text for f in trial.findings if f.source == "host" and f.severity == "invalid"]
-
-
-def second_of(text: str) -> float:
-    """The moment that a finding names, s."""
-    found = re.search(r"(?:at|from) (\d+) s \(minute", text)
-    assert found is not None, text
-    return float(found[1])
-
-
 # What a quota looks like is tested with numbers in tests/unit/test_throttle.py.
 @pytest.mark.slow
 def test_a_quota_in_the_middle_of_a_run_is_named(run_with, quota):
     limiting = Limiting(quota, {11: 1.0})
     # A rate that a busy machine keeps up too: as fast as it can, a load falls with any other work.
     trial = run_with(24, limiting, rate=1000, grace=1)
-    texts = said(trial)
-    [fell] = [text for text in texts if text.startswith("CPU credits or throttling")]
-    assert "the server's CPU quota ran out" in fell
-    assert second_of(fell) == pytest.approx(limiting.limited_s, abs=2), fell
-    assert [text for text in texts if "not from the start but from 1" in text], texts
+    found = {each.name: each.values for each in trial.findings if each.severity == "invalid"}
+    fell = found["throttled-throughput"]
+    assert fell["sensor"] == "CPU quota throttling"
+    assert fell["at_s"] == pytest.approx(limiting.limited_s, abs=2), fell
+    assert 10 <= found["cpu-quota-changed"]["at_s"] < 20, found

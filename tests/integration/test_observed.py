@@ -14,11 +14,11 @@ from tests.servers import access_to, postgres_15, standby_of
 from tests.unit.sensors import collect, so_far
 from tests.waiting import DEADLINE_S
 
+from pgpaces.core.findings import Finding, finding
 from pgpaces.database.access import Access, connect
 from pgpaces.monitor.counters import PARTS
 from pgpaces.monitor.guard import guarding
 from pgpaces.monitor.server import CounterReader, Sensor, sensing
-from pgpaces.spec.result import Finding
 
 pytestmark = pytest.mark.postgres
 
@@ -250,8 +250,8 @@ def test_settings_that_another_session_changes_are_a_warning(primary):
     with connect(access) as session:
         session.execute("ALTER SYSTEM RESET enable_indexscan")
         session.execute("SELECT pg_reload_conf()")
-    [text] = [each.text for each in found_by(sensor) if each.severity == "warning"]
-    assert text == "settings of the server changed during the run: enable_indexscan on -> off"
+    changed = finding("settings-changed", changes=["enable_indexscan on -> off"])
+    assert [each for each in found_by(sensor) if each.severity == "caution"] == [changed]
 
 
 @pytest.fixture(scope="module")
@@ -312,14 +312,11 @@ def test_a_standby_s_lag_is_seen_from_both_ends_and_its_end_is_found(primary, st
         until(lambda: seen(other, "replay_delay")[-1] == seen(other, "behind")[-1] == 0, other)
         standby.program("pg_ctl", "-m", "immediate", "stop")
         until(
-            lambda: any("stopped" in f.text for f in found_by(sensor)),
+            lambda: any(each.name == "standby-lost" for each in found_by(sensor)),
             sensor,
         )
-    told, found = (f for f in found_by(sensor) if f.source == "replication")
-    assert told.severity == "info"
-    assert told.text.startswith("standby1 lagged ")
-    assert found.severity == "invalid"
-    assert found.text.startswith("standby1 stopped streaming at")
+    about = [each.name for each in found_by(sensor) if each.about == "standby1"]
+    assert (about[0], about[-1]) == ("standby-lag", "standby-lost")
     assert {s.source.partition("/")[0] for s in so_far(other)} == {"standby1"}
     assert other.observed().node == "standby1"
     assert [note for note in other.notes() if note.startswith("sensor of standby1: ")]

@@ -12,6 +12,10 @@ from tests.commands import QUICK, SECOND, adds_up
 from tests.needs import needs
 from tests.servers import quoted
 
+import pgpaces as api
+from pgpaces.core.errors import StoreError
+from pgpaces.store.store import Store
+
 pytestmark = pytest.mark.postgres
 
 
@@ -35,12 +39,10 @@ def test_a_run_none_of_whose_transactions_succeeded_fails_and_is_kept(pgpaces, p
     ended = pgpaces("run", *words, "--keep-going", "--fail-if", "failed > 0")
     due = pgpaces("show", "last", "--json").json()["counts"]["due"]
     assert ended.code == 5
-    assert (
-        f"no transaction succeeded: {due} failed of {due} due; the first error: 42P01" in ended.err
-    )
-    assert ended.out.startswith("✗ FAIL  no transaction succeeded")
+    assert f"error: all {due} transactions failed: 42P01" in ended.err
+    assert ended.out.startswith(f"✗ FAIL  all {due} transactions failed")
     swept = pgpaces("sweep", *words, "--keep-going", "on", "--clients", "1,2")
-    assert (swept.code, swept.out.startswith("✗ FAIL  no transaction succeeded")) == (5, True)
+    assert (swept.code, swept.out.startswith("✗ FAIL  all ")) == (5, True)
 
 
 def test_prepared_data_is_used_again_until_fresh_is_asked_for(pgpaces, pg15):
@@ -240,3 +242,13 @@ def test_a_run_whose_plans_take_long_still_runs(pgpaces_home, tmp_path, pg15, mo
         "select-only", clients=1, duration=1, warmup=0, scale=1, target=pg15.dsn("postgres"),
         store=path,
     )  # fmt: skip
+
+
+def test_readings_that_the_store_does_not_give_back_are_a_caution(tmp_path, pgpaces, monkeypatch):
+    def refuse(*_: object) -> None:
+        raise StoreError("the store went away")
+
+    monkeypatch.setattr(Store, "series", refuse)
+    store = tmp_path / "results.db"
+    run = api.run("select-only", scale=1, clients=1, duration=1, warmup=0, store=store)
+    assert "monitor-readings-unread" in {each.name for each in run.validity.findings}

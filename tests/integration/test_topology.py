@@ -287,7 +287,7 @@ def test_a_standby_that_dies_takes_its_own_share_alone(folder, pgpaces_home, tmp
     for name, counts in found.items():
         assert counts.on_time == counts.due > 0, name
     assert adds_up({"counts": to_builtins(outcome.summary.counts)})
-    assert "standby1 stopped streaming" in not_valid(outcome)
+    assert "standby-lost: standby1: " in not_valid(outcome)
     last = max(interval.ended_ns for interval in trial.intervals)
     assert last <= (4 + 2) * SECOND_NS + SECOND_NS, "within the grace period"
     nothing_is_left(pgpaces_home)
@@ -299,7 +299,7 @@ def test_a_pooler_that_goes_on_without_a_standby_does_not_hide_that(folder, pgpa
     check("pgpool")
     reads = layout(2, pool=PoolPlan("pgpool"), scripts=(("read", None),))
     outcome, _ = run(folder, tmp_path / "r.db", 3, killer(), **reads)
-    assert "standby1 stopped streaming" in not_valid(outcome)
+    assert "standby-lost: standby1: " in not_valid(outcome)
     nothing_is_left(pgpaces_home)
 
 
@@ -512,7 +512,7 @@ def test_the_number_of_standbys_is_a_factor(pgpaces):
     assert sizes == {"standbys=0": 1, "standbys=1": 2}
     assert all(trial.server.standbys == len(trial.plan.components) - 1 for trial in found.values())
     page = (pgpaces.store.parent / "page.md").read_text()
-    assert "not as it was for earlier trials" not in page
+    assert "server-changed" not in page
 
 
 @pytest.mark.slow
@@ -525,7 +525,7 @@ def test_standbys_and_pools_are_factors_together(pgpaces):
         assert trial.server.standbys == int(trial.place.levels["standbys"])
         pooled = trial.place.levels["pool"] == "pgbouncer"
         assert bool(trial.server.pool) is pooled
-        said = [finding.text for finding in trial.findings if finding.source == "pool"]
+        said = [each for each in trial.findings if each.name == "pool-unused"]
         assert len(said) == pooled, "the load goes past it"
 
 

@@ -98,8 +98,8 @@ def test_unconfirmed_sql_as_a_superuser_of_an_external_server_is_warned_of(
     words = ("run", made, "-T", "1s", "--warmup", "0", "--target", pg15.dsn("postgres"), "--json")
     ended = pgpaces(*words)
     findings = ended.json()["validity"]["findings"]
-    assert [each["severity"] for each in findings if each["source"] == "trust"] == ["warning"]
-    assert "warning: workload theirs was not confirmed" in ended.err
+    assert "unconfirmed-superuser" in {each["name"] for each in findings}
+    assert "warning: unconfirmed-superuser: " in ended.err
     findings = pgpaces(*words, "--trust").json()["validity"]["findings"]
-    assert "trust" not in {each["source"] for each in findings}
+    assert "unconfirmed-superuser" not in {each["name"] for each in findings}
     assert not identity.is_superuser(access_to(pg15, "u_trust"))

@@ -16,10 +16,11 @@ from msgspec.structs import replace
 from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import Digest, digest
 from pgpaces.analysis.summary import summarize
+from pgpaces.core.findings import finding
 from pgpaces.core.record import Interval, StatementTally, Tally
 from pgpaces.core.series import Sample
 from pgpaces.spec.design import Cell, Design, Experiment, Factor, Slot
-from pgpaces.spec.result import Explained, Finding, Place, Trial
+from pgpaces.spec.result import Explained, Place, Trial
 from tests.unit.sensors import collect
 from tests.unit.trials import SECOND_NS, known, times
 
@@ -164,7 +165,7 @@ def made(slot: Slot, seconds: int = 60, invalid: bool = False, **place: Any) -> 
         seconds_of[int(at // 1000)].append((at, ms))
     intervals = tuple(_interval(n, own, service_ms) for n, own in enumerate(seconds_of))
     started = START + timedelta(minutes=slot.block * 60 + seed % 50)
-    said = Finding("throttle", "invalid", "the board was throttled: under-voltage")
+    said = finding("pi-throttled", flags=["under-voltage"], at_s=2, seconds=3, of_s=seconds)
     trial = Trial(
         id=f"01J{slot.block:02}{slot.cell.key.upper()}",
         state="finished",

@@ -10,8 +10,8 @@ from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.validity import Validity
 from pgpaces.answers.sweep.page import About, Page, gather
 from pgpaces.answers.sweep.report import report as report_of
+from pgpaces.core.findings import finding
 from pgpaces.spec.design import Design, Factor
-from pgpaces.spec.result import Finding
 from tests.unit.experiments import WORKERS, experiment, made
 from tests.unit.trials import known, like
 
@@ -47,7 +47,7 @@ def hostile() -> Page:
             statements=statements,
             messages={"XX000": NASTY},
             failures={"XX000": 3},
-            validity=Validity("invalid", (Finding(NASTY, "invalid", NASTY),)),
+            validity=Validity("invalid", (finding("generator-lost", NASTY, why=NASTY),)),
         )
         trial = replace(
             trial,

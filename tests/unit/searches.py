@@ -15,8 +15,9 @@ from pgpaces.analysis.capacity.trials import CellSearch, SearchSpec, ask, cell_s
 from pgpaces.analysis.digest import Digest, digest
 from pgpaces.analysis.sequential import Ask, Tell, role
 from pgpaces.analysis.summary import summarize
+from pgpaces.core.findings import finding
 from pgpaces.spec.design import Cell
-from pgpaces.spec.result import Finding, Place, Trial
+from pgpaces.spec.result import Place, Trial
 from tests.unit.trials import SECOND_NS, like, second
 from tests.unit.trials import trial as build
 
@@ -95,7 +96,7 @@ def _measured(
             "hash": "h",
             "scripts": [{"name": "a", "weight": 1, "commands": [], "queries": 7}],
         },
-        findings=(Finding("throttle", "invalid", invalid),) if invalid else (),
+        findings=(finding("generator-lost", why=invalid),) if invalid else (),
         **changes,
     )
     accumulator = Accumulator.of(made.intervals)

@@ -18,6 +18,7 @@ from pgpaces.answers.run import section
 from pgpaces.answers.sweep import charts, page
 from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.core.errors import PlanError
+from pgpaces.core.findings import Finding
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.times import times_of, values_at_ranks
 from pgpaces.show import data, html, markdown, terminal
@@ -55,7 +56,7 @@ def command_trial(took_s, seen=None, failed=None, **changes):
         "workload": {"name": "load", "scale": 1, "scripts": [SCRIPT]},
         "measured_ns": now_ns,
         "intervals": tuple(intervals),
-        "findings": tuple(bulk.findings(seen or {})),
+        "findings": (Finding("command-work", seen or {}),),
     }
     return trial([], **(values | changes))
 
@@ -68,19 +69,19 @@ def told(made):
     ("took", "seen", "sentence"),
     [
         ([2.0], {}, "ran in 2 s"),
-        ([2.0], {bulk.ROWS: 0.0, bulk.WAL: 0.0}, "ran in 2 s: WAL 0 B/s"),
-        ([2.0], {bulk.ROWS: 1.0}, "loaded 1 row in 2 s: 0.5 rows/s"),
-        ([2.0], {bulk.ROWS: 1000.0, bulk.WAL: 41_000.0},
+        ([2.0], {"rows": 0.0, "wal_bytes": 0.0}, "ran in 2 s: WAL 0 B/s"),
+        ([2.0], {"rows": 1.0}, "loaded 1 row in 2 s: 0.5 rows/s"),
+        ([2.0], {"rows": 1000.0, "wal_bytes": 41_000.0},
          "loaded 1,000 rows in 2 s: 500 rows/s, WAL 20.5 kB/s (41 B of WAL per row)"),
         # Student's t with two degrees of freedom: 4.303 x 0.4 / sqrt(3) = 0.994
-        ([7.0, 7.4, 7.8], {bulk.ROWS: 2_400_000.0, bulk.INPUT: 100e6},
+        ([7.0, 7.4, 7.8], {"rows": 2_400_000.0, "input_bytes": 100e6},
          "loaded 800,000 rows 3 times in 7.4 s each (6.41 s to 8.39 s): 108,108 rows/s, 13.5 MB/s"
          " of input"),
         # What the warm-up loaded is shared out with its executions.
-        ([2.0], {bulk.ROWS: 300.0, bulk.RUNS: 3.0, bulk.SPENT: 6.0},
+        ([2.0], {"rows": 300.0, "executions": 3, "spent_s": 6.0},
          "loaded 100 rows in 2 s: 50 rows/s"),
         # One was cut.
-        ([2.0], {bulk.ROWS: 300.0, bulk.WAL: 1e6, bulk.INPUT: 1e6, bulk.BROKEN: 1.0},
+        ([2.0], {"rows": 300.0, "wal_bytes": 1e6, "input_bytes": 1e6, "broken": 1},
          "ran in 2 s: 500 kB/s of input"),
     ],
 )  # fmt: skip
@@ -109,7 +110,7 @@ def test_what_a_command_said_is_shown_harmless():
     assert "\x1b" not in text
 
 
-SEEN = {bulk.ROWS: 2_400_000.0, bulk.INPUT: 404_000_000.0, bulk.WAL: 910_000_000.0}
+SEEN = {"rows": 2_400_000.0, "input_bytes": 404_000_000.0, "wal_bytes": 910_000_000.0}
 
 
 def printed(made):
@@ -150,7 +151,7 @@ def test_a_quantile_beyond_an_hour_is_right_or_unknown_and_never_too_small(value
 
 
 def test_a_load_of_hours_is_told_exactly():
-    made = command_trial([2 * 3600.0, 3 * 3600.0], {bulk.ROWS: 36e6})
+    made = command_trial([2 * 3600.0, 3 * 3600.0], {"rows": 36e6})
     summary = summarize(made)
     found = bulk.of(made, summary)
     assert found.seconds.value == pytest.approx(9000)
@@ -168,7 +169,7 @@ def sweep(took, rows):
     for level, values in took.items():
         cell = Cell((("server", level),))
         for block, seconds in enumerate(values, 1):
-            seen = {bulk.ROWS: rows[level], bulk.WAL: rows[level] * 100}
+            seen = {"rows": rows[level], "wal_bytes": rows[level] * 100}
             made = command_trial(
                 [seconds] if seconds else [],
                 seen,

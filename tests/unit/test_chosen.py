@@ -18,8 +18,9 @@ from pgpaces.analysis.pairing import AGAIN, Pairing
 from pgpaces.analysis.sequential import Ask, Tell, role
 from pgpaces.analysis.validity import Validity
 from pgpaces.core.errors import StoreError
+from pgpaces.core.findings import Finding, finding
 from pgpaces.spec.design import ROLE, Cell, Slot
-from pgpaces.spec.result import Counts, Estimate, Finding, Place
+from pgpaces.spec.result import Counts, Estimate, Place
 from pgpaces.trial import strategies
 from tests.unit.experiments import made
 
@@ -34,7 +35,7 @@ def digest(ask, due, missed, rate=100.0, invalid=""):
     place = Place("E", ask.cell.key, dict(ask.cell.levels), ask.block, ask.attempt)
     text = ask.options.get("duration") or "60s"
     seconds = float(text.removesuffix("s"))
-    reasons = (Finding("generator", "invalid", invalid),) if invalid else ()
+    reasons = (finding("generator-lost", why=invalid),) if invalid else ()
     trial = replace(
         BASE.trial,
         id=f"{ask.cell.key}-{ask.block}-{ask.attempt}",
@@ -206,7 +207,7 @@ def test_a_search_that_was_given_up_as_nothing_succeeded_begins_again_when_it_is
         while (ask := strategy.ask(told)) is not None:
             told.append(Tell.of(nothing(ask)))
         assert len(told) == begun + 2
-        assert strategy.given_up(told).startswith("no transaction succeeded in 2 trials")
+        assert strategy.given_up(told).startswith("all 100 transactions failed")
     given_up, told = len(told), strategies.resumed(SPEC, cells, told)
     while (ask := strategy.ask(told)) is not None:
         told.append(Tell.of(holds(173.0)(ask)))
@@ -254,7 +255,7 @@ def test_trials_that_cannot_be_run_end_a_search_without_an_answer():
 
 def test_who_leaves_out_what_never_settled_would_leave_out_what_did_not_hold():
     ask = trials.first(SPEC, Cell(()))
-    settling, other = (Finding(s, "invalid", f"{s} x") for s in ("warm-up", "s"))
+    settling, other = (Finding(name) for name in ("never-settled", "too-hot"))
     found = digest(ask, 600, 300)
     for findings, valid in (((settling,), True), ((settling, other), False)):
         summary = replace(found.summary, validity=Validity("invalid", findings))
@@ -420,7 +421,7 @@ def test_a_comparison_that_a_pair_ended_begins_this_pair_again_when_it_is_resume
     for count in range(1, resumes + 1):
         told = run(PAIRING, found, told=strategies.resumed(PAIRING, (), stored(told)))
         assert len(told) == 4 + 6 * count
-        assert PAIRING.given_up(told).startswith("pair 3 was not valid 3 times: throttled")
+        assert PAIRING.given_up(told).startswith("pair 3 was not valid 3 times: generator-lost: ")
     resumed = strategies.resumed(PAIRING, (), stored(told))
     for _ in range(begun):
         ask = PAIRING.ask(resumed)

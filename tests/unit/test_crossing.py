@@ -12,8 +12,9 @@ from pgpaces.analysis.cells import Row
 from pgpaces.analysis.validity import Validity
 from pgpaces.answers.sweep import words
 from pgpaces.answers.sweep.page import About, gather
+from pgpaces.core.findings import Finding
 from pgpaces.spec.design import Cell, Design, Factor
-from pgpaces.spec.result import Estimate, Finding
+from pgpaces.spec.result import Estimate
 from tests.unit.experiments import experiment, made
 
 ENDS = {"h": (0.0, 0.02), "b": (0.10, 0.30), "?": (0.02, 0.10)}
@@ -101,7 +102,7 @@ def test_without_a_limit_an_invalid_cell_is_never_the_one_with_the_highest_throu
     rows = said_of(digests, plan)[1].rows
     ranked = sorted(rows, key=lambda row: row.rate.value, reverse=True)
     invalid = {row.cell.key for row in ranked[:cells]}
-    late = Validity("invalid", (Finding("generator", "invalid", "the generator was late"),))
+    late = Validity("invalid", (Finding("generator-limited"),))
     digests = [
         replace(d, summary=replace(d.summary, validity=late))
         if d.trial.place.cell in invalid

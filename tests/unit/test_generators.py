@@ -288,20 +288,20 @@ FOUR_S = replace(OPEN, rate=50.0, duration_ns=4 * SECOND_NS)
 @pytest.mark.parametrize(
     ("endings", "lost"),
     [
-        ([(4, ""), (1, "silent"), (4, "")], "generator pi1 was lost: it was silent"),
+        ([(4, ""), (1, "silent"), (4, "")], "it was silent"),
         # It did not hear when to begin, or ended its load as nobody asked.
-        ([(4, ""), (4, "deaf"), (4, "")], "generator pi1 was lost: it was silent"),
-        ([(4, ""), (2, "deserted"), (4, "")],
-         "generator pi1 was lost: it heard nothing for 8.6 s and ended"),
+        ([(4, ""), (4, "deaf"), (4, "")], "it was silent"),
+        ([(4, ""), (2, "deserted"), (4, "")], "it heard nothing for 8.6 s and ended"),
     ],
-)  # fmt: skip
+)
 def test_a_lost_generator_is_named_and_the_others_go_on(endings, lost):
     made = dealt_load(FOUR_S, [1, 1, 1], endings)
     assert len(list(made.load)) == 4
-    [finding] = [f for f in made.load.findings if f.severity == "invalid"]
-    assert finding.text.startswith(lost)
-    shares = [f.text for f in made.load.findings if "p99 dispatch lag" in f.text]
-    assert [text.split(":")[0] for text in shares] == ["generator pi0", "generator pi2"]
+    [found] = [each for each in made.load.findings if each.severity == "invalid"]
+    assert (found.name, found.about) == ("generator-lost", "pi1")
+    assert found.values["why"].startswith(lost)
+    shares = [each.about for each in made.load.findings if each.name == "generator-share"]
+    assert shares == ["pi0", "pi2"]
 
 
 @pytest.mark.usefixtures("quick")
@@ -348,12 +348,9 @@ def test_the_generator_that_was_the_limit_is_named():
     busy = [unpack(second) for second in made.agents[1].seconds]
     made.agents[1].seconds = [pack(replace(each, cpu_ns=(1, 950_000_000))) for each in busy]
     list(made.load)
-    first, second = (f.text for f in made.load.findings if "p99 dispatch lag" in f.text)
-    assert first.startswith("generator pi0: ")
-    assert second.startswith("generator pi1 was busy: ")
-    about = (f for f in made.load.findings if f.source.startswith("generator "))
-    named = {f.source: (f.value, f.unit) for f in about}
-    assert named == {"generator pi0": (None, ""), "generator pi1": (95.0, "%")}
+    shares = [each for each in made.load.findings if each.name == "generator-share"]
+    assert {each.about: each.values["busy"] for each in shares} == {"pi0": False, "pi1": True}
+    assert shares[1].values["cpu_percent"] == pytest.approx(95)
 
 
 @pytest.mark.usefixtures("quick")
@@ -373,15 +370,15 @@ def test_generators_that_are_connected_keep_their_lease_while_another_connects()
 
 
 @pytest.mark.parametrize(
-    ("steal", "quota", "texts"),
+    ("steal", "quota", "expected"),
     [
-        (0.0, 0, []),
-        (0.5, 0, []),
-        (7.0, 0, ["7.0% of the time of its machine's CPUs was stolen by other machines"]),
-        (0.0, 40, ["its CPU quota ran out in 40% of its periods"]),
+        (0.0, 0, {}),
+        (0.5, 0, {}),
+        (7.0, 0, {"generator-cpu-steal": 7.0}),
+        (0.0, 40, {"generator-cpu-quota": 40.0}),
     ],
 )
-def test_what_the_machine_of_a_generator_keeps_from_it_is_named(steal, quota, texts):
+def test_what_the_machine_of_a_generator_keeps_from_it_is_named(steal, quota, expected):
     def at(second):
         ticks = {
             "cpu_user": 20 * second,
@@ -393,15 +390,14 @@ def test_what_the_machine_of_a_generator_keeps_from_it_is_named(steal, quota, te
         items += [Item(name, value, "periods", "event") for name, value in counts.items()]
         return MachineReading(second, items)
 
-    found = list(machine_findings(at(10.0), at(70.0)))
-    assert [each.text for each in found] == texts
-    assert {each.severity for each in found} <= {"warning"}
+    found = {each.name: each.values["percent"] for each in machine_findings(at(10.0), at(70.0))}
+    assert found == pytest.approx(expected)
 
 
 def test_a_machine_can_be_read_twice_and_is_no_reason_to_be_invalid():
     first, second = machine_reading(), machine_reading()
     assert {item.name for item in first.items} >= {"cpu_user", "cpu_idle"}
-    assert {each.severity for each in machine_findings(first, second)} <= {"warning"}
+    assert {each.severity for each in machine_findings(first, second)} <= {"caution"}
 
 
 @pytest.mark.parametrize(

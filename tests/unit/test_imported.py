@@ -13,6 +13,7 @@ from pgpaces import imports as imported
 from pgpaces.analysis.summary import Summary, summarize
 from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError
+from pgpaces.core.findings import finding
 from pgpaces.imports import ImportOptions, PgbenchFile
 from pgpaces.spec.result import Trial, counts
 from pgpaces.spec.validation import check
@@ -111,8 +112,12 @@ def test_the_seventh_column_is_asked_for_where_nothing_says_what_it_is():
 
 def test_a_log_that_was_sampled_says_so():
     trial, summary = made(line(0, 7, 1000, 1000) + line(0, 20, 1000, 50_000))
-    assert "holds 2 of 20" in trial.findings[0].text
+    assert trial.findings == (finding("log-truncated", count=2, expected=20),)
     assert summary.validity.state == "invalid"
+    many = [line(0, number, 1000, 1000) for number in range(1, 301) if number != 5]
+    trial, summary = made("".join(many))
+    assert trial.findings == (finding("log-incomplete", count=299, expected=300),)
+    assert summary.validity.state == "valid"
 
 
 @pytest.mark.parametrize(

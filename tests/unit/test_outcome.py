@@ -24,10 +24,11 @@ from pgpaces.answers.run import headline, section
 from pgpaces.answers.sweep import words
 from pgpaces.answers.sweep.page import gather
 from pgpaces.answers.sweep.report import report as report_of
+from pgpaces.core.findings import Finding, finding
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.series import Sample
 from pgpaces.spec.design import Cell, Factor
-from pgpaces.spec.result import Counts, Finding, Trial
+from pgpaces.spec.result import Counts, Trial
 from tests.unit.experiments import WORKERS, design, experiment, made
 from tests.unit.reports import ABOUT
 from tests.unit.sensors import collect
@@ -70,8 +71,9 @@ def of(*intervals: Interval, **changes: Any) -> Trial:
     return trial([], **(made | changes))
 
 
-def found(run: Trial, source: str) -> list[Finding]:
-    return [f for f in summarize(run).validity.findings if f.source == source]
+def found(run: Trial) -> list[Finding]:
+    """What is worth more than knowing."""
+    return [each for each in summarize(run).validity.findings if each.severity != "nothing"]
 
 
 LATE_A_LITTLE, LATE = 6.0, 22.0
@@ -112,12 +114,12 @@ WEIGHED: dict[str, tuple[list[Interval], str, int, int]] = {
 @pytest.mark.parametrize("name", WEIGHED)
 def test_lateness_is_weighed_against_what_it_explains(name):
     run, severity, explained, missed = WEIGHED[name]
-    [finding] = found(of(*run), "generator")
-    assert finding.severity == severity
+    expected = "generator-late-decides" if severity == "invalid" else "generator-late"
+    [late] = [each for each in found(of(*run)) if each.name == expected]
     checked = summarize(of(*run)).generator
     assert (round(checked.explained), checked.missed) == (explained, missed)
-    assert f"{explained or 'none'} of the {missed} missed" in finding.text or not missed
-    assert checked.limited == (severity == "invalid") == ("generator-limited" in finding.text)
+    assert (late.values["explains"], late.values["missed"]) == (checked.explained, missed)
+    assert checked.limited == (severity == "invalid") == (late.severity == "invalid")
 
 
 @pytest.mark.parametrize(
@@ -131,8 +133,8 @@ def test_what_may_be_missed_is_what_the_experiment_allows(missed_max, limited):
 def test_without_a_limit_a_late_generator_decides_nothing():
     plan = {"limit_ns": None, "policy": "run", "model": "open"}
     run = of(*alike([100.0] * 9, LATE, failed={"40001": 1}), plan=plan)
-    [finding] = found(run, "generator")
-    assert (finding.severity, summarize(run).validity.state) == ("warning", "valid")
+    assert [each.name for each in found(run)] == ["generator-late"]
+    assert summarize(run).validity.state == "valid"
 
 
 @given(
@@ -164,11 +166,11 @@ def summary(counts: Counts) -> Summary:
 @pytest.mark.parametrize(
     ("counts", "said"),
     [
-        (Counts(1302, failed=1302), '1,302 failed of 1,302 due; the first error: 42P01: rel'),
-        (Counts(818, unfinished=818), "818 unfinished of 818 due; no answer"),
-        (Counts(9, skipped=5, unfinished=4), "5 skipped, 4 unfinished of 9 due; no answer"),
-        (Counts(9, skipped=9), "9 skipped of 9 due; no client was free"),
-        (Counts(), "nothing was due"),
+        (Counts(1302, failed=1302), "all-failed"),
+        (Counts(818, unfinished=818), "no-answer"),
+        (Counts(9, skipped=5, unfinished=4), "no-answer"),
+        (Counts(9, skipped=9), "all-skipped"),
+        (Counts(), "nothing-due"),
         (Counts(9, failed=8, late=1), ""),
         (Counts(9, on_time=1, unfinished=8), ""),
     ],
@@ -178,12 +180,13 @@ def test_a_run_of_which_nothing_succeeded_is_no_measurement(counts, said):
     reason = outcome.no_measurement(checked)
     assert (reason is not None) == (checked.validity.state == "invalid") == bool(said)
     shown = headline(of(plan=PLAN), checked)
-    assert (reason is not None and (shown.word, shown.text) == ("FAIL", reason[0])) == bool(said)
+    told = reason is not None and (shown.word, shown.text) == ("FAIL", reason.sentence)
+    assert told == bool(said)
     facts = [name for name, _ in section(of(plan=PLAN), checked).facts]
     assert ("latency" in facts) != bool(said)
     if reason:
-        assert said in reason[0]
-        assert checked.validity.reasons == (reason[0],)
+        assert reason.name == said
+        assert checked.validity.reasons == (str(reason),)
         assert checked.validity.warnings == ()
 
 
@@ -223,9 +226,9 @@ def test_a_script_that_never_succeeds_is_told_beside_those_that_do():
         interval(1, Tally(1, 1, due=9, failed={MISSING[0]: 9}), messages=(MISSING,)),
         workload={"scripts": scripts},
     )
-    [finding] = found(run, "outcome")
-    assert (finding.severity, finding.text.partition(":")[0]) == ("warning", "bad")
-    assert MISSING[1] in finding.text
+    [failed] = found(run)
+    assert (failed.name, failed.about) == ("script-failed", "bad")
+    assert MISSING[1] in failed.values["why"]
 
 
 def test_a_background_workload_that_never_succeeds_makes_its_trial_invalid():
@@ -241,8 +244,9 @@ def test_a_background_workload_that_never_succeeds_makes_its_trial_invalid():
         plan=PLAN | {"components": components},
     )
     assert outcome.no_measurement(summarize(run)) is None
-    [reason] = summarize(run).validity.reasons
-    assert reason.startswith("background workload reporting: no transaction succeeded: 9 failed")
+    [failed] = found(run)
+    assert (failed.name, failed.about) == ("background-failed", "reporting")
+    assert failed.severity == "invalid"
 
 
 def test_of_several_trials_one_that_measured_something_is_enough():
@@ -253,11 +257,7 @@ def test_of_several_trials_one_that_measured_something_is_enough():
     assert outcome.no_trial([none]) == outcome.no_measurement(none.summary)
     cut = replace(none, trial=replace(none.trial, state="interrupted"))
     assert outcome.no_trial([cut]) is None
-    several = outcome.no_trial([none, none])
-    assert several is not None
-    assert several[0].startswith(
-        "no transaction succeeded in 2 trials; in the first 9 failed of 9 due; the first error"
-    )
+    assert outcome.no_trial([none, none]) == outcome.no_trial([none])
 
 
 def failing(digest: Digest) -> Digest:
@@ -281,7 +281,7 @@ def test_cells_of_which_nothing_succeeded_failed_with_their_first_error(
     bad = [failing(d) if levels(d)[WORKERS] == "0" else d for d in digests]
     page = gather(bad, ABOUT, experiment(design=plan))
     answers = [sentence.text for sentence in page.answer]
-    error = "in 2 trials; in the first 9 failed of 9 due; the first error: 42P01: relation"
+    error = "all 9 transactions failed: 42P01: relation"
     assert any(error in answer for answer in answers)
     assert answers[0].startswith("FAIL: ") == (len(workers) == 1)
     assert not any("it breaks at 1 client already" in answer for answer in answers)
@@ -299,9 +299,9 @@ def test_an_experiment_fails_if_no_transaction_of_a_cell_succeeded():
         page = replace(gather(digests, ABOUT, experiment(design=plan)), **changes)
         return (words.unmeasured(page) or ("",))[0]
 
-    error = "no transaction succeeded in 2 trials; in the first 9 failed of 9 due"
+    error = "all 9 transactions failed: 42P01"
     assert why(of_8).startswith(f"no measurement in 1 of 3 cells (clients = 8): {error}")
-    assert why([failing(d) for d in good]).startswith("no transaction succeeded in 6 trials")
+    assert why([failing(d) for d in good]).startswith("all 9 transactions failed")
     assert why([*good[:once], of_8[once], *good[once + 1 :]]) == "", "its other trial measured"
     assert why(of_8, searched="rate") == "", "a search goes on to other loads"
 
@@ -334,7 +334,7 @@ def test_a_search_ends_where_its_first_trials_measured_nothing():
     bad = [failing(digest) for digest in good]
     assert search.ask(told(bad[0])) is not None
     assert search.ask(told(*bad[:2])) is None
-    assert search.given_up(told(*bad[:2])).startswith("no transaction succeeded in 2 trials")
+    assert search.given_up(told(*bad[:2])).startswith("all 9 transactions failed")
     assert search.ask(told(good[0], *bad)) is not None
     assert not search.given_up(told(good[0], *bad))
 
@@ -353,51 +353,55 @@ LOST = replace(interval(10, Tally(9, 0, due=600, unfinished=600)), in_flight_ns=
 
 
 @pytest.mark.parametrize(
-    ("intervals", "samples", "severity", "said"),
+    ("intervals", "samples", "expected"),
     [
         pytest.param(
-            [*GOOD, LOST, *silent(11, 25)], alive(*range(10)), "invalid",
-            "no answer from the server in the last 15 s, and 600 unfinished", id="a black hole",
+            [*GOOD, LOST, *silent(11, 25)], alive(*range(10)),
+            finding("server-gone-silent", silent_s=15.0, unfinished=600), id="a black hole",
         ),
         pytest.param(
-            [*GOOD, LOST, *silent(11, 25)], (), "invalid", "in the last 15 s",
+            [*GOOD, LOST, *silent(11, 25)], (),
+            finding("server-gone-silent", silent_s=15.0, unfinished=600),
             id="a black hole that no sensor looked into",
         ),
         pytest.param(
-            [*GOOD, LOST, *silent(11, 25)], alive(*range(25)), "warning",
-            "while the server answered another session", id="a lock until the end",
+            [*GOOD, LOST, *silent(11, 25)], alive(*range(25)),
+            finding("waiting-at-the-end", silent_s=15.0), id="a lock until the end",
         ),
-        pytest.param([*GOOD, LOST, *silent(11, 13)], (), "", "", id="3 s are none"),
+        pytest.param([*GOOD, LOST, *silent(11, 13)], (), None, id="3 s are none"),
         pytest.param(
             [*GOOD, interval(10, Tally(9, 0, due=9, unfinished=9)),
              *[interval(n) for n in range(11, 25)]],
-            (), "", "", id="nothing in flight: no client, which is an outage of another kind",
+            (), None, id="nothing in flight: no client, which is an outage of another kind",
         ),
         pytest.param(
             [*silent(0, 29), answered(29, [30_000.0]), *silent(30, 64),
              interval(64, Tally(30, 0, due=1, unfinished=1), in_flight_ns=SECOND_NS)],
-            (), "", "", id="statements of 30 s",
+            (), None, id="statements of 30 s",
         ),
         pytest.param(
             [*GOOD, *silent(10, 18), answered(18, [8000.0] * 80), *GOOD[:1]],
-            alive(*range(10), 17, 18, 19), "warning",
-            "no answer from the server for 8 s, from second 10 on", id="frozen and thawed",
+            alive(*range(10), 17, 18, 19),
+            finding("server-silent", silent_s=8.0, start_s=10.0), id="frozen and thawed",
         ),
         pytest.param(
-            [*GOOD, *silent(10, 18), answered(18, [8000.0] * 80)], alive(*range(19)), "", "",
+            [*GOOD, *silent(10, 18), answered(18, [8000.0] * 80)], alive(*range(19)), None,
             id="a lock that was given up",
         ),
         pytest.param(
-            [*GOOD, *silent(10, 18), answered(18, [8000.0] * 80)], (), "", "",
+            [*GOOD, *silent(10, 18), answered(18, [8000.0] * 80)], (), None,
             id="late answers that no sensor looked at",
         ),
     ],
 )  # fmt: skip
-def test_a_server_that_answers_nobody_is_an_outage(intervals, samples, severity, said):
-    run = of(*intervals, samples=collect(samples))
-    told = found(run, "silence")
-    assert [finding.severity for finding in told] == ([severity] if severity else [])
-    assert all(said in finding.text for finding in told)
+def test_a_server_that_answers_nobody_is_an_outage(intervals, samples, expected):
+    told = silences(of(*intervals, samples=collect(samples)))
+    assert [*map(str, told)] == ([str(expected)] if expected else [])
+
+
+def silences(run: Trial) -> list[Finding]:
+    names = {"server-gone-silent", "server-silent", "waiting-at-the-end", "unanswered"}
+    return [each for each in found(run) if each.name in names]
 
 
 def stuck(count: int, due_s: int, behind: list[Interval]) -> list[Interval]:
@@ -407,48 +411,51 @@ def stuck(count: int, due_s: int, behind: list[Interval]) -> list[Interval]:
 
 
 @pytest.mark.parametrize(
-    ("intervals", "said"),
+    ("intervals", "expected"),
     [
         pytest.param(
             stuck(1, 10, [answered(n, [10.0] * 20) for n in range(11, 40)]),
-            "1 has had no answer for up to 30 s, while others took at most 0.01 s",
+            {"count": 1, "waited_s": 30.0, "usual_s": 0.01},
             id="one of several clients",
         ),
         pytest.param(
             stuck(3, 30, [answered(n, [10.0] * 20) for n in range(31, 40)]),
-            "3 have had no answer for up to 10 s",
+            {"count": 3, "waited_s": 10.0, "usual_s": 0.01},
             id="three at one moment",
         ),
         pytest.param(
-            stuck(1, 36, [answered(n, [10.0] * 20) for n in range(37, 40)]), "", id="for 4 s",
+            stuck(1, 36, [answered(n, [10.0] * 20) for n in range(37, 40)]), None, id="for 4 s",
         ),
         pytest.param(
-            stuck(1, 10, [answered(n, [11_000.0] * 20) for n in range(11, 40)]), "",
+            stuck(1, 10, [answered(n, [11_000.0] * 20) for n in range(11, 40)]), None,
             id="others take as long",
         ),
     ],
 )  # fmt: skip
-def test_a_client_that_gets_no_answer_while_others_do_is_told(intervals, said):
-    told = found(of(*intervals), "silence")
-    assert [finding.severity for finding in told] == (["warning"] if said else [])
-    assert all(said in finding.text for finding in told)
+def test_a_client_that_gets_no_answer_while_others_do_is_told(intervals, expected):
+    told = silences(of(*intervals))
+    assert [each.name for each in told] == (["unanswered"] if expected else [])
+    for each in told:
+        assert each.values == pytest.approx(expected, rel=0.05)
 
 
-@pytest.mark.parametrize(("node", "severity"), [("primary", "warning"), ("standby1", "invalid")])
-def test_whether_a_standby_answers_is_not_asked_of_its_primary(node, severity):
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [("primary", "waiting-at-the-end"), ("standby1", "server-gone-silent")],
+)
+def test_whether_a_standby_answers_is_not_asked_of_its_primary(node, expected):
     components = [{"of": "", "node": node, "scripts": ["a"], "clients": 4, "model": "open"}]
     more = tuple(Sample(n, "standby1/sessions", "connected", 5.0) for n in range(9))
     run = of(
         *GOOD, LOST, *silent(11, 25),
         samples=collect([*alive(*range(25)), *more]), plan=PLAN | {"components": components},
     )  # fmt: skip
-    assert [finding.severity for finding in found(run, "silence")] == [severity]
+    assert [each.name for each in silences(run)] == [expected]
 
 
 def test_one_that_never_answered_is_told_once():
     run = of(*silent(0, 9), interval(9, Tally(0, 0, due=9, unfinished=9), in_flight_ns=SECOND_NS))
-    [reason] = summarize(run).validity.reasons
-    assert "no answer arrived to any of them" in reason
+    assert [each.name for each in found(run)] == ["no-answer"]
 
 
 def ended_by_errors(aborted: int, clients: int = 4, due: int = 6, **changes: Any) -> Trial:
@@ -458,27 +465,25 @@ def ended_by_errors(aborted: int, clients: int = 4, due: int = 6, **changes: Any
     tally = Tally(0, 0, due=due, on_time=2, failed={"22012": due - 2}) if due else None
     run = of(interval(0, tally, ended_ns=0), plan=plan, measured_ns=0, **changes)
     error = "client 3 aborted: ERROR:  division by zero"
-    return replace(run, findings=tuple(outcome.given_up(aborted, run.plan, clients, error=error)))
+    return replace(run, findings=tuple(outcome.given_up(aborted, clients, error=error)))
 
 
 def test_clients_that_all_gave_up_are_why_a_run_is_not_valid():
-    why = "clients gave up after an error (--on-error stop-client): client 3 aborted: ERROR: div"
     every, some = (ended_by_errors(aborted) for aborted in (4, 3))
-    [reason] = summarize(every).validity.reasons
-    assert reason.startswith(f"all 4 {why}")
+    error = "client 3 aborted: ERROR: division by zero"
+    assert found(every) == [finding("all-clients-gave-up", clients=4, error=error)]
     assert section(every, summarize(every)).next == ("pgpaces show T",)
-    assert any(text.startswith(f"3 of 4 {why}") for text in summarize(some).validity.warnings)
-    assert not list(outcome.given_up(0, every.plan, 4, error=""))
+    assert finding("clients-gave-up", aborted=3, clients=4, error=error) in found(some)
+    assert not list(outcome.given_up(0, 4, error=""))
 
 
 def test_clients_that_all_gave_up_in_the_warm_up_are_no_lack_of_time():
     run = ended_by_errors(1, clients=1, due=0)
     answer, failure = section(run, summarize(run)), outcome.no_measurement(summarize(run))
     assert failure is not None
-    assert failure[1].startswith("execute one by itself")
+    assert failure.name == "all-clients-gave-up"
     assert answer.headline is not None
-    assert (answer.headline.word, answer.headline.text) == ("FAIL", failure[0])
-    assert failure[0].startswith("the only client gave up after an error")
+    assert (answer.headline.word, answer.headline.text) == ("FAIL", failure.sentence)
     assert (answer.sentences, answer.next) == ((), ("pgpaces show T",))
 
 

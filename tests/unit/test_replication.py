@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces.analysis.replication import findings as of_series
+from pgpaces.core.findings import Finding
 from pgpaces.core.series import Sample
 from pgpaces.monitor.replication import named, replay_lags, rows, samples
-from pgpaces.spec.result import Finding
 from tests.unit.sensors import collect
 
 MB = 1_000_000
@@ -67,19 +67,14 @@ def lagging(values: list[float], name: str = "standby1", first: int = 0) -> list
     ]
 
 
-def said(found: list[Sample], seconds: int) -> list[tuple[str, str]]:
-    every = findings(found, range(seconds))
-    return [(f.severity, f.text) for f in every if f.severity != "info"]
-
-
 def test_how_far_behind_each_was_is_told():
     delays = [Sample(n, "replication", "standby1 replay_delay", 0.001 * n, "s") for n in (1, 3)]
-    [told, other] = findings([*lagging([1000.0, 3000.0]), *delays, *lagging([0.0], "b")], range(4))
-    assert told.text == (
-        "standby1 lagged 2 kB on average, 3 kB at most, and 2 ms on average, 3 ms at most"
-    )
-    assert other.text == "b lagged 0 B on average, 0 B at most"
-    assert {told.severity, other.severity} == {"info"}
+    lags = [*lagging([1000.0, 3000.0]), *delays, *lagging([0.0], "b")]
+    assert [*map(str, findings(lags, range(4)))] == [
+        "standby-lag: standby1: replay lag 2 kB on average, at most 3 kB",
+        "standby-delay: standby1: replay delay 2 ms on average, at most 3 ms",
+        "standby-lag: b: replay lag 0 B on average, at most 0 B",
+    ]
 
 
 def streaming(seconds: Iterable[int], name: str = "standby1") -> list[Sample]:
@@ -89,38 +84,40 @@ def streaming(seconds: Iterable[int], name: str = "standby1") -> list[Sample]:
 GROWING = lagging([second * 0.1 * MB for second in range(100)])
 WRITTEN = [Sample(second, "wal", "written", 5 * MB, "B/s") for second in range(100)]
 OWN = [Sample(s, "standby1/replication", "receiving", float(s < 5)) for s in range(9)]
-# What was seen in so many seconds, and the findings: their severities and what is in the first.
-SEEN: dict[str, tuple[list[Sample], int, list[str], str]] = {
-    "it grows": (lagging([s * 3.4 * MB for s in range(100)]), 100, ["warning"],
-                 "15.3 MB at the start, 321 MB at the end"),
-    "no lag": (lagging([0.0] * 60), 60, [], ""),
-    "large and constant": (lagging([300.0 * MB] * 60), 60, [], ""),
-    "it falls": (lagging([(60 - s) * MB for s in range(60)]), 60, [], ""),
-    "little": (lagging([s * 1000 for s in range(60)]), 60, [], ""),
-    "waves": (lagging([50 * MB if s % 7 == 0 else 0 for s in range(60)]), 60, [], ""),
-    "a spike": (lagging([0.0] * 30 + [80 * MB] + [0.0] * 29), 60, [], ""),
-    "one second": (lagging([5 * MB]), 1, [], ""),
-    "it grows a little": (GROWING, 100, ["warning"], ""),
-    "by 2% of the WAL, which may be on its way": ([*GROWING, *WRITTEN], 100, [], ""),
-    "it goes for good": (streaming(range(72)), 100, ["invalid"], "at 72 s (minute 2)"),
-    "it comes back": (streaming([*range(10), *range(15, 30)]), 30, ["warning"], "5 of 30 s"),
-    "it joins late": (streaming(range(20, 30)), 30, [], ""),
-    "by itself": (OWN, 9, ["invalid"], "the standby stopped streaming at 5 s"),
+# What was seen in so many seconds, and the finding about it: its name and values.
+SEEN: dict[str, tuple[list[Sample], int, str, dict[str, float]]] = {
+    "it grows": (lagging([s * 3.4 * MB for s in range(100)]), 100, "standby-lag-grew",
+                 {"first_bytes": 15.3 * MB, "last_bytes": 321.3 * MB}),
+    "no lag": (lagging([0.0] * 60), 60, "", {}),
+    "large and constant": (lagging([300.0 * MB] * 60), 60, "", {}),
+    "it falls": (lagging([(60 - s) * MB for s in range(60)]), 60, "", {}),
+    "little": (lagging([s * 1000 for s in range(60)]), 60, "", {}),
+    "waves": (lagging([50 * MB if s % 7 == 0 else 0 for s in range(60)]), 60, "", {}),
+    "a spike": (lagging([0.0] * 30 + [80 * MB] + [0.0] * 29), 60, "", {}),
+    "one second": (lagging([5 * MB]), 1, "", {}),
+    "it grows a little": (GROWING, 100, "standby-lag-grew", {}),
+    "by 2% of the WAL, which may be on its way": ([*GROWING, *WRITTEN], 100, "", {}),
+    "it goes for good": (streaming(range(72)), 100, "standby-lost", {"at_s": 72}),
+    "it comes back": (streaming([*range(10), *range(15, 30)]), 30, "standby-left",
+                      {"without_s": 5, "of_s": 30}),
+    "it joins late": (streaming(range(20, 30)), 30, "", {}),
+    "by itself": (OWN, 9, "standby-lost", {"at_s": 5}),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SEEN)
 def test_a_lag_that_grows_and_a_standby_that_goes_are_found(name):
-    found, seconds, severities, words = SEEN[name]
-    told = said(found, seconds)
-    assert [severity for severity, _ in told] == severities
-    assert all(words in text for _, text in told)
+    found, seconds, expected, values = SEEN[name]
+    told = [f for f in findings(found, range(seconds)) if f.severity != "nothing"]
+    assert [each.name for each in told] == ([expected] if expected else [])
+    for key, value in values.items():
+        assert told[0].values[key] == pytest.approx(value)
 
 
 def test_a_second_that_was_looked_at_twice_counts_once():
     found = streaming([*range(10), *range(15, 30)])
-    [text] = [one.text for one in findings(found, [*range(30), 12, 29])]
-    assert "5 of 30 s" in text
+    [left] = findings(found, [*range(30), 12, 29])
+    assert (left.values["without_s"], left.values["of_s"]) == (5, 30)
 
 
 def test_where_nobody_looked_no_standby_is_missed():

@@ -18,10 +18,11 @@ from pgpaces.analysis.digest import digest
 from pgpaces.analysis.summary import summarize
 from pgpaces.answers.run import section
 from pgpaces.cli.runs import _cells
+from pgpaces.core.findings import finding
 from pgpaces.core.record import Interval, StatementTally, Tally
 from pgpaces.show.numbers import interval, milliseconds
 from pgpaces.show.terminal import brief, whole
-from pgpaces.spec.result import Estimate, Finding, Trial
+from pgpaces.spec.result import Estimate, Trial
 from pgpaces.store.listing import TrialRow
 
 from .trials import SECOND_NS, second, times, trial
@@ -147,20 +148,20 @@ def test_a_run_of_so_many_transactions_that_decides_nothing_is_repeated_for_a_ti
 
 
 def test_what_makes_it_invalid_stands_below_and_nothing_is_concluded():
-    hot = Finding("temperature", "invalid", "the CPU was throttled", 12.0, "s")
-    dusty = Finding("fan", "warning", "the fan is loud")
+    hot = finding("too-hot", zone="cpu_0", at_s=12, celsius=81.0)
+    dusty = finding("clock-unread", "pi1")
     lines = printed(run(findings=(dusty, hot)), 200, brief)
     assert lines[0].startswith("? UNKNOWN  ")
     assert lines[0].endswith("; the trial is not valid")
-    assert "  ! the CPU was throttled" in lines
-    assert not any("the fan" in line for line in lines)
+    assert f"  ! {hot}" in lines
+    assert not any("clock" in line for line in lines)
     told = " ".join(printed(run(findings=(dusty, hot)), 200))
     assert "validity" in told
-    assert "warning: the fan is loud" in told
+    assert f"warning: {dusty}" in told
 
 
 def test_of_several_warnings_one_is_said_and_the_others_are_counted():
-    both = (Finding("fan", "warning", "the fan is loud"), Finding("disk", "warning", "it is full"))
+    both = (finding("clock-unread", "pi1"), finding("clock-unread", "pi2"))
     said = section(run(findings=both), summarize(run(findings=both))).sentences
     warnings = [each.text for each in said if each.weight == "warning"]
     assert len(warnings) == 1
@@ -168,7 +169,7 @@ def test_of_several_warnings_one_is_said_and_the_others_are_counted():
 
 
 def test_the_whole_answer_does_not_refer_to_itself():
-    both = (Finding("fan", "warning", "the fan is loud"), Finding("disk", "warning", "it is full"))
+    both = (finding("clock-unread", "pi1"), finding("clock-unread", "pi2"))
     failed = (Interval(0, tallies=(Tally(0, 0, due=9, failed={"42703": 9}),)),)
     for shown in (run(findings=both), run(intervals=failed)):
         assert "pgpaces show" not in " ".join(commands(shown, whole=True))
@@ -221,12 +222,12 @@ def test_an_interval_is_told_in_few_words(estimate, text):
 
 def test_an_interrupted_trial_is_still_shown_with_a_warning():
     lines = printed(run(state="interrupted", ended_at=datetime.now(UTC)), 200)
-    assert "  ! interrupted: this is what there is" in lines
+    assert f"  ! {finding('interrupted')}" in lines
     assert lines[0].startswith("? UNKNOWN  ")
     assert lines[0].endswith("; the trial is interrupted")
     assert printed(run(), 200)[0].startswith("✓ PASS  ")
     empty = run(intervals=(Interval(0),), state="finished")
-    assert printed(empty, 200)[0] == "✗ FAIL  nothing was due"
+    assert printed(empty, 200)[0] == "✗ FAIL  no transaction was due in the measured time"
     early = run(intervals=(Interval(0),), state="interrupted")
     assert printed(early, 200)[0] == "? UNKNOWN  nothing was due; the trial is interrupted"
 
@@ -269,11 +270,11 @@ def test_notes_that_every_run_has_are_counted_behind_the_tables():
         f"sensor: {LOOKING} 4.1% of one core here, 0.0% on the server",
         "sensor: more would be seen with GRANT pg_read_all_stats TO its role (what)",
     )
-    grew = Finding("store", "info", "the store lies on the disk that is measured", 3.0, "KiB")
+    grew = finding("store-on-disk", written_kib=3.0)
     shown = run(notes=(*usual, *own, "said by somebody"), findings=(grew,))
     [details] = section(shown, summarize(shown)).parts
     notes = [text for name, text in details.facts if name == "note"]
     assert notes[:3] == [*own, "said by somebody"]
     assert notes[-1].startswith("5 more on the cost of monitoring and storing")
     lines = printed(shown, 400)
-    assert not any(text in line for line in lines for text in (*usual, grew.text))
+    assert not any(text in line for line in lines for text in (*usual, str(grew)))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.analysis.cache import Blocks, finding, warmed
+from pgpaces.analysis.cache import Blocks, hits, warmed
 from pgpaces.core.series import Sample
 from pgpaces.monitor.counters import PARTS, Counter, CounterReading, Differences
 from pgpaces.monitor.server import CounterReader, Sensor
@@ -97,18 +97,18 @@ def kept(found: list[CounterReading], reading: CounterReading) -> bool:
 
 def test_a_cache_that_still_warms_is_a_warning():
     warming = [Blocks(s, 80 + s, 20 - s) for s in range(20)]
-    found = sure(finding([Blocks(-1, 0, 9999), *warming]))
-    assert (found.severity, found.unit) == ("warning", "%")
-    assert found.value == pytest.approx(89.5)
-    warm = [finding(each) for each in ([Blocks(s, 99, 1) for s in range(20)], [Blocks(0, 1, 1)])]
-    assert [each.severity for each in warm if each] == ["info"] * 2
-    assert finding([]) is finding([Blocks(-1, 1, 1)]) is None
+    found = sure(hits([Blocks(-1, 0, 9999), *warming]))
+    assert found.name == "cache-warming"
+    assert found.values["percent"] == pytest.approx(89.5)
+    warm = [hits(each) for each in ([Blocks(s, 99, 1) for s in range(20)], [Blocks(0, 1, 1)])]
+    assert [each.name for each in warm if each] == ["cache-hits"] * 2
+    assert hits([]) is hits([Blocks(-1, 1, 1)]) is None
 
 
 def test_the_ratio_that_a_warm_up_reached_is_that_of_its_last_tenth():
     found = sure(warmed([*(Blocks(s, 20 + s, -s) for s in range(-20, 0)), Blocks(0, 0, 9999)]))
-    assert found.value == pytest.approx(100 * 37 / 40)
-    assert found.source != "cache", "the part that counts is found by that"
+    assert found.name == "warm-up-cache-hits"
+    assert found.values["percent"] == pytest.approx(100 * 37 / 40)
     assert warmed([Blocks(-1, 3, 1)]) is not None
     assert warmed([Blocks(0, 1, 1)]) is None
     assert warmed([Blocks(-1, 0, 0)]) is None

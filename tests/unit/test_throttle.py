@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,8 +12,8 @@ from msgspec.structs import replace
 from pgpaces.analysis.level_shift import change
 from pgpaces.analysis.throttle import Pace, pace
 from pgpaces.analysis.throttle import findings as of_series
+from pgpaces.core.findings import Finding
 from pgpaces.core.series import Sample
-from pgpaces.spec.result import Finding
 from tests.unit.sensors import collect
 from tests.unit.trials import series
 
@@ -49,12 +48,17 @@ def ramp(seconds: int, start: float, end: float, before: float, after: float) ->
     return before + (after - before) * share
 
 
-def named(found: Iterable[Finding]) -> list[str]:
-    return [f.text for f in found if f.text.startswith("CPU credits or throttling")]
+def named(found: Iterable[Finding]) -> list[Finding]:
+    return [each for each in found if each.name.startswith("throttl")]
 
 
 def not_info(found: Iterable[Finding]) -> list[Finding]:
-    return [f for f in found if f.severity != "info"]
+    return [each for each in found if each.severity != "nothing"]
+
+
+def of(found: Finding, *names: str) -> list[Any]:
+    """The name of a finding and some of its values."""
+    return [found.name, *(found.values[name] for name in names)]
 
 
 @pytest.mark.parametrize(
@@ -76,34 +80,20 @@ def test_a_quota_is_named_with_its_minute_put_on_at_once_or_little_by_little(cas
     found = findings(
         samples(cgroup_throttled_share=share, cgroup_throttled=share / 10), load(succeeded)
     )
-    [text] = named(found)
-    assert re.search(r"quota ran out in (8[5-9]|90)% of its periods", text)
-    [minute] = re.findall(r"\(minute (\d+)\)", text)
+    [shift] = named(found)
+    assert shift.values["sensor"] == "CPU quota throttling"
+    assert 85 <= shift.values["level_percent"] <= 90
     away = 2 + 0.12 * (end - start)
-    assert (start - away) // 60 + 1 <= int(minute) <= (start + away) // 60 + 1
-    [first, last] = re.findall(r"fell from ([\d.e+]+)/s to ([\d.e+]+)/s", text)[0]
-    assert float(first) == pytest.approx(before, rel=0.1)
-    assert float(last) == pytest.approx(after, rel=0.15)
-    assert all(f.severity == "invalid" for f in found if f.text == text)
-
-
-def test_credits_that_run_out_are_said_as_a_sentence():
-    succeeded = chance(4).poisson(ramp(1200, 540, 900, 100, 41))
-    steal = ramp(1200, 540, 900, 0.2, 58)
-    [text] = named(findings(samples(cpu_steal=steal), load(succeeded)))
-    assert re.fullmatch(
-        r"CPU credits or throttling: throughput fell from 10[01]/s to 4[0-2]\.?\d*/s over 6"
-        r" minutes, from 9 minutes \(minute (9|10)\) on, while steal rose to 58%; burst capacity"
-        r" holds for about 9 minutes; sustained is 4[0-2]\.?\d*/s, burst 10[01]/s",
-        text,
-    ), text
+    assert start - away <= shift.values["at_s"] <= start + away
+    assert shift.values["before"] == pytest.approx(before, rel=0.1)
+    assert shift.values["after"] == pytest.approx(after, rel=0.15)
+    assert shift.severity == "invalid"
 
 
 def test_one_that_still_falls_at_the_end_has_no_sustained_figure():
     succeeded = chance(4).poisson(ramp(600, 240, 600, 100, 41))
-    [text] = named(findings(samples(cpu_steal=ramp(600, 240, 600, 0, 58)), load(succeeded)))
-    assert "the sustained rate is unknown" in text
-    assert "sustained is 4" not in text
+    [shift] = named(findings(samples(cpu_steal=ramp(600, 240, 600, 0, 58)), load(succeeded)))
+    assert of(shift, "sensor") == ["throttling-unfinished", "CPU steal"]
 
 
 def test_latency_that_rises_is_named_where_throughput_does_not_fall():
@@ -111,19 +101,20 @@ def test_latency_that_rises_is_named_where_throughput_does_not_fall():
     latency = latency * chance(2).lognormal(0, 0.2, 120)
     latency[[3, 50]] = np.nan
     share = ramp(120, 70, 70, 0, 30)
-    [text] = named(findings(samples(cgroup_throttled_share=share), load(succeeded, latency)))
-    assert "latency rose from" in text
-    assert "(minute 2)" in text
+    [shift] = named(findings(samples(cgroup_throttled_share=share), load(succeeded, latency)))
+    assert of(shift, "sensor") == ["throttled-latency", "CPU quota throttling"]
+    assert 60 <= shift.values["at_s"] < 120
 
 
 def test_a_board_that_throttles_itself_and_a_clock_that_sinks_are_culprits_too():
     succeeded = chance(3).poisson(ramp(300, 120, 120, 100, 60))
     bits = np.where(np.arange(300) >= 120, 4, 0)
-    [text] = named(findings(samples(pi_throttled=bits), load(succeeded)))
-    assert "the board throttled itself" in text
+    [shift] = named(findings(samples(pi_throttled=bits), load(succeeded)))
+    assert of(shift, "sensor") == ["throttled-throughput", "Raspberry Pi throttling"]
     clock = ramp(300, 120, 120, 1500, 900)
-    [text] = named(findings(samples(cpu_frequency=clock), load(succeeded)))
-    assert "frequency fell by 40%" in text
+    [shift] = named(findings(samples(cpu_frequency=clock), load(succeeded)))
+    assert shift.values["sensor"] == "CPU frequency loss"
+    assert shift.values["level_percent"] == pytest.approx(40)
 
 
 def autocorrelated(random: Chance, seconds: int, by: float = 0.5) -> Numbers:
@@ -168,8 +159,8 @@ def test_beside_noisy_neighbours_a_quota_is_named_by_when_it_came():
     for _ in range(20):
         succeeded = autocorrelated(random, 120, 0.8) * ramp(120, 75, 75, 1.0, 0.5)
         share = ramp(120, 75, 75, 0, 88)
-        texts = named(findings(samples(cgroup_throttled_share=share), load(succeeded)))
-        hit += bool(texts) and 70 <= int(texts[0].partition(" at ")[2].split()[0]) <= 80
+        shifts = named(findings(samples(cgroup_throttled_share=share), load(succeeded)))
+        hit += bool(shifts) and 70 <= shifts[0].values["at_s"] <= 80
     assert hit >= 19
 
 
@@ -198,8 +189,8 @@ def test_a_culprit_that_was_there_before_the_fall_did_not_cause_it():
 def test_a_culprit_that_came_later_did_not_cause_a_fall():
     succeeded = chance(1).poisson(ramp(100, 13, 41, 600, 150))
     share = ramp(100, 76, 76, 0, 90)
-    texts = named(findings(samples(cgroup_throttled_share=share), load(succeeded)))
-    assert not [text for text in texts if "(minute 1)" in text]
+    shifts = named(findings(samples(cgroup_throttled_share=share), load(succeeded)))
+    assert not [shift for shift in shifts if shift.values["at_s"] < 60]
 
 
 def test_a_rate_that_is_meant_to_change_is_not_a_fall():
@@ -208,11 +199,12 @@ def test_a_rate_that_is_meant_to_change_is_not_a_fall():
     assert named(findings(samples(cpu_steal=ramp(300, 100, 100, 0, 30)), changing)) == []
 
 
-@pytest.mark.parametrize(("percent", "severity"), [(0.9, None), (1.1, "warning"), (5.1, "invalid")])
-def test_steal_warns_from_1_percent_and_invalidates_from_5(percent, severity):
+@pytest.mark.parametrize(
+    ("percent", "names"), [(0.9, []), (1.1, ["cpu-steal"]), (5.1, ["cpu-steal-high"])]
+)
+def test_steal_warns_from_1_percent_and_invalidates_from_5(percent, names):
     found = not_info(findings(samples(cpu_steal=[percent] * 100), load([10] * 100)))
-    assert [f.severity for f in found] == ([severity] if severity else [])
-    assert all("stolen" in f.text for f in found)
+    assert [each.name for each in found] == names
 
 
 def quota(share: Numbers, amounts: Iterable[float | None] = ()) -> list[Sample]:
@@ -228,42 +220,42 @@ CONSTANT, WHILE = np.full(60, 80.0), np.where(np.abs(np.arange(300) - 139.5) < 1
 COMES, GOES, GROWS = (ramp(120, 75, 75, *way) for way in ((0, 50), (80, 0), (30, 90)))
 PLAIN = load([10] * 120)
 CHANGING = replace(PLAIN, steady=False)
-QUOTAS: dict[str, tuple[list[Sample], Pace, str, str]] = {
-    "all the time": (quota(CONSTANT), load([10] * 60), "warning", "60 of 60 s (80.0% of its"),
-    "it comes": (quota(COMES), PLAIN, "invalid", "from 75 s (minute 2) on"),
-    "it goes": (quota(GOES), PLAIN, "invalid", "hardly from 75 s (minute 2) on"),
-    "for a while": (quota(WHILE), load([10] * 300), "invalid", "in 20 of 300 s"),
-    "its amount changed": (quota(COMES, [0.8] * 75 + [0.4] * 45), PLAIN, "invalid", ""),
-    "it was not there": (quota(COMES, [None] * 75 + [0.4] * 45), PLAIN, "invalid", ""),
+CHANGED, CONSTANTLY = "cpu-quota-changed", "cpu-throttled"
+QUOTAS: dict[str, tuple[list[Sample], Pace, str, dict[str, float]]] = {
+    "all the time": (quota(CONSTANT), load([10] * 60), CONSTANTLY,
+                     {"seconds": 60, "of_s": 60, "percent": 80}),
+    "it comes": (quota(COMES), PLAIN, CHANGED, {"at_s": 75}),
+    "it goes": (quota(GOES), PLAIN, CHANGED, {"at_s": 75}),
+    "for a while": (quota(WHILE), load([10] * 300), CHANGED, {"seconds": 20, "at_s": 130}),
+    "its amount changed": (quota(COMES, [0.8] * 75 + [0.4] * 45), PLAIN, CHANGED, {}),
+    "it was not there": (quota(COMES, [None] * 75 + [0.4] * 45), PLAIN, CHANGED, {}),
     **{
-        f"{kind}, way {n}": (tracks, pace, "warning", said)
+        f"{kind}, way {n}": (tracks, pace, CONSTANTLY, {})
         for n, way in enumerate((COMES, GOES, GROWS))
-        for kind, tracks, pace, said in (
+        for kind, tracks, pace in (
             # It did not change: the load has met it.
-            ("known", quota(way, [0.4] * 120), load([10] * 120, 20 + 10 * way), "is the limit"),
+            ("known", quota(way, [0.4] * 120), load([10] * 120, 20 + 10 * way)),
             # What was measured, under a rate that is meant to change.
-            ("planned", quota(way), CHANGING, ""),
+            ("planned", quota(way), CHANGING),
         )
     },
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", QUOTAS)
 def test_a_quota_that_comes_or_goes_invalidates_and_one_that_is_the_machines_does_not(
     name,
 ):
-    tracks, pace, severity, said = QUOTAS[name]
+    tracks, pace, expected, values = QUOTAS[name]
     [found] = not_info(findings(tracks, pace))
-    assert found.severity == severity
-    assert said in found.text
-    assert "(minute 3)" in found.text or name != "for a while"
+    assert of(found, *values) == [expected, *values.values()]
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_constant_quota_that_holds_back_now_more_now_less_is_the_machine(seed):
     share = np.clip(40 + chance(seed).normal(0, 15, 300), 0, 100)
     [found] = not_info(findings(quota(share), load([10] * 300)))
-    assert found.severity == "warning"
+    assert found.name == CONSTANTLY
 
 
 def test_a_frequency_below_95_percent_of_its_start_warns_where_there_was_as_much_to_do():
@@ -271,8 +263,8 @@ def test_a_frequency_below_95_percent_of_its_start_warns_where_there_was_as_much
     [found] = not_info(
         findings(samples(cpu_frequency=clock, cpu_busy=[80] * 120), load([10] * 120))
     )
-    assert found.severity == "warning"
-    assert "from 1500 to 1300 MHz, from 60 s (minute 2) on" in found.text
+    expected = ["cpu-frequency-fell", 1500, 1300, 60]
+    assert of(found, "before_mhz", "after_mhz", "at_s") == expected
     idle = samples(cpu_frequency=clock, cpu_busy=ramp(120, 60, 60, 80, 10))
     assert not_info(findings(idle, load([10] * 120))) == []
     little = samples(cpu_frequency=ramp(120, 60, 60, 1500, 1440), cpu_busy=[80] * 120)
@@ -283,38 +275,34 @@ def test_a_trip_point_that_is_reached_invalidates():
     hot = ramp(120, 30, 90, 60, 82)
     tracks = samples(temperature_cpu_0=hot, headroom_cpu_0=80 - hot)
     [found] = not_info(findings(tracks, load([10] * 120)))
-    assert found.severity == "invalid"
-    assert "cpu_0 reached its trip point at 85 s (minute 2), at most 82 °C" in found.text
+    assert of(found, "zone", "at_s") == ["too-hot", "cpu_0", 85]
+    assert found.values["celsius"] == pytest.approx(82, abs=0.5)
     cool = samples(temperature_cpu_0=[60] * 60, headroom_cpu_0=[20] * 60)
     assert not_info(findings(cool, load([10] * 60))) == []
 
 
 def test_bits_of_a_board_count_now_and_are_told_since_boot():
     now = [0] * 30 + [5] + [0] * 29
-    found = not_info(findings(samples(pi_throttled=now), load([10] * 60)))
-    assert [f.severity for f in found] == ["invalid"]
-    assert "under-voltage, throttled, first at 30 s (minute 1), 1 of 60 s" in found[0].text
+    both, values = ["under-voltage", "throttled"], ("flags", "at_s", "seconds", "of_s")
+    [found] = not_info(findings(samples(pi_throttled=now), load([10] * 60)))
+    assert of(found, *values) == ["pi-throttled", both, 30, 1, 60]
     before = samples(pi_throttled=[0] * 60, pi_throttled_since_boot=[5] * 60)
-    found = findings(before, load([10] * 60))
-    assert [f.severity for f in found] == ["info"]
-    assert "since boot, but not in this trial" in found[0].text
+    [found] = findings(before, load([10] * 60))
+    assert of(found, "flags") == ["pi-throttled-earlier", both]
     between = samples(pi_throttled=[0] * 60, pi_throttled_since_boot=[1] * 30 + [5] * 30)
     [missed] = not_info(findings(between, load([10] * 60)))
-    assert missed.severity == "invalid"
-    assert "down: throttled, 0 of 60 s" in missed.text
+    assert of(missed, *values) == ["pi-throttled", ["throttled"], None, 0, 60]
 
 
 def test_errors_of_disks_invalidate():
     [found] = not_info(findings(samples(io_errors=[0, 0, 3, 1]), load([10] * 4)))
-    assert (found.severity, found.value) == ("invalid", 4)
-    assert "4 I/O errors" in found.text
-    assert "the first at 2 s" in found.text
+    assert of(found, "count", "at_s") == ["io-errors", 4, 2]
 
 
-def test_what_the_machine_did_is_one_sentence_without_what_was_not_read():
+def test_what_the_machine_did_is_one_finding_without_what_was_not_read():
     tracks = samples(cpu_busy=[50] * 9, disk_sda_busy=[12] * 9, disk_sda_written=[300] * 9)
     [found] = findings(tracks, load([10] * 9))
-    assert found.text == "the machine: CPU 50% busy; disk sda 12% busy, 300 KB/s written"
+    assert found.sentence == "cpu busy 50%, disk sda busy 12%, disk sda written 300 kB/s"
     assert findings([], load([10] * 9)) == []
 
 

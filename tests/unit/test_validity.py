@@ -8,12 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from pgpaces.analysis import condition
-from pgpaces.analysis.generator import LOST, SHARE, Generator
+from pgpaces.analysis.generator import Generator
 from pgpaces.analysis.steady import Flatness
 from pgpaces.analysis.summary import summarize
-from pgpaces.analysis.validity import Cut, Evidence, judge
+from pgpaces.analysis.validity import Cut, Evidence, Validity, judge
+from pgpaces.core.findings import Finding, finding
 from pgpaces.core.record import Interval, Tally
-from pgpaces.spec.result import Counts, Estimate, Finding, Severity, Trial
+from pgpaces.spec.result import Counts, Estimate, Trial
 from tests.unit.sure import sure
 
 from .trials import SECOND_NS, second, series, times, trial
@@ -28,80 +29,91 @@ def evidence(**changes: object) -> Evidence:
     return replace(good, **changes)  # type: ignore[arg-type]
 
 
-def sources(run: Trial, seen: Evidence) -> list[tuple[str, Severity]]:
-    return [(f.source, f.severity) for f in judge(run, seen).findings]
+def names(found: Validity) -> list[str]:
+    return [each.name for each in found.findings]
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason"),
-    [({"limited": True, "cpu": 0.95}, "95% of a CPU"),
-     ({"little": 1.05}, "Little's law is off: 1.050")],
+    ("changes", "expected"),
+    [({"limited": True, "cpu": 0.95}, finding("generator-limited", cpu_percent=95.0)),
+     ({"little": 1.05}, finding("counts-disagree", ratio=1.05))],
 )  # fmt: skip
-def test_a_generator_that_is_the_limit_makes_a_trial_invalid(changes, reason):
+def test_a_generator_that_is_the_limit_makes_a_trial_invalid(changes, expected):
     seen = evidence(generator=replace(GOOD, **changes))  # type: ignore[arg-type]
     found = judge(trial([]), seen)
-    assert found.state == "invalid"
-    assert any(reason in text for text in found.reasons)
+    assert (found.state, found.findings) == ("invalid", (expected,))
+
+
+def shares(*generators: tuple[str, float, float]) -> tuple[Finding, ...]:
+    """What each of several generators did: its name, its lag in ms, and its CPU in percent."""
+    return tuple(
+        finding("generator-share", name, lag_ms=lag, cpu_percent=cpu, busy=cpu > 90, late=lag > 1)
+        for name, lag, cpu in generators
+    )
 
 
 @pytest.mark.parametrize(
-    ("changes", "text"),
+    ("changes", "expected"),
     [
-        ({"cpu": 0.95}, "generator-limited: pi-3: its busiest thread took 95% of a CPU"),
+        ({"cpu": 0.95}, ("generator-limited", "pi-3")),
         (
             {"late": True, "dispatch_p99": Estimate(5.4, 5, 6, 299), "due": 9, "excused": 6},
-            "generator-limited: pi-1, pi-6 and pi-2 were late (p99 dispatch lag 5.4 ms",
+            ("generator-late-decides", "pi-1, pi-6, pi-2"),
+        ),
+        (
+            {"late": True, "dispatch_p99": Estimate(5.4, 5, 6, 299), "excused": None},
+            ("generator-late-users", "pi-1, pi-6, pi-2"),
         ),
     ],
 )
-def test_of_several_generators_those_that_were_the_limit_are_named(changes, text):
-    shares = (
-        ("pi-1", 5.4, "ms"), ("pi-2", 6.0, "ms"), ("pi-3", 95.0, "%"), ("pi-4", None, ""),
-        ("pi-5", 91.0, "%"), ("pi-6", 5.5, "ms"),
+def test_of_several_generators_those_that_were_the_limit_are_named(changes, expected):
+    named = shares(
+        ("pi-1", 5.4, 8.0), ("pi-2", 6.0, 8.0), ("pi-3", 0.1, 95.0), ("pi-4", 0.1, 8.0),
+        ("pi-5", 0.1, 91.0), ("pi-6", 5.5, 8.0),
     )  # fmt: skip
-    named = tuple(
-        Finding(f"{SHARE}{name}", "info", "", value, unit) for name, value, unit in shares
-    )
     generator = replace(GOOD, limited=True, **changes)  # type: ignore[arg-type]
-    found = judge(trial([], findings=named), evidence(generator=generator))
-    assert found.findings[0].text.startswith(text)
+    found = judge(trial([], findings=named), evidence(generator=generator)).findings[0]
+    assert (found.name, found.about) == expected
 
 
 def test_one_of_many_generators_that_was_late_is_named_where_all_together_were_not():
-    late = Finding(f"{SHARE}pi-3", "info", "", 12.0, "ms")
-    found = judge(trial([], findings=(late,)), evidence(generator=GOOD))
-    [text] = [each.text for each in found.findings if each.severity == "warning"]
-    assert text.startswith("pi-3 was late, all generators together were not: latencies may be")
+    late = shares(("pi-3", 12.0, 8.0))
+    found = judge(trial([], findings=late), evidence(generator=GOOD))
+    assert found.findings == (finding("one-generator-late", "pi-3"), *late)
     assert found.state == "valid"
+
+
+def test_a_busy_generator_that_changed_nothing_is_a_caution():
+    found = judge(trial([]), evidence(generator=replace(GOOD, cpu=0.95)))
+    assert (found.state, names(found)) == ("valid", ["generator-busy"])
 
 
 @pytest.mark.parametrize(("seconds", "state"), [(0.0, "valid"), (0.9, "valid"), (8.0, "invalid")])
 def test_an_outage_says_nothing_of_what_the_server_holds(seconds, state):
     found = judge(trial([]), evidence(all_down_s=seconds))
     assert found.state == state
-    assert [f.source for f in found.findings] == (["connections"] if seconds > 1 else [])
+    assert names(found) == (["no-connection"] if seconds > 1 else [])
+    assert found.outage == (state == "invalid")
 
 
 @pytest.mark.parametrize(
-    ("severity", "state"), [("info", "valid"), ("warning", "valid"), ("invalid", "invalid")]
+    ("name", "state"),
+    [("machine-activity", "valid"), ("cpu-steal", "valid"), ("cpu-steal-high", "invalid")],
 )
-def test_a_sensor_may_judge_too(severity, state):
-    steal = Finding("steal", severity, "the hypervisor took 7% of the CPU", 7.0, "%")
-    found = judge(trial([], findings=(steal,)), evidence())
-    assert (found.state, found.findings) == (state, (steal,))
+def test_a_monitor_may_judge_too(name, state):
+    found = judge(trial([], findings=(Finding(name),)), evidence())
+    assert (found.state, names(found)) == (state, [name])
 
 
-def test_the_heaviest_finding_comes_first():
-    found = (
-        *(Finding("a", "info", "x"), Finding("b", "invalid", "y"), Finding("host", "warning", "h")),
-        *(Finding("server", "warning", "s"), Finding("store", "warning", "t")),
-    )
-    judged = judge(trial([], findings=found), evidence())
-    assert [f.source for f in judged.findings] == ["b", "server", "host", "store", "a"]
-    assert (judged.reasons, judged.warnings) == (("y",), ("s", "h", "t"))
+def test_the_most_severe_finding_comes_first_and_then_the_order_of_the_catalog():
+    expected = ["too-hot", "settings-changed", "cpu-steal", "unheard-of", "machine-activity"]
+    found = judge(trial([], findings=tuple(map(Finding, sorted(expected)))), evidence())
+    assert names(found) == expected
+    assert [len(found.reasons), len(found.warnings)] == [1, 3]
 
 
 FALLING = replace(RISING, shape="warming up", levels_ms=(12.0, 10.0))
+WAVERING = replace(RISING, shape="no steady state", levels_ms=(10.0, 12.0, 10.0))
 SHORT = Cut(points=60, too_short=True)
 
 
@@ -110,34 +122,35 @@ SHORT = Cut(points=60, too_short=True)
     [
         ({}, []),
         ({"cut": SHORT}, []),
-        ({"cut": SHORT, "flatness": FALLING}, [("warm-up", "invalid"), ("flatness", "warning")]),
-        ({"cut": SHORT, "flatness": RISING}, [("flatness", "warning")]),
+        ({"cut": SHORT, "flatness": FALLING}, ["never-settled", "latency-fell"]),
+        ({"cut": SHORT, "flatness": RISING}, ["latency-rose"]),
+        ({"flatness": WAVERING}, ["latency-unsteady"]),
     ],
-    ids=["good", "a warm-up alone", "it never settles", "an overload, which is a valid answer"],
-)
+    ids=["good", "a warm-up alone", "it never settles", "an overload, which is a valid answer",
+         "levels that go up and down"],
+)  # fmt: skip
 def test_a_trial_that_never_settles_is_too_short(changes, expected):
-    assert sources(trial([]), evidence(**changes)) == expected
+    assert names(judge(trial([]), evidence(**changes))) == expected
 
 
 def test_misses_in_what_was_cut_are_a_warning():
     left_out = Counts(due=50, on_time=40, late=10)
-    [warning] = judge(trial([]), evidence(cut=Cut(20, 100, left_out=left_out))).warnings
-    assert "the first 20 s are left out" in warning
-    assert "10 of 50 due in them missed (20.0%)" in warning
+    found = judge(trial([]), evidence(cut=Cut(20, 100, left_out=left_out)))
+    assert found.findings == (finding("warm-up-missed", seconds=20, missed=10, due=50),)
 
 
 @pytest.mark.parametrize(
-    ("changes", "text"),
+    ("changes", "expected"),
     [
-        ({"state": "interrupted", "ended_at": datetime(2026, 1, 1, tzinfo=UTC)}, "interrupted: "),
-        ({"state": "interrupted"}, "its end is not stored"),
-        ({"state": "failed", "error": "the server went away"}, "ended early: the server went away"),
+        ({"state": "interrupted", "ended_at": datetime(2026, 1, 1, tzinfo=UTC)}, "interrupted"),
+        ({"state": "interrupted"}, "end-not-stored"),
+        ({"state": "failed", "error": "the server went away"}, "ended-early"),
     ],
 )
-def test_how_a_trial_ended_is_a_warning(changes, text):
+def test_how_a_trial_ended_is_a_warning(changes, expected):
     found = judge(trial([], **changes), evidence())
-    [warning] = found.warnings
-    assert (found.state, warning.startswith(text)) == ("valid", True)
+    assert (found.state, names(found)) == ("valid", [expected])
+    assert found.findings[0].values == ({"why": changes["error"]} if "error" in changes else {})
 
 
 @pytest.mark.parametrize(("seconds", "state"), [(8, "invalid"), (9.5, "valid"), (None, "valid")])
@@ -145,23 +158,24 @@ def test_a_finished_trial_that_is_shorter_than_planned_is_not_valid(seconds, sta
     measured_ns = None if seconds is None else int(seconds * 1e9)
     ended = trial([], measured_ns=measured_ns)
     ended = replace(ended, plan=replace(ended.plan, duration_ns=10 * SECOND_NS))
-    assert judge(ended, evidence()).state == state
+    found = judge(ended, evidence())
+    assert (found.state, "load-ended-early" in names(found)) == (state, state == "invalid")
     assert judge(replace(ended, state="interrupted"), evidence()).state == "valid"
 
 
 def test_that_a_generator_was_lost_is_why_sums_are_wrong():
-    lost = Finding(LOST, "invalid", "generator pi1 was lost: it was silent")
-    late = Finding("generator", "invalid", "generator pi1 began 3 ms late")
+    lost = finding("generator-lost", "pi1", why="it was silent")
+    late = finding("generator-began-late", "pi1", late_ms=3.0)
     wrong = evidence(generator=replace(GOOD, little=7.5))
     assert len(judge(trial([], findings=(late,)), wrong).reasons) == 2
-    assert judge(trial([], findings=(lost,)), wrong).reasons == (lost.text,)
+    assert judge(trial([], findings=(lost,)), wrong).findings == (lost,)
 
 
 def test_a_trial_in_which_nothing_was_due_is_invalid():
-    assert summarize(trial([])).validity.reasons == ("nothing was due",)
+    assert names(summarize(trial([])).validity) == ["nothing-due"]
     assert summarize(trial([], state="interrupted")).validity.state == "valid"
-    [finding] = judge(trial([], state="running"), evidence(counts=Counts())).findings
-    assert finding.severity == "info"
+    running = judge(trial([], state="running"), evidence(counts=Counts()))
+    assert running.findings == (finding("still-running"),)
 
 
 # The cut, in a whole trial.
@@ -178,7 +192,7 @@ def test_a_warm_up_that_lasts_longer_than_its_minimum_is_cut():
     assert found.latency.max == pytest.approx(11)
     assert sure(found.latency.mean).value == pytest.approx(10)
     assert found.scripts[0].counts == found.counts
-    assert any("the first 20 s are left out" in f.text for f in found.validity.findings)
+    assert finding("warm-up-cut", seconds=20, missed=0, due=40) in found.validity.findings
 
 
 def sparse(seconds: list[list[float]]) -> list[list[float]]:
@@ -212,7 +226,9 @@ def test_what_is_cut_and_what_shape_the_rest_has(name):
     assert (found.cut_s, found.counts.due) == (cut_s, due)
     assert (found.flatness.shape if found.flatness else "") == shape
     short = name == "too short to settle"
-    assert any(f.source == "warm-up" for f in found.validity.findings) == bool(cut_s or short)
+    assert ("rate-changes" in names(found.validity)) == (name == "its rate changes")
+    about_cut = {"never-settled", "warm-up-cut", "warm-up-missed"} & {*names(found.validity)}
+    assert bool(about_cut) == bool(cut_s or short)
     assert bool(found.validity.reasons) == short
 
 

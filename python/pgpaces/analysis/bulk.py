@@ -7,37 +7,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from pgpaces.analysis.across import students
-from pgpaces.spec.result import Counts, Estimate, Finding, Trial, fields
+from pgpaces.spec.result import Counts, Estimate, Trial, fields
 
 if TYPE_CHECKING:
     from pgpaces.analysis.summary import Summary
 
 SOURCE = "bulk"
-ROWS, INPUT, WAL = "rows", "input", "WAL"
-# Names of stored findings.
-BEFORE, AFTER = (f"size {when}" for when in ("before", "behind"))
-CPU, SHARED = "CPU", "others wrote"
-RUNS, SPENT, BROKEN = "executions", "time of executions", "executions without a good end"
+WORK = "command-work"
 # How executions fail; no SQLSTATE matches.
 _ENDS = re.compile(r"exit \d+|signal \d+|timeout")
-_UNITS = {
-    ROWS: "rows",
-    INPUT: "B",
-    WAL: "B",
-    BEFORE: "B",
-    AFTER: "B",
-    CPU: "s",
-    SHARED: "",
-    RUNS: "",
-    SPENT: "s",
-    BROKEN: "",
-}
 
 
 class Bulk(Struct, frozen=True):
@@ -134,12 +118,6 @@ def as_json(bulk: Bulk) -> dict[str, Any]:
     }
 
 
-def findings(values: Mapping[str, float | None]) -> Iterator[Finding]:
-    for name, value in values.items():
-        if value is not None:
-            yield Finding(SOURCE, "info", name, float(value), _UNITS[name])
-
-
 def of(trial: Trial, summary: Summary) -> Bulk | None:
     """The figures of the first command of a trial; None without one.
 
@@ -151,7 +129,8 @@ def of(trial: Trial, summary: Summary) -> Bulk | None:
         return None
     counts, spread = summary.scripts[at].counts, summary.scripts[at].latency
     median = spread.p50.value if spread.p50 and spread.count == counts.due else None
-    values = {f.text: f.value for f in trial.findings if f.source == SOURCE}
+    found = (each.values for each in trial.findings if each.name == WORK)
+    values: Mapping[str, Any] = next(found, {})
     seconds = _seconds(spread.count, spread.mean, spread.stddev)
     return Bulk(
         label=scripts[at].name,
@@ -161,16 +140,16 @@ def of(trial: Trial, summary: Summary) -> Bulk | None:
         seconds=seconds,
         median_s=median / 1e3 if median is not None and math.isfinite(median) else None,
         longest_s=None if spread.max is None else spread.max / 1e3,
-        runs=round(values.get(RUNS) or 0.0) or spread.count,
-        spent_s=values.get(SPENT) or (seconds.value * spread.count if seconds else 0.0),
-        rows=values.get(ROWS),
-        input_bytes=values.get(INPUT),
-        wal_bytes=values.get(WAL),
-        before_bytes=values.get(BEFORE),
-        after_bytes=values.get(AFTER),
-        cpu_s=values.get(CPU),
-        shared=SHARED in values,
-        broken=bool(values.get(BROKEN)),
+        runs=values.get("executions") or spread.count,
+        spent_s=values.get("spent_s") or (seconds.value * spread.count if seconds else 0.0),
+        rows=values.get("rows"),
+        input_bytes=values.get("input_bytes"),
+        wal_bytes=values.get("wal_bytes"),
+        before_bytes=values.get("size_before_bytes"),
+        after_bytes=values.get("size_after_bytes"),
+        cpu_s=values.get("cpu_s"),
+        shared=bool(values.get("others_wrote")),
+        broken=bool(values.get("broken")),
     )
 
 

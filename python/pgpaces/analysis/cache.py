@@ -6,12 +6,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from pgpaces.spec.result import Finding
+from pgpaces.core.findings import Finding, finding
 
 # The acceptable rise of the ratio from the first tenth to the last, in percentage points.
 RISE_MAX = 2.0
-_SOURCE = "cache"
-_WARMED = "warm-up cache"
 
 
 class Blocks(Struct, frozen=True):
@@ -35,11 +33,10 @@ def warmed(seconds: Sequence[Blocks]) -> Finding | None:
     share = ratio([s for s in before if s.second >= -max(1, -before[0].second // 10)])
     if share is None:
         return None
-    text = f"at the end of the warm-up {share:.1f}% of blocks came from the server's cache"
-    return Finding(_WARMED, "info", text, share, "%")
+    return finding("warm-up-cache-hits", percent=share)
 
 
-def finding(seconds: Sequence[Blocks]) -> Finding | None:
+def hits(seconds: Sequence[Blocks]) -> Finding | None:
     """The ratio of the measured part, with a warning where it still rose; None without blocks.
 
     The first and the last tenth of the time are compared, where both have blocks.
@@ -51,11 +48,7 @@ def finding(seconds: Sequence[Blocks]) -> Finding | None:
     tenth = max(1, (measured[-1].second + 1) // 10)
     first = ratio([s for s in measured if s.second < tenth])
     last = ratio([s for s in measured if s.second > measured[-1].second - tenth])
-    text = f"{share:.1f}% of blocks came from the server's cache"
-    if first is None or last is None or measured[-1].second < 1:
-        return Finding(_SOURCE, "info", text, share, "%")
-    text += f" ({first:.1f}% in the first tenth, {last:.1f}% in the last)"
-    if last - first > RISE_MAX:
-        text += ": it was still warming; a longer warm-up would measure it warm"
-        return Finding(_SOURCE, "warning", text, share, "%")
-    return Finding(_SOURCE, "info", text, share, "%")
+    rose = first is not None and last is not None and last - first > RISE_MAX
+    warming = rose and measured[-1].second >= 1
+    name = "cache-warming" if warming else "cache-hits"
+    return finding(name, percent=share, first_percent=first, last_percent=last)

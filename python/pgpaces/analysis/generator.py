@@ -14,12 +14,12 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import goal
 from pgpaces.analysis.accumulator import by_functions, own_scripts
-from pgpaces.analysis.spread import QUANTILES, spread_of
-from pgpaces.analysis.stats import INDEPENDENT, Clusters, quantile_ranks, share
+from pgpaces.analysis.spread import spread_of
+from pgpaces.analysis.stats import INDEPENDENT, Clusters, share
+from pgpaces.core.findings import Finding, finding
 from pgpaces.core.times import Times, counts_at_most, merge, values_at_ranks
-from pgpaces.core.units import ms_text
 from pgpaces.spec.facts import ComponentFacts, PlanFacts
-from pgpaces.spec.result import Counts, Estimate, Finding, Severity, Trial
+from pgpaces.spec.result import Counts, Estimate, Trial
 
 if TYPE_CHECKING:
     from pgpaces.analysis.accumulator import Accumulator, ScriptSeconds
@@ -40,12 +40,6 @@ _QUEUED, _DELAYED = 0.1, 0.05
 STILL_S, _STILL_OF_LIMIT = 0.3, 0.5
 # Standing still explains what was due in up to this many times its length: a backlog takes time.
 BACKLOG_TIMES = 3.0
-# The source of a finding about one of several generators, before its name; its value is what made
-# it busy or late, None if it was neither.
-SHARE = "generator "
-# The source of the finding that one was lost.
-LOST = "lost generator"
-_CAUTION = "latencies may be overstated, and are not understated"
 
 
 class Generator(Struct, frozen=True):
@@ -288,76 +282,48 @@ def findings(trial: Trial, generator: Generator) -> Iterable[Finding]:
     """
     yield from _limited(trial, generator)
     # Of a lost generator outcomes are missing, and the trial is invalid for that.
-    lost = any(each.source == LOST for each in trial.findings)
+    lost = any(each.name == "generator-lost" for each in trial.findings)
     if not (generator.adds_up or lost):
         shares = (generator.little, generator.little_service)
         off = max((s for s in shares if s is not None), key=lambda share: abs(share - 1))
-        text = f"Little's law is off: {off:.3f} instead of 1; please report this run"
-        yield Finding("identity", "invalid", text, off)
+        yield finding("counts-disagree", ratio=off)
 
 
 def _limited(trial: Trial, generator: Generator) -> Iterator[Finding]:
-    functions = by_functions(trial)
-    unit = "process" if functions else "thread"
-    more = "or more processes (--threads)" if functions else "or more --threads"
-    advice = f"give the generator a CPU of its own, {more}"
-    severity: Severity = "invalid" if generator.limited else "warning"
+    late, busy = _several(trial, "late"), _several(trial, "busy")
+    explains = {"explains": generator.explained, "missed": generator.missed}
+    lag = generator.dispatch_p99
     if generator.cpu > _CPU_LIMIT:
-        share = 100 * generator.cpu
-        busy = "".join(f"{name}: " for name in _names(trial, "%")[-1:])
-        text = (
-            f"generator-limited: {busy}its busiest {unit} took {share:.0f}%"
-            f" of a CPU, so the server may do more, and in less time, than shown; {advice}"
-        )
-        yield Finding("generator", severity, text, share, "%")
-    elif generator.late and generator.dispatch_p99:
-        lag = generator.dispatch_p99
-        few = quantile_ranks(QUANTILES["p99"], lag.n) is None
-        sample = f", from only {lag.n} transactions with an idle client" if few else ""
-        names = _names(trial, "ms")
-        who = _listed(names) or "the load generator"
-        late = f"{who} {'were' if len(names) > 1 else 'was'} late"
-        lag_text = f"p99 dispatch lag {ms_text(lag.value)} ms"
-        size = f"{lag_text}, acceptable {_floor_ms(trial):g} ms{sample}"
-        if generator.still_s:
-            size = f"it stood still for {generator.still_s:.3g} s"
-            advice = "look for what stopped it (a stopped process, a paused machine); run it again"
+        name = "generator-limited" if generator.limited else "generator-busy"
+        yield finding(name, ", ".join(busy[-1:]), cpu_percent=100 * generator.cpu)
+    elif generator.late and lag and generator.still_s:
+        name = "generator-stood-still-decides" if generator.limited else "generator-stood-still"
+        yield finding(name, ", ".join(late), still_s=generator.still_s, **explains)
+    elif generator.late and lag:
+        lags = {"lag_ms": lag.value, "floor_ms": _floor_ms(trial)}
+        about = ", ".join(late)
         if not generator.limited:
-            weight = ""
-            if generator.missed and not generator.excused:
-                weight = f", which explains none of the {generator.missed} missed"
-            elif generator.missed:
-                verdict = " and leaves the verdict as it is" if goal.limited(trial) else ""
-                most = f"at most {generator.explained} of the {generator.missed} missed"
-                weight = f", which explains {most}{verdict}"
-            itself = late if names else "the load generator itself was late"
-            text = f"{itself} ({size}){weight}: {_CAUTION}"
+            yield finding("generator-late", about, transactions=lag.n, **lags, **explains)
         elif generator.excused is None:
-            text = (
-                f"generator-limited: {late} ({size}), and users wait for it:"
-                f" the load was lower than planned, the latencies longer; {advice}"
-            )
+            yield finding("generator-late-users", about, **lags)
         else:
-            excused, missed, due = generator.explained, generator.missed, generator.due
-            least, most = (f"{100 * part / due:.3g}" for part in (missed - excused, missed))
-            text = (
-                f"generator-limited: {late} ({size}); that may explain {excused} of the {missed}"
-                f" missed: the server accounts for {least} to {most}% missed, allowed are"
-                f" {100 * goal.allowed(trial):g}%; {advice}"
+            shares = (generator.missed - generator.explained, generator.missed)
+            least, most = (100 * part / generator.due for part in shares)
+            yield finding(
+                "generator-late-decides",
+                about,
+                **lags,
+                **explains,
+                least_percent=least,
+                most_percent=most,
+                allowed_percent=100 * goal.allowed(trial),
             )
-        yield Finding("generator", severity, text, lag.value, "ms")
-    elif names := _names(trial, "ms"):
-        late = f"{_listed(names)} {'were' if len(names) > 1 else 'was'} late"
-        text = f"{late}, all generators together were not: {_CAUTION} there"
-        yield Finding("generator", "warning", text)
+    elif late:
+        yield finding("one-generator-late", ", ".join(late))
 
 
-def _names(trial: Trial, unit: str) -> list[str]:
-    """The generators, of several, that were busy (%) or late (ms), the most so last."""
-    shares = (f for f in trial.findings if f.source.startswith(SHARE) and f.unit == unit)
-    ordered = sorted(shares, key=lambda finding: finding.value or 0.0)
-    return [finding.source.removeprefix(SHARE) for finding in ordered]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), *names[-1:]] if len(names) > 1 else names)
+def _several(trial: Trial, state: str) -> list[str]:
+    """The generators, of several, that were `busy` or `late`, the most so last."""
+    key = "cpu_percent" if state == "busy" else "lag_ms"
+    shares = [f for f in trial.findings if f.name == "generator-share" and f.values[state]]
+    return [each.about for each in sorted(shares, key=lambda each: each.values[key])]

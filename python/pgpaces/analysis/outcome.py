@@ -12,23 +12,20 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from pgpaces.analysis.accumulator import own_scripts
-from pgpaces.spec.result import Counts, Finding, Trial
+from pgpaces.core.findings import Finding, finding
+from pgpaces.spec.result import Counts, Trial
 
 if TYPE_CHECKING:
     from pgpaces.analysis.accumulator import Accumulator, ScriptSeconds
     from pgpaces.analysis.digest import Digest
     from pgpaces.analysis.summary import Summary
-    from pgpaces.spec.facts import PlanFacts
 
 # The sample that a sensor yields in every second in which its server answers.
 _SOURCE, _ALIVE = "sessions", "connected"
 _NO_STANDBYS = ("primary", "pool", "")
 _SILENCE_S = 5.0
-_NOTHING = "no transaction succeeded"
 # The word of pgbench's logs for a failure without details.
 _NO_DETAILS = "failed"
-_GAVE_UP = "clients"
-_ALONE = "execute one by itself, in the same database and as the same role"
 # A client waits in vain once it waits this many times the longest time of an answer so far.
 _TIMES_USUAL = 3
 
@@ -64,78 +61,49 @@ def first_error(failures: Iterable[str], messages: Mapping[str, str]) -> str:
     return text if text.startswith(f"{state}:") else f"{state}: {text}"
 
 
-def nothing(counts: Counts, error: str = "") -> str:
-    """A sentence why a load measured nothing; empty where a transaction succeeded."""
-    due = counts.due
+def nothing(counts: Counts, error: str = "") -> Finding | None:
+    """Why a load measured nothing; None if a transaction succeeded. error: its first one."""
     if succeeded(counts):
-        return ""
-    if not due:
-        return "nothing was due"
-    outcomes = {name: getattr(counts, name) for name in ("failed", "skipped", "unfinished")}
-    listed = ", ".join(f"{count:,} {name}" for name, count in outcomes.items() if count)
-    if counts.failed:
-        reason = f"; the first error: {error}" if error else ""
-    elif counts.unfinished:
-        reason = "; no answer arrived to any of them"
-    else:
-        reason = "; no client was free within the limit"
-    return f"{_NOTHING}: {listed} of {due:,} due{reason}"
-
-
-def advice(counts: Counts) -> str:
+        return None
     if not counts.due:
-        return (
-            "run longer: until one is due, and for longer than one takes; or see what its clients"
-            " wait for since the warm-up: a lock, a firewall, a disk"
-        )
+        return finding("nothing-due")
+    values = {"due": counts.due, "skipped": counts.skipped, "unfinished": counts.unfinished}
     if counts.failed:
-        return _ALONE
+        return finding("all-failed", failed=counts.failed, error=error or None, **values)
     if counts.unfinished:
-        return "run for longer than one takes, or see what it waits for: a lock, a firewall, a disk"
-    return "lower the rate, raise the limit, or use --policy run"
+        return finding("no-answer", **values)
+    return finding("all-skipped", due=counts.due, skipped=counts.skipped)
 
 
-def given_up(aborted: int, plan: PlanFacts, clients: int, *, error: str) -> Iterator[Finding]:
+def given_up(aborted: int, clients: int, *, error: str) -> Iterator[Finding]:
     """A finding about clients that an error ended. error: the first one, with its client."""
-    if not aborted:
-        return
-    every = aborted == clients
-    who = f"all {clients} clients" if every else f"{aborted} of {clients} clients"
-    who = "the only client" if clients == 1 else who
-    stops = not (plan.continue_on_error or plan.exit_on_abort)
-    option = " (--on-error stop-client)" if stops else ""
-    text = f"{who} gave up after an error{option}: {' '.join(error.split())}"
-    yield Finding(_GAVE_UP, "invalid" if every else "warning", text, aborted)
+    text = " ".join(error.split())
+    if aborted == clients > 0:
+        yield finding("all-clients-gave-up", clients=clients, error=text)
+    elif aborted:
+        yield finding("clients-gave-up", aborted=aborted, clients=clients, error=text)
 
 
-def all_gave_up(findings: Iterable[Finding]) -> str:
-    """Why a load ended: errors ended all its clients; empty for any other."""
-    every = (f.text for f in findings if f.source == _GAVE_UP and f.severity == "invalid")
-    return next(every, "")
+def all_gave_up(findings: Iterable[Finding]) -> Finding | None:
+    """The finding that errors ended all clients of a load; None for any other load."""
+    return next((each for each in findings if each.name == "all-clients-gave-up"), None)
 
 
-def no_measurement(summary: Summary) -> tuple[str, str] | None:
-    """Why a trial is no measurement, and what to do about it; None where it is one."""
-    if not summary.counts.due and (text := all_gave_up(summary.validity.findings)):
-        return text, _ALONE
-    text = nothing(summary.counts, first_error(summary.failures, summary.messages))
-    return (text, advice(summary.counts)) if text else None
+def no_measurement(summary: Summary) -> Finding | None:
+    """Why a trial is no measurement; None if it is one."""
+    if not summary.counts.due and (gave_up := all_gave_up(summary.validity.findings)):
+        return gave_up
+    return nothing(summary.counts, first_error(summary.failures, summary.messages))
 
 
-def no_trial(digests: Iterable[Digest]) -> tuple[str, str] | None:
-    """Why several trials are no measurement, by the first of them; None where one of them is.
+def no_trial(digests: Iterable[Digest]) -> Finding | None:
+    """Why the first of several trials is no measurement; None if one of them is one.
 
     Those that were interrupted are neither.
     """
     ended = (each for each in digests if each.trial.state != "interrupted")
     reasons = [no_measurement(digest.summary) for digest in ended]
-    first = reasons[0] if reasons else None
-    if first is None or None in reasons:
-        return None
-    why, what = first
-    if (n := len(reasons)) > 1:
-        why = f"{_NOTHING} in {n} trials; in the first {why.removeprefix(f'{_NOTHING}: ')}"
-    return why, what
+    return reasons[0] if reasons and None not in reasons else None
 
 
 class Silence(Struct, frozen=True):
@@ -217,29 +185,24 @@ def findings(
 
     parts: its scripts. background: its background workloads.
     """
-    if text := nothing(counts, error):
-        yield Finding("outcome", "invalid", text)
+    if whole := nothing(counts, error):
+        yield whole
     else:
         for part in parts:
-            if part.counts.due and (text := nothing(part.counts, part.error)):
-                yield Finding("outcome", "warning", f"{part.name}: {text}")
+            if part.counts.due and (why := nothing(part.counts, part.error)):
+                yield finding("script-failed", part.name, why=why.sentence)
         if silent:  # A silence of the whole server explains single clients that wait.
             yield from list(_silent(silent.times, counts.unfinished)) or _waiting(silent.waiting)
     for part in background:
-        if part.counts.due and (text := nothing(part.counts, part.error)):
-            yield Finding("outcome", "invalid", f"background workload {part.name}: {text}")
+        if part.counts.due and (why := nothing(part.counts, part.error)):
+            yield finding("background-failed", part.name, why=why.sentence)
 
 
 def _waiting(waiting: Unanswered | None) -> Iterator[Finding]:
     """Single clients that get no answer: all figures but one average them away."""
-    if waiting is None:
-        return
-    count, verb = waiting.count, "has" if waiting.count == 1 else "have"
-    text = (
-        f"{count} {verb} had no answer for up to {waiting.seconds:.0f} s, while others took at"
-        f" most {waiting.usual_s:.2g} s: a connection that is dead, or a lock"
-    )
-    yield Finding("silence", "warning", text, waiting.seconds, "s")
+    if waiting is not None:
+        count, waited_s = waiting.count, waiting.seconds
+        yield finding("unanswered", count=count, waited_s=waited_s, usual_s=waiting.usual_s)
 
 
 def _silent(silent: Iterable[Silence], unfinished: int) -> Iterator[Finding]:
@@ -251,24 +214,11 @@ def _silent(silent: Iterable[Silence], unfinished: int) -> Iterator[Finding]:
     for each in silent:
         if each.seconds < _SILENCE_S:
             continue
-        lasted = f"{each.seconds:.0f} s"
         if not each.last:
             if each.elsewhere is False:
-                text = (
-                    f"no answer from the server for {lasted}, from second {each.start_s:.0f} on:"
-                    " what was due meanwhile came late, or failed"
-                )
-                yield Finding("silence", "warning", text, each.seconds, "s")
+                yield finding("server-silent", silent_s=each.seconds, start_s=each.start_s)
         elif unfinished and each.seconds > _TIMES_USUAL * each.usual_s:
             if each.elsewhere:
-                text = (
-                    f"no transaction ended in the last {lasted}, while the server answered another"
-                    " session: they wait for something in it, such as a lock"
-                )
-                yield Finding("silence", "warning", text, each.seconds, "s")
+                yield finding("waiting-at-the-end", silent_s=each.seconds)
             else:
-                text = (
-                    f"no answer from the server in the last {lasted}, and {unfinished} unfinished:"
-                    " the numbers are those of an outage"
-                )
-                yield Finding("silence", "invalid", text, each.seconds, "s")
+                yield finding("server-gone-silent", silent_s=each.seconds, unfinished=unfinished)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from pgpaces.analysis.throttle import moment
+from pgpaces.core.findings import Finding, finding
 from pgpaces.core.series import Series
-from pgpaces.core.units import size_text
-from pgpaces.spec.result import Finding
 
 SOURCE = "replication"
 SLOTS = "slots"
@@ -41,7 +39,7 @@ def findings(series: Iterable[Series], sampled: Iterable[int]) -> list[Finding]:
         elif name.endswith(" replay_lag"):
             every += _growth(name.removesuffix(" replay_lag"), track, written)
         elif name == "receiving":
-            every += _stopped("the standby", track, seconds)
+            every += _stopped("", track, seconds)
     return every
 
 
@@ -51,15 +49,9 @@ def _lags(tracks: Mapping[str, Track]) -> Iterator[Finding]:
         if not name.endswith(" replay_lag") or not track:
             continue
         who, values = name.removesuffix(" replay_lag"), list(track.values())
-        mean, most = size_text(_mean(values)), size_text(max(values))
-        text = f"{who} lagged {mean} on average, {most} at most"
+        yield finding("standby-lag", who, mean_bytes=_mean(values), max_bytes=max(values))
         if delays := list(tracks.get(f"{who} replay_delay", {}).values()):
-            text += f", and {_seconds(_mean(delays))} on average, {_seconds(max(delays))} at most"
-        yield Finding(SOURCE, "info", text, _mean(values), "B")
-
-
-def _seconds(value: float) -> str:
-    return f"{value * 1000:.3g} ms" if value < 1 else f"{value:.3g} s"
+            yield finding("standby-delay", who, mean_s=_mean(delays), max_s=max(delays))
 
 
 def _stopped(name: str, track: Track, seconds: list[int]) -> Iterator[Finding]:
@@ -70,13 +62,12 @@ def _stopped(name: str, track: Track, seconds: list[int]) -> Iterator[Finding]:
     without = [second for second in seconds if second > streamed[0] and not track.get(second)]
     if not without:
         return
-    text = f"{name} stopped streaming at {moment(without[0])}"
+    at_s = without[0]
     if without[-1] < streamed[-1]:
-        text += f", and streamed again later: {len(without)} of {len(seconds)} s without it"
-        yield Finding(SOURCE, "warning", text, without[0], "s")
+        lost = {"without_s": len(without), "of_s": len(seconds)}
+        yield finding("standby-left", name, at_s=at_s, **lost)
     else:
-        text += " and did not come back: the trial measured another topology than requested"
-        yield Finding(SOURCE, "invalid", text, without[0], "s")
+        yield finding("standby-lost", name, at_s=at_s)
 
 
 def _growth(name: str, track: Track, written: float) -> Iterator[Finding]:
@@ -91,10 +82,7 @@ def _growth(name: str, track: Track, written: float) -> Iterator[Finding]:
     growth = last - first
     grew = growth >= max(GROWTH_MIN_BYTES, GROWTH_MIN_SHARE * written) and last >= 2 * first
     if thirds == sorted(set(thirds)) and grew:
-        text = (
-            f"the lag of {name} grew: {size_text(first)} at the start, {size_text(last)} at the end"
-        )
-        yield Finding(SOURCE, "warning", text, last, "B")
+        yield finding("standby-lag-grew", name, first_bytes=first, last_bytes=last)
 
 
 def _mean(values: list[float]) -> float:

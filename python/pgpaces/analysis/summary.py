@@ -28,6 +28,7 @@ from pgpaces.analysis.spread import Blocks, Spread, Tails, spread_and_tails, spr
 from pgpaces.analysis.stats import Clusters
 from pgpaces.analysis.steady import Flatness
 from pgpaces.analysis.validity import Cut, Evidence, Validity
+from pgpaces.core import findings
 from pgpaces.core.times import Times, merge
 from pgpaces.spec import shape
 from pgpaces.spec.result import Counts, Estimate, Trial, plain
@@ -399,4 +400,5 @@ def as_json(summary: Summary) -> dict[str, Any]:
     """
     values: dict[str, Any] = plain(summary)
     values["counts"]["missed"] = summary.counts.missed
+    values["validity"]["findings"] = [*map(findings.as_json, summary.validity.findings)]
     return values

@@ -9,7 +9,7 @@ samples come from.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -17,9 +17,9 @@ from pgpaces.analysis.accumulator import Accumulator, own_scripts, together
 from pgpaces.analysis.arrays import Numbers, np, quotient
 from pgpaces.analysis.level_shift import SECONDS_MIN, LevelShift, change
 from pgpaces.analysis.validity import changes
+from pgpaces.core.findings import Finding, finding
 from pgpaces.core.series import Series
-from pgpaces.core.units import rate_text
-from pgpaces.spec.result import Finding, Severity, Trial
+from pgpaces.spec.result import Trial
 
 SOURCE = "host"
 STEAL_WARNING, STEAL_INVALID = 1.0, 5.0
@@ -64,10 +64,10 @@ def pace(accumulator: Accumulator, trial: Trial, seconds: int) -> Pace:
 
 
 class _Culprit(Struct, frozen=True):
-    """A possible cause of a slower machine. amount: percent, more is worse. text: of an amount."""
+    """A possible cause of a slower machine. sensor: its name. amount: percent, more is worse."""
 
+    sensor: str
     amount: Track
-    text: Callable[[float], str]
 
 
 class _Host(Struct, frozen=True):
@@ -153,22 +153,19 @@ def _culprits(host: _Host) -> list[_Culprit]:
     start = _mean(clock, 0, max(_EDGE_S, host.seconds / 10)) or 0.0
     lost = {s: 100 * (1 - mhz / start) for s, mhz in clock.items()} if start > 0 else {}
     bits = {s: 100.0 * bool(int(value)) for s, value in host.get("pi_throttled").items()}
-    quota = _Culprit(
-        host.get("cgroup_throttled_share"),
-        lambda v: f"the server's CPU quota ran out in {v:.0f}% of its periods (throttling)",
-    )
+    quota = _Culprit("CPU quota throttling", host.get("cgroup_throttled_share"))
     return [
         *([] if _same_quota(host) else [quota]),
-        _Culprit(host.get("cpu_steal"), lambda v: f"steal rose to {v:.0f}%"),
-        _Culprit(bits, lambda _: "the board throttled itself"),
-        _Culprit(lost, lambda v: f"the CPU's frequency fell by {v:.0f}%"),
+        _Culprit("CPU steal", host.get("cpu_steal")),
+        _Culprit("Raspberry Pi throttling", bits),
+        _Culprit("CPU frequency loss", lost),
     ]
 
 
 def _cause(
     candidates: Iterable[tuple[_Culprit, LevelShift | None]], shift: LevelShift, seconds: int
-) -> str | None:
-    """The first culprit that rose with a shift, as a text. candidates: each with its own shift."""
+) -> tuple[str, float] | None:
+    """The first sensor that rose with a shift, and its level. candidates: each with its shift."""
     near_s = max(_EDGE_S, _NEAR * seconds)
     for culprit, onset in candidates:
         # A culprit that rose at another time is not the cause.
@@ -183,51 +180,31 @@ def _cause(
         if shift.start_s < _EDGE_S or before is None:
             before = 0.0
         if after is not None and after - before >= _CULPRIT_MIN:
-            return culprit.text(after)
+            return culprit.sensor, after
     return None
 
 
-def _fell(shift: LevelShift, cause: str, seconds: int) -> Finding:
-    text = (
-        f"CPU credits or throttling: throughput fell from {rate_text(shift.before)}/s to"
-        f" {rate_text(shift.after)}/s {_when(shift)} while {cause}"
-    )
-    if shift.start_s >= _EDGE_S:
-        text += f"; burst capacity holds for about {duration(shift.start_s)}"
+def _fell(shift: LevelShift, cause: tuple[str, float], seconds: int) -> Finding:
     until_end = shift.end_s > seconds - max(_STEP_S, _NEAR * seconds)
-    if until_end and shift.end_s - shift.start_s > _STEP_S:
-        text += "; it still fell at the end, so the sustained rate is unknown: run longer"
-    else:
-        text += f"; sustained is {rate_text(shift.after)}/s, burst {rate_text(shift.before)}/s"
-    return Finding(SOURCE, "invalid", text, shift.after, "/s")
-
-
-def _rose(shift: LevelShift, cause: str) -> Finding:
-    before_ms, after_ms = math.exp(shift.before), math.exp(shift.after)
-    text = (
-        f"CPU credits or throttling: latency rose from {before_ms:.3g} to {after_ms:.3g} ms"
-        f" {_when(shift)} while {cause}"
+    unfinished = until_end and shift.end_s - shift.start_s > _STEP_S
+    return finding(
+        "throttling-unfinished" if unfinished else "throttled-throughput",
+        before=shift.before,
+        after=shift.after,
+        **_when(shift, cause),
     )
-    if shift.start_s >= _EDGE_S:
-        text += f"; the lower one holds for about {duration(shift.start_s)}"
-    return Finding(SOURCE, "invalid", text, after_ms, "ms")
 
 
-def _when(shift: LevelShift) -> str:
-    took_s, at = shift.end_s - shift.start_s, moment(shift.start_s)
-    return f"over {duration(took_s)}, from {at} on," if took_s > _STEP_S else f"at {at}"
+def _rose(shift: LevelShift, cause: tuple[str, float]) -> Finding:
+    before_ms, after_ms = math.exp(shift.before), math.exp(shift.after)
+    when = _when(shift, cause)
+    return finding("throttled-latency", before_ms=before_ms, after_ms=after_ms, **when)
 
 
-def moment(second: float) -> str:
-    """A time of a trial, with its minute counted from 1."""
-    return f"{duration(second)} (minute {int(second // 60) + 1})"
-
-
-def duration(seconds: float) -> str:
-    whole = round(seconds)
-    if whole < 120:
-        return f"{whole} s"
-    return f"{round(whole / 60)} minutes" if whole >= 300 else f"{whole // 60} min {whole % 60} s"
+def _when(shift: LevelShift, cause: tuple[str, float]) -> dict[str, float | str]:
+    sensor, level = cause
+    took_s = shift.end_s - shift.start_s
+    return {"sensor": sensor, "level_percent": level, "at_s": shift.start_s, "took_s": took_s}
 
 
 def _steal(track: Track) -> Iterator[Finding]:
@@ -237,11 +214,8 @@ def _steal(track: Track) -> Iterator[Finding]:
     starts = range(0, max(track) + 1, _WINDOW_S)
     means = [(_mean(track, start, start + _WINDOW_S) or 0.0, start) for start in starts]
     worst, at = max(means)
-    text = f"{mean:.1f}% of the CPUs' time was stolen: other machines on the same host had it"
-    if len(means) > 1:
-        text += f"; {worst:.0f}% in minute {at // 60 + 1}"
-    severity: Severity = "invalid" if mean >= STEAL_INVALID else "warning"
-    yield Finding(SOURCE, severity, text, mean, "%")
+    name = "cpu-steal-high" if mean >= STEAL_INVALID else "cpu-steal"
+    yield finding(name, percent=mean, worst_percent=worst, minute=at // 60 + 1)
 
 
 def _same_quota(host: _Host) -> bool:
@@ -267,18 +241,16 @@ def _quota(host: _Host, steady: bool) -> Iterator[Finding]:
     share = _mean(shares) or 0.0
     head_s = max(_EDGE_S, host.seconds / 10)
     first, rest = _mean(shares, 0, head_s) or 0.0, _mean(shares, head_s) or 0.0
-    text = f"the server's CPU quota ran out in {len(hit)} of {host.seconds} s"
     turn = change(_filled(shares, host.seconds)) if shares else None
-    if steady and rest >= _CULPRIT_MIN and first < rest / 2:
-        at = turn.start_s if turn is not None and turn.after > turn.before else hit[0]
-        text += f", not from the start but from {moment(at)} on: it changed during the trial"
-        yield Finding(SOURCE, "invalid", text, share, "%")
-    elif steady and turn is not None and turn.before - turn.after >= _LIFTED_MIN:
-        text += f", but hardly from {moment(turn.start_s)} on: it changed during the trial"
-        yield Finding(SOURCE, "invalid", text, share, "%")
+    began = steady and rest >= _CULPRIT_MIN and first < rest / 2
+    lifted = steady and turn is not None and turn.before - turn.after >= _LIFTED_MIN
+    values = {"seconds": len(hit), "of_s": host.seconds, "percent": share}
+    if began or lifted:
+        rising = turn is not None and (turn.after > turn.before or not began)
+        at_s = turn.start_s if turn is not None and rising else hit[0]
+        yield finding("cpu-quota-changed", at_s=at_s, **values)
     else:
-        text += f" ({share:.1f}% of its periods): the quota is the limit, not the machine"
-        yield Finding(SOURCE, "warning", text, share, "%")
+        yield finding("cpu-throttled", **values)
 
 
 def _filled(track: Track, seconds: int) -> Numbers:
@@ -306,11 +278,8 @@ def _frequency(host: _Host) -> Iterator[Finding]:
     ]
     if low and 10 * len(low) >= len(steps):
         least = min(mhz for _, mhz in low)
-        text = (
-            f"the CPU's frequency fell from {start_mhz:.0f} to {least:.0f} MHz, from"
-            f" {moment(low[0][0])} on, with as much to do: results hold for this length only"
-        )
-        yield Finding(SOURCE, "warning", text, least, "MHz")
+        at_s = low[0][0]
+        yield finding("cpu-frequency-fell", before_mhz=start_mhz, after_mhz=least, at_s=at_s)
 
 
 def _heat(host: _Host) -> Iterator[Finding]:
@@ -318,11 +287,7 @@ def _heat(host: _Host) -> Iterator[Finding]:
         over = sorted(second for second, left in room.items() if left <= 0)
         if over:
             hottest = max(host.get(f"temperature_{zone}").values(), default=math.nan)
-            text = (
-                f"too hot: {zone} reached its trip point at {moment(over[0])}, at most"
-                f" {hottest:.0f} °C; the kernel slows the machine down there"
-            )
-            yield Finding(SOURCE, "invalid", text, hottest, "°C")
+            yield finding("too-hot", zone=zone, at_s=over[0], celsius=hottest)
 
 
 def _pi(host: _Host) -> Iterator[Finding]:
@@ -334,58 +299,40 @@ def _pi(host: _Host) -> Iterator[Finding]:
     for second in hit:
         during |= int(now[second])
     if during:
-        at = f", first at {moment(hit[0])}" if hit else ""
-        text = f"the board slowed itself down: {_bits(during)}{at}, {len(hit)} of {len(now)} s"
-        yield Finding(SOURCE, "invalid", text, during, "bits")
+        at_s = hit[0] if hit else None
+        flags, seconds = _flags(during), {"seconds": len(hit), "of_s": len(now)}
+        yield finding("pi-throttled", flags=flags, at_s=at_s, **seconds)
     elif since and (bits := int(since[max(since)])):
-        text = f"since boot, but not in this trial, the board had: {_bits(bits)}"
-        yield Finding(SOURCE, "info", text, bits, "bits")
+        yield finding("pi-throttled-earlier", flags=_flags(bits))
 
 
-def _bits(bits: int) -> str:
-    return ", ".join(name for number, name in enumerate(_PI_BITS) if bits >> number & 1)
+def _flags(bits: int) -> list[str]:
+    return [name for number, name in enumerate(_PI_BITS) if bits >> number & 1]
 
 
 def _errors(track: Track) -> Iterator[Finding]:
     if (count := sum(track.values())) > 0:
-        at = min(second for second, errors in track.items() if errors > 0)
-        text = f"{count:.0f} I/O errors of disks or file systems, the first at {moment(at)}"
-        yield Finding(SOURCE, "invalid", text, count)
+        at_s = min(second for second, errors in track.items() if errors > 0)
+        yield finding("io-errors", count=count, at_s=at_s)
 
 
 def _activity(host: _Host) -> Iterator[Finding]:
-    parts = [
-        _listed("", host, {"cpu_busy": "CPU {:.0f}% busy", "cpu_iowait": "{:.0f}% waiting"}),
-        *(_disk(host, name) for name in _disks(host)),
-        _listed(
-            "some waited for ",
-            host,
-            {
-                "pressure_cpu_some": "CPU {:.0f}%",
-                "pressure_io_some": "disk {:.0f}%",
-                "pressure_memory_some": "memory {:.0f}% of the time",
-            },
-        ),
-    ]
-    heat = [max(track.values()) for track in host.starting("temperature_").values()]
-    parts.append(f"at most {max(heat):.0f} °C" if heat else "")
-    if text := "; ".join(part for part in parts if part):
-        yield Finding(SOURCE, "info", f"the machine: {text}", _mean(host.get("cpu_busy")), "%")
+    names = ["cpu_busy", "cpu_iowait"]
+    disks = [f"disk_{name}" for name in _disks(host)]
+    pressures = [f"pressure_{name}_some" for name in ("cpu", "io", "memory")]
+    units = {
+        **dict.fromkeys((*names, *(f"{disk}_busy" for disk in disks), *pressures), "percent"),
+        **{f"{disk}_{what}": "kb_s" for disk in disks for what in ("read", "written")},
+    }
+    means = {f"{name}_{unit}": _mean(host.get(name)) for name, unit in units.items()}
+    values = {name: mean for name, mean in means.items() if mean is not None}
+    if heat := [max(track.values()) for track in host.starting("temperature_").values()]:
+        values["temperature_celsius"] = max(heat)
+    if values:
+        yield finding("machine-activity", **values)
 
 
 def _disks(host: _Host) -> list[str]:
     """Names of the three busiest disks, of those that were busy, the busiest first."""
     busy = {n[:-5]: _mean(t) or 0 for n, t in host.starting("disk_").items() if n[-5:] == "_busy"}
     return sorted((name for name in busy if busy[name] >= 0.5), key=lambda name: -busy[name])[:3]
-
-
-def _disk(host: _Host, name: str) -> str:
-    track = f"disk_{name}_"
-    words = {"busy": "{:.0f}% busy", "read": "{:.0f} KB/s read", "written": "{:.0f} KB/s written"}
-    return _listed(f"disk {name} ", host, {track + key: text for key, text in words.items()})
-
-
-def _listed(prefix: str, host: _Host, words: Mapping[str, str]) -> str:
-    means = ((text, _mean(host.get(name))) for name, text in words.items())
-    texts = [text.format(mean) for text, mean in means if mean is not None]
-    return prefix + ", ".join(texts) if texts else ""

@@ -11,21 +11,13 @@ from pgpaces.analysis import generator, outcome, steady
 from pgpaces.analysis.generator import Generator
 from pgpaces.analysis.outcome import LoadPart, Silences
 from pgpaces.analysis.steady import Flatness
-from pgpaces.core.units import SECOND_NS, duration_text, measured_text, ms_text
-from pgpaces.spec.result import Counts, Finding, Trial
+from pgpaces.core.findings import Finding, finding, weight
+from pgpaces.core.units import SECOND_NS
+from pgpaces.spec.result import Counts, Trial
 
-_CHANGES_SHOWN = 3
 _OUTAGE_S = 1.0
-# Sources of findings that are invalid because of an outage.
-_OUTAGES = ("connections", "silence")
-# Findings about transactions that succeeded.
-_OF_ANSWERS = ("generator", "warm-up", "flatness")
-_CHANGING = Finding(
-    "flatness",
-    "info",
-    "the rate changes over the trial, and the latency with it: whether the latency was steady, and"
-    " warm at the start, was not checked",
-)
+_OUTAGES = {"no-connection", "server-gone-silent"}
+_SHAPES = {"warming up": "latency-fell", "slowing down": "latency-rose"}
 
 
 class Validity(Struct, frozen=True):
@@ -36,18 +28,18 @@ class Validity(Struct, frozen=True):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return tuple(f.text for f in self.findings if f.severity == "invalid")
+        """The findings that make it invalid, in words."""
+        return tuple(str(each) for each in self.findings if each.severity == "invalid")
 
     @property
     def outage(self) -> bool:
         """Whether it is invalid because the server did not answer for a time."""
-        invalid = {finding.source for finding in self.findings if finding.severity == "invalid"}
-        return not invalid.isdisjoint(_OUTAGES)
+        return not _OUTAGES.isdisjoint(each.name for each in self.findings)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What to know before trusting its numbers."""
-        return tuple(f.text for f in self.findings if f.severity == "warning")
+        return tuple(str(each) for each in self.findings if each.severity == "caution")
 
 
 class Cut(Struct, frozen=True):
@@ -86,24 +78,13 @@ def judge(trial: Trial, evidence: Evidence) -> Validity:
 
     Findings of sensors and of the run are in the trial; the others follow from the evidence.
     """
-    findings = [
-        *generator.findings(trial, evidence.generator),
-        *_steadiness(trial, evidence),
-        *_run(trial),
-        *_outcome(trial, evidence),
-        *trial.findings,
-    ]
-    if not outcome.succeeded(evidence.counts):
-        findings = [each for each in findings if each.source not in _OF_ANSWERS]
-    findings.sort(key=_weight)
-    invalid = any(finding.severity == "invalid" for finding in findings)
+    findings = [*_run(trial), *_outcome(trial, evidence), *trial.findings]
+    if outcome.succeeded(evidence.counts):
+        findings += generator.findings(trial, evidence.generator)
+        findings += _steadiness(trial, evidence)
+    findings.sort(key=weight)
+    invalid = any(each.severity == "invalid" for each in findings)
     return Validity("invalid" if invalid else "valid", tuple(findings))
-
-
-def _weight(finding: Finding) -> tuple[int, bool]:
-    """Order of findings: a screen may drop the last, so warnings of the server come first."""
-    severity = ("invalid", "warning", "info").index(finding.severity)
-    return severity, finding.source != "server"
 
 
 def _steadiness(trial: Trial, evidence: Evidence) -> Iterable[Finding]:
@@ -111,7 +92,10 @@ def _steadiness(trial: Trial, evidence: Evidence) -> Iterable[Finding]:
     if trial.workload.about_command:
         return
     yield from _warm_up(evidence.cut, evidence.flatness)
-    yield from (_CHANGING,) if changes(trial) else _flatness(evidence.flatness)
+    if changes(trial):
+        yield finding("rate-changes")
+    else:
+        yield from _flatness(evidence.flatness)
 
 
 def changes(trial: Trial) -> bool:
@@ -130,31 +114,25 @@ def _outcome(trial: Trial, evidence: Evidence) -> Iterable[Finding]:
             silent=evidence.silences,
         )
     if (down_s := evidence.all_down_s) >= _OUTAGE_S:
-        text = f"no client was connected for {down_s:.1f} s: the numbers are those of an outage"
-        yield Finding("connections", "invalid", text, down_s, "s")
+        yield finding("no-connection", down_s=down_s)
 
 
 def _run(trial: Trial) -> Iterable[Finding]:
     if trial.state == "running":
-        yield Finding("run", "info", "still running: this is what has ended so far")
+        yield finding("still-running")
         return
     if trial.error:
-        yield Finding("run", "warning", f"ended early: {trial.error}")
+        yield finding("ended-early", why=trial.error)
+    elif trial.state == "interrupted" and trial.ended_at is None:
+        yield finding("end-not-stored")
     elif trial.state == "interrupted":
-        text = "interrupted: this is what there is"
-        if trial.ended_at is None:
-            text = (
-                "its end is not stored (pgpaces was killed, or the store was full): this is what"
-                " was stored before"
-            )
-        yield Finding("run", "warning", text)
+        yield finding("interrupted")
     planned_ns = trial.plan.duration_ns or 0
     measured_ns = planned_ns if trial.measured_ns is None else trial.measured_ns
     unknown = trial.state == "finished" and not outcome.all_gave_up(trial.findings)
     if unknown and planned_ns - measured_ns > SECOND_NS:
-        ended, whole = measured_text(measured_ns), duration_text(planned_ns)
-        text = f"the load ended after {ended} of {whole}: please report this run"
-        yield Finding("run", "invalid", text)
+        ended_s, planned_s = measured_ns / SECOND_NS, planned_ns / SECOND_NS
+        yield finding("load-ended-early", ended_s=ended_s, planned_s=planned_s)
 
 
 def _warm_up(cut: Cut, flatness: Flatness | None) -> Iterable[Finding]:
@@ -165,42 +143,23 @@ def _warm_up(cut: Cut, flatness: Flatness | None) -> Iterable[Finding]:
     answer.
     """
     if cut.too_short and flatness is not None and flatness.shape not in ("flat", "slowing down"):
-        text = "too short: the latency was still settling for half of the trial; run longer"
-        yield Finding("warm-up", "invalid", text)
+        yield finding("never-settled")
     if cut.seconds:
         missed, due = cut.left_out.missed, cut.left_out.due
-        share = f" ({100 * missed / due:.1f}%)" if due else ""
-        text = (
-            f"the first {cut.seconds} s are left out, their latency differs from the rest:"
-            f" {missed} of {due} due in them missed{share}"
-        )
-        severity: Literal["info", "warning"] = "warning" if missed else "info"
-        yield Finding("warm-up", severity, text, cut.seconds, "s")
+        name = "warm-up-missed" if missed else "warm-up-cut"
+        yield finding(name, seconds=cut.seconds, missed=missed, due=due)
 
 
 def _flatness(flatness: Flatness | None) -> Iterable[Finding]:
     if flatness is None:
-        text = (
-            "too short to tell whether it was steady:"
-            f" that needs {steady.FLATNESS_POINTS_MIN} seconds with answers"
-        )
-        yield Finding("flatness", "info", text)
+        yield finding("too-short-for-steadiness", seconds_min=steady.FLATNESS_POINTS_MIN)
     elif flatness.shape != "flat":
-        drift, parts = flatness.drift, []
-        if flatness.changes:
-            first, *others = flatness.levels_ms
-            later = zip(flatness.changes, others, strict=True)
-            steps = [f"to {ms_text(level)} ms at {second} s" for second, level in later]
-            if more := steps[_CHANGES_SHOWN:]:
-                steps[_CHANGES_SHOWN:] = [f"{len(more)} times more"]
-            parts.append(f"from {ms_text(first)} ms {', '.join(steps)}")
-        if steady.drifts(drift):
-            low, high = 100 * drift.low, 100 * drift.high
-            parts.append(f"drift {100 * drift.value:+.1f}% ({low:+.1f} to {high:+.1f})")
-        words = {
-            "warming up": "warming up: the latency fell",
-            "slowing down": "slowing down: the latency rose, so the numbers hold for this length"
-            " only",
-        }
-        text = f"{words.get(flatness.shape, flatness.shape)} ({'; '.join(parts)})"
-        yield Finding("flatness", "warning", text, 100 * drift.value, "%")
+        drift = flatness.drift.times(100)
+        yield finding(
+            _SHAPES.get(flatness.shape, "latency-unsteady"),
+            drift_percent=drift.value,
+            low_percent=drift.low,
+            high_percent=drift.high,
+            levels_ms=[float(f"{level:.3g}") for level in flatness.levels_ms],
+            levels_at_s=[0, *flatness.changes],
+        )

@@ -63,8 +63,6 @@ _LONG_S = 86_400
 _WAITS_SHOWN = 3
 # With fewer observations, the shares of the wait events mean nothing.
 _WAITS_MIN = 10
-# The numbers of a warning of the generator, which only the details have.
-_EVIDENCE = re.compile(r" \(p99 dispatch lag [^)]*\)(, which explains [^:]*)?")
 # The next commands that read the run from the store.
 _READS_IT = ("pgpaces show ", "pgpaces why ")
 # Notes that nearly every run has; those of hidden sessions and expensive monitors do not match.
@@ -132,7 +130,7 @@ def headline(trial: Trial, summary: Summary) -> Headline:
     if command and not goal.limited(trial) and (head := commands.headline(command)) is not None:
         return head
     if trial.state == "finished" and (failure := no_measurement(summary)) is not None:
-        return Headline("FAIL", "misses", failure[0])
+        return Headline("FAIL", "misses", failure.sentence)
     if summary.missed is None:
         text = f"nothing was due; the trial is {cells.defect(trial, summary)}"
         return Headline(goal.WORDS["unknown"] if goal.limited(trial) else "", "unknown", text)
@@ -307,11 +305,11 @@ def _sentences(trial: Trial, summary: Summary, *, whole: bool) -> Iterator[Sente
     """Why the trial is not valid, else its first warning; why a percentile has no interval."""
     failure = no_measurement(summary) if trial.state == "finished" else None
     reasons = [f for f in summary.validity.findings if f.severity == "invalid"]
-    if failure is not None:
-        reasons = [f for f in reasons if f.source != "outcome" and f.text != failure[0]]
-    cautions = [_EVIDENCE.sub("", text) for text in summary.validity.warnings]
+    if failure is not None:  # the first line says it
+        reasons = [each for each in reasons if each.name not in ("nothing-due", failure.name)]
+    cautions = summary.validity.warnings
     for each in reasons:
-        yield Sentence(_EVIDENCE.sub("", each.text), "warning")
+        yield Sentence(str(each), "warning")
     if cautions and not reasons:
         more = len(cautions) - 1
         rest = f" ({plural(more, 'more warning')}: pgpaces show {trial.id[-8:]})"
@@ -415,10 +413,9 @@ def _details(trial: Trial, summary: Summary, in_store: bool) -> Iterator[tuple[s
 def _notes(trial: Trial, summary: Summary, in_store: bool) -> Iterator[str]:
     """The notes of a trial; those that nearly every run has are only counted if it is stored."""
     notes = [(note, bool(_ROUTINE.match(note))) for note in trial.notes]
-    is_bulk = bulk.of(trial, summary) is not None
-    for finding in summary.validity.findings:
-        if finding.severity == "info" and not (is_bulk and finding.source == bulk.SOURCE):
-            notes.append((finding.text, finding.source == "store"))
+    for each in summary.validity.findings:
+        if each.severity == "nothing" and each.name != bulk.WORK:
+            notes.append((str(each), each.name == "store-on-disk"))
     yield from (text for text, routine in notes if not (routine and in_store))
     if in_store and (count := sum(routine for _, routine in notes)):
         yield (

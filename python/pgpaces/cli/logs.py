@@ -60,6 +60,6 @@ def import_(files: Sequence[str], store_path: str | None, **params: str | None) 
     recorder.store_imported(store, trial)
     if params["tag"] is not None:
         store.tag(params["tag"], trial.id)
-    for finding in trial.findings:
-        click.echo(f"{finding.severity}: {finding.text}", err=True)
+    for each in trial.findings:
+        click.echo(f"{'error' if each.severity == 'invalid' else 'warning'}: {each}", err=True)
     click.echo(f"imported as run {trial.id} into {store.address}", err=True)

@@ -174,9 +174,8 @@ def _exit_code(outcome: Outcome, failed: bool, output: str | None) -> int:
     if outcome.trial.state == "interrupted":
         return INTERRUPTED_EXIT
     if (nothing := no_measurement(outcome.summary)) is not None:
-        text, advice = nothing
         show = with_store(f"pgpaces show {outcome.trial.id}")
-        fail(RunError(text, f"{advice}; the run is stored: {show}"))
+        fail(RunError(nothing.sentence, f"{nothing.advice}; the run is stored: {show}"))
         return RunError.exit_code
     if outcome.aborted:
         return RunError.exit_code

@@ -17,6 +17,7 @@ from typing import Literal
 from msgspec import Struct
 
 from pgpaces.core.errors import PlanError
+from pgpaces.core.findings import Finding, finding
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.times import times_of
 from pgpaces.spec.facts import (
@@ -27,7 +28,7 @@ from pgpaces.spec.facts import (
     ServerFacts,
     WorkloadFacts,
 )
-from pgpaces.spec.result import Finding, Trial
+from pgpaces.spec.result import Trial
 
 # An aggregated log begins with a time since 1970, which has more digits than a client's number.
 _LINE = re.compile(r"\d{1,9}(\s+\S+){5,7}")
@@ -142,9 +143,8 @@ def _incomplete(entries: Sequence[LoggedTransaction]) -> Iterator[Finding]:
         highest[entry.client] = max(highest.get(entry.client, 0), entry.number)
     count, expected = len(entries), sum(highest.values())
     if count < expected:
-        share = count / expected
-        text = f"the log holds {count} of {expected} transactions ({share:.1%})"
-        yield Finding("import", "invalid" if share < 0.99 else "warning", text, share)
+        name = "log-truncated" if count < 0.99 * expected else "log-incomplete"
+        yield finding(name, count=count, expected=expected)
 
 
 class LoggedTransaction(Struct, frozen=True):

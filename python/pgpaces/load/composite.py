@@ -14,8 +14,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from pgpaces.core.errors import PgpacesError
+from pgpaces.core.findings import Finding
 from pgpaces.core.record import Interval, Offset, merged
-from pgpaces.spec.result import Finding
 
 
 class RunningLoad(Protocol):

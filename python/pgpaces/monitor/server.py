@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.analysis import cache
+from pgpaces.core.findings import Finding
 from pgpaces.core.series import Sample, Series
 from pgpaces.core.sessions import Session, scalar
 from pgpaces.monitor import counters, replication
@@ -32,7 +33,7 @@ from pgpaces.monitor.counters import (
 from pgpaces.monitor.session import MARK, SessionSnapshot, first_line
 from pgpaces.monitor.sizes import Snapshots
 from pgpaces.monitor.waits import Activity, Sampler
-from pgpaces.spec.result import Finding, Observed
+from pgpaces.spec.result import Observed
 
 _READS_ALL = "SELECT pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')"
 _ROLES_SINCE = 100_000
@@ -277,14 +278,14 @@ class Sensor:
         """Findings about its cache, settings, and standbys. series: its samples."""
         with self._lock:
             blocks, seconds = self._counts.blocks(), list(self._counts.seconds)
-        findings = [each for each in (cache.warmed(blocks), cache.finding(blocks)) if each]
+        findings = [each for each in (cache.warmed(blocks), cache.hits(blocks)) if each]
         findings += replication.findings(series, seconds)
         findings += self._others.snapshots.changed if self._others else ()
         if not self._node:
             return findings
         # Of a standby only warnings and errors; its figures are in the samples.
-        severe = (each for each in findings if each.severity != "info")
-        return [replace(each, text=f"{self._node}: {each.text}") for each in severe]
+        severe = (each for each in findings if each.severity != "nothing")
+        return [replace(each, about=each.about or self._node) for each in severe]
 
     def blocked(self) -> Observed:
         with self._lock:

@@ -12,11 +12,12 @@ from typing import Any, Literal, TypeVar
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
+from pgpaces.core.findings import Finding, finding
 from pgpaces.core.sessions import Session
 from pgpaces.core.texts import encoded
 from pgpaces.monitor.session import MARK, SessionSnapshot
 from pgpaces.monitor.waits import shown
-from pgpaces.spec.result import Executed, Finding, Grown
+from pgpaces.spec.result import Executed, Grown
 
 T = TypeVar("T")
 SHOWN_MAX = 20
@@ -217,8 +218,7 @@ def changed(before: Settings, after: Settings) -> Iterator[Finding]:
         if old != after.get(name, old)
     ]
     if parts:
-        text = f"settings of the server changed during the run: {', '.join(sorted(parts))}"
-        yield Finding("server", "warning", text)
+        yield finding("settings-changed", changes=sorted(parts))
 
 
 class Snapshots:

@@ -13,12 +13,12 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from pgpaces.core.findings import Finding
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.series import Series
 from pgpaces.spec.facts import Count, HostFacts, PlanFacts, ServerFacts, WorkloadFacts
 
 State = Literal["running", "finished", "interrupted", "failed"]
-Severity = Literal["info", "warning", "invalid"]
 CLASSES = ("on_time", "late", "skipped", "failed", "unfinished")
 
 
@@ -47,20 +47,6 @@ class Estimate(Struct, frozen=True):
     def times(self, factor: float) -> Estimate:
         """It in another unit; the factor is more than 0."""
         return Estimate(self.value * factor, self.low * factor, self.high * factor, self.n)
-
-
-class Finding(Struct, frozen=True):
-    """A finding about a trial, with its severity.
-
-    source: its origin (generator, warm-up, flatness, a sensor). invalid: the numbers are not
-    trustworthy. value, unit: the number in the text, if there is one.
-    """
-
-    source: str
-    severity: Severity
-    text: str
-    value: float | None = None
-    unit: str = ""
 
 
 class Counts(Struct, frozen=True):

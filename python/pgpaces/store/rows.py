@@ -15,10 +15,11 @@ from msgspec import to_builtins
 from msgspec.structs import asdict, replace
 
 from pgpaces.core import record
+from pgpaces.core.findings import Finding
 from pgpaces.core.record import Interval, StatementTally, Tally
 from pgpaces.core.series import Collection, Series
 from pgpaces.spec import facts
-from pgpaces.spec.result import Explained, Finding, Observed, Place, State, Trial
+from pgpaces.spec.result import Explained, Observed, Place, State, Trial
 from pgpaces.store import encoding
 
 Row = sa.RowMapping

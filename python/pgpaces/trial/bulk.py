@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import bulk
 from pgpaces.core.errors import PlanError, PrepareError
+from pgpaces.core.findings import Finding, finding
 from pgpaces.core.texts import Say, encoded
 from pgpaces.database import programs, psql
 from pgpaces.database.programs.environment import filled
@@ -26,7 +27,6 @@ from pgpaces.load.command import CommandLoad, Executions
 from pgpaces.load.composite import RunningLoad
 from pgpaces.load.engine import for_driver
 from pgpaces.spec.plan import ONLY_OF_SCRIPTS, TrialPlan
-from pgpaces.spec.result import Finding
 from pgpaces.spec.workload import Workload
 
 if TYPE_CHECKING:
@@ -40,10 +40,6 @@ _ONE_NUMBER = "write a query of one number, such as 'SELECT count(*) FROM item'"
 # Not pg_stat_database: that view also counts rows of catalogs and of dropped tables.
 _INSERTED = "SELECT relid, n_tup_ins FROM pg_catalog.pg_stat_user_tables"
 _WAL = "SELECT pg_catalog.pg_current_wal_insert_lsn() - '0/0'::pg_lsn"
-_ANEW = (
-    "rows are not known: each execution may have made its tables anew, and those of earlier ones"
-    " are gone; let init make them and the command TRUNCATE them, or run it once a trial"
-)
 _COUNTED = "counted"  # the key of a query's count, which belongs to no table
 _SIZE = "SELECT pg_catalog.pg_database_size(pg_catalog.current_database())"
 
@@ -107,17 +103,17 @@ class CommandJob(Struct, frozen=True):
     def executions(self) -> int:
         return sum(len(load.ended) + load.cut for load in self.loads)
 
-    def did(self) -> dict[str, float | None]:
+    def did(self) -> dict[str, Any]:
         """Its own numbers: executions that succeeded, and how many others there were."""
         ended = [each for load in self.loads for each in load.ended]
         good = [each for each in ended if not each.failed]
         broken = len(ended) - len(good) + sum(load.cut for load in self.loads)
         return {
-            bulk.RUNS: float(len(good)),
-            bulk.SPENT: sum(each.done_ns - each.due_ns for each in good) / 1e9,
-            bulk.BROKEN: float(broken) if broken else None,
-            bulk.CPU: sum(each.cpu_s for each in good),
-            bulk.INPUT: self.input_bytes,
+            "executions": len(good),
+            "spent_s": sum(each.done_ns - each.due_ns for each in good) / 1e9,
+            "broken": broken or None,
+            "cpu_s": sum(each.cpu_s for each in good),
+            "input_bytes": self.input_bytes,
         }
 
 
@@ -245,18 +241,18 @@ class Counters:
         rows = None if now.rows is None else loaded(start.rows or {}, now.rows, job.executions)
         values = {
             **job.did(),
-            bulk.ROWS: rows,
-            bulk.WAL: None if None in (start.wal, now.wal) else (now.wal or 0) - (start.wal or 0),
-            bulk.BEFORE: start.size,
-            bulk.AFTER: now.size,
-            bulk.SHARED: 1.0 if self._others else None,
+            "rows": rows,
+            "wal_bytes": None if start.wal is None or now.wal is None else now.wal - start.wal,
+            "size_before_bytes": start.size,
+            "size_after_bytes": now.size,
+            "others_wrote": True if self._others else None,
         }
-        findings = list(bulk.findings(values))
+        known = {name: value for name, value in values.items() if value is not None}
+        findings = [finding(bulk.WORK, **known)]
         if now.why:
-            text = f"rows are not known: the query that counts them, {self._rows}: {now.why}"
-            findings.append(Finding("rows", "warning", text))
+            findings.append(finding("rows-unknown", query=str(self._rows), error=now.why))
         elif rows is None and now.rows is not None:
-            findings.append(Finding("command", "info", _ANEW))
+            findings.append(finding("rows-remade"))
         return findings
 
     def _read(self, *, still: bool = False) -> _Reading:

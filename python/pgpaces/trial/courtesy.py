@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pgpaces.core.errors import ConnectionsError
+from pgpaces.core.findings import Finding, finding
 from pgpaces.core.locality import is_local
 from pgpaces.database import identity
 from pgpaces.database.access import Access
 from pgpaces.database.identity import Room
-from pgpaces.spec.result import Finding
 from pgpaces.trial.components import ComponentLoad, clients_at
 from pgpaces.trial.request import POOL, PRIMARY, Request
 from pgpaces.trial.site import Site
@@ -117,8 +117,4 @@ def held_back(
     waited = 1 - at_once / sent if sent else 0.0
     if waited < _HELD_BACK_MIN:
         return
-    text = (
-        f"{100 * waited:.0f}% of the transactions waited for one of {taken} clients, which are as"
-        f" many as pgpaces takes on a server of others; --clients {wanted} lifts this cap"
-    )
-    yield Finding("connection-cap", "invalid", text, 100 * waited, "%")
+    yield finding("connection-cap", percent=100 * waited, clients=taken, wanted=wanted)

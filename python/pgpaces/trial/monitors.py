@@ -10,13 +10,14 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import throttle
 from pgpaces.core.errors import PgpacesError
+from pgpaces.core.findings import Finding, finding
 from pgpaces.core.locality import is_local
 from pgpaces.core.series import Sample, Series
 from pgpaces.load import engine as generator
 from pgpaces.load.composite import Together
 from pgpaces.load.engine import for_driver
 from pgpaces.monitor import guard, host, plans, remote, server
-from pgpaces.spec.result import Blocked, Explained, Finding, Observed
+from pgpaces.spec.result import Blocked, Explained, Observed
 from pgpaces.trial.components import ComponentLoad
 from pgpaces.trial.listener import Listener
 from pgpaces.trial.ready_trial import ReadyTrial
@@ -238,20 +239,13 @@ class Monitors:
         """The findings of all monitors. series: all samples. pace: of the load in their seconds."""
         findings = []
         for node in self._sensors.machines:
-            prefix = f"the machine of {node}: " if node else ""
-            for finding in throttle.findings(_of_node(series, node), pace):
-                findings.append(replace(finding, text=f"{prefix}{finding.text}"))
+            for each in throttle.findings(_of_node(series, node), pace):
+                findings.append(replace(each, about=node))
         for node, sensor in self._sensors.servers.items():
             findings += sensor.findings(_of_node(series, node))
         findings += self._counters.findings()
         if self._silent_s:
-            copy = self._ready.prepared.cloned_from is not None
-            text = (
-                f"the server had not answered for {self._silent_s:.0f} s when the run ended; not"
-                " known are plans and what it counted at the end"
-                f"{'; the next run drops the copy of the data' if copy else ''}"
-            )
-            findings.append(Finding("server", "warning", text, self._silent_s, "s"))
+            findings.append(finding("last-readings-missing", silent_s=self._silent_s))
         return findings
 
     def notes(self) -> list[str]:

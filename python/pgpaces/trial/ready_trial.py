@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from pgpaces.core.findings import Finding, finding
 from pgpaces.core.locality import is_local
 from pgpaces.core.texts import decoded
 from pgpaces.database import identity, settings
@@ -34,7 +35,7 @@ from pgpaces.spec.facts import (
     ServerFacts,
     WorkloadFacts,
 )
-from pgpaces.spec.result import Finding, Trial
+from pgpaces.spec.result import Trial
 from pgpaces.spec.scripts import ScriptCommand
 from pgpaces.spec.workload import WorkloadScript
 from pgpaces.store.store import new_id
@@ -277,17 +278,13 @@ def _notes(ready: ReadyTrial) -> Iterator[str]:
         yield f"{streams}: {len(own)} queues are not one"
 
 
-def as_superuser(where: Site, request: Request) -> str | None:
-    """A warning if unconfirmed workloads run as a superuser on an external server, else None."""
+def as_superuser(where: Site, request: Request) -> Finding | None:
+    """A finding if unconfirmed workloads run as a superuser on an external server, else None."""
     every = (request, *(other for _, other in request.background))
     names = [each.workload.name for each in every if not each.workload.trusted]
     if not names or where.managed or not identity.is_superuser(where.access):
         return None
-    return (
-        f"workload {', '.join(names)} was not confirmed and is run as a superuser of this server:"
-        " its SQL may read and change everything there, and execute programs; use a role that may"
-        " do less"
-    )
+    return finding("unconfirmed-superuser", workloads=names)
 
 
 def _findings(ready: ReadyTrial, now: ServerFacts) -> Iterator[Finding]:
@@ -302,11 +299,9 @@ def _findings(ready: ReadyTrial, now: ServerFacts) -> Iterator[Finding]:
             before = before.but(postmaster_started=None)
         names = [name for name, _ in request.trial.settings]
         for change in identity.server_changes(before, now, names):
-            text = f"the server is not as it was for earlier trials of the experiment: {change}"
-            yield Finding("server", "warning", text)
+            yield finding("server-changed", change=change)
     where = dict.fromkeys(component.node for component in ready.components)
     if ready.pool and POOL not in where:
-        text = f"nothing goes through {ready.pool.pooler}: the load goes to {', '.join(where)}"
-        yield Finding("pool", "warning", f"{text}; leave out the node, or send it to {POOL}")
+        yield finding("pool-unused", pooler=ready.pool.pooler, nodes=list(where))
     if (warning := as_superuser(ready.site, request)) is not None:
-        yield Finding("trust", "warning", warning)
+        yield warning

@@ -18,11 +18,12 @@ from pgpaces.analysis import outcome, throttle
 from pgpaces.analysis.digest import Bucket, digest
 from pgpaces.analysis.summary import Summary, summarize
 from pgpaces.core.errors import PgpacesError, StoreError
+from pgpaces.core.findings import Finding, finding
 from pgpaces.core.locality import is_local
 from pgpaces.load import engine as generator
 from pgpaces.load.composite import RunningLoad, Together
 from pgpaces.spec.facts import ServerFacts
-from pgpaces.spec.result import Finding, State, Trial
+from pgpaces.spec.result import State, Trial
 from pgpaces.store.store import Store
 from pgpaces.trial import bulk, dealt, preparation, script_check
 from pgpaces.trial.courtesy import held_back
@@ -178,9 +179,7 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
             findings=(
                 *trial.findings,
                 *load.findings,
-                *outcome.given_up(
-                    accumulator.aborted, trial.plan, load.clients, error=recorder.first_error
-                ),
+                *outcome.given_up(accumulator.aborted, load.clients, error=recorder.first_error),
                 *monitors.findings(series, throttle.pace(accumulator, trial, measured_ns // 10**9)),
                 *held_back(ready.components, accumulator, guest=not ready.site.managed),
                 *_stored(recorder, store, before),
@@ -234,14 +233,11 @@ def _loads(
 def _stored(recorder: Recorder, store: Store | None, before: int) -> Iterator[Finding]:
     if store and store.path and _same_disk(store.path, recorder.trial.server):
         written = max(0, store.size_bytes() - before) / 1024
-        text = "the store lies on the disk that is measured; it grew by"
-        yield Finding("store", "info", f"{text} {written:.0f} KiB in this run", written, "KiB")
+        yield finding("store-on-disk", written_kib=written)
     if recorder.unread:
-        text = "the readings of monitors could not be read from it: no finding is based on them"
-        yield Finding("store", "warning", text)
+        yield finding("monitor-readings-unread")
     if recorder.delayed:
-        text = f"for {recorder.delayed} s the store took nothing; it was kept in memory"
-        yield Finding("store", "warning", text, recorder.delayed, "s")
+        yield finding("store-delayed", delayed_s=recorder.delayed)
 
 
 def _same_disk(store: Path, server: ServerFacts) -> bool:

@@ -40,7 +40,7 @@ def unless_doubtful(point: TrialPoint, goal: CapacityGoal) -> TrialPoint:
     doubtful = clearly_misses(point, goal.missed_max) and not clearly_misses(
         without, goal.missed_max
     )
-    return replace(point, invalid=_DOUBT) if doubtful else point
+    return replace(point, invalid=_DOUBT, generator=True) if doubtful else point
 
 
 def bracket(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float | None, float | None]:

@@ -70,8 +70,8 @@ class TrialPoint(Struct, frozen=True):
     """The result of a trial at a load. windows: (missed, due) by 10 s, in order.
 
     excused: how many of the missed may be the fault of a late generator: these count for proving a
-    load, and not for refuting one. invalid: why its numbers are no bound, such as
-    "generator-limited"; empty where they are one.
+    load, and not for refuting one. invalid: why its numbers are no bound; empty where they are one.
+    generator: the load generator is the reason.
     """
 
     load: float
@@ -81,6 +81,7 @@ class TrialPoint(Struct, frozen=True):
     seconds: float
     windows: tuple[tuple[int, int], ...] = ()
     invalid: str = ""
+    generator: bool = False
     seed: int = 0
     excused: int = 0
 

@@ -105,7 +105,7 @@ def _hopeless(tells: Sequence[Tell]) -> str | None:
     if len(digests) < _HOPELESS:
         return None
     reason = outcome.no_trial(digests)
-    return None if reason is None else reason[0]
+    return None if reason is None else reason.sentence
 
 
 def terms(spec: SearchSpec) -> tuple[str, ...]:

@@ -34,7 +34,9 @@ _PREFLIGHT_S, _PREFLIGHT_QUICK_S = 10, 5
 _BELOW = 4.0
 # A latency that was still settling does not make a trial invalid here: near its capacity a server
 # never settles, and to count steady trials alone is to count those that met the goal.
-_UNSETTLED = "warm-up"
+_UNSETTLED = {"never-settled"}
+_LATE = {"generator-late-decides", "generator-stood-still-decides"}
+_GENERATOR = _LATE | {"generator-limited", "generator-late-users", "generator-lost"}
 # The transactions a second from which on a long trial takes a minute.
 _RATE_USUAL = 50.0
 # Options that the saturating trial resets: with them it would have pauses. A think time of 0 makes
@@ -129,6 +131,7 @@ def point(tell: Tell, load: Kind) -> TrialPoint | None:
         seconds=max(1.0, (digest.trial.measured_ns or 0) / 1e9),
         windows=windows(digest.series, "missed"),
         invalid="; ".join(objections(digest.trial, digest.summary)),
+        generator=not _GENERATOR.isdisjoint(each.name for each in digest.summary.validity.findings),
         seed=digest.trial.plan.seed,
         excused=min(lateness, missed),
     )
@@ -142,9 +145,9 @@ def objections(trial: Trial, summary: Summary) -> tuple[str, ...]:
     """
     if trial.state != "finished":
         return (trial.error or "it did not finish",)
-    allowed = {_UNSETTLED} if summary.generator.excused is None else {_UNSETTLED, "generator"}
-    invalid = [f for f in summary.validity.findings if f.severity == "invalid"]
-    return tuple(finding.text for finding in invalid if finding.source not in allowed)
+    invalid = [each for each in summary.validity.findings if each.severity == "invalid"]
+    allowed = _UNSETTLED if summary.generator.excused is None else _UNSETTLED | _LATE
+    return tuple(str(each) for each in invalid if each.name not in allowed)
 
 
 def whole(digest: Digest) -> tuple[int, int]:

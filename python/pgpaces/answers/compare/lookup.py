@@ -129,8 +129,8 @@ def unmeasured(comparison: Compared) -> RunError | None:
     for group in (comparison.b, comparison.a):
         failure = outcome.no_trial(group.digests)
         if failure is not None:
-            why, advice = failure
-            return RunError(f"no measurement of {group.name}: {why}", advice)
+            text = f"no measurement of {group.name}: {failure.sentence}"
+            return RunError(text, failure.advice)
     return None
 
 
@@ -141,7 +141,7 @@ def _without_valid(comparison: Compared) -> Iterator[Sentence]:
         failure = outcome.no_trial(group.digests)
         first = group.digests[0]
         reasons = first.summary.validity.reasons or (defect(first.trial, first.summary),)
-        why = "; ".join(reasons) if failure is None else failure[0]
+        why = "; ".join(reasons) if failure is None else failure.sentence
         count = len(group.digests)
         yield Sentence(f"No valid trial of {group.name}, {count} left out: {why}.", "warning")
 

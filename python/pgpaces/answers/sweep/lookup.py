@@ -118,7 +118,9 @@ def _chosen(
     return replace(
         page,
         answer=(
-            section.sentences if failure is None else (Sentence(f"FAIL: {failure[0]}.", "main"),)
+            section.sentences
+            if failure is None
+            else (Sentence(f"FAIL: {failure.sentence}.", "main"),)
         ),
         sections=(replace(section, sentences=()), *page.sections),
         searched="" if isinstance(goal, Pairing) else goal.goal.load,

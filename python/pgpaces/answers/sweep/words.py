@@ -68,7 +68,7 @@ def answer(page: Page) -> tuple[Sentence, ...]:
             *_not_started(page),
         )
     if (failure := outcome.no_trial(each for row in ran for each in row.every)) is not None:
-        return (Sentence(f"FAIL: {failure[0]}.", "main"), *_not_started(page))
+        return (Sentence(f"FAIL: {failure.sentence}.", "main"), *_not_started(page))
     work = page.work
     sentences = [] if work is None else [*work.answer]
     if not facts.limits(ran):
@@ -90,14 +90,14 @@ def unmeasured(page: Page) -> tuple[str, str] | None:
     """
     failure = outcome.no_trial(page.digests)
     if failure is not None or page.searched:
-        return failure
+        return (failure.sentence, failure.advice) if failure else None
     each = ((row, outcome.no_trial(row.every)) for row in page.rows)
     failed = [(row, failure) for row, failure in each if failure is not None]
     if not failed:
         return None
     where = f"{len(failed)} of {len(page.rows)} cells ({_names([row for row, _ in failed])})"
-    why, advice = failed[0][1]
-    return f"no measurement in {where}: {why}", advice
+    first = failed[0][1]
+    return f"no measurement in {where}: {first.sentence}", first.advice
 
 
 def _within(rows: Sequence[Row]) -> str:
@@ -173,7 +173,7 @@ def _by_load(page: Page, main: Factor) -> Iterable[Sentence]:
 def _failure(line: Line) -> str:
     """Why a line has no measurement; empty if it has one."""
     failure = outcome.no_trial(digest for row in line.rows for digest in row.every)
-    return "" if failure is None else failure[0]
+    return "" if failure is None else failure.sentence
 
 
 def _grouped(lines: Sequence[Line], texts: Sequence[str]) -> list[tuple[str, str]]:

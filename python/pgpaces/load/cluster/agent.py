@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from pgpaces.analysis.throttle import STEAL_WARNING
 from pgpaces.core.errors import PgpacesError, RunError
+from pgpaces.core.findings import Finding, finding
 from pgpaces.load import engine
 from pgpaces.load.cluster.clocks import ClockReading
 from pgpaces.load.cluster.order import LoadOrder, Ready, Report, Word, pack
@@ -27,7 +28,6 @@ from pgpaces.load.composite import RunningLoad
 from pgpaces.load.python_users.load import UsersLoad, from_value, user_connection
 from pgpaces.monitor.host import Local, Probe
 from pgpaces.monitor.procfs import Item, changes
-from pgpaces.spec.result import Finding
 
 _LOOK_S, _LOOK_MAX_NS = 0.2, 400_000_000
 # A quota that runs out in fewer of its periods, in percent, is no reason to be late.
@@ -208,8 +208,6 @@ def machine_findings(before: MachineReading, after: MachineReading) -> Iterator[
     values = {item.name: item.value for item in gauges}
     steal, quota = values.get("cpu_steal", 0.0), values.get("cgroup_throttled_share", 0.0)
     if steal >= STEAL_WARNING:
-        text = f"{steal:.1f}% of the time of its machine's CPUs was stolen by other machines"
-        yield Finding("generator", "warning", text, steal, "%")
+        yield finding("generator-cpu-steal", percent=steal)
     if quota >= _QUOTA_WARNING:
-        text = f"its CPU quota ran out in {quota:.0f}% of its periods"
-        yield Finding("generator", "warning", text, quota, "%")
+        yield finding("generator-cpu-quota", percent=quota)

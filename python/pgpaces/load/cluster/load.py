@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from pgpaces.analysis.generator import LOST, SHARE
 from pgpaces.core.errors import PgpacesError, RunError
+from pgpaces.core.findings import Finding, finding
 from pgpaces.core.record import Interval, Offset, merged
 from pgpaces.core.times import value_at_rank
 from pgpaces.load.cluster.clocks import ClockOffset, drift_ns, step_ns
@@ -19,7 +19,6 @@ from pgpaces.load.cluster.order import LoadOrder
 from pgpaces.load.cluster.remote import Remote
 from pgpaces.load.cluster.workers import Worker, Workers
 from pgpaces.spec.facts import GeneratorFacts
-from pgpaces.spec.result import Finding, Severity
 
 # In addition to round trips: every generator knows by then when to begin.
 _NOTICE_NS = 200_000_000
@@ -153,18 +152,14 @@ class DealtLoad:
         for remote, before in zip(self._remotes, self._clocks, strict=True):
             name = remote.name
             if remote.lost:
-                text = f"generator {name} was lost: {remote.lost}; what was due there is unfinished"
-                yield Finding(LOST, "invalid", text)
+                yield finding("generator-lost", name, why=remote.lost)
                 continue
             after = remote.clock()
             yield self._share(remote, before, after)
             if remote.late_ns > _LATE_NS:
-                late = remote.late_ns / 1e6
-                text = f"generator {name} began {late:.3g} ms late"
-                yield Finding("generator", "invalid", text, late, "ms")
+                yield finding("generator-began-late", name, late_ms=remote.late_ns / 1e6)
             if after is None:
-                text = f"the clock of generator {name} was not read again"
-                yield Finding("clock", "warning", text)
+                yield finding("clock-unread", name)
             else:
                 yield from self._clock(name, before, after)
 
@@ -174,27 +169,24 @@ class DealtLoad:
         lag_ns = value_at_rank(lags, max(1, round(0.99 * lags.count))) or 0
         # The bounds of analysis/generator.py.
         late = lag_ns > max(_LATE_NS, (self._limit_ns or 0) // 100)
-        state, value, unit = "", None, ""
-        if cpu > _BUSY:
-            state, value, unit = " was busy", 100 * cpu, "%"
-        elif late:
-            state, value, unit = " was late", lag_ns / 1e6, "ms"
-        text = (
-            f"generator {remote.name}{state}: {remote.due} due, p99 dispatch lag"
-            f" {lag_ns / 1e6:.3g} ms, busiest thread {100 * cpu:.0f}% CPU; its clock {before} from"
-            f" ours before{'' if after is None else f', {after} after'}"
+        return finding(
+            "generator-share",
+            remote.name,
+            due=remote.due,
+            lag_ms=lag_ns / 1e6,
+            cpu_percent=100 * cpu,
+            busy=cpu > _BUSY,
+            late=late and cpu <= _BUSY,
+            clock_before=str(before),
+            clock_after=None if after is None else str(after),
         )
-        return Finding(f"{SHARE}{remote.name}", "info", text, value, unit)
 
     def _clock(self, name: str, before: ClockOffset, after: ClockOffset) -> Iterator[Finding]:
         apart_ns = drift_ns(before, after) + max(before.uncertainty_ns, after.uncertainty_ns)
         limit_ns = self._limit_ns
-        severity: Severity = "warning"
         if limit_ns is not None and apart_ns > _APART_SHARE * limit_ns:
-            severity = "invalid"
-        if severity == "invalid" or apart_ns > _APART_NS:
-            text = f"the clock of generator {name} may be {apart_ns / 1e6:.3g} ms from ours"
-            yield Finding("clock", severity, text, apart_ns / 1e6, "ms")
+            yield finding("clock-apart-decides", name, apart_ms=apart_ns / 1e6)
+        elif apart_ns > _APART_NS:
+            yield finding("clock-apart", name, apart_ms=apart_ns / 1e6)
         if step := step_ns(before, after):
-            text = f"the clock of generator {name} was set by {step / 1e6:+.3g} ms during the trial"
-            yield Finding("clock", "warning", text, step / 1e6, "ms")
+            yield finding("clock-set", name, step_ms=step / 1e6)

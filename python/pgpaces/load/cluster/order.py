@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import msgspec
 
+from pgpaces.core.findings import Finding
 from pgpaces.core.record import Interval
 from pgpaces.core.redaction import Redacted
 from pgpaces.load.engine import EnginePlan, ScriptText
-from pgpaces.spec.result import Finding
 
 # A generator without a new question for this time ends its load; there is one every second. The
 # load has ended ten seconds after a cut, also where the question after the last answer arrived; on

@@ -17,6 +17,7 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from pgpaces.core.errors import PgpacesError, RunError
+from pgpaces.core.findings import Finding
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.times import Times, merge
 from pgpaces.core.units import SECOND_NS
@@ -24,7 +25,6 @@ from pgpaces.load import engine
 from pgpaces.load.cluster.clocks import EXCHANGES, ClockOffset, ClockReading, offset_of
 from pgpaces.load.cluster.order import LoadOrder, Ready, Report, Word, unpack
 from pgpaces.load.cluster.workers import Worker, Workers
-from pgpaces.spec.result import Finding
 
 # A worker that makes several agents answers only between them.
 _EVERY_S, _WAIT_S, _READY_S = 1.0, 5.0, 60.0
@@ -174,8 +174,7 @@ class Remote:
             if report.error is not None:
                 message, hint = report.error
                 self.error = RunError(f"generator {self.name}: {message}", hint)
-            name = f"generator {self.name}"
-            self.findings = tuple(replace(f, text=f"{name}: {f.text}") for f in report.findings)
+            self.findings = tuple(replace(each, about=self.name) for each in report.findings)
             self._news.notify_all()
 
     def _lose(self, why: str) -> None:

@@ -28,6 +28,7 @@ from msgspec.structs import replace
 
 from pgpaces import _engine
 from pgpaces.core.errors import HopelessError, RunError, WorkloadError
+from pgpaces.core.findings import Finding, finding
 from pgpaces.core.home import python_path
 from pgpaces.core.record import Interval, copied
 from pgpaces.core.redaction import Redacted
@@ -37,7 +38,6 @@ from pgpaces.load.engine import EnginePlan
 from pgpaces.load.python_users.counter import SharedCounter
 from pgpaces.load.python_users.order import STUCK, ProcessOrder, hidden
 from pgpaces.load.time_slice import short_slice
-from pgpaces.spec.result import Finding
 from pgpaces.spec.target_plan import without_secrets
 from pgpaces.spec.users import Users
 
@@ -148,15 +148,10 @@ class UsersLoad:
     @property
     def findings(self) -> tuple[Finding, ...]:
         cost_us = max(self._costs_ns, default=0) / 1000
-        text = f"an action costs its process {cost_us:.1f} µs in addition to its function"
-        cost = Finding("generator", "info", text, cost_us, "µs")
+        cost = finding("user-cost", cost_us=cost_us)
         if not self._unawaited:
             return (cost,)
-        text = (
-            "a task does not wait for what it begins, so its times are of nothing: an `await` is"
-            f" missing ({self._unawaited})"
-        )
-        return (cost, Finding("generator", "invalid", text))
+        return (cost, finding("task-not-awaited", task=self._unawaited))
 
     @property
     def end_ns(self) -> int:

@@ -1,0 +1,206 @@
+"""A finding is a name and values. The catalog, findings.toml, has all prose about findings.
+
+Code compares names and values. Only what people read is filled in from the catalog.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+import textwrap
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from string import Formatter
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct, field
+
+from pgpaces.core.units import ms_text, rate_text, significant, size_text
+
+Severity = Literal["nothing", "caution", "invalid"]
+SEVERITIES: tuple[Severity, ...] = ("invalid", "caution", "nothing")
+CATALOG = Path(__file__).with_name("findings.toml")
+UNKNOWN = "unknown"
+_PLACEHOLDER = re.compile(r"\{(\w+)(:[^}]*)?\}")
+
+
+class Entry(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the catalog says about a finding; the three texts may have {placeholders} of values.
+
+    severity: what the finding does to a verdict. sentence: one line for the terminal. means: two
+    to five sentences. do: an instruction; empty if there is nothing to do.
+    """
+
+    severity: Severity
+    sentence: str
+    means: str
+    do: str = ""
+
+
+class Finding(Struct, frozen=True, omit_defaults=True):
+    """What a check reports: a name of the catalog, and values by name.
+
+    A value's name ends in its unit. about: the node, script, or generator that it is about; empty
+    if there is only one.
+    """
+
+    name: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    about: str = ""
+
+    @property
+    def severity(self) -> Severity:
+        """From the catalog; a name that this version does not know is a caution."""
+        entry = catalog().get(self.name)
+        return entry.severity if entry else "caution"
+
+    @property
+    def sentence(self) -> str:
+        """The catalog's sentence with the values; only the values if the name is unknown."""
+        entry = catalog().get(self.name)
+        return filled(entry.sentence if entry else "{values}", self.values)
+
+    @property
+    def advice(self) -> str:
+        """What to do; empty if there is nothing to do, or the name is unknown."""
+        entry = catalog().get(self.name)
+        return filled(entry.do, self.values) if entry else ""
+
+    def __str__(self) -> str:
+        about = f"{self.about}: " if self.about else ""
+        return f"{self.name}: {about}{self.sentence}"
+
+
+def finding(name: str, about: str = "", /, **values: Any) -> Finding:
+    """A finding with these values; a number that is not finite becomes None."""
+    finite = {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in values.items()
+    }
+    return Finding(name, finite, about)
+
+
+def as_json(finding: Finding) -> dict[str, Any]:
+    """Name, severity, values, and what it is about, as JSON shows them."""
+    return {
+        "name": finding.name,
+        "severity": finding.severity,
+        "about": finding.about,
+        "values": dict(finding.values),
+    }
+
+
+@functools.cache
+def catalog() -> Mapping[str, Entry]:
+    """All entries by name. Findings of one severity are shown in this order."""
+    return msgspec.convert(tomllib.loads(CATALOG.read_text("utf-8")), dict[str, Entry])
+
+
+def explanation(name: str) -> dict[str, str]:
+    """The entry of a name; each placeholder is shown as the name of its value."""
+    entry = catalog()[name]
+    texts = {"sentence": entry.sentence, "means": entry.means, "do": entry.do}
+    return {
+        "name": name,
+        "severity": entry.severity,
+        **{key: _PLACEHOLDER.sub(r"<\1>", text) for key, text in texts.items()},
+    }
+
+
+def explained(name: str) -> str:
+    """The entry of a name as text for a terminal, at most 80 columns wide."""
+    entry = explanation(name)
+    effect = {
+        "invalid": "The trial is invalid: its numbers do not answer the question.",
+        "caution": "The verdict stands. Read this before you trust the numbers.",
+        "nothing": "It does not affect the verdict.",
+    }[entry["severity"]]
+    parts = [entry["means"], effect, f"What to do: {entry['do']}." if entry["do"] else ""]
+    wrapped = ["\n".join(textwrap.wrap(part, 80)) for part in parts if part]
+    return "\n\n".join([f"{name}: {entry['sentence']}", *wrapped])
+
+
+def weight(finding: Finding) -> tuple[int, int]:
+    """Sorts findings: the most severe first, then as the catalog lists them."""
+    names = list(catalog())
+    place = names.index(finding.name) if finding.name in names else len(names)
+    return SEVERITIES.index(finding.severity), place
+
+
+def moment(second: float) -> str:
+    """A time of a trial, with its minute counted from 1."""
+    return f"{length(second)} (minute {int(second // 60) + 1})"
+
+
+def length(seconds: float) -> str:
+    """A length of time, as exact as a sentence needs."""
+    if seconds < 1:
+        return f"{ms_text(1000 * seconds)} ms"
+    whole = round(seconds)
+    if whole < 120:
+        return f"{significant(seconds)} s"
+    return f"{round(whole / 60)} min" if whole >= 300 else f"{whole // 60} min {whole % 60} s"
+
+
+def _percent(value: float) -> str:
+    if abs(value) >= 99.95:
+        return f"{value:.0f}"
+    return significant(value, 3 if abs(value) >= 1 else 2)
+
+
+_FORMATS: Mapping[str, Callable[[Any], str]] = {
+    "ms": lambda value: f"{ms_text(value)} ms",
+    "s": length,
+    "moment": moment,
+    "percent": lambda value: f"{_percent(value)}%",
+    "rate": lambda value: f"{rate_text(value)}/s",
+    "size": size_text,
+}
+_UNITS = {"percent": "", "ms": " ms", "kb_s": " kB/s", "s": " s", "us": " µs", "celsius": " °C"}
+
+
+class _Filler(Formatter):
+    def get_value(self, key: int | str, args: Any, kwargs: Mapping[str, Any]) -> Any:
+        return labels(kwargs) if key == "values" else kwargs.get(str(key))
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if value is None:
+            return UNKNOWN
+        if isinstance(value, list | tuple):
+            return ", ".join(map(str, value))
+        if format_spec in _FORMATS:
+            return _FORMATS[format_spec](value)
+        return format(value, format_spec)
+
+
+def filled(text: str, values: Mapping[str, Any]) -> str:
+    """The text with values in place of its placeholders.
+
+    {NAME:FORMAT} takes a format of Python, or ms, s, moment, percent, rate, or size; {values}
+    lists all values.
+    """
+    return _Filler().vformat(text, (), values)
+
+
+def placeholders(text: str) -> set[str]:
+    """The names of values that a text needs."""
+    return {name for _, name, _, _ in Formatter().parse(text) if name}
+
+
+def labels(values: Mapping[str, Any]) -> str:
+    """All values that are known, each after its name: `cpu busy 31%, disk sda busy 4%`."""
+    return ", ".join(_label(*item) for item in values.items() if item[1] is not None)
+
+
+def _label(name: str, value: Any) -> str:
+    if name.endswith("_bytes"):
+        return f"{name.removesuffix('_bytes').replace('_', ' ')} {size_text(value)}"
+    ending = next((unit for unit in _UNITS if name.endswith(f"_{unit}")), "")
+    label = name.removesuffix(f"_{ending}").replace("_", " ")
+    if ending == "percent":
+        return f"{label} {_FORMATS['percent'](value)}"
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return f"{label} {rate_text(value) if number else value}{_UNITS.get(ending, '')}"
