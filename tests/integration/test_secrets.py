@@ -167,6 +167,30 @@ def test_a_copy_through_pg_dump_leaves_no_password_anywhere(cage, pg15, name):
     cage.well("sweep", *words, "--yes", "-o", cage.kept / "page.html", **variables)
 
 
+# The commands that take a target and a copy's source. The copy has no tables, and the query is
+# wrong: a command that says so has logged in to both.
+OPEN = ("--rate", "5", "-L", "1s")
+NO_TABLE = 'relation "pgbench_accounts" does not exist'
+LOGGED_IN: dict[str, tuple[tuple[str, ...], str]] = {
+    "run": (("select-only", *OPEN), NO_TABLE),
+    "sweep": (("select-only", *OPEN, "--clients", "1,2", "--yes"), NO_TABLE),
+    "capacity": (("select-only", "-L", "1s"), NO_TABLE),
+    "compare": (("clients=1", "clients=2", "--run", "select-only", *OPEN), NO_TABLE),
+    "load": (("true", "--rows", "many"), "the query for rows, 'many': syntax error"),
+}
+
+
+@pytest.mark.parametrize("name", often("PGPASSWORD"))
+@pytest.mark.parametrize("command", LOGGED_IN)
+def test_each_command_logs_in_to_the_target_and_to_the_source_of_a_copy(cage, pg15, command, name):
+    pg15.execute("DROP DATABASE IF EXISTS copied")
+    pg15.execute("CREATE DATABASE copied OWNER u_scram")
+    dsn, variables = way(name, pg15, cage, dbname="copied")
+    words, said = LOGGED_IN[command]
+    ended = cage(command, *words, "--target", dsn, "--from-database", dsn, **variables)
+    assert said in " ".join(ended.err.decode().split()), ended.err
+
+
 # What another test made as another role is not this one's.
 # A seed that no other test has: its role would find their data on the shared server.
 OWN_DATA = ("--scale", "1", "--data-seed", "7701")
