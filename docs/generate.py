@@ -301,7 +301,8 @@ def finding_reference() -> str:
         for name in (n for n, each in findings.catalog().items() if each.severity == severity):
             entry = findings.explanation(name)
             do = f"\n\nWhat to do: {entry['do']}." if entry["do"] else ""
-            parts.append(f"\n### {name}\n\n`{entry['sentence']}`\n\n{entry['means']}{do}\n")
+            shown = f"```text\n{entry['sentence']}\n```"
+            parts.append(f"\n### {name}\n\n{shown}\n\n{entry['means']}{do}\n")
     return "".join(parts)
 
 

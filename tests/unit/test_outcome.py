@@ -170,6 +170,7 @@ def summary(counts: Counts) -> Summary:
         (Counts(818, unfinished=818), "no-answer"),
         (Counts(9, skipped=5, unfinished=4), "no-answer"),
         (Counts(9, skipped=9), "all-skipped"),
+        (Counts(9, failed=1, skipped=8), "none-succeeded"),
         (Counts(), "nothing-due"),
         (Counts(9, failed=8, late=1), ""),
         (Counts(9, on_time=1, unfinished=8), ""),
@@ -281,7 +282,7 @@ def test_cells_of_which_nothing_succeeded_failed_with_their_first_error(
     bad = [failing(d) if levels(d)[WORKERS] == "0" else d for d in digests]
     page = gather(bad, ABOUT, experiment(design=plan))
     answers = [sentence.text for sentence in page.answer]
-    error = "all 9 transactions failed: 42P01: relation"
+    error = "every transaction failed (9): 42P01: relation"
     assert any(error in answer for answer in answers)
     assert answers[0].startswith("FAIL: ") == (len(workers) == 1)
     assert not any("it breaks at 1 client already" in answer for answer in answers)
@@ -299,9 +300,9 @@ def test_an_experiment_fails_if_no_transaction_of_a_cell_succeeded():
         page = replace(gather(digests, ABOUT, experiment(design=plan)), **changes)
         return (words.unmeasured(page) or ("",))[0]
 
-    error = "all 9 transactions failed: 42P01"
+    error = "every transaction failed (9): 42P01"
     assert why(of_8).startswith(f"no measurement in 1 of 3 cells (clients = 8): {error}")
-    assert why([failing(d) for d in good]).startswith("all 9 transactions failed")
+    assert why([failing(d) for d in good]).startswith("every transaction failed (9)")
     assert why([*good[:once], of_8[once], *good[once + 1 :]]) == "", "its other trial measured"
     assert why(of_8, searched="rate") == "", "a search goes on to other loads"
 
@@ -334,7 +335,7 @@ def test_a_search_ends_where_its_first_trials_measured_nothing():
     bad = [failing(digest) for digest in good]
     assert search.ask(told(bad[0])) is not None
     assert search.ask(told(*bad[:2])) is None
-    assert search.given_up(told(*bad[:2])).startswith("all 9 transactions failed")
+    assert search.given_up(told(*bad[:2])).startswith("every transaction failed (9)")
     assert search.ask(told(good[0], *bad)) is not None
     assert not search.given_up(told(good[0], *bad))
 

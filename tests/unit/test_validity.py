@@ -83,11 +83,6 @@ def test_one_of_many_generators_that_was_late_is_named_where_all_together_were_n
     assert found.state == "valid"
 
 
-def test_a_busy_generator_that_changed_nothing_is_a_caution():
-    found = judge(trial([]), evidence(generator=replace(GOOD, cpu=0.95)))
-    assert (found.state, names(found)) == ("valid", ["generator-busy"])
-
-
 @pytest.mark.parametrize(("seconds", "state"), [(0.0, "valid"), (0.9, "valid"), (8.0, "invalid")])
 def test_an_outage_says_nothing_of_what_the_server_holds(seconds, state):
     found = judge(trial([]), evidence(all_down_s=seconds))

@@ -275,12 +275,8 @@ def _closed(trial: Trial) -> bool:
     return {load.model for load in loads} == {"closed"}
 
 
-def findings(trial: Trial, generator: Generator) -> Iterable[Finding]:
-    """Findings about the generator: no CPU left, late, or a wrong sum.
-
-    A finding that could change the answer makes the trial invalid; others are warnings.
-    """
-    yield from _limited(trial, generator)
+def disagreement(trial: Trial, generator: Generator) -> Iterator[Finding]:
+    """A finding if the generator's sums disagree."""
     # Of a lost generator outcomes are missing, and the trial is invalid for that.
     lost = any(each.name == "generator-lost" for each in trial.findings)
     if not (generator.adds_up or lost):
@@ -289,14 +285,18 @@ def findings(trial: Trial, generator: Generator) -> Iterable[Finding]:
         yield finding("counts-disagree", ratio=off)
 
 
-def _limited(trial: Trial, generator: Generator) -> Iterator[Finding]:
+def lateness(trial: Trial, generator: Generator) -> Iterator[Finding]:
+    """Findings about a generator that had no CPU left, or was late.
+
+    A finding that could change the answer makes the trial invalid; others are cautions.
+    """
     late, busy = _several(trial, "late"), _several(trial, "busy")
     explains = {"explains": generator.explained, "missed": generator.missed}
     lag = generator.dispatch_p99
     if generator.cpu > _CPU_LIMIT:
-        name = "generator-limited" if generator.limited else "generator-busy"
-        yield finding(name, ", ".join(busy[-1:]), cpu_percent=100 * generator.cpu)
-    elif generator.late and lag and generator.still_s:
+        about = ", ".join(busy[-1:])
+        yield finding("generator-limited", about, cpu_percent=100 * generator.cpu)
+    elif generator.late and lag and generator.still_s and generator.excused is not None:
         name = "generator-stood-still-decides" if generator.limited else "generator-stood-still"
         yield finding(name, ", ".join(late), still_s=generator.still_s, **explains)
     elif generator.late and lag:
@@ -325,5 +325,5 @@ def _limited(trial: Trial, generator: Generator) -> Iterator[Finding]:
 def _several(trial: Trial, state: str) -> list[str]:
     """The generators, of several, that were `busy` or `late`, the most so last."""
     key = "cpu_percent" if state == "busy" else "lag_ms"
-    shares = [f for f in trial.findings if f.name == "generator-share" and f.values[state]]
-    return [each.about for each in sorted(shares, key=lambda each: each.values[key])]
+    shares = [f for f in trial.findings if f.name == "generator-share" and f.values.get(state)]
+    return [each.about for each in sorted(shares, key=lambda each: each.values.get(key) or 0.0)]

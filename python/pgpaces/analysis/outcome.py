@@ -68,8 +68,10 @@ def nothing(counts: Counts, error: str = "") -> Finding | None:
     if not counts.due:
         return finding("nothing-due")
     values = {"due": counts.due, "skipped": counts.skipped, "unfinished": counts.unfinished}
+    if counts.failed == counts.due:
+        return finding("all-failed", failed=counts.failed, error=error or None)
     if counts.failed:
-        return finding("all-failed", failed=counts.failed, error=error or None, **values)
+        return finding("none-succeeded", failed=counts.failed, error=error or None, **values)
     if counts.unfinished:
         return finding("no-answer", **values)
     return finding("all-skipped", due=counts.due, skipped=counts.skipped)

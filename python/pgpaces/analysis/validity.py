@@ -78,9 +78,14 @@ def judge(trial: Trial, evidence: Evidence) -> Validity:
 
     Findings of sensors and of the run are in the trial; the others follow from the evidence.
     """
-    findings = [*_run(trial), *_outcome(trial, evidence), *trial.findings]
+    findings = [
+        *_run(trial),
+        *_outcome(trial, evidence),
+        *generator.disagreement(trial, evidence.generator),
+        *trial.findings,
+    ]
     if outcome.succeeded(evidence.counts):
-        findings += generator.findings(trial, evidence.generator)
+        findings += generator.lateness(trial, evidence.generator)
         findings += _steadiness(trial, evidence)
     findings.sort(key=weight)
     invalid = any(each.severity == "invalid" for each in findings)

@@ -306,7 +306,8 @@ def _sentences(trial: Trial, summary: Summary, *, whole: bool) -> Iterator[Sente
     failure = no_measurement(summary) if trial.state == "finished" else None
     reasons = [f for f in summary.validity.findings if f.severity == "invalid"]
     if failure is not None:  # the first line says it
-        reasons = [each for each in reasons if each.name not in ("nothing-due", failure.name)]
+        same = {failure.name, "nothing-due", "background-failed"}
+        reasons = [each for each in reasons if each.name not in same]
     cautions = summary.validity.warnings
     for each in reasons:
         yield Sentence(str(each), "warning")

@@ -61,5 +61,5 @@ def import_(files: Sequence[str], store_path: str | None, **params: str | None) 
     if params["tag"] is not None:
         store.tag(params["tag"], trial.id)
     for each in trial.findings:
-        click.echo(f"{'error' if each.severity == 'invalid' else 'warning'}: {each}", err=True)
+        click.echo(f"{'invalid' if each.severity == 'invalid' else 'warning'}: {each}", err=True)
     click.echo(f"imported as run {trial.id} into {store.address}", err=True)

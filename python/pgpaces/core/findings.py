@@ -76,11 +76,14 @@ class Finding(Struct, frozen=True, omit_defaults=True):
 
 def finding(name: str, about: str = "", /, **values: Any) -> Finding:
     """A finding with these values; a number that is not finite becomes None."""
-    finite = {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in values.items()
-    }
-    return Finding(name, finite, about)
+    return Finding(name, {key: _plain(value) for key, value in values.items()}, about)
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON can hold; numpy's floats become Python's."""
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    return value
 
 
 def as_json(finding: Finding) -> dict[str, Any]:
@@ -118,9 +121,10 @@ def explained(name: str) -> str:
         "caution": "The verdict stands. Read this before you trust the numbers.",
         "nothing": "It does not affect the verdict.",
     }[entry["severity"]]
-    parts = [entry["means"], effect, f"What to do: {entry['do']}." if entry["do"] else ""]
+    do = f"What to do: {entry['do']}." if entry["do"] else ""
+    parts = (f"{name}: {entry['sentence']}", entry["means"], effect, do)
     wrapped = ["\n".join(textwrap.wrap(part, 80)) for part in parts if part]
-    return "\n\n".join([f"{name}: {entry['sentence']}", *wrapped])
+    return "\n\n".join(wrapped)
 
 
 def weight(finding: Finding) -> tuple[int, int]:
@@ -137,7 +141,7 @@ def moment(second: float) -> str:
 
 def length(seconds: float) -> str:
     """A length of time, as exact as a sentence needs."""
-    if seconds < 1:
+    if 0 < seconds < 1:
         return f"{ms_text(1000 * seconds)} ms"
     whole = round(seconds)
     if whole < 120:
@@ -159,7 +163,15 @@ _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "rate": lambda value: f"{rate_text(value)}/s",
     "size": size_text,
 }
-_UNITS = {"percent": "", "ms": " ms", "kb_s": " kB/s", "s": " s", "us": " µs", "celsius": " °C"}
+_UNITS = {
+    "percent": "",
+    "bytes": "",
+    "ms": " ms",
+    "kb_s": " kB/s",
+    "s": " s",
+    "us": " µs",
+    "celsius": " °C",
+}
 
 
 class _Filler(Formatter):
@@ -171,9 +183,10 @@ class _Filler(Formatter):
             return UNKNOWN
         if isinstance(value, list | tuple):
             return ", ".join(map(str, value))
-        if format_spec in _FORMATS:
-            return _FORMATS[format_spec](value)
-        return format(value, format_spec)
+        try:
+            return _FORMATS.get(format_spec, lambda each: format(each, format_spec))(value)
+        except (TypeError, ValueError, OverflowError):  # a store that somebody else wrote
+            return str(value)
 
 
 def filled(text: str, values: Mapping[str, Any]) -> str:
@@ -196,11 +209,10 @@ def labels(values: Mapping[str, Any]) -> str:
 
 
 def _label(name: str, value: Any) -> str:
-    if name.endswith("_bytes"):
-        return f"{name.removesuffix('_bytes').replace('_', ' ')} {size_text(value)}"
     ending = next((unit for unit in _UNITS if name.endswith(f"_{unit}")), "")
     label = name.removesuffix(f"_{ending}").replace("_", " ")
-    if ending == "percent":
-        return f"{label} {_FORMATS['percent'](value)}"
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return f"{label} {rate_text(value) if number else value}{_UNITS.get(ending, '')}"
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return f"{label} {value}"
+    if ending in ("bytes", "percent"):
+        return f"{label} {_FORMATS['size' if ending == 'bytes' else 'percent'](value)}"
+    return f"{label} {rate_text(value)}{_UNITS.get(ending, '')}"

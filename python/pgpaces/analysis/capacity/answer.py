@@ -127,7 +127,7 @@ def of(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
         flags.append("too few trials")
     invalid = tuple(p.invalid or "its numbers are impossible" for p in points if not p.valid)
     if invalid:
-        limited = any(point.generator for point in points)
+        limited = any(point.generator for point in points if not point.valid)
         flags.append("generator-limited" if limited else "invalid trials")
     if any(p.excused for p in points if p.valid):
         flags.append("generator late")

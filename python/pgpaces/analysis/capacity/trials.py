@@ -21,6 +21,7 @@ from pgpaces.analysis.capacity.search import COARSE_S, QUICK_S, plan, step
 from pgpaces.analysis.digest import Digest, windows
 from pgpaces.analysis.sequential import Ask, Tell, cut_short, role
 from pgpaces.analysis.summary import Summary
+from pgpaces.core.findings import Finding
 from pgpaces.spec.design import ROLE, Cell
 from pgpaces.spec.result import Trial
 
@@ -36,7 +37,10 @@ _BELOW = 4.0
 # never settles, and to count steady trials alone is to count those that met the goal.
 _UNSETTLED = {"never-settled"}
 _LATE = {"generator-late-decides", "generator-stood-still-decides"}
-_GENERATOR = _LATE | {"generator-limited", "generator-late-users", "generator-lost"}
+_GENERATOR = _LATE | {
+    "generator-limited", "generator-late-users", "generator-lost", "generator-began-late",
+    "clock-apart-decides",
+}  # fmt: skip
 # The transactions a second from which on a long trial takes a minute.
 _RATE_USUAL = 50.0
 # Options that the saturating trial resets: with them it would have pauses. A think time of 0 makes
@@ -131,7 +135,7 @@ def point(tell: Tell, load: Kind) -> TrialPoint | None:
         seconds=max(1.0, (digest.trial.measured_ns or 0) / 1e9),
         windows=windows(digest.series, "missed"),
         invalid="; ".join(objections(digest.trial, digest.summary)),
-        generator=not _GENERATOR.isdisjoint(each.name for each in digest.summary.validity.findings),
+        generator=not _GENERATOR.isdisjoint(each.name for each in _invalid(digest.summary)),
         seed=digest.trial.plan.seed,
         excused=min(lateness, missed),
     )
@@ -145,9 +149,14 @@ def objections(trial: Trial, summary: Summary) -> tuple[str, ...]:
     """
     if trial.state != "finished":
         return (trial.error or "it did not finish",)
+    return tuple(map(str, _invalid(summary)))
+
+
+def _invalid(summary: Summary) -> list[Finding]:
+    """The findings that make a trial invalid as a bound."""
     invalid = [each for each in summary.validity.findings if each.severity == "invalid"]
     allowed = _UNSETTLED if summary.generator.excused is None else _UNSETTLED | _LATE
-    return tuple(str(each) for each in invalid if each.name not in allowed)
+    return [each for each in invalid if each.name not in allowed]
 
 
 def whole(digest: Digest) -> tuple[int, int]:
