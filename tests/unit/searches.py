@@ -96,7 +96,7 @@ def _measured(
             "hash": "h",
             "scripts": [{"name": "a", "weight": 1, "commands": [], "queries": 7}],
         },
-        findings=(finding("generator-lost", why=invalid),) if invalid else (),
+        findings=(finding("background-failed", why=invalid),) if invalid else (),
         **changes,
     )
     accumulator = Accumulator.of(made.intervals)

@@ -44,7 +44,8 @@ def point(ask, share, rate=1.0, invalid=""):
     due = max(1, round(ask.load * rate * ask.seconds))
     missed, windows = round(due * share), max(1, round(ask.seconds / 10))
     parts = tuple((missed // windows, due // windows) for _ in range(windows))
-    return TrialPoint(ask.load, ask.role, due, missed, ask.seconds, parts, invalid, ask.seed)
+    point = TrialPoint(ask.load, ask.role, due, missed, ask.seconds, parts, invalid, ask.seed)
+    return replace(point, generator=invalid == "generator-limited")
 
 
 def run(goal, share, invalid=lambda _: "", rate=1.0):

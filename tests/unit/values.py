@@ -75,9 +75,11 @@ EXPLAINED = st.builds(
     Explained, COUNT, COUNT, ANY_TEXT, ANY_TEXT, COUNT, COUNT, BIG, ANY_TEXT, st.booleans()
 )
 FINDING = st.builds(
-    Finding, ANY_TEXT, st.sampled_from(["info", "warning", "invalid"]), ANY_TEXT,
-    st.none() | NUMBER, ANY_TEXT,
-)  # fmt: skip
+    Finding,
+    ANY_TEXT,
+    st.dictionaries(ANY_TEXT, ANY_TEXT | NUMBER | st.lists(ANY_TEXT, max_size=2), max_size=3),
+    ANY_TEXT,
+)
 SAMPLE = st.builds(
     Sample, st.integers(-30, 30), ANY_TEXT, ANY_TEXT, st.floats(allow_nan=False), ANY_TEXT
 )

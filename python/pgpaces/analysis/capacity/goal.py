@@ -81,9 +81,9 @@ class TrialPoint(Struct, frozen=True):
     seconds: float
     windows: tuple[tuple[int, int], ...] = ()
     invalid: str = ""
-    generator: bool = False
     seed: int = 0
     excused: int = 0
+    generator: bool = False
 
     @property
     def valid(self) -> bool:
