@@ -1,7 +1,6 @@
 """The tools that run what the documentation prints; here no server is started."""
 
 import re
-from itertools import cycle
 
 from tests.docs_tools import tool
 from tests.unit import documented
@@ -52,19 +51,3 @@ def test_the_tables_name_what_pages_print():
             assert set(table.get(key, ())) <= set(pages[page]), page
     names = re.findall(COMMANDS.TABLES["runs"], "".join(printed))
     assert {"RUN", "4F8Z2K1Q", "9M0A7T3C"} <= set(names)
-
-
-def test_a_shell_keeps_what_a_page_set_and_ctrl_c_ends_a_command_alone(tmp_path):
-    terminal = COMMANDS.Terminal(tmp_path, {"PATH": "/usr/bin:/bin", "PS1": "", "PS2": ""})
-    try:
-        assert terminal.run("a=b; export a", 60, lambda _: False).code == 0
-        ended = terminal.run('sh -c "echo $a; exit 7"', 60, lambda _: False)
-        assert (ended.code, ended.printed.strip(), ended.cut) == (7, "b", False)
-        answers = cycle([False, True])
-        ended = terminal.run("sleep 60; echo no", 0, lambda _: next(answers))
-        assert (ended.code, ended.cut, ended.loaded) == (130, True, True)
-        assert "no" not in ended.printed
-        ended = terminal.run('printf "go on? [y/N]: "; read answer; echo "$answer$a"', 60, bool)
-        assert ended.printed.split() == ["go", "on?", "[y/N]:", "yb"]
-    finally:
-        terminal.close()

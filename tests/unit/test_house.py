@@ -46,11 +46,6 @@ def test_the_middle_of_the_engine_reads_no_clock_and_touches_no_socket(path):
     assert not re.search(forbidden, path.read_text())
 
 
-def test_the_engine_knows_no_python_no_store_and_no_configuration_format():
-    manifest = (ENGINE / "Cargo.toml").read_text()
-    assert not re.search(r"^(pyo3|rusqlite|sqlx|toml|serde_yaml|clap)\b", manifest, re.M)
-
-
 def test_only_the_rings_of_io_uring_are_unsafe():
     assert 'unsafe_code = "deny"' in (ROOT / "Cargo.toml").read_text()
     allowing = {

@@ -76,10 +76,6 @@ def test_every_command_has_a_manual_page_with_its_options_and_examples():
     assert "Say whether a run is worse than a baseline" in pages["pgpaces"]
 
 
-def test_no_line_of_a_help_is_taken_for_a_request_of_roff():
-    assert module("man").escaped(".sh\n'it\na\\b") == "\\&.sh\n\\&'it\na\\eb"
-
-
 @needs("actionlint")
 def test_workflows_are_without_fault():
     done = subprocess.run(

@@ -128,7 +128,9 @@ def _slower(host: _Host, pace: Pace) -> Iterator[Finding]:
     for shift in _changes(log_latency, onsets):
         cause = _cause(candidates, shift, host.seconds)
         if cause is not None and shift.after > shift.before + math.log1p(_RISE_MIN):
-            yield _rose(shift, cause)
+            before_ms, after_ms = math.exp(shift.before), math.exp(shift.after)
+            when = _when(shift, cause)
+            yield finding("throttled-latency", before_ms=before_ms, after_ms=after_ms, **when)
             return
 
 
@@ -193,12 +195,6 @@ def _fell(shift: LevelShift, cause: tuple[str, float], seconds: int) -> Finding:
         after=shift.after,
         **_when(shift, cause),
     )
-
-
-def _rose(shift: LevelShift, cause: tuple[str, float]) -> Finding:
-    before_ms, after_ms = math.exp(shift.before), math.exp(shift.after)
-    when = _when(shift, cause)
-    return finding("throttled-latency", before_ms=before_ms, after_ms=after_ms, **when)
 
 
 def _when(shift: LevelShift, cause: tuple[str, float]) -> dict[str, float | str]:

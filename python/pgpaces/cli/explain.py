@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
-from click.shell_completion import CompletionItem
 
 from pgpaces.cli import options
 from pgpaces.cli.streams import put
 
 
-class FindingName(click.ParamType[str]):
-    """The name of a finding, completed from the catalog."""
+def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    from pgpaces.core.findings import catalog
 
-    name = "name"
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        from pgpaces.core.findings import catalog
-
-        return [
-            CompletionItem(name, help=entry.severity)
-            for name, entry in catalog().items()
-            if name.startswith(incomplete)
-        ]
+    return [name for name in catalog() if name.startswith(incomplete)]
 
 
 @options.command(
     epilog="\b\nExamples:\n  pgpaces explain\n  pgpaces explain generator-late\n"
     "  pgpaces explain cpu-steal --json"
 )
-@click.argument("name", required=False, type=FindingName())
+@click.argument("name", required=False, shell_complete=_names)
 @options.options(options.of("json"))
 def explain(name: str | None, as_json: bool) -> int:
     """Explain a finding by its name; without a name, list all findings.
@@ -50,13 +36,12 @@ def explain(name: str | None, as_json: bool) -> int:
         raise PlanError(
             f"no finding is called '{name}'", near or "`pgpaces explain` lists all findings"
         )
-    names = [*every] if name is None else [name]
     if as_json:
-        entries: list[Any] = [findings.explanation(each) for each in names]
-        put(escape.json_text(entries if name is None else entries[0]))
+        entries = [*map(findings.explanation, [name] if name else every)]
+        put(escape.json_text(entries[0] if name else entries))
     elif name is None:
         width = max(map(len, every))
-        put("".join(f"{each:{width}}  {every[each].severity}\n" for each in names))
+        put("".join(f"{each:{width}}  {every[each].severity}\n" for each in every))
     else:
         put(f"{findings.explained(name)}\n")
     return 0

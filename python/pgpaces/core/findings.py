@@ -80,8 +80,7 @@ def finding(name: str, about: str = "", /, **values: Any) -> Finding:
 
 
 def _plain(value: Any) -> Any:
-    """A value that JSON can hold; numpy's floats become Python's."""
-    if isinstance(value, float):
+    if isinstance(value, float):  # also one of numpy, which JSON cannot hold
         return float(value) if math.isfinite(value) else None
     return value
 
@@ -116,13 +115,9 @@ def explanation(name: str) -> dict[str, str]:
 def explained(name: str) -> str:
     """The entry of a name as text for a terminal, at most 80 columns wide."""
     entry = explanation(name)
-    effect = {
-        "invalid": "The trial is invalid: its numbers do not answer the question.",
-        "caution": "The verdict stands. Read this before you trust the numbers.",
-        "nothing": "It does not affect the verdict.",
-    }[entry["severity"]]
     do = f"What to do: {entry['do']}." if entry["do"] else ""
-    parts = (f"{name}: {entry['sentence']}", entry["means"], effect, do)
+    title = f"{name} ({entry['severity']}): {entry['sentence']}"
+    parts = (title, entry["means"], do)
     wrapped = ["\n".join(textwrap.wrap(part, 80)) for part in parts if part]
     return "\n\n".join(wrapped)
 
@@ -140,7 +135,6 @@ def moment(second: float) -> str:
 
 
 def length(seconds: float) -> str:
-    """A length of time, as exact as a sentence needs."""
     if 0 < seconds < 1:
         return f"{ms_text(1000 * seconds)} ms"
     whole = round(seconds)
@@ -163,15 +157,7 @@ _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "rate": lambda value: f"{rate_text(value)}/s",
     "size": size_text,
 }
-_UNITS = {
-    "percent": "",
-    "bytes": "",
-    "ms": " ms",
-    "kb_s": " kB/s",
-    "s": " s",
-    "us": " µs",
-    "celsius": " °C",
-}
+_UNITS = {"ms": " ms", "kb_s": " kB/s", "s": " s", "us": " µs", "celsius": " °C"}
 
 
 class _Filler(Formatter):
@@ -199,7 +185,6 @@ def filled(text: str, values: Mapping[str, Any]) -> str:
 
 
 def placeholders(text: str) -> set[str]:
-    """The names of values that a text needs."""
     return {name for _, name, _, _ in Formatter().parse(text) if name}
 
 
@@ -209,10 +194,11 @@ def labels(values: Mapping[str, Any]) -> str:
 
 
 def _label(name: str, value: Any) -> str:
-    ending = next((unit for unit in _UNITS if name.endswith(f"_{unit}")), "")
-    label = name.removesuffix(f"_{ending}").replace("_", " ")
     if not isinstance(value, int | float) or isinstance(value, bool):
-        return f"{label} {value}"
-    if ending in ("bytes", "percent"):
-        return f"{label} {_FORMATS['size' if ending == 'bytes' else 'percent'](value)}"
-    return f"{label} {rate_text(value)}{_UNITS.get(ending, '')}"
+        return f"{name.replace('_', ' ')} {value}"
+    for ending, form in (("_percent", "percent"), ("_bytes", "size")):
+        if name.endswith(ending):
+            return f"{name.removesuffix(ending).replace('_', ' ')} {_FORMATS[form](value)}"
+    unit = next((unit for unit in _UNITS if name.endswith(f"_{unit}")), "")
+    label = name.removesuffix(f"_{unit}").replace("_", " ")
+    return f"{label} {rate_text(value)}{_UNITS.get(unit, '')}"

@@ -16,7 +16,6 @@ from pgpaces.core.series import Sample
 SINCE = 100_000
 SOURCE, SLOTS = rules.SOURCE, rules.SLOTS
 # What the samples of a trial say.
-findings = rules.findings
 _NOW = "pg_catalog.pg_current_wal_insert_lsn()"
 _LAGS = ("sent", "write", "flush", "replay")
 _DELAYS = ("write", "flush", "replay")

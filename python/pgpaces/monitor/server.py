@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.analysis import cache
+from pgpaces.analysis import replication as rules
 from pgpaces.core.findings import Finding
 from pgpaces.core.series import Sample, Series
 from pgpaces.core.sessions import Session, scalar
@@ -279,7 +280,7 @@ class Sensor:
         with self._lock:
             blocks, seconds = self._counts.blocks(), list(self._counts.seconds)
         findings = [each for each in (cache.warmed(blocks), cache.hits(blocks)) if each]
-        findings += replication.findings(series, seconds)
+        findings += rules.findings(series, seconds)
         findings += self._others.snapshots.changed if self._others else ()
         if not self._node:
             return findings

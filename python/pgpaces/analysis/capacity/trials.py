@@ -153,7 +153,6 @@ def objections(trial: Trial, summary: Summary) -> tuple[str, ...]:
 
 
 def _invalid(summary: Summary) -> list[Finding]:
-    """The findings that make a trial invalid as a bound."""
     invalid = [each for each in summary.validity.findings if each.severity == "invalid"]
     allowed = _UNSETTLED if summary.generator.excused is None else _UNSETTLED | _LATE
     return [each for each in invalid if each.name not in allowed]
