@@ -30,7 +30,7 @@ _PLACEHOLDER = re.compile(r"\{(\w+)(:[^}]*)?\}")
 class Entry(Struct, frozen=True, forbid_unknown_fields=True):
     """What the catalog says about a finding; the three texts may have {placeholders} of values.
 
-    severity: what the finding does to a verdict. sentence: one line for the terminal. means: two
+    severity: what the finding does to a verdict. sentence: one line for the terminal. means: one
     to five sentences. do: an instruction; empty if there is nothing to do.
     """
 
