@@ -32,13 +32,9 @@ def pytest_collection(session: pytest.Session) -> None:
 
 
 def _modules(config: pytest.Config) -> list[Path]:
-    """The test modules that this session collects."""
     given = [config.invocation_params.dir / word.partition("::")[0] for word in config.args]
-    return sorted(path for each in given for path in _files(each))
-
-
-def _files(given: Path) -> list[Path]:
-    return [given] if given.is_file() else list(given.rglob("test_*.py"))
+    folders = [path for each in given for path in each.rglob("test_*.py")]
+    return sorted([*folders, *(each for each in given if each.is_file())])
 
 
 def _place(path: Path) -> tuple[Path, str]:

@@ -53,7 +53,7 @@ def test_refused_connections_are_tried_again_until_they_are_not(way, start_load,
     done = stopped(load)
     assert done.disconnects == done.connects == done.outages == 4
     # A client that was idle at the reset loses its connection, and no transaction.
-    assert done.failed.keys() <= {"08006"}
+    assert done.failed.keys() == {"08006"} or (load_model == "open" and not done.failed)
     assert done.failed.get("08006", 0) <= 4
     assert (done.down, done.unfinished) == (0, 0)
     assert done.all_down_ns >= SECOND_NS
@@ -150,7 +150,8 @@ def test_a_network_that_swallows_everything_is_an_outage(way, tmp_path, pgpaces_
         between.speak()
     assert result.counts.unfinished >= 50
     assert result.counts.on_time >= 50
-    assert "server-gone-silent" in {each.name for each in result.validity.findings}
+    names = [each.name for each in result.validity.findings if "silent" in each.name]
+    assert names == ["server-gone-silent"]
     assert result.validity.state == "invalid"
 
 

@@ -31,6 +31,10 @@ from pgpaces.spec.plan import GeneratorsPlan
 from pgpaces.store.store import Store
 
 pytestmark = pytest.mark.postgres
+OF_THE_HOST = {
+    "generator-began-late", "clock-apart-decides", "cpu-steal-high", "cpu-quota-changed", "too-hot",
+    "throttled-throughput", "throttled-latency", "throttling-unfinished", "io-errors",
+}  # fmt: skip
 
 SLEEP = "\\set ms random(1, 5)\nSELECT pg_sleep(:ms / 1000.0);\n"
 
@@ -94,7 +98,8 @@ def test_the_load_of_two_generators_is_that_of_one(pg15, tmp_path, load):
     assert [each.clients for each in trial.plan.generated] == [load.get("clients", 6) // 2] * 2
     assert sum(each.threads for each in trial.plan.generated) == trial.plan.threads
     assert [each.name for each in trial.findings].count("generator-share") == 2
-    assert "generator-lost" not in {each.name for each in trial.findings}
+    # What other machines on the same host took is not of this load, nor how late a busy one began.
+    assert {each.name for each in trial.findings if each.severity == "invalid"} <= OF_THE_HOST
 
 
 def test_users_in_python_act_on_every_generator(pg15, tmp_path):

@@ -129,8 +129,8 @@ def of(trial: Trial, summary: Summary) -> Bulk | None:
         return None
     counts, spread = summary.scripts[at].counts, summary.scripts[at].latency
     median = spread.p50.value if spread.p50 and spread.count == counts.due else None
-    found = (each.values for each in trial.findings if each.name == WORK)
-    values: Mapping[str, Any] = next(found, {})
+    works = (each.values for each in trial.findings if each.name == WORK)
+    values: Mapping[str, Any] = next(works, {})
     seconds = _seconds(spread.count, spread.mean, spread.stddev)
     return Bulk(
         label=scripts[at].name,

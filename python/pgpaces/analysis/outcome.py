@@ -92,14 +92,14 @@ def all_gave_up(findings: Iterable[Finding]) -> Finding | None:
 
 
 def no_measurement(summary: Summary) -> Finding | None:
-    """Why a trial is no measurement; None if it is one."""
+    """Why a trial measured nothing; None if it measured something."""
     if not summary.counts.due and (gave_up := all_gave_up(summary.validity.findings)):
         return gave_up
     return nothing(summary.counts, first_error(summary.failures, summary.messages))
 
 
 def no_trial(digests: Iterable[Digest]) -> Finding | None:
-    """Why the first of several trials is no measurement; None if one of them is one.
+    """Why the first of several trials measured nothing; None if one measured something.
 
     Those that were interrupted are neither.
     """

@@ -171,7 +171,7 @@ class _Filler(Formatter):
             return ", ".join(map(str, value))
         try:
             return _FORMATS.get(format_spec, lambda each: format(each, format_spec))(value)
-        except (TypeError, ValueError, OverflowError):  # a store that somebody else wrote
+        except (TypeError, ValueError, OverflowError):  # the stored value has another type
             return str(value)
 
 

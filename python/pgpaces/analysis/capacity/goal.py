@@ -70,7 +70,7 @@ class TrialPoint(Struct, frozen=True):
     """The result of a trial at a load. windows: (missed, due) by 10 s, in order.
 
     excused: how many of the missed may be the fault of a late generator: these count for proving a
-    load, and not for refuting one. invalid: why its numbers are no bound; empty where they are one.
+    load, and not for refuting one. invalid: why its numbers are not a bound; empty if they are.
     generator: the load generator is the reason.
     """
 
