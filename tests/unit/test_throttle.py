@@ -57,7 +57,6 @@ def not_info(found: Iterable[Finding]) -> list[Finding]:
 
 
 def of(found: Finding, *names: str) -> list[Any]:
-    """The name of a finding and some of its values."""
     return [found.name, *(found.values[name] for name in names)]
 
 
