@@ -4,6 +4,7 @@ use pgpaces_engine::error::{Error, Kind};
 use pyo3::PyErr;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::types::IntoPyDict;
 
 /// The class of `pgpaces.core.errors` that stands for a kind.
 fn class_name(kind: Kind) -> &'static str {
@@ -24,16 +25,12 @@ fn class_name(kind: Kind) -> &'static str {
 /// The exception for an error, with its hint.
 pub fn exception(error: &Error) -> PyErr {
     Python::attach(|py| {
-        let made = py
-            .import("pgpaces.core.errors")
-            .and_then(|module| module.getattr(class_name(error.kind)))
-            .and_then(|class| match error.sqlstate {
-                None => class.call1((error.message.as_str(), error.hint.as_deref())),
-                Some(state) => {
-                    let state = String::from_utf8_lossy(&state);
-                    class.call1((error.message.as_str(), error.hint.as_deref(), state))
-                }
-            });
+        let state = error.sqlstate.map(|state| String::from_utf8_lossy(&state).into_owned());
+        let made = py.import("pgpaces.core.errors").and_then(|module| {
+            let values = (class_name(error.kind), &error.message, &error.hint);
+            let code = [("sqlstate", state)].into_py_dict(py)?;
+            module.call_method("from_engine", values, Some(&code))
+        });
         match made {
             Ok(exception) => PyErr::from_value(exception),
             Err(_) => PyRuntimeError::new_err(error.message.clone()),

@@ -21,22 +21,78 @@ PgpacesError                        exit code
 A failed transaction is data and never one of these.
 """
 
+from __future__ import annotations
+
 import contextlib
-from collections.abc import Iterable, Iterator
+import functools
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+CATALOG = Path(__file__).with_name("errors.toml")
 
 
 class PgpacesError(Exception):
-    """The defect and the expectation, in one sentence; `hint` says what to do.
+    """A name of the catalog, errors.toml, and values, from which `message` and `hint` are filled.
 
-    `exit_code` is that of the command line (docs/reference/exit-codes.md).
+    about: the file, option, or generator that the error is about; empty if the sentence names it.
+    `exit_code` is the exit code of the command line (docs/reference/exit-codes.md).
     """
 
     exit_code = 1
 
-    def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+    def __init__(self, name: str, hint: str | None = None, /, **values: Any) -> None:
+        super().__init__(name)
+        self.name = name
+        self.old = hint  # TODO: goes when all errors have names
+        self.values = values
+        self.about = ""
+
+    def at(self, about: str) -> Self:
+        """The same error, with what it is about in front of the sentence."""
+        self.about = f"{about}: {self.about}" if self.about else about
+        return self
+
+    @property
+    def message(self) -> str:
+        """What happened, in one sentence; of an unknown name, the name and the values."""
+        from pgpaces.core.findings import filled
+
+        entry = catalog().get(self.name)
+        default = f"{self.name} {{values}}" if self.values else self.name
+        sentence = filled(entry["sentence"][0] if entry else default, self.values)
+        return f"{self.about}: {sentence}" if self.about else sentence
+
+    @property
+    def hint(self) -> str | None:
+        """What to do: the first hint whose values are all known; None if there is none."""
+        from pgpaces.core.findings import filled, placeholders
+
+        if self.old:
+            return self.old
+        for hint in catalog().get(self.name, {}).get("hint", ()):
+            if all(self.values.get(name) not in (None, "") for name in placeholders(hint)):
+                return filled(hint, self.values)
+        return None
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> Any:
+        return functools.partial(type(self), self.name, self.old, **self.values), (), self.__dict__
+
+
+@functools.cache
+def catalog() -> Mapping[str, Mapping[str, list[str]]]:
+    """The sentence and the hints of each error, by its name."""
+    entries: dict[str, Any] = {}
+    for path in CATALOG.parent.glob("errors*.toml"):  # TODO: one file
+        entries |= tomllib.loads(path.read_text("utf-8"))
+    return {
+        name: {key: [text] if isinstance(text, str) else text for key, text in entry.items()}
+        for name, entry in entries.items()
+    }
 
 
 class PlanError(PgpacesError):
@@ -72,16 +128,7 @@ class RunError(PgpacesError):
 class HopelessError(RunError):
     """A script cannot work: its statements are refused, or its first transactions all failed."""
 
-    def __init__(self, message: str, hint: str | None = None, sqlstate: str = "") -> None:
-        own = "run the script by itself with psql; --keep-going runs the load all the same"
-        if sqlstate in ("42P01", "3F000", "42883"):
-            own = (
-                "name the database that has it with --target or --from-database, or set search_path"
-                " (--set search_path=...); --keep-going runs the load all the same"
-            )
-        elif sqlstate in ("42501", "28000"):
-            own = "grant the role this right, or use another role in --target"
-        super().__init__(message, hint or own)
+    exit_code = 5
 
 
 class LogError(RunError):
@@ -110,14 +157,6 @@ class ConnectionsError(ServerError):
     """The server has fewer free connections than the load needs."""
 
     exit_code = 13
-
-    def __init__(self, message: str, hint: str | None = None) -> None:
-        # Of these limits the server's words tell; max_connections does not raise them.
-        for kind in ("role", "database"):
-            if f"too many connections for {kind} " in message:
-                hint = f"use fewer --clients, or raise its limit: ALTER {kind.upper()}"
-                hint += " ... CONNECTION LIMIT"
-        super().__init__(message, hint)
 
 
 class TlsError(ServerError):
@@ -150,12 +189,40 @@ class StoreVersionError(StoreError):
     exit_code = 21
 
 
+def from_engine(kind: str, text: str, hint: str | None, *, sqlstate: str | None) -> PgpacesError:
+    """The error of a class of this module for an error of the engine: its words and SQLSTATE."""
+    name = "engine"
+    if kind == "HopelessError":
+        name = hopeless_name(sqlstate or "")
+    if kind == "ConnectionsError":
+        # Of these limits the server's words tell; max_connections does not raise them.
+        for limit in ("role", "database"):
+            if f"too many connections for {limit} " in text:
+                name = f"connection-limit-of-{limit}"
+    error: type[PgpacesError] = globals()[kind]
+    return error(name, text=text, hint=hint)
+
+
+def hopeless_name(sqlstate: str) -> str:
+    """The name of a HopelessError with this SQLSTATE."""
+    if sqlstate in ("42P01", "3F000", "42883"):
+        return "script-needs-other-database"
+    if sqlstate in ("42501", "28000"):
+        return "script-lacks-right"
+    return "script-fails"
+
+
 def nearest(name: str, candidates: Iterable[str], most: int = 1) -> str:
-    """`did you mean X?` with the most similar candidates; empty if none is similar."""
+    """TODO: goes when all callers use similar."""
+    near = similar(name, candidates, most)
+    return f"did you mean {near}?" if near else ""
+
+
+def similar(name: str, candidates: Iterable[str], most: int = 1) -> str:
+    """The most similar candidates, joined by " or "; empty if none is similar."""
     from difflib import get_close_matches
 
-    near = get_close_matches(name, list(candidates), n=most)
-    return f"did you mean {' or '.join(near)}?" if near else ""
+    return " or ".join(get_close_matches(name, list(candidates), n=most))
 
 
 @contextlib.contextmanager
@@ -166,7 +233,4 @@ def extra(name: str, what: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("pgpaces"):
             raise
-        raise RunError(
-            f"{what} need {error.name}, which is not installed",
-            f"install the extra: pip install 'pgpaces[{name}]'",
-        ) from None
+        raise RunError("extra-missing", what=what, module=error.name, extra=name) from None

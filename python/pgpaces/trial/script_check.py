@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import psycopg
 
 from pgpaces.core import sessions
-from pgpaces.core.errors import HopelessError, PgpacesError, ServerError
+from pgpaces.core.errors import HopelessError, PgpacesError, ServerError, hopeless_name
 from pgpaces.core.sessions import Session
 from pgpaces.core.texts import encoded
 from pgpaces.load import engine
@@ -81,7 +81,7 @@ def _look(session: Session, name: str, statements: list[str], *, runs: bool) -> 
         state, message = error
         if state[:2] in _CANNOT_WORK and ";" not in sql.rstrip().rstrip(";"):
             text = f"script {name} cannot work: {message}, SQLSTATE {state}: {sql}"
-            raise HopelessError(text, sqlstate=state)
+            raise HopelessError(hopeless_name(state), text=text)
         return
 
 

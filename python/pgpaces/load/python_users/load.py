@@ -27,7 +27,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pgpaces import _engine
-from pgpaces.core.errors import HopelessError, RunError, WorkloadError
+from pgpaces.core.errors import HopelessError, RunError, WorkloadError, hopeless_name
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.home import python_path
 from pgpaces.core.record import Interval, copied
@@ -248,7 +248,8 @@ class UsersLoad:
             if hopeless is not None and self._error is None:
                 script, state, message = hopeless
                 text = f"script {self._task_names[script]} failed in all of its first transactions"
-                self._error = HopelessError(f"{text}: {message}, SQLSTATE {state}", sqlstate=state)
+                text = f"{text}: {message}, SQLSTATE {state}"
+                self._error = HopelessError(hopeless_name(state), text=text)
                 self.abort()
 
     def _lose(self, process: _Process, why: str) -> None:
