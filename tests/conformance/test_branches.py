@@ -13,6 +13,7 @@ CONDITIONS = [
 GIVEN = (("n", "3"), ("t", "yes"), ("d", "2.5"), ("z", "NULL"), ("zero", "0.0"))
 
 
+@pytest.mark.slow
 def test_a_condition_holds_where_it_holds_in_pgbench(bench):
     scripts = {
         condition: f"\\if {condition}\nSELECT 'if';\n\\elif {condition}\nSELECT 'elif';\n"

@@ -56,6 +56,7 @@ def server(pg15, monkeypatch):
 OFTEN = {("simple", "tpcb-like"), ("extended", "simple-update"), ("prepared", "tpcb-like")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("protocol", "script"),
     [

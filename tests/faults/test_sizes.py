@@ -59,6 +59,7 @@ ANSWERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("poll", "protocol", "transport", "sql"),
     [

@@ -112,6 +112,7 @@ def test_ctrl_c_ends_the_wait_for_a_store_and_the_rest_can_be_run_later(pgpaces,
     all_ran(None, pgpaces.store)
 
 
+@pytest.mark.slow
 def test_two_sweeps_write_to_one_store_on_a_server_at_once(pgpaces, pg15):
     pg15.execute("CREATE DATABASE sweeps ENCODING 'UTF8' TEMPLATE template0")
     store = pg15.dsn("postgres", dbname="sweeps")
@@ -139,6 +140,7 @@ def test_a_server_that_dies_and_comes_back_costs_no_cell(pgpaces, fragile):
     all_ran(process, pgpaces.store)
 
 
+@pytest.mark.slow
 def test_our_server_that_dies_is_started_again(pgpaces):
     process = sweep(pgpaces, "--trials", "3")
     pid_file = next(pgpaces.home.glob("servers/pg18*/**/postmaster.pid"))
@@ -147,6 +149,7 @@ def test_our_server_that_dies_is_started_again(pgpaces):
     assert not list(pgpaces.home.glob("servers/pg18*/**/postmaster.pid"))
 
 
+@pytest.mark.slow
 def test_a_machine_whose_network_is_silent_does_not_hold_the_others(pgpaces, pg15, fragile, proxy):
     way = proxy("127.0.0.1", fragile.port)
     slow = (
@@ -254,6 +257,7 @@ def test_an_experiment_that_runs_is_not_gone_on_with(pgpaces, pg15):
         assert ended(process)[0] == 130
 
 
+@pytest.mark.slow
 def test_of_two_that_go_on_at_once_one_does(pgpaces, pg15):
     process = sweep(pgpaces, "--trials", "3", "--target", pg15.tcp("postgres"))
     process.kill()

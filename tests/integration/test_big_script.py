@@ -24,6 +24,7 @@ finally:
 """
 
 
+@pytest.mark.slow
 def test_a_run_of_a_long_script_takes_memory_in_proportion_and_keeps_its_beginning(
     pg15, pgpaces_home, tmp_path
 ):

@@ -50,6 +50,7 @@ def resumed(store: Path, ear: Ear | None = None) -> pipeline.SweepResult:
     return pipeline.run(pipeline.plan(order), ear)
 
 
+@pytest.mark.slow
 def test_pairs_are_run_interrupted_and_gone_on_with_to_a_verdict(pgpaces, pg15, monkeypatch):
     monkeypatch.setenv("PGPACES_HOME", str(pgpaces.home))
     # Settings travel with its connections: one of ours is started anew for each trial.

@@ -224,6 +224,7 @@ def test_a_damaged_disk_hides_no_other(tmp_path):
     assert store.disks()[0] == rows[1]
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 def test_folders_are_a_factor_so_that_an_encrypted_disk_meets_a_plain_one(pgpaces_home, tmp_path):
     """gocryptfs: file encryption, which is another cost than LUKS."""

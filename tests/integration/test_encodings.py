@@ -201,6 +201,7 @@ def test_a_run_says_how_the_statements_of_its_script_were_executed(place):
         place(command, "last")
 
 
+@pytest.mark.slow
 def test_a_client_encoding_that_was_set_changes_nothing_for_administrative_sessions(
     place,
 ):
@@ -217,6 +218,7 @@ def test_a_client_encoding_that_was_set_changes_nothing_for_administrative_sessi
         assert counts_of(ran) == (8, 8)
 
 
+@pytest.mark.slow
 def test_a_copy_is_made_and_an_experiment_is_run_and_told(place):
     """Trials of a sweep in copies of the database; then what was found, in every form."""
     words = ("--from-database", place.words["dbname"], "--target", place.dsn(dbname="postgres"))

@@ -190,6 +190,7 @@ def test_a_receiver_gets_each_second_of_a_sweep_and_a_span_for_each_trial(pgpace
     receiver.server.shutdown()
 
 
+@pytest.mark.slow
 def test_a_load_goes_on_when_its_exporter_is_killed(pgpaces):
     process = pgpaces.start("run", *LOAD, "-T", "5s", "--json", "--metrics", "prometheus=0")
     assert process.stderr is not None

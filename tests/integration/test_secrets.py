@@ -88,6 +88,7 @@ def test_a_run_that_goes_well_leaves_no_password_anywhere(cage, pg15, name):
     assert ended.code == len(lines), ended.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -145,6 +146,7 @@ def test_users_that_tell_what_they_were_given_tell_no_password(cage, pg15, name)
     assert any("pgpaces.load.python_users.process" in argv for argv, _ in ended.children)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -196,6 +198,7 @@ def test_each_command_logs_in_to_the_target_and_to_the_source_of_a_copy(cage, pg
 OWN_DATA = ("--scale", "1", "--data-seed", "7701")
 
 
+@pytest.mark.slow
 def test_a_sweep_leaves_no_password_anywhere(cage, pg15):
     """Also one whose store is the server, and one whose experiment is a file."""
     pg15.execute("CREATE DATABASE canary OWNER u_scram TEMPLATE template0 ENCODING 'UTF8'")
@@ -253,6 +256,7 @@ def failures(pg15: Postgres, cage: Cage) -> Iterator[tuple[str, int, list[object
     yield "on connect", 2, ["run", "-f", failing, *QUICK, "--on-connect", "SELECT nonsense"], {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "names",
     [

@@ -177,6 +177,7 @@ def test_a_generator_that_hears_nothing_ends_its_load(two, pg15):
     assert report.seconds, "what it counted is kept for who asks again"
 
 
+@pytest.mark.slow
 def test_a_run_that_stood_still_for_longer_than_a_lease_fails(pg15, tmp_path):
     child = command(pg15, tmp_path)
     child.send_signal(signal.SIGSTOP)
@@ -244,6 +245,7 @@ def plain(_two: Workers, _folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
         yield cluster.scheduler_address, {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [encrypted, pytest.param(plain, marks=pytest.mark.slow)])
 def test_the_workers_of_a_cluster_that_exists_make_the_load_and_another_beside_it(
     two,
@@ -285,6 +287,7 @@ def test_every_port_of_a_cluster_needs_its_key(two, others):
                 assert b"HTTP" not in plain.recv(100), port
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "told", "said"),
     [

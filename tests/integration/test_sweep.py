@@ -105,6 +105,7 @@ def test_a_sweep_runs_every_cell_in_every_block_also_if_it_was_stopped(pgpaces):
     assert_as_asked(pgpaces)
 
 
+@pytest.mark.slow
 def test_a_sweep_that_was_killed_goes_on_to_the_same_set_of_trials(pgpaces):
     """Killed three times, wherever it was; no trial is lost, and none is run twice."""
     chance = random.Random(6)

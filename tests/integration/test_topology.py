@@ -321,6 +321,7 @@ def with_pool(request):
     return ("select-only", "--standbys", 1, *pool, *LONG)
 
 
+@pytest.mark.slow
 def test_kill_9_leaves_neither_standbys_nor_a_pool_and_the_next_run_works(pgpaces, with_pool):
     process = pgpaces.start("run", *with_pool)
     started(process)

@@ -78,6 +78,7 @@ def run(load: UsersLoad) -> list[Interval]:
 
 
 # To a driver TLS by TCP is what TCP without it is, and one word more.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("driver", "way"),
     [*((driver, way) for way in ("socket", "TLS") for driver in DRIVERS), ("ours", "TCP"),

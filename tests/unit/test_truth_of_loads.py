@@ -46,6 +46,7 @@ def cell(load: Load, trials: int) -> coverage.Cell:
         return coverage.batch(load, 60, trials, 11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trials", TRIALS)
 @pytest.mark.parametrize("load", [*STEADY, SHAPED], ids=lambda load: load.name)
 def test_the_intervals_of_a_minute_hold_the_truth(load, trials):
