@@ -306,6 +306,16 @@ def finding_reference() -> str:
     return "".join(parts)
 
 
+def error_reference() -> str:
+    """All errors of the catalog, in the order of the alphabet."""
+    parts = []
+    for name in sorted(errors.catalog()):
+        entry = findings.explanation(name)
+        do = f"\n\nWhat to do: {entry['do']}." if entry["do"] else ""
+        parts.append(f"\n## {name}\n\n```text\n{entry['sentence']}\n```{do}\n")
+    return "".join(parts)
+
+
 # Exit codes
 
 
@@ -561,6 +571,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "commands": command_reference,
     "exit-codes": exit_codes,
     "findings": finding_reference,
+    "errors": error_reference,
     "workload-keys": workload_keys,
     "experiment-keys": experiment_keys,
     "host-keys": lambda: "".join(entry(key, text) for key, text in prices.KEYS.items()),

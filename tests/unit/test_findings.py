@@ -1,4 +1,4 @@
-"""The catalog of findings agrees with the code that makes them, and `pgpaces explain` with both."""
+"""The catalogs agree with the code that makes findings and errors, and `explain` with both."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 import pgpaces
 from pgpaces.cli.main import cli
+from pgpaces.core import errors
 from pgpaces.core.findings import Finding, catalog, filled, finding, placeholders, weight
 from tests.folders import ROOT
 
@@ -22,16 +23,21 @@ SAMPLES = {"ms": 123.4, "s": 31.4, "moment": 75, "percent": 99.5, "rate": 1234.5
            "+,.0f": -3_600_000.0, ",.1f": 3595.5}  # fmt: skip
 
 
-def made() -> Iterator[tuple[str, set[str], bool]]:
-    """Names that code gives to findings, each with the values there, and whether there are more."""
-    for path in CODE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if not isinstance(node, ast.Call) or getattr(node.func, "id", "") != "finding":
-                continue
-            named = [n.value for n in ast.walk(node.args[0]) if isinstance(n, ast.Constant)]
-            values = {each.arg for each in node.keywords if each.arg}
-            for name in named:
-                yield name, values, any(each.arg is None for each in node.keywords)
+EVERYTHING = "".join(path.read_text("utf-8") for path in CODE.rglob("*.py"))
+TESTS = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+TREES = [ast.parse(path.read_text("utf-8")) for path in CODE.rglob("*.py")]
+
+
+def made(*makers: str) -> Iterator[tuple[str, set[str], bool]]:
+    """Names that calls of these give, each with the values there, and whether there are more."""
+    for node in (each for tree in TREES for each in ast.walk(tree) if isinstance(each, ast.Call)):
+        called = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        if called not in makers or not node.args or isinstance(node.args[0], ast.Starred):
+            continue
+        values = {each.arg for each in node.keywords if each.arg}
+        for each in ast.walk(node.args[0]):
+            if isinstance(each, ast.Constant) and isinstance(each.value, str):
+                yield each.value, values, any(each.arg is None for each in node.keywords)
 
 
 def needed(name: str) -> set[str]:
@@ -39,18 +45,31 @@ def needed(name: str) -> set[str]:
     return placeholders(f"{entry.sentence} {entry.means} {entry.do}")
 
 
-@pytest.mark.parametrize(("name", "values", "more"), [*made()])
+@pytest.mark.parametrize(("name", "values", "more"), [*made("finding")])
 def test_a_finding_has_the_values_that_its_texts_need(name, values, more):
     assert values <= needed(name)
     assert more or needed(name) <= values
 
 
-@pytest.mark.parametrize("name", catalog())
+CLASSES = [name for name in vars(errors) if name.endswith("Error")]
+
+
+@pytest.mark.parametrize(("name", "values", "more"), [*made(*CLASSES)])
+def test_an_error_has_the_values_that_its_sentence_needs(name, values, more):
+    entry = errors.catalog()[name]
+    sentence = placeholders(entry["sentence"][0])
+    assert more or sentence <= values
+    assert values <= sentence.union(*map(placeholders, entry.get("hint", ())))
+
+
+def test_no_error_has_the_name_of_a_finding():
+    assert not {*catalog()} & {*errors.catalog()}
+
+
+@pytest.mark.parametrize("name", [*catalog(), *errors.catalog()])
 def test_a_name_is_made_by_code_and_named_in_a_test(name):
-    everything = "".join(path.read_text("utf-8") for path in CODE.rglob("*.py"))
-    assert f'"{name}"' in everything
-    tests = (path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
-    assert any(f'"{name}"' in text or f"{name}: " in text for text in tests)
+    assert f'"{name}"' in EVERYTHING
+    assert f'"{name}"' in TESTS or f"{name}: " in TESTS
 
 
 @pytest.mark.parametrize("name", catalog())
@@ -86,8 +105,8 @@ def test_explain_prints_an_entry_lists_all_and_suggests_the_nearest_name():
         return result.stdout
 
     listed = [line.split()[0] for line in explain().splitlines()]
-    assert listed == [*catalog()]
+    assert listed == [*catalog(), *errors.catalog()]
     assert "What to do: use a longer warm-up" in explain("cache-warming")
-    assert {each["name"] for each in json.loads(explain("--json"))} == {*catalog()}
+    assert [each["name"] for each in json.loads(explain("--json"))] == listed
     with pytest.raises(AssertionError, match="no finding is called 'cpu-stel'"):
         explain("cpu-stel")

@@ -1,4 +1,4 @@
-"""`pgpaces explain`: what a finding means, and what to do about it."""
+"""`pgpaces explain`: what a finding or an error means, and what to do about it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pgpaces.cli.streams import put
 
 
 def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    from pgpaces.core.findings import catalog
+    from pgpaces.core import errors, findings
 
-    return [name for name in catalog() if name.startswith(incomplete)]
+    names = [*findings.catalog(), *errors.catalog()]
+    return [name for name in names if name.startswith(incomplete)]
 
 
 @options.command(
@@ -21,27 +22,27 @@ def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 @click.argument("name", required=False, shell_complete=_names)
 @options.options(options.of("json"))
 def explain(name: str | None, as_json: bool) -> int:
-    """Explain a finding by its name; without a name, list all findings.
+    """Explain a finding or an error by its name; without a name, list all names.
 
     pgpaces shows findings as `NAME: SENTENCE`. The explanation says what a finding means, what it
     does to the verdict, and what to do.
     """
-    from pgpaces.core import findings
+    from pgpaces.core import errors, findings
     from pgpaces.core.errors import PlanError, nearest
     from pgpaces.show import escape
 
-    every = findings.catalog()
+    every = {name: findings.explanation(name) for name in findings.catalog()}
+    every |= {name: findings.explanation(name) for name in errors.catalog()}
     if name is not None and name not in every:
         near = nearest(name, every)
         raise PlanError(
             f"no finding is called '{name}'", near or "`pgpaces explain` lists all findings"
         )
     if as_json:
-        entries = [*map(findings.explanation, [name] if name else every)]
-        put(escape.json_text(entries[0] if name else entries))
+        put(escape.json_text(every[name] if name else [*every.values()]))
     elif name is None:
         width = max(map(len, every))
-        put("".join(f"{each:{width}}  {every[each].severity}\n" for each in every))
+        put("".join(f"{each:{width}}  {every[each]['severity']}\n" for each in every))
     else:
         put(f"{findings.explained(name)}\n")
     return 0

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, field
 
+from pgpaces.core import errors
 from pgpaces.core.units import ms_text, rate_text, significant, size_text
 
 Severity = Literal["nothing", "caution", "invalid"]
@@ -102,14 +103,17 @@ def catalog() -> Mapping[str, Entry]:
 
 
 def explanation(name: str) -> dict[str, str]:
-    """The entry of a name; each placeholder is shown as the name of its value."""
-    entry = catalog()[name]
-    texts = {"sentence": entry.sentence, "means": entry.means, "do": entry.do}
-    return {
-        "name": name,
-        "severity": entry.severity,
-        **{key: _PLACEHOLDER.sub(r"<\1>", text) for key, text in texts.items()},
-    }
+    """The entry of a finding or an error; a placeholder is shown as the name of its value."""
+    if name in catalog():
+        entry = catalog()[name]
+        severity: str = entry.severity
+        texts = {"sentence": entry.sentence, "means": entry.means, "do": entry.do}
+    else:
+        error, severity = errors.catalog()[name], "error"
+        hints = "; or ".join(error.get("hint", ()))
+        texts = {"sentence": error["sentence"][0], "means": "", "do": hints}
+    shown = {key: _PLACEHOLDER.sub(r"<\1>", text) for key, text in texts.items()}
+    return {"name": name, "severity": severity, **shown}
 
 
 def explained(name: str) -> str:
