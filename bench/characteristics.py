@@ -85,10 +85,10 @@ def of_sweep(trials: Sequence[Digest], each: int, draw: random.Random) -> Iterat
             counts[crossing.verdict(row, share)] += 1
     what = f"sweep, {each} trial{'s' if each > 1 else ''}, 5% missed"
     at, below, above = (seen[share] for share in (BOUND, BELOW, ABOVE))
-    yield f"{what}, 5% allowed: meets", percent(at["meets"]), "-"
-    yield f"{what}, 5% allowed: misses", percent(at["misses"]), "-"
-    yield f"{what}, 3.5% allowed", percent(below["meets"]), percent(below["misses"])
-    yield f"{what}, 7% allowed", percent(above["misses"]), percent(above["meets"])
+    yield f"{what}, 5% allowed: pass", percent(at["pass"]), "-"
+    yield f"{what}, 5% allowed: misses", percent(at["fail"]), "-"
+    yield f"{what}, 3.5% allowed", percent(below["pass"]), percent(below["fail"])
+    yield f"{what}, 7% allowed", percent(above["fail"]), percent(above["pass"])
 
 
 def of_pairs(
@@ -129,9 +129,9 @@ def decided(load: Load, count: int) -> list[Row]:
         for metric in METRICS:
             same = judge(own[:half], own[half:], metric, draw)
             wrong = percent(same["better"] + same["worse"])
-            rows.append((f"{what}, {metric}, the same", wrong, percent(same["equivalent"])))
+            rows.append((f"{what}, {metric}, the same", wrong, percent(same["same"])))
             more = judge(own, other, metric, draw)
-            wrong = percent(more["better"] + more["equivalent"])
+            wrong = percent(more["better"] + more["same"])
             rows.append((f"{what}, {metric}, 10% slower", wrong, percent(more["worse"])))
     return rows
 

@@ -58,7 +58,7 @@ OTHER_CODES = {
     ),
     compare.UNDECIDED_EXIT: (
         "`check`, `compare --gate`",
-        "Whether the run is worse than its baseline, or B than A, is inconclusive.",
+        "Whether the run is worse than its baseline, or B than A, is unknown.",
     ),
     cli_run.KILLED_EXIT: (
         "`--guard`",

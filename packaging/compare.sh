@@ -14,14 +14,14 @@ pgpaces compare "${A:?}" "${B:?}" --run "${WORKLOAD:?}" --metric "${METRIC:?}" -
 case $code in
     0) verdict=good ;;
     30) verdict=worse ;;
-    32) verdict=inconclusive ;;
+    32) verdict=unknown ;;
     *) verdict=none ;;
 esac
 {
     echo "verdict=$verdict"
     echo "report=$report"
 } >>"${GITHUB_OUTPUT:?}"
-if [ "$verdict" = inconclusive ] && [ "${INCONCLUSIVE:-pass}" = pass ]; then
+if [ "$verdict" = unknown ] && [ "${UNKNOWN:-pass}" = pass ]; then
     code=0
 fi
 exit $code

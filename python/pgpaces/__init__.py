@@ -8,7 +8,7 @@ sweep.answer, sweep.frame(), sweep.plot()
 better = pgpaces.compare("variant=triggers", "variant=log")
 better.sentences, better.value.estimate, better.plot()
 holds = pgpaces.capacity("reporting", latency_limit="500ms", missed="5%")
-holds.sentences, holds.value.cells[0].proved, holds.plot()
+holds.sentences, holds.value.cells[0].passes, holds.plot()
 """
 
 from __future__ import annotations

@@ -377,8 +377,8 @@ def test_an_experiment_fills_while_its_trials_run(browser, served):
 # Of measured experiments, by the number of their trials that have ended: what is there to read.
 NARROWING = {
     "capacity": {
-        9: "Meets it up to 107/s; unknown above",
-        15: "Meets it up to 116/s, misses it from 200/s; unknown in between",
+        9: "Pass up to 107/s; unknown above",
+        15: "Pass up to 116/s; fail from 200/s; unknown in between",
     },
     "pairs": {
         6: "(47.3% lower to 2.88 times as high)",
@@ -454,7 +454,7 @@ def test_the_list_compares_by_two_clicks(browser, served):
         boxes = page.locator("input[name=run]")
         boxes.nth(1).check()
         boxes.nth(0).click()
-        expect(page.locator("h1")).to_contain_text("inconclusive")
+        expect(page.locator("h1")).to_contain_text("unknown")
         assert "run=01A000000000000000000000RN&run=01B000000000000000000000RN" in page.url
         assert wrong == []
 

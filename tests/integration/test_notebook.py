@@ -18,8 +18,8 @@ ANSWERS = {
     "commits = ": r"<answer: .+>",
     "frame = commits.frame()": r"\d clients, o(n|ff)\s+[\d,]+ tx/s",
     'commits.plot("rate")': r"<plot rate: .+>",
-    "better = ": r"<comparison: (BETTER|WORSE|EQUIVALENT|INCONCLUSIVE) .+>",
-    "print(better.verdict": r"(BETTER|WORSE|EQUIVALENT|INCONCLUSIVE) Estimate\(",
+    "better = ": r"<comparison: (BETTER|WORSE|SAME|UNKNOWN) .+>",
+    "print(better.verdict": r"(BETTER|WORSE|SAME|UNKNOWN) Estimate\(",
     "holds = ": r"<capacity: CAPACITY .+>",
 }
 

@@ -99,18 +99,18 @@ def constant(seconds: float) -> Service:
 
 
 class Searches(Struct, frozen=True):
-    """What many searches found, an element each; nothing proved is 0, nothing refuted infinite."""
+    """What many searches found, an element each; no pass is 0, no fail infinite."""
 
     found: list[Capacity]
     points: list[list[TrialPoint]]
 
     @property
-    def proved(self) -> Numbers:
-        return np.array([found.proved or 0.0 for found in self.found])
+    def passes(self) -> Numbers:
+        return np.array([found.passes or 0.0 for found in self.found])
 
     @property
-    def refuted(self) -> Numbers:
-        return np.array([found.refuted or np.inf for found in self.found])
+    def fails(self) -> Numbers:
+        return np.array([found.fails or np.inf for found in self.found])
 
     @property
     def minutes(self) -> Numbers:
@@ -118,11 +118,11 @@ class Searches(Struct, frozen=True):
 
     def above(self, load: float) -> float:
         """How often more than this load is claimed to hold."""
-        return float((self.proved > load).mean())
+        return float((self.passes > load).mean())
 
     def inside(self, load: float) -> float:
-        """How often the load is between what is proved and what is refuted."""
-        return float(((self.proved <= load) & (load <= self.refuted)).mean())
+        """How often the load is between the highest pass and the lowest fail."""
+        return float(((self.passes <= load) & (load <= self.fails)).mean())
 
     def flagged(self, flag: str) -> float:
         return float(np.mean([flag in found.flags for found in self.found]))

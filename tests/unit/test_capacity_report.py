@@ -70,12 +70,12 @@ def page(found):
 def test_what_is_proved_is_told_in_queries_a_day_and_in_money():
     holds = value.of([one()], {}).cells[0]
     worth = holds.worth
-    assert worth.rate == holds.proved
+    assert worth.rate == holds.passes
     assert worth.queries_per_day == pytest.approx(7 * 86_400 * worth.rate, rel=1e-3)
     assert worth.per_million == pytest.approx(6.0 / (worth.rate * 730 * 3600 / 1e6))
     assert worth.users is None
     text = said([one()])
-    assert f"{holds.proved:g}/s is {capacity.many(worth.per_day)} transactions, " in text
+    assert f"{holds.passes:g}/s is {capacity.many(worth.per_day)} transactions, " in text
     assert "costs about 6 EUR a month, 72 a year" in text
     assert "EUR per million transactions." in text
 
@@ -85,7 +85,7 @@ def test_users_with_a_pace_are_users_and_have_a_price_each():
     plan = {"model": "paced", "rate": 0.5, "clients": 8}
     found = searched(slope(34.5), goal, each=0.5, plan=plan, **PRICED)
     worth = value.of([found], {}).cells[0].worth
-    assert worth.users == found.capacity.proved
+    assert worth.users == found.capacity.passes
     assert worth.rate == pytest.approx(0.5 * worth.users, rel=0.05)
     assert worth.per_user == pytest.approx(6.0 / worth.users)
     assert "EUR per user a month" in said([found])
@@ -96,7 +96,7 @@ def test_clients_that_think_are_users_by_the_law_of_response_times_and_others_ar
     plan = {"model": "closed", "think_ns": 1_000_000_000}
     found = searched(slope(20.5), goal, each=0.95, plan=plan)
     worth = value.of([found], {}).cells[0].worth
-    assert worth.users == found.capacity.proved
+    assert worth.users == found.capacity.passes
     assert (worth.think_s, worth.rate) == (1.0, pytest.approx(0.95 * worth.users, rel=0.05))
     assert worth.response_s == pytest.approx(0.007, abs=0.005)
     assert "N = X (R + Z)" in said([found])
@@ -107,18 +107,18 @@ def test_clients_that_think_are_users_by_the_law_of_response_times_and_others_ar
 @pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(st.floats(8, 60), st.floats(4, 20))
-def test_the_band_of_the_curve_meets_the_threshold_at_what_is_proved_and_refuted(at, steepness):
+def test_the_band_of_the_curve_meets_the_threshold_at_both_bounds(at, steepness):
     found = searched(slope(at, steepness))
-    proved, refuted = found.capacity.proved, found.capacity.refuted
+    passes, fails = found.capacity.passes, found.capacity.fails
     drawn = curve([point for _, point in found.trials], found.goal)
     if found.capacity.flags:
         return  # widened beyond the curve
     assert all(each.low <= each.share <= each.high for each in drawn)
     for each in drawn:
-        if abs(math.log(each.load / proved)) > 1e-3:
-            assert (each.high > 0.05) is (each.load > proved)
-        if abs(math.log(each.load / refuted)) > 1e-3:
-            assert (each.low > 0.05) is (each.load > refuted)
+        if abs(math.log(each.load / passes)) > 1e-3:
+            assert (each.high > 0.05) is (each.load > passes)
+        if abs(math.log(each.load / fails)) > 1e-3:
+            assert (each.low > 0.05) is (each.load > fails)
 
 
 def test_a_search_that_has_not_ended_says_so():
@@ -134,9 +134,9 @@ def test_a_search_that_has_not_ended_says_so():
 def test_which_level_holds_most_is_known_where_intervals_do_not_overlap():
     low, high = of_level("4MB", 12), of_level("64MB", 17.5)
     known = said([low, high, of_level("1GB", 15)], "main")
-    assert known.startswith("work_mem = 64MB meets it at the highest load, 17.")
+    assert known.startswith("work_mem = 64MB passes at the highest load, 17.")
     unknown = said([low, high, of_level("1GB", 17.5)], "main")
-    assert unknown.startswith("Which meets it at the highest load is unknown")
+    assert unknown.startswith("Unknown which cell passes at the highest load")
     assert "work_mem = 4MB" not in unknown
 
 
@@ -177,10 +177,15 @@ BOUNDS = st.one_of(st.none(), st.floats(1, 100))
 
 
 @given(st.lists(st.tuples(BOUNDS, BOUNDS), min_size=2, max_size=5))
-def test_the_most_is_claimed_only_above_every_refuted_load(ends):
+def test_the_most_is_claimed_only_above_every_load_that_fails(ends):
     base = value.of([one()], {}).cells[0]
     cells = [
-        replace(base, cell=str(n), proved=low, refuted=None if high is None else (low or 0) + high)
+        replace(
+            base,
+            cell=str(n),
+            passes=low,
+            fails=None if high is None else (low or 0) + high,
+        )
         for n, (low, high) in enumerate(ends)
     ]
     most = value.most(cells)
@@ -188,9 +193,9 @@ def test_the_most_is_claimed_only_above_every_refuted_load(ends):
         assert all(low is None for low, _ in ends)
         return
     best = next(each for each in cells if each.cell == most.cell)
-    assert best.proved == max(each.proved or 0.0 for each in cells)
-    others = [each.refuted for each in cells if each is not best]
-    clear = all(refuted is not None and refuted <= (best.proved or 0.0) for refuted in others)
+    assert best.passes == max(each.passes or 0.0 for each in cells)
+    others = [each.fails for each in cells if each is not best]
+    clear = all(fails is not None and fails <= (best.passes or 0.0) for fails in others)
     assert most.certain is clear
 
 
@@ -216,7 +221,7 @@ def test_of_two_factors_one_is_the_axis_and_the_other_the_color():
     assert {(point.x, point.series) for point in points} == {
         ("4MB", "15"), ("64MB", "15"), ("4MB", "18"), ("64MB", "18"),
     }  # fmt: skip
-    assert "With server = 15: work_mem = 64MB meets it at the highest load" in said(found)
+    assert "With server = 15: work_mem = 64MB passes at the highest load" in said(found)
 
 
 def test_open_ends_are_triangles_and_never_bars():

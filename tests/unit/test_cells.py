@@ -51,7 +51,7 @@ A, B, C = GOOD
     ("given", "counted", "defect"),
     [
         ([A, judged(B, "invalid"), C], [A, C], ""),
-        ([judged(each, "invalid") for each in GOOD], GOOD, "not valid"),
+        ([judged(each, "invalid") for each in GOOD], GOOD, "invalid"),
         ([state(A, "interrupted"), B], [B], ""),
         ([state(A, "interrupted")], [A], "interrupted"),
         ([moved(A, clients="99")], [], None),

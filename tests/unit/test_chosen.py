@@ -103,7 +103,7 @@ def test_a_search_finds_where_a_server_breaks_and_soaks_below_it():
     assert strategy.given_up(told) == ""
     found = answer(told, cell)
     assert found.ended
-    assert found.capacity.proved <= 173.0 < found.capacity.refuted
+    assert found.capacity.passes <= 173.0 < found.capacity.fails
     assert found.capacity.can_hold
     assert (role(told[0].cell), role(told[-1].cell)) == (PREFLIGHT, "soak")
     assert [t.block for t in told] == list(range(1, len(told) + 1)), "arrivals of its own"
@@ -122,7 +122,7 @@ def test_a_saturating_trial_says_where_the_search_begins_and_is_no_bound(saturat
 
     told = run(Searches(replace(SPEC, each=each), (Cell(()),)), found)
     assert dict(told[begins[0]].cell.levels)["rate"] == begins[1]
-    assert answer(told, Cell(())).capacity.proved is not None
+    assert answer(told, Cell(())).capacity.passes is not None
 
 
 def test_pairs_are_run_until_a_look_decides_and_both_meet_the_same_arrivals():
@@ -157,7 +157,7 @@ def test_cells_are_searched_in_turn_and_each_has_an_answer_of_its_own():
     told = run(Searches(SPEC, cells), found)
     for cell in cells:
         capacity = answer(told, cell).capacity
-        assert capacity.proved <= limits[dict(cell.levels)["variant"]]
+        assert capacity.passes <= limits[dict(cell.levels)["variant"]]
     # Up to where the first one ends, none is more than a trial ahead.
     ahead = 0
     for each in told[:20]:
@@ -217,7 +217,7 @@ def test_a_search_that_was_given_up_as_nothing_succeeded_begins_again_when_it_is
     assert strategy.given_up(told) == ""
     stored = [Tell.of(t.digest) for t in told if t.digest is not None]
     assert answer(stored, Cell(())).capacity == answer(told, Cell(())).capacity
-    assert answer(stored, Cell(())).capacity.proved == answer(again, Cell(())).capacity.proved
+    assert answer(stored, Cell(())).capacity.passes == answer(again, Cell(())).capacity.passes
 
 
 def test_a_search_that_is_resumed_keeps_the_results_of_cells_that_have_some():
@@ -248,8 +248,8 @@ def test_trials_that_cannot_be_run_end_a_search_without_an_answer():
     assert strategy.given_up(told) == "no trial could be run: it broke"
     assert strategy.given_up(told[:1]) == ""
     found = answer(told, Cell(())).capacity
-    assert (found.proved, found.refuted) == (None, None)
-    assert "invalid trials" in found.flags
+    assert (found.passes, found.fails) == (None, None)
+    assert "invalid-trials" in found.flags
     assert "it broke" in found.invalid
 
 
@@ -302,7 +302,7 @@ def test_a_load_that_cannot_be_offered_is_an_end_and_no_reason_to_give_up():
     told = run(strategy, found)
     assert any(t.digest is None for t in told)
     assert strategy.given_up(told) == ""
-    assert answer(told, Cell(())).capacity.proved is not None
+    assert answer(told, Cell(())).capacity.passes is not None
 
 
 def test_a_quick_search_ends_where_the_server_has_no_more_connections():
@@ -316,8 +316,8 @@ def test_a_quick_search_ends_where_the_server_has_no_more_connections():
     assert searches.given_up(told) == ""
     found = answer(told, Cell(()), spec).capacity
     assert few in found.invalid
-    assert found.proved is not None
-    assert found.refuted is None
+    assert found.passes is not None
+    assert found.fails is None
 
 
 def test_a_search_counts_what_missed_also_where_the_warm_up_is_cut_for_it():
@@ -400,9 +400,9 @@ def test_a_pair_that_is_never_valid_ends_the_comparison_and_says_why():
 
     told = run(PAIRING, found)
     assert len(told) == 6
-    assert "pair 1 was not valid 3 times" in PAIRING.given_up(told)
+    assert "pair 1 was invalid 3 times" in PAIRING.given_up(told)
     assert "throttled" in PAIRING.given_up(told)
-    assert PAIRING.standing(told).outcome == "inconclusive"
+    assert PAIRING.standing(told).outcome == "unknown"
 
 
 @pytest.mark.parametrize("begun", [0, 1, 2])
@@ -421,7 +421,7 @@ def test_a_comparison_that_a_pair_ended_begins_this_pair_again_when_it_is_resume
     for count in range(1, resumes + 1):
         told = run(PAIRING, found, told=strategies.resumed(PAIRING, (), stored(told)))
         assert len(told) == 4 + 6 * count
-        assert PAIRING.given_up(told).startswith("pair 3 was not valid 3 times: generator-lost: ")
+        assert PAIRING.given_up(told).startswith("pair 3 was invalid 3 times: generator-lost: ")
     resumed = strategies.resumed(PAIRING, (), stored(told))
     for _ in range(begun):
         ask = PAIRING.ask(resumed)
@@ -442,9 +442,9 @@ def test_between_two_looks_nothing_is_concluded(count, speed):
     told = run(PAIRING, pair_of(speed), most=100)[:count]
     asked = replace(PAIRING, goal=replace(PAIRING.goal, secondary=("missed",)))
     verdict = asked.standing(told)
-    assert verdict.outcome == "inconclusive"
+    assert verdict.outcome == "unknown"
     assert verdict.why in ("few", "look")
-    assert {each.outcome for each in verdict.secondary} <= {"inconclusive"}
+    assert {each.outcome for each in verdict.secondary} <= {"unknown"}
 
 
 @pytest.mark.parametrize("goal", [SPEC, replace(SPEC, each=None), PAIRING])

@@ -130,15 +130,15 @@ def test_a_stored_search_is_shown_as_it_was_told(stored):
     done = CliRunner().invoke(report, ["memory", "--store", str(stored)])
     assert done.exit_code == 0, done.output
     said = " ".join(done.stdout.split())
-    assert "work_mem = 64MB meets it at the highest load, 17." in said
-    assert "Met and missed" in said
+    assert "work_mem = 64MB passes at the highest load, 17." in said
+    assert "Pass and fail" in said
     assert "role" not in said
 
 
 def test_python_has_the_answer_of_a_stored_search(stored, tmp_path):
     found = load_capacity("memory", store=stored)
     assert isinstance(found, Answer)
-    assert found.sentences[0].startswith("work_mem = 64MB meets it at the highest load")
+    assert found.sentences[0].startswith("work_mem = 64MB passes at the highest load")
     assert [cell.levels[MEMORY] for cell in found.value.cells] == ["4MB", "64MB"]
     assert found.plot().name == "capacity-by-level"
     assert found.report(tmp_path / "page.html").read_text().count('id="capacity"') == 1

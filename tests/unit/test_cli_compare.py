@@ -88,8 +88,8 @@ def test_a_factor_may_be_named_as_pages_show_it(place):
     [
         (30.0, "large", 30, "WORSE 03R against large"),
         (6.0, "large", 0, "BETTER"),
-        (12.0, "large", 0, "EQUIVALENT"),
-        (12.5, "021", 32, "INCONCLUSIVE"),
+        (12.0, "large", 0, "SAME"),
+        (12.5, "021", 32, "UNKNOWN"),
     ],
 )
 def test_a_run_is_held_against_its_baseline_with_an_exit_code(place, ms, baseline, code, said):
@@ -121,7 +121,7 @@ def test_what_is_not_valid_is_left_out_and_counted(place):
     text = " ".join(
         called(place, "variant=log", "large", "--in", "sensors", "--anyway").stdout.split()
     )
-    assert "Left out as unfinished or not valid: 1 trial." in text
+    assert "Left out as unfinished or invalid: 1 trial." in text
 
 
 @pytest.mark.parametrize(("factor", "known"), [("serverr", False), ("set.work_mem", True)])

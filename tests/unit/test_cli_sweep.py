@@ -89,7 +89,7 @@ def test_resuming_is_no_remedy_for_a_cell_that_cannot_be_run():
     text = "2 trials could not be run: 96 free connections"
     away = replace(went, errors=(few, ServerError("it is away")), lasting=False)
     budget = replace(went, given_up="1 of 2 cells have no trial: 96 free connections", missing=0)
-    other = replace(budget, given_up="pair 1 was not valid 3 times: an outage")
+    other = replace(budget, given_up="pair 1 was invalid 3 times: an outage")
     with face.sweep.make_context("sweep", []):
         errors = [execute._not_run(each) for each in (went, away, budget, other)]
     resume = "once the reason is gone: pgpaces sweep --resume E1"

@@ -41,7 +41,7 @@ def test_a_change_is_told_with_when_which_run_and_by_how_much(place):
     assert text.startswith(f"✗ WORSE Since {first} the mean latency is 2")
     assert f"higher than up to {before} " in text
     assert "worse" in text
-    assert "Left out: 1 unfinished or not valid" in text
+    assert "Left out: 1 unfinished or invalid" in text
     assert "next pgpaces report N05 N06 -o change.html" in text
 
 

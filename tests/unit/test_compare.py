@@ -63,7 +63,7 @@ def test_looks_are_thirds_of_as_many_pairs_as_are_allowed_and_the_last_one_ends_
     assert ComparisonGoal(pairs=8).looks == ((8, 0.05),)
     assert len(compare.planned(ComparisonGoal(pairs=50), 50)) == 58
     found = next_pairs([pair(n, 0.02 + 0.1 * (-1) ** n) for n in range(1, 25)], LOOKS)
-    assert (found.outcome, found.pairs, found.level) == ("inconclusive", 24, BOUNDS[2])
+    assert (found.outcome, found.pairs, found.level) == ("unknown", 24, BOUNDS[2])
     assert found.needed > 24
 
 
@@ -91,7 +91,7 @@ def test_what_is_simulated_in_vectors_is_what_is_decided_pair_by_pair():
         found = next_pairs(pairs_of(row, [], goal), goal)
         assert isinstance(found, Verdict)
         claimed = any(p_of(row[None, :k])[0] <= level for k, level in goal.looks)
-        assert claimed == (found.outcome != "inconclusive")
+        assert claimed == (found.outcome != "unknown")
 
 
 # A rule that is wrong in 6.5% of all fails 96 times in 100 with 2,000 comparisons.
@@ -151,7 +151,7 @@ def test_equivalence_is_an_interval_of_ninety_percent_within_the_margin(value, e
     assert (effect.p_within(margin) <= 0.05) == within
 
 
-def test_what_lies_at_the_margin_is_called_equivalent_in_one_of_twenty():
+def test_what_lies_at_the_margin_is_called_the_same_in_one_of_twenty():
     """Also with three looks at the same bounds, which are used one-sided here."""
     draw = np.random.default_rng(18)
     margin = math.log1p(0.02)
@@ -163,7 +163,7 @@ def test_what_lies_at_the_margin_is_called_equivalent_in_one_of_twenty():
         claimed.append(stdtr(k - 1, -t) <= level)
     assert np.any(claimed, axis=0).mean() <= 0.053
     once = verdict(list(logs[0]), ComparisonGoal(same=0, pairs=23))
-    assert once.outcome in ("better", "inconclusive")
+    assert once.outcome in ("better", "unknown")
 
 
 def test_the_detectable_effect_is_found_in_eight_of_ten():
@@ -193,12 +193,12 @@ def test_as_many_pairs_as_are_said_to_decide_do(value, margin):
     [
         ([0.05 + x for x in STEADY], "better", ""),
         ([-0.05 + x for x in STEADY], "worse", ""),
-        (STEADY, "equivalent", ""),
+        (STEADY, "same", ""),
         # It differs for sure, and by less than matters.
-        ([0.005 + x / 10 for x in STEADY], "equivalent", ""),
-        ([60 * x for x in STEADY], "inconclusive", "wide"),
-        ([0.1], "inconclusive", "few"),
-        ([], "inconclusive", "few"),
+        ([0.005 + x / 10 for x in STEADY], "same", ""),
+        ([60 * x for x in STEADY], "unknown", "wide"),
+        ([0.1], "unknown", "few"),
+        ([], "unknown", "few"),
     ],
 )
 def test_each_verdict_is_reached(logs, outcome, why):
@@ -216,11 +216,11 @@ def test_of_a_latency_less_is_better():
 @pytest.mark.parametrize(
     ("by", "same", "outcome", "why"),
     [
-        (0, STEADY, "equivalent", ""),
-        (0, [30 * x for x in STEADY], "inconclusive", "noise"),
+        (0, STEADY, "same", ""),
+        (0, [30 * x for x in STEADY], "unknown", "noise"),
         # Where A differs from itself, B has to differ from that.
-        (0.041, [0.04 + x for x in STEADY], "inconclusive", "biased"),
-        (0.025, [0.04 + x for x in STEADY], "inconclusive", "biased"),
+        (0.041, [0.04 + x for x in STEADY], "unknown", "biased"),
+        (0.025, [0.04 + x for x in STEADY], "unknown", "biased"),
         (0.09, [0.04 + x for x in STEADY], "better", ""),
         (-0.09, [0.04 + x for x in STEADY], "worse", ""),
     ],
@@ -237,7 +237,7 @@ def test_a_pair_without_a_ratio_is_not_left_out_in_silence(bad):
     found = judge(
         [*pairs, Pair(8, side(1, p99=10), side(1, p99=bad))], ComparisonGoal("p99", same=0)
     )
-    assert (found.outcome, found.why, found.undefined) == ("inconclusive", "unbounded", 1)
+    assert (found.outcome, found.why, found.undefined) == ("unknown", "unbounded", 1)
 
 
 def test_secondary_metrics_are_read_together():
@@ -248,7 +248,7 @@ def test_secondary_metrics_are_read_together():
     found = judge(pairs, ComparisonGoal("rate", ("mean", "p95", "p50"), same=0)).secondary
     assert [(each.metric.name, each.outcome) for each in found] == [
         ("mean", "better"),
-        ("p95", "inconclusive"),
+        ("p95", "unknown"),
     ], "of p50 nothing was measured"
 
 
@@ -261,10 +261,10 @@ def test_shares_are_compared_by_their_difference():
 def test_where_nothing_missed_counts_alone_say_how_sure_that_is():
     few = judge(shares([0] * 8, [0] * 8, due=20), MISSED)
     many = judge(shares([0] * 8, [0] * 8), MISSED)
-    assert (few.outcome, many.outcome) == ("inconclusive", "equivalent")
+    assert (few.outcome, many.outcome) == ("unknown", "same")
     assert many.estimate.low < 0 < many.estimate.high
     all_missed = judge(shares([1000] * 8, [1000] * 8), MISSED)
-    assert all_missed.outcome == "equivalent"
+    assert all_missed.outcome == "same"
 
 
 @pytest.mark.parametrize("share", [0.0005, 0.01, 0.3])
@@ -340,13 +340,13 @@ def test_groups_apart_in_time_are_claimed_to_differ_only_where_no_drift_explains
     for row in drift(draw, tries, 16):
         a, b = ([side(100 * math.exp(x)) for x in part] for part in (row[:8], row[8:]))
         found = unpaired.unpaired(a, b, ComparisonGoal(), mixed=False)
-        wrong += found.outcome != "inconclusive"
+        wrong += found.outcome != "unknown"
     assert wrong / tries <= 0.055
     far = [side(300 * math.exp(x)) for x in STEADY]
     near = [side(100 * math.exp(x)) for x in STEADY]
     assert unpaired.unpaired(near, far, ComparisonGoal(), mixed=False).outcome == "better"
     assert unpaired.unpaired(near, near, ComparisonGoal(), mixed=False).why == "apart"
-    assert unpaired.unpaired(near, near, ComparisonGoal(), mixed=True).outcome == "equivalent"
+    assert unpaired.unpaired(near, near, ComparisonGoal(), mixed=True).outcome == "same"
 
 
 @pytest.mark.parametrize(

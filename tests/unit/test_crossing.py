@@ -18,7 +18,7 @@ from pgpaces.spec.result import Estimate
 from tests.unit.experiments import experiment, made
 
 ENDS = {"h": (0.0, 0.02), "b": (0.10, 0.30), "?": (0.02, 0.10)}
-SAID = {"h": "meets", "b": "misses", "?": "unknown"}
+SAID = {"h": "pass", "b": "fail", "?": "unknown"}
 
 
 def row(clients, said, other="x", sound=True):
@@ -53,7 +53,7 @@ def test_the_break_lies_between_what_held_and_what_did_not(said, held, broke, un
     def level(row):
         return None if row is None else int(crossing.level_of(row, "clients"))
 
-    assert (level(found.meets), level(found.misses)) == (held, broke)
+    assert (level(found.passes), level(found.fails)) == (held, broke)
     assert [level(each) for each in found.unknown] == unknown
     assert found.irregular is irregular
 
@@ -61,8 +61,8 @@ def test_the_break_lies_between_what_held_and_what_did_not(said, held, broke, un
 @given(st.text("hb?", min_size=1, max_size=8))
 def test_what_held_is_always_below_what_broke(said):
     found = crossing.find_crossing(line(said), 0.05)
-    if found.meets and found.misses:
-        assert int(found.meets.cell.levels[0][1]) < int(found.misses.cell.levels[0][1])
+    if found.passes and found.fails:
+        assert int(found.passes.cell.levels[0][1]) < int(found.fails.cell.levels[0][1])
 
 
 @pytest.mark.parametrize("said", "hb?")

@@ -271,7 +271,7 @@ def test_the_answer_says_what_each_number_is():
                  "not available here", "missing: 8 KiB random read"):  # fmt: skip
         assert part in text
     headline = words.section(row(found)).headline
-    assert (headline.word, headline.mark) == ("below A1", "misses")
+    assert (headline.word, headline.mark) == ("below A1", "fail")
 
 
 def test_disks_side_by_side_have_ratios_and_what_is_not_complete_is_named():

@@ -65,8 +65,8 @@ def test_a_verdict_has_a_sign_and_a_color_of_its_own(every):
             code = re.match(r"\x1b\[([\d;]+)m(\S)", first)
             assert code is not None, first
             seen[section.headline.mark] = (code[2], code[1])
-    assert seen["misses"] == ("✗", "1;31")
-    assert seen["meets"] == ("✓", "1;32")
+    assert seen["fail"] == ("✗", "1;31")
+    assert seen["pass"] == ("✓", "1;32")
     assert seen["unknown"] == ("?", "1;33")
 
 

@@ -43,10 +43,10 @@ def case_of(content):
 @pytest.mark.parametrize(
     ("word", "mark", "element"),
     [
-        ("WORSE", "misses", "failure"),
-        ("INCONCLUSIVE", "unknown", "error"),
-        ("BETTER", "meets", None),
-        ("EQUIVALENT", "meets", None),
+        ("WORSE", "fail", "failure"),
+        ("UNKNOWN", "unknown", "error"),
+        ("BETTER", "pass", None),
+        ("SAME", "pass", None),
     ],
 )
 def test_junit_has_a_failure_where_it_is_worse_and_an_error_where_nothing_is_decided(
@@ -68,13 +68,13 @@ def test_junit_has_a_failure_where_it_is_worse_and_an_error_where_nothing_is_dec
 
 
 def test_what_xml_cannot_hold_is_named_in_junit():
-    content = ci.junit(verdict("WORSE", "misses"), "a\x1b[31m\x00<b>&\ud800\uffff")
+    content = ci.junit(verdict("WORSE", "fail"), "a\x1b[31m\x00<b>&\ud800\uffff")
     assert case_of(content).findtext("system-out") == "a\\x1b[31m\\x00<b>&\\ud800\\uffff"
 
 
 @pytest.mark.parametrize(
     ("mark", "level"),
-    [("misses", "error"), ("unknown", "warning"), ("meets", "notice")],
+    [("fail", "error"), ("unknown", "warning"), ("pass", "notice")],
 )
 def test_an_annotation_is_one_line_that_no_text_can_forge(mark, level):
     said = ci.annotation(verdict("A: b, c", mark))
@@ -85,7 +85,7 @@ def test_an_annotation_is_one_line_that_no_text_can_forge(mark, level):
 
 
 def test_a_summary_begins_with_the_verdict_and_folds_its_tables():
-    made = markdown.summary(verdict("WORSE", "misses"))
+    made = markdown.summary(verdict("WORSE", "fail"))
     assert made.startswith("## ❌ WORSE: after against before, 24 pairs\n")
     assert "<details><summary>Metrics</summary>\n\n| metric | before | after |" in made
     assert "100 &lt;b&gt;" in made
@@ -147,24 +147,22 @@ def test_a_comparison_ends_with_its_verdict_only_as_a_gate(words, code, store):
 
 
 @pytest.mark.parametrize(
-    ("ended", "inconclusive", "code", "verdict"),
+    ("ended", "unknown", "code", "verdict"),
     [
         (0, "pass", 0, "good"),
         (30, "pass", 30, "worse"),
-        (32, "pass", 0, "inconclusive"),
-        (32, "fail", 32, "inconclusive"),
+        (32, "pass", 0, "unknown"),
+        (32, "fail", 32, "unknown"),
         (5, "pass", 5, "none"),
     ],
 )
-def test_the_step_of_the_action_ends_as_its_comparison(
-    ended, inconclusive, code, verdict, tmp_path
-):
+def test_the_step_of_the_action_ends_as_its_comparison(ended, unknown, code, verdict, tmp_path):
     stub = tmp_path / "bin" / "pgpaces"
     stub.parent.mkdir()
     stub.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >"{tmp_path}/words"\nexit {ended}\n')
     stub.chmod(0o755)
     job = {"RUNNER_TEMP": tmp_path, "GITHUB_STEP_SUMMARY": tmp_path / "summary.md"}
-    job |= {"GITHUB_OUTPUT": tmp_path / "output", "INCONCLUSIVE": inconclusive}
+    job |= {"GITHUB_OUTPUT": tmp_path / "output", "UNKNOWN": unknown}
     job |= {"WORKLOAD": "./a shop", "A": "variant=base", "B": "variant=head", "METRIC": "mean"}
     job |= {"DELTA": "10%", "PAIRS": "24", "ARGUMENTS": "--clients 2\n-T  5s\n"}
     done = subprocess.run(
@@ -200,7 +198,7 @@ def test_the_action_gives_its_step_every_input_that_it_declares():
 
 @pytest.mark.parametrize("command", ["compare", "check"])
 def test_a_gate_does_not_pass_where_no_transaction_of_a_side_succeeded(command, store):
-    """Nor is it inconclusive: that ends as a run in which nothing succeeded."""
+    """Nor is it unknown: that ends as a run in which nothing succeeded."""
     place = Store.open(store)
     failed = second(0, [], due=40, failed={"22012": 40})
     keep_trial(place, replace(place.load("01SLOW"), id="01NONE", intervals=(failed,)))

@@ -111,14 +111,14 @@ def test_on_a_terminal_what_is_known_stands_in_the_line_that_is_rewritten(
         listener.teller, "tell", lambda text, rewrite=False, **_: told.append((text, rewrite))
     )
     listener._every_s = 1
-    listener.due("", LONG, "meets it up to 160/s, misses it from 180/s")
+    listener.due("", LONG, "pass up to 160/s, fail from 180/s")
     ear = listener.trial("", LONG, 1, progress=Progress(None))
     for interval in series([[10.0, 20.0]]).intervals:
         ear.interval(interval)
     listener.done("", LONG, outcome())
     assert [rewrite for _, rewrite in told] == [True, True, False]
     assert told[1][0].startswith("set.work_mem=4MB, 171/s: 1 s: 2/s")
-    assert told[1][0].endswith("; meets it up to 160/s, misses it from 180/s")
+    assert told[1][0].endswith("; pass up to 160/s, fail from 180/s")
 
 
 def test_what_clients_are_told_again_and_again_is_told_a_few_times_and_counted(

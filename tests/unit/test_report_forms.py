@@ -382,8 +382,8 @@ def test_a_limit_of_one_script_is_not_said_to_be_that_of_all():
 def test_a_cell_of_the_grid_is_as_pale_as_its_verdict_is_unknown():
     [figure] = [each for each in report_of(grid("1", "6", "8")).figures() if each.key == "heat-map"]
     shades = [point.shade for point in figure.charts[0].layers[0].points]
-    pale = {"meets": {0, 1}, "unknown": {2, 3}, "misses": {4, 5}}
-    assert {row[-1] for row in figure.rows} >= {"unknown", "misses"}
+    pale = {"pass": {0, 1}, "unknown": {2, 3}, "fail": {4, 5}}
+    assert {row[-1] for row in figure.rows} >= {"unknown", "fail"}
     for row, shade in zip(figure.rows, shades, strict=True):
         assert shade in pale[row[-1]]
     zeros = grid("1", "2")

@@ -152,7 +152,7 @@ def test_what_makes_it_invalid_stands_below_and_nothing_is_concluded():
     dusty = finding("clock-unread", "pi1")
     lines = printed(run(findings=(dusty, hot)), 200, brief)
     assert lines[0].startswith("? UNKNOWN  ")
-    assert lines[0].endswith("; the trial is not valid")
+    assert lines[0].endswith("; the trial is invalid")
     assert f"  ! {hot}" in lines
     assert not any("clock" in line for line in lines)
     told = " ".join(printed(run(findings=(dusty, hot)), 200))
@@ -249,7 +249,7 @@ def row(**summary: Any) -> TrialRow:
 
 def test_a_list_of_runs_marks_what_is_not_valid():
     marked = _cells(row(validity="invalid", p99_low_ms=11.8, p99_high_ms=12.9))
-    assert (marked["state"], marked["p99 ms"]) == ("not valid", "12.3 (11.8–12.9)")
+    assert (marked["state"], marked["p99 ms"]) == ("invalid", "12.3 (11.8–12.9)")
     good = _cells(row(validity="valid", p99_low_ms=11.8, p99_high_ms=None))
     assert (good["state"], good["p99 ms"]) == ("finished", "12.3 (over 11.8)")
     few = _cells(row(validity="valid", p99_low_ms=None, p99_high_ms=None))

@@ -97,16 +97,16 @@ def test_each_verdict_on_a_run_is_reached():
         for rate in (80.0, 100.0, 102.0, 120.0)
     }
     assert outcomes[80.0] == "worse"
-    assert outcomes[100.0] == "equivalent"
+    assert outcomes[100.0] == "same"
     assert outcomes[102.0] == "better"
     assert outcomes[120.0] == "better"
     wide = [side(100 * math.exp(x)) for x in draw.normal(0, 0.2, 10)]
-    assert check([side(90.0)], wide, ComparisonGoal()).outcome == "inconclusive"
+    assert check([side(90.0)], wide, ComparisonGoal()).outcome == "unknown"
 
 
 def test_a_baseline_of_few_runs_says_how_many_it_takes():
     found = check([side(100)], [side(100)] * (BASELINE_MIN - 1), ComparisonGoal())
-    assert (found.outcome, found.why, found.needed) == ("inconclusive", "few", BASELINE_MIN)
+    assert (found.outcome, found.why, found.needed) == ("unknown", "few", BASELINE_MIN)
     assert check([], [side(100)] * 9, ComparisonGoal()).why == "nothing new"
 
 
@@ -119,10 +119,10 @@ def test_other_metrics_are_held_against_a_baseline_too():
 
 def test_a_run_whose_number_is_none_is_not_held_against_anything():
     found = check([side(1, p99=math.inf)], [side(1, p99=9)] * 5, ComparisonGoal("p99"))
-    assert (found.outcome, found.why, found.undefined) == ("inconclusive", "unbounded", 1)
+    assert (found.outcome, found.why, found.undefined) == ("unknown", "unbounded", 1)
 
 
 def test_shares_are_held_against_what_counts_alone_allow():
     old = [side(1, 0, 200)] * 6
-    assert check([side(1, 2, 200)], old, ComparisonGoal("missed")).outcome == "inconclusive"
+    assert check([side(1, 2, 200)], old, ComparisonGoal("missed")).outcome == "unknown"
     assert check([side(1, 40, 200)], old, ComparisonGoal("missed")).outcome == "worse"

@@ -37,7 +37,7 @@ SHARES = {"h": (0, 300), "b": (90, 300), "?": (18, 300), "+": (12, 300)}
 
 
 def row(said: str, **levels: str) -> Row:
-    """A cell of two trials of 10 s: meets (h), misses (b), is unknown (?, +), was not run (-)."""
+    """A cell of two trials of 10 s: passes (h), fails (b), is unknown (?, +), was not run (-)."""
     cell = Cell(tuple((f"set.{n}" if n in "ab" else n, level) for n, level in levels.items()))
     if said == "-":
         return Row(cell)
@@ -65,20 +65,15 @@ def line(said: str, **others: str) -> list[Row]:
 @pytest.mark.parametrize(
     ("said", "first"),
     [
-        ("hh?b", "It meets the limit up to 2 clients and misses it from 8 clients; unknown at 4"
-                 " clients; most likely it is missed there."),
-        ("hhh", "It meets the limit up to 4 clients, the most that was tried."),
-        ("h+?", "It meets the limit up to 1 client; unknown at 2 and 4 clients; most likely met at"
-                 " 2 clients and missed at 4 clients."),
-        ("?hb", "It meets the limit up to 2 clients and misses it from 4 clients; unknown in"
-                " between; at less (1 client) the trials do not tell."),
-        ("bb", "It misses the limit at 1 client already, the least that was tried."),
-        ("???", "Whether it meets the limit is unknown from 1 client to 4 clients; most likely it"
-                " is missed there."),
-        ("?+?", "Whether it meets the limit is unknown from 1 client to 4 clients."),
-        ("h-", "It meets the limit up to 1 client; unknown at 2 clients."),
+        ("hh?b", "Pass up to 2 clients; fail from 8 clients; unknown: 4 clients."),
+        ("hhh", "Pass up to 4 clients (highest tested)."),
+        ("h+?", "Pass up to 1 client; unknown: 2 and 4 clients."),
+        ("?hb", "Pass up to 2 clients; fail from 4 clients; unknown: 1 client."),
+        ("bb", "Fail from 1 client (lowest tested)."),
+        ("?+?", "Unknown: 1, 2 and 4 clients."),
+        ("h-", "Pass up to 1 client; unknown: 2 clients."),
     ],
-)  # fmt: skip
+)
 def test_one_factor(said, first):
     assert answer(line(said))[0] == first
 
@@ -86,9 +81,9 @@ def test_one_factor(said, first):
 @pytest.mark.parametrize(
     ("said", "levels", "first", "second"),
     [
-        ("hb", "xy", "With either a (x or y) it meets the limit up to 1", "a is not seen to"),
-        ("??", "xyz", "With each a (x, y and z) whether it meets", "Whether a moves the thr"),
-        ("hh", "xy", "With either a (x or y) it meets the limit up to 2", "No level of a missed"),
+        ("hb", "xy", "each a (x and y): pass up to 1", "Does not move the threshold: a."),
+        ("??", "xyz", "each a (x, y and z): unknown", "Unknown whether it moves the threshold: a"),
+        ("hh", "xy", "each a (x and y): pass up to 2", "No level of a failed"),
     ],
 )
 def test_two_factors_that_say_the_same_are_said_once(said, levels, first, second):
@@ -104,23 +99,21 @@ def test_three_factors_are_said_by_what_the_same_answers_share():
         for each in line(said, a=a, server=server)
     ]
     said = answer(found)
-    assert said[0].startswith("With a = x, whichever server, it meets the limit up to 1 client")
-    assert said[1].startswith("With a = y, whichever server, it meets the limit up to 2 clients")
-    assert said[2].startswith("a moves the threshold: at 2 clients it is met with y")
-    assert sum("a = " in each and each.startswith("With") for each in said) == 2
+    assert said[0].startswith("a = x, any server: pass up to 1 client")
+    assert said[1].startswith("a = y, any server: pass up to 2 clients")
+    assert said[2].startswith("a moves the threshold: at 2 clients, y passes")
+    assert sum(each.startswith("a = ") for each in said) == 2
 
 
 @pytest.mark.parametrize(
     ("said", "first"),
     [
-        ("hh", ["Both cells meet the limit."]),
-        ("hb", ["1 of 2 cells meets the limit (a = 0).",
-                "1 of 2 cells misses the limit (a = 1)."]),
-        ("?hh", ["2 of 3 cells meet the limit (a = 1; a = 2).",
-                 "Whether 1 of 3 cells meets the limit is unknown (a = 0)."]),
-        ("??", ["Whether any of the 2 cells meets the limit is unknown."]),
+        ("hh", ["Pass: 2 of 2 cells."]),
+        ("hb", ["Pass: 1 of 2 cells (a = 0).", "Fail: 1 of 2 cells (a = 1)."]),
+        ("?hh", ["Pass: 2 of 3 cells (a = 1; a = 2).", "Unknown: 1 of 3 cells (a = 0)."]),
+        ("??", ["Unknown: 2 of 2 cells."]),
     ],
-)  # fmt: skip
+)
 def test_a_factor_that_is_no_load(said, first):
     found = [row(each, a=str(n)) for n, each in enumerate(said)]
     assert answer(found)[: len(first)] == first
@@ -168,7 +161,7 @@ def test_the_time_that_would_decide_is_longer_than_the_time_so_far():
         close = Row(base.cell, base.trials, sound=True, counts=base.counts, missed=missed)
         (text,) = [each for each in answer([close]) if "would decide" in each]
         count, unit = length(goal.needed_s(missed, 20, 0.05) or 0)
-        assert f"about {count} {unit} of trials of it would decide" in text
+        assert f"would decide: about {count} {unit} a cell" in text
         assert (unit, count > 20) == ("s", True)
 
 
@@ -198,7 +191,7 @@ def test_a_share_on_the_threshold_is_said_to_be_no_question_of_time():
     base = row("?")
     on = Row(base.cell, base.trials, sound=True, counts=base.counts, missed=proportion(15, 300))
     said = answer([on])
-    assert said[1].startswith("It lies so close to 5% that no reasonable time would decide")
+    assert said[1].startswith("Cells very near 5% missed: 1. No reasonable time would decide")
 
 
 @pytest.mark.parametrize(
@@ -229,7 +222,7 @@ FOUND: dict[str, Verdict] = {
     "better": verdict([0.05 + x for x in STEADY]),
     "worse": verdict([-0.05 + x for x in STEADY]),
     "times as high": verdict([1.5 + x for x in STEADY]),
-    "equivalent": verdict(STEADY),
+    "same": verdict(STEADY),
     "wide": verdict([60 * x for x in STEADY]),
     "one pair": verdict([0.1]),
     "no pairs": verdict([]),
@@ -259,13 +252,13 @@ def test_a_verdict_is_told_with_what_to_do(name):
     assert said[0].weight == "main"
     assert "no difference" not in told.lower()
     assert "e-" not in told.split("p =")[0], "no more digits than anybody believes"
-    if FOUND[name].outcome == "inconclusive":
+    if FOUND[name].outcome == "unknown":
         assert said[-1].text != said[0].text, "the last one says what to do"
 
 
 def test_every_outcome_and_every_reason_has_words():
     outcomes = {found.outcome for found in FOUND.values()}
-    assert outcomes == {"better", "worse", "equivalent", "inconclusive"}
+    assert outcomes == {"better", "worse", "same", "unknown"}
     reasons = {found.why for found in FOUND.values()}
     assert reasons == {"", "few", "unbounded", "noise", "biased", "wide", "apart"}
     assert {found.basis for found in FOUND.values()} | {"blocks"} == set(verdicts.BASIS)

@@ -79,9 +79,9 @@ def board(digest: Digest) -> str:
 
 
 def defect(trial: Trial, summary: Summary) -> str:
-    """Why nothing is concluded from a trial: "not valid", or its state; empty for a sound one."""
+    """Why nothing is concluded from a trial: "invalid", or its state; empty for a sound one."""
     if summary.validity.state != "valid":
-        return "not valid"
+        return "invalid"
     return {"finished": "", "failed": "incomplete"}.get(trial.state, trial.state)
 
 

@@ -21,7 +21,7 @@ from pgpaces.analysis.summary import Summary
 from pgpaces.core.errors import PlanError
 from pgpaces.spec.result import Estimate
 
-Outcome = Literal["better", "worse", "equivalent", "inconclusive"]
+Outcome = Literal["better", "worse", "same", "unknown"]
 Why = Literal["", "few", "nothing new", "unbounded", "noise", "biased", "wide", "apart", "look"]
 # pairs: run as pairs. blocks: of an experiment in random order. trials: no pairs, in mixed order.
 # apart: all of one before all of the other. runs: a run against earlier ones, each a session.
@@ -155,7 +155,7 @@ class Secondary(Struct, frozen=True):
     metric: Metric
     estimate: Estimate
     p: float
-    outcome: Literal["better", "worse", "inconclusive"]
+    outcome: Literal["better", "worse", "unknown"]
 
 
 class Verdict(Struct, frozen=True):
@@ -203,7 +203,7 @@ def next_pairs(pairs: Sequence[Pair], goal: ComparisonGoal) -> tuple[PlannedPair
         if missing:
             return missing
         verdict = judge([*real[:look], *(p for p in pairs if p.same)], goal, level)
-        if verdict.outcome != "inconclusive" or verdict.why == "unbounded":
+        if verdict.outcome != "unknown" or verdict.why == "unbounded":
             break
     assert verdict is not None, "a goal has a look"
     return verdict
@@ -219,8 +219,8 @@ def undecided(pairs: Sequence[Pair], goal: ComparisonGoal) -> Verdict:
     looks = [look for look, _ in goal.looks]
     after = [n for n in looks if any(each.number not in run for each in planned(goal, n))]
     needed = (after or looks[-1:])[0]
-    others = tuple(replace(each, outcome="inconclusive") for each in verdict.secondary)
-    verdict = replace(verdict, outcome="inconclusive", secondary=others)
+    others = tuple(replace(each, outcome="unknown") for each in verdict.secondary)
+    verdict = replace(verdict, outcome="unknown", secondary=others)
     return replace(verdict, why="look", needed=needed)
 
 
@@ -259,7 +259,7 @@ def judge(
     metric = goal.primary
     differences, effect = effect_of(real, metric)
     undefined = len(real) - len(differences)
-    base = Verdict("inconclusive", "few", metric, goal.margin, len(real), basis, level=level)
+    base = Verdict("unknown", "few", metric, goal.margin, len(real), basis, level=level)
     if undefined:
         return replace(base, why="unbounded", undefined=undefined)
     if effect is None:
@@ -282,7 +282,7 @@ def conclude(base: Verdict, effect: Effect, noise: Effect | None = None) -> Verd
         p=effect.p(),
         noise=None if noise is None else shown(metric, noise),
         detectable=_size(metric, effect.detectable()),
-        needed=effect.needed(margin) if outcome == "inconclusive" else None,
+        needed=effect.needed(margin) if outcome == "unknown" else None,
     )
 
 
@@ -297,12 +297,12 @@ def _decide(base: Verdict, effect: Effect, noise: Effect | None) -> tuple[Outcom
     margin = _margin(base.metric, base.delta)
     if effect.p_within(margin) <= base.level:
         floor = 0.0 if noise is None else abs(noise.value) + noise.half()
-        return ("equivalent", "") if floor <= margin else ("inconclusive", "noise")
+        return ("same", "") if floor <= margin else ("unknown", "noise")
     if effect.p() > base.level:
-        return "inconclusive", "wide"
+        return "unknown", "wide"
     biased = noise is not None and noise.p() <= ALPHA
     if noise and biased and abs(effect.value) - effect.half() <= abs(noise.value) + noise.half():
-        return "inconclusive", "biased"
+        return "unknown", "biased"
     return direction(base.metric, effect), ""
 
 
@@ -362,7 +362,7 @@ def secondaries(effects: Sequence[tuple[Metric, Effect]]) -> tuple[Secondary, ..
     results = []
     ps = holm([effect.p() for _, effect in effects])
     for (metric, effect), p in zip(effects, ps, strict=True):
-        outcome = direction(metric, effect) if p <= ALPHA else "inconclusive"
+        outcome = direction(metric, effect) if p <= ALPHA else "unknown"
         results.append(Secondary(metric, shown(metric, effect), p, outcome))
     return tuple(results)
 

@@ -208,17 +208,17 @@ class Priced(Struct, frozen=True):
     name: str
     row: Row
     economy: Economy
-    meets: bool
+    passes: bool
 
 
 def priced(
-    economies: Sequence[tuple[Row, Economy]], meets: Callable[[Row], bool]
+    economies: Sequence[tuple[Row, Economy]], passes: Callable[[Row], bool]
 ) -> tuple[Priced, ...]:
     """Each machine with its largest cell: most users, else most transactions on time."""
     machines: dict[tuple[str, tuple[Costs, ...]], list[Priced]] = {}
     for row, economy_ in economies:
         key = (_name(row), machines_of(row.trials[0].trial.host.costs))
-        machines.setdefault(key, []).append(Priced(key[0], row, economy_, meets(row)))
+        machines.setdefault(key, []).append(Priced(key[0], row, economy_, passes(row)))
 
     def size(one: Priced) -> tuple[int, float]:
         served = one.economy.on_time
@@ -226,7 +226,7 @@ def priced(
 
     best = []
     for cells in machines.values():
-        able = [one for one in cells if one.meets]
+        able = [one for one in cells if one.passes]
         best.append(max(able, key=size) if able else max(cells, key=lambda one: size(one)[1]))
     return tuple(best)
 

@@ -1,7 +1,7 @@
 """Threshold crossing: up to which load the goal is met, from which it is missed. Pure.
 
 Rows of cells in; values out, for which the report has the words. "Meets": even the upper end of the
-interval of the missed share is within the allowed share; "misses": its lower end is above it;
+interval of the missed share is within the allowed share; "fail": its lower end is above it;
 everything else is unknown.
 """
 
@@ -60,13 +60,6 @@ def verdict(row: Row, missed_max: float) -> Verdict:
     return goal.verdict(row.missed, missed_max) if row.sound else "unknown"
 
 
-def likely(row: Row, missed_max: float) -> str:
-    """The likely verdict on a cell whose verdict is unknown, by its share; empty for others."""
-    if row.missed is None or not row.sound or verdict(row, missed_max) != "unknown":
-        return ""
-    return "likely meets" if row.missed.value <= missed_max else "likely misses"
-
-
 def depends_on_cut(row: Row, missed_max: float) -> float | None:
     """The missed share including the cut warm-up, where it would contradict the verdict.
 
@@ -77,7 +70,7 @@ def depends_on_cut(row: Row, missed_max: float) -> float | None:
     cut = [digest.summary.left_out for digest in row.trials]
     due = row.counts.due + sum(counts.due for counts in cut)
     share = (row.counts.missed + sum(counts.missed for counts in cut)) / due
-    return share if (share > missed_max) != (verdict(row, missed_max) != "meets") else None
+    return share if (share > missed_max) != (verdict(row, missed_max) != "pass") else None
 
 
 def needed_s(row: Row, missed_max: float) -> float | None:
@@ -130,36 +123,37 @@ def shown_level(row: Row, factor: str) -> str:
 
 
 class ThresholdCrossing(Struct, frozen=True):
-    """Where a line crosses its threshold. meets: the highest that meets it below all that miss it.
+    """Where a line crosses its threshold.
 
-    misses: the lowest that misses it. unknown: between them, or below `meets`. irregular: one meets
-    it above one that misses it.
+    passes: the highest row that passes below all rows that fail. fails: the lowest row
+    that fails. unknown: between them, or below `passes`. irregular: a row passes above one
+    that fails.
     """
 
     line: Line
-    meets: Row | None
-    misses: Row | None
+    passes: Row | None
+    fails: Row | None
     unknown: tuple[Row, ...] = ()
     irregular: bool = False
 
     @property
     def open(self) -> tuple[Row, ...]:
-        """The unknown rows above `meets`: there the line may cross."""
+        """The unknown rows above `passes`: there the line may cross."""
         rows = self.line.rows
-        above = rows[rows.index(self.meets) + 1 :] if self.meets else rows
+        above = rows[rows.index(self.passes) + 1 :] if self.passes else rows
         return tuple(row for row in self.unknown if row in above)
 
 
 def find_crossing(line: Line, missed_max: float) -> ThresholdCrossing:
     verdicts = [verdict(row, missed_max) for row in line.rows]
-    end = verdicts.index("misses") if "misses" in verdicts else len(verdicts)
+    end = verdicts.index("fail") if "fail" in verdicts else len(verdicts)
     below = list(zip(line.rows, verdicts[:end], strict=False))
     return ThresholdCrossing(
         line,
-        next((row for row, each in reversed(below) if each == "meets"), None),
+        next((row for row, each in reversed(below) if each == "pass"), None),
         None if end == len(verdicts) else line.rows[end],
         tuple(row for row, each in below if each == "unknown"),
-        "meets" in verdicts[end:],
+        "pass" in verdicts[end:],
     )
 
 
@@ -180,11 +174,11 @@ def shift(
     """Whether one level of a factor meets the goal where another misses it."""
     pairs = []
     for part in _by_others((row for each in crossings for row in each.line.rows), factor).values():
-        meets = [row for row in part if verdict(row, missed_max) == "meets"]
-        misses = [row for row in part if verdict(row, missed_max) == "misses"]
-        pairs += [(better, worse) for better in meets for worse in misses]
+        passing = [row for row in part if verdict(row, missed_max) == "pass"]
+        failing = [row for row in part if verdict(row, missed_max) == "fail"]
+        pairs += [(better, worse) for better in passing for worse in failing]
     pairs.sort(key=lambda pair: quantity(level_of(pair[0], main)) or 0.0)
-    all_miss = all(each.misses for each in crossings)
-    all_meet = all(each.meets is each.line.rows[-1] for each in crossings)
+    all_miss = all(each.fails for each in crossings)
+    all_meet = all(each.passes is each.line.rows[-1] for each in crossings)
     decided = (all_miss or all_meet) and not any(each.open for each in crossings)
     return Shift(tuple(pairs), decided)

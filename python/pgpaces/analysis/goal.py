@@ -15,9 +15,9 @@ from msgspec import Struct
 from pgpaces.spec.facts import ComponentFacts, PlanFacts
 from pgpaces.spec.result import Estimate, Trial
 
-Verdict = Literal["meets", "misses", "unknown"]
+Verdict = Literal["pass", "fail", "unknown"]
 # A verdict as a headline.
-WORDS: Mapping[Verdict, str] = {"meets": "PASS", "misses": "FAIL", "unknown": "UNKNOWN"}
+WORDS: Mapping[Verdict, str] = {"pass": "PASS", "fail": "FAIL", "unknown": "UNKNOWN"}
 # The default of the share that may miss.
 ALLOWED = 0.05
 
@@ -50,8 +50,8 @@ def verdict(missed: Estimate | None, share: float) -> Verdict:
     if missed is None:
         return "unknown"
     if missed.high <= share:
-        return "meets"
-    return "misses" if missed.low > share else "unknown"
+        return "pass"
+    return "fail" if missed.low > share else "unknown"
 
 
 def needed_s(missed: Estimate | None, seconds: float, share: float) -> float | None:

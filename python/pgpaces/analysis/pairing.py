@@ -104,7 +104,7 @@ class Pairing(Struct, frozen=True):
             return ""
         last = (member.tells[-1] for member in self._members(todo[0], tells))
         reasons = "; ".join(reason for each in last if (reason := _reason(each)))
-        return f"pair {todo[0].number} was not valid {_ROUNDS} times: {reasons}"
+        return f"pair {todo[0].number} was invalid {_ROUNDS} times: {reasons}"
 
     def resumed(self, tells: Sequence[Tell]) -> list[Tell]:
         """The results so far when it is resumed: a pair that ended the comparison begins again."""

@@ -153,7 +153,7 @@ def check(now: Sequence[Side], baseline: Sequence[Side], goal: ComparisonGoal) -
     compares trials.
     """
     metric = goal.primary
-    base = Verdict("inconclusive", "few", metric, goal.margin, len(baseline), "runs")
+    base = Verdict("unknown", "few", metric, goal.margin, len(baseline), "runs")
     old, new = compare.numbers(baseline, metric), compare.numbers(now, metric)
     if not now:
         return replace(base, why="nothing new")

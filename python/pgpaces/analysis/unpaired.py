@@ -92,7 +92,7 @@ def unpaired(a: Sequence[Side], b: Sequence[Side], goal: ComparisonGoal, *, mixe
     metric = goal.primary
     basis: compare.Basis = "trials" if mixed else "apart"
     count = min(len(a), len(b))
-    base = Verdict("inconclusive", "few", metric, goal.margin, count, basis)
+    base = Verdict("unknown", "few", metric, goal.margin, count, basis)
     defined, effect = _effect(a, b, metric, mixed=mixed)
     if defined < len(a) + len(b):
         return replace(base, why="unbounded", undefined=len(a) + len(b) - defined)
@@ -105,9 +105,9 @@ def unpaired(a: Sequence[Side], b: Sequence[Side], goal: ComparisonGoal, *, mixe
             others.append((other, of_other))
     verdict = compare.conclude(replace(base, secondary=compare.secondaries(others)), effect)
     # More trials do not decrease the drift between groups that did not alternate.
-    if mixed or (metric.scale == "ratio" and verdict.outcome != "inconclusive"):
+    if mixed or (metric.scale == "ratio" and verdict.outcome != "unknown"):
         return verdict
-    return replace(verdict, outcome="inconclusive", why="apart", needed=None)
+    return replace(verdict, outcome="unknown", why="apart", needed=None)
 
 
 def _effect(

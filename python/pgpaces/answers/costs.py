@@ -107,17 +107,17 @@ def of_cells(
     every = ((row, rules.of_row(row, clients=clients)) for row in rows if row.trials)
     economies = tuple((row, economy) for row, economy in every if economy is not None)
 
-    def meets(row: Row) -> bool:
-        return crossing.verdict(row, missed_max) == "meets" if limited else row.sound
+    def passes(row: Row) -> bool:
+        return crossing.verdict(row, missed_max) == "pass" if limited else row.sound
 
     by_cell = {row.cell.key: economy for row, economy in economies}
-    return rules.priced(economies, meets), by_cell
+    return rules.priced(economies, passes), by_cell
 
 
 def document(machines: Sequence[Priced]) -> list[dict[str, Any]]:
     return [
         {
-            "machine": one.name, "cell": one.row.cell.key, "held": one.meets,
+            "machine": one.name, "cell": one.row.cell.key, "held": one.passes,
             **as_json(one.economy),
         }
         for one in machines
@@ -125,9 +125,9 @@ def document(machines: Sequence[Priced]) -> list[dict[str, Any]]:
 
 
 def section(machines: Sequence[Priced], *, limited: bool) -> Section:
-    met = ", that met the limit" if limited else ""
+    passed = " that passed" if limited else ""
     note = (
-        f"At the cell with most users, else most transactions on time{met}. A month"
+        f"At the cell with most users, else most transactions on time{passed}. A month"
         " has 730 hours, all of them at that load. What is written a day is what was written"
         " during the trials, extrapolated."
     )
@@ -147,16 +147,16 @@ def sentences(machines: Sequence[Priced], *, limited: bool) -> Iterator[Sentence
 
 
 def _of_machine(one: Priced, *, limited: bool) -> Iterator[str]:
-    did = "met the limit" if limited else "was measured"
+    did = "passed" if limited else "was measured"
     economy, at, name = one.economy, f"With {cell_name(one.row.cell)}", one.name or "the machine"
     if economy.month is not None:
         yield f"{name} costs {_month(economy)}."
     if gains := list(_gains(economy)):
-        if one.meets:
+        if one.passes:
             yield f"{at}, the most that {did}, that is {', '.join(gains)}."
             at = "There"
         else:
-            none = "cell certainly meets the limit" if limited else "trial is valid"
+            none = "cell passed" if limited else "trial is valid"
             yield f"No {none} there, so the cost of a user is unknown."
     if economy.written is not None:
         yield f"{at} {name} writes {_written(economy.written)}."
@@ -174,7 +174,7 @@ def _columns(machines: Sequence[Priced]) -> list[Column[Priced]]:
             f"million on time per {unit}",
             lambda one: (
                 estimate_cell(one.economy.per_unit, _millions)
-                if one.meets and one.economy.per_unit is not None
+                if one.passes and one.economy.per_unit is not None
                 else NOT_KNOWN
             ),
         ),
@@ -185,7 +185,7 @@ def _columns(machines: Sequence[Priced]) -> list[Column[Priced]]:
         (
             "at",
             lambda one: TableCell(
-                cell_name(one.row.cell), "" if one.meets else "not known to meet it"
+                cell_name(one.row.cell), "" if one.passes else "not known to pass"
             ),
         ),
     ]
@@ -198,7 +198,7 @@ def _amount(one: Priced, value: float | None) -> str:
 
 
 def _number(one: Priced, value: float | None) -> str:
-    return rate(value) if one.meets and value is not None else NOT_KNOWN
+    return rate(value) if one.passes and value is not None else NOT_KNOWN
 
 
 def _written_cell(one: Priced) -> TableCell | str:

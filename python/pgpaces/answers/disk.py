@@ -68,7 +68,7 @@ def _headline(disk: Disk) -> Headline:
         return Headline("", "unknown", "no class: the emulation of a card's test is not complete")
     return Headline(
         sd,
-        "misses" if sd == "below A1" else "meets",
+        "fail" if sd == "below A1" else "pass",
         f"by emulation of the SD classes: {rate(medians[disks.CARD_READ])} read and"
         f" {rate(medians[disks.CARD_WRITE])} write IOPS of 4 KiB,"
         f" {rate(medians[disks.CARD_SEQUENTIAL] / 1e6)} MB/s",

@@ -85,12 +85,12 @@ def section(diagnosis: Diagnosis) -> Section:
     lacking = [each for each in missing if each.needed]
     if lacking:
         why = "; ".join(f"{_name(each)}: {each.gives}" for each in lacking)
-        top = Headline("pgpaces cannot work here", "misses", why)
+        top = Headline("pgpaces cannot work here", "fail", why)
     else:
         optional = (
             "every part is here" if not missing else f"optional parts missing: {len(missing)}"
         )
-        top = Headline("pgpaces can work here", "meets", optional)
+        top = Headline("pgpaces can work here", "pass", optional)
     groups = dict.fromkeys(each.group for each in diagnosis.parts)
     facts = ((group, text) for group in groups if (text := _listed(diagnosis, group)))
     columns: list[Column[Part]] = [

@@ -130,7 +130,7 @@ def headline(trial: Trial, summary: Summary) -> Headline:
     if command and not goal.limited(trial) and (head := commands.headline(command)) is not None:
         return head
     if trial.state == "finished" and (failure := no_measurement(summary)) is not None:
-        return Headline("FAIL", "misses", failure.sentence)
+        return Headline("FAIL", "fail", failure.sentence)
     if summary.missed is None:
         text = f"nothing was due; the trial is {cells.defect(trial, summary)}"
         return Headline(goal.WORDS["unknown"] if goal.limited(trial) else "", "unknown", text)
@@ -154,7 +154,7 @@ def _missed(missed: Estimate) -> str:
 def _deciding(needed: float, trial: Trial) -> str:
     """How long a trial would have to be for a verdict, as an option."""
     if needed > _LONG_S:
-        return "too close to it for any reasonable time"
+        return "no reasonable time can decide"
     if trial.plan.transactions:
         count, unit = length(needed)
         return f"about {count} {unit} of load can decide"
@@ -359,7 +359,7 @@ def next_steps(trial: Trial, summary: Summary) -> Iterator[str]:
             {} if summary.generator.still_s else {"threads": f"{2 * next_step.threads(trial.plan)}"}
         )
         yield again(f"pgpaces run {next_step.options(trial)}", **more)
-    elif summary.counts.missed >= next_step.MISSED_MIN and top.mark != "meets" and not alone:
+    elif summary.counts.missed >= next_step.MISSED_MIN and top.mark != "pass" and not alone:
         yield f"pgpaces why {run}"
     elif trial.state == "failed":
         yield f"pgpaces show {run}"

@@ -161,7 +161,7 @@ def section(series: RunSeries) -> Section:
     trend, metric = series.trend, series.metric
     notes = differing(unlike(series.unlike))
     if series.left_out:
-        text = f"Left out: {series.left_out} unfinished or not valid."
+        text = f"Left out: {series.left_out} unfinished or invalid."
         notes = (Sentence(text, "warning"), *notes)
     return Section(
         key=KEY,
@@ -191,9 +191,9 @@ def _headline(trend: Trend, metric: Metric) -> Headline:
     if trend.needed:
         return Headline("UNKNOWN", "unknown", first)
     if not trend.changes:
-        return Headline("NO CHANGE", "meets", first)
-    worse = first.endswith(": worse.")
-    return Headline("WORSE" if worse else "BETTER", "misses" if worse else "meets", first)
+        return Headline("SAME", "pass", first)
+    way = _way(trend.changes[-1], metric)
+    return Headline(way.upper(), "pass" if way == "better" else "fail", first)
 
 
 def _facts(series: RunSeries) -> Iterator[tuple[str, str]]:
@@ -327,10 +327,13 @@ def sentences(trend: Trend, metric: Metric) -> tuple[Sentence, ...]:
 
 
 def _change(change: Change, metric: Metric) -> Sentence:
-    way = "better" if (change.ratio.value > 1) == (metric.better == "higher") else "worse"
     than = changed_by(metric, change.ratio, f"up to {change.before}")
-    text = f"Since {change.first} the {title(metric)} is {than}: {way}."
+    text = f"Since {change.first} the {title(metric)} is {than}: {_way(change, metric)}."
     return Sentence(text, "main")
+
+
+def _way(change: Change, metric: Metric) -> str:
+    return "better" if (change.ratio.value > 1) == (metric.better == "higher") else "worse"
 
 
 def unlike(factors: Sequence[Varied]) -> tuple[Sentence, ...]:

@@ -67,7 +67,7 @@ def copied(prepared: Prepared | None) -> Iterator[str]:
 
 
 def judgment(validity: Validity) -> Iterator[str]:
-    yield "valid" if validity.state == "valid" else f"not valid: {'; '.join(validity.reasons)}"
+    yield "valid" if validity.state == "valid" else f"invalid: {'; '.join(validity.reasons)}"
     for text in validity.warnings:
         yield f"warning: {text}"
 

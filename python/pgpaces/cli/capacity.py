@@ -1,4 +1,4 @@
-"""`pgpaces capacity`: searches the highest load that meets a goal, trial by trial."""
+"""`pgpaces capacity`: searches the highest load that passes, trial by trial."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Examples:
 )
 @options.options(experiment_options.HOW)
 def capacity(**params: Any) -> int:
-    """Say up to which load WORKLOAD meets the goal, and from which on it misses it.
+    """Find the highest load at which WORKLOAD passes, and the lowest at which it fails.
 
     Levels as in `pgpaces sweep`; the capacity of each combination is searched. For the load itself,
     one level is where the search begins, two are the lowest and the highest load offered.

@@ -41,7 +41,7 @@ _OF_STORED = frozenset(
 ) | {"store_path", "verbose", "gate", "junit", "summary"}
 # Exit codes of a verdict.
 WORSE_EXIT, UNDECIDED_EXIT = 30, 32
-EXITS = {"better": 0, "equivalent": 0, "worse": WORSE_EXIT, "inconclusive": UNDECIDED_EXIT}
+EXITS = {"better": 0, "same": 0, "worse": WORSE_EXIT, "unknown": UNDECIDED_EXIT}
 
 GOAL = options.of(
     "metric", "also", "delta", "factor", "anyway", "junit", "summary", *options.ANSWER
@@ -63,7 +63,7 @@ GOAL = options.of(
     options.of("in", "pairs", "same", "gate", *options.RUNNING), experiment_options.OF_WHAT
 )
 def compare(a: str, b: str, **params: Any) -> int:
-    """Say whether B is better than A, worse or equivalent, or how many more trials would decide.
+    """Say whether B is better than A, worse, or the same, or how many more trials would decide.
 
     A and B are levels of an experiment (FACTOR=LEVEL,...), tags, runs or experiments. Trials in the
     same block of an experiment are pairs; without pairs the answer is weaker, and says so. Trials

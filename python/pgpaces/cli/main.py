@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 COMMANDS = {
     "run": ("run", "Run a workload and say what share was on time"),
     "load": ("load", "Time a bulk load: a command such as pg_restore"),
-    "sweep": ("sweep", "Run every combination of levels and say from where it misses the limit"),
+    "sweep": (
+        "sweep",
+        "Run every combination of levels and find the load at which requests start to be late",
+    ),
     "capacity": ("capacity", "Say up to which load a goal is met"),
     "runs": ("runs", "List the runs in the store; name, copy, delete them"),
     "show": ("runs", "Show the answer of a stored run"),

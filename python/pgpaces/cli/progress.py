@@ -310,7 +310,7 @@ def _of_search(trial: Trial, summary: Summary) -> str:
         return f"{took}: {share}, {trial.state}"
     reasons = "; ".join(text.partition(":")[0] for text in objections(trial, summary))
     if reasons:
-        return f"{took}: {share}, not valid: {reasons}"
+        return f"{took}: {share}, invalid: {reasons}"
     return f"{took}: {share}" + (", the generator was late" if summary.generator.late else "")
 
 
@@ -328,7 +328,7 @@ def _result(outcome: Outcome | PgpacesError) -> str:
     summary, missed = outcome.summary, outcome.summary.missed
     workload = outcome.trial.workload
     command = bulk.of(outcome.trial, summary) if workload.about_command else None
-    valid = "" if summary.validity.state == "valid" else ", not valid"
+    valid = "" if summary.validity.state == "valid" else ", invalid"
     loaded = words.sentence(command) if command is not None else ""
     if loaded and workload.command_alone:
         return f"{loaded}{valid}"

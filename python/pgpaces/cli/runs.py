@@ -283,7 +283,7 @@ def _cells(row: TrialRow) -> dict[str, str]:
         "due": due,
         "missed %": missed,
         "p99 ms": NOT_KNOWN if p99 is None or low is None else f"{ms(p99)} ({ends})",
-        "state": "damaged" if row.damage else "not valid" if marked else row.state,
+        "state": "damaged" if row.damage else "invalid" if marked else row.state,
     }
 
 

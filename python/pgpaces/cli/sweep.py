@@ -40,7 +40,7 @@ Examples:
     experiment_options.HOW,
 )
 def sweep(**params: Any) -> int:
-    """Run every combination of levels, in random blocks, and say from where it misses the limit.
+    """Run every combination of levels in random blocks, and find where requests start to be late.
 
     An option with several LEVELS, separated by commas, is a factor (a comma within a level is
     written \\,). A FILE describes the same; options on the command line override it.

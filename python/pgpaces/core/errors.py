@@ -57,11 +57,12 @@ class PgpacesError(Exception):
     @property
     def message(self) -> str:
         """What happened, in one sentence; of an unknown name, the name and the values."""
-        from pgpaces.core.findings import filled
+        from pgpaces.core.findings import filled, labels
 
-        entry = catalog().get(self.name)
-        default = f"{self.name} {{values}}" if self.values else self.name
-        sentence = filled(entry["sentence"][0] if entry else default, self.values)
+        if self.name in catalog():
+            sentence = filled(catalog()[self.name]["sentence"][0], self.values)
+        else:
+            sentence = f"{self.name} {labels(self.values)}".rstrip()
         return f"{self.about}: {sentence}" if self.about else sentence
 
     @property

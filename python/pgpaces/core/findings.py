@@ -188,6 +188,13 @@ def filled(text: str, values: Mapping[str, Any]) -> str:
     return _Filler().vformat(text, (), values)
 
 
+def needed(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the values that the texts of this finding have placeholders for."""
+    entry = catalog()[name]
+    names = placeholders(f"{entry.sentence} {entry.means} {entry.do}")
+    return {key: _plain(value) for key, value in values.items() if key in names}
+
+
 def placeholders(text: str) -> set[str]:
     return {name for _, name, _, _ in Formatter().parse(text) if name}
 

@@ -139,7 +139,7 @@ def description(chart: Chart, layer: Layer, point: Point) -> str:
         places = [where, value]
     parts = [": ".join(each for each in (title, _short(place)) if each) for title, place in places]
     ends = f" ({_short(point.low)}–{_short(point.high)})" if point.high is not None else ""
-    hollow = "" if point.filled else "not valid"
+    hollow = "" if point.filled else "invalid"
     return " · ".join(each for each in (layer.name, of, *parts, hollow) if each) + ends
 
 

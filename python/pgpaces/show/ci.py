@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 from pgpaces.show.escape import line, lines
 from pgpaces.show.section import Mark, Section
 
-_ELEMENTS: dict[Mark, str] = {"misses": "failure", "unknown": "error", "not valid": "error"}
-_LEVELS: dict[Mark, str] = {"misses": "error", "unknown": "warning", "not valid": "warning"}
+_ELEMENTS: dict[Mark, str] = {"fail": "failure", "unknown": "error", "invalid": "error"}
+_LEVELS: dict[Mark, str] = {"fail": "error", "unknown": "warning", "invalid": "warning"}
 
 
 def junit(section: Section, text: str) -> bytes:

@@ -18,10 +18,10 @@ _LINKS = re.compile(r"(?i)(https?|ftp):|(www)\.")
 _TOP = 3
 _SIGNS: dict[Mark, str] = {
     "": "",
-    "meets": "✅",
-    "misses": "❌",
+    "pass": "✅",
+    "fail": "❌",
     "unknown": "❔",
-    "not valid": "❔",
+    "invalid": "❔",
 }
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}
 

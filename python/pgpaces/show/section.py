@@ -16,7 +16,7 @@ from pgpaces.show.chart import Chart
 
 Weight = Literal["main", "plain", "warning", "note"]
 Rank = Literal["answer", "numbers", "details", "page", "text"]
-Mark = Literal["", "meets", "misses", "unknown", "not valid"]
+Mark = Literal["", "pass", "fail", "unknown", "invalid"]
 Cells = tuple[tuple[str, ...], ...]
 Facts = tuple[tuple[str, str], ...]
 

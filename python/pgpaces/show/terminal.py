@@ -28,12 +28,12 @@ _GROUPS_MAX = 12
 _ABSENT_MAX = 20
 # Longer names of factors are abbreviated, with a key above the table.
 _LABEL_MAX = 12
-_SIGNS = {"meets": "✓", "misses": "✗", "unknown": "?", "not valid": "?"}
+_SIGNS = {"pass": "✓", "fail": "✗", "unknown": "?", "invalid": "?"}
 _SENTENCE_SIGNS = {"warning": ("!", "yellow"), "note": ("–", "dim")}
 # The least and largest width of names of facts, and the least width of their values.
 _NAME_MIN, _NAME_MAX, _VALUE_MIN = 11, 24, 20
 _WARNINGS_MAX = 1
-_STYLES = {"meets": "green", "misses": "red", "unknown": "yellow", "not valid": "magenta"}
+_STYLES = {"pass": "green", "fail": "red", "unknown": "yellow", "invalid": "magenta"}
 
 
 def terminal(report: Report, width: int = 100) -> str:

@@ -176,7 +176,7 @@ class Experiment(Redacted, frozen=True):
 
     workload: a shipped one's name, or a folder. files: scripts, FILE or FILE@WEIGHT, that run
     instead of the workload's. question: in a sentence, for the page. missed_max: a cell with at
-    most this share missed meets the goal. profiles: settings of managed servers, by name.
+    most this share missed passes. profiles: settings of managed servers, by name.
     from_database: the database whose copy is measured, instead of the workload's own data.
     """
 

@@ -41,7 +41,7 @@ class CapacityQuestion(Struct, frozen=True):
     """The options of a question for a capacity; None: not specified.
 
     missed: a share, `5%`. quantile: `p99 <= 250ms`, instead of a share and a latency limit. by:
-    the unit of loads. soak: how long 0.9 of the proved load runs at the end; `0`: no soak.
+    the unit of loads. soak: how long 0.9 of the highest pass runs at the end; `0`: no soak.
     """
 
     missed: str | None = None

@@ -1,4 +1,4 @@
-"""The answer of all trials of a search: what is proved, what is refuted, and how reliable that is.
+"""The answer of all trials of a search: what passes, what fails, and how reliable that is.
 
 Points in, a Capacity out. Knows no words and not which trial comes next.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,25 +18,13 @@ from pgpaces.analysis.capacity.rule import TAIL, TRIALS_MIN, Fit, Verdict, bound
 from pgpaces.analysis.distributions import fisher_above
 from pgpaces.spec.result import Estimate
 
-Flag = Literal[
-    "highest load passed",
-    "lowest load failed",
-    "no load reaches it",
-    "inversion",
-    "irregular",
-    "generator-limited",
-    "generator late",
-    "invalid trials",
-    "noisy host",
-    "too few trials",
-]
-# An answer this narrow is enough, as the log of refuted over proved.
+# An answer this narrow is enough, as the log of the lowest fail over the highest pass.
 ENOUGH = math.log(1.04)
 # A short trial of a server that is overloaded by a few percent does not show it: in a quick search
 # each end of the answer is this factor further out.
 _QUICK_MARGIN = 1.15
 _SOAK_SHARE = 0.9
-# A shorter soak meets no checkpoint, vacuum or heat.
+# A shorter soak sees no checkpoint, vacuum or heat.
 SOAK_MIN_S = 600
 _TAIL_95 = 0.025
 # The fewest trials for which the interval of a line is useful.
@@ -68,32 +55,32 @@ class Load(Struct, frozen=True):
 
 
 class Soak(Struct, frozen=True):
-    """The long trial at 0.9 of the proved load. met: it met the goal."""
+    """The long trial at 0.9 of the highest load that passes."""
 
     load: float
     seconds: float
     share: float
     low: float
     high: float
-    met: bool
+    passed: bool
 
 
 class Capacity(Struct, frozen=True):
-    """How much load meets the goal: proved, refuted, and unknown in between.
+    """How much load passes: everything up to `passes`; between `passes` and `fails` is unknown.
 
-    proved: None where no load is shown to meet it; refuted: None where none is shown to miss it.
-    estimate: the load at which the long-run share is the threshold, with its 95% interval.
-    speed_spread: by how much the server's speed differs between trials beyond chance (sd, a share).
-    more: about how many more long trials would decide, 0 where it is decided, None where that is
-    unknown. soak_load: the load of the soak, None where nothing is proved.
+    passes, fails: the highest load that is shown to pass and the lowest that is shown to fail; None
+    if there is none. estimate: the load at which the long-run share is the threshold, with its 95%
+    interval. flags: names of findings. speed_spread: by how much the server's speed differs between
+    trials beyond chance (sd, a share). more: about how many more long trials would decide; 0 if it
+    is decided, None if that is unknown. soak_load: the load of the soak; None if nothing passes.
     """
 
     goal: CapacityGoal
-    proved: float | None
-    refuted: float | None
+    passes: float | None
+    fails: float | None
     estimate: Estimate | None
     loads: tuple[Load, ...]
-    flags: tuple[Flag, ...]
+    flags: tuple[str, ...]
     speed_spread: float | None
     more: int | None
     trials: int
@@ -103,13 +90,13 @@ class Capacity(Struct, frozen=True):
 
     @property
     def can_hold(self) -> bool:
-        """Whether a load is proved and a soak of at least ten minutes met the goal."""
-        soaked = self.soak is not None and self.soak.met and self.goal.soak_s >= SOAK_MIN_S
-        return self.proved is not None and soaked
+        """Whether a load passes, and so did a soak of at least ten minutes."""
+        soaked = self.soak is not None and self.soak.passed and self.goal.soak_s >= SOAK_MIN_S
+        return self.passes is not None and soaked
 
     @property
-    def misses_for_long(self) -> bool:
-        """Whether the soak missed the goal beyond chance."""
+    def soak_failed(self) -> bool:
+        """Whether the soak failed beyond chance."""
         return self.soak is not None and self.soak.low > self.goal.missed_max
 
 
@@ -117,31 +104,31 @@ def of(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
     points = countable(points, goal)
     fine = of_curve(points, goal)
     fit = line(points, goal) if len(fine) >= _LINE_MIN else None
-    proved, refuted, flags = _claims(points, goal)
-    flags += _ends(proved, refuted, points, goal=goal)
+    passes, fails, flags = _claims(points, goal)
+    flags += _ends(passes, fails, points, goal=goal)
     spread = None if fit is None else speed_spread(fit)
     if spread is not None and spread >= _NOISE_SPEED:
-        flags.append("noisy host")
-    more = _more(proved, refuted, goal, fine=len(fine))
-    if fit is None and proved is None and refuted is None:
-        flags.append("too few trials")
+        flags.append("noisy-host")
+    more = _more(passes, fails, goal, fine=len(fine))
+    if fit is None and passes is None and fails is None:
+        flags.append("few-long-trials")
     invalid = tuple(p.invalid or "its numbers are impossible" for p in points if not p.valid)
     if invalid:
         limited = any(point.generator for point in points if not point.valid)
-        flags.append("generator-limited" if limited else "invalid trials")
+        flags.append("generator-limited-loads" if limited else "invalid-trials")
     if any(p.excused for p in points if p.valid):
-        flags.append("generator late")
+        flags.append("generator-late-loads")
     soak_load = None
-    if proved is not None:
-        load = _SOAK_SHARE * proved
+    if passes is not None:
+        load = _SOAK_SHARE * passes
         load = float(math.floor(load)) if goal.whole else float(f"{load:.3g}")
         soak_load = max(load, goal.lowest)
     return Capacity(
         goal=goal,
-        proved=proved,
-        refuted=refuted,
+        passes=passes,
+        fails=fails,
         estimate=None if fit is None else _estimate(points, goal),
-        loads=_judged(fine, goal, proved, refuted=refuted) if goal.quick else _fair(fine, goal),
+        loads=_judged(fine, goal, passes, fails=fails) if goal.quick else _fair(fine, goal),
         flags=tuple(flags),
         speed_spread=spread,
         more=more,
@@ -156,42 +143,42 @@ def narrow(points: Sequence[TrialPoint], goal: CapacityGoal) -> bool:
     """Whether more long trials are not worth their time."""
     if line(points, goal) is None:
         return False
-    proved, refuted, _ = _claims(points, goal)
-    return _more(proved, refuted, goal, fine=len(of_curve(points, goal))) == 0
+    passes, fails, _ = _claims(points, goal)
+    return _more(passes, fails, goal, fine=len(of_curve(points, goal))) == 0
 
 
 def _claims(
     points: Sequence[TrialPoint], goal: CapacityGoal
-) -> tuple[float | None, float | None, list[Flag]]:
-    """Proved, by all that missed; and refuted, without misses that the generator may explain."""
-    proved, refuted, odd = _bounds(points, goal)
+) -> tuple[float | None, float | None, list[str]]:
+    """What passes, with all that missed; what fails, without what the generator may explain."""
+    passes, fails, odd = _bounds(points, goal)
     if any(point.excused for point in points):
         _, without, more = _bounds(excused(points), goal)
-        refuted = None if refuted is None or without is None else max(refuted, without)
+        fails = None if fails is None or without is None else max(fails, without)
         odd = list(dict.fromkeys([*odd, *more]))
     if not goal.quick:
-        return proved, refuted, odd
+        return passes, fails, odd
     # Each end has the margin of a quick search, unless it is an end of the goal.
-    if proved is not None and proved < goal.highest:
-        low = proved / _QUICK_MARGIN
+    if passes is not None and passes < goal.highest:
+        low = passes / _QUICK_MARGIN
         low = float(round(low)) if goal.whole else low
-        proved = low if low >= goal.lowest else None
-    if refuted is not None and refuted > goal.lowest:
-        high = refuted * _QUICK_MARGIN
+        passes = low if low >= goal.lowest else None
+    if fails is not None and fails > goal.lowest:
+        high = fails * _QUICK_MARGIN
         high = float(round(high)) if goal.whole else high
-        refuted = high if high <= goal.highest else None
-    return proved, refuted, odd
+        fails = high if high <= goal.highest else None
+    return passes, fails, odd
 
 
 def _bounds(
     points: Sequence[TrialPoint], goal: CapacityGoal
-) -> tuple[float | None, float | None, list[Flag]]:
+) -> tuple[float | None, float | None, list[str]]:
     fine = of_curve(points, goal)
     loads = _loads(fine, goal)
     fit = line(points, goal) if len(fine) >= _LINE_MIN else None
     ends = _from_verdicts(loads) if fit is None else _from_line(fit, loads, goal)
-    proved, refuted, odd = _checked(*ends, loads)
-    return proved, _above_met(refuted, loads, goal.missed_max), odd
+    passes, fails, odd = _checked(*ends, loads)
+    return passes, _above_met(fails, loads, goal.missed_max), odd
 
 
 def _loads(fine: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[Load, ...]:
@@ -202,27 +189,31 @@ def _loads(fine: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[Load, ...]:
 
 
 def _fair(fine: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[Load, ...]:
-    """The loads; one misses only without misses that the generator may explain."""
+    """The loads; one fails only without the misses that the generator may explain."""
     loads = []
     for at, without in zip(_loads(fine, goal), _loads(excused(fine), goal), strict=True):
-        doubtful = at.verdict == "failed" and without.verdict != "failed"
-        verdict_of: Verdict = "undecided" if doubtful else at.verdict
+        doubtful = at.verdict == "fail" and without.verdict != "fail"
+        verdict_of: Verdict = "unknown" if doubtful else at.verdict
         loads.append(replace(at, low=min(at.low, without.low), verdict=verdict_of))
     return tuple(loads)
 
 
 def _judged(
-    points: Sequence[TrialPoint], goal: CapacityGoal, proved: float | None, *, refuted: float | None
+    points: Sequence[TrialPoint],
+    goal: CapacityGoal,
+    passes: float | None,
+    *,
+    fails: float | None,
 ) -> tuple[Load, ...]:
     """The loads of a quick search, each with the answer's verdict unless its trials differ."""
     loads = []
     for at in _loads(points, goal):
         met = at.share <= goal.missed_max
-        own: Verdict = "undecided"
-        if met and proved is not None and at.load <= proved:
-            own = "passed"
-        elif not met and refuted is not None and at.load >= refuted:
-            own = "failed"
+        own: Verdict = "unknown"
+        if met and passes is not None and at.load <= passes:
+            own = "pass"
+        elif not met and fails is not None and at.load >= fails:
+            own = "fail"
         loads.append(replace(at, low=0.0, high=1.0, verdict=own))
     return tuple(loads)
 
@@ -254,7 +245,7 @@ def _from_line(
 def _at_cliff(
     fit: Fit, loads: Sequence[Load], ends: tuple[float, float], *, missed_max: float
 ) -> tuple[float, float]:
-    """For a server that meets the goal up to some load and fails beyond: the loads themselves.
+    """For a server that passes up to some load and fails beyond: the loads themselves.
 
     Between two neighbors whose odds are too far apart a curve is no evidence, and none is needed
     where every trial up to one load met the goal and all from the next on missed far too much.
@@ -281,38 +272,38 @@ def _odds(at: Load) -> float:
 
 def _from_verdicts(loads: Sequence[Load]) -> tuple[float | None, float | None]:
     """The largest load that passed below the smallest that failed, and the latter."""
-    failed = min((at.load for at in loads if at.verdict == "failed"), default=None)
+    failed = min((at.load for at in loads if at.verdict == "fail"), default=None)
     below = math.inf if failed is None else failed
-    passed = [at.load for at in loads if at.verdict == "passed" and at.load < below]
+    passed = [at.load for at in loads if at.verdict == "pass" and at.load < below]
     return max(passed, default=None), failed
 
 
 def _checked(
-    proved: float | None, refuted: float | None, loads: Sequence[Load]
-) -> tuple[float | None, float | None, list[Flag]]:
+    passes: float | None, fails: float | None, loads: Sequence[Load]
+) -> tuple[float | None, float | None, list[str]]:
     """Widened where the verdict on a load by its own trials contradicts the line."""
-    flags: list[Flag] = []
-    failed = min((at.load for at in loads if at.verdict == "failed"), default=math.inf)
-    passed = max((at.load for at in loads if at.verdict == "passed"), default=-math.inf)
+    flags: list[str] = []
+    failed = min((at.load for at in loads if at.verdict == "fail"), default=math.inf)
+    passed = max((at.load for at in loads if at.verdict == "pass"), default=-math.inf)
     if passed > failed:
-        flags.append("inversion")
-    if proved is not None and proved >= failed:
-        flags.append("irregular")
-        proved = max((at.load for at in loads if at.load < failed), default=None)
-    if refuted is not None and refuted <= passed:
-        flags.append("irregular")
-        refuted = min((at.load for at in loads if at.load > passed), default=None)
-    return proved, refuted, list(dict.fromkeys(flags))
+        flags.append("not-monotonic")
+    if passes is not None and passes >= failed:
+        flags.append("trials-contradict")
+        passes = max((at.load for at in loads if at.load < failed), default=None)
+    if fails is not None and fails <= passed:
+        flags.append("trials-contradict")
+        fails = min((at.load for at in loads if at.load > passed), default=None)
+    return passes, fails, list(dict.fromkeys(flags))
 
 
-def _above_met(refuted: float | None, loads: Sequence[Load], missed_max: float) -> float | None:
-    """The refuted load; where one at or above it met the goal, the next that was tried and did not.
+def _above_met(fails: float | None, loads: Sequence[Load], missed_max: float) -> float | None:
+    """The load that fails; if one at or above it passed, the next that was tried and did not.
 
     A curve steeper than a parabola crosses later than its fit: the loads that met it show that.
     """
     met = _highest_met(loads, missed_max)
-    if refuted is None or refuted > met:
-        return refuted
+    if fails is None or fails > met:
+        return fails
     return min((at.load for at in loads if at.load > met and at.share > missed_max), default=None)
 
 
@@ -323,11 +314,15 @@ def _highest_met(loads: Sequence[Load], missed_max: float) -> float:
 
 
 def _ends(
-    proved: float | None, refuted: float | None, points: Sequence[TrialPoint], *, goal: CapacityGoal
-) -> list[Flag]:
-    if proved is not None and proved >= goal.highest:
-        return ["highest load passed"]
-    if refuted is None or refuted > goal.lowest:
+    passes: float | None,
+    fails: float | None,
+    points: Sequence[TrialPoint],
+    *,
+    goal: CapacityGoal,
+) -> list[str]:
+    if passes is not None and passes >= goal.highest:
+        return ["capacity-above-range"]
+    if fails is None or fails > goal.lowest:
         return []
     at = [p for p in points if p.valid and p.load == goal.lowest]
     above = [p for p in points if p.valid and goal.lowest < p.load <= 8 * goal.lowest]
@@ -335,8 +330,8 @@ def _ends(
         # Where less load does not help, no load will.
         least = sum(p.missed for p in at) / sum(p.due for p in at)
         if least >= sum(p.missed for p in above) / sum(p.due for p in above) / 2:
-            return ["lowest load failed", "no load reaches it"]
-    return ["lowest load failed"]
+            return ["capacity-below-range", "missed-share-flat"]
+    return ["capacity-below-range"]
 
 
 def speed_spread(fit: Fit) -> float | None:
@@ -353,16 +348,16 @@ def speed_spread(fit: Fit) -> float | None:
 
 
 def _more(
-    proved: float | None, refuted: float | None, goal: CapacityGoal, *, fine: int
+    passes: float | None, fails: float | None, goal: CapacityGoal, *, fine: int
 ) -> int | None:
-    if (proved is not None and proved >= goal.highest) or (
-        refuted is not None and refuted <= goal.lowest
+    if (passes is not None and passes >= goal.highest) or (
+        fails is not None and fails <= goal.lowest
     ):
         return 0
-    if goal.quick or proved is None or refuted is None:
+    if goal.quick or passes is None or fails is None:
         return None
-    width = math.log(refuted / proved)
-    if width <= ENOUGH or (goal.whole and refuted - proved <= 1):
+    width = math.log(fails / passes)
+    if width <= ENOUGH or (goal.whole and fails - passes <= 1):
         return 0
     # The width of an interval goes with one over the square root of the number of trials.
     return max(1, math.ceil(fine * ((width / ENOUGH) ** 2 - 1)))
@@ -386,7 +381,7 @@ def _soak(points: Sequence[TrialPoint], goal: CapacityGoal) -> Soak | None:
     if not soaks:
         return None
     last = soaks[-1]
-    # Misses that a late generator may explain do not show that it misses the goal.
+    # Misses that a late generator may explain do not make it fail.
     low, high = bounds(excused([last]), TAIL)[0], bounds([last], TAIL)[1]
     met = last.share <= goal.missed_max
     return Soak(last.load, last.seconds, last.share, low, high, met)

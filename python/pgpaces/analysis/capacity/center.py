@@ -46,9 +46,9 @@ def unless_doubtful(point: TrialPoint, goal: CapacityGoal) -> TrialPoint:
 def bracket(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float | None, float | None]:
     """The highest load that met the goal in a short trial, and the lowest that clearly missed."""
     coarse = of_role(points, "coarse")
-    misses = [p.load for p in coarse if clearly_misses(p, goal.missed_max)]
-    meets = [p.load for p in coarse if not clearly_misses(p, goal.missed_max)]
-    return max(meets, default=None), min(misses, default=None)
+    fails = [p.load for p in coarse if clearly_misses(p, goal.missed_max)]
+    passes = [p.load for p in coarse if not clearly_misses(p, goal.missed_max)]
+    return max(passes, default=None), min(fails, default=None)
 
 
 def clearly_misses(point: TrialPoint, share: float) -> bool:
@@ -63,8 +63,8 @@ def clearly_misses(point: TrialPoint, share: float) -> bool:
 def center(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float, float]:
     """The center of the next long trials as log load, and how far they spread around it."""
     fine = of_curve(points, goal)
-    meets, misses = bracket(points, goal)
-    at = (math.log(meets or misses or goal.start) + math.log(misses or meets or goal.start)) / 2
+    passes, fails = bracket(points, goal)
+    at = (math.log(passes or fails or goal.start) + math.log(fails or passes or goal.start)) / 2
     spread, move = _SPREAD_FIRST, _MOVE
     # The dozen trials of a quick search are too few to leave out those that are less near.
     least = _SPREAD_FIRST if goal.quick else _SPREAD_MIN

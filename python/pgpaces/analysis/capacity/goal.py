@@ -29,7 +29,7 @@ class CapacityGoal(Struct, frozen=True):
 
     load: transactions a second, users with a pace each, or clients in a closed loop; the latter
     two are integers. start: the first load. quick: with short trials, in three minutes. soak_s: how
-    long 0.9 of the proved load runs at the end, 0 for no soak. Raises PlanError for values out of
+    long 0.9 of the highest pass runs at the end, 0 for no soak. Raises PlanError for values out of
     range.
     """
 
@@ -138,5 +138,5 @@ def of_curve(points: Iterable[TrialPoint], goal: CapacityGoal) -> list[TrialPoin
 
 
 def excused(points: Iterable[TrialPoint]) -> list[TrialPoint]:
-    """The points without misses that a late generator may explain."""
+    """The points without the misses that a late generator may explain."""
     return [replace(p, missed=p.missed - p.excused, excused=0) if p.excused else p for p in points]

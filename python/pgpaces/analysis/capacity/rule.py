@@ -16,7 +16,7 @@ from pgpaces.analysis.capacity.goal import CapacityGoal, TrialPoint
 from pgpaces.analysis.distributions import chi_squared_quantile, student_cdf, student_quantile
 from pgpaces.analysis.stats import dispersion, pearson
 
-Verdict = Literal["passed", "failed", "undecided"]
+Verdict = Literal["pass", "fail", "unknown"]
 # The one-sided probability that a bound is on the wrong side.
 TAIL = 0.035
 # With fewer trials at a load their dispersion is unknown: no verdict.
@@ -54,13 +54,13 @@ def bounds(points: Sequence[TrialPoint], tail: float) -> tuple[float, float]:
 
 
 def verdict(points: Sequence[TrialPoint], goal: CapacityGoal) -> Verdict:
-    """Whether a load meets the goal by its own trials alone, which are all at that load."""
+    """The verdict on a load by its own trials alone, which are all at that load."""
     if len(points) < TRIALS_MIN:
-        return "undecided"
+        return "unknown"
     low, high = bounds(points, TAIL)
     if high <= goal.missed_max:
-        return "passed"
-    return "failed" if low > goal.missed_max else "undecided"
+        return "pass"
+    return "fail" if low > goal.missed_max else "unknown"
 
 
 class Fit(Struct, frozen=True):
@@ -183,8 +183,8 @@ def _middle(curve: _Curve, target: float) -> Crossing:
 class Drawn(Struct, frozen=True):
     """The fitted curve at a load: its mean share with its interval.
 
-    Each end is one-sided, so that `high` is the threshold at the proved load and `low` at the
-    refuted one.
+    Each end is one-sided, so that `high` is the threshold at the highest pass and `low` at the
+    lowest fail.
     """
 
     load: float

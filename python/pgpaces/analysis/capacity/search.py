@@ -120,21 +120,21 @@ def _coarse(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) ->
     coarse = of_role(points, "coarse")
     if len(coarse) >= _COARSE_MOST or of_role(points, "fine"):
         return None
-    meets, misses = bracket(points, goal)
-    if misses is None:
-        if meets is None:
+    passes, fails = bracket(points, goal)
+    if fails is None:
+        if passes is None:
             return _clip(goal.start, goal, highest)
         # Low loads first, then larger steps to get to an end.
         factor = 2 if len(coarse) < 4 else 4
-        return None if meets >= highest else _clip(meets * factor, goal, highest)
-    if meets is None:
-        half = float(math.floor(misses / 2)) if goal.whole else misses / 2
-        return None if misses <= goal.lowest else _clip(half, goal, highest)
-    narrow = misses / meets <= _COARSE_TO or (goal.whole and misses - meets <= 1)
-    if narrow or meets >= highest or misses <= goal.lowest:
+        return None if passes >= highest else _clip(passes * factor, goal, highest)
+    if passes is None:
+        half = float(math.floor(fails / 2)) if goal.whole else fails / 2
+        return None if fails <= goal.lowest else _clip(half, goal, highest)
+    narrow = fails / passes <= _COARSE_TO or (goal.whole and fails - passes <= 1)
+    if narrow or passes >= highest or fails <= goal.lowest:
         return None
-    load = _offered(math.sqrt(meets * misses), goal)
-    return _clip(load, goal, highest) if meets < load < misses else None
+    load = _offered(math.sqrt(passes * fails), goal)
+    return _clip(load, goal, highest) if passes < load < fails else None
 
 
 def coarse_s(points: Sequence[TrialPoint], goal: CapacityGoal, load: float) -> float:
@@ -148,19 +148,19 @@ def coarse_s(points: Sequence[TrialPoint], goal: CapacityGoal, load: float) -> f
 def _fine(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) -> NextLoad | None:
     """The next long trial; None where there are enough, or the most."""
     fine = of_role(points, "fine")
-    meets, misses = bracket(points, goal)
+    passes, fails = bracket(points, goal)
     # Short trials all met the goal up to the highest load, or all missed it down to the lowest.
-    if (meets is None) is not (misses is None):
-        edge = highest if misses is None else goal.lowest
+    if (passes is None) is not (fails is None):
+        edge = highest if fails is None else goal.lowest
         at = [p for p in of_curve(points, goal) if p.load == edge]
         if len(at) < _EDGE:
             end = "highest" if edge >= highest else "lowest"
             why = f"{words.load(edge, goal)} is the {end} load that can be offered"
             seconds = min(fine_s(points, goal, edge), _EDGE_MAX_S)
             return NextLoad(edge, seconds, "fine", 0, why)
-        if edge >= highest and verdict(at, goal) == "passed":
+        if edge >= highest and verdict(at, goal) == "pass":
             return None
-        if edge <= goal.lowest and verdict(excused(at), goal) == "failed":
+        if edge <= goal.lowest and verdict(excused(at), goal) == "fail":
             return None
     load = next_load(points, goal, highest)
     seconds = fine_s(points, goal, load)
@@ -231,7 +231,7 @@ def _soak(points: Sequence[TrialPoint], capacity: Capacity) -> NextLoad | Capaci
         return capacity
     if of_role(points, "soak") or not capacity.goal.soak_s:
         return capacity
-    why = "0.9 of the load that meets it, for longer: shows whether the server can hold it"
+    why = "0.9 of the highest pass, for longer: shows whether the server can hold it"
     return NextLoad(capacity.soak_load, capacity.goal.soak_s, "soak", 0, why)
 
 
@@ -254,7 +254,7 @@ class Plan(Struct, frozen=True):
 def plan(goal: CapacityGoal, load: float, rate: float) -> Plan:
     """The expected trials where the capacity is about `load`, at `rate` transactions a second.
 
-    The search runs against a server that meets the goal up to that load and misses all beyond.
+    The search runs against a server that passes up to that load and fails beyond.
     """
     points: list[TrialPoint] = []
     trial = step(points, goal)

@@ -145,7 +145,7 @@ def objections(trial: Trial, summary: Summary) -> tuple[str, ...]:
     """Why a trial is no bound; empty where it is one.
 
     A generator that was only late is no objection: the misses it may explain are known, and a load
-    that met the goal in spite of it meets it.
+    that passed in spite of it passes.
     """
     if trial.state != "finished":
         return (trial.error or "it did not finish",)
@@ -270,7 +270,7 @@ def standing(points: Sequence[TrialPoint], goal: CapacityGoal) -> str:
     so_far = answer.of(points, goal)
     parts = words.standing(so_far)
     if not parts:
-        meets, misses = bracket(points, goal)
-        parts += [] if meets is None else [f"{words.load(meets, goal)} met it in a short trial"]
-        parts += [] if misses is None else [f"{words.load(misses, goal)} missed it"]
+        passes, fails = bracket(points, goal)
+        parts += [] if passes is None else [f"{words.load(passes, goal)} passed a short trial"]
+        parts += [] if fails is None else [f"{words.load(fails, goal)} failed one"]
     return ", ".join(parts) or "nothing is known yet"

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from pgpaces.analysis import volume
 from pgpaces.analysis.capacity import words
-from pgpaces.analysis.capacity.answer import Capacity, Flag, Load, Soak
+from pgpaces.analysis.capacity.answer import Capacity, Load, Soak
 from pgpaces.analysis.capacity.goal import CapacityGoal, Kind, TrialPoint
 from pgpaces.analysis.capacity.trials import CellSearch
 from pgpaces.analysis.digest import Digest
@@ -68,13 +68,13 @@ class Worth(Struct, frozen=True):
 class Holds(Struct, frozen=True):
     """The capacity of one cell, in `unit`.
 
-    cell: its key. proved, refuted: rounded to three digits, to the safe side; None: unknown.
-    estimate: the load at which the allowed share misses. can_hold: proved, and the soak met it.
-    flags: cautions. speed_spread: how much the server's speed differs from trial to trial, sd as a
-    share. more: about how many more long trials would narrow it to 4%; 0: none; None: unknown.
-    trials: their number; invalid: why some do not count. loads: those with long trials. worth:
-    the proved load in other units. limit: the resource that was the limit where it missed. ended:
-    the search is complete. runs: their ids.
+    cell: its key. passes, fails: rounded to three digits, to the safe side; None: unknown.
+    estimate: the load at which the allowed share misses. can_hold: a load passes, and so did the
+    soak. flags: names of findings. speed_spread: how much the server's speed differs from trial to
+    trial, sd as a share. more: about how many more long trials would narrow it to 4%; 0: none;
+    None: unknown. trials: their number; invalid: why some do not count. loads: those with long
+    trials. worth: `passes` in other units. limit: the resource that was the limit where it failed.
+    ended: the search is complete. runs: their ids.
     """
 
     cell: str
@@ -82,12 +82,12 @@ class Holds(Struct, frozen=True):
     load: Kind
     unit: str
     goal: SearchGoal
-    proved: float | None
-    refuted: float | None
+    passes: float | None
+    fails: float | None
     estimate: Estimate | None
     can_hold: bool
     soak: Soak | None
-    flags: tuple[Flag, ...]
+    flags: tuple[str, ...]
     speed_spread: float | None
     more: int | None
     trials: int
@@ -102,7 +102,7 @@ class Holds(Struct, frozen=True):
 class Most(Struct, frozen=True):
     """The cell with the largest capacity, of several.
 
-    certain: its proved load is no less than the refuted load of each other cell. rivals: the keys
+    certain: `passes` is no less than `fails` of each other cell. rivals: the keys
     of cells that may hold as much.
     """
 
@@ -124,18 +124,18 @@ def of(searches: Sequence[CellSearch], limits: Mapping[str, Limit | None]) -> Ca
 
 
 def most(cells: Sequence[Holds]) -> Most | None:
-    """Which holds most: the one with the highest proved load. None with fewer than two, or none."""
+    """Which holds most: the one with the highest `passes`. None with fewer than two, or none."""
 
     def rank(cell: Holds) -> tuple[float, float]:
-        return cell.proved or 0.0, cell.estimate.value if cell.estimate else 0.0
+        return cell.passes or 0.0, cell.estimate.value if cell.estimate else 0.0
 
-    able = [each for each in cells if each.proved is not None]
+    able = [each for each in cells if each.passes is not None]
     if len(cells) < 2 or not able:
         return None
     best = max(able, key=rank)
-    meets = best.proved or 0.0
+    highest = best.passes or 0.0
     others = [each for each in cells if each is not best]
-    rivals = tuple(o.cell for o in others if o.refuted is None or o.refuted > meets)
+    rivals = tuple(o.cell for o in others if o.fails is None or o.fails > highest)
     return Most(best.cell, not rivals, rivals)
 
 
@@ -151,8 +151,8 @@ def _holds(search: CellSearch, limit: Limit | None) -> Holds:
         load=goal.load,
         unit=UNITS[goal.load],
         goal=SearchGoal(goal.missed_max, goal.quick, goal.lowest, goal.highest, goal.soak_s),
-        proved=_safe(capacity.proved, goal, -1),
-        refuted=_safe(capacity.refuted, goal, 1),
+        passes=_safe(capacity.passes, goal, -1),
+        fails=_safe(capacity.fails, goal, 1),
         estimate=capacity.estimate,
         can_hold=capacity.can_hold,
         soak=capacity.soak,
@@ -170,11 +170,11 @@ def _holds(search: CellSearch, limit: Limit | None) -> Holds:
 
 
 def size(capacity: Capacity) -> float | None:
-    return _safe(capacity.proved, capacity.goal, -1)
+    return _safe(capacity.passes, capacity.goal, -1)
 
 
 def _worth(capacity: Capacity, trials: Trials) -> Worth | None:
-    """A capacity in other units; None where no load meets the goal, or no trial is valid."""
+    """A capacity in other units; None if no load passes, or no trial is valid."""
     load = size(capacity)
     if load is None:
         return None

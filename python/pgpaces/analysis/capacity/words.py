@@ -1,11 +1,12 @@
-"""A capacity in words: what meets the goal, what misses it, what is unknown in between."""
+"""A capacity in words: what passes, what fails, and what is unknown in between."""
 
 from __future__ import annotations
 
 import math
 
-from pgpaces.analysis.capacity.answer import SOAK_MIN_S, Capacity, Flag
+from pgpaces.analysis.capacity.answer import SOAK_MIN_S, Capacity
 from pgpaces.analysis.capacity.goal import CapacityGoal
+from pgpaces.core.findings import Finding, needed
 from pgpaces.core.units import rate_text, significant
 
 # More long trials than these are not worth their time.
@@ -26,7 +27,7 @@ def length(seconds: float) -> str:
 
 def terms(goal: CapacityGoal) -> tuple[str, ...]:
     lowest, highest = load(goal.lowest, goal), load(goal.highest, goal)
-    soak = f", then {length(goal.soak_s)} at 0.9 of what meets it" if goal.soak_s else ""
+    soak = f", then {length(goal.soak_s)} at 0.9 of the highest pass" if goal.soak_s else ""
     slow = "" if goal.quick else "; a server of less than 25/s takes longer"
     share = f"{100 * goal.missed_max:.4g}%"
     return (
@@ -35,29 +36,17 @@ def terms(goal: CapacityGoal) -> tuple[str, ...]:
     )
 
 
-def doubts(capacity: Capacity) -> tuple[str, ...]:
+def doubts(capacity: Capacity) -> list[Finding]:
     goal = capacity.goal
-    spread = 100 * (capacity.speed_spread or 0)
-    texts: dict[Flag, str] = {
-        "highest load passed": f"The highest load that can be offered, {load(goal.highest, goal)},"
-        " meets it: the capacity is above it.",
-        "lowest load failed": f"The lowest load that can be offered, {load(goal.lowest, goal)},"
-        " misses it: the capacity is below it.",
-        "no load reaches it": "Less load misses no less: no load reaches this threshold. Allow a"
-        " longer latency or a larger share.",
-        "inversion": "A load passed above one that failed: something other than the load decides.",
-        "irregular": "Trials at one load contradict all of them together: the answer was widened.",
-        "generator-limited": f"{_count(capacity)} not valid because the generator was the"
-        " bottleneck, so no bound of the server.",
-        "generator late": "The load generator was late in some trials: the range includes what"
-        " that may explain.",
-        "invalid trials": f"{_count(capacity)} not valid and do not count:"
-        f" {', '.join(sorted(set(capacity.invalid)))}.",
-        "noisy host": f"The host is noisy: its speed differs by about {spread:.2g}% (sd) from"
-        " trial to trial, so the answer is wider.",
-        "too few trials": "There are too few long trials for an interval: 8 are needed at least.",
+    values = {
+        "load": load(goal.highest, goal),
+        "lowest": load(goal.lowest, goal),
+        "speed_percent": 100 * (capacity.speed_spread or 0),
+        "invalid": len(capacity.invalid),
+        "trials": capacity.trials,
+        "reasons": sorted(set(capacity.invalid)),
     }
-    return tuple(texts[flag] for flag in capacity.flags)
+    return [Finding(flag, needed(flag, values)) for flag in capacity.flags]
 
 
 def outlook(capacity: Capacity) -> tuple[str, ...]:
@@ -72,7 +61,7 @@ def outlook(capacity: Capacity) -> tuple[str, ...]:
 
 
 def safe(value: float, goal: CapacityGoal, turn: int) -> float:
-    """A bound with three digits, rounded to the safe side; turn: -1 of proved, 1 of refuted."""
+    """A bound with three digits, rounded to the safe side; turn: -1 of `passes`, 1 of `fails`."""
     if goal.whole:
         return value
     step = 10.0 ** (math.floor(math.log10(value)) - 2)
@@ -81,45 +70,36 @@ def safe(value: float, goal: CapacityGoal, turn: int) -> float:
 
 
 def bound(value: float, goal: CapacityGoal, turn: int) -> str:
-    """A bound rounded to the safe side, with its unit; turn: -1 of proved, 1 of refuted."""
+    """A bound rounded to the safe side, with its unit; turn: -1 of `passes`, 1 of `fails`."""
     return load(safe(value, goal, turn), goal)
 
 
 def answer(capacity: Capacity) -> str:
-    share = f"{100 * capacity.goal.missed_max:.4g}%"
     bounds = standing(capacity)
     if not bounds:
-        return f"Which load meets it, at most {share} missed, is unknown."
-    one_sided = "above" if capacity.refuted is None else "below"
-    text = f"{', '.join(bounds)}; unknown {'in between' if len(bounds) > 1 else one_sided}."
+        share = f"{100 * capacity.goal.missed_max:.4g}%"
+        return f"Unknown: no load is known to pass (at most {share} missed) or to fail."
+    gap = "in between" if len(bounds) > 1 else "above" if capacity.fails is None else "below"
+    text = f"{'; '.join(bounds)}; unknown {gap}."
     return f"{text[0].upper()}{text[1:]}"
 
 
 def standing(capacity: Capacity) -> list[str]:
-    ends = (("meets it up to", capacity.proved, -1), ("misses it from", capacity.refuted, 1))
+    ends = (("pass up to", capacity.passes, -1), ("fail from", capacity.fails, 1))
     return [
         f"{what} {bound(end, capacity.goal, turn)}" for what, end, turn in ends if end is not None
     ]
 
 
 def soaked(capacity: Capacity) -> tuple[str, ...]:
-    """Whether the server can hold the load: the result of the soak, if there was one."""
+    """The verdict of the soak, if a load passes."""
     soak = capacity.soak
     if soak is None:
-        if capacity.soak_load is None:
-            return ()
-        return ("Whether it meets that for long is unknown: no soak ran.",)
-    at, result = load(soak.load, capacity.goal), f"{significant(100 * soak.share)}% missed"
-    result = f"{result} in {length(soak.seconds)}"
-    if soak.met and capacity.goal.soak_s < SOAK_MIN_S:
-        return (f"It met {at} in a short soak: {result}; ten minutes show what it can hold.",)
-    if soak.met:
-        return (f"It can hold {at}: {result}.",)
-    if capacity.misses_for_long:
-        return (f"It does not meet {at} for long: {result}.",)
-    return (f"Whether it meets {at} for long is unknown: {result}.",)
-
-
-def _count(capacity: Capacity) -> str:
-    n = len(capacity.invalid)
-    return f"1 of {capacity.trials} trials is" if n == 1 else f"{n} of {capacity.trials} trials are"
+        return () if capacity.soak_load is None else ("Soak: did not run.",)
+    verdict = "pass" if soak.passed else "fail" if capacity.soak_failed else "unknown"
+    share = f"{significant(100 * soak.share)}% missed"
+    text = (
+        f"Soak: {verdict} at {load(soak.load, capacity.goal)} for {length(soak.seconds)}, {share}"
+    )
+    short = soak.passed and capacity.goal.soak_s < SOAK_MIN_S
+    return (f"{text}; a soak of 10 minutes shows more." if short else f"{text}.",)

@@ -67,7 +67,7 @@ def headline(command: Bulk) -> Headline | None:
     if not command.main or not command.counts.due:
         return None
     lost = command.counts.failed or command.counts.unfinished
-    return Headline("FAIL" if lost else "", "misses" if lost else "", sentence(command))
+    return Headline("FAIL" if lost else "", "fail" if lost else "", sentence(command))
 
 
 def _speeds(command: Bulk) -> Iterator[str]:

@@ -62,16 +62,16 @@ def _values(level: Point) -> list[float]:
 
 def _by_level(answer: Capacities, factors: Sequence[Factor]) -> Iterator[Figure]:
     unit = answer.cells[0].unit
-    if all(each.proved is None and each.refuted is None for each in answer.cells):
+    if all(each.passes is None and each.fails is None for each in answer.cells):
         return
     about = (
-        f"what each meets, {unit}: bars go from what meets the goal to what misses it, dots are"
-        " estimates; a triangle is an end that is unknown"
+        f"capacity of each cell, {unit}: bars go from the highest pass to the lowest fail, dots"
+        " are estimates, a triangle is an unknown end"
     )
     rows = tuple((_name(each), *_row(each)) for each in answer.cells)
     levels = [(each, _level_of(each)) for each in answer.cells]
-    columns = ("cell", "meets up to", "misses from", "estimate", "95% interval")
-    for part, chart in enumerate(_charts(levels, factors, f"meets, {unit}"), 1):
+    columns = ("cell", "passes up to", "fails from", "estimate", "95% interval")
+    for part, chart in enumerate(_charts(levels, factors, f"passes, {unit}"), 1):
         key, title = f"{_KEY}-by-level{_part(part)}", f"Capacity by {chart.x.title}"
         yield Figure(key, title, about, columns, rows, (chart,))
 
@@ -90,7 +90,9 @@ def _prices(answer: Capacities, factors: Sequence[Factor]) -> Iterator[Figure]:
     ]
     rows = tuple((_name(each), level.text) for each, level in levels)
     title, per = "What a million transactions cost", f"{currency} per million"
-    about = f"{currency} for a million transactions at the load that meets it, of a month's cost"
+    about = (
+        f"{currency} for a million transactions at the highest load that passes, of a month's cost"
+    )
     for part, chart in enumerate(_charts(levels, factors, per), 1):
         key = f"{_KEY}-price{_part(part)}"
         yield Figure(key, title, about, ("cell", per), rows, (chart,))
@@ -105,13 +107,13 @@ def _name(holds: Holds) -> str:
 
 
 def _row(holds: Holds) -> Iterator[str]:
-    yield from (NOT_KNOWN if end is None else rate(end) for end in (holds.proved, holds.refuted))
+    yield from (NOT_KNOWN if end is None else rate(end) for end in (holds.passes, holds.fails))
     yield from estimate_texts(holds.estimate, rate)
 
 
 def _level_of(holds: Holds) -> Point:
     """A cell, in no place yet. y: the dot; low, high: None for an open end."""
-    low, high = holds.proved, holds.refuted
+    low, high = holds.passes, holds.fails
     at = holds.estimate.value if holds.estimate else None
     if at is not None and ((low or 0.0) > at or (high is not None and high < at)):
         at = None
@@ -202,7 +204,7 @@ def _trials(search: CellSearch, number: int, factors: Sequence[Factor]) -> Figur
     return Figure(
         f"{_KEY}-trials" + (f"-{number}" if number else ""),
         f"Missed at each load{where}",
-        f"each dot is a trial, a hollow one is not valid{legend}{more}",
+        f"each dot is a trial, a hollow one is invalid{legend}{more}",
         ("run", "for", "load", "missed %", "valid"),
         rows,
         (_chart(search, near),),
@@ -226,7 +228,10 @@ def _chart(search: CellSearch, points: Sequence[TrialPoint]) -> Chart:
     band = curve([point for _, point in search.trials], goal)
     bounds = [
         (name, words.safe(end, goal, turn))
-        for name, end, turn in (("meets", capacity.proved, -1), ("misses", capacity.refuted, 1))
+        for name, end, turn in (
+            ("pass", capacity.passes, -1),
+            ("fail", capacity.fails, 1),
+        )
         if end is not None
     ]
     loads = [*(point.load for point in points), *(end for _, end in bounds)] or [goal.start]
@@ -282,10 +287,10 @@ def _curve(band: Sequence[Drawn], ends: tuple[float, float], top: float) -> Iter
 
 
 def _bound(name: str, load: float) -> Iterator[Layer]:
-    """The bound that meets or misses the goal as a line, labeled at the top."""
+    """The highest pass or the lowest fail as a line, labeled at the top."""
     at = (Point(load, text=f"{name} {rate(load)}"),)
     yield Layer("rule", at, "ink", size=1.2)
-    if name == "meets":
+    if name == "pass":
         yield Layer("text", at, "ink", edge="top", align="right", dx=-4)
     else:
         yield Layer("text", at, "ink", edge="top", align="left", dx=4)

@@ -41,11 +41,6 @@ KEY = "capacity"
 # The columns that a narrow terminal omits, in this order.
 _SPARE = ("warnings", "limit", "trials", "users")
 _CELLS_MAX, _DOUBTS_MAX, _GROUPS_MAX = 6, 6, 6
-_MARKS: Mapping[str, Mark] = {
-    "passed": "meets",
-    "failed": "misses",
-    "undecided": "unknown",
-}
 _FOR = {"preflight": "saturating"}
 _BIG = ((1e9, " billion"), (1e6, " million"))
 
@@ -80,7 +75,7 @@ def section(
 def _headline(
     searches: Sequence[CellSearch], answer: Capacities, factors: Sequence[Factor]
 ) -> Headline:
-    """The load up to which the goal is met, in a line; for several cells, the best one."""
+    """The highest load that passes, in a line; for several cells, the best one."""
     if len(searches) == 1:
         return Headline("CAPACITY", "", words.answer(searches[0].capacity))
     if answer.most is None:
@@ -125,10 +120,10 @@ def _one(search: CellSearch, holds: Holds) -> Iterator[Sentence]:
     capacity = search.capacity
     yield Sentence(words.answer(capacity), "main")
     soaked = words.soaked(capacity)
-    weight: Weight = "warning" if capacity.misses_for_long else "plain"
+    weight: Weight = "warning" if capacity.soak_failed else "plain"
     weight = "main" if capacity.can_hold else weight
     yield from (Sentence(text, weight) for text in soaked)
-    yield from (Sentence(text, "warning") for text in words.doubts(capacity))
+    yield from (Sentence(str(each), "warning") for each in words.doubts(capacity))
     yield from (Sentence(text) for text in _limit(holds))
     yield from (Sentence(text) for text in _worth(holds))
     yield from (Sentence(text) for text in words.outlook(capacity))
@@ -149,11 +144,11 @@ def _several(
         yield Sentence(f"The table has {len(searches) - _CELLS_MAX} more cells.")
     doubts: dict[str, list[CellSearch]] = {}
     for each in searches:
-        for text in words.doubts(each.capacity):
+        for text in map(str, words.doubts(each.capacity)):
             doubts.setdefault(text, []).append(each)
     for text, of in list(doubts.items())[:_DOUBTS_MAX]:
         cells = "; ".join(name(each.cell, factors) for each in of)
-        yield Sentence(text if len(of) == len(searches) else f"{cells}: {_lower(text)}", "warning")
+        yield Sentence(text if len(of) == len(searches) else f"{cells}: {text}", "warning")
     if len(doubts) > _DOUBTS_MAX:
         more = len(doubts) - _DOUBTS_MAX
         yield Sentence(f"The table has {more} more warnings.", "warning")
@@ -176,21 +171,21 @@ def name(cell: DesignCell, factors: Sequence[Factor]) -> str:
 
 
 def _most(most: Most, searches: Mapping[str, CellSearch], factors: Sequence[Factor]) -> str:
-    """The cell that meets the goal at the highest load, and whether that is certain."""
+    """The cell that passes at the highest load, and whether that is certain."""
     best = searches[most.cell]
-    of, load = name(best.cell, factors), value.size(best.capacity)
-    assert load is not None
-    proved = words.load(load, best.goal)
+    of, size = name(best.cell, factors), value.size(best.capacity)
+    assert size is not None
+    load = words.load(size, best.goal)
     if most.certain:
-        return f"{of} meets it at the highest load, {proved}, which every other one misses."
+        return f"{of} passes at the highest load, {load}; every other cell fails there."
     rivals = [name(searches[key].cell, factors) for key in most.rivals]
     if len(rivals) == len(searches) - 1 > 1:
-        less = "any other one"
+        less = "any other cell"
     else:
         less = " or ".join(rivals[:3]) + (f" or {len(rivals) - 3} more" if rivals[3:] else "")
     return (
-        f"Which meets it at the highest load is unknown: {of} meets it up to {proved}, and"
-        f" {less} may meet it there too."
+        f"Unknown which cell passes at the highest load: {of} passes up to {load},"
+        f" and {less} may pass there too."
     )
 
 
@@ -216,14 +211,14 @@ def _groups(
 
 
 def _rule(searches: Sequence[CellSearch]) -> str:
-    """What it means that a load meets the goal."""
+    """What it means that a load passes."""
     digests = [digest for each in searches for digest, _ in each.trials]
     limits = list(dict.fromkeys(x for digest in digests for x in facts.limits_of(digest.trial)))
     policies = {digest.trial.plan.policy for digest in digests}
     limit = f"the limit of {limits[0]}" if len(limits) == 1 else "their latency limit"
     policy = ", policy skip" if policies == {"skip"} else ""
     share = f"{100 * searches[0].goal.missed_max:.4g}%"
-    text = f"A load meets the goal if at most {share} of transactions miss {limit}{policy}."
+    text = f"A load passes if at most {share} of transactions miss {limit}{policy}."
     if searches[0].goal.quick:
         text += " This was a quick search: short trials leave a wider range unknown."
     return text
@@ -235,7 +230,7 @@ def _limit(holds: Holds) -> Iterator[str]:
         evidence = f": {limit.evidence[0]}" if limit.evidence else ""
         share = percent(limit.share.value)
         yield (
-            f"At loads that miss the goal, {share}% of the missed transactions are associated"
+            f"At loads that fail, {share}% of the missed transactions are associated"
             f" with {limit.name}{evidence}."
         )
 
@@ -312,20 +307,18 @@ def _cells(answer: Capacities, factors: Sequence[Factor]) -> Table:
     first = answer.cells[0]
     limit = ("limit",) if any(each.limit for each in answer.cells) else ()
     columns = (
-        *_names(factors), f"meets up to, {first.unit}", f"misses from, {first.unit}", "estimate",
+        *_names(factors), f"passes up to, {first.unit}", f"fails from, {first.unit}", "estimate",
         "soak", *limit, "trials", "warnings",
     )  # fmt: skip
     rows = []
     for each in answer.cells:
         bounds = [
             TableCell(NOT_KNOWN if end is None else _number(end, each))
-            for end in (each.proved, each.refuted)
+            for end in (each.passes, each.fails)
         ]
         others = [estimate_cell(each.estimate, rate), _soak(each)]
         others += [TableCell(each.limit.name if each.limit else NOT_KNOWN)] if limit else []
-        trials = TableCell(
-            str(each.trials), f"{len(each.invalid)} not valid" if each.invalid else ""
-        )
+        trials = TableCell(str(each.trials), f"{len(each.invalid)} invalid" if each.invalid else "")
         rows.append(
             (
                 *_labels(each.levels, factors),
@@ -336,11 +329,11 @@ def _cells(answer: Capacities, factors: Sequence[Factor]) -> Table:
             )
         )
     note = (
-        "Between the two it is unknown. The estimate is where as much misses as may, with its"
-        " 95% interval. Soak: 0.9 of the load that meets it, for longer."
+        "Loads between the two are unknown. The estimate is the load at which the missed share"
+        " equals the goal, with its 95% interval. Soak: a long trial at 0.9 of the highest pass."
     )
     labels = max(1, len(factors))
-    return Table(f"{KEY}-cells", "Met and missed", columns, labels, tuple(rows), note, spare=_SPARE)
+    return Table(f"{KEY}-cells", "Pass and fail", columns, labels, tuple(rows), note, spare=_SPARE)
 
 
 def _number(load: float, holds: Holds) -> str:
@@ -350,9 +343,9 @@ def _number(load: float, holds: Holds) -> str:
 def _soak(holds: Holds) -> TableCell:
     soak = holds.soak
     if soak is None:
-        return TableCell("not run" if holds.goal.soak_s and holds.proved else NOT_KNOWN)
-    misses: Mark = "misses" if soak.low > holds.goal.missed_max else "unknown"
-    mark: Mark = "meets" if soak.met else misses
+        return TableCell("not run" if holds.goal.soak_s and holds.passes else NOT_KNOWN)
+    failed: Mark = "fail" if soak.low > holds.goal.missed_max else "unknown"
+    mark: Mark = "pass" if soak.passed else failed
     return TableCell(mark, f"{_number(soak.load, holds)}, {words.length(soak.seconds)}", mark)
 
 
@@ -373,7 +366,7 @@ def _worths(worths: Sequence[tuple[Holds, Worth]], factors: Sequence[Factor]) ->
         for at, (holds, _) in enumerate(worths)
     )
     columns = (*_names(factors), *(title for title, _ in shown))
-    note = "At the load that meets it."
+    note = "At the highest load that passes."
     labels = max(1, len(factors))
     return Table(f"{KEY}-worth", "What that is", columns, labels, rows, note, spare=_SPARE)
 
@@ -388,7 +381,7 @@ def _loads(answer: Capacities, factors: Sequence[Factor]) -> Table:
         for each in answer.cells
         for load in each.loads
     )
-    note = "What meets and what misses it follow from the curve through all of them."
+    note = "The verdicts of the search follow from the curve through all of them."
     title = "Loads that were tried"
     if not first.goal.quick:
         note = f"By its own trials alone, each end of the interval one-sided. {note}"
@@ -402,7 +395,7 @@ def _of_load(load: Load, holds: Holds) -> Iterator[TableCell]:
     ends = "" if holds.goal.quick else f"{percent(load.low)}–{percent(load.high)}"
     yield TableCell(percent(load.share), ends)
     yield TableCell(str(load.trials))
-    mark = _MARKS[load.verdict]
+    mark = load.verdict
     yield TableCell(mark, "", mark)
 
 
@@ -422,7 +415,7 @@ def _trials(searches: Sequence[CellSearch], factors: Sequence[Factor]) -> Table:
         missed, due = whole(digest)
         point = points.get(trial.id)
         counts = point.valid if point else not objections(trial, summary)
-        state = "valid" if counts else "not valid"
+        state = "valid" if counts else "invalid"
         state = state if trial.state == "finished" else trial.state
         at = levels.get(each.goal.load, f"{trial.plan.clients} clients, no pause")
         rows.append(
@@ -438,7 +431,7 @@ def _trials(searches: Sequence[CellSearch], factors: Sequence[Factor]) -> Table:
                 TableCell(milliseconds(summary.latency.p99.value, "above"))
                 if summary.latency.p99
                 else TableCell(NOT_KNOWN),
-                TableCell(state, "", "" if counts else "not valid"),
+                TableCell(state, "", "" if counts else "invalid"),
             )
         )
     note = f"For: {', '.join(ROLES.values())} or saturating, which is never a bound."

@@ -45,10 +45,10 @@ KEY = "comparison"
 # The effect on the metric of the verdict, or on another one.
 Effect = Verdict | Secondary
 _MARKS: dict[str, Mark] = {
-    "better": "meets",
-    "equivalent": "meets",
-    "worse": "misses",
-    "inconclusive": "unknown",
+    "better": "pass",
+    "same": "pass",
+    "worse": "fail",
+    "unknown": "unknown",
 }
 _ROW_HEIGHT = 44
 _HEIGHT = 200
@@ -90,7 +90,7 @@ class VerdictBasis(Struct, frozen=True):
 def section(verdict: Verdict, a: str, b: str, *, basis: VerdictBasis) -> Section:
     effects: tuple[Effect, ...] = (verdict, *verdict.secondary)
     trials = plural(basis.left_out, "trial")
-    left_out = Sentence(f"Left out as unfinished or not valid: {trials}.", "warning")
+    left_out = Sentence(f"Left out as unfinished or invalid: {trials}.", "warning")
     return Section(
         key=KEY,
         title=f"{b} against {a}",

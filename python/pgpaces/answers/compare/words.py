@@ -1,6 +1,6 @@
 """Comparisons in words. Values in, sentences out.
 
-No sentence claims that A and B do not differ: a difference that was not shown is inconclusive, and
+No sentence claims that A and B do not differ: a difference that was not shown is unknown, and
 the last sentence is what to do then. The names of A and B are unescaped.
 """
 
@@ -94,16 +94,16 @@ def comparison(
     effect = ""
     if verdict.estimate is not None:
         than = changed_by(metric, verdict.estimate, f"that of {a}")
-        verb = "comes out" if verdict.outcome == "inconclusive" else "is"
+        verb = "comes out" if verdict.outcome == "unknown" else "is"
         effect = f"its {title(metric)} {verb} {than}"
     match verdict.outcome:
         case "better" | "worse":
             text = f"{b} is {verdict.outcome} than {a}: {effect}."
-        case "equivalent":
+        case "same":
             within = size(metric, verdict.delta)
-            text = f"{b} is equivalent to {a} within {within}: {effect}."
+            text = f"{b} is the same as {a} within {within}: {effect}."
         case _:
-            text = f"Whether {b} is better or worse than {a} is inconclusive"
+            text = f"Unknown whether {b} is better or worse than {a}"
             text += f": {effect}." if effect else "."
     return (
         Sentence(text, "main"),
@@ -122,7 +122,7 @@ def _reason(verdict: Verdict, a: str, b: str, *, running: bool) -> Iterable[Sent
             few = "cannot make an interval" if verdict.pairs else "that count: nothing to compare"
             yield Sentence(f"{pairs} {few}.")
         case "nothing new":
-            yield Sentence("The run itself did not finish, or is not valid: run it again.")
+            yield Sentence("The run did not finish or is invalid. Run it again.")
         case "unbounded":
             yield Sentence(
                 f"In {verdict.undefined} of them the {title(metric)} of {a} or {b} is no number: it"
@@ -142,10 +142,10 @@ def _reason(verdict: Verdict, a: str, b: str, *, running: bool) -> Iterable[Sent
                 "warning",
             )
         case "look":
-            undecided = "It is not decided yet" if running else "It was ended before it was decided"
+            state = "Not decided yet" if running else "The comparison ended before it was decided"
             yield Sentence(
-                f"{undecided}: the next look is at {verdict.needed} pairs, and between looks"
-                " nothing is concluded.",
+                f"{state}. The next look is at {verdict.needed} pairs; nothing is decided between"
+                " looks.",
                 "note",
             )
         case "apart":
@@ -177,7 +177,7 @@ def _secondary(secondary: Secondary, count: int) -> Sentence:
 
 
 def _next(verdict: Verdict, a: str) -> Iterable[Sentence]:
-    if verdict.outcome != "inconclusive" or verdict.why in ("look", "nothing new"):
+    if verdict.outcome != "unknown" or verdict.why in ("look", "nothing new"):
         return
     if verdict.detectable is not None and verdict.why == "wide":
         yield Sentence(

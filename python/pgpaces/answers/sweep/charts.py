@@ -354,9 +354,9 @@ def _shade(
     if missed_max is None:
         return shade
     match crossing.verdict(row, missed_max):
-        case "meets":
+        case "pass":
             return min(shade, 1)
-        case "misses":
+        case "fail":
             return max(shade, 4)
         case "unknown":
             return min(max(shade, 2), 3)

@@ -45,7 +45,7 @@ def chosen(page: Page) -> tuple[Row, ...]:
     ranked: list[Row | None] = []
     for line in page.lines:
         threshold = crossing.find_crossing(line, page.missed_max)
-        ranked += [threshold.misses, threshold.meets, *threshold.unknown[:1]]
+        ranked += [threshold.fails, threshold.passes, *threshold.unknown[:1]]
     by_missed = sorted(able, key=lambda row: row.missed.value if row.missed else 0.0)
     ranked += [by_missed[0], by_missed[-1], *able]
     keys = dict.fromkeys(row.cell.key for row in ranked if row is not None and row.trials)

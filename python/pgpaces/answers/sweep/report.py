@@ -70,7 +70,7 @@ def top(page: Page) -> Section:
     own = () if alone is None else tuple(run.next_steps(alone.trial, alone.summary))
     running = page.about.state == "running"
     limited = bool(page.limits)
-    missed = any(crossing.verdict(row, page.missed_max) == "misses" for row in page.rows)
+    missed = any(crossing.verdict(row, page.missed_max) == "fail" for row in page.rows)
     late = missed and page.limits and page.about.id
     why = [f"pgpaces why {page.about.id[-8:]}"] if late else []
     steps = (*(() if running else own or _surer(page) or why), command)
@@ -138,7 +138,7 @@ def _headline_of(page: Page) -> Headline:
         return head
     text = next((each.text for each in page.answer if each.weight == "main"), "Nothing is known.")
     if text.startswith(_FAILED):
-        return Headline("FAIL", "misses", text.removeprefix(_FAILED))
+        return Headline("FAIL", "fail", text.removeprefix(_FAILED))
     verdicts = {crossing.verdict(row, page.missed_max) for row in page.rows}
     if not page.limits or len(verdicts) != 1:
         return Headline("", "", text)
@@ -339,21 +339,20 @@ def _method(page: Page) -> Iterator[Sentence]:
     )
     if page.searched:
         yield Sentence(
-            f"It is met up to the load at which at most {allowed} miss in the long run, and missed"
-            " from that at which more do; each is wrong in about one search of twenty. Both follow"
-            " from the curve through the log odds of all long trials near it, by Fieller's"
-            " inequality; a short trial is no bound, nor is one that is not valid. `Can hold` is"
-            " claimed only if a long trial at 0.9 of the load that meets it met it too."
+            f"A load passes if at most {allowed} miss in the long run, and fails if more do; each"
+            " bound is wrong in about one search of twenty. Both follow from the curve through the"
+            " log odds of all long trials near them, by Fieller's inequality. Short and invalid"
+            " trials set no bound. The server can hold a load if the soak, a long trial at 0.9 of"
+            " the highest pass, passed too."
         )
     elif page.limits or page.work is None:
         yield Sentence(
-            "A cell meets or misses the limit if the whole interval lies on one side of"
+            "A cell passes or fails if the whole interval lies on one side of"
             f" {allowed} missed. Otherwise the verdict is unknown; more trials decide it."
         )
     yield Sentence(
-        "Not valid trials are shown, hollow and marked. They count only where a cell has no valid"
-        " one, and then nothing is concluded. Of a trial that was run again the newest that came to"
-        " its end counts."
+        "Invalid trials are shown, hollow and marked. They count only if a cell has no valid one,"
+        " and then nothing is concluded. Of a repeated trial, the newest finished one counts."
     )
 
 

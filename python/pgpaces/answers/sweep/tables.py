@@ -160,7 +160,7 @@ def _trials(row: Row) -> TableCell:
     if not row.trials:
         return TableCell("0")
     left = f"of {len(row.trials) + len(row.left_out)}" if row.left_out else ""
-    return TableCell(str(len(row.trials)), left, "" if row.sound else "not valid")
+    return TableCell(str(len(row.trials)), left, "" if row.sound else "invalid")
 
 
 def verdict(page: Page, row: Row) -> TableCell:
@@ -168,9 +168,9 @@ def verdict(page: Page, row: Row) -> TableCell:
         return TableCell("not run", "", "unknown")
     if not row.sound:
         failed = outcome.no_trial(row.every) is not None
-        return TableCell("failed" if failed else row.defect, "", "not valid")
+        return TableCell("failed" if failed else row.defect, "", "invalid")
     mark = crossing.verdict(row, page.missed_max)
-    return TableCell(crossing.likely(row, page.missed_max) or mark, "", mark)
+    return TableCell(mark, "", mark)
 
 
 def trials(page: Page, rows: Iterable[Row]) -> Table:
@@ -206,10 +206,10 @@ def _block(digest: Digest) -> str:
 
 
 def _state(digest: Digest, counts: bool) -> TableCell:
-    valid = "valid" if digest.summary.validity.state == "valid" else "not valid"
+    valid = "valid" if digest.summary.validity.state == "valid" else "invalid"
     state = digest.trial.state if digest.trial.state != "finished" else valid
     text = state if counts else f"{state}, not counted"
-    return TableCell(text, "", "" if sound(digest) else "not valid")
+    return TableCell(text, "", "" if sound(digest) else "invalid")
 
 
 def statements(page: Page) -> Table:

@@ -1,6 +1,6 @@
-"""The answer of an experiment in words: what meets the limit, what moves the threshold, caveats.
+"""The answer of an experiment in words: what passes, what moves the threshold, caveats.
 
-Values in, sentences out. A sentence claims "meets" or "misses" only if the interval lies on one
+Values in, sentences out. A sentence says pass or fail only if the interval lies on one
 side of the threshold; everything else is "unknown".
 """
 
@@ -16,6 +16,7 @@ from pgpaces.analysis.replicates import Apart
 from pgpaces.answers.again import length
 from pgpaces.answers.sweep import facts
 from pgpaces.answers.trials import cell_name, factor_name, levels_text
+from pgpaces.core.findings import finding
 from pgpaces.show.numbers import (
     NOT_KNOWN,
     capital,
@@ -114,9 +115,8 @@ def _rule(page: Page, rows: Sequence[Row]) -> Sentence:
     policies = {d.trial.plan.policy for row in rows for d in row.trials}
     policy = f", policy {policies.pop()}" if len(policies) == 1 else ""
     return Sentence(
-        f"A cell meets the limit if at most {100 * page.missed_max:g}% of what was due was not"
-        f" answered{_within(rows)}{policy}; that is claimed where the whole 95% interval says so."
-        f"{least}"
+        f"A cell passes if at most {100 * page.missed_max:g}% of the due requests were not"
+        f" answered{_within(rows)}{policy}. The whole 95% interval decides.{least}"
     )
 
 
@@ -125,48 +125,34 @@ def _single_cell(page: Page, row: Row) -> Iterable[Sentence]:
     if missed is None:
         yield Sentence("Nothing was due: the trial was too short for its rate.", "main")
         return
-    verdict = {
-        "meets": "It meets the limit",
-        "misses": "It misses the limit",
-        "unknown": "Whether it meets the limit is unknown",
-    }[crossing.verdict(row, page.missed_max)]
-    yield Sentence(
-        f"{verdict}: missed {share_in_words(missed)} of {row.counts.due:,} due{_within([row])}.",
-        "main",
-    )
+    verdict = capital(crossing.verdict(row, page.missed_max))
+    text = f"{verdict}: missed {share_in_words(missed)} of {row.counts.due:,} due{_within([row])}."
+    yield Sentence(text, "main")
     yield from _warmup_dependence(page, [row])
-    yield from _undecided(page, [row])
+    yield from _unknown(page, [row])
     yield _rule(page, [row])
 
 
 def _by_load(page: Page, main: Factor) -> Iterable[Sentence]:
     thresholds = [crossing.find_crossing(line, page.missed_max) for line in page.lines]
     several = len(thresholds) > 1
-    texts = [
-        _failure(each.line) or _threshold(each, main) + _likely(each, main, page.missed_max)
-        for each in thresholds
-    ]
+    texts = [_failure(each.line) or _threshold(each, main) for each in thresholds]
     if several and len(set(texts)) == 1:
-        yield Sentence(f"{_all_combinations(page, main)} {texts[0]}.", "main")
+        yield Sentence(f"{_all_combinations(page, main)}: {texts[0]}.", "main")
     else:
         groups = _grouped(page.lines, texts)
         for name, text in groups[:_LINES_MAX]:
-            yield Sentence(f"With {name} {text}." if several else f"{capital(text)}.", "main")
+            yield Sentence(f"{name}: {text}." if several else f"{capital(text)}.", "main")
         if len(groups) > _LINES_MAX:
             yield Sentence(f"{len(groups) - _LINES_MAX} more combinations are in the table.")
     for each in thresholds:
-        if each.irregular and each.misses:
-            where = f" with {line_name(each.line)}" if several else ""
-            level = amount(main.name, crossing.level_of(each.misses, main.name))
-            yield Sentence(
-                f"Irregular{where}: more than {level} met the limit again. Something else than the"
-                " load decides there; run more trials.",
-                "warning",
-            )
+        if each.irregular and each.fails:
+            where = line_name(each.line) if several else ""
+            yield Sentence(str(finding("not-monotonic", where)), "warning")
     if several:
         yield from _shifts(thresholds, page, main)
     yield from _warmup_dependence(page, page.rows)
-    yield from _undecided(page, page.rows)
+    yield from _unknown(page, page.rows)
     yield _rule(page, page.rows)
 
 
@@ -189,7 +175,7 @@ def _grouped(lines: Sequence[Line], texts: Sequence[str]) -> list[tuple[str, str
         if len(group) > 1 and common and len(whole) == len(group):
             shared = tuple(pair for pair in group[0].levels if pair in common)
             others = [factor_name(pair[0]) for pair in group[0].levels if pair not in common]
-            name = f"{line_name(Line(shared, ()))}, whichever {' and '.join(others)},"
+            name = f"{line_name(Line(shared, ()))}, any {' and '.join(others)}"
             named.append((first, name, text))
         else:
             named += [(lines.index(each), line_name(each), text) for each in group]
@@ -197,58 +183,30 @@ def _grouped(lines: Sequence[Line], texts: Sequence[str]) -> list[tuple[str, str
 
 
 def _all_combinations(page: Page, main: Factor) -> str:
-    """`With each protocol (simple, prepared)`, `In all 6 combinations`."""
+    """`each protocol (simple and prepared)`, `all 6 combinations`."""
     others = [factor for factor in page.factors if factor.name != main.name]
     if len(others) == 1:
         levels = [level_text(level) for level in others[0].levels]
-        if len(levels) == 2:
-            return f"With either {factor_name(others[0].name)} ({' or '.join(levels)})"
-        return f"With each {factor_name(others[0].name)} ({_listed(levels)})"
-    count = len(page.lines)
-    return "In both combinations" if count == 2 else f"In all {count} combinations"
+        return f"each {factor_name(others[0].name)} ({_listed(levels)})"
+    return f"all {len(page.lines)} combinations"
 
 
 def _threshold(threshold: ThresholdCrossing, main: Factor) -> str:
-    """`it meets the limit up to 4 clients and misses it from 6 clients; unknown at 5 clients`."""
-
-    def at(row: Row) -> str:
-        return amount(main.name, crossing.level_of(row, main.name))
-
+    """`pass up to 4 clients; fail from 6 clients; unknown: 5 clients`."""
     rows = threshold.line.rows
-    more = [crossing.level_of(row, main.name) for row in threshold.open]
-    less = [crossing.level_of(r, main.name) for r in threshold.unknown if r not in threshold.open]
-    not_known = f"; unknown at {amounts(main.name, more)}" if more else ""
-    if less:
-        not_known += f"; at less ({amounts(main.name, less)}) the trials do not tell"
-    if threshold.meets and threshold.misses:
-        between = not_known if more else f"; unknown in between{not_known}"
-        ends = f"up to {at(threshold.meets)} and misses it from {at(threshold.misses)}"
-        return f"it meets the limit {ends}{between}"
-    if threshold.meets:
-        reach = ", the most that was tried" if threshold.meets is rows[-1] else ""
-        return f"it meets the limit up to {at(threshold.meets)}{reach}{not_known}"
-    if threshold.misses is rows[0]:
-        return f"it misses the limit at {at(rows[0])} already, the least that was tried"
-    if threshold.misses:
-        return f"it misses the limit from {at(threshold.misses)}{not_known}"
-    if len(rows) == 1:
-        return f"whether it meets the limit at {at(rows[0])} is unknown"
-    return f"whether it meets the limit is unknown from {at(rows[0])} to {at(rows[-1])}"
-
-
-def _likely(threshold: ThresholdCrossing, main: Factor, missed_max: float) -> str:
-    """What the undecided cells indicate; empty unless all that likely meet are below the others."""
-    able = [row for row in threshold.open if crossing.likely(row, missed_max)]
-    meets = [row for row in able if crossing.likely(row, missed_max) == "likely meets"]
-    misses = able[len(meets) :]
-    if not able or meets != able[: len(meets)]:
-        return ""
-    if not misses or not meets:
-        return f"; most likely it is {'met' if meets else 'missed'} there"
-    low, high = ([crossing.level_of(row, main.name) for row in rows] for rows in (meets, misses))
-    return (
-        f"; most likely met at {amounts(main.name, low)} and missed at {amounts(main.name, high)}"
-    )
+    parts = [
+        f"{what} {amount(main.name, crossing.level_of(row, main.name))}"
+        f"{f' ({tested} tested)' if row is end else ''}"
+        for what, row, tested, end in (
+            ("pass up to", threshold.passes, "highest", rows[-1]),
+            ("fail from", threshold.fails, "lowest", rows[0]),
+        )
+        if row is not None
+    ]
+    if threshold.unknown:
+        levels = [crossing.level_of(row, main.name) for row in threshold.unknown]
+        parts.append(f"unknown: {amounts(main.name, levels)}")
+    return "; ".join(parts)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -262,7 +220,7 @@ def _shifts(
     thresholds: Sequence[ThresholdCrossing], page: Page, main: Factor
 ) -> Iterable[Sentence]:
     unmoved: list[str] = []
-    undecided: list[str] = []
+    unknown: list[str] = []
     for factor in page.factors:
         if factor.name == main.name:
             continue
@@ -275,57 +233,49 @@ def _shifts(
             more = f"; {plural(rest, 'more such pair')}" if rest else ""
             good, bad = (crossing.shown_level(row, factor.name) for row in (better, worse))
             yield Sentence(
-                f"{name} moves the threshold: at {at} it is met with {good}, missed"
-                f" {_missed(better)}, and not with {bad}, missed {_missed(worse)}{more}.",
+                f"{name} moves the threshold: at {at}, {good} passes, missed {_missed(better)};"
+                f" {bad} fails, missed {_missed(worse)}{more}.",
                 "main",
             )
         else:
-            (unmoved if shift.decided else undecided).append(name)
-    if unmoved and any(each.misses for each in thresholds):
+            (unmoved if shift.decided else unknown).append(name)
+    if unmoved and any(each.fails for each in thresholds):
         yield Sentence(
-            f"{_listed(unmoved)} {'is' if len(unmoved) == 1 else 'are'} not seen to move the"
-            " threshold: no level met the limit where another did not. A shift smaller than the"
-            " steps of this grid would not show."
+            f"Does not move the threshold: {_listed(unmoved)}. No level passed at a load at which"
+            " another failed. This grid cannot show a shift that is smaller than its steps."
         )
     elif unmoved:
         yield Sentence(
-            f"No level of {_listed(unmoved)} missed the limit, so whether that moves the threshold"
-            " takes more load to see."
+            f"No level of {_listed(unmoved)} failed. A higher load would show whether that moves"
+            " the threshold."
         )
-    if undecided:
-        yield Sentence(f"Whether {' or '.join(undecided)} moves the threshold is unknown.")
+    if unknown:
+        yield Sentence(f"Unknown whether it moves the threshold: {_listed(unknown)}.")
 
 
-def _undecided(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
+def _unknown(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
     every = [(row, crossing.needed_s(row, page.missed_max)) for row in rows]
-    undecided = [(row, need) for row, need in every if need is not None]
-    if not undecided:
+    unknown = [(row, need) for row, need in every if need is not None]
+    if not unknown:
         return
-    longest = max(d.summary.seconds for row, _ in undecided for d in row.trials)
-    short = f"Trials of {longest:g} s are too short to tell: " if longest < _SHORT_S else ""
-    needs = sorted(need for _, need in undecided if need <= LONG_S)
-    which = "that cell" if len(needs) == 1 else f"each of {len(needs)} cells not known"
-    if len(rows) == 1:
-        which = "it"
+    longest = max(d.summary.seconds for row, _ in unknown for d in row.trials)
+    short = f"Trials of {longest:g} s are too short. " if longest < _SHORT_S else ""
+    needs = sorted(need for _, need in unknown if need <= LONG_S)
     if needs:
-        so_far = sorted(sum(d.summary.seconds for d in row.trials) for row, _ in undecided)
+        so_far = sorted(sum(d.summary.seconds for d in row.trials) for row, _ in unknown)
         (least, smaller), (most, unit) = length(needs[0]), length(needs[-1])
         first = str(least) if smaller == unit else f"{least} {smaller}"
         span = f"{most} {unit}" if first == str(most) else f"{first} to {most} {unit}"
         median = _rounded(so_far[len(so_far) // 2])
         yield Sentence(
-            capital(
-                f"{short}about {span} of trials of {which} would decide, if shares stay as they"
-                f" are (so far {median})."
-            ),
+            f"{short}Time that would decide: about {span} a cell, if the shares stay as they are"
+            f" (so far {median}; unknown cells: {len(needs)}).",
             "note",
         )
-    if close := len(undecided) - len(needs):
-        which = "It" if len(rows) == 1 else plural(close, "cell")
-        verb = "lies" if close == 1 else "lie"
+    if near := len(unknown) - len(needs):
         yield Sentence(
-            f"{which} {verb} so close to {100 * page.missed_max:g}% that no reasonable time"
-            " would decide; another load, or another limit, would."
+            f"Cells very near {100 * page.missed_max:g}% missed: {near}. No reasonable time would"
+            " decide them. Try another load or another limit."
         )
 
 
@@ -345,11 +295,11 @@ def _by_cell(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(crossing.verdict(row, page.missed_max), []).append(row)
-    for verdict in ("meets", "misses", "unknown"):
+    for verdict in ("pass", "fail", "unknown"):
         if group := groups.get(verdict):
             yield Sentence(_group(verdict, group, len(rows)), "main")
     yield from _warmup_dependence(page, rows)
-    yield from _undecided(page, rows)
+    yield from _unknown(page, rows)
     yield _rule(page, rows)
 
 
@@ -362,18 +312,9 @@ def _warmup_dependence(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
 
 
 def _group(verdict: str, rows: Sequence[Row], total: int) -> str:
-    """`2 of 4 cells meet the limit (a; b)`."""
-    verb = "meet" if verdict != "misses" else "miss"
-    verb += ("es" if verb == "miss" else "s") if len(rows) == 1 else ""
-    if len(rows) == total:
-        which, names = ("Both cells" if total == 2 else f"All {total} cells"), ""
-    else:
-        which, names = f"{len(rows)} of {total} cells", f" ({_names(rows)})"
-    if verdict != "unknown":
-        return f"{which} {verb} the limit{names}."
-    if not names:
-        return f"Whether any of the {total} cells meets the limit is unknown."
-    return f"Whether {which} {verb} the limit is unknown{names}."
+    """`Pass: 2 of 4 cells (a; b).`"""
+    names = "" if len(rows) == total else f" ({_names(rows)})"
+    return f"{capital(verdict)}: {len(rows)} of {total} cells{names}."
 
 
 def _names(rows: Sequence[Row]) -> str:
@@ -458,7 +399,7 @@ def _caveats(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
     if unsound:
         where = f" in {len(unsound)} of {len(rows)} cells ({_names(unsound)})"
         where = "" if len(rows) == 1 else where
-        kind = "valid" if any(row.defect == "not valid" for row in unsound) else "complete"
+        kind = "valid" if any(row.defect == "invalid" for row in unsound) else "complete"
         yield Sentence(
             f"No {kind} trial{where}: the numbers are shown, marked, and nothing is concluded from"
             f" them.{_reasons(unsound)}",
@@ -467,8 +408,8 @@ def _caveats(page: Page, rows: Sequence[Row]) -> Iterable[Sentence]:
     invalid = [d for row in rows if row.sound for d in row.left_out if not cells.sound(d)]
     if invalid:
         yield Sentence(
-            f"Not valid, or without an end: {plural(len(invalid), 'trial')}, shown and marked, but"
-            " left out of the numbers of cells that have valid ones.",
+            f"Invalid or unfinished trials: {len(invalid)}. They are shown and marked, but left out"
+            " of the numbers of cells that have valid trials.",
             "warning",
         )
     not_started = tuple(_not_started(page))

@@ -114,7 +114,7 @@ def _own(page: Page) -> list[Row]:
 
 def _missed(row: Row, page: Page) -> bool:
     """Whether a cell missed the limit, or would have if its trials were valid."""
-    if crossing.verdict(row, page.missed_max) == "misses":
+    if crossing.verdict(row, page.missed_max) == "fail":
         return True
     return not row.sound and row.missed is not None and row.missed.value > page.missed_max
 

@@ -41,7 +41,7 @@ def section(
     return Section(
         key,
         f"Why late: {about}",
-        (*_sentences(answer), *(Sentence(f"not valid: {text}", "warning") for text in doubts)),
+        (*_sentences(answer), *(Sentence(f"invalid: {text}", "warning") for text in doubts)),
         tuple(_tables(answer, key, notes)),
         () if figure is None else (figure,),
         answer,

@@ -205,7 +205,7 @@ const tellMarks = () => {
 };
 const tellState = (state) => {
   byId("state").textContent = state;
-  byId("state").className = `chip ${{ running: "running", finished: "ended", connecting: "running" }[state] ?? "not-valid"}`;
+  byId("state").className = `chip ${{ running: "running", finished: "ended", connecting: "running" }[state] ?? "invalid"}`;
 };
 const drawCharts = (every = false) => {
   // Before any of them has new data, to which its scale follows later.
