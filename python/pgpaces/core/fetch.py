@@ -67,7 +67,7 @@ def ask(words: list[str], folder: Path) -> str:
             check=False,
         )
     except OSError as error:
-        raise ServerError("program-failed", program=words[0], why=error) from error
+        raise ServerError("program-failed", program=words[0], why=str(error)) from error
     output = done.stderr + done.stdout
     if done.returncode != 0 and "(from versions: none)" in output:
         raise ServerError("pip-finds-nothing")

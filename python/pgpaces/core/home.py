@@ -25,7 +25,7 @@ def home() -> Path:
     try:
         folder = Path(chosen).expanduser().absolute() if chosen else _usual()
     except (RuntimeError, OSError) as error:
-        raise PlanError("no-home", path=chosen or "~", why=error) from None
+        raise PlanError("no-home", path=chosen or "~", why=str(error)) from None
     if not folder.is_absolute():
         raise PlanError("home-not-absolute", path=folder)
     return folder

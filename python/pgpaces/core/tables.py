@@ -41,7 +41,7 @@ def document(path: Path, error: type[PgpacesError], *, new: str | Path = "") -> 
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
-        raise error("not-toml", path=path, why=cause) from None
+        raise error("not-toml", path=path, why=str(cause)) from None
     except OSError as cause:
         raise error("cannot-read-toml", path=path, why=cause.strerror, new=new) from None
 

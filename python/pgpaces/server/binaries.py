@@ -135,7 +135,7 @@ def inspect(folder: Path, source: Source = Source.EXPLICIT) -> Installation:
     try:
         done = run([program, "--version"], timeout=VERSION_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ServerError("postgres-does-not-run", program=program, why=error) from error
+        raise ServerError("postgres-does-not-run", program=program, why=str(error)) from error
     parsed = parse_version(done.stdout)
     if parsed is None:
         lines = (done.stderr or done.stdout).strip().splitlines()

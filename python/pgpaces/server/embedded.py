@@ -119,7 +119,9 @@ def start(spec: ServerSpec, *, stay: bool = False, on_progress: Say | None = Non
         finally:
             os.close(claimed)
     except OSError as error:
-        raise ServerError("home-unusable", path=folder.path, why=error).at(spec.name) from error
+        raise ServerError("home-unusable", path=folder.path, why=str(error)).at(
+            spec.name
+        ) from error
 
 
 def running() -> list[Server]:

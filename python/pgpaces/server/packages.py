@@ -193,7 +193,7 @@ def _fetch(registry: Registry, number: str, say: Say) -> Installation:
             shutil.rmtree(download, ignore_errors=True)
     except OSError as error:
         about = f"PostgreSQL {number}"
-        raise ServerError("home-unusable", path=cache, why=error).at(about) from error
+        raise ServerError("home-unusable", path=cache, why=str(error)).at(about) from error
     seconds = time.monotonic() - started
     say(f"PostgreSQL {installation.version} is in {installation.bin} ({seconds:.1f} s)")
     return installation

@@ -133,7 +133,7 @@ def _intact(archive: Path) -> Iterator[None]:
     try:
         yield
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, tarfile.TarError) as error:
-        raise ServerError("archive-damaged", archive=archive.name, why=error) from error
+        raise ServerError("archive-damaged", archive=archive.name, why=str(error)) from error
 
 
 def _untar(content: bytes, folder: Path) -> None:

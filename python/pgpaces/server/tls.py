@@ -77,7 +77,7 @@ def make_certificate(folder: Path, host: str, os_user: OsUser | None) -> Path:
     try:
         done = run(words)
     except OSError as error:
-        raise ServerError("openssl-missing", why=error) from error
+        raise ServerError("openssl-missing", why=str(error)) from error
     if done.returncode != 0:
         why = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
         raise ServerError("program-failed", program="openssl", why=why)

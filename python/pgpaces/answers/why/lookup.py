@@ -70,7 +70,7 @@ def limit(store: Store, search: CellSearch) -> Limit | None:
         return limiting([(store.load(digest.trial.id), digest.summary) for digest, _ in ranked])
     except ValueError as error:
         ids = ", ".join(digest.trial.id for digest, _ in ranked)
-        raise StoreError("stored-data-damaged", what=ids, why=error) from None
+        raise StoreError("stored-data-damaged", what=ids, why=str(error)) from None
 
 
 def _of_rows(store: Store, rows: Sequence[Row]) -> tuple[Section, ...]:
@@ -130,7 +130,7 @@ def _section(store: Store, digests: Iterable[Digest], about: str, *, key: str) -
         answer = attribute(trials)
     except ValueError as error:
         ids = ", ".join(trial.id for trial, _ in trials)
-        raise StoreError("stored-data-damaged", what=ids, why=error) from None
+        raise StoreError("stored-data-damaged", what=ids, why=str(error)) from None
     if any(explained_scripts(trial) != own_scripts(trial) for trial, _ in trials):
         about = f"background workloads of {about}"
     notes, reasons = (trials[0][0].notes, trials[0][1].validity.reasons) if trials else ((), ())
