@@ -12,6 +12,7 @@ from pgpaces.core.errors import PlanError
 from pgpaces.spec import experiment_file, levels, options
 from pgpaces.spec.draft import Draft, share
 from pgpaces.trial import document
+from tests.errors import sentence
 from tests.unit import experiments
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,7 +48,7 @@ def test_every_example_is_an_experiment_and_fits_the_schema(path):
         ("missed = 5", "key 'missed'", 'missed = "5%"'),
         ("targets = {a = {dns = 'x'}}", "no key 'targets.a.dns'", "dsn"),
         ("targets = {a = {dsn = 'x', kindd = 'y'}}", "no key 'targets.a.kindd'", "kind"),
-        ("x = ", "is not TOML", ""),
+        ("x = ", "is not valid TOML", ""),
         ("workload = 'w'\nfactors = {target = ['pi4']}", "target 'pi4' is not defined", ""),
         ("workload = 'w'\nprofile = 'big'", "profile 'big' is not defined", ""),
         ("factors = {clients = [1]}", "no workload", ""),
@@ -186,7 +187,8 @@ def test_a_variant_of_a_shipped_workload_is_no_path(tmp_path):
 
 
 def test_a_home_that_does_not_exist_is_an_error(tmp_path):
-    with pytest.raises(PlanError, match="is no path"):
+    path, folder = "~no-such-user/x", "~no-such-user"
+    with pytest.raises(PlanError, match=sentence("no-home-of-user", path=path, folder=folder)):
         draft(tmp_path, "workload = '~no-such-user/x'")
     with pytest.raises(PlanError, match=r"quick\.trials"):
         draft(tmp_path, "workload = 'w'\nquick = {trials = '²'}").quickly()

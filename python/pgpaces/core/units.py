@@ -84,7 +84,7 @@ def rate_per_s(text: str, what: str = "rate") -> float:
         raise PlanError("several-rates" if "," in text else "not-a-rate", what=what, value=text)
     value = float(match[1]) / _RATE_UNITS_S[match[2] or "s"]
     if not RATE_MIN <= value <= RATE_MAX:
-        raise PlanError("out-of-range", what=what, value=text, range=RATES)
+        raise PlanError("rate-out-of-range", what=what, value=text, range=RATES)
     return value
 
 
