@@ -14,7 +14,6 @@ from tests.errors import sentence
 from tests.unit.stored import Kept, keep, opened
 
 TOO_LONG = "x" * 300  # what the system says of it comes as of a folder that may not be entered
-NO_UNIT = sentence("count-without-unit", condition="missed > 5", bound="5")
 NO_HOME = sentence("no-home-of-user", path="~no1", folder="~no1")
 NO_FILE = sentence("cannot-read-toml", path="exp.toml", why="No such file or directory")
 # What is typed, the exit code, what is wrong, what to do.
@@ -45,7 +44,7 @@ MISTAKES = [
     ("run reporting -c", 2, "option '-c' requires an argument", "--clients N: Connections."),
     ("run reporting --policy drop", 2, "--policy 'drop' is none of run, skip", "What happens"),
     ("run reporting -M prepare", 2, "--protocol 'prepare' is none of", "did you mean prepared?"),
-    ("run reporting --fail-if 'missed > 5'", 2, NO_UNIT, "'5%'"),
+    ("run reporting --fail-if 'missed > 5'", 2, "5 in the condition 'missed > 5'", "'5%'"),
     ("run reporting --fail-if ''", 2, sentence("bad-condition", condition=""), "on time, p50"),
     ("run reporting --fail-if 'p96 > 1s' --fail-if 'p99 > 1s'", 2, "'p96 > 1s'", "write NAME"),
     ("run -f nofile.sql", 3, 'could not open file "nofile.sql"', "name a file of SQL commands"),

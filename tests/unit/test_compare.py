@@ -11,14 +11,7 @@ from scipy import stats as oracle
 from scipy.special import stdtr, stdtrit
 
 from pgpaces.analysis import compare, unpaired
-from pgpaces.analysis.compare import (
-    BOUNDS,
-    ComparisonGoal,
-    Pair,
-    Verdict,
-    judge,
-    next_pairs,
-)
+from pgpaces.analysis.compare import BOUNDS, ComparisonGoal, Pair, Verdict, judge, next_pairs
 from pgpaces.analysis.differences import between
 from pgpaces.analysis.effect import Effect, holm, over_pairs, over_trials
 from pgpaces.core.errors import PlanError

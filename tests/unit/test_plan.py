@@ -207,10 +207,7 @@ def mean(segments: tuple[Segment, ...], duration_ns: int) -> float:
         ("constant", ()),
         ("steps:0.5:1:2", ((0, 0.5, 0.5), (20 * SECOND_NS, 1, 1), (40 * SECOND_NS, 2, 2))),
         ("ramp:0.5:2", ((0, 0.5, 2.0),)),
-        (
-            "burst:4:5s:40s",
-            ((0, 1, 1), (35 * SECOND_NS, 4, 4), (40 * SECOND_NS, 1, 1)),
-        ),
+        ("burst:4:5s:40s", ((0, 1, 1), (35 * SECOND_NS, 4, 4), (40 * SECOND_NS, 1, 1))),
         (" ramp:0:.5 ", ((0, 0.0, 0.5),)),
     ],
 )
@@ -328,12 +325,7 @@ def test_a_weight_that_is_too_large_is_refused(tmp_path, command):
     (tmp_path / "x.sql").write_text("SELECT 1;\n")
     done = CliRunner().invoke(cli, [*command.split(), f"{tmp_path / 'x.sql'}@{2**40}"])
     assert isinstance(done.exception, PlanError), done.output
-    values = done.exception.values
-    assert (done.exception.name, values["low"], values["high"]) == (
-        "not-an-integer-from",
-        0,
-        2**31 - 1,
-    )
+    assert done.exception.values["high"] == 2**31 - 1
 
 
 @pytest.mark.parametrize("name", ["clients", "threads", "transactions", "max_tries", "seed"])

@@ -64,9 +64,7 @@ def test_a_standby_takes_the_place_of_no_server_of_the_users(tmp_path):
     assert (data / "PG_VERSION").exists()
 
 
-def test_the_server_does_not_inherit_what_would_change_it_or_a_password(
-    monkeypatch,
-):
+def test_the_server_does_not_inherit_what_would_change_it_or_a_password(monkeypatch):
     for name in ("PGPASSWORD", "PGDATA", "PGPORT", "LC_MESSAGES", "LANGUAGE", "TZ"):
         monkeypatch.setenv(name, "x")
     told = postmaster.server_environment()

@@ -285,9 +285,7 @@ def test_a_path_names_a_prefix_its_programs_or_a_program(tmp_path, given):
     assert found == Installation(folder, "16.4", 16, Source.EXPLICIT)
 
 
-def test_a_program_that_does_not_tell_its_version_is_refused_with_its_words(
-    tmp_path,
-):
+def test_a_program_that_does_not_tell_its_version_is_refused_with_its_words(tmp_path):
     with raises(ServerError, "no-postgres-here", path=tmp_path):
         binaries.find(str(tmp_path))
     folder = fake(tmp_path / "bin", says=(why := "libxml2.so.2: cannot open shared object file"))
@@ -315,9 +313,7 @@ def test_pg_config_names_an_installation(tmp_path, monkeypatch):
     assert Installation(real, "16.4", 16, Source.PG_CONFIG) in binaries.installations()
 
 
-def test_without_the_package_the_error_names_what_is_installed(
-    monkeypatch,
-):
+def test_without_the_package_the_error_names_what_is_installed(monkeypatch):
     monkeypatch.setattr(binaries, "PACKAGE", "no_such_package")
     with raises(ServerError, "embedded-not-installed"):
         binaries.find()

@@ -95,7 +95,7 @@ def size_bytes(text: str, what: str = "size") -> int:
         raise PlanError("not-a-size", what=what, value=text)
     value = float(match[1]) * _SIZES[match[2]]
     if not 1 <= value < 2**50:
-        raise PlanError("out-of-range", what=what, value=text, range="from 1/1024kB to 1048575GB")
+        raise PlanError("out-of-range", what=what, value=text, range="from 1 byte to 1048576GB")
     return round(value)
 
 
