@@ -162,7 +162,7 @@ def test_own_takes_an_empty_database_and_asks_twice_for_another(pgpaces, pg15, h
     [
         (("run", "reporting", "--server-set", "work_men=4MB"), 10, "did you mean work_mem?"),
         (("run", "reporting", "--set", "work_men=4MB"), 2, "did you mean work_mem?"),
-        (("run", "reporting", "--server", "99"), 10, "PostgreSQL 99 is not here"),
+        (("run", "reporting", "--server", "99"), 10, "PostgreSQL 99 is not installed"),
         (("run", "reporting", "--target", "host=127.0.0.1 port=1 user=x"), 10, "no PostgreSQL"),
         (("run", "reporting", "--store", "/proc/nowhere/x.db"), 20, "no folder"),
     ],

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from msgspec.structs import replace
+from tests.errors import sentence
 from tests.needs import check, lacking
 
 from pgpaces.database import identity
@@ -219,7 +220,8 @@ def test_a_build_without_tls_is_refused_with_those_that_have_it(pgpaces):
     for words in (("run", "--tls", "on", *QUICK), ("sweep", "--tls", "on,off", "--clients", "1")):
         done = pgpaces(words[0], "select-only", *words[1:])
         assert done.code == 2
-        assert "built without TLS" in done.err
+        version = binaries.find().version
+        assert sentence("built-without-tls", version=version, source="embedded") in done.err
         assert "--server package:18" in done.err
     assert Store.open(pgpaces.store).experiments() == []
 

@@ -15,6 +15,7 @@ from pgpaces.core.record import Interval, Tally
 from pgpaces.core.times import merge, value_at_rank
 from pgpaces.show.numbers import percent
 from pgpaces.spec.result import Counts
+from tests.errors import raises
 
 from .trials import series, spread, times, trial
 
@@ -46,7 +47,7 @@ def test_counts_are_of_what_was_due_in_the_measured_part(state, tallies, expecte
 
 @pytest.mark.parametrize("tallies", [[Tally(0, 0, 10, 7)], [Tally(0, 0, 2, 1), Tally(1, 0, 1, 2)]])
 def test_counts_that_do_not_add_up_in_each_second_are_refused(tallies):
-    with pytest.raises(StoreError, match=r"damaged.*second 0"):
+    with raises(StoreError, "outcomes-missing", second=0):
         summarize(trial(tallies))
 
 
@@ -155,10 +156,12 @@ def test_a_generator_without_cpu_left_is_said_to_be_the_limit():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "missed", "missed > x%", "missed > 5", "p98 > 1ms", "p99 > 5", "a b > 1"]
-)
-def test_a_condition_that_cannot_be_read_is_refused(text):
-    with pytest.raises(PlanError):
+    ("text", "name"),
+    [("missed > 5", "count-without-unit"), ("p99 > 5", "time-without-unit"),
+     *((text, "bad-condition") for text in ("", "missed", "missed > x%", "p98 > 1ms", "a b > 1"))],
+)  # fmt: skip
+def test_a_condition_that_cannot_be_read_is_refused(text, name):
+    with raises(PlanError, name, condition=text):
         condition.parse(text)
 
 

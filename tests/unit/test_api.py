@@ -13,6 +13,7 @@ from pgpaces.show import draw
 from pgpaces.spec import levels
 from pgpaces.spec.target_plan import PoolPlan
 from pgpaces.trial import trial as pipeline
+from tests.errors import raises, sentence
 from tests.unit.answered import STORED
 from tests.unit.stored import Kept, keep, opened
 
@@ -82,8 +83,8 @@ def test_workloads_at_the_same_time(asked):
         ("reporting", {"target": "host=pi4", "standbys": 1}, "standbys is for managed servers"),
         ("reporting", {"target": "host=pi4", "pool": "pgpool"}, "pool is for managed servers"),
         ("reporting", {"own": "mine"}, "--own needs --target"),
-        ("reporting", {"profile": "pi-4g"}, "there is no profile 'pi-4g'"),
-        ("reporting", {"host_file": "/nowhere/host.toml"}, "cannot be read"),
+        ("reporting", {"profile": "pi-4g"}, sentence("unknown-profile", profile="pi-4g")),
+        ("reporting", {"host_file": "/nowhere/host.toml"}, "cannot read '/nowhere/host.toml'"),
         ("reporting", {"pool_mode": "session"}, "needs --pool"),
         ("reporting", {"pool_size": 2}, "needs --pool"),
         ("reporting", {"pool": "pgpool", "pool_mode": "transaction"}, "pgpool has no pool mode"),
@@ -198,9 +199,11 @@ def test_a_comparison_is_a_verdict_with_its_words_and_trials(place):
 
 
 def test_what_the_commands_refuse_is_refused(place):
-    with pytest.raises(PlanError, match="what is compared was not named"):
+    with raises(PlanError, "differ-in-unnamed"):
         pgpaces.compare("small", "large", store=place)
-    with pytest.raises(PlanError, match="differ in more than time"):
+    with raises(PlanError, "levels-of-stored-trials", levels=["clients"]):
+        pgpaces.compare("small", "large", store=place, clients=1)
+    with raises(PlanError, "runs-differ"):
         pgpaces.trend("small", "large", store=place)
     assert pgpaces.compare("small", "large", anyway=True, store=place).value.outcome
 
@@ -227,12 +230,12 @@ def test_an_answer_keeps_no_connection_to_the_store(place):
 
 def test_a_chart_is_asked_for_by_its_name(place):
     found = compared(place)
-    assert [plot.name for plot in found.figures] == ["comparison-effect", "comparison-trials"]
+    plots = [plot.name for plot in found.figures]
+    assert plots == ["comparison-effect", "comparison-trials"]
     assert found.plot().name == "comparison-effect"
     assert found.plot("comparison-trials").spec["layer"]
-    with pytest.raises(PlanError, match="no chart 'p95'") as refused:
+    with raises(PlanError, "unknown-chart", chart="p95", charts=", ".join(plots)):
         found.plot("p95")
-    assert "comparison-effect" in str(refused.value.hint)
 
 
 def test_a_notebook_shows_words_tables_and_charts(place):

@@ -15,6 +15,7 @@ from pgpaces.analysis.capacity.goal import CapacityGoal, NextLoad, TrialPoint, c
 from pgpaces.analysis.capacity.rule import bounds, verdict
 from pgpaces.analysis.capacity.search import INVALID_MOST, plan, step
 from pgpaces.core.errors import PlanError
+from tests.errors import raises
 from tests.unit import searches
 from tests.unit.queues import Queue, Searches, constant, exponential, search
 from tests.unit.seeds import seeds
@@ -407,20 +408,20 @@ def test_the_bounds_are_those_of_a_poisson_count():
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "name"),
     [
-        {"missed_max": 0.0},
-        {"missed_max": 1.0},
-        {"missed_max": math.nan},
-        {"start": 20_000},
-        {"lowest": 0},
-        {"highest": math.inf},
-        {"load": "users", "start": 1.5},
-        {"soak_s": -1},
+        ({"missed_max": 0.0}, "not-a-share-that-may-miss"),
+        ({"missed_max": 1.0}, "not-a-share-that-may-miss"),
+        ({"missed_max": math.nan}, "not-a-share-that-may-miss"),
+        ({"start": 20_000}, "start-out-of-range"),
+        ({"lowest": 0}, "loads-out-of-range"),
+        ({"highest": math.inf}, "loads-out-of-range"),
+        ({"load": "users", "start": 1.5}, "loads-not-integers"),
+        ({"soak_s": -1}, "soak-out-of-range"),
     ],
 )
-def test_a_goal_that_cannot_be_is_refused(wrong):
-    with pytest.raises(PlanError):
+def test_a_goal_that_cannot_be_is_refused(wrong, name):
+    with raises(PlanError, name):
         replace(BASE, **wrong)
 
 

@@ -22,6 +22,7 @@ from pgpaces.spec.draft import Draft
 from pgpaces.store.store import Store
 from pgpaces.trial import capacity, sweep
 from pgpaces.trial.order import Builder, Order
+from tests.errors import raises, sentence
 from tests.unit.calling import refused
 from tests.unit.searches import GOAL, searched, slope
 from tests.unit.stored import begun, keep_trial
@@ -55,7 +56,7 @@ def stored(tmp_path_factory):
         ("reporting --goal 'mean <= 50ms'", "is no bound on a quantile"),
         ("reporting --goal 'p99 <= 50ms' --missed 1%", "--goal is a latency limit"),
         ("reporting -L 1s --missed 0%", "none ever misses"),
-        ("reporting -L 1s --rate 0", "is out of range"),
+        ("reporting -L 1s --rate 0", sentence("rate-out-of-range", what="--rate", value="0")),
         ("reporting -L 1s --by users", "--users needs the pace of each"),
         ("tpcb-like -L 50ms --by clients --rate 1", "--by clients does not go with --rate"),
         ("tpcb-like -L 50ms --by rate --think-time 1", "--by rate does not go with --think-time"),
@@ -101,11 +102,11 @@ LIMITED = {"what": "tpcb-like", "latency_limit": "50ms"}
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "nothing to search was named"),
+        ({}, sentence("nothing-to-search")),
         ({"what": "tpcb-like"}, "without a latency limit"),
-        ({"what": "reporting", "quick": True, "soak": "5min"}, "soak is of a search that is not"),
-        ({**LIMITED, "duration": 5}, "duration is for the search to choose"),
-        ({**LIMITED, "transactions": 5}, "transactions is for the search to choose"),
+        ({"what": "reporting", "quick": True, "soak": "5min"}, "quick and soak"),
+        ({**LIMITED, "duration": 5}, sentence("search-chooses", option="duration")),
+        ({**LIMITED, "transactions": 5}, sentence("search-chooses", option="transactions")),
     ],
 )
 def test_python_refuses_what_the_command_refuses(tmp_path, given, said):
@@ -161,7 +162,7 @@ def test_options_that_a_stored_search_does_not_follow_are_refused(stored, words)
 )
 def test_python_refuses_options_that_a_stored_search_does_not_follow(stored, given):
     [name] = given
-    with pytest.raises(PlanError, match=f"{name} does not change a search that is resumed"):
+    with raises(PlanError, "fixed-by-stored-search", option=name):
         pgpaces.capacity(resume="memory", store=stored, **given)
 
 

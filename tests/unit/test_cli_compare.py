@@ -10,8 +10,12 @@ from msgspec.structs import replace
 from pgpaces.cli.compare import check, compare
 from pgpaces.spec.result import Place
 from pgpaces.store.store import Store
+from tests.errors import sentence
 from tests.unit.calling import refused
 from tests.unit.stored import Kept, keep, keep_experiment
+
+LOG = "variant=log"
+NO_LAG = sentence("no-trial-with", experiment="sensors", levels="variant=lag")
 
 
 @pytest.fixture
@@ -60,12 +64,12 @@ def test_what_differs_in_more_than_what_is_compared_is_refused_and_listed(place)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("variant=lag", "variant=log"), "has no variant=lag"),
-        (("variant=log", "variant=log"), "have trials in common"),
+        (("variant=lag", "variant=log"), NO_LAG),
+        (("variant=log", "variant=log"), sentence("trials-in-common", a=LOG, b=LOG)),
         (("variant", "variant=log"), "variant"),
-        (("variant=log", "large", "--also", "tps"), "no metric to compare"),
+        (("variant=log", "large", "--also", "tps"), "metric 'tps'"),
         (("variant=log", "large", "--delta", "x"), "--delta"),
-        (("large", "01L1,clients=2"), "is not FACTOR=LEVEL"),
+        (("large", "01L1,clients=2"), sentence("not-factor-level", text="01L1")),
     ],
 )
 def test_what_cannot_be_compared_is_said(place, words, said):

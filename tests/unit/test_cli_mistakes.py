@@ -10,9 +10,12 @@ import pytest
 
 from pgpaces.cli import main
 from pgpaces.store.store import new_id
+from tests.errors import sentence
 from tests.unit.stored import Kept, keep, opened
 
 TOO_LONG = "x" * 300  # what the system says of it comes as of a folder that may not be entered
+NO_HOME = sentence("no-home-of-user", path="~no1", folder="~no1")
+NO_FILE = sentence("cannot-read-toml", path="exp.toml", why="No such file or directory")
 # What is typed, the exit code, what is wrong, what to do.
 MISTAKES = [
     ("rnu reporting", 2, "no such command 'rnu'", "did you mean run?"),
@@ -30,9 +33,9 @@ MISTAKES = [
     ("run reporting -L 500 ms", 2, "'ms' is one word too many", "are one word: 500ms"),
     ("run --workload reporting", 2, "no such option '--workload'", "pgpaces run [OPTIONS] [W"),
     ("run reporting sensor", 2, "'sensor' is one word too", "pgpaces run [OPTIONS] [WORKLOAD]"),
-    ("run reporting --rate 10/sec", 2, "--rate '10/sec' is not a rate", "1/s, 30/min"),
-    ("run reporting -T 60sec", 2, "--duration '60sec' is not a duration", "a unit it is in s"),
-    ("run reporting -L 500sec", 2, "limit '500sec' is not a duration", "unit it is in ms"),
+    ("run reporting --rate 10/sec", 2, "--rate '10/sec' is not a rate", "30/min"),
+    ("run reporting -T 60sec", 2, "--duration '60sec' is not a duration", " in s"),
+    ("run reporting -L 500sec", 2, "limit '500sec' is not a duration", " in ms"),
     ("run reporting --missed 5", 2, "--missed '5' is no share", "below 100%, such as 5%"),
     ("run reporting -c 0", 2, "--clients '0' must be an integer from 1 to", "such as --clients 1"),
     ("run reporting -c many", 2, "--clients 'many' must be an integer from 1", "such as --clients"),
@@ -41,8 +44,8 @@ MISTAKES = [
     ("run reporting -c", 2, "option '-c' requires an argument", "--clients N: Connections."),
     ("run reporting --policy drop", 2, "--policy 'drop' is none of run, skip", "What happens"),
     ("run reporting -M prepare", 2, "--protocol 'prepare' is none of", "did you mean prepared?"),
-    ("run reporting --fail-if 'missed > 5'", 2, "has no unit: 5 of what", "'5%' of what"),
-    ("run reporting --fail-if ''", 2, "the condition '' cannot be read", "write NAME COMPARISON"),
+    ("run reporting --fail-if 'missed > 5'", 2, "5 in the condition 'missed > 5'", "'5%'"),
+    ("run reporting --fail-if ''", 2, sentence("bad-condition", condition=""), "on time, p50"),
     ("run reporting --fail-if 'p96 > 1s' --fail-if 'p99 > 1s'", 2, "'p96 > 1s'", "write NAME"),
     ("run -f nofile.sql", 3, 'could not open file "nofile.sql"', "name a file of SQL commands"),
     ("run reporting -o x.pdf", 2, "the ending of 'x.pdf' names no form", "end it with .html"),
@@ -50,16 +53,16 @@ MISTAKES = [
     ("run select-only --script select-only@0", 2, "every weight is 0", "such as select-only@1"),
     ("run sensor --variant lag", 3, "has no variant 'lag'", "did you mean log?"),
     ("run reporting -D hot", 2, "--define 'hot' is not NAME=VALUE", "such as hot=VALUE"),
-    ("run reporting --server ~no1", 2, "'~no1' is no path: ~no1 is no home", "its whole path"),
+    ("run reporting --server ~no1", 2, NO_HOME, "path"),
     ("run ~no1/x", 3, "there is no workload '~no1/x'", "or name a folder"),
     ("run reporting --server-set jit", 2, "--server-set 'jit' is not", "such as jit=VALUE"),
-    ("run reporting --profile pi-4", 2, "there is no profile 'pi-4'", "did you mean pi-4gb?"),
+    ("run reporting --profile pi-4", 2, sentence("unknown-profile", profile="pi-4"), "pi-4gb?"),
     ("run reporting --rate 5 --users 5", 2, "exclude each other", "choose one kind of load"),
     ("run", 2, "nothing to run was named", "`pgpaces workload list`"),
     ("load ' '", 2, "the command is empty", "such as 'pgbench -i -s 10'"),
     ("load bulk-load", 2, "bulk-load is a workload", "`pgpaces run bulk-load`"),
     ("load", 2, "missing COMMAND", "write: pgpaces load [OPTIONS] COMMAND"),
-    ("sweep exp.toml", 2, "exp.toml cannot be read", "`pgpaces sweep --new exp.toml` writes one"),
+    ("sweep exp.toml", 2, NO_FILE, "`pgpaces sweep --new exp.toml`"),
     ("sweep reporting --clients 1-8", 2, "clients: '1-8' must be", "a comma between levels"),
     ("sweep reporting --clients 1,,2", 2, "--clients '1,,2' has an empty level", "such as 1,2"),
     ("capacity reporting --goal 'p99 <= 50'", 2, "--goal 'p99 <= 50' has no unit", "p99 <= 50ms"),
@@ -78,7 +81,7 @@ MISTAKES = [
     ("runs --store mysql://u:p@x/y", 20, "a store cannot be at mysql://...", "name a file, or"),
     ("export last --format cvs", 2, "--format 'cvs' is none of csv", "did you mean csv?"),
     (f"run {TOO_LONG}", 3, "cannot be read: File name too long", "name a folder that you may"),
-    (f"run reporting --profile {TOO_LONG}", 2, "there is no profile", "profiles are default"),
+    (f"run reporting --profile {TOO_LONG}", 2, "there is no profile", "default, pi-1gb"),
     (f"run reporting --store {TOO_LONG} -T 1s", 20, "cannot be used", "another store with --store"),
     (f"export last -o {TOO_LONG}", 5, "cannot be written: File name", "name another file"),
     (f"workload new {TOO_LONG}", 3, "cannot be written: File name too", "name a folder that you"),

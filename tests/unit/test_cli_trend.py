@@ -74,7 +74,7 @@ def test_versions_of_pgpaces_may_differ_as_a_factor(place):
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"), [("--metric missed", "missed has no trend"), ("nobody", "there is no")]
+    ("words", "expected"), [("--metric missed", "trend 'missed'"), ("nobody", "there is no")]
 )
 def test_what_cannot_be_followed_is_said(place, words, expected):
     assert expected in refused(called(place, *words.split())).message

@@ -215,7 +215,7 @@ def test_without_its_disk_and_its_server_it_is_not_known():
         ("price = 5", "belong together", "lifetime_years"),
         ("price_per_month = 1\nprice_per_h = 1", "price_per_month and price_per_h", ""),
         ("price_per_h = 1\ncurrency = ' '", "currency is empty", ""),
-        (None, "cannot be read", ""),
+        (None, "cannot read", ""),
     ],
 )
 def test_what_is_wrong_in_a_host_file_is_said(tmp_path, text, said, hint):

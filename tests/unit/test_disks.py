@@ -27,6 +27,7 @@ from pgpaces.monitor.device import mount_of
 from pgpaces.monitor.procfs import mounts
 from pgpaces.spec.result import Estimate
 from pgpaces.store.store import Store, new_id
+from tests.errors import raises
 from tests.unit import experiments, faces
 from tests.unit.cards import card, row, run
 
@@ -325,7 +326,7 @@ def test_what_is_stored_is_read_as_it_was():
 
 @pytest.mark.parametrize("damage", [{"device": 1}, {"measured": [{}]}, {"path": None}])
 def test_a_damaged_document_is_an_error(damage):
-    with pytest.raises(StoreError, match="damaged"):
+    with raises(StoreError, "stored-data-damaged"):
         disks.read({**card(1, 1, 1).document(), **damage})
 
 

@@ -186,7 +186,7 @@ def test_a_variant_of_a_shipped_workload_is_no_path(tmp_path):
 
 
 def test_a_home_that_does_not_exist_is_an_error(tmp_path):
-    with pytest.raises(PlanError, match="is no path"):
+    with pytest.raises(PlanError, match="'~no-such-user' in '~no-such-user/x' is not a home"):
         draft(tmp_path, "workload = '~no-such-user/x'")
     with pytest.raises(PlanError, match=r"quick\.trials"):
         draft(tmp_path, "workload = 'w'\nquick = {trials = '²'}").quickly()

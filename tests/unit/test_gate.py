@@ -15,6 +15,7 @@ from pgpaces.core.errors import PgpacesError
 from pgpaces.show import ci, markdown
 from pgpaces.show.section import Headline, Section, Sentence, Table, TableCell
 from pgpaces.store.store import Store
+from tests.errors import sentence
 from tests.unit.documented import parsed
 from tests.unit.stored import Kept, keep, keep_trial, opened
 from tests.unit.trials import second
@@ -208,7 +209,8 @@ def test_a_gate_does_not_pass_where_no_transaction_of_a_side_succeeded(command, 
     result = CliRunner().invoke(main, line, standalone_mode=False)
     assert result.return_value == 5, result.output
     why = "every transaction failed (40): 22012"
-    assert f"no measurement of 01NONE: {why}" in " ".join(result.stderr.split())
+    said = " ".join(result.stderr.split())
+    assert sentence("no-measurement", group="01NONE", why=why) in said
     answer = " ".join(result.stdout.split())
     assert f"No valid trial of 01NONE, 1 left out: {why}" in answer
     assert command == "check" or "5 valid trials of A, none of B" in answer

@@ -34,6 +34,7 @@ from pgpaces.web.live import Load
 from pgpaces.web.metrics import INSTRUMENTS, LADDER_NS, Totals, metrics_data
 from pgpaces.web.otlp import Sender
 from pgpaces.web.prometheus import Port
+from tests.errors import sentence
 from tests.otlp import Receiver
 from tests.unit.calling import refused
 from tests.unit.reports import NASTY
@@ -400,10 +401,9 @@ def test_a_missing_extra_is_said_with_the_command(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(line + b"\n")))
     companion.main()
     started = json.loads(capsys.readouterr().out)
-    assert started["error"] == (
-        "metrics need opentelemetry.exporter.prometheus, which is not installed"
-    )
-    assert started["hint"] == "install the extra: pip install 'pgpaces[metrics]'"
+    module = "opentelemetry.exporter.prometheus"
+    assert started["error"] == sentence("extra-missing", what="metrics", module=module)
+    assert "pip install 'pgpaces[metrics]'" in started["hint"]
 
 
 @pytest.mark.parametrize(("host", "warned"), [("0.0.0.0", True), ("127.0.0.1", False)])

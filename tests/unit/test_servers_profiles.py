@@ -12,6 +12,7 @@ from pgpaces.core.errors import PlanError
 from pgpaces.server import profiles
 from pgpaces.server.profiles import canonical, differing, fitting
 from pgpaces.spec.draft import Draft
+from tests.errors import raises
 
 
 @pytest.fixture(autouse=True)
@@ -45,25 +46,25 @@ def test_a_profile_of_the_users_goes_before_a_shipped_one(own):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "name", "values"),
     [
-        ("shared_buffers = '1GB'", "has shared_buffers"),
-        ("[settings]\nwork_mem = [1]", "sets work_mem to"),
-        ("[settings]\n'a b' = 1", "sets a b to"),
-        ("settings = 1", "is not a profile"),
-        ("[settings", "cannot be read"),
+        ("shared_buffers = '1GB'", "unknown-key", {"key": "shared_buffers"}),
+        ("[settings]\nwork_mem = [1]", "bad-setting-value", {"setting": "work_mem"}),
+        ("[settings]\n'a b' = 1", "bad-setting-value", {"setting": "a b"}),
+        ("settings = 1", "not-a-profile", {}),
+        ("[settings", "not-toml", {}),
     ],
 )
-def test_what_is_no_profile_is_refused(tmp_path, text, said):
+def test_what_is_no_profile_is_refused(tmp_path, text, name, values):
     path = tmp_path / "bad.toml"
     path.write_text(text)
-    with pytest.raises(PlanError, match=said):
+    with raises(PlanError, name, **values):
         profiles.find(str(path))
 
 
 @pytest.mark.parametrize("name", ["pi-4g", "../x", "absent.toml", "a/b", ""])
 def test_an_unknown_profile_is_refused_with_those_there_are(name):
-    with pytest.raises(PlanError, match="there is no profile") as caught:
+    with raises(PlanError, "unknown-profile", profile=name) as caught:
         profiles.find(name)
     assert "pi-4gb" in (caught.value.hint or "")
     assert profiles.ready_made(name) is None

@@ -390,10 +390,9 @@ def _settled(rows: _Rows, script: int, trial_id: str, *, state: State) -> Number
     due, outcomes = _TALLY.index("due"), [_TALLY.index(name) for name in _OUTCOMES]
     pending = table[:, due] - table[:, outcomes].sum(axis=1)
     for at in (pending < 0 if state != "finished" else pending != 0).nonzero()[0]:
+        count, second = pending[at], rows.first + at
         raise StoreError(
-            f"run {trial_id} is damaged: {pending[at]} of script {script} due in second"
-            f" {rows.first + at} have no outcome",
-            "this is a bug in pgpaces or a damaged store: please report it",
+            "outcomes-missing", run=trial_id, count=count, script=script, second=second
         )
     if state == "running":
         table[:, due] -= pending

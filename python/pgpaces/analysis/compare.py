@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from pgpaces.analysis.cells import TIMES
 from pgpaces.analysis.effect import ALPHA, Effect, holm, over_pairs, ratio_of, share_error
 from pgpaces.analysis.summary import Summary
-from pgpaces.core.errors import PlanError
+from pgpaces.core.errors import PlanError, similar
 from pgpaces.spec.result import Estimate
 
 Outcome = Literal["better", "worse", "same", "unknown"]
@@ -84,20 +84,20 @@ class ComparisonGoal(Struct, frozen=True):
             return
         for name in (self.metric, *self.secondary):
             if name not in METRICS:
-                raise PlanError(f"{name} is no metric to compare", f"one of {', '.join(METRICS)}")
+                choices, near = [*METRICS], similar(name, METRICS)
+                raise PlanError(
+                    "not-a-choice", what="metric", value=name, choices=choices, near=near
+                )
         if self.metric in self.secondary:
-            raise PlanError(
-                f"{self.metric} is the primary metric and a secondary one", "name it once"
-            )
+            raise PlanError("given-twice", what=f"metric '{self.metric}'")
         if not 0 < self.margin < 1:
-            raise PlanError(f"a delta of {self.margin:g} is out of range", "above 0 and below 1")
+            range_ = "above 0 and below 1"
+            raise PlanError("out-of-range", what="delta", value=f"{self.margin:g}", range=range_)
         if not PAIRS_MIN <= self.pairs <= 10_000:
-            raise PlanError(f"{self.pairs} pairs are out of range", f"from {PAIRS_MIN} to 10000")
+            range_ = f"from {PAIRS_MIN} to 10000"
+            raise PlanError("out-of-range", what="pairs", value=self.pairs, range=range_)
         if self.same and not PAIRS_MIN <= self.same <= 10_000:
-            raise PlanError(
-                f"{self.same} pairs of A with itself are out of range",
-                f"{PAIRS_MIN} or more to measure the noise floor, or 0 for none",
-            )
+            raise PlanError("same-out-of-range", pairs=self.same, low=PAIRS_MIN)
 
     def of(self, *, planned: bool) -> ComparisonGoal:
         """The goal with a metric, by default that of the load; it is no secondary one then."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _COUNTS = ("missed", "late", "skipped", "failed", "unfinished", "on_time")
 _TIMES = ("p50", "p95", "p99", "p99.9", "max", "mean")
+_NAMES = [name.replace("_", " ") for name in (*_COUNTS, *_TIMES, "rate")]
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
@@ -61,31 +62,29 @@ def parse(text: str) -> Condition:
     """
     match = _FORM.fullmatch(text)
     if not match:
-        raise _unreadable(text)
+        raise PlanError("bad-condition", condition=text, names=_NAMES)
     name, compare, bound = match[1].replace("on time", "on_time"), _COMPARE[match[2]], match[3]
     if name in _COUNTS:
         number = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(%|transactions?|)", bound)
         if not number:
-            raise _unreadable(text)
+            raise PlanError("bad-condition", condition=text, names=_NAMES)
         value = float(number[1])
         if number[2] == "%":
             return Condition(text, lambda s: _share(s, name), compare, value, "%")
         if value and not number[2]:
-            raise _without_unit(
-                text, bound, f"'{bound}%' of what was due, or '{bound} transactions'"
-            )
+            raise PlanError("count-without-unit", condition=text, bound=bound)
         return Condition(text, lambda s: getattr(s.counts, name), compare, value, " transactions")
     kind, quantile = _split(name)
     if quantile in _TIMES and kind in ("", "latency", "lag", "service"):
         if re.fullmatch(NUMBER, bound):
-            raise _without_unit(text, bound, f"'{bound}ms' or '{bound}s'")
+            raise PlanError("time-without-unit", condition=text, bound=bound)
         limit_ms = duration_ns(bound, "the time in --fail-if") / 1e6
         of = kind or "latency"
         return Condition(text, lambda s: _time(s, of, quantile), compare, limit_ms, " ms")
     if name == "rate":
         rate = rate_per_s(bound, "the rate in --fail-if")
         return Condition(text, lambda s: s.rate.value, compare, rate, "/s")
-    raise _unreadable(text)
+    raise PlanError("bad-condition", condition=text, names=_NAMES)
 
 
 def depends_on_cut(holds: Condition, summary: Summary, whole: Summary | None) -> bool:
@@ -116,15 +115,3 @@ def _time(summary: Summary, kind: str, quantile: str) -> float:
         return math.inf if spread.max is None else spread.max
     estimate = spread.estimate(quantile)
     return math.inf if estimate is None else estimate.value
-
-
-def _without_unit(text: str, bound: str, units: str) -> PlanError:
-    return PlanError(f"the condition '{text}' has no unit: {bound} of what?", f"write {units}")
-
-
-def _unreadable(text: str) -> PlanError:
-    return PlanError(
-        f"the condition '{text}' cannot be read",
-        "write NAME COMPARISON VALUE, such as 'missed > 5%', 'failed > 0', 'p99 > 250ms',"
-        " 'rate < 10/s'; names: " + ", ".join((*_COUNTS, *_TIMES, "rate")).replace("_", " "),
-    )

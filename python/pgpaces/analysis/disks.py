@@ -160,7 +160,7 @@ def read(document: Mapping[str, Any]) -> Disk:
     try:
         return facts.read(Disk, document, "a disk")
     except (TypeError, ValueError) as error:
-        raise StoreError(f"the stored result of a disk is damaged: {error}") from None
+        raise StoreError("stored-data-damaged", what="a disk", why=str(error)) from None
 
 
 def statuses(text: str) -> list[dict[str, Any]]:

@@ -149,9 +149,10 @@ class Answer(Struct, frozen=True):
         """A chart by its name, by default the first. Raises PlanError if there is none."""
         plots = {plot.name: plot for plot in self.figures}
         chosen = next(iter(plots), None) if name is None else name
+        if chosen is None:
+            raise PlanError("no-chart")
         if chosen not in plots:
-            what = "no chart" if name is None else f"no chart '{name}'"
-            raise PlanError(f"there is {what}", f"there are {', '.join(plots) or 'none'}")
+            raise PlanError("unknown-chart", chart=name, charts=", ".join(plots))
         return plots[chosen]
 
     def report(self, path: str | Path) -> Path:
@@ -162,7 +163,7 @@ class Answer(Struct, frozen=True):
         try:
             path.write_bytes(render(self.document(), form_of(str(path))))
         except OSError as error:
-            raise RunError(f"{path} cannot be written: {error.strerror or error}") from None
+            raise RunError("cannot-write", path=path, why=error.strerror or error) from None
         return path
 
     def document(self) -> Report:

@@ -25,7 +25,7 @@ from pgpaces.answers.compare import words as verdicts
 from pgpaces.answers.compare.section import differing, is_planned, named, number, short
 from pgpaces.answers.compare.words import changed_by, size, title
 from pgpaces.answers.sweep.lookup import answer_for
-from pgpaces.core.errors import PlanError
+from pgpaces.core.errors import PlanError, similar
 from pgpaces.show.chart import Axis, Chart, Layer, Point
 from pgpaces.show.numbers import NOT_KNOWN, STARTED, estimate_cell, moment, plural, sparkline
 from pgpaces.show.section import Figure, Headline, Section, Sentence, Table, TableCell
@@ -74,8 +74,7 @@ def trend(
     with closing(Store.existing(store)) as opened:
         series = series_of(opened, names, metric, factors=factors)
     if series.unlike and not anyway:
-        hint = "name fewer runs, allow differences with --factor, or compute it with --anyway"
-        raise verdicts.refusal(unlike(series.unlike), hint)
+        raise PlanError("runs-differ", differences=verdicts.listed(unlike(series.unlike)))
     return answer_for(opened, section(series))
 
 
@@ -90,9 +89,8 @@ def series_of(
     for name in factors:
         differences.check_factor(name)
     if metric and metric not in _WATCHED:
-        raise PlanError(
-            f"{metric} has no trend: changes are ratios", f"one of {', '.join(_WATCHED)}"
-        )
+        what, near = "the metric of a trend", similar(metric, _WATCHED)
+        raise PlanError("not-a-choice", what=what, value=metric, choices=[*_WATCHED], near=near)
     ids = list(dict.fromkeys(id_ for name in names or ("last",) for id_ in _ids(store, name)))
     digests = _like(store, ids[0], factors) if len(ids) == 1 else store.digests(ids)
     digests.sort(key=lambda digest: digest.trial.started_at)

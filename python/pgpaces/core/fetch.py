@@ -37,9 +37,9 @@ def member(archive: Path, name: str, sha256: str) -> bytes:
         with zipfile.ZipFile(archive) as opened:
             content = opened.read(name)
     except (KeyError, zipfile.BadZipFile):
-        raise ServerError(f"{archive.name} has no {name}") from None
+        raise ServerError("package-lacks", archive=archive.name, file=name) from None
     if hashlib.sha256(content).hexdigest() != sha256:
-        raise ServerError(f"{name} in {archive.name} is not the one that was expected")
+        raise ServerError("hash-differs", file=f"{archive.name}/{name}")
     return content
 
 
@@ -47,7 +47,7 @@ def only(folder: Path, pattern: str) -> Path:
     """The newest archive that matches, downloaded now or earlier. Raises ServerError."""
     archives = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime_ns)
     if not archives:
-        raise ServerError(f"no {pattern} came")
+        raise ServerError("nothing-downloaded", pattern=pattern)
     return archives[-1]
 
 
@@ -67,16 +67,18 @@ def ask(words: list[str], folder: Path) -> str:
             check=False,
         )
     except OSError as error:
-        raise ServerError(f"{words[0]} cannot be run: {error}") from error
+        raise ServerError("program-failed", program=words[0], why=str(error)) from error
+    output = done.stderr + done.stdout
+    if done.returncode != 0 and "(from versions: none)" in output:
+        raise ServerError("pip-finds-nothing")
     if done.returncode != 0:
-        raise ServerError(complaint(done.stderr + done.stdout) or f"status {done.returncode}")
+        why = complaint(output) or f"status {done.returncode}"
+        raise ServerError("program-failed", program=Path(words[0]).name, why=why)
     return done.stdout
 
 
 def complaint(output: str) -> str:
     """The error message in the output: pip's last error, Maven's first."""
-    if "(from versions: none)" in output:
-        return "pip finds no package for this machine, or does not reach its registry"
     plain = re.sub(r"\x1b\[[0-9;]*m", "", output)
     lines = [line.strip() for line in plain.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"ERROR:|\[ERROR\]", line)]

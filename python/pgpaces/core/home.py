@@ -25,9 +25,9 @@ def home() -> Path:
     try:
         folder = Path(chosen).expanduser().absolute() if chosen else _usual()
     except (RuntimeError, OSError) as error:
-        raise _unknown(chosen, str(error)) from None
+        raise PlanError("no-home", path=chosen or "~", why=str(error)) from None
     if not folder.is_absolute():
-        raise _unknown(chosen, f"{folder} is not absolute")
+        raise PlanError("home-not-absolute", path=folder)
     return folder
 
 
@@ -42,20 +42,12 @@ def _usual() -> Path:
     return Path(platformdirs.user_data_dir("pgpaces", appauthor=False))
 
 
-def _unknown(chosen: str | None, reason: str) -> PlanError:
-    return PlanError(
-        f"the home of pgpaces cannot be {chosen or 'in the data folder of this user'}: {reason}",
-        "set PGPACES_HOME to an absolute path",
-    )
-
-
 def expanded(name: str | Path) -> Path:
     """A path with the home folder in place of `~` or `~user`. Raises PlanError."""
     try:
         return Path(name).expanduser()
     except RuntimeError:
-        reason = f"{Path(name).parts[0]} is no home folder here"
-        raise PlanError(f"'{name}' is no path: {reason}", "write its whole path") from None
+        raise PlanError("no-home-of-user", path=name, folder=Path(name).parts[0]) from None
 
 
 def make_folder(path: Path) -> None:

@@ -49,10 +49,7 @@ def connect(
         )
     except UnicodeEncodeError:
         odd = [name for name, value in options.items() if re.search("[\udc80-\udcff]", str(value))]
-        raise ServerError(
-            f"the connection has bytes that are not UTF-8 in {', '.join(odd)}",
-            "administrative sessions need names in UTF-8: rename the database or the role",
-        ) from None
+        raise ServerError("connection-not-utf8", options=odd) from None
     if not as_the_load and session.info.parameter_status("server_encoding") == "SQL_ASCII":
         # With UTF8 the server would refuse invalid bytes, in either direction.
         _convert_nothing(session)
@@ -60,12 +57,12 @@ def connect(
 
 
 @contextlib.contextmanager
-def errors(what: str, hint: str | None = None) -> Iterator[None]:
-    """Turns errors of the server into a ServerError. what: what failed."""
+def errors(name: str) -> Iterator[None]:
+    """Turns errors of the server into a ServerError with this name; `why` has their text."""
     try:
         yield
     except psycopg.Error as error:
-        raise ServerError(f"{what}: {str(error).strip()}", hint) from None
+        raise ServerError(name, why=str(error).strip()) from None
 
 
 def scalar(

@@ -10,6 +10,8 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import msgspec
 
+from pgpaces.core.errors import PgpacesError
+
 _MESSAGE = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
@@ -34,14 +36,14 @@ class WrongKeyError(ValueError):
         self.near = next(iter(difflib.get_close_matches(key.rpartition(".")[2], valid, n=1)), None)
 
 
-def document(path: Path, what: str, error: type[Exception], *, hint: str | None = None) -> Any:
-    """The content of a TOML file. Raises `error` if it cannot be read, with this hint."""
+def document(path: Path, error: type[PgpacesError], *, new: str | Path = "") -> Any:
+    """The content of a TOML file. Raises `error`. new: the file, if `pgpaces sweep` creates it."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
-        raise error(f"{what}{path} is not TOML: {cause}") from None
+        raise error("not-toml", path=path, why=str(cause)) from None
     except OSError as cause:
-        raise error(f"{what}{path} cannot be read: {cause.strerror}", hint) from None
+        raise error("cannot-read-toml", path=path, why=cause.strerror, new=new) from None
 
 
 def table(kind: type[T], content: object, place: str = "") -> T:

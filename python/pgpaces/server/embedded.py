@@ -20,7 +20,7 @@ from msgspec.structs import force_setattr, replace
 from pgpaces.core.errors import PlanError, ServerError
 from pgpaces.core.home import home, make_folder
 from pgpaces.core.texts import Say
-from pgpaces.server import failure, postmaster, tls
+from pgpaces.server import postmaster, tls
 from pgpaces.server.access import TCP_HOST, choose_port, set_password, write_rules
 from pgpaces.server.binaries import Installation, installations
 from pgpaces.server.folder import (
@@ -67,22 +67,14 @@ class ServerSpec(Struct, frozen=True):
         if not self.name:
             force_setattr(self, "name", self.installation.server_name)
         if not _NAME.fullmatch(self.name):
-            raise PlanError(
-                f"a server cannot be named {self.name!r}",
-                "letters, digits, dots, hyphens and underscores, at most 63 of them",
-            )
+            raise PlanError("bad-server-name", server=self.name)
         if self.tls and not self.tcp:
-            raise PlanError("TLS is for TCP: a socket has none", "have TCP as well")
+            raise PlanError("option-needs", option="tls", needed="tcp")
         for setting in self.settings:
             if not _SETTING.fullmatch(setting):
-                raise PlanError(
-                    f"{setting!r} is not a name of a setting", "settings are NAME=VALUE"
-                )
+                raise PlanError("bad-setting-name", setting=setting)
             if setting.lower() in (*RESERVED, *tls.RESERVED):
-                raise PlanError(
-                    f"the setting {setting} is reserved for pgpaces",
-                    "choose TCP with tcp, the disk with data_dir, TLS with tls",
-                )
+                raise PlanError("reserved-setting", setting=setting)
 
 
 class Server(ServerRecord, frozen=True, kw_only=True):
@@ -127,9 +119,8 @@ def start(spec: ServerSpec, *, stay: bool = False, on_progress: Say | None = Non
         finally:
             os.close(claimed)
     except OSError as error:
-        raise ServerError(
-            f"the server {spec.name} cannot be started in {folder.path}: {error}",
-            "set PGPACES_HOME to a folder of yours on a disk with room",
+        raise ServerError("home-unusable", path=folder.path, why=str(error)).at(
+            spec.name
         ) from error
 
 
@@ -144,10 +135,10 @@ def stop(name: str) -> None:
     folder = server_folder(name)
     record = folder.live()
     if record is None:
-        names = ", ".join(server.name for server in running()) or "none"
-        raise ServerError(f"no server {name!r} runs; running: {names}", "pgpaces server list")
+        names = ", ".join(server.name for server in running())
+        raise ServerError("server-not-running", server=name, running=names)
     if not record.stays and record.owner_pid != os.getpid() and _is_alive(record.owner_pid):
-        raise _in_use(record)
+        raise ServerError("server-in-use", server=record.name, pid=record.owner_pid)
     _end(folder, record)
 
 
@@ -167,16 +158,13 @@ def _claim(folder: ServerFolder, spec: ServerSpec, say: Say) -> int | ServerReco
         if record is not None and record.stays and folder.running():
             return record
         if record is not None and not record.stays and _is_alive(record.owner_pid):
-            raise _in_use(record)
+            raise ServerError("server-in-use", server=record.name, pid=record.owner_pid)
         if deadline is None:
             say(f"waiting for the server {spec.name} of another pgpaces")
             is_starting = record is not None and record.stays and record.pid == 0
             deadline = time.monotonic() + (STARTING_S if is_starting else ENDING_S)
         if time.monotonic() > deadline:
-            raise ServerError(
-                f"another pgpaces neither starts nor ends the server {spec.name} in {folder.path}",
-                f"wait, or `pgpaces server stop {spec.name}`, or {failure.ANOTHER}",
-            )
+            raise ServerError("server-held", server=spec.name, path=folder.path)
     return lock
 
 
@@ -193,8 +181,11 @@ def _check_same(record: ServerRecord, folder: ServerFolder, spec: ServerSpec) ->
     for what, (actual, expected) in pairs.items():
         if actual != expected:
             raise ServerError(
-                f"the server {spec.name} that runs has other {what}: {actual}, not {expected}",
-                f"`pgpaces server stop {spec.name}` first, or {failure.ANOTHER}",
+                "server-differs",
+                server=spec.name,
+                what=what,
+                actual=str(actual),
+                expected=str(expected),
             )
 
 
@@ -252,9 +243,7 @@ def _prepare(
         return postmaster.initialize(installation, data_dir, os_user, lock=terms.lock)
     if version != installation.series:
         raise ServerError(
-            f"the data in {data_dir} was made by PostgreSQL {version}, "
-            f"and {installation.version} cannot use it",
-            f"remove {data_dir}, or {failure.ANOTHER}",
+            "data-of-other-version", data=data_dir, maker=version, version=installation.version
         )
     return None
 
@@ -275,11 +264,7 @@ def _copy(
         if each.major >= installation.major and each.program("pg_basebackup").is_file():
             break
     else:
-        raise ServerError(
-            f"PostgreSQL {installation.version} is here without pg_basebackup, which makes"
-            " standbys",
-            "use package:VERSION, or install PostgreSQL's client programs",
-        )
+        raise ServerError("no-pg-basebackup", version=installation.version)
     program = reachable(each, os_user, home() / "cache")
     postmaster.copy(program, dsn, record.data_dir, os_user=os_user, lock=terms.lock)
 
@@ -304,7 +289,7 @@ def _launch(
             lambda: is_ready(record.data_dir, process.pid),
             f"the server {record.name}",
             terms.say,
-            data=str(record.data_dir),
+            data=record.data_dir,
         )
         record = replace(record, pid=process.pid)
         if record.password_file == folder.password_file:
@@ -354,7 +339,7 @@ def _end(folder: ServerFolder, record: ServerRecord) -> None:
             folder.forget(record)
             os.close(lock)
             return
-    raise ServerError(f"the server {record.name} (process {record.pid}) does not end")
+    raise ServerError("process-does-not-end", pid=record.pid).at(record.name)
 
 
 def _is_alive(pid: int) -> bool:
@@ -365,13 +350,3 @@ def _is_alive(pid: int) -> bool:
     except PermissionError:
         pass
     return True
-
-
-def _in_use(record: ServerRecord) -> ServerError:
-    other = f"{record.name}-2"
-    return ServerError(
-        f"the server {record.name} belongs to another run of pgpaces (process "
-        f"{record.owner_pid}) and ends with it",
-        f"wait for that run, or use another server: `pgpaces server start --name {other}`, then "
-        f"`--server {other}`",
-    )

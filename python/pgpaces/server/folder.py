@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from pgpaces.core.errors import ServerError
 from pgpaces.core.home import home, make_folder, matching
-from pgpaces.server import failure, tls
+from pgpaces.server import tls
 from pgpaces.server.os_user import OsUser, give, make_private_folder
 from pgpaces.server.record import ServerRecord, from_json, to_json
 
@@ -149,10 +149,7 @@ def data_series(data_dir: Path) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ServerError(
-            f"the data in {data_dir} cannot be read: {error.strerror}",
-            "run pgpaces as the user that made it, or set PGPACES_HOME to a folder of yours",
-        ) from None
+        raise ServerError("cannot-read-data", path=data_dir, why=error.strerror) from None
 
 
 def is_ready(data_dir: Path, pid: int) -> bool:
@@ -193,15 +190,9 @@ def make_data_home(folder: ServerFolder, chosen: Path | None) -> Path:
     if chosen is None:
         return path
     if not chosen.is_dir():
-        raise ServerError(
-            f"there is no folder {chosen} to put data in",
-            "make it, or mount the disk first: pgpaces makes only its own folder inside it",
-        )
+        raise ServerError("no-folder-for-data", path=chosen)
     if path.exists() and any(path.iterdir()) and not (path / MARKER).exists():
-        raise ServerError(
-            f"{path} has something in it that pgpaces did not make",
-            f"choose another --data-dir, empty that folder yourself, or {failure.ANOTHER}",
-        )
+        raise ServerError("folder-of-others", path=path)
     make_folder(path)
     (path / MARKER).write_text(json.dumps({"made_by": "pgpaces", "server": folder.name}) + "\n")
     return path

@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.core.errors import ServerError
-from pgpaces.core.home import ROOT_HOME, alone, home, make_folder
+from pgpaces.core.home import alone, home, make_folder
 from pgpaces.server.binaries import Installation, Source, run
 
 CANDIDATES = ("postgres", "nobody")
@@ -56,10 +56,7 @@ def os_user_for(data_dir: Path) -> OsUser | None:
             continue
         if entry.pw_uid != 0:
             return OsUser(entry.pw_name, entry.pw_uid, entry.pw_gid)
-    raise ServerError(
-        f"PostgreSQL does not run as root, and there is neither a user {' nor '.join(CANDIDATES)}",
-        "run pgpaces as an ordinary user, or name an external server with --target",
-    )
+    raise ServerError("no-user-for-root", users=CANDIDATES)
 
 
 def options_of(os_user: OsUser | None) -> dict[str, Any]:
@@ -83,15 +80,13 @@ def check_entry(path: Path, os_user: OsUser | None) -> None:
     enter = ["/bin/sh", "-c", 'cd -- "$1"', "sh", str(path)]
     if run(enter, cwd="/", **options_of(os_user)).returncode != 0:
         closed = blocked_at(path, os_user)
-        if closed is not None and closed.is_relative_to(home()):
-            hint = f"chmod o+x {shlex.quote(str(closed))}"
-        else:
-            hint = "set PGPACES_HOME (or --data-dir) to a folder that every user can enter"
-            hint += f", such as {ROOT_HOME}"
+        own = closed is not None and closed.is_relative_to(home())
         raise ServerError(
-            f"the user {os_user.name}, who runs servers for root, cannot enter {closed or path} "
-            f"on the way to {path}",
-            hint,
+            "cannot-enter-folder",
+            user=os_user.name,
+            folder=closed or path,
+            path=path,
+            own=shlex.quote(str(closed)) if own else "",
         )
 
 
@@ -120,11 +115,9 @@ def reachable(installation: Installation, os_user: OsUser | None, cache: Path) -
         reason = _refusal(installation, os_user)
     if reason is None:
         return installation
-    who = f"the user {os_user.name}, who runs servers for root," if os_user else "this user"
-    raise ServerError(
-        f"{who} cannot run {installation.program('initdb')}: {reason}",
-        "choose another version, or let others enter the folders of this one (chmod o+x)",
-    )
+    user = os_user.name if os_user else os.geteuid()
+    program = installation.program("initdb")
+    raise ServerError("user-cannot-run", user=user, program=program, why=reason)
 
 
 def _refusal(installation: Installation, os_user: OsUser | None) -> str | None:

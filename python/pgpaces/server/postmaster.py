@@ -63,10 +63,8 @@ def initialize(
         words = ("-D", unfinished, "-U", SUPERUSER, *options)
         done = _run(installation.program("initdb"), words, os_user, lock=lock)
         if done.returncode != 0:
-            raise failure.refusal(
-                f"PostgreSQL {installation.version} could not make its data in {data_dir}",
-                done.stdout,
-            )
+            program = f"initdb {installation.version}"
+            raise failure.refusal(program, done.stdout, data_dir, data=data_dir)
         unfinished.rename(data_dir)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -82,17 +80,14 @@ def copy(
     """
     is_copy = any((data_dir / name).exists() for name in OF_COPIES)
     if (data_dir / "PG_VERSION").exists() and not is_copy:
-        raise ServerError(
-            f"{data_dir} has the data of a server that is no standby",
-            "a standby needs its name: remove that folder if its data is needed no more",
-        )
+        raise ServerError("data-not-of-standby", path=data_dir)
     shutil.rmtree(data_dir, ignore_errors=True)
     make_private_folder(data_dir, os_user)
     words = ("-D", data_dir, "-d", dsn, "-R", "-X", "stream", "-c", "fast", "-N")  # no sync
     done = _run(installation.program("pg_basebackup"), words, os_user, lock=lock)
     if done.returncode != 0:
         shutil.rmtree(data_dir, ignore_errors=True)
-        raise failure.refusal(f"no standby could be made in {data_dir}", done.stdout)
+        raise failure.refusal("pg_basebackup", done.stdout, data_dir, data=data_dir)
 
 
 def _run(
@@ -155,7 +150,7 @@ class Postmaster:
         self._send(order.to_json())
 
     def wait(
-        self, ready: Callable[[], bool], what: str, say: Say, *, data: str = "its data"
+        self, ready: Callable[[], bool], what: str, say: Say, *, data: Path | None = None
     ) -> None:
         """Return when it is ready; ServerError if it ends or hangs.
 
@@ -167,8 +162,7 @@ class Postmaster:
         while not ready():
             now = time.monotonic()
             if self._has_ended(POLL_S):
-                log = str(self._log)
-                raise failure.refusal(f"{what} did not start", self._log_text(), log, data=data)
+                raise failure.refusal(what, self._log_text(), self._log, data=data)
             if (new_size := self._log.stat().st_size) != size:
                 size, quiet_since = new_size, now
                 if now - started > PATIENCE_S:
@@ -176,9 +170,7 @@ class Postmaster:
             if now - quiet_since > SILENCE_S_MAX:
                 last = failure.last_lines(self._log_text())
                 raise ServerError(
-                    f"{what} did not accept connections and wrote nothing for "
-                    f"{SILENCE_S_MAX:.0f} s; its last lines: {last}",
-                    f"the whole log is {self._log}",
+                    "server-silent", program=what, silence_s=SILENCE_S_MAX, why=last, log=self._log
                 )
 
     def leave(self) -> None:
@@ -229,7 +221,7 @@ class Postmaster:
             try:
                 self._supervisor.wait(END_S_MAX - PATIENCE_S)
             except subprocess.TimeoutExpired as error:
-                raise ServerError(f"PostgreSQL (process {self.pid}) does not end") from error
+                raise ServerError("process-does-not-end", pid=self.pid) from error
         for pipe in (self._supervisor.stdin, self._supervisor.stdout):
             if pipe is not None:
                 pipe.close()

@@ -8,7 +8,6 @@ Knows nothing of servers; the settings of a server come as values.
 """
 
 import re
-import tomllib
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -16,7 +15,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from pgpaces.core.errors import PlanError, nearest
+from pgpaces.core import tables
+from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.home import expanded, home, is_there, matching
 from pgpaces.core.texts import Say
 
@@ -54,11 +54,8 @@ def find(name: str) -> Profile:
     """
     path = _path(name)
     if path is None:
-        raise PlanError(
-            f"there is no profile '{name}'",
-            nearest(name, names())
-            or f"profiles are {', '.join(names())}; or name a TOML file with [settings]",
-        )
+        near = similar(name, names())
+        raise PlanError("unknown-profile", profile=name, near=near, profiles=names())
     return read(path)
 
 
@@ -75,18 +72,14 @@ def ready_made(name: str) -> Mapping[str, str] | None:
 
 def read(path: Path) -> Profile:
     """The profile in a file. Raises PlanError."""
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise PlanError(f"the profile {path} cannot be read: {error}") from error
+    document = tables.document(path, PlanError)
     about, settings = document.pop("about", ""), document.pop("settings", {})
     if document:
-        raise PlanError(
-            f"the profile {path} has {', '.join(document)}",
-            "a profile has `about` and a table [settings]",
-        )
+        keys = ("about", "settings")
+        key = next(iter(document))
+        raise PlanError("unknown-key", key=key, near=similar(key, keys), keys=keys).at(str(path))
     if not isinstance(about, str) or not isinstance(settings, dict):
-        raise PlanError(f"{path} is not a profile", "`about` is a text, [settings] a table")
+        raise PlanError("not-a-profile", path=path)
     return Profile(path.stem, dict(_settings(settings, path, "")), about)
 
 
@@ -98,10 +91,7 @@ def _settings(table: Mapping[str, Any], path: Path, prefix: str) -> list[tuple[s
         if isinstance(value, dict):
             settings += _settings(value, path, f"{name}.")
         elif not _SETTING.fullmatch(name) or not isinstance(value, str | int | float):
-            raise PlanError(
-                f"the profile {path} sets {name} to {value!r}",
-                'a setting is a text, a number or a boolean: work_mem = "64MB"',
-            )
+            raise PlanError("bad-setting-value", path=path, setting=name, value=value)
         elif isinstance(value, bool):
             settings.append((name, "on" if value else "off"))
         else:

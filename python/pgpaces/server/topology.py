@@ -31,12 +31,9 @@ def settings_for(settings: Mapping[str, str], major: int) -> dict[str, str]:
     """The settings of a primary with standbys. Raises PlanError if they prevent streaming."""
     effective = {**(_OLD if major < _OLD_BELOW else {}), **settings}
     if effective.get("wal_level", "replica") not in _LEVELS:
-        raise PlanError(
-            f"wal_level = {effective['wal_level']} writes too little for a standby",
-            "leave it at replica, or run without standbys",
-        )
+        raise PlanError("wal-level-too-low", wal_level=effective["wal_level"])
     if effective.get("max_wal_senders") == "0":
-        raise PlanError("max_wal_senders = 0 lets no standby stream", "leave it at its default")
+        raise PlanError("no-wal-senders")
     return effective
 
 

@@ -105,7 +105,7 @@ def _model() -> Any:
 
 def read(path: Path) -> Draft:
     """The draft that a file describes. Raises PlanError with the key and the defect."""
-    raw = tables.document(path, "", PlanError, hint=f"`pgpaces sweep --new {path}` writes one")
+    raw = tables.document(path, PlanError, new=path)
     try:
         return _draft(path, tables.table(_model(), raw), raw)
     except tables.WrongKeyError as error:

@@ -38,7 +38,7 @@ CostTable: Any = defstruct(
 
 def read(path: Path) -> Costs:
     """The costs in a file. Raises PlanError with the key and the defect."""
-    content = tables.document(path, "the host file ", PlanError)
+    content = tables.document(path, PlanError)
     try:
         return Costs(**asdict(tables.table(CostTable, content)))
     except tables.WrongKeyError as error:

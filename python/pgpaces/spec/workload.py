@@ -300,7 +300,7 @@ def read(folder: Path, variant: str | None = None) -> Workload:
     `performed` adds the scripts of users.
     """
     path = _inside(folder, FILE)
-    raw = tables.document(path, "", WorkloadError)
+    raw = tables.document(path, WorkloadError)
     document, name = _checked(raw, path), folder.resolve().name
     if variant is not None:
         if variant not in document.variants:

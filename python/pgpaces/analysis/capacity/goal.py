@@ -43,23 +43,18 @@ class CapacityGoal(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not 0 < self.missed_max < 1:
-            raise PlanError(
-                f"a threshold of {self.missed_max:.4g} is not a share between 0 and 1",
-                "no measurement shows that nothing ever misses: use a small share, such as 0.1%",
-            )
+            raise PlanError("not-a-share-that-may-miss", value=self.missed_max)
         loads = (self.lowest, self.start, self.highest)
         if not all(math.isfinite(load) and load > 0 for load in loads):
-            raise PlanError(f"loads must be above 0 and finite, not {loads}")
+            raise PlanError("loads-out-of-range", loads=loads)
         if not self.lowest <= self.start <= self.highest:
             raise PlanError(
-                f"the search would begin at {self.start:g}, outside of {self.lowest:g} to"
-                f" {self.highest:g}",
-                "begin between the lowest and the highest load that can be offered",
+                "start-out-of-range", start=self.start, low=self.lowest, high=self.highest
             )
         if self.whole and not all(load == round(load) for load in loads):
-            raise PlanError(f"{self.load} must be integers, not {loads}")
+            raise PlanError("loads-not-integers", load=self.load, loads=loads)
         if not 0 <= self.soak_s < math.inf:
-            raise PlanError(f"a soak of {self.soak_s:g} s is impossible", "use 0 for no soak")
+            raise PlanError("soak-out-of-range", soak_s=self.soak_s)
 
     @property
     def whole(self) -> bool:

@@ -53,25 +53,22 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
     """
     soaks = soak != asking.CapacityQuestion().soak
     if quick and soaks:
-        raise PlanError("soak is of a search that is not quick", "leave one of them out")
+        raise PlanError("cannot-combine", options="quick and soak")
     for chosen in ("duration", "transactions"):
         if chosen in levels:
-            raise PlanError(f"{chosen} is for the search to choose", "leave it out")
+            raise PlanError("search-chooses", option=chosen)
     resumed = None
     if resume is not None:
         resumed, experiment, spec = asking.stored(resume, store)
     elif what is None:
-        raise PlanError("nothing to search was named", "name a workload or an experiment file")
+        raise PlanError("nothing-to-search")
     if what is None:
         own: dict[str, Any] = {"missed": missed, "goal": goal, "by": by, "quick": quick}
         own |= {"soak": soaks, "seed": seed, "name": name, "targets": targets}
         own |= levels
         changed = [n for n, value in own.items() if value is not None and value is not False]
         if changed:
-            raise PlanError(
-                f"{changed[0]} does not change a search that is resumed",
-                "leave it out; the question is in the store",
-            )
+            raise PlanError("fixed-by-stored-search", option=changed[0])
     else:
         draft = drafted(what, levels, targets)
         draft = replace(draft, name=name or draft.name, seed=draft.seed if seed is None else seed)
@@ -87,7 +84,7 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
     )
     swept = pipeline.run(pipeline.plan(order), listener)
     if swept.given_up:
-        raise RunError(swept.given_up, f"`pgpaces report {swept.id}` shows what is known")
+        raise RunError("given-up", why=swept.given_up, id=swept.id)
     return load_capacity(swept.id, store=store)
 
 

@@ -25,9 +25,11 @@ from pgpaces.trial.listener import SweepListener
 def answer_of_comparison(store: Store, comparison: Compared, *, anyway: bool) -> Answer:
     """A comparison as an answer. Raises PlanError if A and B differ in other factors too."""
     if comparison.other_differences and not anyway:
-        differ = verdicts.refused(comparison.other_differences, ", ".join(comparison.factors))
-        hint = "name what is compared with --factor, or compare with --anyway"
-        raise verdicts.refusal(differ, hint)
+        compared_ = ", ".join(comparison.factors)
+        differ = verdicts.listed(verdicts.refused(comparison.other_differences, compared_))
+        if not compared_:
+            raise PlanError("differ-in-unnamed", differences=differ)
+        raise PlanError("differ-in-more", factors=compared_, differences=differ)
     return answer_for(store, section(comparison))
 
 
@@ -66,14 +68,11 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
         order = pipeline.Order(design, store, goal=planned, consent=answer(trust))
         swept = pipeline.run(pipeline.plan(order), listener)
         if swept.given_up:
-            raise RunError(swept.given_up)
+            raise RunError("given-up", why=swept.given_up, id=swept.id)
         with closing(Store.existing(store)) as opened:
             return answer_of(opened, swept.id)
     if levels:
-        raise PlanError(
-            f"{', '.join(levels)}: levels are of new pairs, and stored trials are compared",
-            "name a workload with run=, or leave them out",
-        )
+        raise PlanError("levels-of-stored-trials", levels=[*levels])
     goal = ComparisonGoal(metric, tuple(also), delta)
     with closing(Store.existing(store)) as opened:
         comparison = compared(opened, (a, b), goal, factors=factors, of=experiment)

@@ -23,7 +23,6 @@ from pgpaces.core.errors import PlanError, RunError
 from pgpaces.show.numbers import plural
 from pgpaces.show.section import Section, Sentence
 from pgpaces.spec import levels
-from pgpaces.spec.design import level_text
 from pgpaces.store.store import Store
 from pgpaces.trial import document
 
@@ -65,7 +64,7 @@ def compared(
         differences.check_factor(name)
     a, b = (_group(store, name, of) for name in names)
     if {d.trial.id for d in a.digests} & {d.trial.id for d in b.digests}:
-        raise PlanError(f"{a.name} and {b.name} have trials in common", "name what differs")
+        raise PlanError("trials-in-common", a=a.name, b=b.name)
     own = {name for name, level in a.levels.items() if b.levels.get(name, level) != level}
     chosen = tuple(dict.fromkeys((*factors, *sorted(own))))
     others = differences.between(a.digests, b.digests, chosen)
@@ -129,8 +128,8 @@ def unmeasured(comparison: Compared) -> RunError | None:
     for group in (comparison.b, comparison.a):
         failure = outcome.no_trial(group.digests)
         if failure is not None:
-            text = f"no measurement of {group.name}: {failure.sentence}"
-            return RunError(text, failure.advice)
+            why, advice = failure.sentence, failure.advice
+            return RunError("no-measurement", group=group.name, why=why, advice=advice)
     return None
 
 
@@ -169,23 +168,17 @@ def _of_levels(store: Store, name: str, of: str) -> Group:
     levels_named = named(name)
     row = store.experiment(store.find_experiment(of))
     if isinstance(document.goal(row.document), Pairing):
-        raise PlanError(
-            f"experiment {row.name} was run as pairs, which are looked at when that was planned",
-            f"its verdict: pgpaces report {row.name}; other looks find what is not there",
-        )
+        raise PlanError("run-as-pairs", experiment=row.name)
     digests = store.digests([trial.id for trial in store.trials(experiment=row.id)])
     present: dict[str, dict[str, None]] = {}
     for digest in digests:
         for factor, level in _levels(digest).items():
             present.setdefault(factor, {})[level] = None
     levels_named = {_full(name, present): level for name, level in levels_named.items()}
-    for factor, level in levels_named.items():
-        if level not in present.get(factor, {}):
-            text = f"experiment {row.name} has no {factor}={level_text(level)}"
-            raise PlanError(text, f"it has {levels_listed(present) or 'none'}")
     matching = [d for d in digests if levels_named.items() <= _levels(d).items()]
     if not matching:
-        raise PlanError(f"experiment {row.name} has no trial with {name}")
+        listed = levels_listed(present)
+        raise PlanError("no-trial-with", experiment=row.name, levels=name, present=listed)
     return Group(name, tuple(matching), levels_named, str(row.document.get("command", "")))
 
 
@@ -205,6 +198,6 @@ def named(text: str) -> dict[str, str]:
     for part in levels.split(text):
         name, equals, level = part.partition("=")
         if not equals:
-            raise PlanError(f"'{part}' is not FACTOR=LEVEL", "such as variant=log,clients=4")
+            raise PlanError("not-factor-level", text=part)
         found[name.strip()] = level.strip()
     return found

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from pgpaces.analysis.compare import PAIRS_MIN, Metric, Secondary, Verdict
 from pgpaces.analysis.differences import Between
-from pgpaces.core.errors import PlanError
 from pgpaces.show.escape import line
 from pgpaces.show.numbers import capital
 from pgpaces.show.section import Sentence
@@ -240,7 +239,6 @@ def first_of(main: str, texts: Sequence[str]) -> tuple[Sentence, ...]:
     return (Sentence(main, "main"), *map(Sentence, (*texts[:_SHOWN], *more)))
 
 
-def refusal(sentences: Sequence[Sentence], hint: str) -> PlanError:
-    main, *listed = sentences
-    lines = "".join(f"\n  {line(each.text)}" for each in listed)
-    return PlanError(f"{main.text}{lines}", hint)
+def listed(sentences: Sequence[Sentence]) -> str:
+    """The sentences after the main one, each in a line."""
+    return "".join(f"\n  {line(each.text)}" for each in sentences[1:])

@@ -56,7 +56,7 @@ def of_page(store: Store, page: Page) -> tuple[Section, ...]:
     """As `of_cells`; where all met the limit, the cell that missed most. Raises PlanError too."""
     rows = [row for row in _own(page) if row.trials]
     if not rows:
-        raise PlanError(f"{page.title} has no trial", "pgpaces runs lists runs")
+        raise PlanError("no-trial", experiment=page.title)
     return of_cells(store, page) or _of_rows(store, _worst_first(rows)[:1])
 
 
@@ -69,7 +69,8 @@ def limit(store: Store, search: CellSearch) -> Limit | None:
     try:
         return limiting([(store.load(digest.trial.id), digest.summary) for digest, _ in ranked])
     except ValueError as error:
-        raise StoreError(f"observations of a search are damaged: {error}") from None
+        ids = ", ".join(digest.trial.id for digest, _ in ranked)
+        raise StoreError("stored-data-damaged", what=ids, why=str(error)) from None
 
 
 def _of_rows(store: Store, rows: Sequence[Row]) -> tuple[Section, ...]:
@@ -129,7 +130,7 @@ def _section(store: Store, digests: Iterable[Digest], about: str, *, key: str) -
         answer = attribute(trials)
     except ValueError as error:
         ids = ", ".join(trial.id for trial, _ in trials)
-        raise StoreError(f"observations of {ids} are damaged: {error}") from None
+        raise StoreError("stored-data-damaged", what=ids, why=str(error)) from None
     if any(explained_scripts(trial) != own_scripts(trial) for trial, _ in trials):
         about = f"background workloads of {about}"
     notes, reasons = (trials[0][0].notes, trials[0][1].validity.reasons) if trials else ((), ())
