@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from tests.commands import Command
+from tests.errors import sentence
 from tests.servers import PASSWORD
 
 pytestmark = pytest.mark.postgres
+ABSENT = sentence("program-not-found", program="no-such")
 SLOW = pytest.mark.slow  # what tests/unit/test_command.py looks at as well, or nearly so
 
 
@@ -113,8 +115,8 @@ def test_a_query_for_rows_that_is_no_query_is_refused_before_the_load(pgpaces, t
         ("", ["--clients", "3"], 2, "timed alone"),
         ("", ["--protocol", "prepared"], 2, "protocol is of scripts"),
         ("", ["-f", "x.sql"], 2, "runs no scripts"),
-        ('input = ["*.pbf"]', [], 5, "names no file"),
-        pytest.param('before = ["no-such-program"]', [], 5, "no program 'no-such", marks=SLOW),
+        ('input = ["*.pbf"]', [], 5, sentence("input-matches-nothing", pattern="*.pbf")),
+        pytest.param('before = ["no-such"]', [], 5, ABSENT, marks=SLOW),
         ('before = "echo because >&2; exit 9"', [], 16, "because"),
         pytest.param('before = ["true", "{dns}"]', [], 2, "{dns}", marks=SLOW),
     ],

@@ -10,6 +10,7 @@ import pytest
 
 from pgpaces.cli import main
 from pgpaces.store.store import new_id
+from tests.errors import sentence
 from tests.unit.stored import Kept, keep, opened
 
 TOO_LONG = "x" * 300  # what the system says of it comes as of a folder that may not be entered
@@ -82,7 +83,7 @@ MISTAKES = [
     (f"run reporting --store {TOO_LONG} -T 1s", 20, "cannot be used", "another store with --store"),
     (f"export last -o {TOO_LONG}", 5, "cannot be written: File name", "name another file"),
     (f"workload new {TOO_LONG}", 3, "cannot be written: File name too", "name a folder that you"),
-    ("disk /nowhere", 2, "/nowhere does not exist", "name a folder on the disk"),
+    ("disk /nowhere", 2, sentence("disk-folder-missing", path="/nowhere"), "name a folder on"),
 ]
 
 
