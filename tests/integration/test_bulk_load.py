@@ -122,13 +122,7 @@ def test_a_query_for_rows_that_is_no_query_is_refused_before_the_load(pgpaces, t
     ],
 )
 def test_what_cannot_be_is_refused_before_it_is_measured(
-    pgpaces,
-    tmp_path,
-    target,
-    more,
-    words,
-    code,
-    message,
+    pgpaces, tmp_path, target, more, words, code, message
 ):
     (tmp_path / "x.sql").write_text("SELECT 1;")
     made = workload(tmp_path, f'run = ["true"]\n{more}')

@@ -125,14 +125,12 @@ def test_a_setting_of_the_original_that_the_role_may_not_give_is_told(pg18):
 
 def test_an_original_that_is_in_use_is_left_alone_and_its_sessions_are_named(access, source_name):
     used = replace(access, keywords={**access.keywords, "dbname": source_name})
+    values = {"sessions": "1 of postgres (pgpaces admin)", "dsn": f"dbname={source_name} host=..."}
     with (
         connect(used),
-        raises(
-            ConsentError, "cannot-copy-in-use", dbname=source_name,
-            sessions="1 of postgres (pgpaces admin)", dsn=f"dbname={source_name} host=...",
-        ),
+        raises(ConsentError, "cannot-copy-in-use", dbname=source_name, **values),
         prepared(access, from_database=source_name),
-    ):  # fmt: skip
+    ):
         pass
 
 
@@ -168,18 +166,10 @@ class Full:
 )
 @pytest.mark.usefixtures("source_name")
 def test_what_cannot_be_copied_is_said_before_anything_is_copied(
-    access,
-    monkeypatch,
-    source,
-    kind,
-    name,
-    values,
+    access, monkeypatch, source, kind, name, values
 ):
     monkeypatch.setattr("os.statvfs", lambda _: Full)
-    with (
-        raises(kind, name, source=source, **values),
-        prepared(access, from_database=source),
-    ):
+    with raises(kind, name, source=source, **values), prepared(access, from_database=source):
         pass
 
 
@@ -293,9 +283,7 @@ def test_a_template_that_is_used_is_named_with_who_uses_it(pg15):
         left.close()
 
 
-def test_sessions_that_a_kill_left_in_a_copy_of_ours_do_not_keep_the_next_run_from_it(
-    pg15,
-):
+def test_sessions_that_a_kill_left_in_a_copy_of_ours_do_not_keep_the_next_run_from_it(pg15):
     access = access_to(pg15)
     with prepared(access, "tpcb-like") as made:
         pass

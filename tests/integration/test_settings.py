@@ -54,11 +54,12 @@ def auto_conf(access: Access) -> Any:
 
 def refused(
     access: Access, wanted: dict[str, str], name: str, *, kind: Any = ServerError, **values: Any
-) -> None:
-    """These settings cannot be applied, and the error has these values."""
+) -> dict[str, Any]:
+    """The values of the error, these among them, if settings are applied."""
     terms, dbname = values.pop("terms", Terms()), values.pop("dbname", "postgres")
-    with raises(kind, name, **values), applied(access, dbname, wanted, terms=terms):
+    with raises(kind, name, **values) as raised, applied(access, dbname, wanted, terms=terms):
         pass
+    return raised.value.values
 
 
 @pytest.fixture
@@ -232,11 +233,11 @@ def test_within_its_own_changes_a_run_may_make_more(access):
 )
 def test_what_cannot_be_set_is_named_with_the_reason(access, wanted, terms, kind, name):
     setting, _, value = wanted.partition(" = ")
-    near = {"near": "max_parallel_workers"} if setting == "max_paralel_workers" else {}
-    with raises(kind, name, **near) as raised:
-        applied(access, "postgres", {setting: value}, terms=terms).__enter__()
-    shown = raised.value.values.get("settings") or [raised.value.values["setting"]]
-    assert shown in ([setting], [wanted])
+    values = refused(access, {setting: value}, name, kind=kind, terms=terms)
+    shown = wanted if name in ("setting-rejected", "settings-prevent-login") else setting
+    assert shown in (values.get("setting"), *values.get("settings", ()))
+    near = "max_parallel_workers" if setting == "max_paralel_workers" else ""
+    assert values.get("near", "") == near
     assert auto_conf(access) is None
 
 

@@ -429,9 +429,7 @@ def test_of_several_hosts_the_load_goes_to_the_one_that_is_wanted(cluster, hosts
     assert Path(route.address).parent == getattr(cluster, found).socket_dir
 
 
-def test_settings_to_put_back_on_a_primary_are_not_taken_for_those_of_its_standby(
-    cluster,
-):
+def test_settings_to_put_back_on_a_primary_are_not_taken_for_those_of_its_standby(cluster):
     """Both have one system identifier."""
     primary, standby = (cluster.access(each) for each in (cluster.primary, cluster.standby))
     with connect(primary) as admin, connect(standby) as other:

@@ -244,14 +244,13 @@ def test_a_folder_is_on_the_nearest_mount_above_it(path, kind):
     assert found.kind == kind
 
 
+FULL = {"free_bytes": 24 * 2**20, "needed_bytes": 25 * 2**20}
+
+
 @pytest.mark.parametrize(
     ("device", "name", "values"),
     [
-        (
-            Device("d", "vda", "ext4", "rw", free_bytes=24 * 2**20),
-            "disk-too-full",
-            {"free_bytes": 24 * 2**20, "needed_bytes": 25 * 2**20},
-        ),
+        (Device("d", "vda", "ext4", "rw", free_bytes=24 * 2**20), "disk-too-full", FULL),
         (Device("d", "", "tmpfs", "rw", free_bytes=2**40), "disk-is-memory", {}),
         (Device("d", "vda", "ext4", "ro,noatime", free_bytes=2**40), "disk-not-writable", {}),
     ],

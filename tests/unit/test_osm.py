@@ -112,14 +112,9 @@ def test_a_missing_program_names_its_package(tmp_path):
         workload.find("osm"), needs=workload.Needs({"nowhere-at-all": "osm2pgsql"}), files=()
     )
     way = psql.ClientProgram(tmp_path / "psql", {}, "d")
+    values = {"workload": "osm", "package": "osm2pgsql"}
     with (
-        raises(
-            RunError,
-            "workload-program-missing",
-            program="nowhere-at-all",
-            workload="osm",
-            package="osm2pgsql",
-        ),
+        raises(RunError, "workload-program-missing", program="nowhere-at-all", **values),
         programs.program_environment(way, found, {}, say=print),
     ):
         pass

@@ -127,9 +127,7 @@ def test_a_primary_that_streams_is_taken_as_it_is_and_an_old_one_told_to():
             topology.settings_for({name: value}, 18)
 
 
-def test_settings_are_put_back_on_a_standby_when_another_one_is_gone(
-    monkeypatch,
-):
+def test_settings_are_put_back_on_a_standby_when_another_one_is_gone(monkeypatch):
     left: list[str] = []
     gone: list[str] = []
 
