@@ -17,6 +17,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from tests.commands import Command, adds_up, interval_count, started
+from tests.errors import sentence
 from tests.faults.breaking import ENDLESS, fill, postmaster
 from tests.integration.sweeps import count, expire
 from tests.needs import check, faketime, needs
@@ -350,7 +351,8 @@ def test_the_second_pgpaces_on_a_database_is_refused(pgpaces, pg15):
     first.send_signal(signal.SIGINT)
     first.communicate(timeout=60)
     assert second.code == 10, second.err
-    assert "another pgpaces is using database" in second.err
+    dbname = pgpaces.prepared()["dbname"]
+    assert sentence("database-locked", dbname=dbname) in second.err
     pgpaces.well(*words, "-T", "1s")
 
 
@@ -449,7 +451,7 @@ def test_a_database_of_our_name_that_is_somebodys_is_never_touched(pgpaces, pg15
         for more in ((), ("--fresh",)):
             refused = pgpaces(*words, *more)
             assert refused.code == 15, refused.err
-            assert "no mark" in refused.err
+            assert sentence("database-not-owned", dbname=dbname) in refused.err
         assert pg15.execute(oid) == before
     finally:
         pg15.execute(f"DROP DATABASE {dbname}")

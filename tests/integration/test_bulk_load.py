@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from tests.commands import Command
+from tests.errors import sentence
 from tests.servers import PASSWORD
 
 pytestmark = pytest.mark.postgres
+ABSENT = sentence("program-not-found", program="no-such")
 SLOW = pytest.mark.slow  # what tests/unit/test_command.py looks at as well, or nearly so
 
 
@@ -113,20 +115,14 @@ def test_a_query_for_rows_that_is_no_query_is_refused_before_the_load(pgpaces, t
         ("", ["--clients", "3"], 2, "timed alone"),
         ("", ["--protocol", "prepared"], 2, "protocol is of scripts"),
         ("", ["-f", "x.sql"], 2, "runs no scripts"),
-        ('input = ["*.pbf"]', [], 5, "names no file"),
-        pytest.param('before = ["no-such-program"]', [], 5, "no program 'no-such", marks=SLOW),
+        ('input = ["*.pbf"]', [], 5, sentence("input-matches-nothing", pattern="*.pbf")),
+        pytest.param('before = ["no-such"]', [], 5, ABSENT, marks=SLOW),
         ('before = "echo because >&2; exit 9"', [], 16, "because"),
         pytest.param('before = ["true", "{dns}"]', [], 2, "{dns}", marks=SLOW),
     ],
 )
 def test_what_cannot_be_is_refused_before_it_is_measured(
-    pgpaces,
-    tmp_path,
-    target,
-    more,
-    words,
-    code,
-    message,
+    pgpaces, tmp_path, target, more, words, code, message
 ):
     (tmp_path / "x.sql").write_text("SELECT 1;")
     made = workload(tmp_path, f'run = ["true"]\n{more}')

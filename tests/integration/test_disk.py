@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from tests import volumes
+from tests.errors import raises, sentence
 from tests.needs import lacking, needs
 from tests.processes import alive, children
 from tests.waiting import DEADLINE_S, until
@@ -98,7 +99,7 @@ def test_how_a_folder_is_encrypted_by_the_kernel_is_found(disk):
 def test_without_fio_it_says_where_to_get_it(disk):
     done = run(disk, "--quick", path=str(disk))
     assert done.returncode == RunError.exit_code
-    assert "fio is not installed" in done.stderr
+    assert sentence("not-installed", program="fio") in done.stderr
     assert "apt install fio" in done.stderr
     assert list(disk.iterdir()) == []
 
@@ -107,11 +108,11 @@ def test_without_fio_it_says_where_to_get_it(disk):
     ("words", "sentence"),
     [
         pytest.param(["{disk}"], "--quick for less", marks=needs("fio")),
-        (["{disk}", "--quick", "--size", "4096GB"], "MiB are needed"),
-        (["{disk}/none", "--quick"], "does not exist"),
+        (["{disk}", "--quick", "--size", "4096GB"], "disk-too-full"),
+        (["{disk}/none", "--quick"], "disk-folder-missing"),
         (["{disk}", "{disk}"], "one disk is measured at a time"),
         ([], "no folder was named"),
-        (["{disk}", "--size", "1MB"], "too small"),
+        (["{disk}", "--size", "1MB"], "disk-file-too-small"),
         (["--compare", "one"], "two disks or more"),
         (["--list", "x"], "no disk"),
         (["--show", "nothing"], "there is no disk 'nothing'"),
@@ -122,12 +123,12 @@ def test_what_cannot_be_is_said_before_anything_is_written(disk, words, sentence
     Store.open(disk.parent / "store.db")
     done = CliRunner().invoke(cli, ["disk", *asked, "--store", str(disk.parent / "store.db")])
     assert isinstance(done.exception, PlanError)
-    assert sentence in f"{done.exception} {done.exception.hint}"
+    assert sentence in f"{done.exception.name} {done.exception} {done.exception.hint}"
     assert list(disk.iterdir()) == []
 
 
-def refused(disk: Path, said: str) -> None:
-    with pytest.raises(PlanError, match=said), folder.workspace(disk):
+def refused(disk: Path, name: str, path: Path) -> None:
+    with raises(PlanError, name, path=path), folder.workspace(disk):
         raise AssertionError
 
 
@@ -135,21 +136,21 @@ def test_a_folder_of_somebody_elses_or_a_link_is_not_touched(disk):
     theirs = disk / folder.NAME / "precious"
     theirs.parent.mkdir()
     theirs.write_text("x")
-    refused(disk, "did not make it")
+    refused(disk, "disk-folder-not-ours", theirs.parent)
     assert theirs.read_text() == "x"
     theirs.parent.rename(disk.parent / "elsewhere")
     (disk / folder.NAME).symlink_to(disk.parent / "elsewhere")
-    refused(disk, "did not make it")
+    refused(disk, "disk-folder-not-ours", disk / folder.NAME)
 
 
 def test_one_disk_is_measured_by_one_at_a_time(disk):
     with folder.workspace(disk) as ours:
-        refused(disk, "another pgpaces")
+        refused(disk, "disk-busy", disk)
         assert ours.is_dir()
     ours.mkdir()
     held = os.open(ours / folder.MARKER, os.O_CREAT | os.O_RDWR)
     fcntl.flock(held, fcntl.LOCK_EX)
-    refused(disk, "another pgpaces")
+    refused(disk, "disk-busy", disk)
     os.close(held)
     with folder.workspace(disk):
         pass

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.commands import Command
+from tests.errors import raises
 from tests.processes import alive
 from tests.servers import PASSWORD, Postgres, access_to
 from tests.waiting import until
@@ -83,32 +84,31 @@ def test_a_program_is_told_what_it_names_and_no_password(tmp_path, pg15):
 
 
 @pytest.mark.parametrize(
-    ("program", "message"),
+    ("program", "name", "values"),
     [
-        ('run = "echo so it is >&2; exit 3"', "failed in echo (exit 3):\nso it is"),
-        ('run = ["nowhere-at-all", "{dsn}"]', "there is no program 'nowhere-at-all'"),
-        ('run = ["true", "{hott}"]', "names {hott}, which is nothing"),
+        ('run = "echo so >&2; exit 3"', "data-failed", {"step": "echo", "why": "exit 3\nso"}),
+        ('run = ["nowhere-at-all"]', "program-not-found", {"program": "nowhere-at-all"}),
+        ('run = ["true", "{hott}"]', "unknown-command-value", {"value": "{hott}"}),
     ],
 )
-def test_a_program_that_makes_no_data_leaves_no_database(tmp_path, pg15, program, message):
-    with pytest.raises(PgpacesError) as error:
+def test_a_program_that_makes_no_data_leaves_no_database(tmp_path, pg15, program, name, values):
+    with raises(PgpacesError, name, **values):
         prepare(folder(tmp_path, program), pg15)
-    assert message in error.value.message
     left = pg15.execute("SELECT shobj_description(oid, 'pg_database') FROM pg_database")
     assert not [each for (each,) in left if each and "preparing" in each]
 
 
 @pytest.mark.parametrize(
-    ("error", "hint"),
-    [("No space left on device", "the server's disk is full"), ("nope", "fix the file")],
+    ("error", "name"),
+    [("No space left on device", "data-disk-full"), ("nope", "data-failed")],
 )
-def test_sql_that_fails_has_a_hint_of_its_reason(tmp_path, pg15, error, hint):
+def test_sql_that_fails_has_a_hint_of_its_reason(tmp_path, pg15, error, name):
     folder_ = folder(tmp_path, 'run = "true"')
     (folder_ / "table.sql").write_text(f"DO $$ BEGIN RAISE '{error}'; END $$;")
-    with pytest.raises(PgpacesError, match=error) as raised:
+    with raises(PgpacesError, name, step="table.sql") as raised:
         prepare(folder_, pg15)
-    assert "table.sql:1" in raised.value.message
-    assert hint in str(raised.value.hint)
+    assert "table.sql:1" in raised.value.values["why"]
+    assert error in raised.value.values["why"]
 
 
 def test_a_program_ends_with_us(pgpaces_home, tmp_path, pg15):

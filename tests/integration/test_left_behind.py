@@ -8,6 +8,7 @@ from contextlib import closing
 
 import pytest
 from msgspec.structs import replace
+from tests.errors import raises
 from tests.integration.datasets import names, owned, prepared, spec
 from tests.servers import access_to
 
@@ -181,7 +182,7 @@ def test_databases_of_other_roles_or_in_use_keep_no_other_from_being_dropped(pg1
     try:
         with (
             connect(role, "pgpaces_b"),
-            pytest.raises(PrepareError, match="in use: pgpaces_b; all others are dropped"),
+            raises(PrepareError, "databases-in-use", databases=["pgpaces_b"]),
         ):
             creation.clean(role)
         assert names(pg15) & owners.keys() == {"pgpaces_a", "pgpaces_b"}

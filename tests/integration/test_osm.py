@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from tests.errors import raises
 from tests.needs import check, lacking
 from tests.servers import access_to
 
@@ -121,7 +122,7 @@ def test_another_file_is_other_data_and_one_that_is_missing_is_said(maps, tmp_pa
     known = programs.identity(found, values)
     assert programs.identity(found, {**values, "file": str(same)}) == known
     assert programs.identity(found, {**values, "file": str(other)}) != known
-    with pytest.raises(PgpacesError, match="there is no file"):
+    with raises(PgpacesError, "data-file-missing", path=tmp_path / "nowhere"):
         programs.identity(found, {**values, "file": str(tmp_path / "nowhere")})
 
 
@@ -135,6 +136,6 @@ def test_its_load_is_timed(maps, pg15, tmp_path):
 
 
 def test_a_server_without_postgis_is_said_before_anything_is_made(pg18):
-    with pytest.raises(PrepareError, match="has no extension postgis") as error:
+    values = {"extension": "postgis", "package": "postgresql-NN-postgis-3"}
+    with raises(PrepareError, "extension-missing", **values):
         prepare(pg18, "raw").__enter__()
-    assert "postgresql-NN-postgis-3" in str(error.value.hint)

@@ -85,7 +85,7 @@ MISTAKES = [
     (f"run reporting --store {TOO_LONG} -T 1s", 20, "cannot be used", "another store with --store"),
     (f"export last -o {TOO_LONG}", 5, "cannot be written: File name", "name another file"),
     (f"workload new {TOO_LONG}", 3, "cannot be written: File name too", "name a folder that you"),
-    ("disk /nowhere", 2, "/nowhere does not exist", "name a folder on the disk"),
+    ("disk /nowhere", 2, sentence("disk-folder-missing", path="/nowhere"), "name a folder on"),
 ]
 
 

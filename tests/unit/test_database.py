@@ -30,6 +30,7 @@ from pgpaces.database.ownership import Ownership
 from pgpaces.database.specification import DatasetSpec
 from pgpaces.spec import workload
 from pgpaces.spec.facts import ServerFacts
+from tests.errors import raises
 
 FACTS = ServerFacts(
     version="18.6",
@@ -91,7 +92,7 @@ def test_a_password_tells_no_originals_apart_and_is_not_quoted():
     with_password = "host=h dbname=d user=u password='s3:cr'"
     assert specification.identity(with_password) == specification.identity("host=h dbname=d user=u")
     assert specification.identity("host=h dbname=e") != specification.identity("host=h dbname=d")
-    with pytest.raises(ServerError) as raised:
+    with raises(ServerError, "from-database-malformed") as raised:
         specification.keywords_of("host=h passwort='s3:cr")
     assert "s3" not in str(raised.value)
     assert raised.value.__cause__ is None
@@ -148,7 +149,7 @@ def test_a_note_says_what_to_put_back_until_nothing_is(tmp_path):
 def test_a_note_that_cannot_be_read_is_not_passed_over(tmp_path, text):
     path = tmp_path / "1.json"
     path.write_text(text)
-    with pytest.raises(ServerError, match="lists the settings of the server to put back"):
+    with raises(ServerError, "settings-note-unreadable", path=path):
         Note(path).read()
 
 
@@ -287,7 +288,7 @@ def test_clean_leaves_the_copy_of_a_trial_that_has_no_session_in_it_yet(monkeypa
     monkeypatch.setattr(creation, "locked", lambda locks, name: name != "pgpaces_a")
     owned = {"pgpaces_a_run": (copy, 1), "pgpaces_b_run": (copy, 1)}
     monkeypatch.setattr(ownership, "owned_databases", lambda access: owned)
-    with pytest.raises(PrepareError, match="in use: pgpaces_a_run; all others are dropped"):
+    with raises(PrepareError, "databases-in-use", databases=["pgpaces_a_run"], freed_bytes=1):
         creation.clean(Access({}, Path("psql")))
     assert dropped == ['DROP DATABASE "pgpaces_b_run"']
 

@@ -60,7 +60,7 @@ def connect(
     if dbname is not None:
         keywords["dbname"] = dbname
     with (
-        sessions.errors("an administrative session failed"),
+        sessions.errors("admin-session-failed"),
         sessions.connect(keywords, "pgpaces admin", as_the_load=as_the_load) as session,
     ):
         yield session
@@ -99,10 +99,7 @@ def locked(admin: Session, name: str) -> bool:
 def hold(admin: Session, dbname: str) -> None:
     """Locks the database against other pgpaces until the end of the session."""
     if not locked(admin, dbname):
-        raise ServerError(
-            f"another pgpaces is using database {dbname} on this server",
-            "wait until it is done, or use another --scale or --data-seed to get another database",
-        )
+        raise ServerError("database-locked", dbname=dbname)
 
 
 @contextlib.contextmanager
@@ -110,23 +107,17 @@ def preparation_errors(dbname: str) -> Iterator[None]:
     try:
         yield
     except psycopg.errors.InsufficientPrivilege as error:
-        raise ConsentError(
-            f"the role may not make database {dbname}: {error.diag.message_primary}",
-            "grant it CREATEDB, or have a database made for it and name that with --own DBNAME",
-        ) from None
+        why = error.diag.message_primary
+        raise ConsentError("cannot-create-database", dbname=dbname, why=why) from None
     except psycopg.errors.DiskFull as error:
-        raise PrepareError(
-            f"there is no room for database {dbname}: {error.diag.message_primary}",
-            "make room, or drop what earlier runs left (`pgpaces server clean`)",
-        ) from None
+        why = error.diag.message_primary
+        raise PrepareError("no-space-for-database", dbname=dbname, why=why) from None
     except psycopg.errors.ObjectInUse as error:
-        detail = error.diag.message_detail or ""
-        raise PrepareError(
-            f"database {dbname} is in use: {error.diag.message_primary} {detail}".strip(),
-            "end the sessions that use it, then run again",
-        ) from None
+        why = f"{error.diag.message_primary} {error.diag.message_detail or ''}".strip()
+        raise PrepareError("database-in-use", dbname=dbname, why=why) from None
     except psycopg.Error as error:
-        raise PrepareError(f"preparing database {dbname} failed: {str(error).strip()}") from None
+        why = str(error).strip()
+        raise PrepareError("cannot-prepare-database", dbname=dbname, why=why) from None
 
 
 def execute_within(admin: Session, statement: sql.Composable, seconds: float) -> bool:

@@ -72,11 +72,7 @@ class Note:
         except FileNotFoundError:
             return []
         except (OSError, ValueError, TypeError) as error:
-            raise ServerError(
-                f"{self.path} lists the settings of the server to put back, and cannot be read:"
-                f" {error}",
-                "put back the settings that it names by hand, and remove it",
-            ) from None
+            raise ServerError("settings-note-unreadable", path=self.path, why=str(error)) from None
 
     def write(self, changes: list[SettingChange]) -> None:
         """Replaces the file, durably; removes it where no change is left."""
@@ -92,10 +88,7 @@ class Note:
                 os.fsync(file.fileno())
             new.replace(self.path)
         except OSError as error:
-            raise ServerError(
-                f"settings to put back on the server cannot be recorded in {self.path}: {error}",
-                "set PGPACES_HOME to a folder of yours on a disk with room",
-            ) from None
+            raise ServerError("cannot-write-home", path=self.path, why=error.strerror) from None
 
 
 def _folder() -> Path:
@@ -145,7 +138,7 @@ class SettingChanges:
     def reopen(self) -> None:
         """Connects again after a restart. Raises ServerError."""
         if not self.open():
-            raise ServerError("another pgpaces changes settings of this server", "wait for it")
+            raise ServerError("settings-locked")
 
     def close(self) -> None:
         """Releases the lock; ignores errors of dead sessions."""
@@ -198,10 +191,7 @@ class SettingChanges:
         # When the backend of this session has read the files, the postmaster has read them, too.
         while scalar(self.admin, "SELECT pg_conf_load_time()::text") == before:
             if time.monotonic() > deadline:
-                raise ServerError(
-                    f"the server did not read its configuration within {_LOADED_S:.0f} s",
-                    "its log says why",
-                )
+                raise ServerError("configuration-not-reloaded", wait_s=_LOADED_S)
             self.admin.execute("SELECT pg_sleep(0.01)")
 
     def awaits_restart(self, names: list[str]) -> bool:
@@ -282,12 +272,9 @@ def names_in(text: str) -> list[str]:
 def opened(access: Access) -> Iterator[SettingChanges]:
     """The changes of a server, open for more. Raises ServerError if another pgpaces has them."""
     ledger = SettingChanges(access)
-    with contextlib.closing(ledger), errors("settings cannot be changed"):
+    with contextlib.closing(ledger), errors("cannot-change-settings"):
         if not ledger.open():
-            raise ServerError(
-                "another pgpaces has changed settings of this server",
-                "wait until it is done: each would measure the settings of the other",
-            )
+            raise ServerError("settings-locked")
         yield ledger
 
 
@@ -322,10 +309,7 @@ def put_back(ledger: SettingChanges, restart: Restart | None, say: Say) -> None:
     wrong = [change for change in oldest.values() if ledger.current(change) != change.before]
     ledger.forget([change for change in changes if change not in wrong])
     if wrong:
-        names = ", ".join(change.name for change in wrong)
-        raise ServerError(
-            f"the server did not take back {names}", "look at postgresql.auto.conf and its log"
-        )
+        raise ServerError("settings-not-taken-back", settings=[change.name for change in wrong])
 
 
 def put_back_leftovers(access: Access, restart: Restart | None, say: Say) -> None:
@@ -336,9 +320,7 @@ def put_back_leftovers(access: Access, restart: Restart | None, say: Say) -> Non
         if not Note.of(admin, access).path.exists():
             return
     ledger = SettingChanges(access)
-    what = "settings that a killed run left changed cannot be put back"
-    hint = "the role must be able to change them"
-    with contextlib.closing(ledger), errors(what, hint):
+    with contextlib.closing(ledger), errors("settings-left-changed"):
         if ledger.open() and (left := ledger.changes()):
             names = ", ".join(change.name for change in left)
             say(f"putting back settings that a killed run left changed: {names}")

@@ -13,7 +13,7 @@ import psycopg
 from msgspec.structs import replace
 from psycopg import sql
 
-from pgpaces.core.errors import PrepareError
+from pgpaces.core.errors import ConsentError, PrepareError
 from pgpaces.core.sessions import Session, scalar
 from pgpaces.core.texts import Say
 from pgpaces.database import changes, creation, ownership
@@ -45,7 +45,7 @@ def clone(
     with preparation_errors(dbname):
         exists, comment = ownership.comment_on(admin, dbname)
         if exists and Ownership.read(comment) is None:
-            raise ownership.refuse(dbname)
+            raise ConsentError("database-not-owned", dbname=dbname)
         say(f"copying {origin.dbname}")
         if exists:
             ownership.drop_owned(admin, dbname)
@@ -102,10 +102,8 @@ def copy(admin: Session, dbname: str, template: str) -> list[str]:
             create += sql.SQL(" STRATEGY file_copy")
         admin.execute(create)
     except psycopg.errors.ObjectInUse:
-        raise PrepareError(
-            f"database {template} cannot be copied while sessions use it: {users(admin, template)}",
-            "end them (pg_terminate_backend), then run again",
-        ) from None
+        sessions = users(admin, template)
+        raise PrepareError("cannot-copy-in-use", dbname=template, sessions=sessions) from None
     return give(admin, dbname, changes.settings_of(admin, template))
 
 

@@ -132,10 +132,7 @@ def clean(access: Access) -> int:
                     continue
             used.append(dbname)
     if used:
-        raise PrepareError(
-            f"still in use: {', '.join(used)}; all others are dropped: {freed / 2**20:.1f} MiB",
-            "end the runs and sessions that use them, then clean again",
-        )
+        raise PrepareError("databases-in-use", databases=used, freed_bytes=freed)
     return freed
 
 

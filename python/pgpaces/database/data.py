@@ -156,7 +156,7 @@ def _ensure(access: Access, admin: Session, target: DatabaseTarget, *, say: Say)
             _empty_own(access, admin, target, exists=exists, owned=owned)
         else:
             if exists and owned is None:
-                raise ownership.refuse(target.dbname)
+                raise ConsentError("database-not-owned", dbname=target.dbname)
             if exists:
                 ownership.drop_owned(admin, target.dbname)
             _create(access, admin, target, say=say)
@@ -201,11 +201,8 @@ def _empty_own(
 ) -> None:
     """Marks and empties a database of --own. Raises ConsentError for other data without --fresh."""
     if not exists:
-        raise ConsentError(
-            f"database {target.dbname} does not exist",
-            f"create it (createdb {shlex.quote(target.dbname)}), or leave --own out:"
-            " pgpaces then makes one",
-        )
+        quoted = shlex.quote(target.dbname)
+        raise ConsentError("own-missing", dbname=target.dbname, quoted=quoted)
     with connect(access, target.dbname) as session:
         schemas = session.execute(
             "SELECT nspname, (SELECT count(*) FROM pg_catalog.pg_class WHERE relnamespace = n.oid)"
@@ -216,10 +213,7 @@ def _empty_own(
         ).fetchall()
         used = [name for name, count in schemas if count or name != "public"]
         if used and owned is None and not target.spec.fresh:
-            raise ConsentError(
-                f"database {target.dbname} is not empty: schema {', '.join(used)}",
-                "--own takes an empty database; add --fresh to drop everything that is in it",
-            )
+            raise ConsentError("own-not-empty", dbname=target.dbname, schemas=used)
         # Before anything is dropped: a role that may not mark it drops nothing, and after a kill
         # no mark says that the data is ready.
         ownership.set_ownership(admin, target.dbname, target.ownership(PREPARING))

@@ -73,18 +73,7 @@ def check_owner(admin: Session, dbname: str) -> None:
     )
     row = admin.execute(query, (dbname,)).fetchone()
     if row is not None and not row[0]:
-        raise ConsentError(
-            f"database {dbname} was made by pgpaces as role {row[1]}, and {row[2]} is not in it",
-            f"log in as {row[1]}, or use another --data-seed to get another database",
-        )
-
-
-def refuse(dbname: str) -> ConsentError:
-    """The error for a database without ownership, which pgpaces never changes."""
-    return ConsentError(
-        f"database {dbname} exists and has no mark of pgpaces",
-        "rename or drop it; pgpaces never changes a database that it does not own",
-    )
+        raise ConsentError("database-of-other-role", dbname=dbname, owner=row[1], role=row[2])
 
 
 def drop(dbname: str, *, if_exists: bool = False) -> sql.Composed:

@@ -50,9 +50,13 @@ _CANCEL_TIMEOUT_S = 5.0
 class TablesError(PrepareError):
     """The tables could not be made; `detail` is the text of pgbench's line `detail:`."""
 
-    def __init__(self, message: str, detail: str | None = None) -> None:
-        super().__init__(message)
-        self.detail = detail
+    @property
+    def detail(self) -> str | None:
+        return super().hint
+
+    @property
+    def hint(self) -> None:
+        return None
 
 
 class Tables(Struct, frozen=True):
@@ -242,8 +246,8 @@ class _Work(Struct):
                 raise self.failed(error) from None
 
     def failed(self, error: psycopg.Error) -> TablesError:
-        message = _message_of(self.connection, error)
-        return TablesError(f"query failed: {message}", f"Query was: {self.statement}")
+        text = f"query failed: {_message_of(self.connection, error)}"
+        return TablesError("pgbench-tables", text=text, detail=f"Query was: {self.statement}")
 
     def step(self, letter: str) -> None:
         _, message, statements = _STEPS[letter]
@@ -271,12 +275,15 @@ class _Work(Struct):
         except psycopg.Error as error:
             message = _message_of(self.connection, error)
             if not begun:
-                raise TablesError(f"unexpected copy in result: {message}") from None
+                text = f"unexpected copy in result: {message}"
+                raise TablesError("pgbench-tables", text=text) from None
             if error.pgresult is None:
-                raise TablesError("PQputline failed", message) from None
+                raise TablesError(
+                    "pgbench-tables", text="PQputline failed", detail=message
+                ) from None
             # libpq turns an error at the end of a COPY into a notice, and so does pgbench.
             self.say(f"{message}\n")
-            raise TablesError("PQendcopy failed") from None
+            raise TablesError("pgbench-tables", text="PQendcopy failed") from None
 
     def can_freeze(self, name: str) -> bool:
         """Whether COPY may write frozen rows: not below a partitioned or foreign table."""
@@ -347,8 +354,9 @@ def initialize(
                     connection.cancel_safe(timeout=_CANCEL_TIMEOUT_S)
             say("Cancel request sent\n")
             raise TablesError(
-                "query failed: ERROR:  canceling statement due to user request",
-                f"Query was: {work.statement}",
+                "pgbench-tables",
+                text="query failed: ERROR:  canceling statement due to user request",
+                detail=f"Query was: {work.statement}",
             ) from None
     each = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in times)
     say(f"done in {sum(seconds for _, seconds in times):.2f} s ({each}).\n")
@@ -381,7 +389,8 @@ def _try(connection: Session, statement: str, complain: Complain) -> None:
         connection.execute(statement.encode())
     except psycopg.Error as error:
         detail = "(ignoring this error and continuing anyway)"
-        complain(TablesError(_message_of(connection, error), detail))
+        text = _message_of(connection, error)
+        complain(TablesError("pgbench-tables", text=text, detail=detail))
 
 
 def scale_of(connection: Session) -> int:
@@ -394,12 +403,14 @@ def scale_of(connection: Session) -> int:
     try:
         row = connection.execute("select count(*) from pgbench_branches").fetchone()
     except psycopg.Error as error:
-        message = f"could not count number of branches: {_message_of(connection, error)}"
+        text = f"could not count number of branches: {_message_of(connection, error)}"
         absent = isinstance(error, psycopg.errors.UndefinedTable)
-        raise ServerError(message, _advice(connection) if absent else None) from None
+        advice = _advice(connection) if absent else None
+        raise ServerError("pgbench-tables", text=text, detail=advice) from None
     count = row[0] if row else -1
     if not 0 <= count <= _INT_MAX:
-        raise ServerError(f'invalid count(*) from pgbench_branches: "{count}"')
+        text = f'invalid count(*) from pgbench_branches: "{count}"'
+        raise ServerError("pgbench-tables", text=text)
     return int(count)
 
 
@@ -428,12 +439,12 @@ def partitions_of(connection: Session) -> tuple[str, int]:
     except psycopg.Error:
         return "none", 0  # a server from before partitions
     if row is None:
-        message = 'no pgbench_accounts table found in "search_path"'
-        raise ServerError(message, _advice(connection))
+        text = 'no pgbench_accounts table found in "search_path"'
+        raise ServerError("pgbench-tables", text=text, detail=_advice(connection))
     strategy, count = row
     methods = {None: "none", "r": "range", "h": "hash"}
     if strategy not in methods:
-        raise ServerError(f'unexpected partition method: "{strategy}"')
+        raise ServerError("pgbench-tables", text=f'unexpected partition method: "{strategy}"')
     return methods[strategy], count
 
 

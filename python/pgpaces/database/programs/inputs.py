@@ -49,9 +49,7 @@ def matching(patterns: Sequence[str], folder: Path) -> set[Path]:
         files = {path.resolve() for path in _named(pattern, folder.resolve())}
         files = {path for path in files if is_file(path)}
         if not files:
-            raise RunError(
-                f"input '{pattern}' names no file", f"patterns begin in {folder}, or with a /"
-            )
+            raise RunError("input-matches-nothing", pattern=pattern, folder=folder)
         matches |= files
     return matches
 
@@ -86,7 +84,7 @@ def _content(path: Path) -> str:
         status = path.stat()
         return _hashed(path, status.st_size, status.st_mtime_ns)
     except OSError as error:
-        raise RunError(f"{path} cannot be read: {error.strerror}") from None
+        raise RunError("cannot-read", path=path, why=error.strerror) from None
 
 
 @functools.lru_cache(maxsize=1000)

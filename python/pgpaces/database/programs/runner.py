@@ -107,17 +107,11 @@ class Tail:
         try:
             return self._whole.get(timeout=_TAIL_PATIENCE_S)
         except queue.Empty:
-            raise _lost() from None
+            raise RunError("watchdog-ended") from None
 
 
 def _text(line: bytes) -> str:
     return line.decode("utf-8", "replace").strip()
-
-
-def _lost() -> RunError:
-    return RunError(
-        "the program that watches over the command has ended", "was it killed? run again"
-    )
 
 
 class Runner:
@@ -143,7 +137,7 @@ class Runner:
             )
         except OSError as error:
             os.close(reader)
-            raise RunError(f"the command's watchdog does not start: {error.strerror}") from None
+            raise RunError("program-failed", program=sys.executable, why=error.strerror) from None
         finally:
             os.close(writer)
         assert self._watchdog.stdout is not None
@@ -205,7 +199,7 @@ class Runner:
     def _answer(self) -> dict[str, Any]:
         line = self._answers.readline()
         if not line.endswith(b"\n"):
-            raise _lost()
+            raise RunError("watchdog-ended")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
