@@ -13,7 +13,7 @@ from pgpaces.core.errors import PgpacesError
 
 @contextlib.contextmanager
 def raises(
-    kind: type[PgpacesError], name: str, **values: Any
+    kind: type[PgpacesError], name: str, /, **values: Any
 ) -> Iterator[pytest.ExceptionInfo[PgpacesError]]:
     """Expects an error of this class and name, with at least these values."""
     with pytest.raises(kind) as caught:
@@ -21,6 +21,6 @@ def raises(
     assert (caught.value.name, caught.value.values) == (name, caught.value.values | values)
 
 
-def sentence(name: str, **values: Any) -> str:
+def sentence(name: str, /, **values: Any) -> str:
     """The sentence of an error, as commands print it after `error: `."""
     return PgpacesError(name, **values).message

@@ -60,12 +60,12 @@ def connect(
 
 
 @contextlib.contextmanager
-def errors(what: str, hint: str | None = None) -> Iterator[None]:
-    """Turns errors of the server into a ServerError. what: what failed."""
+def errors(name: str) -> Iterator[None]:
+    """Turns errors of the server into a ServerError of this name, with the value `why`."""
     try:
         yield
     except psycopg.Error as error:
-        raise ServerError(f"{what}: {str(error).strip()}", hint) from None
+        raise ServerError(name, why=str(error).strip()) from None
 
 
 def scalar(
