@@ -195,7 +195,7 @@ def test_what_keeps_it_from_being_a_store_is_named(database):
         connection.execute("REVOKE ALL ON SCHEMA public FROM public")
     for dsn, name in (
         (database.dsn(dbname="nowhere"), "store-database-absent"),
-        (database.dsn(dbname=NAME), "store-lacks-right"),
+        (database.dsn(dbname=NAME), "store-lacks-schema"),
         (database.dsn(dbname=NAME, port=1), "store-unreachable"),
     ):
         with raises(StoreError, name):
