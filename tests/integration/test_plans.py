@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from tests.errors import raises
 
 from pgpaces.core.errors import ServerError
 from pgpaces.database.access import Access, connect
@@ -123,5 +124,5 @@ def test_workers_and_spills_are_counted(tables):
 
 
 def test_a_server_that_is_away_is_an_error_of_ours(access):
-    with pytest.raises(ServerError, match="plans cannot be had"):
+    with raises(ServerError, "plans-unavailable"):
         explain(access.keywords, "no_such_database", [(0, 0, "SELECT 1")], analyze=True)

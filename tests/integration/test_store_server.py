@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 from msgspec.structs import replace
 from sqlalchemy.exc import OperationalError
+from tests.errors import raises
 from tests.servers import PASSWORD, Postgres
 from tests.unit.sensors import collect, samples_of
 from tests.unit.trials import judged_trial
@@ -88,9 +89,8 @@ def test_a_lost_connection_is_an_error_until_the_server_is_there_again(database)
     trial = begun(store)
     database.execute(f"ALTER DATABASE {NAME} ALLOW_CONNECTIONS false")
     cut(database)
-    with pytest.raises(StoreError) as found:
+    with raises(StoreError, "store-database-absent"):
         store.add(trial.id, trial.intervals[0])
-    assert found.value.hint
     database.execute(f"ALTER DATABASE {NAME} ALLOW_CONNECTIONS true")
     store.add(trial.id, trial.intervals[0])
     assert store.load(trial.id).intervals == trial.intervals
@@ -154,7 +154,7 @@ def test_no_password_is_in_an_error_or_a_text_of_it(database, monkeypatch, sourc
         url = url.replace("u_scram", f"u_scram:{canary}")
     if source == "variable":
         monkeypatch.setenv("PGPACES_STORE", url)
-    with pytest.raises(StoreError) as found:
+    with raises(StoreError, "store-login-rejected") as found:
         Store.open(None if source == "variable" else url)
     assert "password authentication failed" in found.value.message
     assert "canary" not in found.value.message + str(found.value.hint) + repr(found.value)
@@ -171,36 +171,35 @@ def test_no_password_is_in_a_store_that_is_open(database):
 
 @pytest.mark.parametrize("text", ["postgresql://u:can ary@h/d", "host=h pass=canary", "host='can"])
 def test_what_libpq_cannot_read_is_not_quoted(text):
-    with pytest.raises(StoreError) as found:
+    with raises(StoreError, "store-connection-string") as found:
         Store.open(text)
-    assert "can" not in found.value.message.replace("cannot", "")
+    assert "can" not in found.value.message
 
 
 @pytest.mark.parametrize(
-    ("change", "kind", "said"),
+    ("change", "kind", "name"),
     [
-        ("DROP TABLE pgpaces", StoreError, "another program"),
-        ("UPDATE pgpaces SET version = 9999", StoreVersionError, "newer"),
+        ("DROP TABLE pgpaces", StoreError, "store-of-other-program"),
+        ("UPDATE pgpaces SET version = 9999", StoreVersionError, "store-of-newer"),
     ],
 )
-def test_a_database_of_something_else_or_newer_is_refused(database, change, kind, said):
+def test_a_database_of_something_else_or_newer_is_refused(database, change, kind, name):
     with Store.open(database.dsn(dbname=NAME))._backend.writing() as connection:
         connection.exec_driver_sql(change)
-    with pytest.raises(kind, match=said):
+    with raises(kind, name):
         Store.open(database.dsn(dbname=NAME))
 
 
 def test_what_keeps_it_from_being_a_store_is_named(database):
     with psycopg.connect(database.dsn("postgres", dbname=NAME)) as connection:
         connection.execute("REVOKE ALL ON SCHEMA public FROM public")
-    for dsn, hint in (
-        (database.dsn(dbname="nowhere"), "createdb"),
-        (database.dsn(dbname=NAME), "may CREATE"),
-        (database.dsn(dbname=NAME, port=1), "does the server run"),
+    for dsn, name in (
+        (database.dsn(dbname="nowhere"), "store-database-absent"),
+        (database.dsn(dbname=NAME), "store-lacks-schema"),
+        (database.dsn(dbname=NAME, port=1), "store-unreachable"),
     ):
-        with pytest.raises(StoreError) as found:
+        with raises(StoreError, name):
             Store.open(dsn)
-        assert hint in (found.value.hint or "")
 
 
 def test_a_number_that_no_column_holds_is_an_error_in_words(database):

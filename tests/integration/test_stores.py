@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.errors import raises
 from tests.unit import trials, values
 from tests.unit.sensors import samples_of
 from tests.unit.trials import judged_trial
@@ -113,8 +114,8 @@ def test_digests_come_in_the_order_that_was_asked_for(store):
     stored = [kept(store, judged_trial(n)) for n in (3, 4, 5)]
     ids = [trial.id for trial in reversed(stored)]
     assert [found.trial.id for found in store.digests(ids)] == ids
-    with pytest.raises(StoreError, match="is not in"):
-        store.digests([new_id()])
+    with raises(StoreError, "not-in-store", name=(absent := new_id())):
+        store.digests([absent])
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"summary": 1}', "[" * 10_000])
@@ -161,8 +162,8 @@ def test_an_experiment_is_read_as_it_was_stored(store):
     ended = store.experiment(row.id)
     assert ended.ended_at is not None
     assert replace(ended, ended_at=None, state="running") == row
-    with pytest.raises(PlanError, match="no experiment"):
-        store.experiment(new_id())
+    with raises(PlanError, "not-in-store", what="experiment", name=(absent := new_id())):
+        store.experiment(absent)
 
 
 def test_an_experiment_that_has_been_silent_was_interrupted_unless_one_of_its_trials_runs(
@@ -192,9 +193,9 @@ def test_an_experiment_is_found_by_its_newest_name_and_by_its_id(store):
     assert store.find_experiment(old.id[-8:].lower()) == old.id
     assert store.find_experiment("last") == new.id
     for unknown in ("nothing", "%", "\0", "\udc80", ""):
-        with pytest.raises(PlanError, match="no experiment"):
+        with raises(PlanError, "not-in-store", what="experiment", name=unknown):
             store.find_experiment(unknown)
-        with pytest.raises(PlanError, match="no run"):
+        with raises(PlanError, "not-in-store", what="run", name=unknown):
             store.find(unknown)
 
 
@@ -252,7 +253,7 @@ def test_a_name_finds_an_experiment_as_well(store):
     row = begun(store)
     store.baseline("the experiment", row.id)
     assert store.find_any("the experiment") == row.id
-    with pytest.raises(PlanError, match="no run"):
+    with raises(PlanError, "not-in-store", what="run", name="the experiment"):
         store.find("the experiment")
 
 
@@ -342,7 +343,7 @@ def test_a_disk_is_read_as_it_was_stored_and_found_by_its_name(store):
     assert store.disks()[:2] == [second, first]
     assert store.disk("ssd") == store.disk("last") == second
     assert store.disk(first.id) == first
-    with pytest.raises(PlanError, match="no disk 'card'"):
+    with raises(PlanError, "not-in-store", what="disk", name="card"):
         store.disk("card")
 
 

@@ -27,6 +27,7 @@ from pgpaces.capture.uses import Catalog, Role, Use
 from pgpaces.core.errors import WorkloadError
 from pgpaces.load import engine
 from pgpaces.spec import workload
+from tests.errors import raises
 
 INT, TEXT, BOOL = Type("integer", "N"), Type("text", "S"), Type("boolean", "B")
 DATE, NUMERIC = Type("date", "D"), Type("numeric(10,2)", "N")
@@ -57,34 +58,34 @@ def used(sql, catalog=CATALOG):
 @pytest.mark.parametrize(
     ("sql", "why"),
     [
-        ("BEGIN", "begins or ends"),
-        ("SAVEPOINT $1", "begins or ends"),
-        ("ROLLBACK TO $1", "begins or ends"),
-        ("COMMIT", "begins or ends"),
-        ("COPY t FROM STDIN", "COPY"),
-        ("FETCH FORWARD $1 FROM c", "cursor|parse"),
-        ("FETCH 5 FROM c", "cursor"),
-        ("DECLARE c CURSOR FOR SELECT $1", "cursor"),
-        ("CREATE TABLE x (a int)", "utility"),
-        ("SET work_mem = $1", "utility"),
-        ("EXPLAIN SELECT $1", "utility"),
-        ("SELECT * INTO x FROM t", "makes a table"),
-        ("SELECT * FROM t WHERE", "does not parse"),
-        ("SELECT a FROM t WHERE b = 'cut off here", "does not parse"),
-        ("SELECT \ud800", "does not parse"),
-        ("SELECT 1; SELECT 2", "not one statement"),
-        ("SELECT * FROM pg_stat_activity WHERE pid = $1", "server's own"),
-        ("SELECT relname FROM pg_catalog.pg_class", "server's own"),
-        ("SELECT pg_is_in_recovery()", "server's own"),
-        ("SELECT current_setting($1)", "server's own"),
-        ("SELECT * FROM metrics.pg_stat_statements", "server's own"),
-        ('SELECT "x:y" FROM t', "colon"),
-        ("", "lost its text"),
-        ("-- nothing", "not one statement"),
+        ("BEGIN", "statement-of-transaction"),
+        ("SAVEPOINT $1", "statement-of-transaction"),
+        ("ROLLBACK TO $1", "statement-of-transaction"),
+        ("COMMIT", "statement-of-transaction"),
+        ("COPY t FROM STDIN", "statement-copy"),
+        ("FETCH FORWARD $1 FROM c", "statement-not-parsed"),
+        ("FETCH 5 FROM c", "statement-cursor"),
+        ("DECLARE c CURSOR FOR SELECT $1", "statement-cursor"),
+        ("CREATE TABLE x (a int)", "statement-utility"),
+        ("SET work_mem = $1", "statement-utility"),
+        ("EXPLAIN SELECT $1", "statement-utility"),
+        ("SELECT * INTO x FROM t", "statement-creates-table"),
+        ("SELECT * FROM t WHERE", "statement-not-parsed"),
+        ("SELECT a FROM t WHERE b = 'cut off here", "statement-not-parsed"),
+        ("SELECT \ud800", "statement-not-parsed"),
+        ("SELECT 1; SELECT 2", "statement-not-single"),
+        ("SELECT * FROM pg_stat_activity WHERE pid = $1", "statement-of-catalogs"),
+        ("SELECT relname FROM pg_catalog.pg_class", "statement-of-catalogs"),
+        ("SELECT pg_is_in_recovery()", "statement-of-catalogs"),
+        ("SELECT current_setting($1)", "statement-of-catalogs"),
+        ("SELECT * FROM metrics.pg_stat_statements", "statement-of-catalogs"),
+        ('SELECT "x:y" FROM t', "statement-colon"),
+        ("", "statement-text-lost"),
+        ("-- nothing", "statement-not-single"),
     ],
 )
 def test_what_cannot_be_a_script_is_left_out_with_its_reason(sql, why):
-    with pytest.raises(parser.UnusableError, match=why):
+    with raises(parser.UnusableError, why):
         parser.parse(sql)
 
 
@@ -136,7 +137,7 @@ def test_entries_of_one_text_are_one_and_nothing_is_lost(every):
 def test_shares_of_what_is_taken_and_left_add_up_to_a_hundred(every):
     total = sum(entry.calls for entry in every)
     taken = [entry for entry in every if entry.text < "c"]
-    left = [ExcludedStatement(e.text, e.text, e.calls, e.total_ms) for e in every if e.text >= "c"]
+    left = [ExcludedStatement("", WorkloadError(e.text), e.calls, 0) for e in every if e.text > "b"]
     shares = [selection.share(entry.calls, total) for entry in taken]
     shares += [selection.share(calls, total) for _, _, calls, _ in selection.by_reason(left)]
     assert sum(shares) == pytest.approx(100 if total else 0)
@@ -439,7 +440,7 @@ def captured(folder, rate=12.5):
     text = folder_of.comments(entry, sources) + "SELECT 1\n;\n"
     taken = CapturedScript(entry, "01_select", 3, text, False, {"unknown": 1})
     seen = ServerStatements(HOSTILE, 18, (entry,))
-    left = ExcludedStatement(HOSTILE, HOSTILE, 25, 10.0)
+    left = ExcludedStatement(HOSTILE, WorkloadError(HOSTILE), 25, 10.0)
     return Captured(folder / "made", seen, (taken,), (left,), 100, 20.0, rate, (HOSTILE,))
 
 
@@ -500,8 +501,8 @@ def test_a_folder_is_a_workload_whatever_things_are_called(tmp_path, rate):
 )
 def test_of_a_statement_with_its_constants_only_its_kind_is_kept(tmp_path, text, kept):
     """pg_stat_statements has utility statements as they were sent, with passwords and all."""
-    reason = "makes a table" if "INTO t" in text else "a utility statement"
-    found = replace(captured(tmp_path), excluded=(ExcludedStatement(text, reason, 1, 1.0),))
+    why = WorkloadError("statement-creates-table" if "INTO t" in text else "statement-utility")
+    found = replace(captured(tmp_path), excluded=(ExcludedStatement(text, why, 1, 1.0),))
     folder_of.write(found, values=False, logged=False)
     readme = (found.folder / "README.md").read_text()
     assert "canary" not in readme
@@ -519,14 +520,14 @@ def test_a_folder_that_cannot_be_written_is_not_half_there(tmp_path, monkeypatch
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "write_text", full)
-        with pytest.raises(WorkloadError, match="No space left"):
+        with raises(WorkloadError, "cannot-write", why="No space left on device"):
             folder_of.write(found, values=True, logged=False)
     folder_of.check(found.folder)
     folder_of.write(found, values=True, logged=False)
 
 
 def test_a_folder_that_can_be_none_is_refused():
-    with pytest.raises(WorkloadError, match="File name too long"):
+    with raises(WorkloadError, "cannot-write", why="File name too long"):
         folder_of.check(Path("a" * 300))
 
 

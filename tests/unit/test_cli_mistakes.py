@@ -16,6 +16,7 @@ from tests.unit.stored import Kept, keep, opened
 TOO_LONG = "x" * 300  # what the system says of it comes as of a folder that may not be entered
 NO_HOME = sentence("no-home-of-user", path="~no1", folder="~no1")
 NO_FILE = sentence("cannot-read-toml", path="exp.toml", why="No such file or directory")
+NO_RUN = sentence("not-in-store", what="run or experiment", name="nightlyy", store="")[:-1]
 # What is typed, the exit code, what is wrong, what to do.
 MISTAKES = [
     ("rnu reporting", 2, "no such command 'rnu'", "did you mean run?"),
@@ -75,14 +76,14 @@ MISTAKES = [
     ("compare a", 2, "missing B", "write: pgpaces compare [OPTIONS] A B"),
     ("check", 2, "missing option --baseline", "--baseline NAME: A baseline, a tag or a run."),
     ("check --baseline none", 2, "tag, run or experiment 'none'", "`pgpaces runs baseline NAME"),
-    ("show nightlyy", 2, "there is no run or experiment 'nightlyy'", "did you mean nightly?"),
+    ("show nightlyy", 2, NO_RUN, "nightly?"),
     ("import nofile.log", 2, "nofile.log cannot be read: No such file", "files that pgbench wrote"),
-    ("runs --store /nosuch/x.db", 20, "there is no store /nosuch/x.db", "check the place"),
-    ("runs --store mysql://u:p@x/y", 20, "a store cannot be at mysql://...", "name a file, or"),
+    ("runs --store /nosuch/x.db", 20, sentence("store-absent", store="/nosuch/x.db"), ""),
+    ("runs --store mysql://u:p@x/y", 20, sentence("store-scheme", scheme="mysql://"), ""),
     ("export last --format cvs", 2, "--format 'cvs' is none of csv", "did you mean csv?"),
     (f"run {TOO_LONG}", 3, "cannot be read: File name too long", "name a folder that you may"),
     (f"run reporting --profile {TOO_LONG}", 2, "there is no profile", "default, pi-1gb"),
-    (f"run reporting --store {TOO_LONG} -T 1s", 20, "cannot be used", "another store with --store"),
+    (f"run reporting --store {TOO_LONG} -T 1s", 20, "unable to open", "PGPACES_HOME"),
     (f"export last -o {TOO_LONG}", 5, "cannot be written: File name", "name another file"),
     (f"workload new {TOO_LONG}", 3, "cannot be written: File name too", "name a folder that you"),
     ("disk /nowhere", 2, sentence("disk-folder-missing", path="/nowhere"), "name a folder on"),

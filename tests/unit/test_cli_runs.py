@@ -238,4 +238,4 @@ def test_what_goes_on_is_not_deleted(store, pgpaces):
     store.begin(trial)
     done = pgpaces("runs", "delete", "last", "--yes")
     assert isinstance(done.exception, PlanError)
-    assert "still runs" in str(done.exception)
+    assert (done.exception.name, done.exception.values) == ("trial-running", {"id": trial.id})

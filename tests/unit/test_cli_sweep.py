@@ -80,7 +80,7 @@ def test_a_file_behind_resume_is_the_experiment_to_go_on_with(tmp_path):
     (tmp_path / "mine.toml").write_text(FILE)
     Store.open(tmp_path / "results.db")
     error = refused(called(tmp_path, "--resume", str(tmp_path / "mine.toml")))
-    assert "no experiment 'mine'" in error.message
+    assert (error.name, error.values["name"]) == ("not-in-store", "mine")
 
 
 def test_resuming_is_no_remedy_for_a_cell_that_cannot_be_run():

@@ -13,6 +13,7 @@ from pgpaces.answers.doctor import Diagnosis, Part
 from pgpaces.cli.main import cli
 from pgpaces.cli.output import text
 from pgpaces.monitor import generator_host as host
+from tests.errors import sentence
 
 HERE = Part("programs", "fio", "3.33", "the class of a disk")
 ABSENT = Part("programs", "pgpool", "", "--pool pgpool", "Debian: apt install pgpool2")
@@ -85,8 +86,8 @@ def test_a_data_folder_that_cannot_be_written_is_an_error(tmp_path, monkeypatch)
 @pytest.mark.parametrize(
     ("store", "why"),
     [
-        ("mysql://x", "a store cannot be at mysql://..."),
-        ("~nosuch-user/x", "a store cannot be at ~nosuch-user/x"),
+        ("mysql://x", sentence("store-scheme", scheme="mysql://")),
+        ("~nosuch-user/x", sentence("store-unknown-home", store="~nosuch-user/x", why="")),
         (f"/{'x' * 300}", "File name too long"),
     ],
 )

@@ -93,7 +93,7 @@ def test_a_new_home_has_no_runs_and_listing_makes_no_store(tmp_path, monkeypatch
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
     for words in (["runs"], ["runs", "-E"], ["show"], ["why"], ["report"], ["trend"]):
         done = CliRunner().invoke(cli, words)
-        assert re.search("no (results|runs|experiments) yet", done.stderr + str(done.exception))
+        assert re.search("no (runs|experiments) yet|'none-yet'", done.stderr + repr(done.exception))
     assert not (tmp_path / "home").exists()
 
 

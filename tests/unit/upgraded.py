@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from pgpaces.core.errors import StoreVersionError
 from pgpaces.store import upgrades
 from pgpaces.store.store import Store
+from tests.errors import raises
 
 STATEMENTS = (
     "ALTER TABLE trial ADD COLUMN remark TEXT NOT NULL DEFAULT 'none'",
@@ -63,7 +64,7 @@ def check_upgrade(place: Path | str, trial_id: str, monkeypatch: pytest.MonkeyPa
         loaded = Store.existing(place).load(trial_id)
     assert layout(engine) == (2, {"remark", "trial.remark"})
     assert loaded == replace(before, notes=("of version 2",))
-    with pytest.raises(StoreVersionError, match=r"newer pgpaces \(version 2, not 1\)"):
+    with raises(StoreVersionError, "store-of-newer", version=2, newest=1):
         Store.existing(place)
 
 

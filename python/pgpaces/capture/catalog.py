@@ -7,6 +7,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from pgpaces.core.errors import PgpacesError
+
 # Schema, empty where a statement leaves it to the search_path, and name.
 Name = tuple[str, str]
 
@@ -88,7 +90,7 @@ class ServerStatements(Struct, frozen=True):
 
 class ExcludedStatement(Struct, frozen=True):
     text: str
-    reason: str
+    reason: PgpacesError
     calls: int
     total_ms: float
 

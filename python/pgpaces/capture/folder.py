@@ -11,7 +11,6 @@ from pathlib import Path
 from pgpaces.capture import selection
 from pgpaces.capture.catalog import Captured, Entry, ExcludedStatement
 from pgpaces.capture.guess import ValueSource
-from pgpaces.capture.parser import TABLE
 from pgpaces.core.errors import WorkloadError
 from pgpaces.core.units import RATE_MAX, RATE_MIN
 from pgpaces.show import escape
@@ -35,13 +34,11 @@ def check(folder: Path) -> None:
     try:
         in_use = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     except OSError as error:
-        raise WorkloadError(f"{folder} cannot be written: {error.strerror}") from None
+        raise WorkloadError("cannot-write", path=str(folder), why=error.strerror) from None
     if in_use:
-        raise WorkloadError(f"{folder} is not empty", "name a new folder")
+        raise WorkloadError("folder-not-empty", path=str(folder))
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", folder.resolve().name):
-        raise WorkloadError(
-            f"'{folder.name}' cannot be a workload's name", "use letters and digits"
-        )
+        raise WorkloadError("bad-workload-name", workload=folder.name)
 
 
 def comments(entry: Entry, sources: Mapping[int, ValueSource]) -> str:
@@ -69,7 +66,7 @@ def write(workload: Captured, *, values: bool, logged: bool) -> None:
                 (folder / name).unlink()
         if not isinstance(error, OSError):
             raise
-        raise WorkloadError(f"{folder} cannot be written: {error.strerror}") from None
+        raise WorkloadError("cannot-write", path=str(folder), why=error.strerror) from None
 
 
 def _toml(workload: Captured) -> str:
@@ -123,7 +120,7 @@ def _readme(workload: Captured, *, values: bool, logged: bool) -> str:
     lines += ["", "## Left out", "", "| calls % | time % | why | statement |"]
     lines.append("| ---: | ---: | --- | --- |")
     for left_out in sorted(workload.excluded, key=lambda each: -each.calls):
-        row = f"{shares(left_out.calls, left_out.total_ms)} | {_cell(left_out.reason)}"
+        row = f"{shares(left_out.calls, left_out.total_ms)} | {_cell(left_out.reason.message)}"
         lines.append(f"| {row} | {_cell(_shown(left_out, values=values))} |")
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)) + "\n"
 
@@ -134,7 +131,7 @@ def _shown(excluded: ExcludedStatement, *, values: bool) -> str:
     values: texts of the database may be shown.
     """
     text = excluded.text
-    plain = _PLAIN.match(text) and excluded.reason != TABLE
+    plain = _PLAIN.match(text) and excluded.reason.name != "statement-creates-table"
     if not text or (plain and (values or "'" not in text)):
         return text
     words = _WORDS.match(text)

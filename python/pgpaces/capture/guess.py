@@ -145,7 +145,7 @@ def _by_place(use: Use) -> ValueSource:
     about = f"{use.role} {use.within}".strip()
     sql = {Role.LIMIT: "10", Role.OFFSET: "0"}.get(use.role) or _BY_FUNCTION.get(use.within)
     if sql is None:
-        return ValueSource(SourceKind.MISSING, f"{about}, which only a log has")
+        return ValueSource(SourceKind.MISSING, about)
     return ValueSource(SourceKind.ASSUMED, f"{about}: unknown, {sql} is assumed", sql=sql)
 
 

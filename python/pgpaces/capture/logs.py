@@ -52,9 +52,9 @@ def read(path: Path, database: str | None = None, encoding: str = "utf-8") -> It
                 if statement := _STATEMENT.fullmatch(message):
                     yield statement[1], parameters(detail)
     except OSError as error:
-        raise WorkloadError(f"the log {path} cannot be read: {error.strerror}") from None
+        raise WorkloadError("cannot-read", path=str(path), why=error.strerror) from None
     except csv.Error as error:
-        raise WorkloadError(f"the log {path} is not a csvlog: {error}") from None
+        raise WorkloadError("not-a-csvlog", path=str(path), why=str(error)) from None
 
 
 def _messages(path: Path, lines: Iterable[str], database: str | None) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 
 from msgspec import Struct
@@ -32,7 +33,6 @@ from pgpaces.spec import trust
 from pgpaces.spec.scripts import commands_in
 
 TOP = 100
-_BULK = "loaded or dumped data at one time, so its calls and time are not the application's"
 # Between the two readings of the calls.
 COUNTED_S = 10.0
 # Statements of a log between messages of progress.
@@ -90,15 +90,11 @@ def capture(options: CaptureOptions, say: Say = lambda _: None) -> Captured:
         notes += _lacks(reader)
         rate = _rate(reader, server, scripts, read_s=read_s, say=say)
     if server.hidden[0]:
-        excluded.append(ExcludedStatement("", "the role may not see it", *server.hidden))
+        excluded.append(ExcludedStatement("", UnusableError("statement-hidden"), *server.hidden))
     if not scripts:
-        reasons = [
-            f"left out are {row[1]} of this kind: {row[0]}" for row in selection.by_reason(excluded)
-        ]
-        raise WorkloadError(
-            f"no statement of database {server.database} can be taken",
-            "; ".join([*server.notes, *reasons, "let the application run, and try again"]),
-        )
+        reasons = [f"{row[1]} left out: {row[0]}" for row in selection.by_reason(excluded)]
+        details = "; ".join([*server.notes, *reasons])
+        raise WorkloadError("no-usable-statement", database=server.database, details=details)
     ours = [entry for entry in server.entries if not selection.is_bulk(entry)]
     calls = sum(entry.calls for entry in ours) + server.hidden[0]
     workload = Captured(
@@ -150,16 +146,22 @@ def _candidates(
     excluded: list[ExcludedStatement] = []
     for entry in selection.ordered(selection.merged(entries)):
         if selection.is_bulk(entry):
-            excluded.append(ExcludedStatement(entry.text, _BULK, 0, 0.0))
+            reason = UnusableError("statement-bulk")
+            excluded.append(ExcludedStatement(entry.text, reason, 0, 0.0))
             continue
         try:
             one = _Candidate(entry, parser.parse(entry.text))
             if len(usable) >= top:
-                raise UnusableError(f"beyond the {top} most important statements")
+                raise UnusableError("statement-beyond-top", top=top)
             usable.append(one)
         except UnusableError as error:
-            excluded.append(ExcludedStatement(entry.text, str(error), entry.calls, entry.total_ms))
+            excluded.append(_left_out(entry, error))
     return usable, excluded
+
+
+def _left_out(entry: Entry, error: UnusableError) -> ExcludedStatement:
+    # The traceback of the error itself holds the parsed statement.
+    return ExcludedStatement(entry.text, copy(error), entry.calls, entry.total_ms)
 
 
 def _logged(
@@ -175,14 +177,12 @@ def _logged(
             logged.add(statement)
             if logged.read % _PROGRESS == 0:
                 say(f"{logged.read} statements of the log read")
-    odd = f"{logged.undecoded} are left out: not in {of[1]}, the database's encoding"
     if not logged.matched:
+        undecoded = logged.undecoded or None
         raise WorkloadError(
-            f"the log has none of the statements that were taken: {logged.read} were found in it"
-            f"{f', {odd}' if logged.undecoded else ''}",
-            "log_min_duration_statement = 0 or log_statement = all writes them; the file's ending"
-            " distinguishes csvlog (.csv) and jsonlog (.json) from stderr",
+            "log-matches-nothing", count=logged.read, undecoded=undecoded, encoding=of[1]
         )
+    odd = f"{logged.undecoded} are left out: not in {of[1]}, the database's encoding"
     notes = [f"{logged.matched} of {logged.read} statements of the log match the scripts"]
     return tuple([*notes, odd] if logged.undecoded else notes), logged
 
@@ -208,7 +208,7 @@ def _scripts(
             scripts.append(_script(stage, one, tuples))
             statements.append(one.parsed)
         except UnusableError as error:
-            excluded.append(ExcludedStatement(entry.text, str(error), entry.calls, entry.total_ms))
+            excluded.append(_left_out(entry, error))
     weights = selection.weights([each.entry.calls for each in scripts])
     return tuple(
         replace(each, name=selection.script_name(order, parsed.kind, names), weight=weight)
@@ -225,7 +225,7 @@ def _script(
     """A statement as a script that the server accepts. Raises UnusableError."""
     reader = stage.reader
     if not stage.values and has_texts(one.parsed):
-        raise UnusableError("has texts of the database in it, which the server did not replace")
+        raise UnusableError("statement-has-texts")
     types = _types(reader, one.parsed)
     of_parameter = uses.uses(one.parsed.tree, stage.catalog)
     literals = {spot.number for spot in one.parsed.spots if spot.typed is not None}
@@ -240,7 +240,7 @@ def _script(
     tuples, sources = _with_logged(tuples, sources, types)
     for each in sources.values():
         if each.kind is SourceKind.MISSING:
-            raise UnusableError(f"needs {each.why}")
+            raise UnusableError("statement-needs-log", what=each.why)
     accepted = _accepted(reader, one.parsed, sources, tuples=tuples, types=types)
     counts = Counter(source.kind.value for source in sources.values())
     text = decoded(reader.as_stored(folder.comments(one.entry, sources) + accepted.text))
@@ -308,14 +308,14 @@ def _accepted(
         try:
             commands = commands_in("statement", variant.text)
         except ScriptError as error:
-            raise UnusableError(f"cannot be a script: {error.message}") from None
+            raise UnusableError("statement-unscriptable", why=error.message) from None
         if sum(command.is_sql for command in commands) != variant.text.count("\n;\n"):
-            raise UnusableError("is not one command in a script")
+            raise UnusableError("statement-not-single")
         refusal = next((why for text in variant.probes if (why := reader.refusal(text))), None)
         if refusal is None:
             return variant
         first_refusal = first_refusal or refusal
-    raise UnusableError(f"the server refuses it: {first_refusal}")
+    raise UnusableError("statement-refused", why=first_refusal)
 
 
 def _variants(
@@ -360,7 +360,8 @@ def _assumptions(
     explicit = sum(
         each.calls
         for each in excluded
-        if each.reason == parser.TRANSACTION and each.text.lower().startswith(("begin", "start"))
+        if each.reason.name == "statement-of-transaction"
+        and each.text.lower().startswith(("begin", "start"))
     )
     if selection.share(explicit, calls) >= _EXPLICIT_MIN:
         yield (

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from pgpaces.capture.catalog import Function, Name
-from pgpaces.core.errors import extra
+from pgpaces.core.errors import PgpacesError, extra
 
 # A variable for a script: a colon before a name; `::` is none.
 _VARIABLE = re.compile(rb"(?<!:):(?=[\w{\x80-\xff])")
@@ -29,17 +29,14 @@ _KINDS = {
 }
 _CALLS = ("FuncCall", "funccall")
 _WRITES = frozenset(_KINDS) - {"SelectStmt"}
-TRANSACTION = "begins or ends a transaction"
-TABLE = "makes a table"
-_UTILITY = "a utility statement"
 # Their normalized texts do not always parse.
 _ENDS = re.compile(r"\s*(savepoint|release|rollback|prepare\s+transaction|commit)\b", re.IGNORECASE)
 _EXCLUDED = {
-    "TransactionStmt": TRANSACTION,
-    "CopyStmt": "COPY, whose rows are unknown",
-    "FetchStmt": "a cursor's",
-    "DeclareCursorStmt": "a cursor's",
-    "ClosePortalStmt": "a cursor's",
+    "TransactionStmt": "statement-of-transaction",
+    "CopyStmt": "statement-copy",
+    "FetchStmt": "statement-cursor",
+    "DeclareCursorStmt": "statement-cursor",
+    "ClosePortalStmt": "statement-cursor",
 }
 # Functions that only read the state of the server or session; and functions of pg_ that
 # applications use.
@@ -49,8 +46,8 @@ _ABOUT_ITSELF = frozenset(
 _APPLICATIONS = ("pg_sleep", "pg_advisory", "pg_try_advisory", "pg_notify")
 
 
-class UnusableError(Exception):
-    """A statement that cannot be a script; the message is the reason."""
+class UnusableError(PgpacesError):
+    """A statement that cannot be a script, with the reason."""
 
 
 class Spot(Struct, frozen=True):
@@ -103,9 +100,9 @@ def trees(text: str) -> list[Any]:
     try:
         return [each["stmt"] for each in library.parse(text)]
     except library.PGQueryError as error:
-        raise UnusableError(f"does not parse: {error.message}") from None
+        raise UnusableError("statement-not-parsed", why=error.message) from None
     except (RecursionError, ValueError, UnicodeError) as error:
-        raise UnusableError(f"does not parse: {type(error).__name__}") from None
+        raise UnusableError("statement-not-parsed", why=type(error).__name__) from None
 
 
 def fingerprint(text: str) -> str | None:
@@ -120,27 +117,27 @@ def fingerprint(text: str) -> str | None:
 def parse(text: str) -> Parsed:
     """A statement of pg_stat_statements. Raises UnusableError if it cannot be a script."""
     if not text:
-        raise UnusableError("the server has lost its text")
+        raise UnusableError("statement-text-lost")
     if not text.isascii() and any("\udc80" <= each <= "\udcff" for each in text):
-        raise UnusableError("is not UTF-8, which the parser needs, in a database in SQL_ASCII")
+        raise UnusableError("statement-not-utf-8")
     if _ENDS.match(text):
-        raise UnusableError(TRANSACTION)
+        raise UnusableError("statement-of-transaction")
     statements = trees(text)
     if len(statements) != 1:
-        raise UnusableError("is not one statement")
+        raise UnusableError("statement-not-single")
     tree = statements[0]
     node = next(iter(tree))
     if node not in _KINDS:
-        raise UnusableError(_EXCLUDED.get(node, _UTILITY))
+        raise UnusableError(_EXCLUDED.get(node, "statement-utility"))
     guarded = _VARIABLE.sub(b": ", text.encode())
     if guarded != text.encode():
         again = trees(guarded.decode())
         if [_bare(each) for each in again] != [_bare(tree)]:
-            raise UnusableError("has a colon before a name in quotes, which scripts would replace")
+            raise UnusableError("statement-colon")
         tree = again[0]
     nodes = list(_nodes(tree))
     if any("intoClause" in value for kind, value in nodes if kind == "SelectStmt"):
-        raise UnusableError(TABLE)
+        raise UnusableError("statement-creates-table")
     writes = any(kind in _WRITES for kind, _ in nodes)
     locks = any("lockingClause" in value for kind, value in nodes if kind == "SelectStmt")
     parsed = Parsed(
@@ -153,7 +150,7 @@ def parse(text: str) -> Parsed:
         tuple(dict.fromkeys(function_name(call) for kind, call in nodes if kind in _CALLS)),
     )
     if _reads_catalogs(parsed):
-        raise UnusableError("reads only the server's own catalogs and statistics")
+        raise UnusableError("statement-of-catalogs")
     return parsed
 
 
@@ -227,7 +224,7 @@ def _spots(text: bytes, nodes: list[tuple[str, Any]]) -> Iterator[Spot]:
     for start in {value.get("location", 0): None for kind, value in nodes if kind == "ParamRef"}:
         parameter = re.compile(rb"\$(\d+)").match(text, start)
         if parameter is None:
-            raise UnusableError("has a parameter that is not $n")
+            raise UnusableError("statement-parameter")
         squashed = _SQUASHED.match(text, parameter.end())
         end = squashed.end() if squashed else parameter.end()
         yield Spot(int(parameter[1]), start, end, squashed is not None, typed.get(start))

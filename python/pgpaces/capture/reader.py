@@ -30,10 +30,6 @@ from pgpaces.monitor.sizes import View
 _HIDDEN = "<insufficient privilege>"
 # In the text of its own statements: they are not the application's.
 _OF_PGPACES = b"/* pgpaces"
-_INSTALL = (
-    "have it in shared_preload_libraries, which takes a restart of the server, then CREATE"
-    " EXTENSION pg_stat_statements in this database"
-)
 # Volatile functions that change nothing.
 _HARMLESS = frozenset(("random", "clock_timestamp", "timeofday", "gen_random_uuid", "pg_sleep"))
 _BOUNDS = "SET LOCAL statement_timeout = '60s'; SET LOCAL lock_timeout = '2s'"
@@ -87,7 +83,7 @@ SELECT w.schema, w.name, min(l.lanname), min(p.prosrc), min(pg_get_functiondef(p
 def reading(keywords: Mapping[str, str]) -> Iterator[Reader]:
     """A reader of a read-only session. Errors of the session become ServerError."""
     with (
-        sessions.errors("the statements cannot be read"),
+        sessions.errors("statements-unreadable"),
         sessions.connect(
             keywords, "pgpaces statements", autocommit=False, prepare_threshold=None
         ) as session,
@@ -133,16 +129,10 @@ class Reader:
             try:
                 view = View.of(session)
                 if view is None:
-                    raise ServerError(
-                        "this database does not have the extension pg_stat_statements", _INSTALL
-                    )
+                    raise ServerError("statements-extension-missing")
                 return _statements(session, view)
             except psycopg.errors.ObjectNotInPrerequisiteState:
-                raise ServerError(
-                    "pg_stat_statements is installed in this database, but the server has not"
-                    " loaded it",
-                    "have it in shared_preload_libraries and restart the server",
-                ) from None
+                raise ServerError("statements-extension-not-loaded") from None
 
     def tables(self, names: Sequence[Name]) -> dict[Name, CatalogTable]:
         """Tables by the names that statements use, with statistics of their columns."""

@@ -97,8 +97,9 @@ def by_reason(excluded: Iterable[ExcludedStatement]) -> list[tuple[str, int, int
     """Each reason with its statements, calls and ms, by calls."""
     reasons: dict[str, tuple[int, int, float]] = {}
     for each in excluded:
-        count, calls, total_ms = reasons.get(each.reason, (0, 0, 0.0))
-        reasons[each.reason] = (count + 1, calls + each.calls, total_ms + each.total_ms)
+        reason = each.reason.message
+        count, calls, total_ms = reasons.get(reason, (0, 0, 0.0))
+        reasons[reason] = (count + 1, calls + each.calls, total_ms + each.total_ms)
     rows = [(reason, *sums) for reason, sums in reasons.items()]
     return sorted(rows, key=lambda row: (-row[2], row[0]))
 

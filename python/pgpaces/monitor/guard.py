@@ -148,7 +148,7 @@ class _Session(Reopened):
 
     @staticmethod
     def _errors() -> contextlib.AbstractContextManager[None]:
-        return errors("the guard cannot query the server")
+        return errors("guard-cannot-query")
 
 
 @contextlib.contextmanager

@@ -71,7 +71,7 @@ def explain(
     """
     keywords = {"connect_timeout": str(_CONNECT_TIMEOUT_S), **keywords, "dbname": dbname}
     with (
-        sessions.errors("plans cannot be had"),
+        sessions.errors("plans-unavailable"),
         sessions.connect(
             keywords, "pgpaces plans", autocommit=False, prepare_threshold=None, as_the_load=True
         ) as session,

@@ -17,7 +17,6 @@ _URL = re.compile(r"\s*postgres(ql)?://", re.IGNORECASE)
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
 # A file with such a name needs a folder before it: ./host=pi
 _CONNINFO = re.compile(r"\s*(host|hostaddr|port|dbname|user|password|service|passfile|ssl\w+)\s*=")
-_PLACES = "name a file, or a PostgreSQL database: postgresql://user@host/dbname"
 # libpq's keywords and their values.
 Keywords = dict[str, str]
 
@@ -44,17 +43,17 @@ def located(place: Path | str | None) -> Path | str:
     if isinstance(place, str) and (_URL.match(place) or _CONNINFO.match(place)):
         return place
     if isinstance(place, str) and (scheme := _SCHEME.match(place)):
-        raise StoreError(f"a store cannot be at {scheme[0]}...", _PLACES)
+        raise StoreError("store-scheme", scheme=scheme[0])
     try:
         path = Path(place).expanduser()
     except RuntimeError as error:
-        raise StoreError(f"a store cannot be at {place}: {error}", "write its whole path") from None
+        raise StoreError("store-unknown-home", store=str(place), why=str(error)) from None
     if place == "":
-        raise StoreError("the name of the store is empty", _PLACES)
+        raise StoreError("store-unnamed")
     if str(path) == ":memory:":
-        raise StoreError("a store cannot be :memory:, which ends with the command", _PLACES)
+        raise StoreError("store-in-memory")
     if is_there(path) and not (is_there(path, Path.is_file) or is_there(path, Path.is_dir)):
-        raise StoreError(f"a store cannot be {path}, which is not a regular file", _PLACES)
+        raise StoreError("store-not-a-file", store=str(path))
     return path
 
 
@@ -67,10 +66,7 @@ def parsed(written: str) -> Keywords:
         return {name: str(value) for name, value in conninfo_to_dict(written).items()}
     except psycopg.Error:
         # libpq's message may quote the string, and so a password.
-        raise StoreError(
-            "the connection string of the store is not valid for libpq",
-            "write postgresql://user@host/dbname; the password belongs in a password file",
-        ) from None
+        raise StoreError("store-connection-string") from None
 
 
 def default_shown() -> str:

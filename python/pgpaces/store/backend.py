@@ -25,38 +25,36 @@ from pgpaces.store.listing import Cursor, decode_lossless
 if TYPE_CHECKING:
     import psycopg
 
-_OTHER = "choose another store with --store"
-_OWN = f"{_OTHER}, or set PGPACES_HOME to a writable folder"
 # Advisory lock during changes of the schema: "pgpaces" in ASCII.
 _LOCK = 0x70677061636573
 # How long one process waits on SQLite for the upgrade of another.
 _UPGRADE_MS = 600_000
 # The default timeout of a connection, after which its loss is noticed.
 _PATIENCE_S = 10
-_SQLITE_HINTS = {
-    "full": "free some space, or choose another file with --store",
-    "readonly": "make it writable, or choose another file with --store",
-    "unable to open": f"make it readable and its folder writable; else {_OWN}",
-    "locked": "another program holds it; try again",
-    "disk I/O": "the disk is full or broken; choose another file with --store",
+# Names of errors by a part of SQLite's message.
+_SQLITE_ERRORS = {
+    "full": "store-full",
+    "readonly": "store-read-only",
+    "unable to open": "store-unusable",
+    "locked": "store-locked",
+    "disk I/O": "store-disk-failed",
 }
 # Errors of using the file, not of its content.
 _OF_USE = (sqlite3.OperationalError, sqlite3.IntegrityError, sqlite3.DataError)
 # By SQLSTATE; a failed login has no SQLSTATE, only a text.
-_POSTGRES_HINTS = {
-    "42501": "grant this role CREATE and USAGE on the schema, and its tables",
-    "3F000": "make a schema on its search_path, in which this role may CREATE",
-    "53100": "the server's disk is full; free some space",
-    "53200": "the server is out of memory",
-    "53300": "the server has no connection left; raise max_connections, or close some",
-    "25006": "it is read-only, as a standby is; name the primary",
+_POSTGRES_ERRORS = {
+    "42501": "store-lacks-right",
+    "3F000": "store-lacks-schema",
+    "53100": "store-full",
+    "53300": "store-too-many-connections",
+    "25006": "store-on-standby",
 }
-_LOGIN_HINTS = {
-    "pg_hba.conf": "let this user and host in by pg_hba.conf",
-    'role "': "create the role, or name another user",
-    'database "': "create it first: createdb",
-    "password": "is the user right, and is its password in a password file or PGPASSWORD?",
-    "": "does the server run, and does it let you in?",
+_LOGIN_ERRORS = {
+    "pg_hba.conf": "store-not-allowed",
+    'role "': "store-role-absent",
+    'database "': "store-database-absent",
+    "password": "store-login-rejected",
+    "": "store-unreachable",
 }
 
 
@@ -82,10 +80,7 @@ class Backend(Struct, frozen=True):
         """A transaction, durable after an exit without an error."""
         if self.path is not None and not self.path.exists():
             # SQLite would continue to write to the removed file.
-            raise StoreError(
-                f"the store {self.address} was removed while it was used",
-                "put it back, or name another with --store; the results in it are lost",
-            )
+            raise StoreError("store-removed", store=self.address)
         with self.store_errors(), self.engine.begin() as connection:
             yield connection
 
@@ -95,13 +90,15 @@ class Backend(Struct, frozen=True):
         try:
             yield
         except (SQLAlchemyError, self.engine.dialect.loaded_dbapi.Error) as error:
-            explain = _explain_file if self.path else _explain_server
-            message, hint = explain(self.address, error)
-            raise StoreError(message, hint) from None
+            if self.path and is_there(self.path, Path.is_dir):
+                raise StoreError("store-is-folder", store=self.address) from None
+            origin = getattr(error, "orig", error)
+            why = " ".join(str(origin).split())
+            name = _file_error(origin, why) if self.path else _server_error(origin, why)
+            raise StoreError(name, store=self.address, why=why) from None
         except OSError as error:
-            raise StoreError(
-                f"the store {self.address} cannot be used: {error.strerror or error}", _OWN
-            ) from None
+            why = error.strerror or str(error)
+            raise StoreError("store-unusable", store=self.address, why=why) from None
 
     def insert_new(self, table: sa.Table) -> sa.Insert:
         """An insertion of those rows whose keys are not stored yet."""
@@ -143,10 +140,8 @@ def opened(place: Path | str | None) -> Backend:
         with backend.store_errors():
             make_folder(location.parent)
     elif not _test(location.parent, str(location), Path.is_dir):
-        raise StoreError(
-            f"the store {location} cannot be made: there is no folder {location.parent}",
-            "check the path, or make the folder",
-        )
+        folder = str(location.parent)
+        raise StoreError("store-without-folder", store=str(location), folder=folder)
     return _up_to_date(backend)
 
 
@@ -156,7 +151,10 @@ def existing(place: Path | str | None) -> Backend:
     if not isinstance(location, Path):
         backend = _server(location)
     elif not _test(location, str(location), _has_content):
-        raise _absent(str(location), default=not address.named(place))
+        if address.named(place):
+            raise StoreError("store-absent", store=str(location))
+        command = "pgpaces run reporting"
+        raise StoreError("none-yet", what="run", store=str(location), command=command)
     else:
         can_write = os.access(location, os.W_OK) and os.access(location.parent, os.W_OK)
         connect = sqlite.writable if can_write else sqlite.readable
@@ -166,7 +164,7 @@ def existing(place: Path | str | None) -> Backend:
     if empty and isinstance(location, Path) and location.parent == home():
         return opened(location)  # a kill came between the file and its tables
     if empty:
-        raise _absent(backend.address)
+        raise StoreError("store-absent", store=backend.address)
     return _up_to_date(backend)
 
 
@@ -179,18 +177,8 @@ def _test(path: Path, shown: str, test: Callable[[Path], bool]) -> bool:
     try:
         return test(path)
     except OSError as error:
-        raise StoreError(
-            f"the store {shown} cannot be used: {error.strerror or error}", _OWN
-        ) from None
-
-
-def _absent(shown: str, *, default: bool = False) -> StoreError:
-    if default:
-        return StoreError(f"there are no results yet in {shown}", "try: pgpaces run reporting")
-    return StoreError(
-        f"there is no store {shown}",
-        "check the place; `pgpaces run` makes a store where there is none",
-    )
+        why = error.strerror or str(error)
+        raise StoreError("store-unusable", store=shown, why=why) from None
 
 
 def _engine(path: Path, connect: Callable[[Path], sqlite3.Connection]) -> sa.Engine:
@@ -198,15 +186,10 @@ def _engine(path: Path, connect: Callable[[Path], sqlite3.Connection]) -> sa.Eng
     return sa.create_engine(url, creator=lambda: connect(path))
 
 
-def _explain_file(shown: str, error: Exception) -> tuple[str, str | None]:
-    origin = getattr(error, "orig", error)
-    if is_there(shown, Path.is_dir):
-        return f"the store {shown} is a folder", f"name a file in it, or {_OTHER}"
-    if isinstance(origin, sqlite3.DatabaseError) and not isinstance(origin, _OF_USE):
-        return f"{shown} is not a store of pgpaces: {origin}", _OTHER
-    text = str(origin)
-    hint = next((hint for sign, hint in _SQLITE_HINTS.items() if sign in text), None)
-    return f"the store {shown} cannot be used: {text}", hint
+def _file_error(error: BaseException, text: str) -> str:
+    if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, _OF_USE):
+        return "not-a-store"
+    return next((name for sign, name in _SQLITE_ERRORS.items() if sign in text), "store-failed")
 
 
 class _Connector(Struct):
@@ -278,23 +261,17 @@ def _server(written: str) -> Backend:
         encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
     backend = Backend(engine, address.shown(connector.keywords))
     if encoding != "UTF8":
-        raise StoreError(
-            f"the store {backend.address} has encoding {encoding}, expected UTF8",
-            "create the database with: createdb -E UTF8 -T template0",
-        )
+        raise StoreError("store-encoding", store=backend.address, encoding=encoding)
     return backend
 
 
-def _explain_server(shown: str, error: Exception) -> tuple[str, str | None]:
+def _server_error(error: BaseException, text: str) -> str:
     import psycopg
 
-    origin = getattr(error, "orig", error)
-    state = getattr(origin, "sqlstate", None) or ""
-    text = " ".join(str(origin).split())
-    hint = _POSTGRES_HINTS.get(state)
-    if not state and isinstance(origin, psycopg.OperationalError):
-        hint = next(hint for sign, hint in _LOGIN_HINTS.items() if sign in text)
-    return f"the store {shown} cannot be used: {text}", hint
+    state = getattr(error, "sqlstate", None) or ""
+    if not state and isinstance(error, psycopg.OperationalError):
+        return next(name for sign, name in _LOGIN_ERRORS.items() if sign in text)
+    return _POSTGRES_ERRORS.get(state, "store-failed")
 
 
 def _up_to_date(backend: Backend) -> Backend:
@@ -324,21 +301,14 @@ def _version(connection: sa.Connection, shown: str) -> int:
     if not tables:
         return 0
     if {"alembic_version", "trial", "tally"} <= tables:
-        raise StoreVersionError(
-            f"the store {shown} was written by an older pgpaces, and this one cannot read it",
-            f"read it with the older pgpaces, or {_OTHER}",
-        )
+        raise StoreVersionError("store-of-older", store=shown)
     version = None
     if schema.version.name in tables:
         version = connection.execute(sa.select(schema.version)).scalar()
     if not isinstance(version, int) or version < 1:
-        raise StoreError(f"{shown} is a database of another program", _OTHER)
-    if version > upgrades.newest():
-        raise StoreVersionError(
-            f"the store {shown} was written by a newer pgpaces (version {version}, not"
-            f" {upgrades.newest()})",
-            f"upgrade pgpaces, or {_OTHER}",
-        )
+        raise StoreError("store-of-other-program", store=shown)
+    if version > (newest := upgrades.newest()):
+        raise StoreVersionError("store-of-newer", store=shown, version=version, newest=newest)
     return version
 
 

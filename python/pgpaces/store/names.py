@@ -50,9 +50,9 @@ def find(connection: sa.Connection, tables: Tables, name: str) -> list[str]:
 def checked(name: str) -> str:
     """The name, if it is valid for a tag or baseline. Raises PlanError."""
     if not name.strip() or name in NEWEST or name.startswith("-"):
-        raise PlanError(f"'{name}' cannot be a name", "not empty, not 'last', and no dash in front")
+        raise PlanError("invalid-name", name=name)
     if len(name) > _LENGTH_MAX:
-        raise PlanError(f"a name of {len(name)} characters is too long", f"up to {_LENGTH_MAX}")
+        raise PlanError("name-too-long", length=len(name), most=_LENGTH_MAX)
     return name
 
 
@@ -77,7 +77,7 @@ def existing(connection: sa.Connection, tables: Tables) -> list[str]:
     return sorted({str(name) for names in each for name in names})
 
 
-def missing(tables: Tables, name: str, ids: list[str], *, shown: str, near: str = "") -> PlanError:
+def missing(tables: Tables, name: str, ids: list[str], *, store: str, near: str = "") -> PlanError:
     """The error for a name without a match, or with several. near: a suggestion."""
     what, command, make = {
         (trial,): ("run", "pgpaces runs", "pgpaces run reporting"),
@@ -86,9 +86,7 @@ def missing(tables: Tables, name: str, ids: list[str], *, shown: str, near: str 
         ANY: ("run or experiment", "pgpaces runs [-E]", "pgpaces run reporting"),
     }[tables]
     if ids:
-        return PlanError(f"'{name}' fits several ids: {', '.join(ids)}", "write more of the id")
+        return PlanError("ambiguous-id", name=name, ids=ids)
     if name in NEWEST:
-        return PlanError(f"there is no {what} in {shown} yet", f"`{make}` makes one")
-    return PlanError(
-        f"there is no {what} '{name}' in {shown}", f"{near} `{command}` lists them".strip()
-    )
+        return PlanError("none-yet", what=what, store=store, command=make)
+    return PlanError("not-in-store", what=what, name=name, store=store, near=near, command=command)

@@ -43,9 +43,7 @@ def readable(path: Path) -> sqlite3.Connection:
         log = path.with_name(path.name + "-wal")
         if log.exists() and log.stat().st_size:
             raise StoreError(
-                f"the store {path} cannot be read: its last changes are in {log.name}, and its"
-                " folder is not writable",
-                f"copy {path.name} and {log.name} to a writable folder, and read them there",
+                "store-log-unreadable", store=str(path), file=path.name, log=log.name
             ) from None
         connection = _opened(path, "mode=ro&immutable=1")
     return connection

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from msgspec.structs import asdict, replace
 
-from pgpaces.core.errors import PlanError, StoreError, nearest
+from pgpaces.core.errors import PlanError, StoreError, similar
 from pgpaces.core.record import Interval
 from pgpaces.core.series import Collection, Sample
 from pgpaces.spec.result import Observed, State, Trial
@@ -33,7 +33,6 @@ from pgpaces.store.rows import ExperimentState, Row
 if TYPE_CHECKING:
     from pgpaces.analysis.digest import Digest
 
-_DAMAGED = "other runs may be intact: `pgpaces show` another one"
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _BATCH = 100
 # Smaller than every second of a trial.
@@ -183,7 +182,9 @@ class Store:
             query = sa.select(schema.trial).where(schema.trial.c.id == trial_id)
             for row in connection.execute(query).mappings():
                 return rows.trial(row)
-        raise StoreError(f"run {trial_id} is not in {self.address}", "`pgpaces runs` lists them")
+        raise StoreError(
+            "not-in-store", what="run", name=trial_id, store=self.address, command="pgpaces runs"
+        )
 
     def seconds(self, trial_id: str, after: int = BEFORE_ALL) -> tuple[Interval, ...]:
         """The intervals of a trial whose second is larger than `after`, in order."""
@@ -217,7 +218,9 @@ class Store:
         from pgpaces.store import digests
 
         if row is None:
-            raise StoreError(f"run {id_} is not in {self.address}", "`pgpaces runs` lists them")
+            raise StoreError(
+                "not-in-store", what="run", name=id_, store=self.address, command="pgpaces runs"
+            )
         if row["digest"] is not None and row["digest_version"] == digests.VERSION:
             with contextlib.suppress(*encoding.UNREADABLE):
                 trial = rows.trial(row)
@@ -263,7 +266,7 @@ class Store:
         with self._reading(f"experiment {experiment_id}") as connection:
             for row in experiments.listed(connection, id_=experiment_id):
                 return row
-        raise names.missing((schema.experiment,), experiment_id, [], shown=self.address)
+        raise names.missing((schema.experiment,), experiment_id, [], store=self.address)
 
     def find_experiment(self, name: str) -> str:
         """The id of the experiment that `name` means.
@@ -375,7 +378,8 @@ class Store:
             with self._backend.reading() as here, other._backend.writing() as there:
                 copying.copy(here, there, id_)
         except encoding.UNREADABLE as error:
-            return f"{id_} is damaged: {error}"
+            damage = StoreError("store-damaged", what=id_, store=self.address, why=str(error))
+            return damage.message
         return None
 
     def copy_names(self, other: Store, ids: Sequence[str] | None = None) -> None:
@@ -396,7 +400,7 @@ class Store:
         with self._reading(id_) as connection:
             running = copying.running(connection, id_)
         if running:
-            raise PlanError(f"{running[0]} still runs", "stop it first")
+            raise PlanError("trial-running", id=running[0])
         with self._backend.writing() as connection:
             copying.delete(connection, id_)
 
@@ -413,7 +417,7 @@ class Store:
             return self.find_any(name)
         runs, newest = self.trials(1), self.experiments(1)
         if not runs and not newest:
-            raise PlanError(f"there is no run in {self.address}", "make one: pgpaces run reporting")
+            raise names.missing((schema.trial,), name, [], store=self.address)
         # Ids are in the order of time; a run of an experiment is younger than that.
         if not runs or (newest and newest[0].id > runs[0].id):
             return newest[0].id
@@ -424,8 +428,8 @@ class Store:
             ids = names.find(connection, tables, name)
             if len(ids) == 1:
                 return ids[0]
-            near = nearest(name, [*names.existing(connection, tables), "last"])
-        raise names.missing(tables, name, ids, shown=self.address, near=near)
+            near = similar(name, [*names.existing(connection, tables), "last"])
+        raise names.missing(tables, name, ids, store=self.address, near=near)
 
     @contextlib.contextmanager
     def _reading(self, what: str) -> Iterator[sa.Connection]:
@@ -433,7 +437,9 @@ class Store:
             with self._backend.reading() as connection:
                 yield connection
         except encoding.UNREADABLE as error:
-            raise StoreError(f"{what} in {self.address} is damaged: {error}", _DAMAGED) from None
+            raise StoreError(
+                "store-damaged", what=what, store=self.address, why=str(error)
+            ) from None
 
 
 def _digest_row(digest: Digest) -> dict[str, Any]:
