@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.commands import Command
+from tests.errors import sentence
 from tests.servers import PASSWORD
 
 pytestmark = pytest.mark.postgres
@@ -102,17 +103,18 @@ def test_rows_of_a_command_that_makes_its_table_anew_are_unknown(pgpaces, target
 
 def test_a_query_for_rows_that_is_no_query_is_refused_before_the_load(pgpaces, target, tmp_path):
     done = pgpaces("load", f"touch {tmp_path}/loaded", "--rows", "many", *target)
-    assert (done.code, "the query for rows, 'many': syntax error" in done.err) == (2, True)
+    wrong = sentence("rows-query", query="many", why='syntax error at or near "many"')
+    assert (done.code, wrong in done.err) == (2, True)
     assert not (tmp_path / "loaded").exists()
 
 
 @pytest.mark.parametrize(
     ("more", "words", "code", "message"),
     [
-        ("", ["--rate", "3"], 2, "has no rate"),
-        ("", ["--clients", "3"], 2, "timed alone"),
-        ("", ["--protocol", "prepared"], 2, "protocol is of scripts"),
-        ("", ["-f", "x.sql"], 2, "runs no scripts"),
+        ("", ["--rate", "3"], 2, sentence("command-with-rate", workload="loader")),
+        ("", ["--clients", "3"], 2, sentence("command-runs-alone", option="--clients 3")),
+        ("", ["--protocol", "prepared"], 2, sentence("scripts-only", option="protocol")),
+        ("", ["-f", "x.sql"], 2, sentence("runs-no-scripts", workload="loader", kind="command")),
         ('input = ["*.pbf"]', [], 5, "names no file"),
         pytest.param('before = ["no-such-program"]', [], 5, "no program 'no-such", marks=SLOW),
         ('before = "echo because >&2; exit 9"', [], 16, "because"),
@@ -120,13 +122,7 @@ def test_a_query_for_rows_that_is_no_query_is_refused_before_the_load(pgpaces, t
     ],
 )
 def test_what_cannot_be_is_refused_before_it_is_measured(
-    pgpaces,
-    tmp_path,
-    target,
-    more,
-    words,
-    code,
-    message,
+    pgpaces, tmp_path, target, more, words, code, message
 ):
     (tmp_path / "x.sql").write_text("SELECT 1;")
     made = workload(tmp_path, f'run = ["true"]\n{more}')
