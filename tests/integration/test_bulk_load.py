@@ -104,17 +104,18 @@ def test_rows_of_a_command_that_makes_its_table_anew_are_unknown(pgpaces, target
 
 def test_a_query_for_rows_that_is_no_query_is_refused_before_the_load(pgpaces, target, tmp_path):
     done = pgpaces("load", f"touch {tmp_path}/loaded", "--rows", "many", *target)
-    assert (done.code, "the query for rows, 'many': syntax error" in done.err) == (2, True)
+    wrong = sentence("rows-query", query="many", why='syntax error at or near "many"')
+    assert (done.code, wrong in done.err) == (2, True)
     assert not (tmp_path / "loaded").exists()
 
 
 @pytest.mark.parametrize(
     ("more", "words", "code", "message"),
     [
-        ("", ["--rate", "3"], 2, "has no rate"),
-        ("", ["--clients", "3"], 2, "timed alone"),
-        ("", ["--protocol", "prepared"], 2, "protocol is of scripts"),
-        ("", ["-f", "x.sql"], 2, "runs no scripts"),
+        ("", ["--rate", "3"], 2, sentence("command-with-rate", workload="loader")),
+        ("", ["--clients", "3"], 2, sentence("command-runs-alone", option="--clients 3")),
+        ("", ["--protocol", "prepared"], 2, sentence("scripts-only", option="protocol")),
+        ("", ["-f", "x.sql"], 2, sentence("runs-no-scripts", workload="loader", kind="command")),
         ('input = ["*.pbf"]', [], 5, sentence("input-matches-nothing", pattern="*.pbf")),
         pytest.param('before = ["no-such"]', [], 5, ABSENT, marks=SLOW),
         ('before = "echo because >&2; exit 9"', [], 16, "because"),

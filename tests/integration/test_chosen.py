@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.commands import Command, Ended, ctrl_c
+from tests.errors import sentence
 from tests.integration.sweeps import Ear
 from tests.waiting import until
 
@@ -97,6 +98,6 @@ def test_a_goal_that_changed_is_another_experiment(pgpaces):
     cells = {role(Cell(tuple(d.trial.place.levels.items()))) for d in placed if d.trial.place}
     assert cells <= {"preflight", "short"}
     changed = pgpaces(*words, "--rate", "1/s,4/s", "--resume")
-    assert changed.code == 2
-    assert "its goal changed since" in changed.err
+    said = sentence("experiment-changed", experiment=row.name, id=row.id, changed=["goal"])
+    assert (changed.code, said in changed.err) == (2, True)
     pgpaces.well("capacity", "--resume", row.id, "--dry-run", "--json")

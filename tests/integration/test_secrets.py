@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import psycopg
 import pytest
+from tests.errors import sentence
 from tests.integration.cages import CANARY, Cage
 from tests.servers import PASSWORD, Postgres, quoted
 
@@ -173,12 +174,13 @@ def test_a_copy_through_pg_dump_leaves_no_password_anywhere(cage, pg15, name):
 # wrong: a command that says so has logged in to both.
 OPEN = ("--rate", "5", "-L", "1s")
 NO_TABLE = 'relation "pgbench_accounts" does not exist'
+NO_QUERY = sentence("rows-query", query="many", why='syntax error at or near "many"')
 LOGGED_IN: dict[str, tuple[tuple[str, ...], str]] = {
     "run": (("select-only", *OPEN), NO_TABLE),
     "sweep": (("select-only", *OPEN, "--clients", "1,2", "--yes"), NO_TABLE),
     "capacity": (("select-only", "-L", "1s"), NO_TABLE),
     "compare": (("clients=1", "clients=2", "--run", "select-only", *OPEN), NO_TABLE),
-    "load": (("true", "--rows", "many"), "the query for rows, 'many': syntax error"),
+    "load": (("true", "--rows", "many"), NO_QUERY),
 }
 
 

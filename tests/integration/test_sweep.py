@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.commands import Command, ctrl_c
+from tests.errors import sentence
 from tests.integration.sweeps import Ear, cells_of, count, expire, rows_of
 from tests.needs import needs
 from tests.waiting import until
@@ -128,6 +129,12 @@ def cells_of_any(store: Path) -> Counter[tuple[str, int]]:
     return cells_of(store) if store.exists() and count(store, "experiment") else Counter()
 
 
+def changed(pgpaces: Command, part: str, *words: object) -> None:
+    done, [row] = pgpaces(*words), Store.open(pgpaces.store).experiments()
+    said = sentence("experiment-changed", experiment=row.name, id=row.id, changed=[part])
+    assert (done.code, said in done.err) == (2, True), done.err
+
+
 def test_an_experiment_that_changed_is_not_gone_on_with(pgpaces, tmp_path):
     path = tmp_path / "e.toml"
     path.write_text(
@@ -136,9 +143,7 @@ def test_an_experiment_that_changed_is_not_gone_on_with(pgpaces, tmp_path):
     )
     pgpaces.well("sweep", str(path))
     path.write_text(path.read_text().replace("[1]", "[1, 2]"))
-    done = pgpaces("sweep", str(path), "--resume")
-    assert done.code == 2
-    assert "its cells changed" in done.err
+    changed(pgpaces, "cells", "sweep", path, "--resume")
 
 
 def test_a_target_that_is_away_does_not_stop_the_others(pgpaces, pg15):
@@ -161,9 +166,7 @@ def test_a_target_that_is_away_does_not_stop_the_others(pgpaces, pg15):
 
 
 @needs("PostgreSQL 15")
-def test_a_setting_that_one_version_does_not_know_leaves_the_other_alone(
-    pgpaces,
-):
+def test_a_setting_that_one_version_does_not_know_leaves_the_other_alone(pgpaces):
     done = pgpaces(
         "sweep", "select-only", "--server", "15,18", "--server-set", "io_combine_limit=16",
         "--scale", "1", "--clients", "1", *CALM,
@@ -221,14 +224,10 @@ def test_an_experiment_whose_workload_changed_is_not_gone_on_with(pgpaces, tmp_p
     )  # fmt: skip
     pgpaces.well(*words)
     script.write_text("SELECT 2;\n")
-    done = pgpaces("sweep", "--resume")
-    assert done.code == 2
-    assert "its workload changed" in done.err
+    changed(pgpaces, "workload", "sweep", "--resume")
     script.write_text("SELECT 1;\n")
     pgpaces.well("sweep", "--resume")
-    done = pgpaces(*words, "--resume", "--from-database", "postgres")
-    assert done.code == 2
-    assert "the database that is copied changed" in done.err
+    changed(pgpaces, "from_database", *words, "--resume", "--from-database", "postgres")
 
 
 def test_who_goes_on_needs_not_say_again_where_the_data_lies(pgpaces):

@@ -17,6 +17,7 @@ from pgpaces.spec import experiment_file, levels
 from pgpaces.spec.result import Counts
 from pgpaces.trial import document, sweep
 from pgpaces.trial.request import background_levels
+from tests.errors import sentence
 from tests.unit.trials import SECOND_NS, times, trial
 
 FILE = """
@@ -185,7 +186,8 @@ def test_a_node_that_one_cell_has_not_is_said_with_the_cell(tmp_path):
     path = tmp_path / "some.toml"
     path.write_text('workload = "reporting"\nnode = "standbys"\n[factors]\nstandbys = [0, 1]\n')
     order = sweep.Order(experiment_file.read(path).experiment(), tmp_path / "results.db")
-    with pytest.raises(PlanError, match=r"no node 'standbys' \(in cell standbys=0\)"):
+    said = sentence("unknown-node", node="standbys")
+    with pytest.raises(PlanError, match=f"cell standbys=0: {said}"):
         sweep.plan(order)
 
 

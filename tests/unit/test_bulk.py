@@ -27,6 +27,7 @@ from pgpaces.spec.plan import Load, TrialPlan
 from pgpaces.spec.result import Place
 from pgpaces.spec.workload import Command, of_command
 from pgpaces.trial.bulk import check, loaded
+from tests.errors import raises
 from tests.unit import faces
 from tests.unit.trials import SECOND_NS, trial
 
@@ -120,7 +121,7 @@ def printed(made):
 def test_a_command_has_no_clients_that_come_after_one_another():
     once = TrialPlan(Load("closed"), duration_ns=None, transactions=1)
     check(of_command(Command(("psql",))), once)
-    with pytest.raises(PlanError, match="one client"):
+    with raises(PlanError, "command-runs-alone", option="--start-every"):
         check(of_command(Command(("psql",))), replace(once, start_every_ns=SECOND_NS))
 
 

@@ -22,6 +22,7 @@ from pgpaces.core.findings import Finding, finding
 from pgpaces.spec.design import ROLE, Cell, Slot
 from pgpaces.spec.result import Counts, Estimate, Place
 from pgpaces.trial import strategies
+from tests.errors import raises
 from tests.unit.experiments import made
 
 BASE = made(Slot(1, Cell(())), 12)
@@ -464,7 +465,7 @@ def test_a_goal_is_read_as_it_was_written(goal):
     ],
 )
 def test_a_damaged_goal_is_called_that(wrong):
-    with pytest.raises(StoreError, match="damaged"):
+    with raises(StoreError, "experiment-damaged"):
         strategies.read(wrong)
 
 

@@ -17,6 +17,9 @@ TOO_LONG = "x" * 300  # what the system says of it comes as of a folder that may
 NO_HOME = sentence("no-home-of-user", path="~no1", folder="~no1")
 NO_FILE = sentence("cannot-read-toml", path="exp.toml", why="No such file or directory")
 NO_RUN = sentence("not-in-store", what="run or experiment", name="nightlyy", store="")[:-1]
+NO_SCRIPT = sentence("unknown-script", workload="reporting", script="by_fk")
+NO_UNIT = sentence("goal-without-unit", goal="p99 <= 50", number="50")
+NO_QUANTILE = sentence("not-a-quantile-goal", goal="mean < 5ms")
 # What is typed, the exit code, what is wrong, what to do.
 MISTAKES = [
     ("rnu reporting", 2, "no such command 'rnu'", "did you mean run?"),
@@ -50,8 +53,8 @@ MISTAKES = [
     ("run reporting --fail-if 'p96 > 1s' --fail-if 'p99 > 1s'", 2, "'p96 > 1s'", "write NAME"),
     ("run -f nofile.sql", 3, 'could not open file "nofile.sql"', "name a file of SQL commands"),
     ("run reporting -o x.pdf", 2, "the ending of 'x.pdf' names no form", "end it with .html"),
-    ("run reporting --script by_fk", 2, "has no script 'by_fk'", "did you mean by_fk1?"),
-    ("run select-only --script select-only@0", 2, "every weight is 0", "such as select-only@1"),
+    ("run reporting --script by_fk", 2, NO_SCRIPT, "by_fk1"),
+    ("run select-only --script select-only@0", 2, sentence("no-script-runs"), "select-only@1"),
     ("run sensor --variant lag", 3, "has no variant 'lag'", "did you mean log?"),
     ("run reporting -D hot", 2, "--define 'hot' is not NAME=VALUE", "such as hot=VALUE"),
     ("run reporting --server ~no1", 2, NO_HOME, "path"),
@@ -66,10 +69,10 @@ MISTAKES = [
     ("sweep exp.toml", 2, NO_FILE, "`pgpaces sweep --new exp.toml`"),
     ("sweep reporting --clients 1-8", 2, "clients: '1-8' must be", "a comma between levels"),
     ("sweep reporting --clients 1,,2", 2, "--clients '1,,2' has an empty level", "such as 1,2"),
-    ("capacity reporting --goal 'p99 <= 50'", 2, "--goal 'p99 <= 50' has no unit", "p99 <= 50ms"),
+    ("capacity reporting --goal 'p99 <= 50'", 2, NO_UNIT, "'p99 <= 50ms'"),
     ("capacity reporting --goal 'p99 < fast'", 2, "time in --goal 'fast'", "a number with"),
-    ("capacity tpcb-like --goal 'p99 < 1s' -L 1s", 2, "--goal is a latency limit", "or --goal"),
-    ("capacity reporting --goal 'mean < 5ms'", 2, "--goal 'mean < 5ms' is no bound", "'p99 <= 250"),
+    ("capacity tpcb-like --goal 'p99 < 1s' -L 1s", 2, "--goal and --latency-limit", "choose one"),
+    ("capacity reporting --goal 'mean < 5ms'", 2, NO_QUANTILE, "'p99 <= 250ms'"),
     ("compare a b --metric p96", 2, "--metric 'p96' is none of rate, mean", "did you mean p99?"),
     ("compare server.work_mem=4MB a --run tpcb-like", 2, "'server.work_mem'", "mean set.work_mem?"),
     ("compare xyz=4MB a --run tpcb-like", 2, "there is no factor 'xyz'", "such as clients, rate"),

@@ -137,22 +137,22 @@ def bench(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("first", "tried"),
+    ("first", "tried", "why"),
     [
-        (went(), 1),
-        (went("failed", error=RunError("it broke")), 2),
-        (RunError("it broke"), 2),
-        (PlanError("it cannot be"), 1),
-        (went("interrupted", killed="others got slower"), 1),
+        (went(), 1, []),
+        (went("failed", error=RunError("it broke")), 2, []),
+        (RunError("it broke"), 2, []),
+        (PlanError("it cannot be"), 1, ["it cannot be"]),
+        (went("interrupted", killed="others got slower"), 1, ["trial-killed"]),
     ],
     ids=["well", "failed", "never began", "hopeless", "guard"],
 )
-def test_a_failure_is_tried_once_more_unless_that_is_in_vain_or_does_harm(bench, first, tried):
+def test_a_failure_is_tried_once_more_unless_that_is_in_vain_or_does_harm(bench, first, tried, why):
     bench.outcomes = [first, went()]
     made = bench.run()
     assert bench.tried == tried
-    well = tried == 2 or (isinstance(first, Outcome) and first.killed is None)
-    assert (made.progress.done, made.progress.failed) == (int(well), int(not well))
+    assert [each.name for each in made.errors] == why
+    assert (made.progress.done, made.progress.failed) == (1 - len(why), len(why))
     assert made.failure is None
 
 
@@ -170,7 +170,7 @@ def test_a_server_that_stays_away_is_left_out_after_three_trials(bench, monkeypa
     bench.outcomes = [went(), ServerError("it went away")]
     made = bench.run(9)
     assert (made.progress.done, made.progress.failed, bench.tried) == (1, 8, 7)
-    assert bench.heard.gone == [5]
+    assert (bench.heard.gone, made.errors[-1].name) == ([5], "server-away")
     assert made.progress.left == {"": 0}
     assert len(made.progress.spent_s[""]) == 4, "what is left out says nothing of what trials take"
 
@@ -178,7 +178,7 @@ def test_a_server_that_stays_away_is_left_out_after_three_trials(bench, monkeypa
 @pytest.mark.parametrize(
     ("refusal", "attempts", "settings"),
     [
-        (ConnectionsError("the server has 96 free connections, 116 clients need as many"), 8, ()),
+        (ConnectionsError("too-few-connections", free=96, needed=116), 8, ()),
         (PrepareError("making the data failed: the disk is full"), 8, ()),
         (ConsentError("it may not change shared_buffers"), 4, ()),
         # A managed one that starts with no settings of a cell may with those of another.
@@ -290,9 +290,7 @@ def test_who_waits_is_told_that_somebody_asked_for_the_end():
     found.rest(3600)
 
 
-def test_variables_of_pgpaces_are_there_while_those_of_libpq_are_hidden(
-    monkeypatch,
-):
+def test_variables_of_pgpaces_are_there_while_those_of_libpq_are_hidden(monkeypatch):
     import os
 
     from pgpaces.trial.site import without_pg_variables

@@ -134,10 +134,7 @@ def resolve(dsn: str, **overrides: str) -> Connection:
     try:
         resolved = _engine.resolve(dsn, overrides)
     except UnicodeEncodeError:
-        raise ServerError(
-            "the connection string holds bytes that are not UTF-8",
-            "names of databases and roles must be UTF-8: rename the database or the role",
-        ) from None
+        raise ServerError("connection-not-utf-8") from None
     keywords = resolved.keywords()
     return Connection(keywords, resolved.password(), tuple(resolved.warnings), resolved)
 
@@ -178,11 +175,7 @@ def _raise_open_files(clients: int) -> None:
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY != hard < clients + _FILES_OWN:
-        raise RunError(
-            f"{clients} clients need as many open files and about {_FILES_OWN} more, and the limit"
-            f" is {hard}",
-            "use fewer --clients, or raise the limit (ulimit -Hn, or LimitNOFILE of systemd)",
-        )
+        raise RunError("too-few-open-files", clients=clients, own=_FILES_OWN, limit=hard)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

@@ -227,8 +227,7 @@ def text(level: object) -> str:
 
 
 def in_cell(error: PlanError, cell: Cell) -> PlanError:
-    where = f" (in cell {cell})" if cell.levels else ""
-    return PlanError(f"{error.message}{where}", error.hint)
+    return error.at(f"cell {cell}") if cell.levels else error
 
 
 def split(text: str) -> tuple[str, ...]:

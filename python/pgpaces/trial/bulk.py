@@ -50,28 +50,20 @@ def check(workload: Workload, trial: TrialPlan) -> None:
     if command is None:
         return
     if workload.scripts != (command.script,):
-        raise PlanError(
-            f"workload {workload.name} is a command, and runs no scripts",
-            "name the scripts' own workload, or run them as a background workload:"
-            " --background FILE.sql",
-        )
+        raise PlanError("runs-no-scripts", workload=workload.name, kind="command")
     if trial.load.model != "closed" or trial.load.think != "none":
-        raise PlanError(
-            f"a command has no rate: {workload.name} is run again when it has ended",
-            "leave the rate out; -t says how often, --duration for how long",
-        )
-    if trial.generators is not None:
-        raise PlanError("a command is timed by this process alone", "leave out --generators")
-    if (trial.clients or 1) > 1:
-        raise PlanError(
-            f"{trial.clients} clients cannot run a command: it is timed alone",
-            "let the command itself work in parallel, as pg_restore --jobs does",
-        )
-    if trial.start_every_ns:
-        raise PlanError("a command has one client, and none comes after it", "no --start-every")
+        raise PlanError("command-with-rate", workload=workload.name)
+    several = {
+        "--generators": trial.generators is not None,
+        f"--clients {trial.clients}": (trial.clients or 1) > 1,
+        "--start-every": bool(trial.start_every_ns),
+    }
+    for option, used in several.items():
+        if used:
+            raise PlanError("command-runs-alone", option=option)
     for name, usual in ONLY_OF_SCRIPTS.items():
         if getattr(trial, name) != usual:
-            raise PlanError(f"{name.replace('_', ' ')} is of scripts, and a command has none")
+            raise PlanError("scripts-only", option=name)
 
 
 class CommandJob(Struct, frozen=True):
@@ -180,12 +172,14 @@ def _job(
             say(what)
             before = order(command.before, (0,))
             result = run_reporting(runner, before, what, say=say_and_check)
-            if result is None or result.failed:
-                why = "it was stopped" if result is None else result.failed
-                text = "" if result is None else result.output
+            if result is None:
+                raise PrepareError("before-stopped", workload=workload.name)
+            if result.failed:
                 raise PrepareError(
-                    f"what {workload.name} runs before its command failed ({why}):\n{text}",
-                    "mend `before` and run again",
+                    "before-failed",
+                    workload=workload.name,
+                    why=result.failed,
+                    output=result.output,
                 )
         words = [filled(pattern, environment.values) for pattern in command.input]
         paths = programs.matching(words, environment.folder)
@@ -322,10 +316,7 @@ def _number_of(session: Any, query: str) -> tuple[float | None, str]:
     try:
         rows = session.execute(encoded(query)).fetchall()
     except psycopg.errors.SyntaxError as error:
-        raise PlanError(
-            f"the query for rows, '{query}': {error.diag.message_primary}",
-            _ONE_NUMBER,
-        ) from None
+        raise PlanError("rows-query", query=query, why=error.diag.message_primary) from None
     except psycopg.Error as error:
         return None, error.diag.message_primary or str(error)
     try:

@@ -66,8 +66,8 @@ def ask(
     own = {n: v for n, v in draft.levels.items() if n not in (load, "duration", "transactions")}
     for name in _OTHERS[load]:
         if name in own:
-            option = f"--{name.replace('_', '-')}"
-            raise PlanError(f"--by {load} does not go with {option}", "leave one of them out")
+            option = name.replace("_", "-")
+            raise PlanError("cannot-combine", options=f"--by {load} and --{option}")
     if load == "clients" and not {"rate_per_client", "think_time"} & own.keys():
         # A pause of zero, so that the workload's default rate does not make it an open load.
         own["think_time"] = ("0s",)
@@ -96,10 +96,7 @@ def stored(name: str, store: str | Path | None) -> tuple[str, Experiment, Search
 
     id_, experiment, goal = sweep.find(name, store)
     if not isinstance(goal, SearchSpec):
-        raise PlanError(
-            f"experiment {experiment.name} is no search for a capacity",
-            "`pgpaces runs -E` lists experiments; others are resumed by `pgpaces sweep --resume`",
-        )
+        raise PlanError("not-a-capacity-search", experiment=experiment.name)
     return id_, experiment, goal
 
 
@@ -110,20 +107,14 @@ def _threshold(draft: Draft, question: CapacityQuestion) -> tuple[Draft, float]:
         return draft, goal_share(text, "--missed") if text else draft.missed_max
     match = _GOAL.fullmatch(question.quantile)
     if match is None or not 0 < float(match[1]) < 100:
-        raise PlanError(
-            f"--goal '{question.quantile}' is no bound on a quantile",
-            "such as 'p99 <= 250ms'; a mean says nothing of how many were late",
-        )
+        raise PlanError("not-a-quantile-goal", goal=question.quantile)
     limited = any(name.partition(".")[0] == "latency_limit" for name in draft.levels)
     if question.missed is not None or limited:
-        raise PlanError(
-            "--goal is a latency limit and a share that may miss it",
-            "leave out --missed and --latency-limit, or --goal",
-        )
+        other = "--latency-limit" if question.missed is None else "--missed"
+        raise PlanError("cannot-combine", options=f"--goal and {other}")
     if match[2].replace(".", "", 1).isdigit():
         raise PlanError(
-            f"--goal '{question.quantile}' has no unit: {match[2]} of what?",
-            f"write 'p{match[1]} <= {match[2]}ms'",
+            "goal-without-unit", goal=question.quantile, quantile=match[1], number=match[2]
         )
     duration_ns(match[2], "the time in --goal")
     # Rounded to decimal digits, so that p99 is exactly 0.01.
@@ -142,10 +133,7 @@ def _goal(
 ) -> CapacityGoal:
     values = sorted(_value(load, text) for text in ends)
     if len(values) > 2:
-        raise PlanError(
-            f"a search for a capacity by {load} has {len(values)} levels of them",
-            "one is where it begins, two are the least and the most that is offered",
-        )
+        raise PlanError("too-many-search-levels", load=load, count=len(values))
     lowest, highest = _LOWEST[load], _HIGHEST[load]
     start = _START[load]
     if len(values) > 1:
@@ -182,18 +170,10 @@ def _each(
         request = builder.request(Slot(1, cell), "", {**ask.options, **load})
         plan, start = request.trial, goal.start
         if plan.load.model not in _MODELS[goal.load]:
-            error = PlanError(
-                f"a search by {goal.load} found a load that is {plan.load.model}",
-                "say --by rate, --by users (with --pace) or --by clients (with --rate-per-client or"
-                " --think-time, or neither)",
-            )
+            error = PlanError("search-of-other-load", by=goal.load, model=plan.load.model)
             raise levels.in_cell(error, cell)
         if plan.limit_ns is None and not plan.limits:
-            error = PlanError(
-                "without a latency limit every load meets the goal",
-                "add --latency-limit, such as 500ms, or --goal 'p99 <= 250ms'",
-            )
-            raise levels.in_cell(error, cell)
+            raise levels.in_cell(PlanError("no-latency-limit"), cell)
         if plan.load.model == "closed":
             each = 1e9 / plan.load.think_ns if plan.load.think_ns else None
         elif plan.load.rate is not None:

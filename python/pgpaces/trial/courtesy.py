@@ -63,7 +63,8 @@ class Budget:
         for node, access in {PRIMARY: self._where.access, **self._where.standbys}.items():
             room = identity.room(access, guest=self._guest) if needs[node] else None
             if room is not None and (free := self._usable(node, room)) < needs[node]:
-                raise self._too_few(node, room, free=max(0, free), needed=needs[node])
+                error = self._too_few(room, free=max(0, free), needed=needs[node])
+                raise error.at("" if node == PRIMARY else node)
 
     def _usable(self, node: str, room: Room) -> int:
         request = self._request
@@ -84,19 +85,17 @@ class Budget:
         free = f"{room.free} of {room.most} connections free"
         return f"{name}: {others}, {free}, pgpaces uses up to {clients}"
 
-    def _too_few(self, node: str, room: Room, *, free: int, needed: int) -> ConnectionsError:
-        name = "the server" if node == PRIMARY else node
-        if self._guest:
-            return ConnectionsError(
-                f"{name} has {room.others} sessions and takes {room.most}: {free} connections are"
-                f" left for clients, and the load needs {needed}",
-                f"use fewer --clients, or raise max_connections; {LEFT_FREE} connections stay free"
-                " for others",
-            )
+    def _too_few(self, room: Room, *, free: int, needed: int) -> ConnectionsError:
+        if not self._guest:
+            enough = needed + 20
+            return ConnectionsError("too-few-connections", free=free, needed=needed, enough=enough)
         return ConnectionsError(
-            f"{name} has {free} free connections, {needed} clients need as many",
-            "use fewer --clients, or raise max_connections (on a managed server:"
-            f" --server-set max_connections={needed + 20})",
+            "too-few-connections-left",
+            sessions=room.others,
+            most=room.most,
+            free=free,
+            needed=needed,
+            reserved=LEFT_FREE,
         )
 
 

@@ -42,22 +42,13 @@ def check(trial: TrialPlan, target: TargetPlan) -> None:
 
 def _check_elsewhere(plan: GeneratorsPlan, target: TargetPlan) -> None:
     if target.dsn is None:
-        raise PlanError(
-            "generators on other machines do not reach a managed server",
-            "name a server that they reach with --target",
-        )
+        raise PlanError("managed-server-out-of-reach")
     if plan.hosts or plan.cluster is None or plan.cluster.startswith("tls://"):
         return
     if not plan.insecure:
-        raise PlanError(
-            f"anybody who reaches {plan.cluster} can run code on its workers and read their orders",
-            "use a cluster with tls://, or --insecure-cluster where the network is yours alone",
-        )
+        raise PlanError("cluster-without-tls", cluster=plan.cluster)
     if any(set(_typed_at(target, node)) - {"service"} for node in target.node_names):
-        raise PlanError(
-            f"the password in --target would be sent to {plan.cluster} without encryption",
-            "leave it out: each generator reads its own password file, or PGPASSWORD",
-        )
+        raise PlanError("password-without-tls", cluster=plan.cluster)
 
 
 def workers(clusters: Clusters, plan: GeneratorsPlan, target: TargetPlan, *, say: Say) -> Workers:

@@ -54,4 +54,4 @@ def read(document: Mapping[str, Any]) -> Experiment:
     try:
         return facts.read(Experiment, document["experiment"], "an experiment")
     except (ValueError, PlanError, KeyError, TypeError) as error:
-        raise StoreError(f"the stored experiment is damaged: {error}") from None
+        raise StoreError("experiment-damaged", why=str(error)) from None

@@ -81,7 +81,7 @@ class Machine(Struct):
         slot, request = due.slot, due.request
         key = _server(request)
         if self._away.get(key, 0) >= AWAY_AFTER:
-            self.errors.append(ServerError("the server is away"))
+            self.errors.append(ServerError("server-away", trials=AWAY_AFTER))
             self.queue.ended(due, self.errors[-1])
             self.progress.left_out(self.name, self.queue.left)
             return
@@ -89,7 +89,7 @@ class Machine(Struct):
             listener.due(self.name, slot, due.why)
         started = time.monotonic()
         well, killed = False, None
-        outcome: Outcome | PgpacesError = RunError("it was not tried")
+        outcome: Outcome | PgpacesError = RunError("trial-incomplete")
         for attempt in range(1, ATTEMPTS + 1):
             own = replace(
                 context, listener=listener.trial(self.name, slot, attempt, progress=self.progress)
@@ -110,7 +110,9 @@ class Machine(Struct):
             return
         if not well:
             error = outcome.error if isinstance(outcome, Outcome) else outcome
-            self.errors.append(error or RunError(killed or "it did not complete"))
+            if error is None and killed:
+                error = RunError("trial-killed", why=killed)
+            self.errors.append(error or RunError("trial-incomplete"))
         self.queue.ended(due, outcome)
         self.progress.ended(self.name, time.monotonic() - started, self.queue.left, well=well)
         self._count_away(key, outcome, listener)

@@ -25,14 +25,6 @@ from pgpaces.trial.request import OnStoreError, Request, request_of
 from pgpaces.trial.site import source_database
 from pgpaces.trial.strategies import Goal
 
-# Options of managed servers, and the hint for a target.
-_MANAGED = {
-    "server": "choose one",
-    "data_dir": "choose one",
-    "tls": "say sslmode in the target",
-    "standbys": "name theirs as nodes of the target",
-}
-
 
 class Order(Struct, frozen=True):
     """An experiment to run, or to resume.
@@ -154,9 +146,9 @@ class Builder(Redacted, frozen=True):
                 tls=options.tls,
                 standbys=options.standbys,
             )
-        for name, hint in _MANAGED.items():
+        for name in ("server", "data_dir", "tls", "standbys"):
             if getattr(options, name) not in (None, 0) or getattr(options, name) is False:
-                raise PlanError(f"{name} is for managed servers, target for external ones", hint)
+                raise PlanError("managed-only", option=name)
         resolved = self.targets[options.target]
         return TargetPlan(
             dsn="",

@@ -21,20 +21,13 @@ def ask(draft: Draft, names: tuple[str, str], goal: ComparisonGoal) -> tuple[Exp
 
     a, b = (_levels(name) for name in names)
     if a.keys() != b.keys():
-        odd = ", ".join(sorted(a.keys() ^ b.keys()))
-        raise PlanError(
-            f"A and B do not name the same factors: {odd}",
-            "give each a level of every factor, such as set.work_mem=4MB and set.work_mem=64MB",
-        )
+        raise PlanError("different-factors", factors=sorted(a.keys() ^ b.keys()))
     if a == b:
-        raise PlanError(f"A and B are both {names[0]}", "name what differs")
+        raise PlanError("same-levels", levels=names[0])
     others = {name: texts for name, texts in draft.levels.items() if name not in a}
     for name, texts in others.items():
         if len(texts) > 1:
-            raise PlanError(
-                f"{name} has {len(texts)} levels, and A and B do not say which",
-                f"give one, or name it in both: {name}={texts[0]}",
-            )
+            raise PlanError("level-not-chosen", factor=name, count=len(texts), level=texts[0])
     draft = replace(draft, levels=others, factors=frozenset(), exclude=(), extra=(a, b), trials=1)
     draft = replace(draft, seed=goal.seed)
     return draft.experiment(profiles.ready_made), Pairing(a, b, goal)
@@ -45,7 +38,7 @@ def _levels(name: str) -> Levels:
     for part in levels.split(name):
         factor, equals, level = part.partition("=")
         if not equals or not level.strip():
-            raise PlanError(f"'{part}' is not FACTOR=LEVEL", "such as variant=log,clients=4")
+            raise PlanError("not-factor-level", text=part)
         levels.check_name(factor.strip())
         pairs[factor.strip()] = level.strip()
     return pairs

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from msgspec import field, to_builtins
 from msgspec.structs import replace
 
-from pgpaces.core.errors import PlanError, nearest
+from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.locality import is_local
 from pgpaces.core.redaction import Redacted
 from pgpaces.core.units import SEED_MAX, duration_text, exact, whole
@@ -224,25 +224,17 @@ def costs_of_target(target: TargetPlan, named: str | Path | None = None) -> Cost
 def target_of(values: Mapping[str, Any], *, alone: bool = False) -> TargetPlan:
     """The target of a run; alone: of scripts without a workload. Raises PlanError."""
     if alone and values["own"] is not None:
-        raise PlanError(
-            "--own is for the data of a workload; scripts alone run in the database of --target",
-            "leave out --own, or name a workload as well",
-        )
+        raise PlanError("own-without-workload")
     if values["target"] is not None:
-        for name in ("server", "data_dir", "profile", "tls", "standbys", "pool"):
+        for name in ("server", "data_dir", "profile", "tls", "standbys", "pool", "server_set"):
             if values[name] or values[name] is False:
-                word = options.BY_NAME[name].word
-                raise PlanError(
-                    f"{word} is for managed servers, --target for external ones", "choose one"
-                )
-        if values["server_set"]:
-            raise PlanError("--server-set is for managed servers, --target for external ones")
+                raise PlanError("managed-only", option=options.BY_NAME[name].word)
     elif values["observe_command"] is not None:
-        raise PlanError("--observe-command is for the machine of a --target")
+        raise PlanError("option-needs", option="--observe-command", needed="--target")
     elif values["target_node"]:
-        raise PlanError("--target-node belongs to a --target; --standbys starts managed ones")
+        raise PlanError("node-without-target")
     elif values["own"] is not None:
-        raise PlanError("--own needs --target: pgpaces creates every database on a managed server")
+        raise PlanError("own-without-target")
     settings = pairs(values["server_set"], "--server-set")
     if values["profile"] is not None:
         own = {**profiles.find(values["profile"]).settings, **dict(settings)}
@@ -266,7 +258,8 @@ def node_addresses(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
     addresses = pairs(values, "--target-node")
     for name, _ in addresses:
         if not re.fullmatch(r"standby[1-9][0-9]?|pool", name):
-            raise PlanError(f"--target-node '{name}' is neither standby1, standby2, ... nor pool")
+            choices = ("standby1", "standby2", "...", "pool")
+            raise PlanError("not-a-choice", what="--target-node", value=name, choices=choices)
     return addresses
 
 
@@ -275,10 +268,7 @@ def background_levels(several: Mapping[str, tuple[str, ...]]) -> dict[str, dict[
     for name, texts in several.items():
         levels.check_name(name)
         if len(texts) != 1:
-            raise PlanError(
-                f"{name} has the levels {', '.join(texts)}: a run has one level of each",
-                "`pgpaces sweep` has several; a comma in a level is written \\,",
-            )
+            raise PlanError("several-levels", factor=name, levels=texts)
     return levels.background_of({name: texts[0] for name, texts in several.items()})
 
 
@@ -295,7 +285,7 @@ def backgrounds(
         try:
             requests.append((name, _background(main, name, dict(each), consent=consent)))
         except PlanError as error:
-            raise PlanError(f"background {name}: {error.message}", error.hint) from None
+            raise error.at(f"background {name}") from None
     return tuple(requests)
 
 
@@ -350,8 +340,7 @@ def check(request: Request) -> None:
     whole(request.data_seed, "data_seed", 0, high=SEED_MAX)
     scripts = choose(request.workload, request.scripts)
     if not any(script.weight for script in scripts):
-        hint = f"give one that is to run a weight from 1 on, such as {scripts[0].name}@1"
-        raise PlanError("no script would run: every weight is 0", hint)
+        raise PlanError("no-script-runs", script=scripts[0].name)
     request.trial.limits_of([script.name for script in scripts])
     bulk.check(request.workload, request.trial)
     check_users(request.workload, request.trial)
@@ -361,8 +350,8 @@ def check(request: Request) -> None:
         _check_pool(request)
     for name, node in request.nodes:
         if name not in {script.name for script in scripts}:
-            listed = ", ".join(script.name for script in scripts)
-            raise PlanError(f"node {node} is for script '{name}', which does not run", listed)
+            listed = [script.name for script in scripts]
+            raise PlanError("node-of-other-script", script=name, node=node, scripts=listed)
     names = request.node_names
     where = [nodes_of(node_of(request, script.name, names), names) for script in scripts]
     if request.trial.clients is not None:
@@ -373,7 +362,7 @@ def check(request: Request) -> None:
         try:
             check(other)
         except PlanError as error:
-            raise PlanError(f"background {name}: {error.message}", error.hint) from None
+            raise error.at(f"background {name}") from None
 
 
 def check_users(workload: Workload, trial: TrialPlan) -> None:
@@ -382,16 +371,12 @@ def check_users(workload: Workload, trial: TrialPlan) -> None:
         return
     tasks = {task.name: task for task in users.tasks}
     if any(script.name not in tasks for script in workload.scripts):
-        raise PlanError(
-            f"workload {workload.name} is Python users, and runs no scripts",
-            "name the scripts' own workload, or run them as a background workload:"
-            " --background FILE.sql",
-        )
+        raise PlanError("runs-no-scripts", workload=workload.name, kind="Python")
     for name, usual in ONLY_OF_SCRIPTS.items():
         if name != "threads" and getattr(trial, name) != usual:
-            raise PlanError(f"{name.replace('_', ' ')} is of scripts, and Python users have none")
+            raise PlanError("scripts-only", option=name)
     if not trial.continue_on_error or trial.backlog != "serve":
-        raise PlanError("a task that raises ends nothing", "leave out --on-error")
+        raise PlanError("scripts-only", option="--on-error")
     variables = {"scale": "1", **workload.variables, **dict(trial.variables)}
     for each in (*(task.function for task in users.tasks), *filter(None, [users.setup])):
         call(each, variables, task=each is not users.setup)
@@ -400,20 +385,16 @@ def check_users(workload: Workload, trial: TrialPlan) -> None:
 def check_clients(clients: int, servers: int) -> None:
     """Raises PlanError if a server would get no client."""
     if clients < servers:
-        each = f"{clients} client{'s' * (clients > 1)}"
-        raise PlanError(f"{each} cannot go to {servers} servers", f"use {servers} or more")
+        raise PlanError("too-few-clients", clients=clients, servers=servers)
 
 
 def _check_pool(request: Request) -> None:
     """Raises PlanError, ServerError for an invalid pool, or one that cannot carry the load."""
     assert request.pool is not None
     if request.target.dsn is not None:
-        raise PlanError(
-            "a managed pool is for managed servers, --target for external ones",
-            "name their pooler as a node of the target",
-        )
+        raise PlanError("managed-only", option="pool")
     if request.target.tls is not None:
-        raise PlanError("a managed pool is reached by its socket, without TLS", "leave out tls")
+        raise PlanError("pool-without-tls")
     program = pooler.find(request.pool.pooler)
     pooler.check(request.pool, program, request.trial.protocol)
     scripts = [script.name for script in choose(request.workload, request.scripts)]
@@ -435,10 +416,7 @@ def nodes_of(name: str, nodes: Sequence[str]) -> tuple[str, ...]:
     if match := several.get(name, (name,) if name in nodes else ()):
         return match
     valid = [*nodes, ANY, *([STANDBYS] if standbys else [])]
-    raise PlanError(
-        f"there is no node '{name}'",
-        f"nodes are {', '.join(valid)}; --standbys and --pool make others",
-    )
+    raise PlanError("unknown-node", node=name, nodes=valid)
 
 
 def commands_of(
@@ -463,10 +441,12 @@ def choose(
     scripts = {script.name: script for script in workload.scripts}
     for name, _ in selection:
         if name not in scripts:
-            kind = "task" if workload.users else "script"
             raise PlanError(
-                f"workload {workload.name} has no {kind} '{name}'",
-                f"{nearest(name, scripts)} it has {', '.join(scripts)}".strip(),
+                "unknown-task" if workload.users else "unknown-script",
+                workload=workload.name,
+                script=name,
+                near=similar(name, scripts),
+                known=list(scripts),
             )
     return tuple(
         scripts[name] if weight is None else replace(scripts[name], weight=weight)

@@ -131,9 +131,9 @@ def _managed_server(target: TargetPlan, say: Say, name: str) -> Iterator[embedde
     try:
         started = embedded.start(spec, on_progress=say)
     except ServerError as error:
-        wrong = dict(describe.misspelled(installation, settings))
-        guess = "; ".join(f"{name}: did you mean {near}?" for name, near in wrong.items())
-        raise ServerError(error.message, guess or error.hint) from None
+        if near := [near for _, near in describe.misspelled(installation, settings)]:
+            raise ServerError("misspelled-settings", why=error.message, near=near) from None
+        raise
     with started as server:
         yield server
 
@@ -142,23 +142,19 @@ def _check_running(running: embedded.Server, target: TargetPlan) -> None:
     """Raises ServerError if a permanent server's data, settings or way differ from the request."""
     if target.data_dir and not running.data_dir.is_relative_to(Path(target.data_dir).absolute()):
         raise ServerError(
-            f"the server {running.name} that runs has its data in {running.data_dir}, not in"
-            f" {target.data_dir}",
-            f"`pgpaces server stop {running.name}`, and leave its start to this run",
+            "server-has-other-data",
+            server=running.name,
+            data_dir=running.data_dir,
+            requested=target.data_dir,
         )
     other = [n for n, v in target.server_settings if running.settings.get(n) != v]
     if other:
-        raise ServerError(
-            f"the server {running.name} that runs was started without {', '.join(other)} as asked",
-            f"`pgpaces server stop {running.name}`, and start it with them",
-        )
+        raise ServerError("server-lacks-settings", server=running.name, settings=other)
     if target.tls is None:
         return
     if running.tcp_host is None or (running.certificate is not None) is not target.tls:
-        encryption = "with TLS" if target.tls else "without it"
         raise ServerError(
-            f"the server {running.name} that runs cannot be reached by TCP {encryption}",
-            f"`pgpaces server stop {running.name}`, and leave its start to this run",
+            "server-without-tls" if target.tls else "server-without-plain-tcp", server=running.name
         )
 
 
@@ -213,12 +209,8 @@ def restarting(command: str, access: Access) -> Callable[[], None]:
             output.seek(0)
             words = output.read().decode(errors="replace") if done.returncode != 0 else ""
         if done.returncode != 0:
-            lines = words.strip().splitlines()
-            why = lines[-1] if lines else "it said nothing"
-            raise ServerError(
-                f"the command that restarts the server ended with {done.returncode}: {why}",
-                f"it is: {command}",
-            )
+            last = (words.strip().splitlines() or [""])[-1]
+            raise ServerError("restart-failed", command=command, code=done.returncode, output=last)
         deadline = time.monotonic() + _BACK_S
         while True:
             try:
@@ -227,7 +219,7 @@ def restarting(command: str, access: Access) -> Callable[[], None]:
             except ServerError as error:
                 if time.monotonic() > deadline:
                     raise ServerError(
-                        f"the server is not back {_BACK_S:.0f} s after its restart: {error.message}"
+                        "server-not-back", wait_s=_BACK_S, why=error.message
                     ) from None
             time.sleep(0.2)
 

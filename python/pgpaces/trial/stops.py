@@ -56,7 +56,7 @@ class Stops:
     def check(self) -> None:
         """Raises StoppedError after a request."""
         if self.requests:
-            raise StoppedError("stopped before the load began")
+            raise StoppedError("stopped-before-load")
 
     def rest(self, seconds: float) -> None:
         """Waits for this time, or until a request."""

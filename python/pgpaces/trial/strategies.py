@@ -66,5 +66,5 @@ def read(document: Any) -> Goal:
         fields = {name: value for name, value in document.items() if name != "kind"}
         goal: Goal = facts.read(_KINDS[document["kind"]], fields, "a goal")
     except (ValueError, PlanError, KeyError, TypeError, AttributeError) as error:
-        raise StoreError(f"the stored goal of an experiment is damaged: {error}") from None
+        raise StoreError("experiment-damaged", why=str(error)) from None
     return goal

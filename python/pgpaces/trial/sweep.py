@@ -162,37 +162,22 @@ def _left(order: Order, slots: Sequence[Slot], workload_hash: str) -> tuple[Slot
     row = store.experiment(order.resume or "")
     before = document.read(row.document)
     if row.state == "running":
-        raise _already_running(row.name)
+        raise PlanError("experiment-running", experiment=row.name)
     now = order.experiment
     changed = [
         part
         for part, old, new in (
-            ("its cells", before.design, now.design),
-            ("its workload", row.document.get("workload_hash"), workload_hash),
-            ("its settings", before.profiles, now.profiles),
-            ("its goal", document.goal(row.document), order.goal),
-            (
-                "the database that is copied",
-                before.from_database,
-                targets.source(now.from_database),
-            ),
+            ("cells", before.design, now.design),
+            ("workload", row.document.get("workload_hash"), workload_hash),
+            ("settings", before.profiles, now.profiles),
+            ("goal", document.goal(row.document), order.goal),
+            ("from_database", before.from_database, targets.source(now.from_database)),
         )
         if old != new
     ]
     if changed:
-        raise PlanError(
-            f"experiment {row.name} ({row.id}) cannot be resumed: {' and '.join(changed)}"
-            " changed since",
-            "put them back as they were, or run it anew without --resume",
-        )
+        raise PlanError("experiment-changed", experiment=row.name, id=row.id, changed=changed)
     return tuple(slots) if order.goal else missing(slots, _done(store, row.id))
-
-
-def _already_running(name: str) -> PlanError:
-    return PlanError(
-        f"experiment {name} is being run by another pgpaces",
-        "wait until it is done; one that was killed can be resumed after a quarter of a minute",
-    )
 
 
 def _done(store: Store, experiment_id: str) -> list[tuple[int, str]]:
@@ -285,9 +270,9 @@ def run(
             finally:
                 context.write(lambda: store.finish_experiment(planned.id, state))
         except StoreError as error:
-            resume = f"then go on with --resume {planned.id}"
-            hint = f"{error.hint}; {resume}" if error.hint else resume
-            raise StoreError(error.message, hint) from None
+            raise StoreError(
+                "experiment-not-stored", id=planned.id, why=error.message, hint=error.hint
+            ) from None
     interrupted = bool(stops.requests)
     return SweepResult(
         planned.id,
@@ -377,7 +362,7 @@ def _begin(store: Store, planned: SweepPlan) -> None:
     order = planned.order
     if order.resume is not None:
         if not store.claim_experiment(planned.id):
-            raise _already_running(order.experiment.name)
+            raise PlanError("experiment-running", experiment=order.experiment.name)
         return
     store.begin_experiment(
         ExperimentRow(

@@ -125,9 +125,8 @@ class Agent:
         report = Report(first, seconds, self._load.end_ns, late_ns=self._late_ns)
         if deserted or not ended:
             return replace(report, deserted=deserted)
-        error = None if self._error is None else (self._error.message, self._error.hint)
         findings = (*self._load.findings, *self._findings)
-        return replace(report, ended=True, error=error, findings=findings)
+        return replace(report, ended=True, error=self._error, findings=findings)
 
     def begin(self, moment_ns: int) -> None:
         if self._begun:
@@ -157,7 +156,7 @@ class Agent:
         except PgpacesError as error:
             self._error = error
         except Exception as error:
-            self._error = RunError(f"the load of a generator failed: {error!r}")
+            self._error = RunError("generator-failed", why=repr(error))
         finally:
             if self._machine is not None:
                 self._findings = tuple(machine_findings(self._machine, machine_reading()))

@@ -49,7 +49,7 @@ class DealtLoad:
             self._clocks: list[ClockOffset] = []
             for remote in self._remotes:
                 if (clock := remote.clock()) is None:
-                    raise RunError(f"the clock of generator {remote.name} cannot be read")
+                    raise RunError("generator-clock-unread", generator=remote.name)
                 self._clocks.append(clock)
         except BaseException:
             self._leave()
@@ -139,9 +139,8 @@ class DealtLoad:
 
     def _error(self) -> PgpacesError | None:
         if all(remote.missing for remote in self._remotes):
-            lost = (f"{remote.name}: {remote.lost}" for remote in self._remotes)
-            why = f"no generator is left ({', '.join(lost)})"
-            return RunError(why, "what arrived before is kept")
+            lost = [f"{remote.name}: {remote.lost}" for remote in self._remotes]
+            return RunError("no-generator-left", lost=lost)
         return next((remote.error for remote in self._remotes if remote.error), None)
 
     def _leave(self) -> None:
@@ -152,7 +151,7 @@ class DealtLoad:
         for remote, before in zip(self._remotes, self._clocks, strict=True):
             name = remote.name
             if remote.lost:
-                yield finding("generator-lost", name, why=remote.lost)
+                yield finding("generator-lost", name, why=str(remote.lost))
                 continue
             after = remote.clock()
             yield self._share(remote, before, after)

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import msgspec
 
+from pgpaces.core.errors import PgpacesError
 from pgpaces.core.findings import Finding
 from pgpaces.core.record import Interval
 from pgpaces.core.redaction import Redacted
@@ -64,7 +65,7 @@ class Report(msgspec.Struct, frozen=True):
     seconds: tuple[bytes, ...]
     end_ns: int
     ended: bool = False
-    error: tuple[str, str | None] | None = None
+    error: PgpacesError | None = None
     findings: tuple[Finding, ...] = ()
     late_ns: int = 0
     deserted: bool = False

@@ -19,6 +19,7 @@ from distributed.deploy.spec import ProcessInterface, SpecCluster
 from distributed.deploy.ssh import Worker as SshWorker
 from distributed.deploy.subprocess import SubprocessWorker
 
+from pgpaces.core.errors import RunError
 from pgpaces.core.home import python_path
 from pgpaces.spec.plan import GeneratorsPlan
 
@@ -65,13 +66,13 @@ class SshProcess(SshWorker):
         self._folder, self._host = folder, address
 
     async def start(self) -> None:
-        """Starts it. Raises OSError, RuntimeError."""
+        """Starts it. Raises RunError."""
         import asyncssh
 
         try:
             await self._start()
         except (asyncssh.Error, OSError) as error:
-            raise RuntimeError(f"ssh {self._host}: {error}") from None
+            raise RunError("ssh-failed", host=self._host, why=str(error)) from None
         await ProcessInterface.start(self)
 
     async def _start(self) -> None:
@@ -82,7 +83,7 @@ class SshProcess(SshWorker):
         self.connection = ssh
         first = str((await ssh.run(f"bash -lc {shlex.quote(_PYTHON)}")).stdout)
         if not first.startswith("#!"):
-            raise RuntimeError(f"{self.address} has no pgpaces: pipx install 'pgpaces[cluster]'")
+            raise RunError("host-without-pgpaces", host=self.address)
         python = first.removeprefix("#!").strip()
         created = await ssh.run("mktemp -d -t pgpaces-XXXXXXXX")
         folder = str(created.stdout).strip()
@@ -103,7 +104,7 @@ class SshProcess(SshWorker):
         )
         while "worker at" not in (line := await self.proc.stderr.readline()):
             if not line:
-                raise RuntimeError(f"the generator on {self.address} ended at once")
+                raise RunError("generator-ended-at-once", host=self.address)
         weakref.finalize(self, self.proc.kill)
 
 
@@ -121,7 +122,7 @@ def tls_variables(folder: Path | str) -> dict[str, str]:
 
 
 def cluster(plan: GeneratorsPlan, security: Security, folder: Path) -> SpecCluster:
-    """A cluster whose scheduler runs in this process. Raises OSError, RuntimeError."""
+    """A cluster whose scheduler runs in this process. Raises OSError, RuntimeError, RunError."""
     workers: dict[Any, Any] = {
         host: {"cls": SshProcess, "options": {"address": host, "folder": folder}}
         for host in plan.hosts

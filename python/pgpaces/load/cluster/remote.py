@@ -12,7 +12,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator
 from itertools import dropwhile, zip_longest
-from typing import Any, cast
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -51,7 +51,8 @@ class Remote:
         """Orders it to connect; `connected` waits for that."""
         self.worker, self.order = worker, order
         self.name = f"{worker.name} ({of})" if of else worker.name
-        self.lost, self.error = "", cast("PgpacesError | None", None)
+        self.lost: RunError | None = None
+        self.error: PgpacesError | None = None
         self.end_ns, self.late_ns, self.due = 2**62, 0, 0
         self.findings: tuple[Finding, ...] = ()
         self._workers, self._promise = workers, workers.submit(worker, order)
@@ -76,12 +77,11 @@ class Remote:
             self._agent = self._workers.agent(self.worker, self._promise)
             ready: Ready = self._agent.ready().result(_READY_S)
         except PgpacesError as error:
-            text = f"generator {self.name}: {error.message}"
-            raise type(error)(text, error.hint) from None
+            raise error.at(f"generator {self.name}") from None
         except Exception as error:
-            raise RunError(f"generator {self.name} does not start: {error}") from None
+            raise RunError("generator-not-started", generator=self.name, why=str(error)) from None
         if ready.digest != self.order.digest():
-            raise RunError(f"generator {self.name} has another workload than was sent to it")
+            raise RunError("generator-of-other-workload", generator=self.name)
         self._workers.run(self._converse)
         return ready
 
@@ -113,9 +113,9 @@ class Remote:
             try:
                 self._take(await self._answer())
             except TimeoutError:
-                self._lose(f"it was silent for {LOST_S:g} s")
+                self._lose(RunError("generator-silent", silent_s=LOST_S))
             except RuntimeError:
-                self._lose("it has left the cluster")
+                self._lose(RunError("generator-left"))
             if not self._words:
                 self._wake.clear()
                 with contextlib.suppress(TimeoutError):
@@ -167,17 +167,16 @@ class Remote:
             if report.deserted:
                 # What was due there until the end of the schedule is unfinished.
                 lease_s = self.order.lease_ns / SECOND_NS
-                self._lose(f"it heard nothing for {lease_s:.3g} s and ended its load")
+                self._lose(RunError("generator-deserted", lease_s=lease_s))
                 return
             self.end_ns, self._ended = report.end_ns, report.ended
             self.late_ns = report.late_ns
-            if report.error is not None:
-                message, hint = report.error
-                self.error = RunError(f"generator {self.name}: {message}", hint)
+            if (error := report.error) is not None:
+                self.error = RunError(error.name, **error.values).at(f"generator {self.name}")
             self.findings = tuple(replace(each, about=self.name) for each in report.findings)
             self._news.notify_all()
 
-    def _lose(self, why: str) -> None:
+    def _lose(self, why: RunError) -> None:
         self._workers.lost.add(self.worker.address)
         with self._news:
             self.lost = why

@@ -66,13 +66,8 @@ class Workers:
         self.lost: set[str] = set()  # addresses of those that a load has lost
         count = plan.count
         hosts = self._hosts()
-        if count is not None and len(hosts) < count:
-            raise PlanError(
-                f"the cluster has {len(hosts)} workers, and {count} generators need one each",
-                "start more workers, or use fewer --generators",
-            )
-        if not hosts:
-            raise PlanError("the cluster has no workers", "start some: dask worker ADDRESS")
+        if len(hosts) < (needed := count or 1):
+            raise PlanError("too-few-workers", workers=len(hosts), needed=needed)
         chosen = list(hosts.items())[:count]
         # Hosts as they were typed; others have numbers or addresses.
         listed = ((a, str(info.get("name", ""))) for a, info in self._listed().items())
@@ -115,10 +110,7 @@ class Workers:
         try:
             answers: dict[str, AgentHost] = self.wait(lambda: self.client._run(about), _START_S)
         except Exception as error:
-            raise RunError(
-                f"the workers of the cluster do not run pgpaces: {error or 'one does not answer'}",
-                "install the same version of pgpaces[cluster] where they run",
-            ) from None
+            raise RunError("workers-without-pgpaces", why=str(error) or repr(error)) from None
         return dict(sorted(answers.items(), key=lambda each: (each[1].hostname, each[0])))
 
     def _check(self) -> None:
@@ -129,9 +121,12 @@ class Workers:
             theirs = worker.host
             if (theirs.version, theirs.build) != (own.version, own.build):
                 raise RunError(
-                    f"generator {worker.name} runs pgpaces {theirs.version} (build {theirs.build}),"
-                    f" this is {own.version} (build {own.build})",
-                    "install the same version on all machines",
+                    "generator-of-other-version",
+                    generator=worker.name,
+                    version=theirs.version,
+                    build=theirs.build,
+                    own_version=own.version,
+                    own_build=own.build,
                 )
 
     def check_users(self) -> None:
@@ -142,9 +137,10 @@ class Workers:
         for worker in self.workers:
             if worker.host.python != own:
                 raise RunError(
-                    f"generator {worker.name} has Python {worker.host.python}, this is {own}:"
-                    " functions do not travel between them",
-                    "install the same Python on all machines, or use scripts",
+                    "generator-of-other-python",
+                    generator=worker.name,
+                    python=worker.host.python,
+                    own=own,
                 )
 
     def submit(self, worker: Worker, order: LoadOrder) -> Any:
@@ -162,7 +158,7 @@ class Workers:
                 pure=False,
             )
         except Exception as error:  # whatever Dask raises once its scheduler is gone
-            raise RunError(f"generator {worker.name} does not start: {error}") from None
+            raise RunError("generator-not-started", generator=worker.name, why=str(error)) from None
 
     def agent(self, worker: Worker, promise: Any) -> Any:
         """An agent once it is there. Raises what it raised, and RunError if its worker went."""
@@ -172,7 +168,7 @@ class Workers:
             except TimeoutError:  # Dask would wait for a worker that is gone
                 if worker.address not in self._listed():
                     self.lost.add(worker.address)
-                    raise RunError("it has left the cluster") from None
+                    raise RunError("generator-left") from None
 
     def run(self, call: Callable[[], Any]) -> None:
         """Lets Dask's thread call this. From any thread, and from a signal handler."""
@@ -212,10 +208,9 @@ class Clusters:
 def _started(plan: GeneratorsPlan) -> Workers:
     try:
         from distributed.versions import VersionMismatchWarning
-    except ImportError:
+    except ImportError as error:
         raise PlanError(
-            "several generators need libraries that are not installed",
-            "pip install 'pgpaces[cluster]'",
+            "extra-missing", what="several generators", module=error.name, extra="cluster"
         ) from None
     for name in tuple(logging.root.manager.loggerDict):
         if name.startswith("distributed"):  # we report a lost worker ourselves
@@ -229,7 +224,7 @@ def _started(plan: GeneratorsPlan) -> Workers:
         return Workers(client, stack, plan)
     except (OSError, RuntimeError) as error:
         stack.close()
-        raise RunError(f"the generators do not start: {error}") from None
+        raise RunError("generators-not-started", why=str(error)) from None
     except BaseException:
         stack.close()
         raise
@@ -243,10 +238,7 @@ def _client(plan: GeneratorsPlan, stack: contextlib.ExitStack) -> Client:
         try:
             client = Client(plan.cluster, timeout=_CONNECT_S)
         except (OSError, ValueError, TypeError) as error:
-            raise RunError(
-                f"no Dask scheduler answers at {plan.cluster}: {error}",
-                "its certificates are those of Dask's configuration: distributed.comm.tls",
-            ) from None
+            raise RunError("scheduler-silent", cluster=plan.cluster, why=str(error)) from None
         stack.callback(client.close, timeout=_CLOSE_S)
         return client
     from pgpaces.load.cluster import processes

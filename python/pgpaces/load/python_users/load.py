@@ -194,7 +194,8 @@ class UsersLoad:
         except (EOFError, OSError):
             raise self._lost(process) from None
         if kind == "refused":
-            raise WorkloadError(*words)
+            (error,) = words
+            raise WorkloadError(error.name, **error.values).at(error.about)
         self.poll, cost = words
         self._costs_ns.append(cost)
 
@@ -233,11 +234,11 @@ class UsersLoad:
             patience_s += max(0.0, (self._origin_ns - time.monotonic_ns()) / 1e9)
         try:
             if not process.channel.poll(patience_s):
-                self._lose(process, "has been silent for too long: does a task hold Python itself?")
+                self._lose(process, silent=True)
                 return
             kind, *words = process.channel.recv()
         except (EOFError, OSError):
-            self._lose(process, "")
+            self._lose(process)
             return
         if kind in ("second", "last"):
             batches, names, late_ns, hopeless = words
@@ -252,25 +253,26 @@ class UsersLoad:
                 self._error = HopelessError(hopeless_name(state), text=text)
                 self.abort()
 
-    def _lose(self, process: _Process, why: str) -> None:
+    def _lose(self, process: _Process, *, silent: bool = False) -> None:
         process.lost = True
         process.child.kill()
-        error = self._lost(process, why)
+        error = self._lost(process, silent=silent)
         self._error = self._error or error
         self.abort()
 
-    def _lost(self, process: _Process, why: str = "") -> RunError:
+    def _lost(self, process: _Process, *, silent: bool = False) -> RunError:
         process.child.wait()
         process.kill()
         code = process.child.returncode
-        how = why or (f"was ended by signal {-code}" if code < 0 else f"ended with code {code}")
         output = process.tail.text()
-        if (stuck := process.tail.stuck()) is not None:
-            how, output = "had no turn any more, because a task holds Python itself", stuck
-        return RunError(
-            f"a process of users {how}" + (f":\n{output}" if output else ""),
-            "what was measured before is kept; what it had begun is counted as unfinished",
-        )
+        if (stack := process.tail.stuck()) is not None:
+            return RunError("users-stuck", stack=stack)
+        output = output and f":\n{output}"
+        if silent:
+            return RunError("users-silent", output=output)
+        if code < 0:
+            return RunError("users-killed", signal=-code, output=output)
+        return RunError("users-ended", code=code, output=output)
 
     def _end(self) -> None:
         """Waits for the tear-down of the users, for _BYE_S at most."""
@@ -405,11 +407,7 @@ def pickled(users: Users) -> bytes:
     try:
         data: bytes = cloudpickle.dumps(functions)
     except Exception as error:
-        why = " ".join(str(error).split())
-        raise WorkloadError(
-            f"the tasks cannot be sent to other processes: {why}",
-            "make connections in a function marked @user, not outside of the tasks",
-        ) from None
+        raise WorkloadError("tasks-not-sent", why=" ".join(str(error).split())) from None
     return data
 
 
@@ -430,7 +428,7 @@ def _started(order: ProcessOrder) -> _Process:
             start_new_session=True,
         )
     except OSError as error:
-        raise RunError(f"a process of users does not start: {error.strerror}") from None
+        raise RunError("users-not-started", why=error.strerror) from None
     finally:
         theirs.close()
     assert child.stdout is not None

@@ -7,7 +7,7 @@ whose other end pgpaces holds. It receives pickled values there: a `ProcessOrder
     ("end", ns)     nothing falls due then or later, from the start of the measured part
     ("abort",)      ends at once
 
-and sends `("refused", message, hint)` or `("ready", poll, ns an action costs)`, then `("second",
+and sends `("refused", error)` or `("ready", poll, ns an action costs)`, then `("second",
 [bytes], names, [ns late], hopeless)` for seconds that are over, `("last", ...)` alike, and
 `("bye",)` after the tear-down of the users. It ends when pgpaces ends, whatever its users do, even
 if one of them holds the interpreter, so that no other thread gets a turn. Programs that they
@@ -254,10 +254,7 @@ def _users(order: ProcessOrder) -> users.Users:
     try:
         functions = pickle.loads(order.functions)
     except Exception as error:
-        raise WorkloadError(
-            f"the tasks cannot be loaded in another process: {users.describe(error)}",
-            "they and what they use must be importable there, or defined in the same file",
-        ) from None
+        raise WorkloadError("tasks-not-loaded", why=users.describe(error)) from None
     return users.of_functions(functions)
 
 
@@ -274,7 +271,7 @@ def main() -> None:
         process.run()
         code = 0
     except PgpacesError as error:
-        channel.send(("refused", error.message, error.hint))
+        channel.send(("refused", error))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         _end_all()
     except BaseException:

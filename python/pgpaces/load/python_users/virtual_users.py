@@ -451,9 +451,7 @@ class Threads:
                 thread.start()
             except RuntimeError as error:
                 raise WorkloadError(
-                    f"{len(self._users)} users of a process need a thread each, and {error} after"
-                    f" {count}",
-                    "more processes (--threads), fewer users, or coroutines (async def)",
+                    "too-few-threads", users=len(self._users), count=count, why=str(error)
                 ) from None
         for _ in self._threads:
             self._ready.acquire()
@@ -508,10 +506,8 @@ def _cancel(value: Any) -> None:
 def refused(user: VirtualUser, error: BaseException) -> WorkloadError:
     number = user.values["number"]
     if isinstance(error, StopIteration | StopAsyncIteration):
-        return WorkloadError(
-            f"the set-up of user {number} yielded nothing", "it yields once what tasks get"
-        )
-    return WorkloadError(f"the set-up of user {number} failed: {user.describe(error)}")
+        return WorkloadError("set-up-yields-nothing", user=number)
+    return WorkloadError("set-up-failed", user=number, why=user.describe(error))
 
 
 class Coroutines:
