@@ -274,10 +274,8 @@ def test_a_template_that_is_used_is_named_with_who_uses_it(pg15):
         pass
     left = psycopg.connect(pg15.dsn("postgres", dbname=made.dbname, application_name="pgpaces"))
     try:
-        with (
-            connect(access) as admin,
-            pytest.raises(PrepareError, match=r"sessions use it: 1 of postgres \(pgpaces\)"),
-        ):
+        used = "1 of postgres (pgpaces)"
+        with connect(access) as admin, raises(PrepareError, "cannot-copy-in-use", sessions=used):
             copies.copy(admin, "pgpaces_never", made.dbname)
     finally:
         left.close()

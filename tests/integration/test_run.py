@@ -9,6 +9,7 @@ import time
 import psycopg
 import pytest
 from tests.commands import QUICK, SECOND, adds_up
+from tests.errors import sentence
 from tests.needs import needs
 from tests.servers import quoted
 
@@ -152,9 +153,11 @@ def test_own_takes_an_empty_database_and_asks_twice_for_another(pgpaces, pg15, h
     pgpaces.well(*handed)
     pg15.execute("COMMENT ON DATABASE handed IS NULL")
     refused = pgpaces(*handed)
-    assert (refused.code, "--fresh" in refused.err) == (15, True), refused.err
+    full = sentence("own-not-empty", dbname="handed", schemas=["public"])
+    assert (refused.code, full in refused.err) == (15, True), refused.err
     pgpaces.well(*handed, "--fresh")
-    assert pgpaces(*handed[:-1], "nowhere").code == 15
+    lost = pgpaces(*handed[:-1], "nowhere")
+    assert (lost.code, sentence("own-missing", dbname="nowhere") in lost.err) == (15, True)
 
 
 @pytest.mark.parametrize(

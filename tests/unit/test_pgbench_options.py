@@ -31,6 +31,7 @@ from pgpaces.database.pgbench_tables import (
     initialize,
     partition_statements,
 )
+from tests.errors import raises
 
 ENVIRONMENT = {"PGDATABASE": "bench"}
 
@@ -301,7 +302,7 @@ class Interrupted:
 
 def test_ctrl_c_leaves_no_statement_running_in_the_server():
     connection, said = Interrupted(), list[str]()
-    with pytest.raises(TablesError) as caught:
+    with raises(TablesError, "pgbench-tables") as caught:
         initialize(cast(Any, connection), Tables(), "v", say=said.append, progress=lambda *_: None)
     assert connection.cancelled == 1
     assert said == ["vacuuming...\n", "Cancel request sent\n"]
