@@ -22,6 +22,7 @@ from pgpaces.spec.draft import Draft
 from pgpaces.store.store import Store
 from pgpaces.trial import capacity, sweep
 from pgpaces.trial.order import Builder, Order
+from tests.errors import sentence
 from tests.unit.calling import refused
 from tests.unit.searches import GOAL, searched, slope
 from tests.unit.stored import begun, keep_trial
@@ -54,9 +55,9 @@ def stored(tmp_path_factory):
         ("tpcb-like", "without a latency limit"),
         ("reporting --goal 'mean <= 50ms'", "is no bound on a quantile"),
         ("reporting --goal 'p99 <= 50ms' --missed 1%", "--goal is a latency limit"),
-        ("reporting -L 1s --missed 0%", "none ever misses"),
+        ("reporting -L 1s --missed 0%", sentence("zero-share", what="--missed", value="0%")),
         ("reporting -L 1s --rate 0", "is out of range"),
-        ("reporting -L 1s --by users", "--users needs the pace of each"),
+        ("reporting -L 1s --by users", sentence("users-need-pace")),
         ("tpcb-like -L 50ms --by clients --rate 1", "--by clients does not go with --rate"),
         ("tpcb-like -L 50ms --by rate --think-time 1", "--by rate does not go with --think-time"),
         ("tpcb-like -L 50ms --by users --rate-per-client 1", "not go with --rate-per-client"),

@@ -10,6 +10,7 @@ import pytest
 
 from pgpaces.cli import main
 from pgpaces.store.store import new_id
+from tests.errors import sentence
 from tests.unit.stored import Kept, keep, opened
 
 TOO_LONG = "x" * 300  # what the system says of it comes as of a folder that may not be entered
@@ -17,7 +18,7 @@ TOO_LONG = "x" * 300  # what the system says of it comes as of a folder that may
 MISTAKES = [
     ("rnu reporting", 2, "no such command 'rnu'", "did you mean run?"),
     ("reporting", 2, "no such command 'reporting'", "write: pgpaces run reporting"),
-    ("run reportng", 3, "there is no workload 'reportng'", "did you mean reporting? shipped are"),
+    ("run reportng", 3, sentence("unknown-workload", workload="reportng"), "you mean reporting?"),
     ("run reporting --latency 1s", 2, "no such option '--latency'", "did you mean --latency-limit"),
     ("sweep reporting --cleints 2", 2, "no such option '--cleints'", "did you mean --clients?"),
     ("sweep reporting --set jit=off", 2, "no such option '--set'", "did you mean --server-set?"),
@@ -33,7 +34,7 @@ MISTAKES = [
     ("run reporting --rate 10/sec", 2, "--rate '10/sec' is not a rate", "1/s, 30/min"),
     ("run reporting -T 60sec", 2, "--duration '60sec' is not a duration", "a unit it is in s"),
     ("run reporting -L 500sec", 2, "limit '500sec' is not a duration", "unit it is in ms"),
-    ("run reporting --missed 5", 2, "--missed '5' is no share", "below 100%, such as 5%"),
+    ("run reporting --missed 5", 2, sentence("not-a-share", what="--missed", value="5"), " 5%"),
     ("run reporting -c 0", 2, "--clients '0' must be an integer from 1 to", "such as --clients 1"),
     ("run reporting -c many", 2, "--clients 'many' must be an integer from 1", "such as --clients"),
     ("run reporting -c 1,2", 2, "--clients '1,2' must be an integer", "`pgpaces sweep`"),
@@ -44,23 +45,23 @@ MISTAKES = [
     ("run reporting --fail-if 'missed > 5'", 2, "has no unit: 5 of what", "'5%' of what"),
     ("run reporting --fail-if ''", 2, "the condition '' cannot be read", "write NAME COMPARISON"),
     ("run reporting --fail-if 'p96 > 1s' --fail-if 'p99 > 1s'", 2, "'p96 > 1s'", "write NAME"),
-    ("run -f nofile.sql", 3, 'could not open file "nofile.sql"', "name a file of SQL commands"),
+    ("run -f no.sql", 3, sentence("unreadable-script", path="no.sql", why="No such"), "SQL"),
     ("run reporting -o x.pdf", 2, "the ending of 'x.pdf' names no form", "end it with .html"),
     ("run reporting --script by_fk", 2, "has no script 'by_fk'", "did you mean by_fk1?"),
     ("run select-only --script select-only@0", 2, "every weight is 0", "such as select-only@1"),
-    ("run sensor --variant lag", 3, "has no variant 'lag'", "did you mean log?"),
-    ("run reporting -D hot", 2, "--define 'hot' is not NAME=VALUE", "such as hot=VALUE"),
+    ("run sensor --variant lag", 3, "variant 'lag'", "did you mean log?"),
+    ("run reporting -D hot", 2, "--define 'hot' ", "--define hot=VALUE"),
     ("run reporting --server ~no1", 2, "'~no1' is no path: ~no1 is no home", "its whole path"),
-    ("run ~no1/x", 3, "there is no workload '~no1/x'", "or name a folder"),
-    ("run reporting --server-set jit", 2, "--server-set 'jit' is not", "such as jit=VALUE"),
+    ("run ~no1/x", 3, sentence("unknown-workload", workload="~no1/x"), "a folder like ./x"),
+    ("run reporting --server-set jit", 2, "--server-set 'jit' ", "--server-set jit=VALUE"),
     ("run reporting --profile pi-4", 2, "there is no profile 'pi-4'", "did you mean pi-4gb?"),
-    ("run reporting --rate 5 --users 5", 2, "exclude each other", "choose one kind of load"),
+    ("run reporting --rate 5 --users 5", 2, "--rate, --users ", "choose one"),
     ("run", 2, "nothing to run was named", "`pgpaces workload list`"),
     ("load ' '", 2, "the command is empty", "such as 'pgbench -i -s 10'"),
     ("load bulk-load", 2, "bulk-load is a workload", "`pgpaces run bulk-load`"),
     ("load", 2, "missing COMMAND", "write: pgpaces load [OPTIONS] COMMAND"),
     ("sweep exp.toml", 2, "exp.toml cannot be read", "`pgpaces sweep --new exp.toml` writes one"),
-    ("sweep reporting --clients 1-8", 2, "clients: '1-8' must be", "a comma between levels"),
+    ("sweep reporting --clients 1-8", 2, "clients: level '1-8' ", "levels: 1,8"),
     ("sweep reporting --clients 1,,2", 2, "--clients '1,,2' has an empty level", "such as 1,2"),
     ("capacity reporting --goal 'p99 <= 50'", 2, "--goal 'p99 <= 50' has no unit", "p99 <= 50ms"),
     ("capacity reporting --goal 'p99 < fast'", 2, "time in --goal 'fast'", "a number with"),
@@ -68,7 +69,7 @@ MISTAKES = [
     ("capacity reporting --goal 'mean < 5ms'", 2, "--goal 'mean < 5ms' is no bound", "'p99 <= 250"),
     ("compare a b --metric p96", 2, "--metric 'p96' is none of rate, mean", "did you mean p99?"),
     ("compare server.work_mem=4MB a --run tpcb-like", 2, "'server.work_mem'", "mean set.work_mem?"),
-    ("compare xyz=4MB a --run tpcb-like", 2, "there is no factor 'xyz'", "such as clients, rate"),
+    ("compare xyz=4MB a --run tpcb-like", 2, sentence("unknown-factor", factor="xyz"), "clients,"),
     ("compare a", 2, "missing B", "write: pgpaces compare [OPTIONS] A B"),
     ("check", 2, "missing option --baseline", "--baseline NAME: A baseline, a tag or a run."),
     ("check --baseline none", 2, "tag, run or experiment 'none'", "`pgpaces runs baseline NAME"),
@@ -77,11 +78,11 @@ MISTAKES = [
     ("runs --store /nosuch/x.db", 20, "there is no store /nosuch/x.db", "check the place"),
     ("runs --store mysql://u:p@x/y", 20, "a store cannot be at mysql://...", "name a file, or"),
     ("export last --format cvs", 2, "--format 'cvs' is none of csv", "did you mean csv?"),
-    (f"run {TOO_LONG}", 3, "cannot be read: File name too long", "name a folder that you may"),
+    (f"run {TOO_LONG}", 3, ": File name too long", "pgpaces workload list"),
     (f"run reporting --profile {TOO_LONG}", 2, "there is no profile", "profiles are default"),
     (f"run reporting --store {TOO_LONG} -T 1s", 20, "cannot be used", "another store with --store"),
     (f"export last -o {TOO_LONG}", 5, "cannot be written: File name", "name another file"),
-    (f"workload new {TOO_LONG}", 3, "cannot be written: File name too", "name a folder that you"),
+    (f"workload new {TOO_LONG}", 3, ": File name too long", "name a folder"),
     ("disk /nowhere", 2, "/nowhere does not exist", "name a folder on the disk"),
 ]
 

@@ -233,9 +233,7 @@ def test_what_is_wrong_in_a_host_file_is_said(tmp_path, text, name, values):
 
 
 COSTS = st.builds(
-    Costs,
-    price_per_month=st.none() | AMOUNT,
-    currency=st.text(min_size=1).filter(str.strip),
+    Costs, price_per_month=st.none() | AMOUNT, currency=st.text(min_size=1).filter(str.strip)
 )
 
 
@@ -246,8 +244,7 @@ def test_costs_are_read_from_a_store_as_they_were(one):
 
 
 @pytest.mark.parametrize(
-    "stored",
-    [None, 7, [], {}, *({"price_per_h": n} for n in ("5", True, -1, 10**400)), {"a": 1}],
+    "stored", [None, 7, [], {}, *({"price_per_h": n} for n in ("5", True, -1, 10**400)), {"a": 1}]
 )
 def test_costs_that_a_store_does_not_hold_are_not_known(stored):
     assert costs.read(stored) is None

@@ -81,10 +81,7 @@ ONE = (Factor("clients", ("1",)),)
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_said(given, name, values):
-    def make():
+    with raises(PlanError, name, **values):
         every = given.get("factors", ())
         factors = tuple(each if isinstance(each, Factor) else Factor(*each) for each in every)
         Design(**(given | {"factors": factors})).cells()
-
-    with raises(PlanError, name, **values):
-        make()

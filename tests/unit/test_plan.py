@@ -207,10 +207,7 @@ def mean(segments: tuple[Segment, ...], duration_ns: int) -> float:
         ("constant", ()),
         ("steps:0.5:1:2", ((0, 0.5, 0.5), (20 * SECOND_NS, 1, 1), (40 * SECOND_NS, 2, 2))),
         ("ramp:0.5:2", ((0, 0.5, 2.0),)),
-        (
-            "burst:4:5s:40s",
-            ((0, 1, 1), (35 * SECOND_NS, 4, 4), (40 * SECOND_NS, 1, 1)),
-        ),
+        ("burst:4:5s:40s", ((0, 1, 1), (35 * SECOND_NS, 4, 4), (40 * SECOND_NS, 1, 1))),
         (" ramp:0:.5 ", ((0, 0.0, 0.5),)),
     ],
 )
@@ -260,6 +257,8 @@ def test_what_is_no_shape_is_refused_by_its_name(text):
     with pytest.raises(PlanError) as caught:
         parse(text)
     assert text in caught.value.message
+    names = ("not-a-shape", "not-a-multiplier", "shape-zero", "burst-fills-period")
+    assert caught.value.name in names or "0s" in text
 
 
 @given(st.text(max_size=20))

@@ -521,9 +521,7 @@ def test_a_psql_that_cannot_be_restricted_is_not_given_unconfirmed_sql(tmp_path)
     psql.run(way, step, {}, progress=print)
 
 
-def test_psql_reads_no_file_of_the_users_and_is_restricted_before_it_reads_anything(
-    tmp_path,
-):
+def test_psql_reads_no_file_of_the_users_and_is_restricted_before_it_reads_anything(tmp_path):
     told = tmp_path / "told"
     noting = tmp_path / "psql"
     script = f"#!/bin/sh\nprintf '%s\\n' '\\restrict'\nprintf '%s ' \"$@\" > {told}\n"

@@ -44,9 +44,7 @@ def of(*functions: Callable[..., Any]) -> workload.Workload:
     return workload.of_tasks(functions)
 
 
-def test_marks_say_weight_queries_and_pause_and_leave_functions_as_they_are(
-    tmp_path,
-):
+def test_marks_say_weight_queries_and_pause_and_leave_functions_as_they_are(tmp_path):
     text = (
         HEAD
         + '@user(pause="250ms")\ndef own():\n    yield 1\n'
@@ -64,9 +62,7 @@ def test_marks_say_weight_queries_and_pause_and_leave_functions_as_they_are(
     assert found.text == text
 
 
-def test_functions_of_another_file_are_tasks_where_they_are_imported_once_each(
-    tmp_path,
-):
+def test_functions_of_another_file_are_tasks_where_they_are_imported_once_each(tmp_path):
     (tmp_path / "beside_users_of_this_test.py").write_text(GOOD)
     text = "from beside_users_of_this_test import act\nalias = act\n"
     assert [t.name for t in read(users_file(tmp_path, text)).tasks] == ["act"]
@@ -104,15 +100,11 @@ WRONG = {
     ),
     "set-up without yield": (GOOD + "@user\ndef own(): pass\n", "user-without-yield", "py: own"),
     "weight": (HEAD + "@task(weight=-1)\ndef act(): pass\n", "not-an-integer", "act: weight '-1'"),
-    "weight of a kind": (
-        HEAD + "@task(weight=True)\ndef act(): pass\n",
-        "not-an-integer",
-        "task act: weight 'True' .* 0 ",
-    ),
-    "queries": (
+    "a bool": (HEAD + "@task(weight=True)\ndef act(): pass\n", "not-an-integer", "act: weight 'T"),
+    "text": (
         HEAD + "@task(queries='3')\ndef act(): pass\n",
         "not-an-integer",
-        "task act: queries ''3'' .* 0 ",
+        "act: queries ''3''",
     ),
     "marks a value": (HEAD + "task(3)\n", "not-a-function", "users.py: @task: 3 "),
     "raises": (
@@ -121,11 +113,7 @@ WRONG = {
         r"users.py.*: ZeroDivisionError: division by zero \(.*users.py:3\)",
     ),
     "task that yields": (HEAD + "@task\ndef act():\n    yield\n", "task-yields", "py: task act "),
-    "coroutine that yields": (
-        HEAD + "@task\nasync def act():\n    yield\n",
-        "task-yields",
-        "py: task act ",
-    ),
+    "coroutine": (HEAD + "@task\nasync def act():\n    yield\n", "task-yields", "py: task act "),
     "exits": (HEAD + "raise SystemExit(3)\n", "program-failed", "users.py.*: SystemExit: 3"),
 }
 

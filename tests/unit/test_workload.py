@@ -97,9 +97,7 @@ def test_an_unknown_workload_names_the_nearest():
         workload.find("reprting")
 
 
-def test_a_byte_order_mark_is_skipped_as_psql_does_and_kept_as_pgbench_does(
-    tmp_path,
-):
+def test_a_byte_order_mark_is_skipped_as_psql_does_and_kept_as_pgbench_does(tmp_path):
     where = folder(tmp_path, GOOD)
     for name in ("i.sql", "s.sql"):
         (where / name).write_bytes(b"\xef\xbb\xbfSELECT '\xef\xbb\xbf\xff';")
