@@ -107,11 +107,7 @@ WRONG = {
         "act: queries ''3''",
     ),
     "marks a value": (HEAD + "task(3)\n", "not-a-function", "users.py: @task: 3 "),
-    "raises": (
-        HEAD + "\n1 / 0\n",
-        "program-failed",
-        r"users.py.*: ZeroDivisionError: division by zero \(.*users.py:3\)",
-    ),
+    "raises": (HEAD + "\n1 / 0\n", "program-failed", r"ZeroDivisionError: d.* \(.*users.py:3\)"),
     "task that yields": (HEAD + "@task\ndef act():\n    yield\n", "task-yields", "py: task act "),
     "coroutine": (HEAD + "@task\nasync def act():\n    yield\n", "task-yields", "py: task act "),
     "exits": (HEAD + "raise SystemExit(3)\n", "program-failed", "users.py.*: SystemExit: 3"),
