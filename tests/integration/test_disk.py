@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from tests import volumes
 from tests.errors import raises, sentence
+from tests.errors import raises
 from tests.needs import lacking, needs
 from tests.processes import alive, children
 from tests.waiting import DEADLINE_S, until
@@ -251,5 +252,5 @@ def test_folders_are_a_factor_so_that_an_encrypted_disk_meets_a_plain_one(pgpace
 
 
 def test_a_relative_folder_is_no_level():
-    with pytest.raises(PlanError, match="no absolute path"):
+    with raises(PlanError, "relative-path", path="here"):
         pgpaces.sweep("reporting", rate=1, data_dir="here")

@@ -23,6 +23,7 @@ from pgpaces.store.store import Store
 from pgpaces.trial import capacity, sweep
 from pgpaces.trial.order import Builder, Order
 from tests.errors import raises, sentence
+from tests.errors import sentence
 from tests.unit.calling import refused
 from tests.unit.searches import GOAL, searched, slope
 from tests.unit.stored import begun, keep_trial
@@ -55,9 +56,9 @@ def stored(tmp_path_factory):
         ("tpcb-like", "no-latency-limit"),
         ("reporting --goal 'mean <= 50ms'", "not-a-quantile-goal {'goal': 'mean <= 50ms'}"),
         ("reporting --goal 'p99 <= 50ms' --missed 1%", "--goal and --missed"),
-        ("reporting -L 1s --missed 0%", "none ever misses"),
+        ("reporting -L 1s --missed 0%", sentence("zero-share", what="--missed", value="0%")),
         ("reporting -L 1s --rate 0", sentence("rate-out-of-range", what="--rate", value="0")),
-        ("reporting -L 1s --by users", "--users needs the pace of each"),
+        ("reporting -L 1s --by users", sentence("users-need-pace")),
         ("tpcb-like -L 50ms --by clients --rate 1", "--by clients and --rate"),
         ("tpcb-like -L 50ms --by rate --think-time 1", "--by rate and --think-time"),
         ("tpcb-like -L 50ms --by users --rate-per-client 1", "--by users and --rate-per-client"),

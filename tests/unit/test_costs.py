@@ -33,6 +33,7 @@ from pgpaces.spec.target_plan import TargetPlan
 from pgpaces.trial import document
 from pgpaces.trial.ready_trial import host_facts
 from pgpaces.trial.request import costs_of_target
+from tests.errors import raises
 from tests.unit.experiments import WORKERS, experiment, made, moved
 from tests.unit.reports import ABOUT
 from tests.unit.sensors import collect
@@ -205,33 +206,32 @@ def test_without_its_disk_and_its_server_it_is_not_known():
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "hint"),
+    ("text", "name", "values"),
     [
-        ("prices = 5", "there is no key 'prices'", "did you mean price?"),
-        ('price_per_h = "5"', "key 'price_per_h'", ""),
-        ("price_per_month = nan", "key 'price_per_month'", ""),
-        ("price = 5\nlifetime_years = inf", "lifetime_years is inf", "a number, more than 0"),
-        ("price_per_h = ", "is not TOML", ""),
-        ("price = 5", "belong together", "lifetime_years"),
-        ("price_per_month = 1\nprice_per_h = 1", "price_per_month and price_per_h", ""),
-        ("price_per_h = 1\ncurrency = ' '", "currency is empty", ""),
-        (None, "cannot read", ""),
+        ("prices = 5", "unknown-key", {"key": "prices", "near": "price"}),
+        ('price_per_h = "5"', "wrong-value", {"key": "price_per_h"}),
+        ("price_per_month = nan", "wrong-value", {"key": "price_per_month"}),
+        ("price = 5\nlifetime_years = inf", "out-of-range",
+         {"what": "lifetime_years", "value": "inf"}),
+        ("price = 5", "price-without-lifetime", {}),
+        ("price_per_month = 1\nprice_per_h = 1", "cannot-combine",
+         {"options": ["price_per_month", "price_per_h"]}),
+        ("price_per_h = 1\ncurrency = ' '", "currency-empty", {}),
     ],
-)
-def test_what_is_wrong_in_a_host_file_is_said(tmp_path, text, said, hint):
+)  # fmt: skip
+def test_what_is_wrong_in_a_host_file_is_said(tmp_path, text, name, values):
     path = tmp_path / "host.toml"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(PlanError, match=said) as found:
+    path.write_text(text)
+    with raises(PlanError, name, **values) as found:
         host_file.find(path)
-    assert str(path) in found.value.message
-    assert hint in str(found.value.hint)
+    assert str(path) in found.value.about
+    for other, why in ((__file__, "TOML"), (tmp_path / "none.toml", "No such file")):
+        with pytest.raises(PlanError, match=why):
+            host_file.find(other)
 
 
 COSTS = st.builds(
-    Costs,
-    price_per_month=st.none() | AMOUNT,
-    currency=st.text(min_size=1).filter(str.strip),
+    Costs, price_per_month=st.none() | AMOUNT, currency=st.text(min_size=1).filter(str.strip)
 )
 
 
@@ -242,8 +242,7 @@ def test_costs_are_read_from_a_store_as_they_were(one):
 
 
 @pytest.mark.parametrize(
-    "stored",
-    [None, 7, [], {}, *({"price_per_h": n} for n in ("5", True, -1, 10**400)), {"a": 1}],
+    "stored", [None, 7, [], {}, *({"price_per_h": n} for n in ("5", True, -1, 10**400)), {"a": 1}]
 )
 def test_costs_that_a_store_does_not_hold_are_not_known(stored):
     assert costs.read(stored) is None

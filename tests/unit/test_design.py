@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pgpaces.core.errors import PlanError
 from pgpaces.spec.design import Cell, Design, Factor
+from tests.errors import raises
 
 NAMES = ("clients", "scale", "set.work_mem", "target")
 LEVELS = st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=4, unique=True).map(tuple)
@@ -64,26 +65,23 @@ ONE = (Factor("clients", ("1",)),)
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("given", "name", "values"),
     [
-        ({"factors": (("clients", ()),)}, "no levels"),
-        ({"factors": (("clients", ("1", "1")),)}, "level 1 twice"),
-        ({"factors": ONE, "fixed": {"clients": "2"}}, "given twice"),
-        ({"factors": ONE, "exclude": ({"scale": "2"},)}, "exclude names scale, which is no factor"),
-        ({"factors": ONE, "exclude": ({"clients": "2"},)}, "does not have"),
-        ({"factors": ONE, "exclude": ({"clients": "1"},)}, "every cell is excluded"),
-        ({"trials": 0}, "0 trials"),
-        ({"seed": -1}, "out of range"),
+        ({"factors": (("clients", ()),)}, "no-levels", {"factor": "clients"}),
+        ({"factors": (("clients", ("1", "1")),)}, "level-twice", {"level": "1"}),
+        ({"factors": ONE, "fixed": {"clients": "2"}}, "factor-twice", {"factor": "clients"}),
+        ({"factors": ONE, "exclude": ({"x": "2"},)}, "exclude-unknown-factor", {"factor": "x"}),
+        ({"factors": ONE, "exclude": ({"clients": "2"},)}, "exclude-unknown-level", {"level": "2"}),
+        ({"factors": ONE, "exclude": ({"clients": "1"},)}, "all-cells-excluded", {}),
+        ({"trials": 0}, "out-of-range", {"what": "trials", "value": 0}),
+        ({"seed": -1}, "out-of-range", {"what": "seed", "value": -1}),
         # Nobody could wait for it: it is refused before it is built.
         ({"factors": tuple((f"define.{n}", tuple(map(str, range(100)))) for n in range(6))},
-         "1000000000000 cells"),
+         "too-many-cells", {"count": 10**12}),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_said(values, said):
-    def make():
-        given = values.get("factors", ())
-        factors = tuple(each if isinstance(each, Factor) else Factor(*each) for each in given)
-        Design(**(values | {"factors": factors})).cells()
-
-    with pytest.raises(PlanError, match=said):
-        make()
+def test_what_cannot_be_is_said(given, name, values):
+    with raises(PlanError, name, **values):
+        every = given.get("factors", ())
+        factors = tuple(each if isinstance(each, Factor) else Factor(*each) for each in every)
+        Design(**(given | {"factors": factors})).cells()

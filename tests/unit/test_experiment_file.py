@@ -12,6 +12,7 @@ from pgpaces.core.errors import PlanError
 from pgpaces.spec import experiment_file, levels, options
 from pgpaces.spec.draft import Draft, share
 from pgpaces.trial import document
+from tests.errors import raises
 from tests.unit import experiments
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,54 +34,65 @@ def test_every_example_is_an_experiment_and_fits_the_schema(path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "hint"),
+    ("text", "name", "values"),
     [
-        ("factors = {clents = [1]}", "no factor 'clents'", "clients"),
-        ("ratee = '1/s'", "no key 'ratee'", "rate"),
-        ("factors = {clients = 3}", "key 'factors.clients'", "lists of levels"),
-        ("factors = {clients = []}", "key 'factors.clients'", "lists of levels"),
-        ("clients = [1, 2]", "clients cannot be", "[factors]"),
-        ("clients = 1\nfactors = {clients = [2]}", "for all and under", "choose one"),
-        ("trials = '3'", "key 'trials'", ""),
-        ("trials = 0", "key 'trials'", ""),
-        ("missed = '120%'", "missed '120%' is no share", "below 100%"),
-        ("missed = 5", "key 'missed'", 'missed = "5%"'),
-        ("targets = {a = {dns = 'x'}}", "no key 'targets.a.dns'", "dsn"),
-        ("targets = {a = {dsn = 'x', kindd = 'y'}}", "no key 'targets.a.kindd'", "kind"),
-        ("x = ", "is not TOML", ""),
-        ("workload = 'w'\nfactors = {target = ['pi4']}", "target 'pi4' is not defined", ""),
-        ("workload = 'w'\nprofile = 'big'", "profile 'big' is not defined", ""),
-        ("factors = {clients = [1]}", "no workload", ""),
+        ("factors = {clents = [1]}", "unknown-factor", {"factor": "clents", "near": "clients"}),
+        ("ratee = '1/s'", "unknown-experiment-key", {"key": "ratee", "near": "rate"}),
+        ("factors = {clients = 3}", "factor-not-a-list", {"factor": "clients", "value": 3}),
+        ("factors = {clients = []}", "no-levels", {"factor": "clients"}),
+        ("factors = {clients = [[]]}", "not-a-level", {"key": "clients", "value": []}),
+        ("clients = [1, 2]", "levels-outside-factors", {"key": "clients", "value": [1, 2]}),
+        ("clients = 1\nfactors = {clients = [2]}", "factor-twice", {"factor": "clients"}),
+        ("trials = '3'", "wrong-value", {"key": "trials"}),
+        ("trials = 0", "wrong-value", {"key": "trials"}),
+        ("missed = '120%'", "not-a-share", {"what": "missed", "value": "120%", "example": "5%"}),
+        ("missed = '0%'", "zero-share", {"what": "missed", "value": "0%"}),
+        ("missed = 5", "wrong-value", {"key": "missed", "example": 'missed = "5%"'}),
+        ("targets = {a = {dns = 'x'}}", "unknown-key", {"key": "targets.a.dns", "near": "dsn"}),
+        ("targets = {a = {dsn = 'x', kindd = 'y'}}", "unknown-key", {"key": "targets.a.kindd"}),
+        ("workload = 'w'\nfactors = {target = ['pi4']}", "undefined-target", {"level": "pi4"}),
+        ("workload = 'w'\nprofile = 'big'", "undefined-profile", {"level": "big"}),
+        ("factors = {clients = [1]}", "no-workload", {}),
     ],
 )
-def test_a_file_that_is_wrong_says_where(tmp_path, text, said, hint):
-    with pytest.raises(PlanError, match=said) as caught:
+def test_a_file_that_is_wrong_says_where(tmp_path, text, name, values):
+    with raises(PlanError, name, **values) as caught:
         draft(tmp_path, text).experiment()
-    assert ("some.toml" in caught.value.message) is ("workload" not in text + said)
-    assert hint in (caught.value.hint or "")
+    assert ("some.toml" in caught.value.about) is ("workload" not in text + name)
+    with pytest.raises(PlanError, match=r"some\.toml.*TOML"):
+        draft(tmp_path, "x = ")
 
 
 @pytest.mark.parametrize(
-    ("given_levels", "said"),
+    ("given_levels", "name", "values"),
     [
-        ({"policy": "skip", "rate": "1/s"}, "needs a latency limit"),
-        ({"users": "4"}, "needs the pace"),
-        ({"rate": "1/s", "think_time": "1s"}, "exclude each other"),
-        ({"describe": "maybe"}, "neither true nor false"),
-        ({"scripts": "a@x"}, "weight 'x' is no number"),
-        ({"set": "1"}, "no factor 'set'"),
-        ({"set.": "1"}, "no factor 'set.'"),
+        ({"policy": "skip", "rate": "1/s"}, "skip-needs-limits", {}),
+        ({"policy": "skip"}, "skip-needs-rate", {}),
+        ({"shape": "day"}, "shape-needs-rate", {"shape": "day"}),
+        ({"shape": "ramp:0:9", "rate": "2e6"}, "shape-too-high", {"peak": 18e6}),
+        ({"shape": "day", "rate": "1", "transactions": "1"}, "shape-needs-duration", {}),
+        ({"start_every": "1s", "rate": "1"}, "start-every-of-open-load", {}),
+        ({"start_every": "2min", "clients": "2"}, "last-client-too-late", {"last_s": 120}),
+        ({"generators": "2", "clients": "1"}, "generators-above-clients", {"generators": 2}),
+        ({"cluster": "pi1"}, "not-a-scheduler", {"address": "pi1"}),
+        ({"scripts": ""}, "no-scripts", {}),
+        ({"users": "4"}, "users-need-pace", {}),
+        ({"rate": "1", "users": "1"}, "cannot-combine", {"options": ["--rate", "--users"]}),
+        ({"describe": "maybe"}, "not-a-choice", {"value": "maybe"}),
+        ({"scripts": "a@x"}, "not-a-number", {"what": "weight", "value": "x"}),
+        ({"set": "1"}, "unknown-factor", {"factor": "set"}),
+        ({"set.": "1"}, "unknown-factor", {"factor": "set."}),
     ],
 )
-def test_a_level_that_a_factor_cannot_take_is_said(given_levels, said):
-    with pytest.raises(PlanError, match=said):
+def test_a_level_that_a_factor_cannot_take_is_said(given_levels, name, values):
+    with raises(PlanError, name, **values):
         levels.options_of(given_levels, {})
 
 
 @pytest.mark.parametrize("text", ["", "5", "-1%", "100%", "nan", "inf%"])
 def test_what_is_no_share_is_refused(text):
     assert (share("5%", "missed"), share("0.05", "missed"), share("0", "missed")) == (0.05, 0.05, 0)
-    with pytest.raises(PlanError, match="is no share"):
+    with raises(PlanError, "not-a-share", what="missed", value=text):
         share(text, "missed")
 
 
@@ -147,7 +159,7 @@ def test_what_is_excluded_follows_levels_that_were_replaced():
 def test_a_new_file_is_written_once(tmp_path):
     experiment_file.create(tmp_path / "new.toml")
     assert experiment_file.read(tmp_path / "new.toml").experiment().design.factors
-    with pytest.raises(PlanError, match="exists"):
+    with raises(PlanError, "file-exists", path=tmp_path / "new.toml"):
         experiment_file.create(tmp_path / "new.toml")
 
 
@@ -188,5 +200,5 @@ def test_a_variant_of_a_shipped_workload_is_no_path(tmp_path):
 def test_a_home_that_does_not_exist_is_an_error(tmp_path):
     with pytest.raises(PlanError, match="'~no-such-user' in '~no-such-user/x' is not a home"):
         draft(tmp_path, "workload = '~no-such-user/x'")
-    with pytest.raises(PlanError, match=r"quick\.trials"):
+    with raises(PlanError, "not-an-integer", what="quick.trials", value="²"):
         draft(tmp_path, "workload = 'w'\nquick = {trials = '²'}").quickly()

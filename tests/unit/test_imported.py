@@ -18,6 +18,7 @@ from pgpaces.imports import ImportOptions, PgbenchFile
 from pgpaces.spec.result import Trial, counts
 from pgpaces.spec.validation import check
 from pgpaces.store.store import Store
+from tests.errors import raises
 
 EPOCH = 1_700_000_000
 
@@ -103,9 +104,8 @@ def test_every_line_is_counted_once_and_no_time_is_lost(rows, limit):
 
 def test_the_seventh_column_is_asked_for_where_nothing_says_what_it_is():
     log = line(0, 1, 1000, 1000, 30)
-    with pytest.raises(PlanError, match="7th column") as found:
+    with raises(PlanError, "ambiguous-column"):
         made(log)
-    assert "--seventh" in (found.value.hint or "")
     assert made(log, told=ImportOptions(seventh="lag"))[1].lag.max == pytest.approx(0.03)
     assert made(log, told=ImportOptions(seventh="retries"))[1].retries == 30
 
@@ -130,11 +130,11 @@ def test_a_log_that_was_sampled_says_so():
 def test_what_is_none_of_it_is_refused_in_a_sentence(text):
     with pytest.raises(PlanError) as found:
         made(text)
-    assert found.value.hint
+    assert found.value.name in ("log-empty", "not-a-pgbench-log", "not-a-transaction")
 
 
 def test_logs_of_several_runs_are_refused():
-    with pytest.raises(PlanError, match=r"not the logs of one run: .* 6 and 8 columns"):
+    with raises(PlanError, "logs-of-several-runs", columns=[6, 8]):
         made(line(0, 1, 1000, 1000), line(0, 1, 1000, 1000, 30, 0))
 
 

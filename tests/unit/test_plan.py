@@ -135,7 +135,7 @@ def test_a_workloads_start_of_clients_is_for_its_own_kind_of_load(given, ns):
 
 @pytest.mark.parametrize("rate", [1e8, 1e-7, math.nan])
 def test_a_load_beyond_the_rates_that_there_are_is_refused(rate):
-    with pytest.raises(PlanError, match="out of range"):
+    with raises(PlanError, "out-of-range", value=f"{rate:g}/s"):
         Load("open", rate)
 
 
@@ -143,7 +143,7 @@ def test_scripts_may_have_limits_of_their_own():
     plan = TrialPlan(Load("open", 1.0), limit_ns=5, limits=(("b", 7), ("c", 9)))
     assert plan.limits_of(["a", "b", "c", "b"]) == ((1, 7), (2, 9), (3, 7))
     assert (plan.limit_max_ns, TrialPlan(Load("closed")).limit_max_ns) == (9, None)
-    with pytest.raises(PlanError, match="'c', which does not run"):
+    with raises(PlanError, "limit-of-unknown-script", script="c", scripts=["a", "b"]):
         plan.limits_of(["a", "b"])
     assert TrialPlan(Load("closed"), limits=(("a", 8 * SECOND_NS),)).grace == 8 * SECOND_NS
 
@@ -151,10 +151,10 @@ def test_scripts_may_have_limits_of_their_own():
 def test_policy_skip_needs_a_limit_for_every_script():
     plan = TrialPlan(Load("open", 1.0), policy="skip", limits=(("a", 5),))
     assert plan.limits_of(["a"]) == ((0, 5),)
-    with pytest.raises(PlanError, match="every script"):
+    with raises(PlanError, "skip-needs-limits"):
         plan.limits_of(["a", "b"])
     tries = TrialPlan(Load("closed"), max_tries=0, transactions=5, limits=(("a", 5),))
-    with pytest.raises(PlanError, match="unlimited tries"):
+    with raises(PlanError, "endless-tries"):
         tries.limits_of(["a", "b"])
 
 
@@ -257,6 +257,8 @@ def test_what_is_no_shape_is_refused_by_its_name(text):
     with pytest.raises(PlanError) as caught:
         parse(text)
     assert text in caught.value.message
+    names = ("not-a-shape", "not-a-multiplier", "shape-zero", "burst-fills-period")
+    assert caught.value.name in names or "0s" in text
 
 
 @given(st.text(max_size=20))
@@ -266,9 +268,9 @@ def test_no_text_breaks_the_reader(text):
 
 
 def test_bursts_that_do_not_fit_a_trial_are_refused():
-    with pytest.raises(PlanError, match="after the end"):
+    with raises(PlanError, "burst-after-end", shape="burst:4:10s:1min"):
         parse("burst:4:10s:1min").segments(50 * SECOND_NS)
-    with pytest.raises(PlanError, match="more than 10000"):
+    with raises(PlanError, "too-many-bursts", count=30_000, maximum=10_000):
         parse("burst:4:1ms:2ms").segments(MINUTE_NS)
     assert len(parse("burst:4:10s:1min").segments(51 * SECOND_NS)) == 2
 

@@ -117,5 +117,5 @@ def test_an_experiment_keeps_the_settings_of_the_profiles_that_it_names():
     assert experiment_of("default", "pi-1gb") == {"pi-1gb": {"shared_buffers": "250MB"}}
     mine = {"pi-1gb": {"shared_buffers": "1MB"}}
     assert experiment_of("default", "pi-1gb", own=mine) == mine
-    with pytest.raises(PlanError, match="profile 'pi-9gb' is not defined"):
+    with raises(PlanError, "undefined-profile", level="pi-9gb"):
         experiment_of("default", "pi-9gb")

@@ -12,13 +12,14 @@ from msgspec.structs import replace
 
 from pgpaces import task, user
 from pgpaces.analysis.summary import summarize
-from pgpaces.core.errors import PgpacesError, WorkloadError
+from pgpaces.core.errors import PlanError, WorkloadError
 from pgpaces.load.python_users.load import uri
 from pgpaces.load.python_users.order import hidden
 from pgpaces.spec import workload
 from pgpaces.spec.plan import Load, TrialPlan
 from pgpaces.spec.users import Users, call, of_file, of_functions
 from pgpaces.trial.request import check_users
+from tests.errors import raises
 from tests.unit.trials import series, times
 
 HEAD = "from pgpaces import task, user\n"
@@ -43,9 +44,7 @@ def of(*functions: Callable[..., Any]) -> workload.Workload:
     return workload.of_tasks(functions)
 
 
-def test_marks_say_weight_queries_and_pause_and_leave_functions_as_they_are(
-    tmp_path,
-):
+def test_marks_say_weight_queries_and_pause_and_leave_functions_as_they_are(tmp_path):
     text = (
         HEAD
         + '@user(pause="250ms")\ndef own():\n    yield 1\n'
@@ -63,9 +62,7 @@ def test_marks_say_weight_queries_and_pause_and_leave_functions_as_they_are(
     assert found.text == text
 
 
-def test_functions_of_another_file_are_tasks_where_they_are_imported_once_each(
-    tmp_path,
-):
+def test_functions_of_another_file_are_tasks_where_they_are_imported_once_each(tmp_path):
     (tmp_path / "beside_users_of_this_test.py").write_text(GOOD)
     text = "from beside_users_of_this_test import act\nalias = act\n"
     assert [t.name for t in read(users_file(tmp_path, text)).tasks] == ["act"]
@@ -78,62 +75,50 @@ def test_a_pause_is_a_duration_or_seconds(pause, text):
         yield 1
 
     assert of_functions([own, act]).pause == text
+    with pytest.raises(PlanError, match="'soon'"):
+        of_functions([user(pause="soon")(own), act])
 
 
 WRONG = {
     "syntax error": (
         HEAD + "def act(:\n    pass\n",
+        "python-syntax",
         "users.py:2: invalid syntax\n  def act\\(:\n          \\^",
     ),
-    "missing driver": (
-        HEAD + "import no_such_driver.pool\n",
-        "imports no_such_driver, which is not installed here",
-    ),
-    "no task": (HEAD + "def act(): pass\n", "no function is marked as a task"),
+    "missing driver": (HEAD + "import no_such_driver.pool\n", "import-missing", "no_such_driver,"),
+    "no task": (HEAD + "def act(): pass\n", "no-tasks", "users.py: "),
     "two @user": (
         GOOD + "@user\ndef a():\n    yield\n@user\ndef b():\n    yield\n",
-        "several functions are marked @user: a, b",
+        "several-user-functions",
+        "users.py: .*: a, b",
     ),
-    "mixed": (
-        GOOD + "@task\nasync def other(connection): pass\n",
-        r"some functions are coroutines \(async def\) and some are not",
-    ),
+    "mixed": (GOOD + "@task\nasync def other(connection): pass\n", "some-coroutines", "users.py: "),
     "mixed set-up": (
         GOOD + "@user\nasync def own():\n    yield\n",
-        r"some functions are coroutines \(async def\) and some are not",
+        "some-coroutines",
+        "users.py: ",
     ),
-    "set-up without yield": (
-        GOOD + "@user\ndef own(): pass\n",
-        "own is marked @user and yields nothing",
+    "set-up without yield": (GOOD + "@user\ndef own(): pass\n", "user-without-yield", "py: own"),
+    "weight": (HEAD + "@task(weight=-1)\ndef act(): pass\n", "not-an-integer", "act: weight '-1'"),
+    "a bool": (HEAD + "@task(weight=True)\ndef act(): pass\n", "not-an-integer", "act: weight 'T"),
+    "text": (
+        HEAD + "@task(queries='3')\ndef act(): pass\n",
+        "not-an-integer",
+        "act: queries ''3''",
     ),
-    "weight": (HEAD + "@task(weight=-1)\ndef act(): pass\n", "task act: weight -1 cannot be"),
-    "weight of a kind": (
-        HEAD + "@task(weight=True)\ndef act(): pass\n",
-        "task act: weight True cannot be",
-    ),
-    "queries": (HEAD + "@task(queries='3')\ndef act(): pass\n", "task act: queries '3' cannot be"),
-    "pause": (GOOD + "@user(pause='soon')\ndef own():\n    yield\n", "pause of @user 'soon'"),
-    "marks a value": (HEAD + "task(3)\n", "users.py: @task marks functions, and 3 is none"),
-    "raises": (
-        HEAD + "\n1 / 0\n",
-        r"users.py cannot be run: ZeroDivisionError: division by zero \(.*users.py:3\)",
-    ),
-    "task that yields": (
-        HEAD + "@task\ndef act():\n    yield\n",
-        "task act yields, so a call of it does nothing",
-    ),
-    "coroutine that yields": (
-        HEAD + "@task\nasync def act():\n    yield\n",
-        "task act yields, so a call of it does nothing",
-    ),
-    "exits": (HEAD + "raise SystemExit(3)\n", "users.py cannot be run: SystemExit: 3"),
+    "marks a value": (HEAD + "task(3)\n", "not-a-function", "users.py: @task: 3 "),
+    "raises": (HEAD + "\n1 / 0\n", "program-failed", r"ZeroDivisionError: d.* \(.*users.py:3\)"),
+    "task that yields": (HEAD + "@task\ndef act():\n    yield\n", "task-yields", "py: task act "),
+    "coroutine": (HEAD + "@task\nasync def act():\n    yield\n", "task-yields", "py: task act "),
+    "exits": (HEAD + "raise SystemExit(3)\n", "program-failed", "users.py.*: SystemExit: 3"),
 }
 
 
-@pytest.mark.parametrize(("text", "said"), WRONG.values(), ids=WRONG.keys())
-def test_what_is_wrong_with_a_file_is_a_sentence(tmp_path, text, said):
-    with pytest.raises(PgpacesError, match=said):
+@pytest.mark.parametrize(("text", "name", "values"), WRONG.values(), ids=WRONG.keys())
+def test_what_is_wrong_with_a_file_is_a_sentence(tmp_path, text, name, values):
+    with pytest.raises(WorkloadError, match=values) as caught:
         read(users_file(tmp_path, text))
+    assert caught.value.name == name
 
 
 def test_a_syntax_error_beside_it_is_told_with_the_file_that_has_it(tmp_path):
@@ -143,10 +128,10 @@ def test_a_syntax_error_beside_it_is_told_with_the_file_that_has_it(tmp_path):
 
 
 def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path):
-    with pytest.raises(WorkloadError, match="cannot be read"):
+    with raises(WorkloadError, "cannot-read", path=tmp_path / "users.py"):
         read(tmp_path / "users.py")
     (tmp_path / "users.py").write_bytes(b"\xff\xfe\xff")
-    with pytest.raises(WorkloadError, match="cannot be read"):
+    with raises(WorkloadError, "cannot-read", path=tmp_path / "users.py"):
         read(tmp_path / "users.py")
 
 
@@ -160,9 +145,9 @@ def test_of_functions_those_without_a_mark_are_tasks():
     found = of_functions([act, marked])
     assert [(t.name, t.weight) for t in found.tasks] == [("act", 1), ("<lambda>", 2)]
     assert not hasattr(act, "__pgpaces__")
-    with pytest.raises(WorkloadError, match="3 is no function"):
+    with raises(WorkloadError, "not-a-function", value="3"):
         of_functions([3])  # type: ignore[list-item]
-    with pytest.raises(WorkloadError, match="two tasks are called <lambda>"):
+    with raises(WorkloadError, "task-twice", task="<lambda>"):
         of_functions([lambda: 1, lambda: 2])
     assert of_functions([partial(act, connection=3)]).tasks[0].name == "partial"
 
@@ -229,24 +214,24 @@ def switch_of(town: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "is_task", "said"),
+    ("function", "is_task", "name", "values"),
     [
-        (unknown, True, "unknown needs a parameter 'greenhouse', which pgpaces does not give"),
-        (act, False, "act needs a parameter 'connection', which pgpaces does not give"),
-        (placed, True, "placed takes 'connection' by its place alone"),
-        (number_of, True, "number_of: variable town=Ulm is no int"),
-        (switch_of, True, "switch_of: variable town=Ulm is no bool"),
-        (dict, True, "the parameters of dict cannot be read"),
+        (unknown, True, "unknown-parameter", {"parameter": "greenhouse"}),
+        (act, False, "unknown-parameter", {"parameter": "connection"}),
+        (placed, True, "positional-parameter", {"parameter": "connection"}),
+        (number_of, True, "variable-type", {"variable": "town", "value": "Ulm", "type": "int"}),
+        (switch_of, True, "variable-type", {"variable": "town", "value": "Ulm", "type": "bool"}),
+        (dict, True, "no-signature", {}),
     ],
 )
-def test_a_parameter_that_cannot_be_given_is_a_sentence(function, is_task, said):
-    with pytest.raises(WorkloadError, match=said):
+def test_a_parameter_that_cannot_be_given_is_a_sentence(function, is_task, name, values):
+    with raises(WorkloadError, name, function=function.__name__, **values):
         call(function, VARIABLES, task=is_task)
 
 
 def test_variables_are_looked_at_before_anything_is_started():
     plan = TrialPlan(Load("closed"))
-    with pytest.raises(WorkloadError, match="greenhouse"):
+    with raises(WorkloadError, "unknown-parameter", parameter="greenhouse"):
         check_users(of(unknown), plan)
     check_users(of(unknown), replace(plan, variables=(("greenhouse", "3"),)))
 

@@ -13,6 +13,7 @@ from pgpaces.core.errors import PlanError, WorkloadError
 from pgpaces.spec import workload
 from pgpaces.spec.scripts import commands_in
 from pgpaces.trial.request import choose
+from tests.errors import raises
 
 GOOD = 'description = "d"\ninit = ["i.sql"]\n[[scripts]]\nfile = "s.sql"\n'
 
@@ -43,7 +44,7 @@ def test_a_new_workload_can_be_read_at_once(tmp_path):
     made = workload.create(tmp_path / "mine")
     found = workload.find(str(made))
     assert [s.name for s in found.scripts] == ["read", "write"]
-    with pytest.raises(WorkloadError, match="not empty"):
+    with raises(WorkloadError, "folder-not-empty", path=made):
         workload.create(made)
 
 
@@ -56,44 +57,47 @@ RUN = 'command = { run = "true" }\n'
 
 
 @pytest.mark.parametrize(
-    ("toml", "message"),
+    ("toml", "name", "values"),
     [
-        ("", "description"),
-        ("x = [", "not TOML"),
-        (GOOD.replace('d"', 'd"\nscale = 0'), "scale"),
-        (GOOD + "weihgt = 3\n", "weihgt"),
-        (GOOD.replace("s.sql", "absent.sql"), "absent.sql"),
-        (GOOD + "weight = -1\n", "weight"),
-        ('description = "d"\ninit = []\nscripts = []\n', "scripts"),
-        (COMMAND + '[[scripts]]\nfile = "s.sql"\n', "scripts as well"),
-        (COMMAND.replace('kind = "command"\n', ""), "has no scripts"),
-        (COMMAND.partition("[command]")[0], "has no command"),
-        (COMMAND.replace('"command"', '"program"'), "kind"),
-        (COMMAND + '[load]\nrate = "1/s"\n', "has a rate"),
-        (COMMAND.replace("5min", "5 minutes"), "timeout"),
-        (COMMAND.replace('["load", "{dsn}"]', "[]"), "command.run"),
-        (COMMAND.replace("[0, 3]", "[256]"), "succeeds"),
-        (COMMAND.replace("run =", "runs ="), "command.run"),
-        (f'{VARIANT}kind = "command"\n', "has no command"),
-        (f"{VARIANT}{RUN}", "command as well"),
-        (f'{VARIANT}kind = "command"\ncommand = {{ rows = "SELECT 1" }}\n', "command.run"),
-        (f'{VARIANT}kind = "command"\n{RUN}load = {{ rate = "1/s" }}\n', "has a rate"),
+        ("", "wrong-value", {"key": "description"}),
+        (GOOD.replace('d"', 'd"\nscale = 0'), "wrong-value", {"key": "scale"}),
+        (GOOD + "weihgt = 3\n", "unknown-key", {"key": "scripts.0.weihgt"}),
+        (GOOD.replace("s.sql", "absent.sql"), "cannot-read", {"path": "absent.sql"}),
+        (GOOD + "weight = -1\n", "wrong-value", {"key": "scripts.0.weight"}),
+        ('description = "d"\ninit = []\nscripts = []\n', "kind-missing", {"own": "scripts"}),
+        (COMMAND + '[[scripts]]\nfile = "s.sql"\n', "two-kinds", {"other": "scripts"}),
+        (COMMAND.replace('kind = "command"\n', ""), "kind-missing", {"own": "scripts"}),
+        (COMMAND.partition("[command]")[0], "kind-missing", {"own": "command"}),
+        (COMMAND.replace('"command"', '"program"'), "wrong-value", {"key": "kind"}),
+        (COMMAND + '[load]\nrate = "1/s"\n', "command-with-load", {"key": "rate"}),
+        (COMMAND.replace('["load", "{dsn}"]', "[]"), "wrong-value", {"key": "command.run"}),
+        (COMMAND.replace("[0, 3]", "[256]"), "wrong-value", {"key": "command.succeeds.0"}),
+        (COMMAND.replace("run =", "runs ="), "unknown-key", {"key": "command.runs"}),
+        (f'{VARIANT}kind = "command"\n', "kind-missing", {"own": "command"}),
+        (f"{VARIANT}{RUN}", "two-kinds", {"other": "command"}),
+        (f'{VARIANT}kind = "command"\ncommand = {{ rows = "SELECT 1" }}\n', "wrong-value",
+         {"key": "command.run"}),
+        (f'{VARIANT}kind = "command"\n{RUN}load = {{ rate = "1/s" }}\n', "command-with-load",
+         {"key": "rate"}),
     ],
-)
-def test_a_folder_that_is_not_right_is_refused_with_the_key(tmp_path, toml, message):
-    with pytest.raises(WorkloadError, match=message):
+)  # fmt: skip
+def test_a_folder_that_is_not_right_is_refused_with_the_key(tmp_path, toml, name, values):
+    with raises(WorkloadError, name, **values):
         workload.read(folder(tmp_path, toml), "v" if toml.startswith(VARIANT) else None)
 
 
+@pytest.mark.parametrize("text", ["x = [", COMMAND.replace("5min", "5 minutes")])
+def test_what_is_not_toml_or_has_no_duration_is_refused(tmp_path, text):
+    with pytest.raises(WorkloadError, match=r"TOML|timeout '5 minutes'"):
+        workload.read(folder(tmp_path, text))
+
+
 def test_an_unknown_workload_names_the_nearest():
-    with pytest.raises(WorkloadError) as found:
+    with raises(WorkloadError, "unknown-workload", workload="reprting", near="reporting"):
         workload.find("reprting")
-    assert "did you mean reporting" in str(found.value.hint)
 
 
-def test_a_byte_order_mark_is_skipped_as_psql_does_and_kept_as_pgbench_does(
-    tmp_path,
-):
+def test_a_byte_order_mark_is_skipped_as_psql_does_and_kept_as_pgbench_does(tmp_path):
     where = folder(tmp_path, GOOD)
     for name in ("i.sql", "s.sql"):
         (where / name).write_bytes(b"\xef\xbb\xbfSELECT '\xef\xbb\xbf\xff';")

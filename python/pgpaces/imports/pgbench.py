@@ -112,26 +112,16 @@ def trial(files: Sequence[PgbenchFile], options: ImportOptions, id_: str, *, ver
 
 def _columns(lines: dict[str, list[str]], seventh: Seventh | None) -> Columns:
     if not lines:
-        raise PlanError("these files contain no transactions", "was pgbench run with -l?")
+        raise PlanError("log-empty")
     for name, each in lines.items():
         if not _LINE.fullmatch(each[0].strip()):
-            raise PlanError(
-                f"{name} is not pgbench's log of all transactions",
-                "name the files of -l, of a run without --aggregate-interval",
-            )
+            raise PlanError("not-a-pgbench-log", file=name)
     widths = {len(each[0].split()) for each in lines.values()}
     if len(widths) != 1:
-        raise PlanError(
-            "these are not the logs of one run: their lines have"
-            f" {' and '.join(map(str, sorted(widths)))} columns",
-            "name the files of one run, pgbench_log.PID and pgbench_log.PID.N",
-        )
+        raise PlanError("logs-of-several-runs", columns=sorted(widths))
     width = widths.pop()
     if width == 7 and seventh is None:
-        raise PlanError(
-            "the 7th column of the log is the schedule lag, or the number of retries",
-            "use --seventh lag (pgbench ran with -R) or --seventh retries (with --max-tries)",
-        )
+        raise PlanError("ambiguous-column")
     if width != 7:
         return Columns(6, 7) if width == 8 else Columns(None, None)
     return Columns(6, None) if seventh == "lag" else Columns(None, 6)
@@ -169,10 +159,7 @@ def _entries(
         try:
             parsed.append(_entry(line.split(), columns, limit_us))
         except (ValueError, LookupError):
-            raise PlanError(
-                f"{name}, line {number}, is not a transaction of pgbench's log: '{line[:80]}'",
-                "check that the file is complete, and all of one run",
-            ) from None
+            raise PlanError("not-a-transaction", file=name, line=number, text=line[:80]) from None
     return parsed
 
 

@@ -166,11 +166,8 @@ def _included(folder: Path, path: Path, line: str) -> Iterator[Path]:
         except (OSError, RuntimeError, ValueError):
             inside = False
         if not inside:
-            raise WorkloadError(
-                f"workload {folder.name}: {path.name} reads '{file}', which is outside of the"
-                " folder",
-                "a workload reads files of its folder only: copy it there",
-            )
+            about = f"workload {folder.name}: {path.name}"
+            raise WorkloadError("outside-folder", file=file).at(about)
         if match["what"].lower() != "copy":
             yield path.parent / file
 

@@ -44,21 +44,19 @@ class Costs(Struct, frozen=True):
     def __post_init__(self) -> None:
         prices = [name for name in PRICES if getattr(self, name) is not None]
         if len(prices) > 1:
-            raise PlanError(f"{' and '.join(prices)} are prices of the same machine", "choose one")
+            raise PlanError("cannot-combine", options=prices)
         if (self.price is None) is not (self.lifetime_years is None):
-            raise PlanError(
-                "price and lifetime_years belong together",
-                "price = 85, lifetime_years = 4; or price_per_month",
-            )
+            raise PlanError("price-without-lifetime")
         for field in fields(self):
             value = getattr(self, field.name)
             if value is not None and field.name != "currency":
                 free = field.name in PRICES
                 if not math.isfinite(value) or value < 0 or (value == 0 and not free):
-                    least = "0 or more" if free else "more than 0"
-                    raise PlanError(f"{field.name} is {value:g}", f"a number, {least}")
+                    least = "at least 0" if free else "more than 0"
+                    number = f"{value:g}"
+                    raise PlanError("out-of-range", what=field.name, value=number, range=least)
         if not self.currency.strip():
-            raise PlanError("the currency is empty", "such as USD or EUR")
+            raise PlanError("currency-empty")
 
     @property
     def a_month(self) -> float | None:

@@ -39,13 +39,10 @@ class Factor(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not self.levels:
-            raise PlanError(f"factor {self.name} has no levels", "give at least one")
+            raise PlanError("no-levels", factor=self.name)
         twice = {level for level in self.levels if self.levels.count(level) > 1}
         if twice:
-            raise PlanError(
-                f"factor {self.name} has level {sorted(twice)[0]} twice",
-                "give each level once; `trials` says how often each cell is run",
-            )
+            raise PlanError("level-twice", factor=self.name, level=sorted(twice)[0])
 
 
 class Cell(Struct, frozen=True):
@@ -113,26 +110,24 @@ class Design(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not 1 <= self.trials <= 10_000:
-            raise PlanError(f"{self.trials} trials of each cell cannot be", "from 1 to 10000")
+            limits = "from 1 to 10000"
+            raise PlanError("out-of-range", what="trials", value=self.trials, range=limits)
         if not 0 <= self.seed < 2**63:
-            raise PlanError(f"seed {self.seed} is out of range", "from 0 to 2^63 - 1")
+            limits = "from 0 to 2^63 - 1"
+            raise PlanError("out-of-range", what="seed", value=self.seed, range=limits)
         names = [factor.name for factor in self.factors]
         for name in names:
             if names.count(name) > 1 or name in self.fixed:
-                raise PlanError(f"{name} is given twice", "as a factor or as one level for all")
+                raise PlanError("factor-twice", factor=name)
         levels = {factor.name: factor.levels for factor in self.factors}
         for name, level in (pair for part in self.exclude for pair in part.items()):
             if name not in levels:
-                listed = f"factors are {', '.join(levels)}" if levels else "there are no factors"
-                raise PlanError(f"exclude names {name}, which is no factor", listed)
-            if level not in levels[name]:
-                raise PlanError(
-                    f"exclude names level {level} of {name}, which the grid does not have",
-                    f"its levels are {', '.join(levels[name])}",
-                )
+                raise PlanError("exclude-unknown-factor", factor=name, factors=list(levels) or None)
+            if level not in (own := levels[name]):
+                raise PlanError("exclude-unknown-level", factor=name, level=level, levels=own)
         count = math.prod(map(len, levels.values()))
         if count > CELLS_MAX:
-            raise PlanError(f"the grid has {count} cells", f"at most {CELLS_MAX} can be")
+            raise PlanError("too-many-cells", count=count, maximum=CELLS_MAX)
 
     def cells(self) -> tuple[Cell, ...]:
         """The grid without the excluded cells, then the extra cells, each once.
@@ -148,7 +143,7 @@ class Design(Struct, frozen=True):
             here.sort(key=lambda factor: order.get(factor.name, len(order)))
             cells += self._grid((*others, *here))
         if not cells:
-            raise PlanError("every cell is excluded", "leave out some of `exclude`")
+            raise PlanError("all-cells-excluded")
         return tuple({cell.key: cell for cell in cells}.values())
 
     def _grid(self, factors: Iterable[Factor]) -> Iterator[Cell]:

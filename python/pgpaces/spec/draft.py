@@ -90,7 +90,7 @@ class Draft(Struct, frozen=True):
         if trials is None:
             return draft
         if (number := digits(trials)) is None:
-            raise PlanError(f"quick.trials is '{trials}'", "an integer")
+            raise PlanError("not-an-integer", what="quick.trials", value=trials, low=1, high=10_000)
         return replace(draft, trials=number)
 
     def experiment(self, ready_made: Callable[[str], Levels | None] = lambda _: None) -> Experiment:
@@ -111,10 +111,9 @@ class Draft(Struct, frozen=True):
             for level in self._named(name):
                 if level not in defined:
                     raise PlanError(
-                        f"{name} '{level}' is not defined",
-                        f"define it under [{name}s.{level}]; there are"
-                        f" {', '.join(sorted(defined)) or 'none'}"
-                        + ("; `pgpaces server profiles` lists others" * (name == "profile")),
+                        "undefined-target" if name == "target" else "undefined-profile",
+                        level=level,
+                        defined=sorted(defined) or None,
                     )
         design = Design(
             factors=tuple(Factor(name, self.levels[name]) for name in several),
@@ -125,9 +124,7 @@ class Draft(Struct, frozen=True):
             seed=self.seed,
         )
         if self.workload is None and not self.files:
-            raise PlanError(
-                "the experiment names no workload", "add `workload`, or scripts: `files`"
-            )
+            raise PlanError("no-workload")
         own = {name: value for name, value in asdict(self).items() if name in _OF_EXPERIMENT}
         own |= {"name": self.name or self.workload or "scripts", "profiles": profiles}
         return Experiment(design=design, **own)
@@ -146,9 +143,7 @@ def share(text: str, what: str) -> float:
         value = -1.0
     if not 0 <= value < 1:
         percentage = f"{digits}%" if not percent and 1 <= value < 100 else "5%"
-        raise PlanError(
-            f"{what} '{text}' is no share", f"write a percentage below 100%, such as {percentage}"
-        )
+        raise PlanError("not-a-share", what=what, value=text, example=percentage)
     return value
 
 
@@ -156,8 +151,5 @@ def goal_share(text: str, what: str) -> float:
     """The share that may miss. Raises PlanError outside 0 to 1, and for 0."""
     value = share(text, what)
     if not value:
-        raise PlanError(
-            f"{what} '{text}': no trial can show that none ever misses",
-            "write a percentage above 0%, such as 1%",
-        )
+        raise PlanError("zero-share", what=what, value=text)
     return value

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pgpaces.core import tables
-from pgpaces.core.errors import PlanError, nearest
+from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.home import expanded
 from pgpaces.core.units import COUNT_MAX, SEED_MAX
 from pgpaces.spec import costs, levels, options, workload
@@ -25,10 +25,7 @@ TEMPLATE = Path(__file__).parent / "new.toml"
 # Tables of levels with free names.
 TABLES = ("set", "define")
 
-_HINTS = {
-    "factors": "factors are lists of levels: clients = [1, 2, 4]",
-    "missed": 'write a percentage as text: missed = "5%"',
-}
+_EXAMPLES = {"factors": "clients = [1, 2, 4]", "missed": 'missed = "5%"'}
 
 KEYS = {
     "name": "Name of the experiment. Default: the file's name without its extension.",
@@ -109,14 +106,10 @@ def read(path: Path) -> Draft:
     try:
         return _draft(path, tables.table(_model(), raw), raw)
     except tables.WrongKeyError as error:
-        if not error.valid:
-            hint = _HINTS.get(error.key.partition(".")[0])
-            raise PlanError(f"{path}: {error}", hint) from None
-        near = f"did you mean {error.near}?" if error.near else None
-        hint = near or f"keys there are {', '.join(error.valid)}"
-        raise PlanError(f"{path}: there is no key '{error.key}'", hint) from None
+        example = _EXAMPLES.get(error.key.partition(".")[0])
+        raise workload.wrong_key(error, example).at(str(path)) from None
     except PlanError as error:
-        raise PlanError(f"{path}: {error.message}", error.hint) from None
+        raise error.at(str(path)) from None
 
 
 def _draft(path: Path, keys: Any, raw: Mapping[str, Any]) -> Draft:
@@ -130,14 +123,13 @@ def _draft(path: Path, keys: Any, raw: Mapping[str, Any]) -> Draft:
         try:
             levels.check_name(name)
         except PlanError:
-            near = nearest(name, [*(key for key in KEYS if "." not in key), *levels.names()])
-            hint = near or "docs/reference/experiment-toml.md lists them"
-            raise PlanError(f"there is no key '{name}'", hint) from None
+            near = similar(name, [*(key for key in KEYS if "." not in key), *levels.names()])
+            raise PlanError("unknown-experiment-key", key=name, near=near) from None
     for name in (*factors, *(name for name, _ in _flat(keys.quick) if name != "trials")):
         levels.check_name(name)
     twice = [name for name in factors if name in single]
     if twice:
-        raise PlanError(f"{twice[0]} is given for all and under [factors]", "choose one")
+        raise PlanError("factor-twice", factor=twice[0])
     return Draft(
         name=keys.name or path.stem,
         workload=_near(path, keys.workload) if keys.workload else None,
@@ -162,7 +154,7 @@ def _target(name: str, keys: Any) -> Target:
     try:
         own = costs.Costs(**{key: getattr(keys, key) for key in costs.KEYS})
     except PlanError as error:
-        raise PlanError(f"[targets.{name}]: {error.message}", error.hint) from None
+        raise error.at(f"[targets.{name}]") from None
     return Target(name=name, costs=own if own.plain() else None, **rest)
 
 
@@ -176,34 +168,31 @@ def _flat(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _several(name: str, value: object) -> list[Any]:
-    key = f"factors.{name}"
     if not isinstance(value, list):
-        raise tables.WrongKeyError(key, f"expected a list of levels, got {value!r}")
-    if not 0 < len(value) <= _LEVELS_MAX:
-        has = f"{len(value)} levels, at most {_LEVELS_MAX}" if value else "no level"
-        raise tables.WrongKeyError(key, f"it has {has}")
-    for level in value:
-        if not isinstance(level, _LEVEL):
-            raise tables.WrongKeyError(key, f"{level!r} is no level: a text, number or boolean")
+        raise PlanError("factor-not-a-list", factor=name, value=value)
+    if not value:
+        raise PlanError("no-levels", factor=name)
+    if len(value) > _LEVELS_MAX:
+        raise PlanError("too-many-levels", factor=name, count=len(value), maximum=_LEVELS_MAX)
     return value
 
 
-def _text(level: object) -> str:
+def _text(name: str, level: object) -> str:
     """A level as one writes it on a command line. Raises PlanError for other types."""
     if not isinstance(level, _LEVEL):
-        raise PlanError(f"{level!r} is no level", "a text, a number or a boolean")
+        raise PlanError("not-a-level", key=name, value=level)
     return levels.text(level)
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     for name, value in values.items():
         if isinstance(value, tuple) and isinstance(value[0], list | dict):
-            raise PlanError(f"{name} cannot be {value[0]!r}", "several levels go under [factors]")
-    return {name: tuple(_text(level) for level in value) for name, value in values.items()}
+            raise PlanError("levels-outside-factors", key=name, value=value[0])
+    return {name: tuple(_text(name, level) for level in value) for name, value in values.items()}
 
 
 def _one(path: Path, part: Mapping[str, Any]) -> dict[str, str]:
-    return {name: _text(_resolved(path, name, level)) for name, level in _flat(part)}
+    return {name: _text(name, _resolved(path, name, level)) for name, level in _flat(part)}
 
 
 def _resolved(path: Path, name: str, level: Any) -> Any:
@@ -278,9 +267,9 @@ def create(path: Path) -> None:
         with path.open("x", encoding="utf-8") as file:
             file.write(TEMPLATE.read_text(encoding="utf-8"))
     except FileExistsError:
-        raise PlanError(f"{path} exists", "name a new file") from None
+        raise PlanError("file-exists", path=path) from None
     except OSError as error:
-        raise PlanError(f"{path} cannot be written: {error.strerror}") from None
+        raise PlanError("cannot-write", path=path, why=error.strerror) from None
 
 
 def drafted(

@@ -16,6 +16,7 @@ from pgpaces.core import tables
 from pgpaces.core.errors import PlanError
 from pgpaces.core.home import expanded, home, is_there
 from pgpaces.spec.costs import KEYS, Costs
+from pgpaces.spec.workload import wrong_key
 
 NAME = "host.toml"
 VARIABLE = "PGPACES_HOST_FILE"
@@ -42,12 +43,9 @@ def read(path: Path) -> Costs:
     try:
         return Costs(**asdict(tables.table(CostTable, content)))
     except tables.WrongKeyError as error:
-        if not error.valid:
-            raise PlanError(f"the host file {path}: {error}") from None
-        near = f"did you mean {error.near}?" if error.near else f"keys are {', '.join(KEYS)}"
-        raise PlanError(f"the host file {path}: there is no key '{error.key}'", near) from None
+        raise wrong_key(error).at(f"the host file {path}") from None
     except PlanError as error:
-        raise PlanError(f"the host file {path}: {error.message}", error.hint) from None
+        raise error.at(f"the host file {path}") from None
 
 
 def find(named: str | Path | None = None) -> Costs | None:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from msgspec import Struct, field
 
-from pgpaces.core.errors import PlanError, nearest
+from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.units import exact
 from pgpaces.spec import options
 from pgpaces.spec.design import Cell, Levels
@@ -23,6 +23,7 @@ from pgpaces.spec.target_plan import Pooler, PoolMode, PoolPlan
 BACKGROUND_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
 
 
+_POOLERS = "--pool pgbouncer or --pool pgpool"
 # Options of a cell in addition to those of its trial.
 _OWN = (
     *("scale", "data_seed", "variant", "scripts", "server", "data_dir", "tls", "target"),
@@ -35,28 +36,22 @@ def names() -> list[str]:
 
 
 def check_name(name: str) -> None:
-    """Raises PlanError, with the nearest name, if levels cannot have this name."""
+    """Raises PlanError, with the most similar name, if levels cannot have this name."""
     family, dot, rest = name.partition(".")
     if dot and family == "background":
         of, dot, level = rest.partition(".")
         if not dot or not level or not BACKGROUND_NAME.fullmatch(of):
-            raise PlanError(
-                f"'{name}' is not background.NAME.LEVEL",
-                "such as background.reporting.rate; NAME is any word",
-            )
+            raise PlanError("background-name", level=name)
         family = level.partition(".")[0]
         if (level in FACTORS and FACTORS[level].whole) or family in ("background", "set"):
-            raise PlanError(f"{name}: {level} is of the whole trial", f"give {level} by itself")
+            raise PlanError("whole-trial-only", factor=name, level=level)
         if level != "workload":
             check_name(level)
         return
     if name in FACTORS or (dot and rest and family in FAMILIES):
         return
     ending = [f"{each}.{rest}" for each in FAMILIES if rest]
-    raise PlanError(
-        f"there is no factor '{name}'",
-        nearest(name, [*names(), *ending]) or "such as clients, rate, server, set.work_mem",
-    )
+    raise PlanError("unknown-factor", factor=name, near=similar(name, [*names(), *ending]))
 
 
 class CellOptions(Struct, frozen=True):
@@ -93,7 +88,7 @@ class CellOptions(Struct, frozen=True):
             if self.pool_mode or self.pool_size:
                 name = "pool_mode" if self.pool_mode else "pool_size"
                 word = options.BY_NAME[name].word
-                raise PlanError(f"{word} needs --pool", "pgbouncer or pgpool")
+                raise PlanError("option-needs", option=word, needed=_POOLERS)
             return None
         mode = self.pool_mode or "session"
         return PoolPlan(cast("Pooler", self.pool), cast("PoolMode", mode), self.pool_size)
@@ -114,7 +109,7 @@ def options_of(levels: Levels, defaults: Mapping[str, str], seed: int = 1) -> Ce
             if name in FACTORS:
                 values[name] = FACTORS[name].kind.read(text)
         except PlanError as error:
-            raise PlanError(f"{name}: {error.message}", error.hint) from None
+            raise error.at(name) from None
     for several in ("latency_limit", "node"):
         values[several] = (levels[several],) if several in levels else ()
     for family in ("latency_limit", "define"):
@@ -135,7 +130,7 @@ def cell_options(
     # [SCRIPT=]NODE texts: the node of all, and of individual scripts.
     of_all = [value for value in values["node"] if "=" not in value]
     if len(of_all) > 1:
-        raise PlanError(f"--node is given twice: {', '.join(of_all)}", "or say it by script")
+        raise PlanError("node-twice", nodes=of_all)
     own["node"] = of_all[0] if of_all else None
     own["nodes"] = pairs([value for value in values["node"] if "=" in value], "--node")
     return CellOptions(trial, **own | more)
@@ -158,10 +153,7 @@ def backgrounds(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
         if twice := sorted(levels.keys() & more.keys()):
             name = twice[0].split(".")[1]
             of = more[f"background.{name}.workload"][0]
-            raise PlanError(
-                f"there are two background workloads called {name}",
-                f"call one something else: '{name}-2 workload={of} ...'",
-            )
+            raise PlanError("background-twice", background=name, workload=of)
         levels |= more
     return levels
 
@@ -175,19 +167,16 @@ def background(text: str) -> dict[str, tuple[str, ...]]:
     try:
         parts = shlex.split(text)
     except ValueError as error:
-        raise PlanError(f"background '{text}': {error}", "quotes come in pairs") from None
+        raise PlanError("background-quotes", text=text, why=str(error)) from None
     if not parts:
-        raise PlanError(f"background '{text}' names no workload", "such as 'reporting rate=1/s'")
+        raise PlanError("background-empty", text=text)
     first, *words = parts
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", first).strip("-")
     own: dict[str, tuple[str, ...]] = {"workload": (first,)}
     for word in words:
         key, equals, level = word.partition("=")
         if not equals:
-            raise PlanError(
-                f"background '{text}': '{word}' is not NAME=LEVEL",
-                "such as 'reporting node=standby1 rate=1/s latency_limit=500ms'",
-            )
+            raise PlanError("background-level", text=text, word=word)
         own[key] = split(level)
     levels = {f"background.{name}.{key}": level for key, level in own.items()}
     for each in levels:

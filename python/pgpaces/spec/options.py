@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from pgpaces.core.errors import PlanError, nearest
+from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.units import COUNT_MAX, SEED_MAX, digits
 
 
@@ -34,11 +34,9 @@ def _whole(low: int, high: int = COUNT_MAX) -> Kind:
     def read(text: str) -> int:
         number = digits(text.strip())
         if number is None or not low <= number <= high:
+            several = re.search(r"\d(?!\.\d)\D+\d", text) and ",".join(re.findall(r"\d+", text))
             raise PlanError(
-                f"'{text}' must be an integer from {low} to {high}",
-                "put a comma between levels: 1,2,4"
-                if re.search(r"\d(?!\.\d)\D+\d", text)
-                else None,
+                "not-an-integer", what="level", value=text, low=low, high=high, levels=several
             )
         return number
 
@@ -48,7 +46,8 @@ def _whole(low: int, high: int = COUNT_MAX) -> Kind:
 def _one_of(*names: str) -> Kind:
     def read(text: str) -> str:
         if text not in names:
-            raise PlanError(f"'{text}' is none of {', '.join(names)}", nearest(text, names) or None)
+            near = similar(text, names)
+            raise PlanError("not-a-choice", what="level", value=text, choices=names, near=near)
         return text
 
     return Kind(read, choices=names)
@@ -58,20 +57,18 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise PlanError(f"'{text}' is no number") from None
+        raise PlanError("not-a-number", what="level", value=text) from None
 
 
 def _switch(text: str) -> bool:
-    if text not in ("true", "false", "on", "off"):
-        raise PlanError(f"'{text}' is neither true nor false")
+    if text not in (choices := ("true", "false", "on", "off")):
+        raise PlanError("not-a-choice", what="level", value=text, choices=choices)
     return text in ("true", "on")
 
 
 def _folder(text: str) -> str:
     if not text.startswith("/"):
-        raise PlanError(
-            f"'{text}' is no absolute path", "an experiment may be resumed from another folder"
-        )
+        raise PlanError("relative-path", path=text)
     return text
 
 
@@ -80,10 +77,10 @@ def _scripts(text: str) -> tuple[tuple[str, int | None], ...]:
     for word in text.split():
         name, at, weight = word.rpartition("@")
         if at and digits(weight) is None:
-            raise PlanError(f"'{word}': the weight '{weight}' is no number")
+            raise PlanError("not-a-number", what="weight", value=weight).at(word)
         scripts.append((name, digits(weight)) if at else (word, None))
     if not scripts:
-        raise PlanError("no script is named")
+        raise PlanError("no-scripts")
     return tuple(scripts)
 
 

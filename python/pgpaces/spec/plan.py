@@ -89,19 +89,13 @@ class Load(Struct, frozen=True):
     def __post_init__(self) -> None:
         """Raises PlanError for a rate out of range, also by its shape, and for a shape without."""
         if self.rate is not None and not RATE_MIN <= self.rate <= RATE_MAX:
-            raise PlanError(f"a rate of {self.rate:g}/s is out of range", RATES)
+            raise PlanError("out-of-range", what="rate", value=f"{self.rate:g}/s", range=RATES)
         if self.shape == shape.CONSTANT:
             return
         if self.rate is None:
-            raise PlanError(
-                f"shape {self.shape} needs a rate or a pace: a closed load has none to change",
-                "add --rate, or --users with their --pace",
-            )
-        if self.rate * self.shape.peak > RATE_MAX:
-            raise PlanError(
-                f"shape {self.shape} takes the rate to {self.rate * self.shape.peak:g}/s",
-                f"{RATE_MAX:.0f}/s is the highest there is",
-            )
+            raise PlanError("shape-needs-rate", shape=self.shape.text)
+        if (peak := self.rate * self.shape.peak) > RATE_MAX:
+            raise PlanError("shape-too-high", shape=self.shape.text, peak=peak, maximum=RATE_MAX)
 
     def __str__(self) -> str:
         if self.rate is not None:
@@ -117,7 +111,7 @@ class Load(Struct, frozen=True):
 def _one_of(options: Mapping[str, Any], names: tuple[str, ...]) -> None:
     used = [f"--{name.replace('_', '-')}" for name in names if options.get(name) is not None]
     if len(used) > 1:
-        raise PlanError(f"{' and '.join(used)} exclude each other", "choose one kind of load")
+        raise PlanError("cannot-combine", options=used)
 
 
 def choose_load(options: Mapping[str, Any], defaults: Mapping[str, str]) -> tuple[Load, int | None]:
@@ -131,12 +125,9 @@ def choose_load(options: Mapping[str, Any], defaults: Mapping[str, str]) -> tupl
     _one_of(options, ("clients", "users"))
     if options["users"] is not None or options["pace"] is not None:
         if options["pace"] is None:
-            raise PlanError(
-                "--users needs the pace of each",
-                "add --pace, such as --pace 1/s; users with pauses of their own are --clients N",
-            )
+            raise PlanError("users-need-pace")
         if options["users"] is None:
-            raise PlanError("--pace needs the number of users", "add --users N")
+            raise PlanError("option-needs", option="--pace", needed="--users N")
         pace = rate_per_s(options["pace"], "--pace")
         return Load("paced", pace, options["arrivals"]), options["users"]
     clients = options["clients"]
@@ -163,7 +154,7 @@ def _open_rate(options: Mapping[str, Any], defaults: Mapping[str, str]) -> float
     """The total rate; None if no option and no default names one."""
     if options["rate_per_client"] is not None:
         if options["clients"] is None:
-            raise PlanError("--rate-per-client needs the number of clients", "add --clients N")
+            raise PlanError("option-needs", option="--rate-per-client", needed="--clients N")
         each = rate_per_s(options["rate_per_client"], "--rate-per-client")
         return each * float(options["clients"])
     if options["rate"] is not None:
@@ -232,23 +223,17 @@ def generators_plan(options: Mapping[str, Any]) -> GeneratorsPlan | None:
     if colon and kind == "ssh" and all(re.fullmatch(r"[^\s/:-][^\s/:]*", name) for name in names):
         count, hosts = len(names), names
         if len({name.rpartition("@")[2] for name in hosts}) < count:
-            raise PlanError(f"--generators '{text}' has a host twice", "each makes one generator")
+            raise PlanError("host-twice", generators=text)
     elif text and (count is None or not 1 <= count <= GENERATORS_MAX):
-        raise PlanError(
-            f"--generators '{text}' is neither a number from 1 to {GENERATORS_MAX} nor hosts",
-            "such as 4, or ssh:pi1,pi2",
-        )
+        raise PlanError("not-generators", generators=text, maximum=GENERATORS_MAX)
     if cluster is None:
         if options["insecure_cluster"]:
-            raise PlanError("--insecure-cluster needs the address of a --cluster", "leave it out")
+            raise PlanError("option-needs", option="--insecure-cluster", needed="--cluster ADDRESS")
         return GeneratorsPlan(count, hosts) if hosts or (count or 1) > 1 else None
     if hosts:
-        raise PlanError("generators are hosts or workers of a cluster, not both", "choose one")
+        raise PlanError("cannot-combine", options=[f"--generators {text}", "--cluster"])
     if not re.fullmatch(r"(tcp|tls)://[^/\s]+:\d+", cluster):
-        raise PlanError(
-            f"--cluster '{cluster}' is not the address of a Dask scheduler",
-            "such as tls://HOST:8786, as the scheduler prints it",
-        )
+        raise PlanError("not-a-scheduler", address=cluster)
     return GeneratorsPlan(count, (), cluster, options["insecure_cluster"])
 
 
@@ -317,51 +302,32 @@ class TrialPlan(Struct, frozen=True):
         if self.start_every_ns:
             self._check_start_every()
         if self.policy == "skip" and self.load.model == "closed":
-            raise PlanError(
-                "policy skip needs a rate: a closed load has no schedule, so nothing is late",
-                "add --rate, or use --policy run",
-            )
+            raise PlanError("skip-needs-rate")
         if not self.limits and self.limit_ns is None:
             self._check_limits()
         if self.generators is not None and self.log is not None:
-            raise PlanError("a log of transactions is written by one generator", "leave one out")
+            raise PlanError("log-of-several-generators")
         count = None if self.generators is None else self.generators.count
         if count and self.clients is not None and self.clients < count:
-            raise PlanError(
-                f"{count} generators need a client each, and there are {self.clients}",
-                "use more --clients, or fewer --generators",
-            )
+            raise PlanError("generators-above-clients", generators=count, clients=self.clients)
         self.segments()
 
     def _check_start_every(self) -> None:
         if self.load.model == "open":
-            raise PlanError(
-                "clients of an open load cannot come one after another: it has one rate",
-                "use --users and --pace, or --think-time, or a --shape",
-            )
+            raise PlanError("start-every-of-open-load")
         if self.load.shape != shape.CONSTANT:
-            raise PlanError("clients come one after another or by a shape, not both")
+            raise PlanError("cannot-combine", options=["--start-every", "--shape"])
         last_ns = ((self.clients or 1) - 1) * self.start_every_ns
         if self.duration_ns is not None and last_ns >= self.warmup + self.duration_ns:
-            raise PlanError(
-                f"the last of {self.clients} clients would come {last_ns / SECOND_NS:g} s after the"
-                f" first, when the trial is over",
-                "a longer --duration or --warmup, or a shorter --start-every; 0s: all at once",
-            )
+            last_s = last_ns / SECOND_NS
+            raise PlanError("last-client-too-late", clients=self.clients, last_s=last_s)
 
     def _check_limits(self) -> None:
         """Raises PlanError for what needs a limit of every script, if one has none."""
         if self.policy == "skip":
-            raise PlanError(
-                "policy skip needs a latency limit for every script: without one nothing is too"
-                " late",
-                "add --latency-limit, or use --policy run",
-            )
+            raise PlanError("skip-needs-limits")
         if self.max_tries == 0 and self.transactions is not None:
-            raise PlanError(
-                "unlimited tries need something that ends them",
-                "add --latency-limit or --duration, or set --max-tries",
-            )
+            raise PlanError("endless-tries")
 
     def limits_of(self, scripts: Sequence[str]) -> tuple[tuple[int, int], ...]:
         """The limits of scripts with their own limit, by number in `scripts` (names).
@@ -371,10 +337,8 @@ class TrialPlan(Struct, frozen=True):
         own = dict(self.limits)
         for name in own:
             if name not in scripts:
-                raise PlanError(
-                    f"there is a latency limit for script '{name}', which does not run",
-                    f"scripts that run are {', '.join(dict.fromkeys(scripts))}",
-                )
+                ours = list(dict.fromkeys(scripts))
+                raise PlanError("limit-of-unknown-script", script=name, scripts=ours)
         if self.limit_ns is None and not all(name in own for name in scripts):
             self._check_limits()
         return tuple((at, own[name]) for at, name in enumerate(scripts) if name in own)
@@ -384,10 +348,7 @@ class TrialPlan(Struct, frozen=True):
         if self.load.shape == shape.CONSTANT:
             return ()
         if self.transactions is not None or self.duration_ns is None:
-            raise PlanError(
-                f"shape {self.load.shape} needs the time that it is drawn over",
-                "give --duration instead of --transactions",
-            )
+            raise PlanError("shape-needs-duration", shape=self.load.shape.text)
         return self.load.shape.segments(self.duration_ns)
 
     @property
@@ -429,7 +390,7 @@ def pairs(values: Sequence[str], option: str) -> tuple[tuple[str, str], ...]:
     for value in values:
         name, equals, text = value.partition("=")
         if not equals or not name.strip():
-            raise PlanError(f"{option} '{value}' is not NAME=VALUE", f"such as {name}=VALUE")
+            raise PlanError("not-a-pair", option=option, value=value, key=name)
         named.append((name.strip(), text))
     return tuple(named)
 
@@ -441,7 +402,7 @@ def trial_plan(options: Mapping[str, Any], defaults: Mapping[str, str]) -> Trial
     rates as texts; latency limits as texts LIMIT or SCRIPT=LIMIT. Raises PlanError.
     """
     if options["duration"] is not None and options["transactions"] is not None:
-        raise PlanError("--duration and --transactions exclude each other", "choose one")
+        raise PlanError("cannot-combine", options=["--duration", "--transactions"])
     load, clients = choose_load(options, defaults)
     if options["shape"] is not None:
         load = replace(load, shape=shape.parse(options["shape"]))
@@ -449,8 +410,7 @@ def trial_plan(options: Mapping[str, Any], defaults: Mapping[str, str]) -> Trial
     for text in options["latency_limit"] or ():
         name, _, limit = text.rpartition("=")
         if name in limits:
-            whose = f"script '{name}' has" if name else "there are"
-            raise PlanError(f"{whose} two latency limits", "give one")
+            raise PlanError("given-twice", what=f"--latency-limit {name}".rstrip())
         limits[name] = duration_ns(limit, "--latency-limit", bare="ms")
     limit_ns = limits.pop("", None)
     if limit_ns is None and "latency_limit" in defaults:

@@ -23,7 +23,6 @@ _BURSTS_MAX = 10_000
 # A day's curve is drawn in quarters of an hour: within 0.0005 of the cosine.
 _DAY_SEGMENTS = 96
 _DAY_SWING = 0.8
-GRAMMAR = "constant, steps:0.5:1:2, ramp:0.5:2, burst:4:10s:1min or day"
 
 
 class Shape(Struct, frozen=True):
@@ -68,15 +67,9 @@ class Shape(Struct, frozen=True):
         count = math.ceil(duration_ns / self.every_ns)
         calm_ns = self.every_ns - self.burst_ns
         if duration_ns <= calm_ns:
-            raise PlanError(
-                f"shape {self}: the first burst would begin after the end of the trial",
-                "run longer, or give a shorter period",
-            )
+            raise PlanError("burst-after-end", shape=self.text)
         if count > _BURSTS_MAX:
-            raise PlanError(
-                f"shape {self} has {count} bursts in this trial, more than {_BURSTS_MAX}",
-                "give a longer period",
-            )
+            raise PlanError("too-many-bursts", shape=self.text, count=count, maximum=_BURSTS_MAX)
         (high,) = self.multipliers
         segments: list[Segment] = []
         for begin in range(0, duration_ns, self.every_ns):
@@ -117,25 +110,18 @@ def parse(text: str) -> Shape:
     if (kind == "steps" and 2 <= len(words) <= _STEPS_MAX) or (kind == "ramp" and len(words) == 2):
         multipliers = tuple(_multiplier(text, word) for word in words)
         if not any(multipliers):
-            raise PlanError(f"shape {text} is nothing but 0", "a load needs some time above it")
+            raise PlanError("shape-zero", shape=text)
         return Shape(text, multipliers)
     if kind == "burst" and len(words) == 3:
-        burst_ns = duration_ns(words[1], f"shape {text}: the burst of")
-        every_ns = duration_ns(words[2], f"shape {text}: the period of")
+        burst_ns = duration_ns(words[1], f"shape {text}: burst")
+        every_ns = duration_ns(words[2], f"shape {text}: period")
         if burst_ns >= every_ns:
-            raise PlanError(
-                f"shape {text}: a burst of {words[1]} every {words[2]} leaves no time between"
-                " bursts",
-                "give a longer period",
-            )
+            raise PlanError("burst-fills-period", shape=text, burst=words[1], period=words[2])
         return Shape(text, (_multiplier(text, words[0]),), burst_ns, every_ns)
-    raise PlanError(f"'{text}' is not the shape of a load", f"write {GRAMMAR}")
+    raise PlanError("not-a-shape", shape=text)
 
 
 def _multiplier(text: str, word: str) -> float:
     if not re.fullmatch(NUMBER, word.strip()) or not float(word) <= _MULTIPLIER_MAX:
-        raise PlanError(
-            f"shape {text}: '{word}' cannot multiply a rate",
-            f"write a number from 0 to {_MULTIPLIER_MAX:g}; shapes are {GRAMMAR}",
-        )
+        raise PlanError("not-a-multiplier", shape=text, value=word, maximum=_MULTIPLIER_MAX)
     return float(word)

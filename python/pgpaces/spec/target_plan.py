@@ -78,9 +78,6 @@ class PoolPlan(Struct, frozen=True):
     def __post_init__(self) -> None:
         """Raises PlanError for a mode or size that the pooler does not have."""
         if self.pooler == "pgpool" and self.mode != "session":
-            raise PlanError(
-                f"pgpool has no pool mode {self.mode}: a session keeps its server connections",
-                "leave out --pool-mode, or use --pool pgbouncer",
-            )
+            raise PlanError("pgpool-pool-mode", mode=self.mode)
         if self.size is not None:
             whole(self.size, "pool_size", 1, high=10_000)

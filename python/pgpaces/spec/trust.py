@@ -105,10 +105,7 @@ def script(path: str, weight: int, consent: Consent) -> WorkloadScript:
         digest = hashlib.sha256(_SCRIPT + text).hexdigest()
         if not _recorded(digest):
             if not consent(Question(Path(path), listed)):
-                raise TrustError(
-                    f"script {path} has shell commands, and was not confirmed",
-                    "read it; if you trust it, say --trust (in Python: trust=True)",
-                )
+                raise TrustError("script-unconfirmed", path=path)
             _record(digest, Path(path), listed)
     return read
 
@@ -116,7 +113,8 @@ def script(path: str, weight: int, consent: Consent) -> WorkloadScript:
 def check(candidate: Workload) -> None:
     """Raises TrustError for an unconfirmed workload that would execute programs."""
     if not candidate.trusted and next(actions.programs(candidate), None) is not None:
-        raise _refusal(candidate, candidate.folder)
+        shown = shlex.quote(str(candidate.folder))
+        raise TrustError("workload-unconfirmed", workload=candidate.name, folder=shown)
 
 
 def confirm_made(folder: Path) -> None:
@@ -147,16 +145,9 @@ def _agreed(copy: _Copy, candidate: Workload, consent: Consent) -> Workload:
         if trusted := consent(Question(copy.original, listed)):
             _record(copy.digest, copy.original, listed)
         elif executes:
-            raise _refusal(candidate, copy.original)
+            shown = shlex.quote(str(copy.original))
+            raise TrustError("workload-unconfirmed", workload=candidate.name, folder=shown)
     return workload.performed(replace(candidate, trusted=trusted, original=copy.original))
-
-
-def _refusal(candidate: Workload, folder: Path) -> TrustError:
-    return TrustError(
-        f"workload {candidate.name} executes programs, and its folder was not confirmed",
-        f"`pgpaces workload show {shlex.quote(str(folder))}` lists them; if you trust the folder,"
-        " say --trust (in Python: trust=True)",
-    )
 
 
 def _recorded(digest: str) -> bool:
@@ -183,10 +174,7 @@ def _copied(folder: Path) -> _Copy:
         target = place / original.name
         copy = _Copy(target, original, _Copying(original, target).digest())
     except OSError as error:
-        raise WorkloadError(
-            f"folder {folder} cannot be copied: {error}",
-            "set PGPACES_HOME to a folder of yours on a disk with room",
-        ) from None
+        raise WorkloadError("cannot-copy-folder", path=folder, why=str(error)) from None
     # One copy of the same content is enough.
     for earlier in list(_COPIES.values()):
         same = (earlier.original, earlier.digest) == (copy.original, copy.digest)
@@ -250,7 +238,7 @@ class _Copying:
 
     def _folder(self, at: Path) -> None:
         if len(at.parts) > _DEPTH:
-            raise WorkloadError(f"folder {self._original} has folders in folders, {_DEPTH} deep")
+            raise WorkloadError("folder-too-deep", path=self._original, maximum=_DEPTH)
         (self._target / at).mkdir()
         with os.scandir(self._original / at) as iterator:
             entries = sorted(iterator, key=lambda entry: os.fsencode(entry.name))
@@ -278,11 +266,8 @@ class _Copying:
         except (OSError, RuntimeError):
             to = Path("/")  # a loop
         if not to.is_relative_to(self._original):
-            raise WorkloadError(
-                f"workload {self._original.name}: the link '{path}' leads out of the folder, to"
-                f" {to}",
-                "a workload reads files of its folder only: copy it there",
-            )
+            about = f"workload {self._original.name}"
+            raise WorkloadError("outside-folder", file=path, to=to).at(about)
         text = os.path.relpath(to, link.parent.resolve())
         (self._target / path).symlink_to(text)
         self._add(b"link", os.fsencode(path), os.fsencode(text))
@@ -304,10 +289,8 @@ class _Copying:
                     size = len(chunk)
                     self._bytes += size
                     if self._bytes > _TOTAL_BYTES:
-                        raise WorkloadError(
-                            f"folder {self._original} holds more than {_TOTAL_BYTES // 2**30} GiB",
-                            "keep data that programs read elsewhere, and name it by -D NAME=PATH",
-                        )
+                        gib = _TOTAL_BYTES // 2**30
+                        raise WorkloadError("folder-too-large", path=self._original, maximum=gib)
                     content.update(chunk)
                     copy.write(chunk)
             (self._target / path).chmod(mode)

@@ -29,7 +29,7 @@ from typing import Any, ClassVar, TypeVar, cast, overload
 
 from msgspec.structs import replace
 
-from pgpaces.core.errors import WorkloadError
+from pgpaces.core.errors import PlanError, WorkloadError
 from pgpaces.core.redaction import Redacted
 from pgpaces.core.units import duration_ns
 
@@ -124,7 +124,7 @@ def _marked(
 ) -> Function | Callable[[Function], Function]:
     def decorate(marked: Function) -> Function:
         if not callable(marked):
-            raise WorkloadError(f"@{mark['kind']} marks functions, and {marked!r} is none")
+            raise WorkloadError("not-a-function", value=repr(marked)).at(f"@{mark['kind']}")
         setattr(marked, _MARK, mark)
         return marked
 
@@ -136,7 +136,7 @@ def of_file(path: Path, shown: Path) -> Users:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise WorkloadError(f"{shown} cannot be read: {error}") from None
+        raise WorkloadError("cannot-read", path=shown, why=str(error)) from None
     return of_text(text, shown, path.parent)
 
 
@@ -147,15 +147,19 @@ def of_text(text: str, path: Path, folder: Path) -> Users:
     """
     namespace = _run(text, path, folder.resolve())
     marked = {id(value): value for value in namespace.values() if _mark(value) is not None}
-    return replace(_users(list(marked.values()), path), text=text, folder=folder.resolve())
+    try:
+        users = _users(list(marked.values()))
+    except (PlanError, WorkloadError) as error:
+        raise error.at(str(path)) from None
+    return replace(users, path=path, text=text, folder=folder.resolve())
 
 
 def of_functions(functions: Sequence[Callable[..., Any]]) -> Users:
     """Users with these tasks; the function marked @user is their setup. Raises WorkloadError."""
     for each in functions:
         if not callable(each):
-            raise WorkloadError(f"{each!r} is no function", "tasks are functions")
-    return replace(_users(functions, None), text="\n".join(map(_source, functions)))
+            raise WorkloadError("not-a-function", value=repr(each))
+    return replace(_users(functions), text="\n".join(map(_source, functions)))
 
 
 def _mark(value: Any) -> Mapping[str, Any] | None:
@@ -186,17 +190,17 @@ def _run(text: str, path: Path, folder: Path) -> dict[str, Any]:
         with contextlib.redirect_stdout(sys.stderr):
             exec(compile(text, str(path), "exec"), namespace)
     except SyntaxError as error:
-        where = f"{error.filename or path}:{error.lineno}"
-        raise WorkloadError(f"{where}: {error.msg}\n{caret(error)}") from None
-    except ModuleNotFoundError as error:
+        where = error.filename or path
         raise WorkloadError(
-            f"{path} imports {error.name}, which is not installed here",
-            f"install it where pgpaces is: pip install {error.name}, or what provides it",
+            "python-syntax", file=where, line=error.lineno, why=error.msg, code=caret(error)
         ) from None
+    except ModuleNotFoundError as error:
+        raise WorkloadError("import-missing", path=path, module=error.name) from None
     except WorkloadError as error:
-        raise WorkloadError(f"{path}: {error.message}", error.hint) from None
+        raise error.at(str(path)) from None
     except (Exception, SystemExit) as error:
-        raise WorkloadError(f"{path} cannot be run: {describe(error, path)}") from None
+        why = describe(error, path)
+        raise WorkloadError("program-failed", program=path, why=why) from None
     finally:
         with contextlib.suppress(ValueError):
             sys.path.remove(str(folder))
@@ -223,55 +227,42 @@ def describe(error: BaseException, path: Path | None = None) -> str:
     return f"{text} ({own[-1].filename}:{own[-1].lineno})" if own else text
 
 
-def _users(marked: Sequence[Any], path: Path | None) -> Users:
-    where = f"{path}: " if path else ""
+def _users(marked: Sequence[Any]) -> Users:
     marks = [(each, _mark(each) or _PLAIN) for each in marked]
     setups = [each for each, mark in marks if mark["kind"] == "user"]
     tasks = [_task(each, mark) for each, mark in marks if mark["kind"] == "task"]
     if not tasks:
-        raise WorkloadError(
-            f"{where}no function is marked as a task",
-            "put @task before what users do (from pgpaces import task)",
-        )
+        raise WorkloadError("no-tasks")
     if len(setups) > 1:
-        names = ", ".join(map(_name, setups))
-        raise WorkloadError(f"{where}several functions are marked @user: {names}", "mark one")
+        raise WorkloadError("several-user-functions", functions=list(map(_name, setups)))
     for name in {each.name for each in tasks if [t.name for t in tasks].count(each.name) > 1}:
-        raise WorkloadError(f"{where}two tasks are called {name}", "give each a name of its own")
+        raise WorkloadError("task-twice", task=name)
     setup = setups[0] if setups else None
     kinds = {each.is_async for each in tasks}
     if setup is not None:
         if not (inspect.isgeneratorfunction(setup) or inspect.isasyncgenfunction(setup)):
-            raise WorkloadError(
-                f"{where}{_name(setup)} is marked @user and yields nothing",
-                "set up, yield what tasks get, tear down",
-            )
+            raise WorkloadError("user-without-yield", function=_name(setup))
         kinds.add(inspect.isasyncgenfunction(setup))
     if len(kinds) > 1:
-        raise WorkloadError(
-            f"{where}some functions are coroutines (async def) and some are not",
-            "make all of them coroutines, or none: a plain one would hold up all the others",
-        )
+        raise WorkloadError("some-coroutines")
     pause = getattr(setup, _MARK)["pause"] if setup else None
     if isinstance(pause, int | float):
         pause = f"{pause}s"
     if pause is not None:
         duration_ns(pause, "pause of @user", zero=True)
-    return Users(tuple(tasks), setup, pause, path)
+    return Users(tuple(tasks), setup, pause)
 
 
 def _task(function: Any, mark: Mapping[str, Any]) -> Task:
     name = _name(function)
     for what, low in (("weight", 0), ("queries", 0)):
         if type(mark[what]) is not int or not low <= mark[what] <= _WEIGHT_MAX:
+            value = repr(mark[what])
             raise WorkloadError(
-                f"task {name}: {what} {mark[what]!r} cannot be", f"an integer, at least {low}"
-            )
+                "not-an-integer", what=what, value=value, low=low, high=_WEIGHT_MAX
+            ).at(f"task {name}")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise WorkloadError(
-            f"task {name} yields, so a call of it does nothing",
-            "mark it @user if it sets a user up; else leave the yield out",
-        )
+        raise WorkloadError("task-yields", task=name)
     return Task(name, function, mark["weight"], mark["queries"], _source(function))
 
 
@@ -312,10 +303,9 @@ def call(function: Callable[..., Any], variables: Mapping[str, str], *, task: bo
             sources.append((parameter.name, "setup"))
             has_setup = True
         elif parameter.default is parameter.empty:
-            names = ", ".join([*PARAMETERS, *variables])
+            known = [*PARAMETERS, *variables]
             raise WorkloadError(
-                f"{name} needs a parameter '{parameter.name}', which pgpaces does not give",
-                f"given are {names}; others by --define {parameter.name}=VALUE, or a default",
+                "unknown-parameter", function=name, parameter=parameter.name, known=known
             )
     return Call(function, tuple(sources), fixed)
 
@@ -325,14 +315,11 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
         every = inspect.signature(function).parameters.values()
     except (ValueError, TypeError):
-        text = f"the parameters of {_name(function)} cannot be read"
-        raise WorkloadError(text, "use a def") from None
+        raise WorkloadError("no-signature", function=_name(function)) from None
     for parameter in every:
         if parameter.kind is parameter.POSITIONAL_ONLY and parameter.default is parameter.empty:
-            raise WorkloadError(
-                f"{_name(function)} takes '{parameter.name}' by its place alone",
-                "parameters are passed by name: leave out the / after it",
-            )
+            name = _name(function)
+            raise WorkloadError("positional-parameter", function=name, parameter=parameter.name)
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return [parameter for parameter in every if parameter.kind in by_name]
 
@@ -351,7 +338,9 @@ def _value(name: str, parameter: inspect.Parameter, text: str) -> Any:
         return kinds.get(annotation, str)(text)
     except ValueError:
         kind = cast("Any", getattr(annotation, "__name__", annotation))
-        raise WorkloadError(f"{name}: variable {parameter.name}={text} is no {kind}") from None
+        raise WorkloadError(
+            "variable-type", function=name, variable=parameter.name, value=text, type=kind
+        ) from None
 
 
 def _switch(text: str) -> bool:

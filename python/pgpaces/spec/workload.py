@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from pgpaces.core import tables
-from pgpaces.core.errors import PlanError, WorkloadError, nearest
+from pgpaces.core.errors import PlanError, WorkloadError, similar
 from pgpaces.core.texts import encoded
 from pgpaces.core.units import SECOND_NS, duration_ns, whole
 from pgpaces.spec.users import Users, of_file, of_functions
@@ -201,10 +201,7 @@ def read_script(path: str, weight: int = 1) -> WorkloadScript:
     try:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except OSError as error:
-        raise WorkloadError(
-            f'could not open file "{path}": {error.strerror}',
-            "name a file of SQL commands, as pgbench's scripts; -: the standard input",
-        ) from None
+        raise WorkloadError("unreadable-script", path=path, why=error.strerror) from None
     return WorkloadScript(path, weight, data.decode(*_ENCODING), source=path)
 
 
@@ -280,18 +277,14 @@ def located(name: str) -> tuple[Path, str | None]:
             return folder.parent, variant
         is_folder = folder.is_dir()
     except OSError as error:
-        raise WorkloadError(
-            f"workload '{name}' cannot be read: {error.strerror}",
-            "name a folder that you may read, or a shipped one (`pgpaces workload list`)",
-        ) from None
+        raise WorkloadError("unreadable-workload", path=name, why=error.strerror) from None
     if is_folder:
-        raise WorkloadError(
-            f"folder '{name}' is not a workload: it has no {FILE}",
-            f"`pgpaces workload new {name}` writes one",
-        )
-    listed = f"shipped are {', '.join(shipped())}; or name a folder, such as ./{Path(name).name}"
-    hint = f"{nearest(name, shipped())} {listed}".strip()
-    raise WorkloadError(f"there is no workload '{name}'", hint)
+        raise WorkloadError("not-a-workload", folder=name, file=FILE)
+    ours = shipped()
+    near = similar(name, ours)
+    raise WorkloadError(
+        "unknown-workload", workload=name, near=near, shipped=ours, base=Path(name).name
+    )
 
 
 def read(folder: Path, variant: str | None = None) -> Workload:
@@ -304,10 +297,9 @@ def read(folder: Path, variant: str | None = None) -> Workload:
     document, name = _checked(raw, path), folder.resolve().name
     if variant is not None:
         if variant not in document.variants:
-            hint = f"it has {', '.join(document.variants) or 'none'}"
+            near, every = similar(variant, document.variants), list(document.variants) or None
             raise WorkloadError(
-                f"workload {name} has no variant '{variant}'",
-                f"{nearest(variant, document.variants)} {hint}".strip(),
+                "unknown-variant", workload=name, variant=variant, near=near, variants=every
             )
         own, base = dict(raw["variants"][variant]), dict(raw)
         kind = base.get("kind", "scripts")
@@ -318,13 +310,10 @@ def read(folder: Path, variant: str | None = None) -> Workload:
         document, name = _checked({**base, **own}, path), f"{name}/{variant}"
     kind = document.kind
     if not getattr(document, kind):
-        raise WorkloadError(f"workload {name} is of kind {kind} and has no {kind}")
+        raise WorkloadError("kind-missing", workload=name, own=kind)
     for other in _OF_A_KIND:
         if other != kind and getattr(document, other):
-            raise WorkloadError(
-                f"workload {name} is of kind {kind} and has {other} as well",
-                f'a workload has one of them; `kind = "{other}"` is for those that have {other}',
-            )
+            raise WorkloadError("two-kinds", workload=name, own=kind, other=other)
     _check_words(folder, document)
     command = _command(name, document)
     users_file = _inside(folder, document.users) if document.users else None
@@ -363,14 +352,11 @@ def _command(name: str, document: File) -> Command | None:
         return None
     loads = [key for key in ("rate", "clients") if getattr(document.load, key) is not None]
     if loads:
-        raise WorkloadError(
-            f"workload {name} is a command and has a {loads[0]}: it is run by one client, again and"
-            " again"
-        )
+        raise WorkloadError("command-with-load", workload=name, key=loads[0])
     try:
         timeout_ns = duration_ns(keys.timeout, "timeout")
     except PlanError as error:
-        raise WorkloadError(f"workload {name}: {error.message}", error.hint) from None
+        raise WorkloadError(error.name, **error.values).at(f"workload {name}") from None
     own = {name: value for name, value in asdict(keys).items() if name != "timeout"}
     return Command(timeout_ns=timeout_ns, **own)
 
@@ -405,26 +391,31 @@ def _checked(raw: Mapping[str, Any], path: Path) -> File:
     try:
         return tables.table(File, raw)
     except tables.WrongKeyError as error:
-        hint = f"did you mean '{error.near}'?" if error.near else None
-        raise WorkloadError(f"{path}: {error}", hint) from None
+        wrong = wrong_key(error)
+        wrong.values.pop("keys", None)  # of the whole file, not of a table in it
+        raise WorkloadError(wrong.name, **wrong.values).at(str(path)) from None
+
+
+def wrong_key(error: tables.WrongKeyError, example: str | None = None) -> PlanError:
+    if error.valid:
+        return PlanError("unknown-key", key=error.key, near=error.near, keys=error.valid)
+    return PlanError("wrong-value", key=error.key, why=error.text, example=example)
 
 
 def _inside(folder: Path, name: str) -> Path:
     """A file by its name in the folder. Raises WorkloadError for one outside of it."""
     path, root = folder / name, SHIPPED if is_shipped(folder) else folder
+    about = f"workload {folder.name}"
     try:
         resolved = path.resolve()
         irregular = resolved.exists() and not resolved.is_file()
     except (OSError, RuntimeError, ValueError) as error:
-        raise WorkloadError(f"workload {folder.name}: '{name}' is no file: {error}") from None
+        raise WorkloadError("cannot-read", path=name, why=str(error)).at(about) from None
     if not resolved.is_relative_to(root.resolve()):
-        to = f" (it leads to {resolved})" if path.is_symlink() else ""
-        raise WorkloadError(
-            f"workload {folder.name}: '{name}' is outside of the folder{to}",
-            "a workload reads files of its folder only: copy it there",
-        )
+        to = resolved if path.is_symlink() else None
+        raise WorkloadError("outside-folder", file=name, to=to).at(about)
     if irregular:
-        raise WorkloadError(f"workload {folder.name}: '{name}' is not a regular file")
+        raise WorkloadError("not-a-regular-file", file=name).at(about)
     return path
 
 
@@ -433,9 +424,8 @@ def _text(folder: Path, name: str) -> str:
     try:
         return path.read_text(*_ENCODING)
     except OSError as error:
-        raise WorkloadError(
-            f"workload {folder.name}: file {path.name} cannot be read: {error.strerror}"
-        ) from None
+        about = f"workload {folder.name}"
+        raise WorkloadError("cannot-read", path=path.name, why=error.strerror).at(about) from None
 
 
 def create(folder: Path) -> Path:
@@ -446,15 +436,11 @@ def create(folder: Path) -> Path:
     try:
         occupied = folder.exists() and any(folder.iterdir())
     except OSError as error:
-        raise WorkloadError(
-            f"{folder} cannot be written: {error.strerror}", "name a folder that you may make"
-        ) from None
+        raise WorkloadError("unwritable-folder", path=folder, why=error.strerror) from None
     if occupied:
-        raise WorkloadError(f"{folder} is not empty", "name a new folder")
+        raise WorkloadError("folder-not-empty", path=folder)
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", folder.name):
-        raise WorkloadError(
-            f"'{folder.name}' cannot be a workload's name", "use letters and digits"
-        )
+        raise WorkloadError("bad-workload-name", workload=folder.name)
     shutil.copytree(SHIPPED / "_new", folder, dirs_exist_ok=True)
     (folder / "workload.toml.in").rename(folder / FILE)
     return folder
