@@ -15,7 +15,6 @@ import pytest
 from click.testing import CliRunner
 from tests import volumes
 from tests.errors import raises, sentence
-from tests.errors import raises
 from tests.needs import lacking, needs
 from tests.processes import alive, children
 from tests.waiting import DEADLINE_S, until

@@ -17,8 +17,7 @@ from pgpaces.spec import experiment_file, levels
 from pgpaces.spec.result import Counts
 from pgpaces.trial import document, sweep
 from pgpaces.trial.request import background_levels
-from tests.errors import sentence
-from tests.errors import raises
+from tests.errors import raises, sentence
 from tests.unit.trials import SECOND_NS, times, trial
 
 FILE = """

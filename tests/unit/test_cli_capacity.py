@@ -23,7 +23,6 @@ from pgpaces.store.store import Store
 from pgpaces.trial import capacity, sweep
 from pgpaces.trial.order import Builder, Order
 from tests.errors import raises, sentence
-from tests.errors import sentence
 from tests.unit.calling import refused
 from tests.unit.searches import GOAL, searched, slope
 from tests.unit.stored import begun, keep_trial

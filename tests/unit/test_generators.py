@@ -37,7 +37,6 @@ from pgpaces.trial import dealt
 from pgpaces.trial.order import Builder, Order
 from tests.engine_load import PLAN
 from tests.errors import raises, sentence
-from tests.errors import raises
 from tests.unit.trials import times
 
 SECOND_NS = 1_000_000_000
