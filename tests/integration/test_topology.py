@@ -377,10 +377,7 @@ def cluster(request, pgpaces_home):
     with ExitStack() as stack:
         installation = packages.locate(request.param, lambda _: None)
         spec = embedded.ServerSpec(
-            installation,
-            f"cluster{request.param}",
-            settings=dict(SAFE_ENOUGH),
-            tcp=True,
+            installation, f"cluster{request.param}", settings=dict(SAFE_ENOUGH), tcp=True
         )
         primary = stack.enter_context(embedded.start(spec))
         (standby,) = stack.enter_context(topology.standbys(primary, 1, None, say=lambda _: None))
@@ -428,9 +425,7 @@ def test_of_several_hosts_the_load_goes_to_the_one_that_is_wanted(cluster, hosts
     assert Path(route.address).parent == getattr(cluster, found).socket_dir
 
 
-def test_settings_to_put_back_on_a_primary_are_not_taken_for_those_of_its_standby(
-    cluster,
-):
+def test_settings_to_put_back_on_a_primary_are_not_taken_for_those_of_its_standby(cluster):
     """Both have one system identifier."""
     primary, standby = (cluster.access(each) for each in (cluster.primary, cluster.standby))
     with connect(primary) as admin, connect(standby) as other:

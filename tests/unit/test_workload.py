@@ -13,6 +13,7 @@ from pgpaces.core.errors import PlanError, WorkloadError
 from pgpaces.spec import workload
 from pgpaces.spec.scripts import commands_in
 from pgpaces.trial.request import choose
+from tests.errors import raises
 
 GOOD = 'description = "d"\ninit = ["i.sql"]\n[[scripts]]\nfile = "s.sql"\n'
 
@@ -121,7 +122,7 @@ def test_scripts_are_chosen_by_name_and_weight():
     found = workload.find("reporting")
     chosen = choose(found, (("one_fk1", 3), ("by_fk1", None)))
     assert [(s.name, s.weight) for s in chosen] == [("one_fk1", 3), ("by_fk1", 1)]
-    with pytest.raises(PlanError, match="no script 'x'"):
+    with raises(PlanError, "unknown-script", workload="reporting", script="x"):
         choose(found, (("x", None),))
 
 
