@@ -379,10 +379,7 @@ def cluster(request, pgpaces_home):
     with ExitStack() as stack:
         installation = packages.locate(request.param, lambda _: None)
         spec = embedded.ServerSpec(
-            installation,
-            f"cluster{request.param}",
-            settings=dict(SAFE_ENOUGH),
-            tcp=True,
+            installation, f"cluster{request.param}", settings=dict(SAFE_ENOUGH), tcp=True
         )
         primary = stack.enter_context(embedded.start(spec))
         (standby,) = stack.enter_context(topology.standbys(primary, 1, None, say=lambda _: None))

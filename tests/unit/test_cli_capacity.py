@@ -63,7 +63,7 @@ def stored(tmp_path_factory):
         ("tpcb-like -L 50ms --by users --rate-per-client 1", "--by users and --rate-per-client"),
         ("tpcb-like -L 50ms --quick --soak 5min", "--soak"),
         # Nobody would try a third one.
-        ("garden -L 50ms --users 1,2,3 --pace 1/s", "levels {'load': 'users', 'count': 3}"),
+        ("garden -L 50ms --users 1,2,3 --pace 1/s", "too-many-loads {'load': 'users', 'count': 3}"),
     ],
 )
 def test_what_cannot_be_searched_is_refused_with_a_way_out(tmp_path, words, said):

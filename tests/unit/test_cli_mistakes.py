@@ -18,6 +18,7 @@ NO_HOME = sentence("no-home-of-user", path="~no1", folder="~no1")
 NO_FILE = sentence("cannot-read-toml", path="exp.toml", why="No such file or directory")
 NO_RUN = sentence("not-in-store", what="run or experiment", name="nightlyy", store="")[:-1]
 NO_SCRIPT = sentence("unknown-script", workload="reporting", script="by_fk")
+FACTORS = sentence("different-factors", factors=["clients", "set.jit"])
 NO_UNIT = sentence("goal-without-unit", goal="p99 <= 50", number="50")
 NO_QUANTILE = sentence("not-a-quantile-goal", goal="mean < 5ms")
 # What is typed, the exit code, what is wrong, what to do.
@@ -62,6 +63,7 @@ MISTAKES = [
     ("run reporting --server-set jit", 2, "--server-set 'jit' ", "--server-set jit=VALUE"),
     ("run reporting --profile pi-4", 2, sentence("unknown-profile", profile="pi-4"), "pi-4gb?"),
     ("run reporting --rate 5 --users 5", 2, "--rate, --users ", "choose one"),
+    ("run reporting --target-node pool=x", 2, sentence("node-without-target"), "--standbys"),
     ("run", 2, "nothing to run was named", "`pgpaces workload list`"),
     ("load ' '", 2, "the command is empty", "such as 'pgbench -i -s 10'"),
     ("load bulk-load", 2, "bulk-load is a workload", "`pgpaces run bulk-load`"),
@@ -76,6 +78,9 @@ MISTAKES = [
     ("compare a b --metric p96", 2, "--metric 'p96' is none of rate, mean", "did you mean p99?"),
     ("compare server.work_mem=4MB a --run tpcb-like", 2, "'server.work_mem'", "mean set.work_mem?"),
     ("compare xyz=4MB a --run tpcb-like", 2, sentence("unknown-factor", factor="xyz"), "clients,"),
+    ("compare set.jit=on clients=1 --run w", 2, FACTORS, "each factor"),
+    ("compare rate=1 rate=1 --run w", 2, sentence("same-levels", levels="rate=1"), "A or B"),
+    ("compare rate=1 rate= --run w", 2, sentence("not-factor-level", text="rate="), "=log"),
     ("compare a", 2, "missing B", "write: pgpaces compare [OPTIONS] A B"),
     ("check", 2, "missing option --baseline", "--baseline NAME: A baseline, a tag or a run."),
     ("check --baseline none", 2, "tag, run or experiment 'none'", "`pgpaces runs baseline NAME"),

@@ -21,6 +21,7 @@ from pgpaces.load import engine
 from pgpaces.spec.plan import THREADS_MAX
 from pgpaces.spec.result import Trial
 from pgpaces.trial.trial import Outcome
+from tests.errors import raises
 from tests.unit.trials import LEAST, known
 
 TRIAL = Trial(
@@ -143,7 +144,7 @@ def test_what_cannot_run_is_refused_before_anything_is_changed(monkeypatch, rate
     session = Session()
     monkeypatch.setattr(run, "connect", lambda *_: Setup(session, {}))  # type: ignore[arg-type]
     options = replace(OPTIONS, rate=rate, store=False)
-    with pytest.raises(PlanError, match="out of range"):
+    with raises(PlanError, "out-of-range", what="rate"):
         run.run(options, ["SELECT 1;"], Voice("p"))
     assert session.queries == []
 

@@ -60,9 +60,7 @@ def test_a_percentile_that_there_is_not_has_no_unit(capsys):
         assert line.partition(";")[0].endswith(f"p99 {shown}")
 
 
-def test_a_trial_of_a_search_is_a_line_with_its_load_and_without_its_role(
-    capsys,
-):
+def test_a_trial_of_a_search_is_a_line_with_its_load_and_without_its_role(capsys):
     due, done = told(capsys, outcome(), LONG).splitlines()
     assert due == "set.work_mem=4MB, 171/s: what is known"
     assert done.startswith("set.work_mem=4MB, 171/s for 3 s: missed 0.0% (0.0 to ")
@@ -101,9 +99,7 @@ def test_a_trial_of_a_search_whose_generator_was_late_says_so(capsys, late):
     assert said.endswith(", the generator was late\n") is late
 
 
-def test_on_a_terminal_what_is_known_stands_in_the_line_that_is_rewritten(
-    monkeypatch,
-):
+def test_on_a_terminal_what_is_known_stands_in_the_line_that_is_rewritten(monkeypatch):
     told: list[tuple[str, bool]] = []
     listener = SweepProgress(None)
     listener.teller.terminal = True
@@ -121,9 +117,7 @@ def test_on_a_terminal_what_is_known_stands_in_the_line_that_is_rewritten(
     assert told[1][0].endswith("; pass up to 160/s, fail from 180/s")
 
 
-def test_what_clients_are_told_again_and_again_is_told_a_few_times_and_counted(
-    capsys,
-):
+def test_what_clients_are_told_again_and_again_is_told_a_few_times_and_counted(capsys):
     listener = TrialProgress(0)
     for second in range(20):
         notice = ("info", f"NOTICE:  user {second} has recorded {7 * second} plants")

@@ -110,7 +110,7 @@ def note() -> None:
 
 
 def file_of_a_workload() -> None:
-    with pytest.raises(PrepareError, match="no pip"):
+    with pytest.raises(PrepareError, match="pip is not installed"):
         files._fetched(workload.find("osm"), DataFile("x", "p==1", "x", "0" * 64), print)
 
 

@@ -133,7 +133,7 @@ def _goal(
 ) -> CapacityGoal:
     values = sorted(_value(load, text) for text in ends)
     if len(values) > 2:
-        raise PlanError("too-many-search-levels", load=load, count=len(values))
+        raise PlanError("too-many-loads", load=load, count=len(values))
     lowest, highest = _LOWEST[load], _HIGHEST[load]
     start = _START[load]
     if len(values) > 1:
