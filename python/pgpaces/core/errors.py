@@ -196,10 +196,11 @@ def from_engine(kind: str, text: str, hint: str | None, *, sqlstate: str | None)
     if kind == "HopelessError":
         name = hopeless_name(sqlstate or "")
     if kind == "ConnectionsError":
-        # Of these limits the server's words tell; max_connections does not raise them.
-        for limit in ("role", "database"):
-            if f"too many connections for {limit} " in text:
-                name = f"connection-limit-of-{limit}"
+        # Only the server's words tell these limits, which max_connections does not raise.
+        if "too many connections for role " in text:
+            name = "connection-limit-of-role"
+        if "too many connections for database " in text:
+            name = "connection-limit-of-database"
     error: type[PgpacesError] = globals()[kind]
     return error(name, text=text, hint=hint)
 
