@@ -27,15 +27,12 @@ def explain(name: str | None, as_json: bool) -> int:
     does to the verdict, and what to do.
     """
     from pgpaces.core import findings
-    from pgpaces.core.errors import PlanError, nearest
+    from pgpaces.core.errors import PlanError, similar
     from pgpaces.show import escape
 
     every = findings.catalog()
     if name is not None and name not in every:
-        near = nearest(name, every)
-        raise PlanError(
-            f"no finding is called '{name}'", near or "`pgpaces explain` lists all findings"
-        )
+        raise PlanError("unknown-finding", finding=name, near=similar(name, every))
     if as_json:
         entries = [*map(findings.explanation, [name] if name else every)]
         put(escape.json_text(entries[0] if name else entries))
