@@ -39,7 +39,7 @@ from pgpaces.answers.costs import of_run as economy_of
 from pgpaces.answers.run import section
 from pgpaces.answers.sweep.lookup import page_of
 from pgpaces.answers.sweep.page import Page
-from pgpaces.core.errors import PlanError, nearest
+from pgpaces.core.errors import PlanError, similar
 from pgpaces.spec import draft, levels, workload
 from pgpaces.spec import trust as consents
 from pgpaces.spec.keywords import RunOptions
@@ -148,14 +148,14 @@ def _workload(
     """The named workload, with the scripts in these files or these tasks if there are any."""
     if tasks:
         if files:
-            raise PlanError("tasks and files exclude each other", "choose one")
+            raise PlanError("cannot-combine", options=["tasks", "files"])
         return workload.of_tasks(tasks, None if name is None else consents.find(name, consent))
     scripts = tuple(workload.read_script(file) for file in files)
     if name is not None:
         base = consents.find(name, consent)
         return replace(base, scripts=scripts) if scripts else base
     if not scripts:
-        raise PlanError("nothing to run was named", "name a workload, files, or tasks")
+        raise PlanError("nothing-to-run-in-python")
     return workload.of_scripts("scripts", scripts)
 
 
@@ -190,8 +190,8 @@ def _check(keywords: Mapping[str, Any], of: Any) -> None:
             words = re.sub(r"[a-z]+\.", "", hint.__name__ if isinstance(hint, type) else str(hint))
             # Another value may have a password inside.
             plain = isinstance(value, str | Real)
-            shown = repr(value) if plain else f"a {type(value).__name__}"
-            raise PlanError(f"{name} is {shown}, expected {words}")
+            shown = repr(value) if plain else type(value).__name__
+            raise PlanError("wrong-type", keyword=name, value=shown, expected=words)
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -215,8 +215,7 @@ def _values(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
         elif name in _FIELDS:
             others[name] = value
         else:
-            hint = nearest(name, _KEYWORDS) or None
-            raise PlanError(f"pgpaces.run has no option '{name}'", hint)
+            raise PlanError("unknown-keyword", keyword=name, near=similar(name, _KEYWORDS))
     _check(others, TrialPlan)
     return values, others
 

@@ -41,27 +41,24 @@ def capacity(**params: Any) -> int:
     source = click.get_current_context().get_parameter_source("soak")
     soak_given = source is click.core.ParameterSource.COMMANDLINE
     if params["quick"] and soak_given:
-        raise PlanError("--soak is of a search without --quick", "leave one of them out")
+        raise PlanError("cannot-combine", options=["--quick", "--soak"])
     for name in ("duration", "transactions"):
         if params[f"level_{name}"]:
-            raise PlanError(f"--{name} is for the search to choose", "leave it out")
+            raise PlanError("decided-by-search", option=f"--{name}")
     # Here --quick and --missed apply to the search, not to its trials.
     draft = experiment_options.draft({**params, "quick": False, "missed": None})
     resume = None
     if params["resume"] is not None:
         resume, experiment, goal = asking.stored(params["resume"], params["store_path"])
     elif draft is None:
-        raise PlanError("nothing to search was named", "name a workload or an experiment file")
+        raise PlanError("workload-or-file-missing")
     if draft is None:
         names = ("missed", "quantile", "by", "quick", "seed", "name", "from_database")
         changed = [n for n in names if params[n] is not None and params[n] is not False]
         changed += ["soak"] if soak_given else []
         if changed:
             option = changed[0].replace("quantile", "goal").replace("_", "-")
-            raise PlanError(
-                f"--{option} does not change a search that is resumed",
-                "leave it out; the question is in the store",
-            )
+            raise PlanError("fixed-by-resume", option=f"--{option}")
     else:
         question = asking.CapacityQuestion(
             params["missed"], params["quantile"], params["by"], params["quick"], params["soak"]

@@ -17,7 +17,7 @@ from pgpaces.cli.streams import fail
 from pgpaces.core.errors import PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
     from pgpaces.analysis.compare import ComparisonGoal
@@ -77,11 +77,8 @@ def compare(a: str, b: str, **params: Any) -> int:
     if params["what"] is not None or params["files"]:
         return _new((a, b), params)
     own = {param.name for param in click.get_current_context().command.params}
-    _check(
-        own - _OF_STORED,
-        "is for new pairs, and stored trials are compared",
-        "add --run WORKLOAD, or ",
-    )
+    for option in _given(own - _OF_STORED):
+        raise PlanError("only-of-new-pairs", option=option)
     store = manage.open_store(params["store_path"])
     comparison = compared(store, (a, b), _goal(params), factors=params["factors"], of=params["of"])
     section = _tell(store, comparison, params)
@@ -95,7 +92,8 @@ def _new(names: tuple[str, str], params: Mapping[str, Any]) -> int:
 
     output.check(params)
     _check_files(params)
-    _check(frozenset(("of", "factors", "anyway")), "is for stored trials, and new pairs are run")
+    for option in _given(frozenset(("of", "factors", "anyway"))):
+        raise PlanError("only-of-stored-trials", option=option)
     draft = experiment_options.draft(params)
     assert draft is not None, "a workload or a script is named"
     counts = {name: params[name] for name in ("pairs", "same") if params[name] is not None}
@@ -114,12 +112,12 @@ def _new(names: tuple[str, str], params: Mapping[str, Any]) -> int:
     return execute.carry_out(planned, params, judge)
 
 
-def _check(refused: AbstractSet[str | None], why: str, way_out: str = "") -> None:
+def _given(names: AbstractSet[str | None]) -> Iterator[str]:
     context = click.get_current_context()
     for param in context.command.params:
         source = context.get_parameter_source(param.name or "")
-        if source is ParameterSource.COMMANDLINE and param.name in refused:
-            raise PlanError(f"{param.opts[-1]} {why}", f"{way_out}leave it out")
+        if source is ParameterSource.COMMANDLINE and param.name in names:
+            yield param.opts[-1]
 
 
 @options.command(
@@ -147,12 +145,7 @@ def check(run: str, **params: Any) -> int:
     try:
         store.find_any(names[0])
     except PlanError as error:
-        raise PlanError(
-            error.message.replace(
-                "there is no run or", "--baseline: there is no baseline, tag, run or"
-            ),
-            f"{error.hint}; `pgpaces runs baseline NAME RUN` makes one",
-        ) from None
+        raise PlanError("unusable-baseline", why=error.message, hint=error.hint) from None
     comparison = checked(store, names, _goal(params), factors=params["factors"])
     return _exit_code(comparison, _tell(store, comparison, params))
 

@@ -68,8 +68,10 @@ def disk(**params: Any) -> int:
         return _measure(names, params)
     least, most = {"list": (0, 0), "show": (1, 1), "compare": (2, 9)}[action]
     if not least <= len(names) <= most:
-        number = {"list": "no disk", "show": "one disk", "compare": "two disks or more"}[action]
-        raise PlanError(f"--{action} takes {number}, and {len(names)} were named")
+        expected = least if least == most else f"{least} to {most}"
+        raise PlanError(
+            "number-of-disks", option=f"--{action}", expected=expected, count=len(names)
+        )
     from pgpaces.store.store import Store
 
     store = Store.existing(params["store_path"])
@@ -84,10 +86,7 @@ def disk(**params: Any) -> int:
 def _measure(names: Sequence[str], params: Mapping[str, Any]) -> int:
     """Measures, stores and prints; an error of the store does not suppress the result."""
     if len(names) != 1:
-        raise PlanError(
-            "no folder was named" if not names else "one disk is measured at a time",
-            "name a folder on the disk: pgpaces disk /mnt/ssd",
-        )
+        raise PlanError("disk-needs-folder", count=len(names))
     from importlib.metadata import version
 
     from pgpaces.core import units
@@ -115,9 +114,7 @@ def _measure(names: Sequence[str], params: Mapping[str, Any]) -> int:
     store = Store.open(params["store_path"])
     if most > jobs.CONSENT_BYTES and not params["yes"]:
         if not sys.stdin.isatty():
-            raise PlanError(
-                f"{writes}; there is no terminal to ask on", "add --yes, or --quick for less"
-            )
+            raise PlanError("disk-needs-consent", bytes=most, path=path)
         click.echo(escape.lines(writes), err=True)
         click.confirm("go on?", abort=True, err=True)
     started = datetime.now(UTC)
@@ -126,7 +123,7 @@ def _measure(names: Sequence[str], params: Mapping[str, Any]) -> int:
         new_id(), params["name"] or "", started, version("pgpaces"), host.facts(), measured
     )
     if not row.disk.measured:
-        raise RunError("nothing was measured: the run ended before the first job completed")
+        raise RunError("no-job-completed")
     try:
         store.add_disk(row)
     finally:

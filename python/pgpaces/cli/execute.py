@@ -143,25 +143,26 @@ def carry_out(
         fail(_not_run(swept))
         return RunError.exit_code
     if (nothing := unmeasured(page)) is not None:
-        text, advice = nothing
-        command = with_store(f"pgpaces report {swept.id}")
-        fail(RunError(text, f"{advice}; the trials are stored: {command}"))
+        (why, advice), command = nothing, with_store(f"pgpaces report {swept.id}")
+        fail(RunError("measured-nothing", why=why, advice=advice, command=command))
         return RunError.exit_code
     return judge(page)
 
 
 def _not_run(swept: SweepResult) -> RunError:
     """The error of trials that could not be run. Resuming is no remedy for a cell that cannot."""
-    from pgpaces.show.numbers import plural
-
-    reasons = dict.fromkeys(error.message for error in swept.errors)
-    more = f"; {plural(len(reasons) - 1, 'more reason')}" if len(reasons) > 1 else ""
-    missing = f"{plural(swept.missing, 'trial')} could not be run"
-    text = swept.given_up or ": ".join((missing, *[*reasons][:1])) + more
-    error = next((error for error in swept.errors if error.message in text), None)
-    if error is not None and swept.lasting:
-        return RunError(text, error.hint)
-    return RunError(text, f"once the reason is gone: {_resume(swept.id)}")
+    reasons = [*dict.fromkeys(error.message for error in swept.errors)]
+    why = swept.given_up or next(iter(reasons), None)
+    causes = [error for error in swept.errors if why and error.message in why]
+    hint, resume = None, _resume(swept.id)
+    if causes and swept.lasting:
+        hint, resume = causes[0].hint, ""
+    if swept.given_up:
+        return RunError("experiment-given-up", why=why, hint=hint, resume=resume)
+    count, missing = len(reasons), swept.missing
+    return RunError(
+        "trials-not-run", missing=missing, reasons=count, why=why, hint=hint, resume=resume
+    )
 
 
 def _resume(experiment_id: str) -> str:

@@ -101,13 +101,10 @@ def draft(params: Mapping[str, Any]) -> drafts.Draft | None:
     what = params["what"]
     for name in ("restart_command", "observe_command", "price_per_hour", "target_node"):
         if params[name] and not params["level_target"]:
-            raise PlanError(
-                f"--{name.replace('_', '-')} is for the machine of a --target",
-                "name that, or write it below [targets.NAME] of the file",
-            )
+            raise PlanError("needs-target", option=f"--{name.replace('_', '-')}")
     if what is None and not params["files"]:
         if params["level_target"] or _levels(params, targets=()):
-            raise PlanError("levels are given, but no workload", "name an experiment file or one")
+            raise PlanError("levels-without-workload")
         return None
     if what is not None and (what.endswith(".toml") or is_there(what, Path.is_file)):
         base = experiment_file.read(Path(what))
@@ -138,10 +135,8 @@ def _levels(params: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, t
         texts = params[f"level_{name}"]
         if name == "scripts" and texts:
             if len(texts) > 1 and any("," in text for text in texts):
-                raise PlanError(
-                    f"--script is given {len(texts)} times, with levels",
-                    f"write the scripts of each level together: --script '{' '.join(texts)}'",
-                )
+                scripts = " ".join(texts)
+                raise PlanError("scripts-given-twice", count=len(texts), scripts=scripts)
             _add(by_name, name, " ".join(texts))
         elif name in ("latency_limit", "node"):
             for text in texts:  # `500ms,250ms` for all scripts, `NAME=100ms` for one
@@ -168,7 +163,7 @@ def _families(by_name: dict[str, tuple[str, ...]], params: Mapping[str, Any]) ->
         for text in params[of]:
             name, equals, values = text.partition("=")
             if not equals or not name.strip():
-                raise PlanError(f"{word} '{text}' is not NAME=LEVELS", f"such as {name}=A,B")
+                raise PlanError("not-levels", option=word, value=text, factor=name)
             _add(by_name, f"{family}.{name.strip()}", values)
 
 
@@ -176,12 +171,12 @@ def _add(by_name: dict[str, tuple[str, ...]], name: str, text: str) -> None:
     """Adds the levels of a name. Raises PlanError if it has levels already."""
     if name in by_name:
         both = ",".join((*by_name[name], text))
-        raise PlanError(f"{name} is given twice", f"put a comma between levels: {both}")
+        raise PlanError("factor-given-twice", factor=name, levels=both)
     by_name[name] = levels.split(text)
     if name in table.FACTORS and "" in by_name[name]:
         every = ",".join(filter(None, by_name[name])) or "A,B"
         word = table.FACTORS[name].word
-        raise PlanError(f"{word} '{text}' has an empty level", f"such as {every}")
+        raise PlanError("empty-level", option=word, value=text, levels=every)
 
 
 def _target(text: str, params: Mapping[str, Any]) -> Target:
@@ -196,10 +191,7 @@ def _target(text: str, params: Mapping[str, Any]) -> Target:
     costs = None
     if params["price_per_hour"] is not None:
         if params["host_file"] is not None:
-            raise PlanError(
-                "--price-per-hour and --host-file are for the same machine",
-                "choose one; a host file has the key price_per_h",
-            )
+            raise PlanError("price-given-twice")
         costs = Costs(price_per_h=params["price_per_hour"])
     elif params["host_file"] is not None:
         costs = host_file.read(Path(params["host_file"]))

@@ -28,16 +28,13 @@ def explain(name: str | None, as_json: bool) -> int:
     does to the verdict, and what to do.
     """
     from pgpaces.core import errors, findings
-    from pgpaces.core.errors import PlanError, nearest
+    from pgpaces.core.errors import PlanError, similar
     from pgpaces.show import escape
 
     every = {name: findings.explanation(name) for name in findings.catalog()}
     every |= {name: findings.explanation(name) for name in errors.catalog()}
     if name is not None and name not in every:
-        near = nearest(name, every)
-        raise PlanError(
-            f"no finding is called '{name}'", near or "`pgpaces explain` lists all findings"
-        )
+        raise PlanError("unknown-finding", finding=name, near=similar(name, every))
     if as_json:
         put(escape.json_text(every[name] if name else [*every.values()]))
     elif name is None:

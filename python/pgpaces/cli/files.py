@@ -71,6 +71,6 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        is_folder = is_there(path, Path.is_dir)
-        hint = f"name a file, such as {path / 'report.html'}" if is_folder else "name another file"
-        raise RunError(f"{path} cannot be written: {error.strerror or error}", hint) from None
+        inside = path / "report.html" if is_there(path, Path.is_dir) else None
+        why = error.strerror or error
+        raise RunError("cannot-write-report", path=path, why=why, inside=inside) from None

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from pgpaces.core.errors import PlanError, nearest
+from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.locality import is_loopback
 from pgpaces.core.units import digits
 
@@ -60,12 +60,12 @@ def outputs_of(live: bool, metrics: tuple[str, ...]) -> Outputs:
     for text in metrics:
         kind, equals, value = text.partition("=")
         if kind not in _KINDS:
+            near, choices = similar(kind, _KINDS), ["prometheus", "otlp=http://HOST:4318"]
             raise PlanError(
-                f"--metrics '{text}' is neither prometheus nor otlp=URL",
-                nearest(kind, _KINDS) or "write --metrics prometheus, or otlp=http://HOST:4318",
+                "not-a-choice", what="--metrics", value=text, choices=choices, near=near
             )
         if kind in values:
-            raise PlanError(f"--metrics {kind} is written twice", "leave one of them out")
+            raise PlanError("given-twice", what=f"--metrics {kind}")
         where = value if equals else str(PORT)
         values[kind] = (
             address(where, "--metrics prometheus") if kind == "prometheus" else _url(value)
@@ -78,10 +78,7 @@ def address(text: str, option: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     number = digits(port)
     if number is None or number > _PORT_MAX:
-        raise PlanError(
-            f"{option} '{text}': '{port}' is not a port from 0 to {_PORT_MAX}",
-            "write PORT, or ADDRESS:PORT",
-        )
+        raise PlanError("not-a-port", option=option, value=text, most=_PORT_MAX)
     return host.strip("[]") if colon else _LOOPBACK, number
 
 
@@ -92,11 +89,5 @@ def _url(text: str) -> str:
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
             if "@" not in parts.netloc:
                 return text
-            raise PlanError(
-                "--metrics otlp: arguments of a process must not have a password",
-                "set OTEL_EXPORTER_OTLP_HEADERS='Authorization=...' instead",
-            )
-    raise PlanError(
-        f"--metrics otlp: '{text}' is not the URL of a receiver of OTLP over HTTP",
-        "write --metrics otlp=http://HOST:4318",
-    )
+            raise PlanError("password-in-url")
+    raise PlanError("not-an-otlp-url", url=text)

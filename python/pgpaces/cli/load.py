@@ -42,9 +42,9 @@ def load(**params: Any) -> int:
 
     text = params["command"]
     if not text.strip():
-        raise PlanError("the command is empty", "name a program, such as 'pgbench -i -s 10'")
+        raise PlanError("empty-command")
     if text in workload.shipped() or is_there(Path(text, workload.FILE)):
-        raise PlanError(f"{text} is a workload, and no command", f"`pgpaces run {text}` runs it")
+        raise PlanError("workload-as-command", workload=text)
     command = workload.Command(text, None, params["inputs"], params["rows"])
     params |= {"files": (), "scripts": (), "fresh": False}
     return measure(workload.of_command(command), params)

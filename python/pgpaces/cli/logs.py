@@ -51,9 +51,7 @@ def import_(files: Sequence[str], store_path: str | None, **params: str | None) 
         try:
             text = path.read_text(encoding="utf-8", errors="replace")
         except OSError as error:
-            raise PlanError(
-                f"{path} cannot be read: {error.strerror}", "name the files that pgbench wrote"
-            ) from None
+            raise PlanError("cannot-read-log", path=path, why=error.strerror) from None
         contents.append(imported.PgbenchFile(path.name, text))
     trial = imported.trial(contents, run_options, new_id(), version=version("pgpaces"))
     store = Store.open(store_path)

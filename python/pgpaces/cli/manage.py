@@ -55,8 +55,8 @@ def copy(other: str, names: Sequence[str], dry_run: bool, store_path: str | None
     copied = len(missing) - len(damaged)
     click.echo(f"copied {copied} to {there.address}", err=True)
     if damaged:
-        more = f", and {len(damaged) - 1} more" if len(damaged) > 1 else ""
-        raise StoreError(f"not copied: {damaged[0]}{more}", "all others are copied")
+        count, total = len(damaged), len(missing)
+        raise StoreError("not-all-copied", count=count, total=total, why=damaged[0])
 
 
 def _check_place(store: Store, other: str, names: Sequence[str]) -> None:
@@ -67,11 +67,8 @@ def _check_place(store: Store, other: str, names: Sequence[str]) -> None:
         store.find_any(other)
     except PlanError:
         return
-    raise PlanError(
-        f"'{other}' is a run in {store.address}, and the store to copy to comes first",
-        f"write: pgpaces runs copy {shlex.join([*(names[:1] or ['STORE']), other])}; for a file of"
-        f" that name: ./{other}",
-    )
+    words = shlex.join([*(names[:1] or ["STORE"]), other])
+    raise PlanError("run-instead-of-store", run=other, store=store.address, words=words)
 
 
 @options.command(
@@ -84,16 +81,13 @@ def _check_place(store: Store, other: str, names: Sequence[str]) -> None:
 def tag(tag: str, names: Sequence[str], remove: bool, store_path: str | None) -> None:
     """Give runs and experiments a tag; `NAME` then means the newest of them."""
     if not names and not remove:
-        raise click.UsageError("name the runs and experiments that get the tag")
+        raise PlanError("nothing-to-tag", tag=tag)
     store = open_store(store_path)
     ids = [store.find_newest(name) for name in names]
     if remove:
         count = store.untag(tag, ids or None)
         if not count:
-            raise PlanError(
-                f"{'none of them' if ids else 'nothing'} has the tag '{tag}'",
-                "`pgpaces runs` and `pgpaces runs -E` show tags in brackets",
-            )
+            raise PlanError("tag-not-set", tag=tag)
         click.echo(f"took it from {count}", err=True)
         return
     for id_ in ids:
@@ -128,11 +122,10 @@ def delete(names: Sequence[str], yes: bool, dry_run: bool, store_path: str | Non
         return
     for name in NEWEST & set(names) if yes else ():
         if runs[id_ := store.find_newest(name)]:
-            line = lines[ids.index(id_)]
-            raise PlanError(f"the last is {line}", "with --yes name it by its id, not as `last`")
+            raise PlanError("last-is-experiment", id=id_, runs=runs[id_])
     if not yes:
         if not sys.stdin.isatty():
-            raise PlanError("deleting asks for confirmation, and there is no terminal", "add --yes")
+            raise PlanError("cannot-confirm")
         click.echo("\n".join(lines), err=True)
         click.confirm(f"delete {'it' if len(ids) == 1 else 'them'} for good?", abort=True, err=True)
     for id_ in ids:

@@ -38,6 +38,14 @@ class Option(_Completed, click.Option):
         self.place = table.GROUPS.index(group)
         self.usual = group in table.USUAL and not rare
 
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        try:
+            return super().type_cast_value(ctx, value)
+        except click.BadParameter:
+            from pgpaces.cli import usage
+
+            raise usage.bad_value(self, value) from None
+
 
 class Argument(_Completed, click.Argument):
     """An argument with completions."""
@@ -67,6 +75,8 @@ _HELP_ALL = click.Option(
 class Command(click.Command):
     """A command whose options stand in the groups of the table; `--help-all` shows every one."""
 
+    allow_extra_args = True  # lest click refuses them in its own words
+
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self.params.sort(key=lambda each: getattr(each, "place", -1))
@@ -77,10 +87,15 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does it; each error has the context of its command."""
         try:
-            return super().parse_args(ctx, args)
+            rest = super().parse_args(ctx, args)
         except click.UsageError as error:
             error.ctx = error.ctx or ctx
             raise
+        if rest and not isinstance(self, click.Group) and not ctx.resilient_parsing:
+            from pgpaces.cli import usage
+
+            raise usage.extra(ctx, rest)
+        return rest
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The groups: all options of a short command, else the usual ones and the number left."""
@@ -119,8 +134,12 @@ class Count(click.IntRange):
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         number = digits(str(value).strip())
         if number is None or not (self.min or 0) <= number <= self._most:
-            span = f"from {self.min} to {self._most}"
-            self.fail(f"'{value}' must be an integer {span}", param, ctx)
+            from pgpaces.cli.usage import word
+
+            raise PlanError(
+                "not-a-count", what=word(param), value=value, low=self.min, high=self._most,
+                levels=value if "," in str(value) else None, example=self.min or 1,
+            )  # fmt: skip
         return number
 
 
@@ -131,7 +150,7 @@ def _type(kind: table.Kind) -> Any:
         return click.Choice(["on", "off"])
     if kind.choices:
         return click.Choice(kind.choices)
-    return {"int": int, "float": float}.get(kind.python)
+    return {"int": Count(0, 2**64 - 1), "float": float}.get(kind.python)
 
 
 def _declared(each: table.Option, name: str, helps: Mapping[str, str]) -> Decorator:
@@ -188,7 +207,7 @@ def _weighted(value: str, option: str) -> tuple[str, int | None]:
         return value, None
     if (number := digits(weight)) is not None:
         return name, number
-    raise PlanError(f"{option} '{value}': the weight '{weight}' is not a number")
+    raise PlanError("not-a-number", what="weight", value=weight).at(f"{option} '{value}'")
 
 
 def values(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def check(params: Mapping[str, Any]) -> None:
 def check_folder(folder: Path) -> None:
     """Raises PlanError for a folder in which the report cannot be written."""
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise PlanError(f"{folder} is not a writable folder for the report", "name another with -o")
+        raise PlanError("folder-not-writable", path=folder)
 
 
 def tell(

@@ -54,8 +54,7 @@ def report(
     output = None if output == "-" else output
     chosen = form or (render.form_of(output) if output else "text")
     if output is None and chosen in (*render.FOLDERS, "parquet"):
-        where = "a folder" if chosen in render.FOLDERS else "a file"
-        raise PlanError(f"{chosen} goes into {where}, not to stdout", f"name {where} with --output")
+        raise PlanError("binary-form" if chosen == "parquet" else "form-of-folder", form=chosen)
     store = manage.open_store(store_path)
     document = report_of(page_of(store, names))
     if output is not None:

@@ -126,12 +126,9 @@ def _workload(params: Mapping[str, Any]) -> Workload:
             named = trust.variant(named, params["variant"], consent.of(params))
         return replace(named, scripts=scripts) if scripts else named
     if params["variant"] is not None:
-        raise PlanError("--variant is of a workload, and none is named", "name it as well")
+        raise PlanError("option-needs", option="--variant", needed="a workload")
     if not scripts:
-        raise PlanError(
-            "nothing to run was named",
-            "name a workload (`pgpaces workload list`) or a --file; `pgpaces load` times a command",
-        )
+        raise PlanError("nothing-to-run")
     return workload.of_scripts("scripts", scripts)
 
 
@@ -161,21 +158,23 @@ def _exit_code(outcome: Outcome, failed: bool, output: str | None) -> int:
 
     lost = outcome.store_error
     if lost is not None and not outcome.stored:
-        report = f", and {output} is not written" if output else ""
-        lost = StoreError(f"the result is not stored{report}: {lost.message}", lost.hint)
+        why, hint = lost.message, lost.hint
+        lost = StoreError("result-lost", why=why, hint=hint)
+        if output:
+            lost = StoreError("result-and-report-lost", path=output, why=why, hint=hint)
     errors = [each for each in (outcome.error, lost) if each is not None]
     for error in errors:
         fail(error)
     if errors:
         return errors[0].exit_code
     if outcome.killed:
-        fail(RunError(outcome.killed))
+        fail(RunError("run-killed", why=outcome.killed))
         return KILLED_EXIT
     if outcome.trial.state == "interrupted":
         return INTERRUPTED_EXIT
     if (nothing := no_measurement(outcome.summary)) is not None:
-        show = with_store(f"pgpaces show {outcome.trial.id}")
-        fail(RunError(nothing.sentence, f"{nothing.advice}; the run is stored: {show}"))
+        why, command = nothing.sentence, with_store(f"pgpaces show {outcome.trial.id}")
+        fail(RunError("measured-nothing", why=why, advice=nothing.advice, command=command))
         return RunError.exit_code
     if outcome.aborted:
         return RunError.exit_code

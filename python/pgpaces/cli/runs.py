@@ -68,7 +68,8 @@ def runs(context: click.Context, /, **params: Any) -> None:
     experiment, tag = params["experiment"], params["tag"]
     if params["experiments"]:
         if experiment or tag:
-            raise click.UsageError("--experiment and --tag choose runs, --experiments lists others")
+            chosen = "--experiment" if experiment else "--tag"
+            raise PlanError("cannot-combine", options=["--experiments", chosen])
         _list_experiments(_experiments(store_path, limit), as_json)
         return
     folded = experiment is None and tag is None and not as_json
@@ -113,14 +114,12 @@ def _print_runs(
 
 
 def _check_nothing_before(context: click.Context) -> None:
-    """Raises UsageError for options before a subcommand: `--store` must not be lost on `delete`."""
+    """Raises PlanError for options before a subcommand: `--store` must not be lost on `delete`."""
     for parameter in context.command.params:
         name = parameter.name or ""
         if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
-            raise click.UsageError(
-                f"{parameter.opts[0]} is for the list; write options after"
-                f" {context.invoked_subcommand}"
-            )
+            command = context.invoked_subcommand
+            raise PlanError("option-before-command", option=parameter.opts[0], command=command)
 
 
 def _listed(
@@ -334,7 +333,7 @@ def export(name: str, form: str | None, output: str | None, store_path: str | No
     if output:
         click.echo(f"written: {save(content, Path(output))}", err=True)
     elif chosen == "parquet" and sys.stdout.isatty():
-        raise PlanError("parquet does not go to a terminal", "write it to a file: -o run.parquet")
+        raise PlanError("binary-form", form=chosen)
     else:
         put(content)
 

@@ -171,10 +171,9 @@ def _settings_of(name: str) -> _Side:
     try:
         return _Side(name, profiles.find(name).settings, profile=True)
     except PlanError as error:
-        runs = ", ".join(sorted(running)) or "none"
+        servers, hint = ", ".join(sorted(running)), error.hint
         raise PlanError(
-            f"'{name}' is not a running server: {error.message}",
-            f"running servers: {runs} (`pgpaces server start` starts one); {error.hint}",
+            "unknown-server", server=name, why=error.message, servers=servers, hint=hint
         ) from None
 
 
@@ -200,7 +199,7 @@ def clean(name: str, data_dir: str | None, target: str | None) -> None:
     from pgpaces.trial.site import site
 
     if target is not None and (name or data_dir):
-        raise PlanError("a managed server and a --target are named", "clean one at a time")
+        raise PlanError("cannot-combine", options=["NAME" if name else "--data-dir", "--target"])
     name, version = "" if target is not None else name or "pg18", None
     if name:
         folder = server_folder(name)

@@ -57,19 +57,12 @@ def output() -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _NO_MORE_FILES:
-            raise RunError(
-                f"no more files and connections can be opened: {error.strerror}",
-                "raise the limit (`ulimit -n`), or use fewer --clients",
-            ) from None
+            raise RunError("too-many-open-files", why=error.strerror) from None
         if error.errno not in _WRITE_ERRORS or error.filename is not None:
             raise
         silence(sys.stdout)
         if not isinstance(error, BrokenPipeError):
-            raise RunError(
-                f"the output cannot be written: {error.strerror}",
-                "make room where it goes, or send it elsewhere; the measurements are in the store"
-                " (`pgpaces runs`)",
-            ) from None
+            raise RunError("cannot-write-output", why=error.strerror) from None
 
 
 def silence(stream: TextIO) -> None:

@@ -80,10 +80,7 @@ def _planned(params: Mapping[str, Any]) -> SweepPlan:
     if draft is None and params["resume"] is not None:
         for option in ("quick", "trials", "seed", "missed", "name", "from_database"):
             if params[option] is not None and params[option] is not False:
-                raise PlanError(
-                    f"--{option.replace('_', '-')} does not change an experiment that is resumed",
-                    "leave it out; the definition of the experiment is in the store",
-                )
+                raise PlanError("fixed-by-resume", option=f"--{option.replace('_', '-')}")
     if params["resume"] is not None:
         by_file = draft is not None and params["resume"] == "last"
         name = draft.name if draft is not None and by_file else params["resume"]
@@ -91,13 +88,8 @@ def _planned(params: Mapping[str, Any]) -> SweepPlan:
     if draft is not None:
         experiment = draft.experiment(profiles.ready_made)
     if experiment is None:
-        raise PlanError(
-            "nothing to sweep was named",
-            "name an experiment file or a workload; `pgpaces sweep --new FILE` writes a file",
-        )
+        raise PlanError("workload-or-file-missing")
     trials = len(experiment.design.cells()) * experiment.design.trials
     if trials > TRIALS_MAX and not params["yes"]:
-        raise PlanError(
-            f"the grid has {trials} trials", f"more than {TRIALS_MAX} need --yes, or fewer levels"
-        )
+        raise PlanError("too-many-trials", trials=trials, most=TRIALS_MAX)
     return pipeline.plan(execute.order(experiment, params, resume, goal=goal))

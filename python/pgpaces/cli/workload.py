@@ -135,7 +135,7 @@ def from_statements(
     from pgpaces.show import escape
 
     if no_values and logs:
-        raise PlanError("--no-values leaves out what --log would bring", "choose one")
+        raise PlanError("cannot-combine", options=["--no-values", "--log"])
     teller = Teller()
     request = CaptureOptions(target, folder, tuple(map(Path, logs)), top, not no_values)
     try:

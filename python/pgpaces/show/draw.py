@@ -242,10 +242,7 @@ def pictures(report: Report, form: Literal["svg", "png"]) -> dict[str, bytes]:
 def picture(figure: Figure, form: Literal["svg", "png"], look: Look = LIGHT) -> bytes:
     """A chart as a file. Raises RunError without the drawing library."""
     if not available():
-        raise RunError(
-            "charts cannot be drawn here: the library vl-convert-python is not installed",
-            "install it where there is a wheel of it, or export csv or json",
-        )
+        raise RunError("cannot-draw-charts")
     import vl_convert
 
     if form == "svg":

@@ -22,11 +22,7 @@ def form_of(path: str) -> Form:
     for form in FORMS:
         if form == name:
             return form
-    raise PlanError(
-        f"the ending of '{path}' names no form of a report",
-        "end it with .html, .md, .txt, .csv, .json, .parquet, .svg or .png; `pgpaces report` has"
-        " --format",
-    )
+    raise PlanError("unknown-form", path=path)
 
 
 def render(report: Report, form: Form, width: int = 100) -> bytes:
@@ -50,4 +46,4 @@ def render(report: Report, form: Form, width: int = 100) -> bytes:
     if form in ("csv", "json"):
         text = data.csv(report.records()) if form == "csv" else data.json(report)
         return text.encode("utf-8", "replace")
-    raise PlanError(f"{form} is one file for each chart", "name a folder with --output")
+    raise PlanError("form-of-folder", form=form)

@@ -189,7 +189,7 @@ class _Pages:
 
         names = request.query_params.getlist("run")
         if len(names) != 2:
-            raise PlanError(f"{len(names)} runs are chosen", "choose two of the list to compare")
+            raise PlanError("choose-two-runs", count=len(names))
         store = self._site.place
         return _drawn(lambda: compare(*names, anyway=True, store=store).document())
 

@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -36,7 +36,6 @@ _LAST_S = 10.0
 # A slow board takes long to read the program, the more where it is busy.
 _START_S = 120.0
 _POLL_S = 1.0
-_PORT_HINT = "name another with --metrics prometheus=PORT; prometheus=0 takes any free port"
 
 
 class Outputs(Struct, frozen=True):
@@ -58,12 +57,12 @@ class _Configuration(Struct, frozen=True):
 
 
 class _Started(Struct, frozen=True):
-    """Addresses without tokens, or an error."""
+    """Addresses without tokens, or the name and the values of an error."""
 
     live: str = ""
     prometheus: str = ""
     error: str = ""
-    hint: str | None = None
+    values: dict[str, Any] = {}
 
 
 class Companion:
@@ -93,14 +92,11 @@ class Companion:
         timer.cancel()
         if not line:
             self.close()
-            raise RunError(
-                "the live page or the metrics could not be started",
-                "leave out --live and --metrics",
-            )
+            raise RunError("companion-not-started")
         started = msgspec.json.decode(line, type=_Started)
         if started.error:
             self.close()
-            raise RunError(started.error, started.hint)
+            raise RunError(started.error, **started.values)
         self.live = f"{started.live}live?token={configuration.token}" if started.live else ""
         self.prometheus = started.prometheus
         reader = threading.Thread(
@@ -135,7 +131,7 @@ def main() -> None:
         live = configuration.outputs.live
         address, serve = _page(configuration, load, ended) if live else ("", None)
     except PgpacesError as error:
-        _print(_Started(error=error.message, hint=error.hint))
+        _print(_Started(error=error.name, values=error.values))
         return
     # What it takes to start was done while there was no load yet. The priority of this session and
     # thread, and so of all that it starts, becomes lower. Not the idle class: the load's lag was no
@@ -212,7 +208,7 @@ def _exporters(
             from pgpaces.web import listening
             from pgpaces.web.prometheus import Port
 
-            port = Port(listening.listen(*outputs.prometheus, hint=_PORT_HINT))
+            port = Port(listening.listen(*outputs.prometheus, option="--metrics prometheus="))
         if outputs.otlp is not None:
             from pgpaces.web.otlp import Sender
 

@@ -12,7 +12,6 @@ from pgpaces.core.locality import is_loopback
 _BACKLOG = 128
 # Linux drops a reader that takes nothing for this time. A browser comes back, and says what it has.
 _BLOCKED_MS = 30_000
-_HINT = "name another with --listen; --listen 0 takes any free port"
 
 
 class Listening(Struct, frozen=True):
@@ -31,18 +30,20 @@ class Listening(Struct, frozen=True):
         return f"http://{host}:{port}/"
 
 
-def listen(host: str, port: int, token: str | None = None, *, hint: str = _HINT) -> Listening:
+def listen(
+    host: str, port: int, token: str | None = None, *, option: str = "--listen "
+) -> Listening:
     """Opens a port; 0: any. Beyond loopback, pages require the token. Raises RunError."""
     try:
         info = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM,
                                   flags=socket.AI_PASSIVE)[0]  # fmt: skip
         opened = socket.socket(info[0], socket.SOCK_STREAM)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if (option := getattr(socket, "TCP_USER_TIMEOUT", None)) is not None:
-            opened.setsockopt(socket.IPPROTO_TCP, option, _BLOCKED_MS)
+        if (timeout := getattr(socket, "TCP_USER_TIMEOUT", None)) is not None:
+            opened.setsockopt(socket.IPPROTO_TCP, timeout, _BLOCKED_MS)
         opened.bind(info[4])
         opened.listen(_BACKLOG)
     except (OSError, UnicodeError) as error:  # UnicodeError: the host is no name
-        text = f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}"
-        raise RunError(text, hint) from None
+        why = getattr(error, "strerror", None) or str(error)
+        raise RunError("cannot-listen", host=host, port=port, why=why, option=option) from None
     return Listening(opened, host, token, required=not is_loopback(host))
