@@ -42,10 +42,9 @@ class PgpacesError(Exception):
 
     exit_code = 1
 
-    def __init__(self, name: str, hint: str | None = None, /, **values: Any) -> None:
+    def __init__(self, name: str, /, **values: Any) -> None:
         super().__init__(name)
         self.name = name
-        self.old = hint  # TODO: goes when all errors have names
         self.values = values
         self.about = ""
 
@@ -70,8 +69,6 @@ class PgpacesError(Exception):
         """What to do: the first hint whose values are all known; None if there is none."""
         from pgpaces.core.findings import filled, placeholders
 
-        if self.old:
-            return self.old
         for hint in catalog().get(self.name, {}).get("hint", ()):
             if all(self.values.get(name) not in (None, "") for name in placeholders(hint)):
                 return filled(hint, self.values)
@@ -81,15 +78,13 @@ class PgpacesError(Exception):
         return self.message
 
     def __reduce__(self) -> Any:
-        return functools.partial(type(self), self.name, self.old, **self.values), (), self.__dict__
+        return functools.partial(type(self), self.name, **self.values), (), self.__dict__
 
 
 @functools.cache
 def catalog() -> Mapping[str, Mapping[str, list[str]]]:
     """The sentence and the hints of each error, by its name."""
-    entries: dict[str, Any] = {}
-    for path in CATALOG.parent.glob("errors*.toml"):  # TODO: one file
-        entries |= tomllib.loads(path.read_text("utf-8"))
+    entries = tomllib.loads(CATALOG.read_text("utf-8"))
     return {
         name: {key: [text] if isinstance(text, str) else text for key, text in entry.items()}
         for name, entry in entries.items()
@@ -212,12 +207,6 @@ def hopeless_name(sqlstate: str) -> str:
     if sqlstate in ("42501", "28000"):
         return "script-lacks-right"
     return "script-fails"
-
-
-def nearest(name: str, candidates: Iterable[str], most: int = 1) -> str:
-    """TODO: goes when all callers use similar."""
-    near = similar(name, candidates, most)
-    return f"did you mean {near}?" if near else ""
 
 
 def similar(name: str, candidates: Iterable[str], most: int = 1) -> str:

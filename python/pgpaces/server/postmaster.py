@@ -170,7 +170,11 @@ class Postmaster:
             if now - quiet_since > SILENCE_S_MAX:
                 last = failure.last_lines(self._log_text())
                 raise ServerError(
-                    "server-silent", program=what, silence_s=SILENCE_S_MAX, why=last, log=self._log
+                    "starting-server-silent",
+                    program=what,
+                    silence_s=SILENCE_S_MAX,
+                    why=last,
+                    log=self._log,
                 )
 
     def leave(self) -> None:
