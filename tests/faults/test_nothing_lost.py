@@ -17,6 +17,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from tests.commands import Command, adds_up, interval_count, started
+from tests.errors import sentence
 from tests.faults.breaking import ENDLESS, fill, postmaster
 from tests.integration.sweeps import count, expire
 from tests.needs import check, faketime, needs
@@ -247,7 +248,7 @@ def test_a_full_disk_keeps_results_in_memory_and_old_ones_intact(on_disk, small_
         assert "store-delayed" in {each["name"] for each in shown["validity"]["findings"]}
         assert (shown["state"], shown["seconds"], adds_up(shown)) == ("finished", 3.0, True)
     else:
-        assert "error: the result is not stored: the store" in err
+        assert "error: " + sentence("result-lost", why="the store") in err
         assert "full" in err
         assert "details:" not in out
         rest.unlink()

@@ -49,8 +49,8 @@ def stored(tmp_path_factory):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("", "nothing to search was named"),
-        ("reporting -T 60s -L 1s", "--duration is for the search to choose"),
+        ("", "workload-or-file-missing"),
+        ("reporting -T 60s -L 1s", "decided-by-search {'option': '--duration'}"),
         ("tpcb-like", "without a latency limit"),
         ("reporting --goal 'mean <= 50ms'", "is no bound on a quantile"),
         ("reporting --goal 'p99 <= 50ms' --missed 1%", "--goal is a latency limit"),
@@ -60,7 +60,7 @@ def stored(tmp_path_factory):
         ("tpcb-like -L 50ms --by clients --rate 1", "--by clients does not go with --rate"),
         ("tpcb-like -L 50ms --by rate --think-time 1", "--by rate does not go with --think-time"),
         ("tpcb-like -L 50ms --by users --rate-per-client 1", "not go with --rate-per-client"),
-        ("tpcb-like -L 50ms --quick --soak 5min", "--soak"),
+        ("tpcb-like -L 50ms --quick --soak 5min", "{'options': ['--quick', '--soak']}"),
         # Nobody would try a third one.
         ("garden -L 50ms --users 1,2,3 --pace 1/s", "3 levels"),
     ],
@@ -68,7 +68,7 @@ def stored(tmp_path_factory):
 def test_what_cannot_be_searched_is_refused_with_a_way_out(tmp_path, words, said):
     line = (*shlex.split(words), "--dry-run", "--store", tmp_path / "results.db")
     error = refused(called(*line))
-    assert said in error.message
+    assert said in f"{error.name} {error.values} {error.message}"
     assert "role" not in error.message
     assert error.hint or "pace" in error.message
 
@@ -152,7 +152,7 @@ def test_python_has_the_answer_of_a_stored_search(stored, tmp_path):
 )  # fmt: skip
 def test_options_that_a_stored_search_does_not_follow_are_refused(stored, words):
     error = refused(called("--resume", "memory", *words, "--store", stored))
-    assert f"{words[0]} does not change a search that is resumed" in error.message
+    assert (error.name, error.values) == ("fixed-by-resume", {"option": words[0]})
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from pgpaces.capture import parser
 from pgpaces.core.errors import RunError, extra
 from pgpaces.show import data
 from pgpaces.show.section import Records
+from tests.errors import raises
 from tests.unit.stored import keep_experiment, opened
 
 ROOT = Path(__file__).parents[2]
@@ -201,10 +202,8 @@ def test_the_extra_of_a_library_that_is_not_installed_is_named(
     library, needs_it, name, monkeypatch
 ):
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(RunError) as error:
+    with raises(RunError, "extra-missing", module=library, extra=name):
         needs_it()
-    assert f" need {library}, which is not installed" in error.value.message
-    assert error.value.hint == f"install the extra: pip install 'pgpaces[{name}]'"
     assert name in PROJECT["optional-dependencies"]
 
 
