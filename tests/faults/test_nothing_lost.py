@@ -248,7 +248,7 @@ def test_a_full_disk_keeps_results_in_memory_and_old_ones_intact(on_disk, small_
         assert "store-delayed" in {each["name"] for each in shown["validity"]["findings"]}
         assert (shown["state"], shown["seconds"], adds_up(shown)) == ("finished", 3.0, True)
     else:
-        assert "error: the result is not stored: the store" in err
+        assert "error: " + sentence("result-lost", why="the store") in err
         assert "full" in err
         assert "details:" not in out
         rest.unlink()

@@ -107,23 +107,24 @@ def test_without_fio_it_says_where_to_get_it(disk):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        pytest.param(["{disk}"], "--quick for less", marks=needs("fio")),
+        pytest.param(["{disk}"], "disk-needs-consent", marks=needs("fio")),
         (["{disk}", "--quick", "--size", "4096GB"], "disk-too-full"),
         (["{disk}/none", "--quick"], "disk-folder-missing"),
-        (["{disk}", "{disk}"], "one disk is measured at a time"),
-        ([], "no folder was named"),
+        (["{disk}", "{disk}"], "disk-needs-folder {'count': 2}"),
+        ([], "disk-needs-folder {'count': 0}"),
         (["{disk}", "--size", "1MB"], "disk-file-too-small"),
-        (["--compare", "one"], "two disks or more"),
-        (["--list", "x"], "no disk"),
+        (["--compare", "one"], "number-of-disks {'option': '--compare', 'expected': '2 to 9', "),
+        (["--list", "x"], "number-of-disks {'option': '--list', 'expected': 0, 'count': 1}"),
         (["--show", "nothing"], "there is no disk 'nothing'"),
     ],
 )
 def test_what_cannot_be_is_said_before_anything_is_written(disk, words, sentence):
     asked = [word.format(disk=disk) for word in words]
     Store.open(disk.parent / "store.db")
-    done = CliRunner().invoke(cli, ["disk", *asked, "--store", str(disk.parent / "store.db")])
-    assert isinstance(done.exception, PlanError)
-    assert sentence in f"{done.exception.name} {done.exception} {done.exception.hint}"
+    words = ["disk", *asked, "--store", str(disk.parent / "store.db")]
+    error = CliRunner().invoke(cli, words).exception
+    assert isinstance(error, PlanError)
+    assert sentence in f"{error.name} {error.values} {error} {error.hint}"
     assert list(disk.iterdir()) == []
 
 

@@ -77,7 +77,7 @@ def test_workloads_at_the_same_time(asked):
 @pytest.mark.parametrize(
     ("name", "given", "said"),
     [
-        (None, {}, "nothing to run was named"),
+        (None, {}, sentence("nothing-to-run-in-python")),
         ("reporting", {"target": "host=pi4", "profile": "pi-4gb"}, "managed-only --profile"),
         ("reporting", {"target": "host=pi4", "tls": False}, "managed-only --tls"),
         ("reporting", {"target": "host=pi4", "server_settings": {"a": 1}}, "only --server-set"),
@@ -143,11 +143,10 @@ OF_ANOTHER_TYPE = [
 
 @pytest.mark.parametrize(("name", "value"), OF_ANOTHER_TYPE, ids=str)
 def test_a_value_of_another_type_is_refused_by_its_keyword(name, value):
-    with pytest.raises(PlanError) as found:
+    shown = repr(value) if isinstance(value, str | int) else type(value).__name__
+    with raises(PlanError, "wrong-type", keyword=name, value=shown) as found:
         pgpaces.run(**{"name": "reporting", name: value})
-    shown = repr(value) if isinstance(value, str | int) else f"a {type(value).__name__}"
-    assert found.value.message.startswith(f"{name} is {shown}, expected ")
-    assert not found.value.message.endswith("expected ")
+    assert found.value.values["expected"]
 
 
 def test_one_file_and_one_script_are_named_alone_or_as_a_path(asked, tmp_path):
@@ -157,7 +156,7 @@ def test_one_file_and_one_script_are_named_alone_or_as_a_path(asked, tmp_path):
         assert [each.name for each in asked(files=one).workload.scripts] == [str(file)]
     assert asked("reporting", scripts="by_fk1") == asked("reporting", scripts=["by_fk1"])
     assert asked(Path("reporting")).workload.name == "reporting"
-    with pytest.raises(PlanError, match="name is 5, expected str"):
+    with raises(PlanError, "wrong-type", keyword="name", value="5", expected="str"):
         pgpaces.open_run(5)
 
 

@@ -7,7 +7,6 @@ import pytest
 from click.testing import CliRunner
 
 from pgpaces.cli import report as face
-from pgpaces.core.errors import PlanError, RunError
 from pgpaces.store.store import Store
 from tests.unit.calling import refused
 from tests.unit.stored import Kept, keep
@@ -51,15 +50,15 @@ def test_pictures_go_to_a_folder(store, tmp_path):
     assert (tmp_path / "charts" / "p95.svg").read_text().startswith("<svg")
 
 
-@pytest.mark.parametrize("form", ["parquet", "png"])
-def test_what_is_no_text_needs_a_place(store, form):
-    assert isinstance(refused(called(store, "01A", "--format", form)), PlanError)
+@pytest.mark.parametrize(("form", "name"), [("parquet", "binary-form"), ("png", "form-of-folder")])
+def test_what_is_no_text_needs_a_place(store, form, name):
+    assert refused(called(store, "01A", "--format", form)).name == name
 
 
 def test_a_place_that_cannot_be_written_is_named(store, tmp_path):
     error = refused(called(store, "01A", "-o", str(tmp_path / "no" / "r.html")))
-    assert isinstance(error, RunError)
-    assert "r.html" in error.message
+    assert (error.name, error.exit_code) == ("cannot-write-report", 5)
+    assert error.values["path"] == tmp_path / "no" / "r.html"
 
 
 def test_without_a_name_it_is_about_what_ran_last(store):

@@ -4,12 +4,11 @@ import json
 import sqlite3
 from datetime import UTC, datetime, timedelta
 
-import click
 import pytest
 from click.testing import CliRunner
 
 from pgpaces.cli.main import cli
-from pgpaces.core.errors import PlanError, StoreError
+from pgpaces.core.errors import PlanError
 from pgpaces.store.store import Store
 from tests.unit.calling import refused
 from tests.unit.stored import keep_experiment, keep_trial, whole_trial
@@ -54,8 +53,7 @@ def test_lists_are_of_a_tag_or_of_an_experiment(store, pgpaces):
     assert set(listed(pgpaces("runs", "--experiment", "pi", "--json"))) == {t.id for t in placed}
     assert "no such runs" in pgpaces("runs", "--tag", "other").stderr
     assert "[mine]" in pgpaces("runs").stdout
-    wrong = pgpaces("runs", "--experiment", "other")
-    assert isinstance(wrong.exception, PlanError)
+    assert isinstance(refused(pgpaces("runs", "--experiment", "other")), PlanError)
 
 
 def test_a_tag_is_taken_from_some_or_from_all(store, pgpaces):
@@ -68,9 +66,8 @@ def test_a_tag_is_taken_from_some_or_from_all(store, pgpaces):
     assert listed(pgpaces("runs", "--tag", "mine", "--json")) == []
     assert store.names([one]) == {one: ("other",)}
     for words in ((), (one,)):
-        gone = pgpaces("runs", "tag", "--remove", "mine", *words)
-        assert isinstance(gone.exception, PlanError)
-    assert pgpaces("runs", "tag", "mine").exit_code == 2
+        assert refused(pgpaces("runs", "tag", "--remove", "mine", *words)).name == "tag-not-set"
+    assert refused(pgpaces("runs", "tag", "mine")).name == "nothing-to-tag"
 
 
 def test_experiments_are_listed_with_how_many_runs_they_have(store, pgpaces):
@@ -97,9 +94,9 @@ def test_a_damaged_run_is_listed_among_the_others(store, pgpaces):
 
 def test_options_of_the_list_before_a_command_are_refused(store, pgpaces):
     words = ["runs", "--store", "elsewhere.db", "delete", "last"]
-    done = pgpaces(*words)
-    assert done.exit_code == click.UsageError.exit_code
-    assert "after delete" in done.stderr
+    error = refused(pgpaces(*words))
+    assert (error.name, error.exit_code) == ("option-before-command", 2)
+    assert error.values == {"option": "--store", "command": "delete"}
 
 
 @pytest.fixture
@@ -157,8 +154,7 @@ def test_a_run_where_the_store_is_expected_makes_no_file_of_that_name(
     assert store.path
     monkeypatch.chdir(store.path.parent)
     error = refused(pgpaces("runs", "copy", *words))
-    assert isinstance(error, PlanError)
-    assert "the store to copy to comes first" in error.message
+    assert (error.name, error.values["run"]) == ("run-instead-of-store", words[0])
     assert hint in str(error.hint)
     assert not [each for each in store.path.parent.iterdir() if "results" not in each.name]
 
@@ -195,16 +191,15 @@ def test_a_damaged_run_does_not_keep_the_others_from_being_copied(store, other, 
     assert store.path
     with sqlite3.connect(store.path) as raw:
         raw.execute("UPDATE interval SET messages = '{' WHERE trial = ?", (damaged.id,))
-    done = pgpaces("runs", "copy", str(other.path))
-    assert isinstance(done.exception, StoreError)
-    assert damaged.id in str(done.exception)
+    error = refused(pgpaces("runs", "copy", str(other.path)))
+    assert (error.name, error.values["count"], error.values["total"]) == ("not-all-copied", 1, 2)
+    assert damaged.id in error.values["why"]
     assert [row.id for row in other.trials()] == [fine.id]
 
 
 def test_deletion_asks_and_without_a_terminal_needs_yes(store, pgpaces):
     trial = keep_trial(store, whole_trial())
-    done = pgpaces("runs", "delete", "last")
-    assert isinstance(done.exception, PlanError)
+    assert refused(pgpaces("runs", "delete", "last")).name == "cannot-confirm"
     assert store.find("last") == trial.id
     assert pgpaces("runs", "delete", "last", "--yes").exit_code == 0
     assert store.trials() == []

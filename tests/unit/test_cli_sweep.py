@@ -10,6 +10,7 @@ from pgpaces.core.errors import ConnectionsError, PlanError, ServerError
 from pgpaces.spec.costs import Costs
 from pgpaces.store.store import Store
 from pgpaces.trial.sweep import SweepResult
+from tests.errors import sentence
 from tests.unit.calling import refused
 
 FILE = """
@@ -35,8 +36,7 @@ def called(tmp_path, *words):
 )
 def test_levels_of_a_name_that_is_given_twice_are_not_dropped(tmp_path, words, hint):
     error = refused(called(tmp_path, "reporting", *words, "--dry-run"))
-    assert "is given twice" in error.message
-    assert hint in (error.hint or "")
+    assert (error.name, error.values["levels"]) == ("factor-given-twice", hint)
 
 
 def test_limits_of_several_scripts_are_not_one_given_twice(tmp_path):
@@ -49,12 +49,11 @@ def test_limits_of_several_scripts_are_not_one_given_twice(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        *((f"{option} --resume", option.split()[0])
+        *((f"{option} --resume", sentence("fixed-by-resume", option=option.split()[0]))
           for option in ("--trials 5", "--quick", "--seed 0", "--missed 1%")),
-        *((f"reporting {option} x --dry-run", f"{option} is for the machine of a --target")
-          for option in ("--observe-command", "--restart-command")),
-        ("reporting --price-per-hour 1 --dry-run", "is for the machine of a --target"),
-        ("reporting --target host=pi4 --host-file x.toml --price-per-hour 1", "--host-file"),
+        *((f"reporting {option} 1 --dry-run", sentence("needs-target", option=option))
+          for option in ("--observe-command", "--restart-command", "--price-per-hour")),
+        ("sensor --target host=a --host-file b --price-per-hour 1", sentence("price-given-twice")),
     ],
 )  # fmt: skip
 def test_options_that_have_nothing_to_act_on_are_refused(tmp_path, words, said):
@@ -86,18 +85,18 @@ def test_a_file_behind_resume_is_the_experiment_to_go_on_with(tmp_path):
 def test_resuming_is_no_remedy_for_a_cell_that_cannot_be_run():
     few = ConnectionsError("96 free connections", "use fewer --clients")
     went = SweepResult("E1", 1, 2, 2, False, errors=(few, few), lasting=True)
-    text = "2 trials could not be run: 96 free connections"
     away = replace(went, errors=(few, ServerError("it is away")), lasting=False)
     budget = replace(went, given_up="1 of 2 cells have no trial: 96 free connections", missing=0)
     other = replace(budget, given_up="pair 1 was invalid 3 times: an outage")
     with face.sweep.make_context("sweep", []):
         errors = [execute._not_run(each) for each in (went, away, budget, other)]
-    resume = "once the reason is gone: pgpaces sweep --resume E1"
-    assert [(each.message, each.hint) for each in errors] == [
-        (text, few.hint),
-        (f"{text}; 1 more reason", resume),
-        (budget.given_up, few.hint),
-        (other.given_up, resume),
+    resume = {"hint": None, "resume": "pgpaces sweep --resume E1"}
+    lasting, lost = {"hint": few.hint, "resume": ""}, {"missing": 2, "why": few.message}
+    assert [(each.name, each.values) for each in errors] == [
+        ("trials-not-run", {"reasons": 1, **lost, **lasting}),
+        ("trials-not-run", {"reasons": 2, **lost, **resume}),
+        ("experiment-given-up", {"why": budget.given_up, **lasting}),
+        ("experiment-given-up", {"why": other.given_up, **resume}),
     ]
 
 

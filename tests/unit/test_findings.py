@@ -14,7 +14,9 @@ from click.testing import CliRunner
 import pgpaces
 from pgpaces.cli.main import cli
 from pgpaces.core import errors
+from pgpaces.core.errors import PlanError
 from pgpaces.core.findings import Finding, catalog, filled, finding, placeholders, weight
+from tests.errors import raises
 from tests.folders import ROOT
 
 CODE = Path(pgpaces.__file__).parent
@@ -103,13 +105,11 @@ def test_a_value_that_is_unknown_or_no_number_is_said_to_be_unknown():
 
 def test_explain_prints_an_entry_lists_all_and_suggests_the_nearest_name():
     def explain(*words: str) -> str:
-        result = CliRunner().invoke(cli, ["explain", *words], standalone_mode=False)
-        assert result.exception is None, result.exception
-        return result.stdout
+        return CliRunner(catch_exceptions=False).invoke(cli, ["explain", *words]).stdout
 
     listed = [line.split()[0] for line in explain().splitlines()]
     assert listed == [*catalog(), *errors.catalog()]
     assert "What to do: use a longer warm-up" in explain("cache-warming")
     assert [each["name"] for each in json.loads(explain("--json"))] == listed
-    with pytest.raises(AssertionError, match="unknown-finding"):
+    with raises(PlanError, "unknown-finding", finding="cpu-stel", near="cpu-steal"):
         explain("cpu-stel")

@@ -11,11 +11,11 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 from pgpaces.cli.compare import check, compare
-from pgpaces.core.errors import PgpacesError
 from pgpaces.show import ci, markdown
 from pgpaces.show.section import Headline, Section, Sentence, Table, TableCell
 from pgpaces.store.store import Store
 from tests.errors import sentence
+from tests.unit.calling import refused
 from tests.unit.documented import parsed
 from tests.unit.stored import Kept, keep, keep_trial, opened
 from tests.unit.trials import second
@@ -126,9 +126,8 @@ def test_junit_has_no_colors_where_the_terminal_has_them(store, tmp_path, monkey
     assert "WORSE" in checked(store, "--junit", str(tmp_path / "junit.xml")).stdout
     text = case_of((tmp_path / "junit.xml").read_bytes()).findtext("system-out")
     assert text.startswith("✗ WORSE")
-    result = checked(store, "--junit", str(tmp_path / "absent" / "junit.xml"))
-    assert isinstance(result.exception, PgpacesError)
-    assert "junit.xml cannot be written" in result.exception.message
+    error = refused(checked(store, "--junit", str(tmp_path / "absent" / "junit.xml")))
+    assert (error.name, error.values["path"].name) == ("cannot-write-report", "junit.xml")
 
 
 def test_an_annotation_is_only_for_github_and_leaves_stdout_alone(store, monkeypatch):

@@ -32,7 +32,7 @@ from pgpaces.web import app as application
 from pgpaces.web import listening, live, metrics, serve
 from pgpaces.web.app import Site, app
 from pgpaces.web.guard import Guard, token_of
-from tests.errors import sentence
+from tests.errors import raises, sentence
 from tests.unit.reports import NASTY
 from tests.unit.stored import Kept, begun, keep, keep_experiment, opened
 from tests.unit.trials import second, series, times
@@ -129,7 +129,7 @@ def test_a_run_is_the_report_that_the_command_writes_without_inline_scripts(stor
         (f"/trend/{RUN}", 200, "a trend requires 8"),
         ("/runs/nope", 404, absent("run", "nope")),
         ("/experiments/nope", 404, absent("experiment", "nope")),
-        ("/compare?run=last", 404, "choose two"),
+        ("/compare?run=last", 404, sentence("choose-two-runs", count=1)),
         ("/trend/nope", 404, absent("run or experiment", "nope")),
         ("/runs/..%2f..%2fetc%2fpasswd", 404, ""),
         ("/static/..%2fapp.py", 404, ""),
@@ -658,9 +658,9 @@ def test_where_to_listen(text, address):
     if address is not None:
         assert read_address(text, "--listen") == address
         return
-    with pytest.raises(PlanError, match="not a port") as error:
+    with raises(PlanError, "not-a-port", option="--listen", value=text):
         read_address(text, "--listen")
-    assert "PORT" in str(error.value.hint)
     for host in ("a..b", "a" * 64):
-        with pytest.raises(RunError, match=f"cannot listen on {host}:0: .*label"):
+        with raises(RunError, "cannot-listen", host=host, port=0) as refused:
             listening.listen(host, 0)
+        assert "label" in refused.value.values["why"]
