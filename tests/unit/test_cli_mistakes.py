@@ -110,8 +110,8 @@ MISTAKES = [
     (f"run {TOO_LONG}", 3, ": File name too long", "pgpaces workload list"),
     (f"run reporting --profile {TOO_LONG}", 2, "there is no profile", "default, pi-1gb"),
     (f"run reporting --store {TOO_LONG} -T 1s", 20, "unable to open", "PGPACES_HOME"),
-    (f"workload new {TOO_LONG}", 3, ": File name too long", "name a folder"),
-    ("disk /nowhere", 2, sentence("disk-folder-missing", path="/nowhere"), "name a folder on"),
+    (f"workload new {TOO_LONG}", 3, ": File name too long", "use a folder"),
+    ("disk /nowhere", 2, sentence("disk-folder-missing", path="/nowhere"), "use a folder on"),
 ] + [(line, each.exit_code, each.message, each.hint) for line, each in NAMED.items()]
 
 

@@ -46,7 +46,7 @@ LONG = Slot(5, Cell((("set.work_mem", "4MB"), ("rate", "171/s"), ("role", "long"
 
 @pytest.mark.parametrize("slot", [SLOT, LONG])
 def test_a_trial_that_failed_is_told_with_why_and_what_to_do(capsys, slot):
-    error = StoreError("the disk is full", "free some space")
+    error = StoreError("engine", text="the disk is full", hint="free some space")
     for found in (error, outcome(store_error=error)):
         assert "failed: the disk is full (free some space)" in told(capsys, found, slot)
 
@@ -82,7 +82,7 @@ def test_what_ctrl_c_kept_from_beginning_is_no_failure(capsys):
     listener = SweepProgress(None)
     listener.trial("", SLOT, 1, progress=Progress(4, left={"": 4}))
     listener.stopping(1)
-    listener.done("", SLOT, PlanError("canceling statement", "fix the file"))
+    listener.done("", SLOT, PlanError("engine", text="canceling statement", hint="fix the file"))
     listener.done("", SLOT, outcome())
     text = capsys.readouterr().err
     assert "not begun" in text
