@@ -105,7 +105,7 @@ MISTAKES = [
         "runs --store mysql://u:p@x/y",
         20,
         sentence("store-scheme", scheme="mysql://"),
-        "name a file, or",
+        "use a file, or",
     ),
     (f"run {TOO_LONG}", 3, ": File name too long", "pgpaces workload list"),
     (f"run reporting --profile {TOO_LONG}", 2, "there is no profile", "default, pi-1gb"),
