@@ -17,6 +17,7 @@ import sys
 import tempfile
 import tokenize
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -166,6 +167,37 @@ def over(path: Path) -> Iterator[str]:
             yield f"{name}:{each.lineno}: {each.name}: {length} lines, at most {FUNCTION_LINES_MAX}"
 
 
+def imported(node: ast.AST, known: set[str]) -> Iterator[str]:
+    """The modules of ours that a module imports when it is loaded."""
+    for each in ast.iter_child_nodes(node):
+        if isinstance(each, ast.ImportFrom) and each.module:
+            full = {f"{each.module}.{name.name}" for name in each.names}
+            yield from {name if name in known else each.module for name in full} & known
+        elif isinstance(each, ast.Import):
+            yield from {name.name for name in each.names} & known
+        elif isinstance(each, ast.If) and "TYPE_CHECKING" in ast.dump(each.test):
+            continue
+        elif not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from imported(each, known)
+
+
+def cycles() -> Iterator[str]:
+    """A module that imports itself by way of others, if there is one."""
+    paths = {
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path
+        for path in tracked("python/pgpaces/*.py")
+    }
+    trees = {
+        name.removesuffix(".__init__"): ast.parse(path.read_text(encoding="utf-8"))
+        for name, path in paths.items()
+    }
+    graph = {name: set(imported(tree, {*trees})) - {name} for name, tree in trees.items()}
+    try:
+        list(TopologicalSorter(graph).static_order())
+    except CycleError as found:
+        yield f"imports in a circle: {' -> '.join(found.args[1])}"
+
+
 def loaded() -> int:
     """How many of our modules a run of reporting has loaded when it ends."""
     line = "run reporting -s 1 --users 1 --pace 5/s -L 500ms -T 1s --warmup 0s -P 0"
@@ -180,7 +212,7 @@ def loaded() -> int:
 def main(words: list[str]) -> int:
     """Prints the table, or what is over a limit."""
     if words == ["--check"]:
-        found = [text for path in tracked("*.py") for text in over(path)]
+        found = [*(text for path in tracked("*.py") for text in over(path)), *cycles()]
         print("\n".join(found), end="\n" if found else "")
         return 1 if found else 0
     rooms: dict[str, Counts] = {}

@@ -172,9 +172,7 @@ CLIENTS = CapacityGoal(0.05, 29, 1, 100_000, load="clients", soak_s=0)
         (CLIENTS, 96, FEW, 85, "invalid-trials", 6),
     ],
 )
-def test_what_cannot_be_offered_bounds_the_search_and_not_the_server(
-    goal, limit, reason, least, flag, invalid
-):
+def test_what_cannot_be_offered_bounds_the_search(goal, limit, reason, least, flag, invalid):
     found, points = run(goal, cliff(1e6), lambda ask: reason if ask.load > limit else "")
     assert least <= found.passes <= limit
     assert found.fails is None
@@ -330,9 +328,7 @@ def test_a_load_that_no_trial_came_near_is_neither_proved_nor_refuted(short, lon
         (30, 0.0, False, False, "for 30 seconds, 0% missed; a soak of 10 minutes shows more."),
     ],
 )
-def test_can_hold_is_said_after_a_long_soak_alone_and_a_soak_may_fail(
-    soak_s, missed, excused, holds, said
-):
+def test_a_server_can_hold_a_load_after_a_long_soak(soak_s, missed, excused, holds, said):
     goal = replace(BASE, soak_s=soak_s)
     points = []
     while isinstance(ask := step(points, goal), NextLoad):

@@ -180,12 +180,7 @@ BOUNDS = st.one_of(st.none(), st.floats(1, 100))
 def test_the_most_is_claimed_only_above_every_load_that_fails(ends):
     base = value.of([one()], {}).cells[0]
     cells = [
-        replace(
-            base,
-            cell=str(n),
-            passes=low,
-            fails=None if high is None else (low or 0) + high,
-        )
+        replace(base, cell=str(n), passes=low, fails=None if high is None else (low or 0) + high)
         for n, (low, high) in enumerate(ends)
     ]
     most = value.most(cells)

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from pgpaces.cli import main
-from pgpaces.core.errors import PlanError, RunError
+from pgpaces.core.errors import PlanError, RunError, StoreError
 from pgpaces.store.store import new_id
 from tests.errors import sentence
 from tests.unit.stored import Kept, keep, opened
@@ -56,6 +56,8 @@ NAMED = {
     "compare a": PlanError("missing-argument", argument="B", usage="pgpaces compare [OPTIONS] A B"),
     "check --baseline none": PlanError("unusable-baseline", why=""),
     "check": PlanError("missing-option", option="--baseline", about="--baseline NAME: A base"),
+    "runs --store /no/x.db": StoreError("store-absent", store="/no/x.db"),
+    "runs --store mysql://u:p@x/y": StoreError("store-scheme", scheme="mysql://"),
     "import x.log": PlanError("cannot-read-log", path="x.log", why="No such file or directory"),
     "export last --format cvs": no_choice(what="--format", value="cvs", choices="csv", near="csv"),
     f"export last -o {TOO_LONG}":
@@ -95,18 +97,6 @@ MISTAKES = [
     ("compare rate=1 rate=1 --run w", 2, sentence("same-levels", levels="rate=1"), "A or B"),
     ("compare rate=1 rate= --run w", 2, sentence("not-factor-level", text="rate="), "=log"),
     ("show nightlyy", 2, NO_RUN, "nightly?"),
-    (
-        "runs --store /nosuch/x.db",
-        20,
-        sentence("store-absent", store="/nosuch/x.db"),
-        "check the address",
-    ),
-    (
-        "runs --store mysql://u:p@x/y",
-        20,
-        sentence("store-scheme", scheme="mysql://"),
-        "use a file, or",
-    ),
     (f"run {TOO_LONG}", 3, ": File name too long", "pgpaces workload list"),
     (f"run reporting --profile {TOO_LONG}", 2, "there is no profile", "default, pi-1gb"),
     (f"run reporting --store {TOO_LONG} -T 1s", 20, "unable to open", "PGPACES_HOME"),

@@ -24,8 +24,6 @@ CODE = Path(pgpaces.__file__).parent
 SAMPLES = {"ms": 123.4, "s": 31.4, "moment": 75, "percent": 99.5, "rate": 1234.5, "size": 15.3e6,
            ",": 1302, "": "x", ".0f": 81.0, ".1f": 12.3, ".3f": 1.05,
            "+,.0f": -3_600_000.0, ",.1f": 3595.5}  # fmt: skip
-
-
 EVERYTHING = "".join(path.read_text("utf-8") for path in CODE.rglob("*.py"))
 TESTS = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
 TREES = [ast.parse(path.read_text("utf-8")) for path in CODE.rglob("*.py")]
@@ -38,42 +36,36 @@ def made(*makers: str) -> Iterator[tuple[str, set[str], bool]]:
         if called not in makers or not node.args or isinstance(node.args[0], ast.Starred):
             continue
         values = {each.arg for each in node.keywords if each.arg}
-        more = any(each.arg is None for each in node.keywords)
-        for name in re.findall(
-            r"'([a-z0-9-]+)'", re.sub(r"if .* else", "", ast.unparse(node.args[0]))
-        ):
-            yield name, values, more
+        name = re.sub(r"if .* else", "", ast.unparse(node.args[0]))
+        for found in re.findall(r"'([a-z0-9-]+)'", name):
+            yield found, values, any(each.arg is None for each in node.keywords)
 
 
-def needed(name: str) -> set[str]:
-    entry = catalog()[name]
-    return placeholders(f"{entry.sentence} {entry.means} {entry.do}")
-
-
-@pytest.mark.parametrize(("name", "values", "more"), [*made("finding")])
-def test_a_finding_has_the_values_that_its_texts_need(name, values, more):
-    assert values <= needed(name)
-    assert more or needed(name) <= values
+def needed(name: str) -> tuple[set[str], set[str]]:
+    """The values that the sentence needs, and those that all texts of the entry have."""
+    if name in catalog():
+        entry = catalog()[name]
+        every = placeholders(f"{entry.sentence} {entry.means} {entry.do}")
+        return every, every
+    error = errors.catalog()[name]
+    least = placeholders(error["sentence"][0])
+    return least, least.union(*map(placeholders, error.get("hint", ())))
 
 
 CLASSES = [name for name in vars(errors) if name.endswith("Error")]
 
 
-@pytest.mark.parametrize(("name", "values", "more"), [*made(*CLASSES)])
-def test_an_error_has_the_values_that_its_sentence_needs(name, values, more):
-    entry = errors.catalog()[name]
-    sentence = placeholders(entry["sentence"][0])
-    assert more or sentence <= values
-    assert values <= sentence.union(*map(placeholders, entry.get("hint", ())))
-
-
-def test_no_error_has_the_name_of_a_finding():
-    assert not {*catalog()} & {*errors.catalog()}
+@pytest.mark.parametrize(("name", "values", "more"), [*made("finding", *CLASSES)])
+def test_a_finding_or_an_error_has_the_values_that_its_texts_need(name, values, more):
+    least, every = needed(name)
+    assert values <= every
+    assert more or least <= values
 
 
 @pytest.mark.parametrize("name", [*catalog(), *errors.catalog()])
 def test_a_name_is_made_by_code_and_that_of_a_finding_is_named_in_a_test(name):
     assert f'"{name}"' in EVERYTHING
+    assert (name in catalog()) != (name in errors.catalog())
     assert name not in catalog() or f'"{name}"' in TESTS or f"{name}: " in TESTS
 
 

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -155,36 +154,6 @@ def test_what_only_looks_imports_nothing_heavy(words, heavy, tmp_path):
     )
     assert done.stdout.splitlines()[-1] == "[]"
     assert len(done.stdout.splitlines()) > 1
-
-
-FILES = {
-    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
-    for path in PACKAGE.rglob("*.py")
-}
-
-
-def imported(tree):
-    """The modules of ours that a module imports when it is loaded."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            full = (f"{node.module}.{name.name}" for name in node.names)
-            yield from {each if each in FILES else node.module for each in full} & FILES.keys()
-        elif isinstance(node, ast.Import):
-            yield from {name.name for name in node.names} & FILES.keys()
-        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            continue
-        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from imported(node)
-
-
-def test_no_module_imports_itself_by_way_of_others():
-    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
-    graph = {name: set(imported(tree)) - {name} for name, tree in trees.items()}
-    assert len(graph) > 200
-    try:
-        list(TopologicalSorter(graph).static_order())
-    except CycleError as found:
-        pytest.fail(" -> ".join(found.args[1]))
 
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]

@@ -116,10 +116,7 @@ def of_cells(
 
 def document(machines: Sequence[Priced]) -> list[dict[str, Any]]:
     return [
-        {
-            "machine": one.name, "cell": one.row.cell.key, "held": one.passes,
-            **as_json(one.economy),
-        }
+        {"machine": one.name, "cell": one.row.cell.key, "held": one.passes, **as_json(one.economy)}
         for one in machines
     ]  # fmt: skip
 

@@ -16,13 +16,7 @@ _MARKS = re.compile(r"([\\`*\[\]|~#])|(?<![^\W_])_|_(?![^\W_])")
 _LINKS = re.compile(r"(?i)(https?|ftp):|(www)\.")
 # The level of headings in a section.
 _TOP = 3
-_SIGNS: dict[Mark, str] = {
-    "": "",
-    "pass": "✅",
-    "fail": "❌",
-    "unknown": "❔",
-    "invalid": "❔",
-}
+_SIGNS: dict[Mark, str] = {"": "", "pass": "✅", "fail": "❌", "unknown": "❔", "invalid": "❔"}
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}
 
 

@@ -228,10 +228,7 @@ def _chart(search: CellSearch, points: Sequence[TrialPoint]) -> Chart:
     band = curve([point for _, point in search.trials], goal)
     bounds = [
         (name, words.safe(end, goal, turn))
-        for name, end, turn in (
-            ("pass", capacity.passes, -1),
-            ("fail", capacity.fails, 1),
-        )
+        for name, end, turn in (("pass", capacity.passes, -1), ("fail", capacity.fails, 1))
         if end is not None
     ]
     loads = [*(point.load for point in points), *(end for _, end in bounds)] or [goal.start]

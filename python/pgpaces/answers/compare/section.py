@@ -44,12 +44,7 @@ from pgpaces.spec.result import Estimate
 KEY = "comparison"
 # The effect on the metric of the verdict, or on another one.
 Effect = Verdict | Secondary
-_MARKS: dict[str, Mark] = {
-    "better": "pass",
-    "same": "pass",
-    "worse": "fail",
-    "unknown": "unknown",
-}
+_MARKS: dict[str, Mark] = {"better": "pass", "same": "pass", "worse": "fail", "unknown": "unknown"}
 _ROW_HEIGHT = 44
 _HEIGHT = 200
 _TICKS_MAX = 8
