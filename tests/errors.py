@@ -15,7 +15,6 @@ from pgpaces.core.errors import PgpacesError
 def raises(
     kind: type[PgpacesError], name: str, /, **values: Any
 ) -> Iterator[pytest.ExceptionInfo[PgpacesError]]:
-    """Expects an error of this class and name, with at least these values."""
     with pytest.raises(kind) as caught:
         yield caught
     assert (caught.value.name, caught.value.values) == (name, caught.value.values | values)

@@ -6,12 +6,10 @@ import ast
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-import pgpaces
 from pgpaces.cli.main import cli
 from pgpaces.core import errors
 from pgpaces.core.errors import PlanError
@@ -19,7 +17,7 @@ from pgpaces.core.findings import Finding, catalog, filled, finding, placeholder
 from tests.errors import raises
 from tests.folders import ROOT
 
-CODE = Path(pgpaces.__file__).parent
+CODE = ROOT / "python" / "pgpaces"
 # What a sentence has in place of a value: of a usual length, by the format.
 SAMPLES = {"ms": 123.4, "s": 31.4, "moment": 75, "percent": 99.5, "rate": 1234.5, "size": 15.3e6,
            ",": 1302, "": "x", ".0f": 81.0, ".1f": 12.3, ".3f": 1.05,
