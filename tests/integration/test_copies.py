@@ -174,7 +174,7 @@ def test_what_cannot_be_copied_is_said_before_anything_is_copied(
 
 
 def test_what_is_handed_over_is_no_copy():
-    with raises(PlanError, "cannot-combine", options="--own and --from-database"):
+    with raises(PlanError, "cannot-combine", options=["--own", "--from-database"]):
         spec(from_database="a", own="b")
 
 

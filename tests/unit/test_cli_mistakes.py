@@ -83,7 +83,7 @@ MISTAKES = [
     ("run ~no1/x", 3, sentence("unknown-workload", workload="~no1/x"), "a folder like ./x"),
     ("run reporting --server-set jit", 2, "--server-set 'jit' ", "--server-set jit=VALUE"),
     ("run reporting --profile pi-4", 2, sentence("unknown-profile", profile="pi-4"), "pi-4gb?"),
-    ("run reporting --rate 5 --users 5", 2, "--rate, --users ", "choose one"),
+    ("run reporting --rate 5 --users 5", 2, "--rate and --users ", "choose one"),
     ("run reporting --target-node pool=x", 2, sentence("node-without-target"), "--standbys"),
     ("sweep exp.toml", 2, NO_FILE, "`pgpaces sweep --new exp.toml`"),
     ("sweep reporting --clients 1-8", 2, "clients: level '1-8' ", "levels: 1,8"),

@@ -172,7 +172,7 @@ class _Filler(Formatter):
         if value is None:
             return UNKNOWN
         if isinstance(value, list | tuple):
-            return ", ".join(map(str, value))
+            return (" and " if format_spec == "and" else ", ").join(map(str, value))
         try:
             return _FORMATS.get(format_spec, lambda each: format(each, format_spec))(value)
         except (TypeError, ValueError, OverflowError):  # the stored value has another type
@@ -182,7 +182,7 @@ class _Filler(Formatter):
 def filled(text: str, values: Mapping[str, Any]) -> str:
     """The text with values in place of its placeholders.
 
-    {NAME:FORMAT} takes a format of Python, or ms, s, moment, percent, rate, or size; {values}
+    {NAME:FORMAT} takes a format of Python, or ms, s, moment, percent, rate, size, or and; {values}
     lists all values.
     """
     return _Filler().vformat(text, (), values)

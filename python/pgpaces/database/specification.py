@@ -38,7 +38,7 @@ class DatasetSpec(Redacted, frozen=True):
     def __post_init__(self) -> None:
         """Raises PlanError for options that exclude each other."""
         if self.own is not None and self.from_database is not None:
-            raise PlanError("cannot-combine", options="--own and --from-database")
+            raise PlanError("cannot-combine", options=["--own", "--from-database"])
 
 
 def is_dsn(text: str) -> bool:

@@ -67,7 +67,7 @@ def ask(
     for name in _OTHERS[load]:
         if name in own:
             option = name.replace("_", "-")
-            raise PlanError("cannot-combine", options=f"--by {load} and --{option}")
+            raise PlanError("cannot-combine", options=[f"--by {load}", f"--{option}"])
     if load == "clients" and not {"rate_per_client", "think_time"} & own.keys():
         # A pause of zero, so that the workload's default rate does not make it an open load.
         own["think_time"] = ("0s",)
@@ -111,7 +111,7 @@ def _threshold(draft: Draft, question: CapacityQuestion) -> tuple[Draft, float]:
     limited = any(name.partition(".")[0] == "latency_limit" for name in draft.levels)
     if question.missed is not None or limited:
         other = "--latency-limit" if question.missed is None else "--missed"
-        raise PlanError("cannot-combine", options=f"--goal and {other}")
+        raise PlanError("cannot-combine", options=["--goal", other])
     if match[2].replace(".", "", 1).isdigit():
         raise PlanError(
             "goal-without-unit", goal=question.quantile, quantile=match[1], number=match[2]

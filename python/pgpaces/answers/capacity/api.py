@@ -53,7 +53,7 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
     """
     soaks = soak != asking.CapacityQuestion().soak
     if quick and soaks:
-        raise PlanError("cannot-combine", options="quick and soak")
+        raise PlanError("cannot-combine", options=["quick", "soak"])
     for chosen in ("duration", "transactions"):
         if chosen in levels:
             raise PlanError("search-chooses", option=chosen)
