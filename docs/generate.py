@@ -56,7 +56,7 @@ OTHER_CODES = {
         "`--fail-if`, `check`, `compare --gate`",
         "The condition of `--fail-if` was true; or the run is worse than its baseline, B than A.",
     ),
-    compare.UNDECIDED_EXIT: (
+    compare.UNKNOWN_EXIT: (
         "`check`, `compare --gate`",
         "Whether the run is worse than its baseline, or B than A, is unknown.",
     ),

@@ -227,6 +227,9 @@ def on_disk(pgpaces_home, pg15, small_disk):
     return pgpaces, words, pgpaces(*words, "-T", "1s", "--json").json()
 
 
+FULL = sentence("store-full", store="", why="").partition("''")[0]  # the store and why follow
+
+
 @pytest.mark.parametrize("frees", [True, False], ids=["for a while", "to the end"])
 @SLOW
 def test_a_full_disk_keeps_results_in_memory_and_old_ones_intact(on_disk, small_disk, frees):
@@ -236,7 +239,7 @@ def test_a_full_disk_keeps_results_in_memory_and_old_ones_intact(on_disk, small_
     until(lambda: interval_count(pgpaces.store) >= 2)  # one of the old run, one of this
     rest = fill(small_disk)
     for line in process.stderr:
-        if "warning: the store" in line:
+        if "warning: " + FULL in line:
             break
     if frees:
         rest.unlink()
@@ -248,7 +251,7 @@ def test_a_full_disk_keeps_results_in_memory_and_old_ones_intact(on_disk, small_
         assert "store-delayed" in {each["name"] for each in shown["validity"]["findings"]}
         assert (shown["state"], shown["seconds"], adds_up(shown)) == ("finished", 3.0, True)
     else:
-        assert "error: " + sentence("result-lost", why="the store") in err
+        assert "error: " + sentence("result-lost", why=FULL) in err
         assert "full" in err
         assert "details:" not in out
         rest.unlink()

@@ -114,7 +114,7 @@ def test_a_query_for_rows_that_is_no_query_is_refused_before_the_load(pgpaces, t
     [
         ("", ["--rate", "3"], 2, sentence("command-with-rate", workload="loader")),
         ("", ["--clients", "3"], 2, sentence("command-runs-alone", option="--clients 3")),
-        ("", ["--protocol", "prepared"], 2, sentence("scripts-only", option="protocol")),
+        ("", ["--protocol", "prepared"], 2, sentence("scripts-only", option="--protocol")),
         ("", ["-f", "x.sql"], 2, sentence("runs-no-scripts", workload="loader", kind="command")),
         ('input = ["*.pbf"]', [], 5, sentence("input-matches-nothing", pattern="*.pbf")),
         pytest.param('before = ["no-such"]', [], 5, ABSENT, marks=SLOW),

@@ -50,10 +50,10 @@ def needed(name: str) -> tuple[set[str], set[str]]:
     return least, least.union(*map(placeholders, error.get("hint", ())))
 
 
-CLASSES = [name for name in vars(errors) if name.endswith("Error")]
+CLASSES = [*(name for name in vars(errors) if name.endswith("Error")), "UnusableError"]
 
 
-@pytest.mark.parametrize(("name", "values", "more"), [*made("finding", *CLASSES)])
+@pytest.mark.parametrize(("name", "values", "more"), [*made("finding", "StoppedError", *CLASSES)])
 def test_a_finding_or_an_error_has_the_values_that_its_texts_need(name, values, more):
     least, every = needed(name)
     assert values <= every

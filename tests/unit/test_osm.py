@@ -86,7 +86,7 @@ def test_who_waits_for_another_takes_what_that_one_fetched(fetched, tmp_path, mo
 def test_another_map_than_expected_is_refused_and_not_kept(fetched, tmp_path):
     with raises(PrepareError, "data-file-not-fetched", variable="file") as error:
         files.located(of("0" * 64), {}, print)
-    assert "its hash is not the expected one" in error.value.values["why"]
+    assert "hash differs" in error.value.values["why"]
     assert not list((tmp_path / "home" / "cache" / "files").iterdir())
 
 

@@ -101,15 +101,11 @@ WRONG = {
     "set-up without yield": (GOOD + "@user\ndef own(): pass\n", "user-without-yield", "py: own"),
     "weight": (HEAD + "@task(weight=-1)\ndef act(): pass\n", "not-an-integer", "act: weight '-1'"),
     "a bool": (HEAD + "@task(weight=True)\ndef act(): pass\n", "not-an-integer", "act: weight 'T"),
-    "text": (
-        HEAD + "@task(queries='3')\ndef act(): pass\n",
-        "not-an-integer",
-        "act: queries ''3''",
-    ),
+    "text": (HEAD + "@task(queries='3')\ndef act(): pass\n", "not-an-integer", "act: queries '3'"),
     "marks a value": (HEAD + "task(3)\n", "not-a-function", "users.py: @task: 3 "),
     "raises": (HEAD + "\n1 / 0\n", "program-failed", r"ZeroDivisionError: d.* \(.*users.py:3\)"),
-    "task that yields": (HEAD + "@task\ndef act():\n    yield\n", "task-yields", "py: task act "),
-    "coroutine": (HEAD + "@task\nasync def act():\n    yield\n", "task-yields", "py: task act "),
+    "task that yields": (HEAD + "@task\ndef act():\n    yield\n", "task-yields", "py: task 'act' "),
+    "coroutine": (HEAD + "@task\nasync def act():\n    yield\n", "task-yields", "py: task 'act' "),
     "exits": (HEAD + "raise SystemExit(3)\n", "program-failed", "users.py.*: SystemExit: 3"),
 }
 

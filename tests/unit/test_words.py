@@ -236,7 +236,7 @@ FOUND: dict[str, Verdict] = {
                                        mixed=False),
     "mixed": unpaired.unpaired(*APART, ComparisonGoal(), mixed=True),
     "against earlier runs": check([side(80)], GROUPS, ComparisonGoal()),
-    "against them, undecided": check([side(99)], GROUPS, ComparisonGoal()),
+    "against them, unknown": check([side(99)], GROUPS, ComparisonGoal()),
     "without any": check([side(99)], [], ComparisonGoal()),
 }  # fmt: skip
 

@@ -209,7 +209,7 @@ def next_pairs(pairs: Sequence[Pair], goal: ComparisonGoal) -> tuple[PlannedPair
     return verdict
 
 
-def undecided(pairs: Sequence[Pair], goal: ComparisonGoal) -> Verdict:
+def unknown(pairs: Sequence[Pair], goal: ComparisonGoal) -> Verdict:
     """The estimate between two looks, without an outcome. needed: pairs at the next look.
 
     A decision whenever the numbers look good is wrong more often than the level promises.

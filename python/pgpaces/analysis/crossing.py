@@ -1,6 +1,6 @@
-"""Threshold crossing: up to which load the goal is met, from which it is missed. Pure.
+"""Threshold crossing: up to which load cells pass, and from which they fail. Pure.
 
-Rows of cells in; values out, for which the report has the words. "Meets": even the upper end of the
+Rows of cells in; values out, for which the report has the words. "pass": even the upper end of the
 interval of the missed share is within the allowed share; "fail": its lower end is above it;
 everything else is unknown.
 """

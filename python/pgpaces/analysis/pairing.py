@@ -76,7 +76,7 @@ class Pairing(Struct, frozen=True):
         """The verdict; before the next look the estimate of the pairs so far."""
         valid = self.pairs(tells)
         result = compare.next_pairs(valid, self.goal)
-        return result if isinstance(result, Verdict) else compare.undecided(valid, self.goal)
+        return result if isinstance(result, Verdict) else compare.unknown(valid, self.goal)
 
     def ask(self, tells: Sequence[Tell]) -> Ask | None:
         """The next trial; None where there is a verdict, or a pair was invalid too often."""

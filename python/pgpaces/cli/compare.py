@@ -40,8 +40,8 @@ _OF_STORED = frozenset(
     ("a", "b", "of", "metric", "also", "delta", "factors", "anyway", "as_json", "output")
 ) | {"store_path", "verbose", "gate", "junit", "summary"}
 # Exit codes of a verdict.
-WORSE_EXIT, UNDECIDED_EXIT = 30, 32
-EXITS = {"better": 0, "same": 0, "worse": WORSE_EXIT, "unknown": UNDECIDED_EXIT}
+WORSE_EXIT, UNKNOWN_EXIT = 30, 32
+EXITS = {"better": 0, "same": 0, "worse": WORSE_EXIT, "unknown": UNKNOWN_EXIT}
 
 GOAL = options.of(
     "metric", "also", "delta", "factor", "anyway", "junit", "summary", *options.ANSWER

@@ -159,10 +159,7 @@ def _not_run(swept: SweepResult) -> RunError:
         hint, resume = causes[0].hint, ""
     if swept.given_up:
         return RunError("experiment-given-up", why=why, hint=hint, resume=resume)
-    count, missing = len(reasons), swept.missing
-    return RunError(
-        "trials-not-run", missing=missing, reasons=count, why=why, hint=hint, resume=resume
-    )
+    return RunError("trials-not-run", missing=swept.missing, why=why, hint=hint, resume=resume)
 
 
 def _resume(experiment_id: str) -> str:

@@ -26,7 +26,7 @@ COMMANDS = {
         "sweep",
         "Run every combination of levels and find the load at which requests start to be late",
     ),
-    "capacity": ("capacity", "Say up to which load a goal is met"),
+    "capacity": ("capacity", "Find the highest load that passes"),
     "runs": ("runs", "List the runs in the store; name, copy, delete them"),
     "show": ("runs", "Show the answer of a stored run"),
     "export": ("runs", "Write a stored run as CSV or JSON"),

@@ -68,11 +68,12 @@ def _no_option(name: str, context: click.Context) -> PlanError:
 
 def bad_value(param: click.Parameter, value: Any) -> PlanError:
     """The error for a value that is not of the type of its parameter."""
+    values = {"what": word(param), "value": value, "about": _about(param)}
     if isinstance(param.type, click.Choice):
         choices = [*map(str, param.type.choices)]
         near = similar(value, choices)
-        return PlanError("not-a-choice", what=word(param), value=value, choices=choices, near=near)
-    return PlanError("not-a-number", what=word(param), value=value)
+        return PlanError("not-a-choice", choices=choices, near=near, **values)
+    return PlanError("not-a-number", **values)
 
 
 def word(param: click.Parameter) -> str:

@@ -25,7 +25,7 @@ Severity = Literal["nothing", "caution", "invalid"]
 SEVERITIES: tuple[Severity, ...] = ("invalid", "caution", "nothing")
 CATALOG = Path(__file__).with_name("findings.toml")
 UNKNOWN = "unknown"
-_PLACEHOLDER = re.compile(r"\{(\w+)(:[^}]*)?\}")
+_PLACEHOLDER = re.compile(r"\{(\w+)(?:![rsa])?(?::[^}]*)?\}")
 
 
 class Entry(Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,6 +1,6 @@
 """A verdict in the forms of continuous integration: JUnit's XML, an annotation of GitHub's.
 
-Markdown for a job's summary is in markdown.py. The mark of the verdict decides: `misses` is a
+Markdown for a job's summary is in markdown.py. The mark of the verdict decides: `fail` is a
 failure, and `unknown` an error.
 """
 

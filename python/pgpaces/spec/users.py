@@ -257,7 +257,7 @@ def _task(function: Any, mark: Mapping[str, Any]) -> Task:
     name = _name(function)
     for what, low in (("weight", 0), ("queries", 0)):
         if type(mark[what]) is not int or not low <= mark[what] <= _WEIGHT_MAX:
-            value = repr(mark[what])
+            value = mark[what]
             raise WorkloadError(
                 "not-an-integer", what=what, value=value, low=low, high=_WEIGHT_MAX
             ).at(f"task {name}")

@@ -63,7 +63,7 @@ def check(workload: Workload, trial: TrialPlan) -> None:
             raise PlanError("command-runs-alone", option=option)
     for name, usual in ONLY_OF_SCRIPTS.items():
         if getattr(trial, name) != usual:
-            raise PlanError("scripts-only", option=name)
+            raise PlanError("scripts-only", option=f"--{name.replace('_', '-')}")
 
 
 class CommandJob(Struct, frozen=True):

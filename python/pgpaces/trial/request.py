@@ -374,7 +374,7 @@ def check_users(workload: Workload, trial: TrialPlan) -> None:
         raise PlanError("runs-no-scripts", workload=workload.name, kind="Python")
     for name, usual in ONLY_OF_SCRIPTS.items():
         if name != "threads" and getattr(trial, name) != usual:
-            raise PlanError("scripts-only", option=name)
+            raise PlanError("scripts-only", option=f"--{name.replace('_', '-')}")
     if not trial.continue_on_error or trial.backlog != "serve":
         raise PlanError("scripts-only", option="--on-error")
     variables = {"scale": "1", **workload.variables, **dict(trial.variables)}

@@ -131,7 +131,7 @@ def _managed_server(target: TargetPlan, say: Say, name: str) -> Iterator[embedde
     try:
         started = embedded.start(spec, on_progress=say)
     except ServerError as error:
-        if near := [near for _, near in describe.misspelled(installation, settings)]:
+        if near := [f"{b} (not {a})" for a, b in describe.misspelled(installation, settings)]:
             raise ServerError("misspelled-settings", why=error.message, near=near) from None
         raise
     with started as server:

@@ -131,7 +131,8 @@ def main() -> None:
         live = configuration.outputs.live
         address, serve = _page(configuration, load, ended) if live else ("", None)
     except PgpacesError as error:
-        _print(_Started(error=error.name, values=error.values))
+        values = {key: str(value) for key, value in error.values.items()}
+        _print(_Started(error=error.name, values=values))
         return
     # What it takes to start was done while there was no load yet. The priority of this session and
     # thread, and so of all that it starts, becomes lower. Not the idle class: the load's lag was no

@@ -77,12 +77,9 @@ def _step(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | Capaci
         low, high = (end and words.load(end, goal) for end in bracket(points, goal))
         why = "where the search begins"
         if low and high:
-            why = (
-                f"between {low}, which did not clearly miss it in a short trial, and {high}, which"
-            )
-            why += " did"
+            why = f"between {low}, which did not clearly fail a short trial, and {high}, which did"
         elif low or high:
-            short = f"{low} did not clearly miss it" if low else f"{high} missed it"
+            short = f"{low} did not clearly fail" if low else f"{high} failed"
             why = f"{short} in a short trial: {'higher' if low else 'lower'}"
         return NextLoad(load, coarse_s(points, goal, load), "coarse", 0, why)
     return _fine(points, goal, highest) or _soak(points, answer.of(points, goal))

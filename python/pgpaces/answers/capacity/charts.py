@@ -198,8 +198,8 @@ def _trials(search: CellSearch, number: int, factors: Sequence[Factor]) -> Figur
     which, quick = ("all", ", and in a quick search by 15%") if search.goal.quick else ("long", "")
     legend = "" if not curve(points, search.goal) else (
         f"; the curve is the mean share that {which} trials tell: where its band's upper edge"
-        " crosses the threshold it is met, where the lower one does it is missed, or further out"
-        f" where a load's own trials say otherwise{quick}"
+        " crosses the threshold is the highest pass, where the lower one does is the lowest fail,"
+        f" or further out if a load's own trials say otherwise{quick}"
     )  # fmt: skip
     return Figure(
         f"{_KEY}-trials" + (f"-{number}" if number else ""),

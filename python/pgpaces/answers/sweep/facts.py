@@ -97,7 +97,7 @@ def options(digests: Sequence[Digest], experiment: Experiment | None) -> Pairs:
             digest.trial.workload.command_alone and not limits_of(digest.trial)
             for digest in digests
         ):
-            same["a cell meets the limit up to"] = f"{100 * experiment.missed_max:g}% missed"
+            same["a cell passes up to"] = f"{100 * experiment.missed_max:g}% missed"
         if experiment.from_database:
             same["copy of the database"] = experiment.from_database
     return tuple(same.items())

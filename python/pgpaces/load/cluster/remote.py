@@ -172,7 +172,10 @@ class Remote:
             self.end_ns, self._ended = report.end_ns, report.ended
             self.late_ns = report.late_ns
             if (error := report.error) is not None:
-                self.error = RunError(error.name, **error.values).at(f"generator {self.name}")
+                own = RunError(error.name, **error.values)
+                self.error = (own.at(error.about) if error.about else own).at(
+                    f"generator {self.name}"
+                )
             self.findings = tuple(replace(each, about=self.name) for each in report.findings)
             self._news.notify_all()
 

@@ -110,7 +110,7 @@ class Workers:
         try:
             answers: dict[str, AgentHost] = self.wait(lambda: self.client._run(about), _START_S)
         except Exception as error:
-            raise RunError("workers-without-pgpaces", why=str(error) or repr(error)) from None
+            raise RunError("workers-without-pgpaces", why=str(error) or "no answer") from None
         return dict(sorted(answers.items(), key=lambda each: (each[1].hostname, each[0])))
 
     def _check(self) -> None:
