@@ -176,7 +176,7 @@ def test_hollow_marks_show_cells_without_a_valid_trial(browser, report):
         hollow = page.locator('#missed svg path[fill-opacity="0"]').count()
         assert hollow >= 3
         assert page.locator("#cells tr.invalid").count() == 1
-        assert page.locator("#cells .chip.not-valid").count() == 1
+        assert page.locator("#cells .chip.invalid").count() == 1
 
 
 def test_a_mark_says_its_value_under_the_pointer_and_by_keyboard(browser, report):

@@ -270,7 +270,7 @@ def test_a_full_disk_ends_the_load_where_the_user_wants_that(on_disk, small_disk
     out, err = process.communicate(timeout=60)
     assert process.returncode == 20, err
     assert " tx/s" in out.splitlines()[0]
-    assert "ended-early: the trial ended early: the store" in " ".join(out.split())
+    assert "ended-early: the trial ended early: " + FULL in " ".join(out.split())
     rest.unlink()
     assert is_intact(pgpaces.store)
 
