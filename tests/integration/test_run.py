@@ -163,7 +163,7 @@ def test_own_takes_an_empty_database_and_asks_twice_for_another(pgpaces, pg15, h
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (("run", "reporting", "--server-set", "work_men=4MB"), 10, "did you mean work_mem?"),
+        (("run", "reporting", "--server-set", "work_men=4MB"), 10, "did you mean work_mem (not"),
         (("run", "reporting", "--set", "work_men=4MB"), 2, "did you mean work_mem?"),
         (("run", "reporting", "--server", "99"), 10, "PostgreSQL 99 is not installed"),
         (("run", "reporting", "--target", "host=127.0.0.1 port=1 user=x"), 10, "no PostgreSQL"),
