@@ -33,7 +33,7 @@ from blocks import FENCE, ROOT, name_of, pages, shell_lines, write_files
 WIDTH = 80
 # What a command may take; no page asks for one that takes longer.
 TIMEOUT_S = 900
-# A condition that was true (--fail-if) is an answer, and so is one that is inconclusive.
+# A condition that was true (--fail-if) is an answer, and so is one that is unknown.
 ANSWERED = (0, 30, 32)
 
 

@@ -54,7 +54,7 @@ NAMED = {
     "compare a b -T 1s": PlanError("only-of-new-pairs", option="--duration"),
     "compare a b --run tpcb-like --in a": PlanError("only-of-stored-trials", option="--in"),
     "compare a": PlanError("missing-argument", argument="B", usage="pgpaces compare [OPTIONS] A B"),
-    "check --baseline none": PlanError("unusable-baseline", why=""),
+    "check --baseline none": PlanError("unusable-baseline", why=NO_RUN.replace("nightlyy", "none")),
     "check": PlanError("missing-option", option="--baseline", about="--baseline NAME: A base"),
     "runs --store /no/x.db": StoreError("store-absent", store="/no/x.db"),
     "runs --store mysql://u:p@x/y": StoreError("store-scheme", scheme="mysql://"),

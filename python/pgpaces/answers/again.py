@@ -57,7 +57,7 @@ def length(seconds: float) -> tuple[int, str]:
 
 
 def decisive(command: str, verdict: Verdict) -> Iterator[str]:
-    """The command of an inconclusive comparison with as many pairs as would decide."""
+    """The command of a comparison without a verdict, with as many pairs as would decide."""
     from pgpaces.analysis.compare import PAIRS_MIN
 
     if not command or verdict.why != "wide" or not 0 < (verdict.needed or 0) <= _PAIRS_MAX:

@@ -151,8 +151,7 @@ def carry_out(
 
 def _not_run(swept: SweepResult) -> RunError:
     """The error of trials that could not be run. Resuming is no remedy for a cell that cannot."""
-    reasons = [*dict.fromkeys(error.message for error in swept.errors)]
-    why = swept.given_up or next(iter(reasons), None)
+    why = swept.given_up or next((error.message for error in swept.errors), None)
     causes = [error for error in swept.errors if why and error.message in why]
     hint, resume = None, _resume(swept.id)
     if causes and swept.lasting:
