@@ -25,7 +25,7 @@ from pgpaces.answers.sweep import api as sweep_api
 from pgpaces.cli import compare
 from pgpaces.cli import main as cli_main
 from pgpaces.cli import run as cli_run
-from pgpaces.core import errors, findings
+from pgpaces.core import causes, errors, findings
 from pgpaces.spec import costs as prices
 from pgpaces.spec import experiment_file, options, plan, result, workload_toml
 
@@ -303,6 +303,10 @@ def finding_reference() -> str:
             do = f"\n\nWhat to do: {entry['do']}." if entry["do"] else ""
             shown = f"```text\n{entry['sentence']}\n```"
             parts.append(f"\n### {name}\n\n{shown}\n\n{entry['means']}{do}\n")
+    parts.append("\n## Cause\n\n`pgpaces why` names these, with what it reads for each.\n")
+    for entry in map(causes.explanation, causes.catalog().causes):
+        shown = f"```text\n{entry['sentence']}\n```\n\nSignal: {entry['means']}"
+        parts.append(f"\n### {entry['name']}\n\n{shown}\n\nWhat to do: {entry['do']}.\n")
     return "".join(parts)
 
 

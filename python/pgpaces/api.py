@@ -40,10 +40,10 @@ from pgpaces.answers.run import section
 from pgpaces.answers.sweep.lookup import page_of
 from pgpaces.answers.sweep.page import Page
 from pgpaces.core.errors import PlanError, similar
-from pgpaces.spec import draft, levels, workload
+from pgpaces.spec import draft, levels, spec, workload
 from pgpaces.spec import trust as consents
 from pgpaces.spec.keywords import RunOptions
-from pgpaces.spec.options import DURATION, FOLDER, OPTIONS, RATE, Option, defaults
+from pgpaces.spec.options import DURATION, FACTORS, FOLDER, OPTIONS, RATE, Option, defaults
 from pgpaces.spec.plan import TrialPlan
 from pgpaces.spec.result import Counts, Estimate, Trial
 from pgpaces.store.store import Store
@@ -206,7 +206,8 @@ def _fits(value: Any, hint: Any) -> bool:
 
 def _values(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Values of options by name, and other fields of TrialPlan. Raises PlanError for others."""
-    values, others = defaults(), {}
+    values: dict[str, Any] = {}
+    others: dict[str, Any] = {}
     _check({name: value for name, value in keywords.items() if value is not None}, RunOptions)
     for name, value in keywords.items():
         if (option := _KEYWORDS.get(name)) is not None:
@@ -223,6 +224,7 @@ def _values(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
 def run(  # noqa: PLR0913 - keywords that are no options of a trial
     name: str | Path | None = None,
     *,
+    like: str | None = None,
     files: str | Path | Sequence[str | Path] = (),
     tasks: Sequence[Callable[..., Any]] = (),
     scripts: str | Sequence[str] = (),
@@ -237,7 +239,8 @@ def run(  # noqa: PLR0913 - keywords that are no options of a trial
 ) -> Result:
     """Runs a workload and returns its answer; the same as `pgpaces run`.
 
-    name: a shipped workload or a folder. tasks: Python functions that users perform, on its data if
+    name: a shipped workload or a folder. like: a stored run; every option that is not an argument
+    comes from it. tasks: Python functions that users perform, on its data if
     it is named; one marked @user is the set-up of each user. missed: the share that may miss the
     latency limit, "5%" by default. trust: folders of workloads may execute programs; by default
     only those with confirmed content. options: those of `pgpaces run` by name, and other fields of
@@ -246,25 +249,35 @@ def run(  # noqa: PLR0913 - keywords that are no options of a trial
     PgpacesError.
     """
     _check({key: value for key, value in locals().items() if key != "options"}, run)
-    values, others = _values(options)
-    consent = consents.answer(trust)
-    paths = (files,) if isinstance(files, str | Path) else files
-    base = _workload(
-        None if name is None else str(name), tuple(map(str, paths)), tasks, consent=consent
-    )
-    values["fresh"] = values["fresh"] or from_database is not None
-    chosen = (scripts,) if isinstance(scripts, str) else scripts
-    values["scripts"] = tuple((script, None) for script in chosen)
+    given, others = _values(options)
     named = options.get("background") or {}
-    background = background_levels(levels.of_values({"background": named}))
+    given.pop("background", None)
+    paths = (files,) if isinstance(files, str | Path) else files
+    chosen = (scripts,) if isinstance(scripts, str) else scripts
+    of_workload = {"workload": name and str(name), "files": tuple(map(str, paths)),
+                   "scripts": tuple(chosen), "from_database": from_database}  # fmt: skip
+    given |= {key: value for key, value in of_workload.items() if value}
+    if like is not None:
+        with closing(Store.existing(store)) as opened:
+            given = spec.over(opened.load(opened.find(like)).plan.spec, given)
+    values = {**defaults(), **given}
+    consent = consents.answer(trust)
+    base = _workload(values.get("workload"), values.get("files", ()), tasks, consent=consent)
+    values["fresh"] = values["fresh"] or values.get("from_database") is not None
+    listed = " ".join(values["scripts"])
+    values["scripts"] = FACTORS["scripts"].kind.read(listed) if listed else ()
+    background = background_levels(
+        levels.backgrounds(values["background"]) | levels.of_values({"background": named})
+    )
+    share = values.get("missed") if missed is None else draft.goal_share(missed, "missed")
     request = run_of(
         base,
         values,
-        {of: background.get(of, {}) for of in named},
+        {of: background.get(of, {}) for of in (*background, *named)},
         consent=consents.of_typed(consent),
         host_file=host_file,
-        from_database=from_database,
-        missed_max=None if missed is None else draft.goal_share(missed, "missed"),
+        from_database=values.get("from_database"),
+        missed_max=share,
         store=store,
         on_store_error=on_store_error,
     )

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import compare
 from pgpaces.analysis.compare import ComparisonGoal, Pair, Side
-from pgpaces.answers.again import again, decisive, longer
+from pgpaces.answers.again import decisive, longer
 from pgpaces.answers.sweep.page import gather
 from pgpaces.answers.sweep.report import top
 from pgpaces.spec.design import Design, Factor
@@ -17,45 +17,32 @@ from tests.unit.reports import ABOUT
 
 
 @pytest.mark.parametrize(
-    ("command", "options", "next_"),
+    ("basis", "names", "next_"),
     [
-        ("pgpaces sweep w -T 5s --trials 2", {"duration": "60s"}, "w --trials 2 -T 60s"),
-        ("pgpaces sweep w --duration=5s", {"duration": "60s"}, "w -T 60s"),
-        ("pgpaces sweep w --duration 5s -c 2", {"duration": "60s"}, "w -c 2 -T 60s"),
-        ("pgpaces sweep w -T5s", {"duration": "60s"}, "w -T 60s"),
-        ("pgpaces sweep w --quick -L 1s", {"quick": ""}, "w -L 1s"),
-        ("pgpaces sweep 'a b' --trials 3", {"trials": "8"}, "'a b' --trials 8"),
+        (
+            "pairs",
+            ("a=1", "a=2, b='x'"),
+            """compare a=1 'a=2, b='"'"'x'"'"'' --like 0000000K --pairs""",
+        ),
+        ("blocks", None, "sweep --like 0000000K --trials"),
+        ("trials", None, "sweep --like 0000000K --trials"),
     ],
 )
-def test_an_option_replaces_the_one_that_was_there_however_it_is_spelled(command, options, next_):
-    assert again(command, **options) == f"pgpaces sweep {next_}"
-
-
-@pytest.mark.parametrize(
-    ("command", "basis", "next_"),
-    [
-        ("pgpaces compare a=1 a=2 --run w --pairs 8", "pairs", "compare a=1 a=2 --run w --pairs"),
-        ("pgpaces sweep w --trials 8", "blocks", "sweep w --trials"),
-        ("pgpaces sweep w --quick", "blocks", "sweep w --trials"),
-        ("pgpaces capacity w -L 50ms", "blocks", None),
-        ("", "pairs", None),
-    ],
-)
-def test_an_undecided_comparison_ends_with_as_many_pairs_as_would_decide(command, basis, next_):
+def test_an_unknown_comparison_ends_with_as_many_pairs_as_would_decide(basis, names, next_):
     verdict = replace(judged(8), basis=basis)
-    expected = [f"pgpaces {next_} {verdict.needed}"] if next_ else []
-    assert list(decisive(command, verdict)) == expected
-    assert all(documented.parsed(shlex.split(each)[1:]) for each in expected)
-    assert list(decisive(command, replace(verdict, needed=1813))) == []
+    [step] = decisive("0" * 25 + "K", verdict, names)
+    assert step == f"pgpaces {next_} {verdict.needed}"
+    assert documented.parsed(shlex.split(step)[1:])
+    assert not list(decisive("0" * 25 + "K", replace(verdict, needed=1813), names))
+    assert not list(decisive("", verdict, names))
 
 
 @pytest.mark.parametrize(
     ("needed_s", "length"), [(42.0, ("50s", 2)), (300.0, ("300s", 2)), (2000.0, ("300s", 7))]
 )
 def test_trials_are_long_enough_together_and_none_is_longer_than_five_minutes(needed_s, length):
-    words = shlex.split(longer("pgpaces sweep w --quick", needed_s))
+    words = shlex.split(longer("0" * 26, needed_s))
     assert words[-4:] == ["-T", length[0], "--trials", str(length[1])]
-    assert "--quick" not in words
 
 
 def judged(count):
@@ -69,10 +56,9 @@ def judged(count):
 def test_an_undecided_sweep_ends_with_trials_that_are_long_enough():
     plan = Design((Factor("clients", ("1", "4")),), trials=1)
     digests = [made(slot, 3) for slot in plan.slots()]
-    about = replace(ABOUT, rerun="pgpaces sweep reporting --quick", id="0" * 26)
+    about = replace(ABOUT, id="0" * 26)
     first, *_ = top(page(digests, about, plan)).next
-    assert first.startswith("pgpaces sweep reporting -T ")
-    assert "--quick" not in first
+    assert first.startswith("pgpaces sweep --like 00000000 -T ")
     varied = Design((Factor("duration", ("5s", "9s")),), trials=1)
     digests = [made(slot, 3) for slot in varied.slots()]
     steps = top(page(digests, about, varied)).next

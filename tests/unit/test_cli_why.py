@@ -54,9 +54,9 @@ def called(store, *words):
 def test_the_newest_run_is_told_where_none_is_named(store):
     result = called(store)
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("ASSOCIATED  with locks that another session held: 100.0%")
+    assert result.stdout.startswith("LOCK  100% of 160 late requests waited for a lock")
     assert "  run 02: 160 of 800 due missed" in result.stdout
-    assert "pgpaces run tpcb-like" in result.stdout
+    assert "pgpaces run --like 02" in result.stdout
 
 
 def test_of_an_experiment_the_cells_that_did_not_hold_are_told(store):
@@ -146,4 +146,4 @@ def test_in_python_it_is_a_value(store):
     found = pgpaces.why("02", store=store).value
     assert found.cause.key == "lock"
     assert found.trials == ("02",)
-    assert pgpaces.why("011", store=store).value.outcome == "nothing missed"
+    assert pgpaces.why("011", store=store).value.outcome == "nothing-missed"

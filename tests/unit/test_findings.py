@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from pgpaces.cli.main import cli
-from pgpaces.core import errors
+from pgpaces.core import causes, errors
 from pgpaces.core.errors import PlanError
 from pgpaces.core.findings import Finding, catalog, filled, finding, placeholders, weight
 from tests.errors import raises
@@ -45,6 +45,8 @@ def needed(name: str) -> tuple[set[str], set[str]]:
         entry = catalog()[name]
         every = placeholders(f"{entry.sentence} {entry.means} {entry.do}")
         return every, every
+    if name in (observations := causes.catalog().observations):
+        return placeholders(observations[name]), placeholders(observations[name])
     error = errors.catalog()[name]
     least = placeholders(error["sentence"][0])
     return least, least.union(*map(placeholders, error.get("hint", ())))
@@ -61,9 +63,9 @@ def test_a_finding_or_an_error_has_the_values_that_its_texts_need():
 
 
 def test_a_name_is_made_by_code_and_that_of_a_finding_is_named_in_a_test():
-    for name in (*catalog(), *errors.catalog()):
+    for name in (*catalog(), *errors.catalog(), *causes.catalog().observations):
         assert f'"{name}"' in EVERYTHING, name
-        assert (name in catalog()) != (name in errors.catalog()), name
+        assert name not in catalog() or name not in errors.catalog(), name
         assert name not in catalog() or f'"{name}"' in TESTS or f"{name}: " in TESTS, name
 
 
@@ -98,7 +100,8 @@ def test_explain_prints_an_entry_lists_all_and_suggests_the_nearest_name():
         return CliRunner(catch_exceptions=False).invoke(cli, ["explain", *words]).stdout
 
     listed = [line.split()[0] for line in explain().splitlines()]
-    assert listed == [*catalog(), *errors.catalog()]
+    reasons = [f"cause-{key}" for key in causes.catalog().causes]
+    assert listed == [*catalog(), *errors.catalog(), *reasons]
     assert "What to do: use a longer warm-up" in explain("cache-warming")
     assert [each["name"] for each in json.loads(explain("--json"))] == listed
     with raises(PlanError, "unknown-finding", finding="cpu-stel", near="cpu-steal"):

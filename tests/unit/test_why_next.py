@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Iterable
-from typing import Any
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from msgspec import to_builtins
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from pgpaces.analysis import next_step
 from pgpaces.analysis.attribution import attribute
@@ -18,92 +18,31 @@ from pgpaces.analysis.summary import summarize
 from pgpaces.answers import run as run_question
 from pgpaces.cli import experiment_options
 from pgpaces.cli.main import cli
+from pgpaces.core import causes
 from pgpaces.core.errors import PlanError
 from pgpaces.load import engine
 from pgpaces.spec.design import Slot
-from pgpaces.spec.facts import BackgroundFacts, ComponentFacts, Prepared
-from pgpaces.spec.plan import Load
 from pgpaces.spec.result import Trial
+from pgpaces.store.store import Store
 from pgpaces.trial import trial as pipeline
 from pgpaces.trial.order import Builder, Order
-from pgpaces.trial.ready_trial import requested
-from pgpaces.trial.request import Request
+from pgpaces.trial.request import Request, choose, spec_of
 from tests.unit.documented import parsed
 from tests.unit.sure import sure
-from tests.unit.trials import SECOND_NS, known, second
+from tests.unit.trials import SECOND_NS, second
 
 from .late_stories import STORIES, Story
 
 
-@pytest.mark.parametrize(
-    ("asked", "option"),
-    [
-        (None, ""),
-        ("18", "--server 18"),
-        ("debian:18", "--server debian:18"),
-        ("mine", "--server mine"),
-    ],
-)
-def test_the_next_experiment_is_on_the_server_that_was_asked_for(asked, option):
-    """An installed PostgreSQL 18 and the embedded one are both called pg18."""
-    trial, _ = STORIES["lock"].told()
-    server = {"ours": True, "name": "pg18", "stays": False, "requested": asked}
-    command = next_step.next_step_for("lock", replace(trial, **known(server=server))).command
-    assert option in command
-    assert ("--server" in command) == (asked is not None)
-
-
-def test_the_next_experiment_has_the_background_workloads_and_the_goal():
-    trial, _ = STORIES["lock"].told()
-    own = ComponentFacts(clients=2, workload="reporting", model="open", rate=8.0)
-    other = ComponentFacts(
-        of="ingest", clients=4, workload="sensor", model="paced", rate=2.0, limit_ns=50_000_000,
-        node="standby1",
-    )  # fmt: skip
-    plan = trial.plan.but(components=(own, other), clients=6, missed_max=0.01)
-    prepared = Prepared("d", "f", created=True, seconds=1.0, size_bytes=1)
-    ingest = BackgroundFacts(of="ingest", name="sensor", hash="h", scale=3, prepared=prepared)
-    trial = replace(trial, plan=plan, workload=trial.workload.but(background=(ingest,)))
-    words = shlex.split(next_step.options(trial))
-    assert words[words.index("--clients") + 1] == "2"
-    assert words[words.index("--missed") + 1] == "1%"
-    background = words[words.index("--background") + 1]
-    load = "pace=2/s users=4 latency_limit=50ms node=standby1"
-    assert background == f"ingest workload=sensor scale=3 {load}"
-
-
-@pytest.mark.parametrize("pause", ["think_time=0s", "think_time=20ms", "think_time=1s think=fixed"])
-def test_a_background_workload_without_a_rate_has_its_own_pause_again(pause):
-    """Its workload has a rate of its own, which it would have otherwise."""
-
-    def load(text: str) -> Load:
-        words = ["sweep", "select-only", "--clients", "1", "--background", text]
-        draft = sure(experiment_options.draft(parsed(words)[1]))
-        experiment = draft.experiment(lambda _: None)
-        (cell,) = experiment.design.cells()
-        ((_, own),) = Builder.of(Order(experiment)).request(Slot(1, cell), "").background
-        return own.trial.load
-
-    first = load(f"reporting clients=2 {pause}")
-    facts = ComponentFacts(
-        of="reporting", workload="reporting", clients=2, model=first.model, think=first.think,
-        think_ns=first.think_ns,
-    )  # fmt: skip
-    trial, _ = STORIES["lock"].told()
-    words = shlex.split(next_step.options(replace(trial, plan=trial.plan.but(components=(facts,)))))
-    assert load(words[words.index("--background") + 1]) == first
-
-
-@pytest.mark.parametrize("key", next_step.CAUSES)
+@pytest.mark.parametrize("key", [*causes.catalog().causes, *causes.catalog().forms])
 @pytest.mark.parametrize("model", ["open", "closed", "paced"])
-def test_every_next_experiment_is_a_command_that_there_is(key, model, tmp_path):
+def test_every_next_experiment_is_a_short_command_that_there_is(key, model):
     trial, _ = Story(plan={"model": model}).told()
     command = next_step.next_step_for(key, trial).command
-    parts = [part for many in command.split("&&") for part in many.split(";")]
-    for part in parts:
-        program, *words = shlex.split(part)
-        assert program == "pgpaces"
-        assert parsed([str(tmp_path) if word == "FOLDER" else word for word in words])
+    program, *words = shlex.split(command)
+    assert program == "pgpaces"
+    assert len(command) < 80
+    assert parsed(words)
 
 
 @pytest.mark.parametrize(
@@ -132,9 +71,8 @@ def test_more_tries_are_tried_only_where_most_failures_are_of_those_that_are_ret
     made = replace(made, intervals=tuple(intervals))
     cause = sure(attribute([(made, summarize(made))]).cause)
     assert cause.key == "failed"
-    assert ("--max-tries 1,10" in cause.command, "retried" in cause.advice) == (retried, retried)
-    assert f"message of {states[0]}" in cause.evidence[0]
-    assert parsed(shlex.split(cause.command.split("&&")[0])[1:])
+    assert ("--max-tries 1,10" in cause.command) == retried
+    assert cause.evidence[0].values["message"] == f"message of {states[0]}"
 
 
 _DSN = "host=db.example port=5433 user=me dbname=shop password=secret sslmode=require"
@@ -196,50 +134,21 @@ def request_of(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Request:
         raise PlanError("far enough")
 
     monkeypatch.setattr(pipeline, "run", run)
-    told = CliRunner().invoke(cli, ["run", *words])
+    told = CliRunner().invoke(cli, ["run", *words, "--store", "s.db"])
     assert found, (words, told.output, told.exception)
     return found[0]
 
 
-def made_by(request: Request) -> dict[str, Any]:
-    """The generators of a load, two where only a cluster knows how many, and their threads."""
-    plan, each = request.trial.generators, request.trial.threads or 1
-    if plan is None:
-        return {"threads": each}
-    names = plan.hosts or [f"g{number}" for number in range(plan.count or 2)]
-    rest = {"clients": 1, "threads": each, "cpus": 2, "offset_ns": 0, "uncertainty_ns": 0}
-    generated = [{"name": name, **rest} for name in names]
-    return {"threads": each * len(names), "generators": str(plan), "generated": generated}
-
-
-def trial_of(request: Request) -> Trial:
-    """As it would have been stored."""
-    trial, load = STORIES["lock"].told()[0], request.trial.load
-    plan: dict[str, Any] = {
-        **asdict(request.trial),
-        "load": load.model,
-        **{
-            name: getattr(load, name) for name in ("model", "rate", "arrivals", "think", "think_ns")
-        },
-        "shape": str(load.shape),
-        **made_by(request),
-        "warmup_ns": request.trial.warmup,
-        "grace_ns": request.trial.grace,
-        "settings": dict(request.trial.settings),
-    }
-    return replace(
-        trial,
-        **known(
-            plan=plan,
-            workload={
-                "name": request.workload.name,
-                "scale": request.scale or request.workload.scale,
-                "data_seed": request.data_seed,
-                "request": to_builtins(requested(request)),
-            },
-            server={"ours": request.target.dsn is None, "requested": request.target.server},
-        ),
-    )
+def stored(request: Request) -> Trial:
+    """A finished trial of a request, in the store."""
+    told, _ = STORIES["lock"].told()
+    plan = told.plan.but(spec=spec_of(request), model=request.trial.load.model)
+    workload = told.workload.but(name=request.workload.name, hash=request.workload.hash)
+    trial = replace(told, plan=plan, workload=workload, intervals=())
+    with closing(Store.open("s.db")) as store:
+        store.begin(trial)
+        store.finish(trial, {})
+    return trial
 
 
 def place(dsn: str | None, more: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
@@ -249,35 +158,41 @@ def place(dsn: str | None, more: Iterable[tuple[str, str]] = ()) -> dict[str, st
 
 
 def plain(request: Request) -> Request:
-    """Without DSNs, which may be written in several ways; `place` compares them."""
+    """Without what can be written in several ways: DSNs (`place` compares them) and scripts."""
     scale = request.scale or request.workload.scale
     scale = 1 if request.as_is else scale
     target = replace(request.target, dsn=None, nodes=())
-    return replace(request, target=target, scale=scale)
+    scripts = choose(request.workload, request.scripts)
+    background = tuple((name, plain(each)) for name, each in request.background)
+    workload = replace(request.workload, scripts=scripts)
+    return replace(
+        request, target=target, scale=scale, scripts=(), workload=workload, background=background
+    )
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_the_same_run_once_more_is_the_same_request(run, folder, monkeypatch):
+def test_a_run_like_another_is_the_same_request(run, folder, monkeypatch):
     first = request_of(shlex.split(run), monkeypatch)
-    command = next_step.next_step_for("lock", trial_of(first)).command
-    assert "secret" not in command
-    program, face, *words = shlex.split(command.split(" && ")[0])
-    assert (program, face) == ("pgpaces", "run")
-    again = request_of(words, monkeypatch)
+    stored(first)
+    assert "secret" not in Path("s.db").read_bytes().decode("latin-1")
+    again = request_of(["--like", "last"], monkeypatch)
     assert plain(again) == plain(first)
     assert place(again.target.dsn) == place(first.target.dsn)
     nodes = [{name: place(dsn) for name, dsn in one.target.nodes} for one in (first, again)]
     assert nodes[0] == nodes[1]
 
 
-@pytest.mark.parametrize("run", [run for run in RUNS if run not in NOT_IN_SWEEP])
+@pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("key", ["connections", "disk"])
 def test_a_sweep_has_the_data_and_scripts_of_the_run(run, key, folder, monkeypatch):
     first = request_of(shlex.split(run), monkeypatch)
-    command = next_step.next_step_for(key, trial_of(first)).command.split(";")[0]
-    assert "secret" not in command
+    command = next_step.next_step_for(key, stored(first)).command
     _, face, *words = shlex.split(command)
-    _, options = parsed([face, *words])
+    words[words.index("--like") + 1] = "last"
+    if run in NOT_IN_SWEEP:
+        assert face == "run"
+        return
+    _, options = parsed([face, *words, "--store", "s.db"])
     draft = sure(experiment_options.draft(options))
     made = draft.experiment(lambda _: None)
     builder = Builder.of(Order(made))
@@ -300,19 +215,52 @@ def test_a_sweep_has_the_data_and_scripts_of_the_run(run, key, folder, monkeypat
         assert again.trial.start_every_ns == first.trial.start_every_ns
 
 
-@pytest.mark.parametrize("run", NOT_IN_SWEEP)
-def test_what_no_experiment_can_have_is_run_again_and_not_left_out(run, folder, monkeypatch):
-    trial = trial_of(request_of(shlex.split(run), monkeypatch))
-    step = next_step.next_step_for("connections", trial)
-    assert step.command.startswith("pgpaces run ")
-    assert step.command.endswith(" && pgpaces why last")
-    trial = replace(trial, intervals=(second(0, [1.0] * 9),), measured_ns=SECOND_NS)
-    assert list(run_question.next_steps(trial, summarize(trial))) == []
+@pytest.mark.parametrize(
+    ("run", "more", "same"),
+    [
+        ("reporting --users 3 --pace 1/s -L 1s", "--rate 5", "reporting --rate 5 -L 1s"),
+        ("mine -c 3 -T 5s", "-t 9", "mine -c 3 -t 9"),
+        ("mine -c 3 --set jit=off --set work_mem=1MB", "--set work_mem=2MB -c 4",
+         "mine -c 4 --set jit=off --set work_mem=2MB"),
+        ("reporting --rate 1 -L 1s -L by_fk1=9s", "-L 2s",
+         "reporting --rate 1 -L by_fk1=9s -L 2s"),
+        ("tpcb-like -c 1 -D hot=3", "select-only", "select-only -c 1 -D hot=3"),
+        ("select-only -c 2 --background 'reporting rate=2/s latency_limit=1s'",
+         "--background 'sensor clients=1'",
+         "select-only -c 2 --background 'reporting rate=2/s latency_limit=1s' --background"
+         " 'sensor clients=1'"),
+    ],
+)  # fmt: skip
+def test_options_after_like_replace_those_of_the_run(run, more, same, folder, monkeypatch):
+    stored(request_of(shlex.split(run), monkeypatch))
+    again = request_of(["--like", "last", *shlex.split(more)], monkeypatch)
+    wanted = request_of(shlex.split(same), monkeypatch)
+    assert plain(again) == plain(wanted)
 
 
-def test_what_cannot_be_known_is_a_word_in_capitals(folder, monkeypatch):
-    """The standard input is gone."""
+def test_a_run_like_one_of_a_changed_workload_says_what_changed(folder, monkeypatch):
+    stored(request_of(["mine", "-c", "1"], monkeypatch))
+    (folder / "mine" / "w.sql").write_text("SELECT 2;\n")
+    refused = CliRunner().invoke(cli, ["run", "--like", "last", "--store", "s.db"])
+    assert isinstance(refused.exception, PlanError)
+    assert refused.exception.name == "workload-changed"
+    assert "w" in refused.exception.values["changed"]
+    assert request_of(["--like", "last", "--anyway"], monkeypatch).trial.clients == 1
+
+
+def test_a_stored_option_that_this_version_lacks_is_named(folder, monkeypatch):
+    request = request_of(["mine", "-c", "1"], monkeypatch)
+    monkeypatch.setattr("tests.unit.test_why_next.spec_of", lambda _: {"warp": 9, "clients": 1})
+    stored(request)
+    refused = CliRunner().invoke(cli, ["run", "--like", "last", "--store", "s.db"])
+    assert isinstance(refused.exception, PlanError)
+    assert refused.exception.name == "stored-option-unknown"
+    assert refused.exception.values == {"option": "warp"}
+
+
+def test_the_standard_input_cannot_be_run_again(folder, monkeypatch):
     piped = request_of(["-f", "b.sql", "-c", "1"], monkeypatch)
     script = replace(piped.workload.scripts[0], name="-", source="-")
     piped = replace(piped, workload=replace(piped.workload, scripts=(script,)))
-    assert "-f FILE " in next_step.next_step_for("lock", trial_of(piped)).command
+    trial = replace(stored(piped), intervals=(second(0, [1.0] * 9),), measured_ns=SECOND_NS)
+    assert not list(run_question.next_steps(trial, summarize(trial)))

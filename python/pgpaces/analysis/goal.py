@@ -12,6 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from pgpaces.core.findings import Finding
 from pgpaces.spec.facts import ComponentFacts, PlanFacts
 from pgpaces.spec.result import Estimate, Trial
 
@@ -74,9 +75,8 @@ def needed_s(missed: Estimate | None, seconds: float, share: float) -> float | N
 
 
 class Limit(Struct, frozen=True):
-    """The resource that was the limit where trials missed, and the evidence."""
+    """The resource that was the limit in trials that missed. key: of the cause, as of `why`."""
 
     key: str
-    name: str
     share: Estimate
-    evidence: tuple[str, ...]
+    evidence: tuple[Finding, ...]

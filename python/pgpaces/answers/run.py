@@ -23,7 +23,7 @@ from pgpaces.analysis.summary import as_json as summary_json
 from pgpaces.analysis.volume import as_json as volume_json
 from pgpaces.analysis.volume import of as queries_of
 from pgpaces.answers import costs, servers
-from pgpaces.answers.again import again, length
+from pgpaces.answers.again import length
 from pgpaces.answers.bulk import words as commands
 from pgpaces.answers.trials import (
     above,
@@ -348,38 +348,33 @@ def next_steps(trial: Trial, summary: Summary) -> Iterator[str]:
     """The command to continue with, unless the load cannot be repeated from a command line."""
     run, top = trial.id[-8:], headline(trial, summary)
     alone = trial.workload.command_alone
-    repeatable = not (alone or summary.background or trial.plan.imported or by_functions(trial))
+    repeatable = next_step.repeatable(trial) and not alone
     needed = goal.needed_s(summary.missed, summary.seconds, goal.allowed(trial))
     failed = trial.state == "finished" and no_measurement(summary) is not None
     if failed or all_gave_up(summary.validity.findings):
         yield f"pgpaces show {run}"
     elif summary.generator.limited and repeatable:
-        # Of a process that stood still, more threads do too.
-        more = (
-            {} if summary.generator.still_s else {"threads": f"{2 * next_step.threads(trial.plan)}"}
-        )
-        yield again(f"pgpaces run {next_step.options(trial)}", **more)
+        # More threads of a process that stood still do so, too.
+        more = f" -j {2 * next_step.threads(trial.plan)}"
+        yield f"pgpaces run --like {run}{'' if summary.generator.still_s else more}"
     elif summary.counts.missed >= next_step.MISSED_MIN and top.mark != "pass" and not alone:
         yield f"pgpaces why {run}"
     elif trial.state == "failed":
         yield f"pgpaces show {run}"
     elif trial.state == "interrupted":
         if repeatable:
-            yield again(f"pgpaces run {next_step.options(trial)}")
+            yield f"pgpaces run --like {run}"
     elif repeatable and top.mark == "unknown" and needed and needed <= _LONG_S:
-        command = f"pgpaces run {next_step.options(trial)}"
-        yield again(command, transactions="", duration=_length(needed))
+        yield f"pgpaces run --like {run} -T {_length(needed)}"
     elif repeatable and next_step.in_sweep(trial):
         yield _onward(trial)
 
 
 def _onward(trial: Trial) -> str:
     if trial.plan.model == "closed" or not goal.limited(trial):
-        more = next_step.clients(1, 2, 4)(trial)
-        return f"pgpaces sweep {next_step.options(trial, more)} {more}"
-    search = f"pgpaces capacity {next_step.options(trial, '--rate')} --quick"
-    chosen = ("users", "duration", "transactions", "warmup", "shape")
-    return again(search, **dict.fromkeys(chosen, ""))
+        levels = f"{next_step.clients(trial)} {next_step.multiples(trial, 1, 2, 4)}"
+        return f"pgpaces sweep --like {trial.id[-8:]} {levels}"
+    return f"pgpaces capacity --like {trial.id[-8:]}"
 
 
 def _details(trial: Trial, summary: Summary, in_store: bool) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from pgpaces.cli import consent, execute, experiment_options, options, output
+from pgpaces.cli.run import ANYWAY
 from pgpaces.core.errors import PlanError
 
 QUICK = "Trials of seconds and no soak: a wider answer in three minutes."
@@ -24,7 +25,7 @@ Examples:
 @options.command(epilog=EXAMPLES)
 @options.argument("what", required=False, metavar="[FILE.toml|WORKLOAD]")
 @options.options(
-    options.of("missed", "goal", "by", "quick", "soak", quick=QUICK),
+    options.of("missed", "goal", "by", "quick", "soak", "anyway", quick=QUICK, anyway=ANYWAY),
     experiment_options.OF_WHAT,
 )
 @options.options(experiment_options.HOW)
@@ -47,6 +48,8 @@ def capacity(**params: Any) -> int:
             raise PlanError("decided-by-search", option=f"--{name}")
     # Here --quick and --missed apply to the search, not to its trials.
     draft = experiment_options.draft({**params, "quick": False, "missed": None})
+    if params["like"] is not None and draft is not None:
+        draft = draft.without("duration", "transactions", "warmup", "shape")
     resume = None
     if params["resume"] is not None:
         resume, experiment, goal = asking.stored(params["resume"], params["store_path"])

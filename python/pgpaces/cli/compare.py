@@ -74,7 +74,7 @@ def compare(a: str, b: str, **params: Any) -> int:
     """
     from pgpaces.answers.compare.lookup import compared
 
-    if params["what"] is not None or params["files"]:
+    if params["what"] is not None or params["files"] or params["like"] is not None:
         return _new((a, b), params)
     own = {param.name for param in click.get_current_context().command.params}
     for option in _given(own - _OF_STORED):
@@ -92,7 +92,7 @@ def _new(names: tuple[str, str], params: Mapping[str, Any]) -> int:
 
     output.check(params)
     _check_files(params)
-    for option in _given(frozenset(("of", "factors", "anyway"))):
+    for option in _given(frozenset(("of", "factors"))):
         raise PlanError("only-of-stored-trials", option=option)
     draft = experiment_options.draft(params)
     assert draft is not None, "a workload or a script is named"

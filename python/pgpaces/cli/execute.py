@@ -57,7 +57,7 @@ def preview(planned: SweepPlan, params: Mapping[str, Any]) -> None:
     if note := packages.mixed(factors.get("server", ())):
         click.echo(f"note: {escape.line(note)}", err=True)
     if params["dry_run"] and params["as_json"]:
-        specs = [request.as_json(planned.requests[at]) for at in sorted(planned.requests)]
+        specs = [request.spec_of(planned.requests[at]) for at in sorted(planned.requests)]
         plan = as_json(planned.order.experiment, planned.preview)
         put(escape.json_text(plan | {"specs": specs}))
         return

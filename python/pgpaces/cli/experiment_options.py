@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pgpaces.cli import options
+from pgpaces.cli import like, options
 from pgpaces.cli.output import SECRET
 from pgpaces.core.errors import PlanError
 from pgpaces.core.home import is_there
@@ -76,7 +76,7 @@ OF_WHAT: tuple[options.Decorator, ...] = (
         help="Seed for order, arrivals and parameters. [default: 1]",
     ),
     *options.of_trial("background", "target_node", "observe_command"),
-    *options.of("file", "from_database", "name"),
+    *options.of("file", "like", "from_database", "name"),
     *options.of("allow_alter_system", "restart_command", "price_per_hour"),
 )
 
@@ -102,11 +102,14 @@ def draft(params: Mapping[str, Any]) -> drafts.Draft | None:
     for name in ("restart_command", "observe_command", "price_per_hour", "target_node"):
         if params[name] and not params["level_target"]:
             raise PlanError("needs-target", option=f"--{name.replace('_', '-')}")
-    if what is None and not params["files"]:
+    if params["like"] is not None:
+        base = like.draft(params)
+        base = replace(base, workload=what, files=()) if what else base
+    elif what is None and not params["files"]:
         if params["level_target"] or _levels(params, targets=()):
             raise PlanError("levels-without-workload")
         return None
-    if what is not None and (what.endswith(".toml") or is_there(what, Path.is_file)):
+    elif what is not None and (what.endswith(".toml") or is_there(what, Path.is_file)):
         base = experiment_file.read(Path(what))
     else:
         base = drafts.Draft(workload=what, name=what.strip("./").replace("/", "-") if what else "")

@@ -9,10 +9,16 @@ from pgpaces.cli.streams import put
 
 
 def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    from pgpaces.core import errors, findings
+    return [name for name in _every() if name.startswith(incomplete)]
 
-    names = [*findings.catalog(), *errors.catalog()]
-    return [name for name in names if name.startswith(incomplete)]
+
+def _every() -> dict[str, dict[str, str]]:
+    """The explanations of all names."""
+    from pgpaces.core import causes, errors, findings
+
+    every = {name: findings.explanation(name) for name in (*findings.catalog(), *errors.catalog())}
+    entries = map(causes.explanation, causes.catalog().causes)
+    return every | {entry["name"]: entry for entry in entries}
 
 
 @options.command(
@@ -22,17 +28,16 @@ def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 @click.argument("name", required=False, shell_complete=_names)
 @options.options(options.of("json"))
 def explain(name: str | None, as_json: bool) -> int:
-    """Explain a finding or an error by its name; without a name, list all names.
+    """Explain a finding, an error, or a cause by its name; without a name, list all names.
 
     pgpaces shows findings as `NAME: SENTENCE`. The explanation says what a finding means, what it
     does to the verdict, and what to do.
     """
-    from pgpaces.core import errors, findings
     from pgpaces.core.errors import PlanError, similar
+    from pgpaces.core.findings import explained
     from pgpaces.show import escape
 
-    every = {name: findings.explanation(name) for name in findings.catalog()}
-    every |= {name: findings.explanation(name) for name in errors.catalog()}
+    every = _every()
     if name is not None and name not in every:
         raise PlanError("unknown-finding", finding=name, near=similar(name, every))
     if as_json:
@@ -41,5 +46,5 @@ def explain(name: str | None, as_json: bool) -> int:
         width = max(map(len, every))
         put("".join(f"{each:{width}}  {every[each]['severity']}\n" for each in every))
     else:
-        put(f"{findings.explained(name)}\n")
+        put(f"{explained(every[name])}\n")
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pgpaces.cli import options
+from pgpaces.cli import like, options
 from pgpaces.cli.run import measure
 from pgpaces.core.errors import PlanError
 from pgpaces.core.home import is_there
@@ -26,9 +26,9 @@ _DURATION = "Repeat the command for this time; the last execution is finished."
 
 
 @options.command(epilog=EXAMPLES)
-@options.argument("command")
+@options.argument("command", required=False)
 @options.options(
-    options.of("input", "rows", "from_database", "missed", "fail_if"),
+    options.of("like", "input", "rows", "from_database", "missed", "fail_if"),
     options.of_trial(*_OF_TRIAL, duration=_DURATION, transactions="How many times. [default: 1]"),
     options.of(*options.ANSWER, *options.RUNNING),
 )
@@ -40,11 +40,12 @@ def load(**params: Any) -> int:
     """
     from pgpaces.spec import workload
 
-    text = params["command"]
+    params = {**params, "anyway": True, "files": (), "scripts": (), "fresh": False}
+    params, _ = like.options(params)
+    text = params["command"] or ""
     if not text.strip():
         raise PlanError("empty-command")
     if text in workload.shipped() or is_there(Path(text, workload.FILE)):
         raise PlanError("workload-as-command", workload=text)
     command = workload.Command(text, None, params["inputs"], params["rows"])
-    params |= {"files": (), "scripts": (), "fresh": False}
     return measure(workload.of_command(command), params)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from pgpaces.cli import consent, options
+from pgpaces.cli import consent, like, options
 from pgpaces.cli.streams import fail, put
 from pgpaces.core.errors import PlanError, RunError, StoreError
 from pgpaces.show import escape
@@ -27,12 +27,14 @@ FAIL_IF_EXIT = 30
 KILLED_EXIT = 31
 INTERRUPTED_EXIT = 130
 
+ANYWAY = "Use --like although the workload has changed since that run."
 EXAMPLES = """\b
 Examples:
   pgpaces run reporting --rate 1 --latency-limit 500ms
   pgpaces run reporting --users 8 --pace 1/s -L 500ms --duration 10min
   pgpaces run tpcb-like --clients 10 -M prepared -T 60s
   pgpaces run sensor --variant log --clients 4 --dry-run
+  pgpaces run --like last -T 10min
   pgpaces run ./my-workload --target postgresql://pi4/bench --fail-if 'missed > 5%'
   pgpaces run reporting --standbys 2 --pool pgpool --rate 20 -L 500ms
   pgpaces run simple-update --standbys 1 --background 'reporting node=standby1 rate=1/s'
@@ -43,7 +45,7 @@ Examples:
 @options.command(epilog=EXAMPLES)
 @options.argument("workload", required=False)
 @options.options(
-    options.of("file"),
+    options.of("file", "like", "anyway", anyway=ANYWAY),
     options.of_trial("scripts", "variant"),
     options.of("from_database", "missed", "fail_if", *options.ANSWER, *options.RUNNING),
     options.of_trial(),
@@ -54,7 +56,10 @@ def run(**params: Any) -> int:
     With --file, your scripts run instead of the workload's; without WORKLOAD they run in the
     database that --target names, as it is, or in an empty one on a managed server.
     """
-    return measure(_workload(params), params)
+    params, stored = like.options(params)
+    workload = _workload(params)
+    like.check(stored, workload, params)
+    return measure(workload, params)
 
 
 def measure(workload: Workload, params: dict[str, Any]) -> int:

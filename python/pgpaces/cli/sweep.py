@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pgpaces.cli import execute, experiment_options, options, output
+from pgpaces.cli.run import ANYWAY
 from pgpaces.cli.streams import put
 from pgpaces.core.errors import PlanError
 from pgpaces.core.home import is_there
@@ -36,7 +37,12 @@ Examples:
 @options.argument("what", required=False, metavar="[FILE.toml|WORKLOAD]")
 @options.options(experiment_options.OF_WHAT)
 @options.options(
-    options.of("trials", "missed", "quick", "yes", "new", "schema", quick=QUICK, yes=YES),
+    options.of(
+        *("trials", "missed", "quick", "yes", "new", "schema", "anyway"),
+        quick=QUICK,
+        yes=YES,
+        anyway=ANYWAY,
+    ),
     experiment_options.HOW,
 )
 def sweep(**params: Any) -> int:

@@ -112,15 +112,19 @@ def explanation(name: str) -> dict[str, str]:
         error, severity = errors.catalog()[name], "error"
         hints = "; or ".join(error.get("hint", ()))
         texts = {"sentence": error["sentence"][0], "means": "", "do": hints}
-    shown = {key: _PLACEHOLDER.sub(r"<\1>", text) for key, text in texts.items()}
+    shown = {key: with_names(text) for key, text in texts.items()}
     return {"name": name, "severity": severity, **shown}
 
 
-def explained(name: str) -> str:
-    """The entry of a name as text for a terminal, at most 80 columns wide."""
-    entry = explanation(name)
+def with_names(text: str) -> str:
+    """The text with the names of its values, as in `<lag_ms>`, in place of placeholders."""
+    return _PLACEHOLDER.sub(r"<\1>", text)
+
+
+def explained(entry: Mapping[str, str]) -> str:
+    """The explanation of a name as text for a terminal, at most 80 columns wide."""
     do = f"What to do: {entry['do']}." if entry["do"] else ""
-    title = f"{name} ({entry['severity']}): {entry['sentence']}"
+    title = f"{entry['name']} ({entry['severity']}): {entry['sentence']}"
     parts = (title, entry["means"], do)
     wrapped = ["\n".join(textwrap.wrap(part, 80)) for part in parts if part]
     return "\n\n".join(wrapped)

@@ -114,7 +114,9 @@ def brief(
             lines[-1:] = [f"{lines[-1]}   {part}"] if fits else [lines[-1], f"  {part}"]
         yield from map(_unbroken, lines)
     if answer.next:
-        yield from _rows(tuple(("next", each) for each in answer.next), width)
+        first, *others = answer.next
+        steps = (f"{first}  # {answer.question}" if answer.question else first, *others)
+        yield from _rows(tuple(("next", each) for each in steps), width)
 
 
 def _warnings(

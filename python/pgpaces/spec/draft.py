@@ -15,7 +15,7 @@ from pgpaces.core.errors import PlanError
 from pgpaces.core.units import digits
 from pgpaces.spec import levels
 from pgpaces.spec.design import Design, Experiment, Factor, Levels, Target
-from pgpaces.spec.options import alone
+from pgpaces.spec.options import replaced
 
 # Fields that a draft and its experiment have in common.
 _OF_EXPERIMENT = frozenset(Experiment.__struct_fields__)
@@ -53,17 +53,7 @@ class Draft(Struct, frozen=True):
         """
         for name in new:
             levels.check_name(name)
-        # New levels replace those of another kind of load, and of another length.
-        removed: set[str] = set()
-        for group in (alone("load"), alone("length")):
-            if any(name in new for name in group):
-                removed |= {name for name in group if name not in new}
-        if "users" in new:
-            removed.add("clients")
-        if "clients" in new:
-            removed |= {"users", "pace"}
-        if any(name in new for name in ("rate", "rate_per_client", "think_time")):
-            removed.add("pace")
+        removed = replaced(new)
         merged = {name: own for name, own in self.levels.items() if name not in removed}
         merged |= new
         varied = {name for name, own in merged.items() if len(own) > 1}
@@ -81,6 +71,10 @@ class Draft(Struct, frozen=True):
             factors=frozenset(name for name in self.factors - removed if name not in new) | varied,
             exclude=tuple(narrowed),
         )
+
+    def without(self, *names: str) -> Draft:
+        left = {name: own for name, own in self.levels.items() if name not in names}
+        return replace(self, levels=left, factors=self.factors - set(names))
 
     def quickly(self) -> Draft:
         """With short trials, each once or as `quick` says, to see that everything works."""
@@ -132,6 +126,22 @@ class Draft(Struct, frozen=True):
     def _named(self, name: str) -> list[str]:
         extra = [part[name] for part in self.extra if name in part]
         return [*self.levels.get(name, ()), *extra]
+
+
+def of(experiment: Experiment) -> Draft:
+    """The draft of an experiment, to change it and run it again."""
+    design = experiment.design
+    several = {factor.name: factor.levels for factor in design.factors}
+    own = {name: getattr(experiment, name) for name in _OF_EXPERIMENT & {*Draft.__struct_fields__}}
+    return Draft(
+        levels={**several, **{name: (level,) for name, level in design.fixed.items()}},
+        factors=frozenset(several),
+        exclude=design.exclude,
+        extra=design.extra,
+        trials=design.trials,
+        seed=design.seed,
+        **own,
+    )
 
 
 def share(text: str, what: str) -> float:

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Self, TypeVar
 import msgspec
 
 from pgpaces.spec.plan import LogPlan
-from pgpaces.spec.target_plan import PoolPlan
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -120,6 +119,7 @@ class PlanFacts(Facts, frozen=True, kw_only=True):
     imported: ImportedFacts | None = None
     generators: str | None = None
     generated: tuple[GeneratorFacts, ...] = ()
+    spec: Mapping[str, Any] = {}
 
     @property
     def own(self) -> tuple[ComponentFacts, ...]:
@@ -190,35 +190,8 @@ class BackgroundFacts(Facts, frozen=True, kw_only=True):
     prepared: Prepared
 
 
-class RequestFacts(Facts, frozen=True, kw_only=True):
-    """The options to repeat a trial that no other value of its record holds; no password.
-
-    workload: a name or a folder; None for scripts, functions or a command alone. files: scripts
-    named as files, with their weights. target: a DSN; None for a managed server. without: the
-    workload's own rate and start_every, where the trial has none.
-    """
-
-    workload: str | None = None
-    files: tuple[tuple[str, Count], ...] = ()
-    scripts: tuple[tuple[str, Count | None], ...] = ()
-    command: str | None = None
-    from_database: str | None = None
-    target: str | None = None
-    own: str | None = None
-    data_dir: str | None = None
-    tls: bool | None = None
-    server_settings: Mapping[str, str] = {}
-    standbys: Count = 0
-    target_nodes: Mapping[str, str] = {}
-    pool: PoolPlan | None = None
-    node: str | None = None
-    nodes: Mapping[str, str] = {}
-    insecure_cluster: bool = False
-    without: tuple[str, ...] = ()
-
-
 class WorkloadFacts(Facts, frozen=True, kw_only=True):
-    """A workload, and its data. hash: of all its files. request: empty for an imported trial."""
+    """A workload, and its data. hash: of all its files."""
 
     name: str
     description: str = ""
@@ -229,7 +202,6 @@ class WorkloadFacts(Facts, frozen=True, kw_only=True):
     scripts: tuple[ScriptFacts, ...]
     prepared: Prepared | None = None
     background: tuple[BackgroundFacts, ...] = ()
-    request: RequestFacts = RequestFacts()
 
     @property
     def about_command(self) -> bool:

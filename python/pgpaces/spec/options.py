@@ -7,7 +7,7 @@ changes with it, and the reference pages are derived from this table. Knows no f
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -297,6 +297,8 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
            "A script of pgbench's language; -: the standard input. Without a workload it runs in"
            " the database of --target as it stands.", short="-f", metavar="FILE[@WEIGHT]",
            several=True, keyword="files"),
+    Option("like", TEXT, WORKLOAD, "Take every option from this run; options that you add replace"
+           " its options.", metavar="RUN"),
     Option("input", TEXT, WORKLOAD, "Files that the command reads; their bytes are counted.",
            metavar="PATTERN", several=True, keyword="inputs"),
     Option("rows", TEXT, WORKLOAD, "A query that counts what the command has loaded.",
@@ -414,6 +416,23 @@ FAMILIES: Mapping[str, str] = {
 def alone(word: str) -> tuple[str, ...]:
     """The names of options that replace each other: kinds of load, lengths."""
     return tuple(option.name for option in OPTIONS if option.alone == word)
+
+
+def replaced(typed: Iterable[str]) -> set[str]:
+    """The options that these replace: of another kind of load, of another length, and so on."""
+    new, gone = set(typed), set[str]()
+    for group in (alone("load"), alone("length")):
+        if new & set(group):
+            gone |= set(group) - new
+    if "users" in new:
+        gone.add("clients")
+    if "clients" in new:
+        gone |= {"users", "pace"}
+    if new & {"rate", "rate_per_client", "think_time"}:
+        gone.add("pace")
+    if "workload" in new:
+        gone |= {"files", "scripts"}
+    return gone - new
 
 
 def follows(factor: str) -> tuple[str, ...]:

@@ -28,8 +28,8 @@ from pgpaces.trial.request import (
     Request,
     choose,
     commands_of,
+    dataset_of,
     shares_data,
-    spec_of,
 )
 from pgpaces.trial.site import Site, restarting
 
@@ -119,7 +119,7 @@ def _data(where: Site, request: Request, say: Say, *, writes: bool) -> Iterator[
     if request.as_is:
         yield data.as_is(where.access)
         return
-    spec = spec_of(request)
+    spec = dataset_of(request)
     spec = replace(spec, workload=replace(spec.workload, writes=writes))
     with data.prepare(where.access, spec, say) as prepared:
         yield prepared

@@ -30,7 +30,6 @@ from pgpaces.spec.facts import (
     PlanFacts,
     PoolFacts,
     Prepared,
-    RequestFacts,
     ScriptFacts,
     ServerFacts,
     WorkloadFacts,
@@ -39,9 +38,8 @@ from pgpaces.spec.result import Trial
 from pgpaces.spec.scripts import ScriptCommand
 from pgpaces.spec.workload import WorkloadScript
 from pgpaces.store.store import new_id
-from pgpaces.trial import targets
 from pgpaces.trial.components import ComponentLoad, Work, limits
-from pgpaces.trial.request import POOL, PRIMARY, Request
+from pgpaces.trial.request import POOL, PRIMARY, Request, spec_of
 from pgpaces.trial.site import Site
 
 # Characters of a script, or of a line of it, that are stored; the hash is of all of it.
@@ -115,7 +113,6 @@ def trial_of(ready: ReadyTrial) -> Trial:
                 )
                 for work in ready.works[1:]
             ),
-            request=requested(request),
         ),
         server=(server := _server(ready)),
         host=host_facts(server, request.costs),
@@ -130,35 +127,6 @@ def host_facts(server: ServerFacts, costs: Costs | None) -> HostFacts:
     data, plain = server.data_directory, {} if costs is None else costs.plain()
     disk = host.disk_of(Path(data)) if data and is_local(server.target) else None
     return host.facts().but(data_disk=disk, pid=os.getpid(), costs=(plain,) if plain else ())
-
-
-def requested(request: Request) -> RequestFacts:
-    """The options to repeat the trial that no other value of its record holds; no password."""
-    workload, target = request.workload, request.target
-    alone = workload.command and not workload.reference
-    trial, generators = request.trial, request.trial.generators
-    of_load = {"rate": trial.load.rate, "start_every": trial.start_every_ns}
-    unused = [name for name, value in of_load.items() if not value]
-    where = None if target.dsn is None else targets.target(target.dsn, **dict(target.overrides))
-    return RequestFacts(
-        workload=workload.reference,
-        files=tuple((s.source, s.weight) for s in workload.scripts if s.source == s.name),
-        scripts=request.scripts,
-        command=str(workload.command) if alone else None,
-        from_database=targets.source(request.from_database),
-        target=where,
-        own=target.own,
-        data_dir=target.data_dir,
-        tls=target.tls,
-        server_settings=dict(target.server_settings),
-        standbys=target.standbys,
-        target_nodes={name: targets.target(dsn) for name, dsn in target.nodes},
-        pool=request.pool,
-        node=request.node,
-        nodes=dict(request.nodes),
-        insecure_cluster=generators is not None and generators.insecure,
-        without=tuple(name for name in unused if name in workload.load),
-    )
 
 
 def _plan(ready: ReadyTrial) -> PlanFacts:
@@ -185,6 +153,7 @@ def _plan(ready: ReadyTrial) -> PlanFacts:
         guard=trial.guard and not ready.site.managed,
         missed_max=ready.request.missed_max,
         components=tuple(component.facts() for component in ready.components),
+        spec=spec_of(ready.request),
     )
 
 

@@ -96,23 +96,29 @@ class Request(Redacted, frozen=True):
         return (*self.target.node_names, *(("pool",) if self.pool else ()))
 
 
-def as_json(request: Request) -> dict[str, Any]:
-    """The request by names of options, as they are typed; without options that are not used.
+def spec_of(request: Request) -> dict[str, Any]:
+    """The options that make this request, by name, as they are typed; see spec/spec.py.
 
     The load, the target, and the seed of a background workload are those of the whole trial.
     """
     trial, target, load = request.trial, request.target, request.trial.load
+    workload, command = request.workload, request.workload.command
+    alone = command if command is not None and workload.reference is None else None
     paced, generators = load.model == "paced", trial.generators
     how = (trial.continue_on_error, trial.exit_on_abort, trial.recover)
     rate = None if load.rate is None else f"{exact(load.rate)}/s"
+    on_server = target.dsn is not None
 
     def time(ns: int | None) -> str | None:
         return None if ns is None else duration_text(ns)
 
     values = {
-        "workload": request.workload.name,
-        **{f"scripts.{each.name}": each.weight
-           for each in choose(request.workload, request.scripts)},
+        "workload": None if workload.users and not workload.users_file else workload.reference,
+        "files": [_file(each) for each in workload.scripts if _is_file(each)] or None,
+        "command": alone and str(alone),
+        "input": (alone and list(alone.input)) or None,
+        "rows": alone and alone.rows,
+        **{f"scripts.{each.name}": each.weight for each in choose(workload, request.scripts)},
         "clients": None if paced else trial.clients,
         "users": trial.clients if paced else None,
         "rate": None if paced else rate,
@@ -121,30 +127,35 @@ def as_json(request: Request) -> dict[str, Any]:
         "think_time": time(load.think_ns) if load.model == "closed" else None,
         "think": None if load.think == "none" else load.think,
         "shape": load.shape.text,
-        "start_every": time(trial.start_every_ns or None),
+        "start_every": time(trial.start_every_ns)
+        if trial.start_every_ns or "start_every" in workload.load else None,
         "latency_limit": time(trial.limit_ns),
         **{f"latency_limit.{name}": time(ns) for name, ns in trial.limits},
         "missed": request.missed_max,
         "duration": time(trial.duration_ns),
         **{name: getattr(trial, name) for name in (
-            "policy", "transactions", "protocol", "describe", "threads", "poll", "seed",
-            "connect_each", "max_tries", "keep_going")},
+            "policy", "transactions", "protocol", "threads", "poll", "seed", "max_tries")},
+        **{name: getattr(trial, name) or None for name in (
+            "describe", "connect_each", "keep_going")},
         "warmup": time(trial.warmup_ns),
         "grace": time(trial.grace_ns),
-        "generators": None if generators is None else str(generators),
-        "insecure_cluster": generators is not None and generators.insecure,
+        "generators": None if generators is None
+        else f"ssh:{','.join(generators.hosts)}" if generators.hosts else generators.count,
+        "cluster": generators and generators.cluster,
+        "insecure_cluster": (generators and generators.insecure) or None,
         **{f"define.{name}": value for name, value in trial.variables},
         **{f"set.{name}": value for name, value in trial.settings},
         **{f"on_connect.{at}": sql for at, sql in enumerate(trial.on_connect)},
         "on_error": next((name for name, each in ON_ERROR.items() if each == how), None),
-        "verbose_errors": trial.verbose,
+        "verbose_errors": trial.verbose or None,
         "scale": request.scale,
         "data_seed": request.data_seed,
         "from_database": targets.source(request.from_database),
-        "guard": target.dsn is not None and trial.guard,
-        "target": None if target.dsn is None else targets.target(target.dsn),
-        **{name: getattr(target, name) for name in (
-            "server", "data_dir", "tls", "own", "fresh", "observe_command", "standbys")},
+        "guard": trial.guard if on_server else None,
+        "target": targets.target(target.dsn or "", **dict(target.overrides)) if on_server else None,
+        **{name: getattr(target, name) or None for name in (
+            "server", "data_dir", "own", "fresh", "observe_command", "standbys")},
+        "tls": target.tls,
         **{f"server_set.{name}": value for name, value in target.server_settings},
         **{f"target_node.{name}": targets.target(dsn) for name, dsn in target.nodes},
         "node": request.node,
@@ -156,9 +167,19 @@ def as_json(request: Request) -> dict[str, Any]:
         "costs": None if request.costs is None else to_builtins(request.costs),
     }  # fmt: skip
     for name, other in request.background:
-        own = as_json(other)
+        own = {"workload": other.workload.name, **spec_of(other)}
         values |= {f"background.{name}.{key}": own[key] for key in own if key not in _OF_A_TRIAL}
-    return {name: value for name, value in values.items() if value not in (None, False)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _is_file(script: WorkloadScript) -> bool:
+    """Not the standard input, which cannot be read again, nor a built-in script of pgbench."""
+    return script.source == script.name and script.source[:1] not in ("-", "<")
+
+
+def _file(script: WorkloadScript) -> str:
+    plain = script.weight == 1 and "@" not in script.name
+    return script.name if plain else f"{script.name}@{script.weight}"
 
 
 def request_of(
@@ -316,10 +337,10 @@ def shares_data(main: Request, other: Request) -> bool:
         return True
     if main.from_database is not None or main.as_is or main.target.own is not None:
         return False
-    return data.fingerprints(spec_of(main)) == data.fingerprints(spec_of(other))
+    return data.fingerprints(dataset_of(main)) == data.fingerprints(dataset_of(other))
 
 
-def spec_of(request: Request) -> DatasetSpec:
+def dataset_of(request: Request) -> DatasetSpec:
     return DatasetSpec(
         request.workload,
         request.scale or request.workload.scale,

@@ -37,7 +37,7 @@ from pgpaces.trial.listener import Progress, SweepListener
 from pgpaces.trial.machine import LASTING, Machine
 from pgpaces.trial.order import Builder, Order
 from pgpaces.trial.queue import ChosenTrials, ListedTrials, Queue
-from pgpaces.trial.request import Request, check, choose, commands_of, spec_of
+from pgpaces.trial.request import Request, check, choose, commands_of, dataset_of
 from pgpaces.trial.site import without_pg_variables
 from pgpaces.trial.stops import Stops, signals
 from pgpaces.trial.strategies import Goal, Strategy, resumed, strategies
@@ -216,7 +216,7 @@ def preview_of(request: Request) -> Preview:
 
 def _step(request: Request, sizes: Mapping[str, int]) -> Step:
     """A trial of a cell for the preview. sizes: of data, by its fingerprint."""
-    spec, as_is = spec_of(request), request.as_is
+    spec, as_is = dataset_of(request), request.as_is
     fingerprints = data.fingerprints(spec)
     measured = fingerprints & sizes.keys() if spec.from_database is None else ()
     lists = commands_of(request.workload, choose(request.workload, request.scripts))

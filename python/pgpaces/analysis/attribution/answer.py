@@ -21,8 +21,10 @@ from pgpaces.analysis.attribution.lift import DueSeconds
 from pgpaces.analysis.attribution.material import Material, material
 from pgpaces.analysis.attribution.sign import Proof, Sign, by_priority, carry
 from pgpaces.analysis.goal import Limit
-from pgpaces.analysis.next_step import CAUSES, MISSED_MIN, next_step_for
+from pgpaces.analysis.next_step import MISSED_MIN, next_step_for
 from pgpaces.analysis.summary import Summary
+from pgpaces.core import causes
+from pgpaces.core.findings import Finding, finding
 from pgpaces.spec.result import Estimate, Trial
 
 SHARE_MIN = 0.5
@@ -41,14 +43,7 @@ _TIE = 0.1
 _PROOFS: Sequence[Proof] = ("whole", "time", "beside")
 # Cards with a smaller share are not shown.
 _SHOWN_MIN = 0.1
-# What is unknown without a sensor, by the source of its samples.
-_SENSORS = (
-    ("sessions", "what sessions waited for (locks, disk, network)"),
-    ("host", "the server's machine (quota, CPU, steal)"),
-    ("tuples", "rows read a transaction"),
-    ("checkpoints", "checkpoints"),
-)
-Outcome = Literal["cause", "no dominant cause", "too few missed", "nothing missed"]
+Outcome = Literal["cause", "no-dominant-cause", "too-few-missed", "nothing-missed"]
 
 
 class Card(Struct, frozen=True):
@@ -57,30 +52,34 @@ class Card(Struct, frozen=True):
     proof: what its sign proves by itself. share: of missed transactions that saw it, 0 to 1.
     on_time: the same of those on time; for a sign that is most of the transactions' time, this time
     as a share of that of the missed. lift: share / on_time; None where no transaction was on time.
-    evidence, against: observations for and against it. advice, command: the next experiment.
-    by_second: the sign, of one trial.
+    evidence, against: observations for and against it. advice, command: the next experiment, and
+    the question that it answers. by_second: the sign, of one trial.
     """
 
     key: str
-    title: str
     proof: Proof
     named: bool
     share: Estimate
     on_time: float
     lift: Estimate | None
-    evidence: tuple[str, ...]
-    against: tuple[str, ...]
+    evidence: tuple[Finding, ...]
+    against: tuple[Finding, ...]
     advice: str
     command: str
+    question: str
     by_second: tuple[float | None, ...] = ()
+
+    @property
+    def title(self) -> str:
+        return causes.title(self.key)
 
 
 class Attribution(Struct, frozen=True):
     """Why transactions of trials were late.
 
     missed, due: transactions. causes: the likeliest first. unexplained: the share of missed
-    transactions that saw no named cause, 0 to 1. unseen: what no sensor read. shown: the trial with
-    most missed, whose seconds are missed_by_second (shares; None where nothing was due).
+    transactions that saw no named cause, 0 to 1. unread: sources without samples. shown: the trial
+    with most missed, whose seconds are missed_by_second (shares; None where nothing was due).
     """
 
     trials: tuple[str, ...]
@@ -89,7 +88,7 @@ class Attribution(Struct, frozen=True):
     due: int
     causes: tuple[Card, ...]
     unexplained: float
-    unseen: tuple[str, ...]
+    unread: tuple[str, ...]
     shown: str = ""
     missed_by_second: tuple[float | None, ...] = ()
 
@@ -119,7 +118,7 @@ def attribute(trials: Sequence[tuple[Trial, Summary]]) -> Attribution:
     missed = sum(int(part.missed[part.since :].sum()) for part in parts)
     on_time = sum(int(part.on_time[part.since :].sum()) for part in parts)
     if missed < MISSED_MIN:
-        outcome: Outcome = "too few missed" if missed else "nothing missed"
+        outcome: Outcome = "too-few-missed" if missed else "nothing-missed"
         return Attribution(ids, outcome, missed, missed + on_time, (), float(bool(missed)), ())
     worst = max(range(len(parts)), key=lambda at: float(parts[at].missed[parts[at].since :].sum()))
     raw = [_signs(part) for part in parts]
@@ -140,12 +139,12 @@ def attribute(trials: Sequence[tuple[Trial, Summary]]) -> Attribution:
         sources.add("sessions")
     return Attribution(
         ids,
-        "cause" if named else "no dominant cause",
+        "cause" if named else "no-dominant-cause",
         missed,
         missed + on_time,
         tuple(shown),
         _unexplained(parts, signs, named),
-        tuple(text for source, text in _SENSORS if source not in sources),
+        tuple(source for source in causes.catalog().unread if source not in sources),
         shown_part.trial.id,
         tuple(float(f"{m / d:.4g}") if d else None for m, d in by_second),
     )
@@ -156,7 +155,7 @@ def limiting(trials: Sequence[tuple[Trial, Summary]]) -> Limit | None:
     cause = attribute(trials).cause
     if cause is None or cause.key in _NO_RESOURCE:
         return None
-    return Limit(cause.key, cause.title, cause.share, cause.evidence)
+    return Limit(cause.key, cause.share, cause.evidence)
 
 
 # Causes that are no resource that a server runs out of.
@@ -205,20 +204,15 @@ def _card(
     alone = whole or (proof == "time" and (most or apart) and _long(present))
     against = []
     if share.value < SHARE_MIN:
-        percent = f"{100 * (1 - share.value):.0f}%"
-        against.append(f"most of what was missed ({percent}) did not see it")
+        against.append(finding("mostly-without", share=1 - share.value))
     if not contrast and on_time >= SHARE_MIN * share.value:
-        against.append(
-            f"transactions that were on time saw it too ({100 * on_time:.0f}%): it was there all"
-            " the time, so whether it makes them late only a run without it can tell"
-        )
+        against.append(finding("also-on-time", share=on_time))
     here, part = signs[worst].get(key), parts[worst]
     by_second = np.zeros(part.seconds) if here is None else here.late
     sign = here or present[0][1]
     next_ = next_step_for(sign.advice or key, part.trial, part.failures)
     return Card(
         key,
-        CAUSES[key].title,
         proof,
         share.value >= SHARE_MIN and (contrast or alone),
         share,
@@ -228,6 +222,7 @@ def _card(
         tuple(against),
         next_.advice,
         next_.command,
+        next_.question,
         tuple(float(f"{v:.3g}") if np.isfinite(v) else None for v in by_second),
     )
 

@@ -11,8 +11,8 @@ from pgpaces.analysis.arrays import Numbers, np, quotient
 from pgpaces.analysis.attribution.material import Material
 from pgpaces.analysis.attribution.sign import Sign, carry, uniform
 from pgpaces.analysis.generator import BACKLOG_TIMES, STILL_S, standstills
+from pgpaces.core.findings import finding
 from pgpaces.core.locality import by_socket, is_local
-from pgpaces.core.units import ms_text
 
 # Between these a machine's CPUs go from not used up to entirely used up, %.
 _CPU_FROM, _CPU_TO = 85.0, 95.0
@@ -48,7 +48,9 @@ def _failed(material: Material) -> Iterator[Sign]:
     states = sorted(material.failures.items(), key=lambda pair: -pair[1])
     messages = material.summary.messages
     evidence = [
-        f"{count:,} failed with {state}" + (f": {messages[state]}" if state in messages else "")
+        finding("failed-with", count=count, state=state, message=messages[state])
+        if state in messages
+        else finding("failed-with-state", count=count, state=state)
         for state, count in states[:3]
     ]
     yield Sign("failed", late, np.zeros(material.seconds), "whole", tuple(evidence), carried=False)
@@ -57,8 +59,7 @@ def _failed(material: Material) -> Iterator[Sign]:
 def _quota(material: Material) -> Iterator[Sign]:
     share = material.track("host", "cgroup_throttled_share")
     if share is not None:
-        mean = material.mean_of_missed(share)
-        evidence = (f"the quota ran out in {mean:.0f}% of its periods while they were late",)
+        evidence = [finding("quota-used-up", periods_percent=material.mean_of_missed(share))]
         # A transaction sees every period of its life, and the one in which it begins.
         periods = 1 + material.latency_s / _PERIOD_S
         sign = 1 - np.clip(1 - material.life_mean(share / 100), 0.0, 1.0) ** periods
@@ -97,10 +98,9 @@ def _frozen(material: Material) -> Iterator[Sign]:
     frozen = np.where(unknown | (frozen < STILL_S), 0.0, frozen)
     evidence = []
     if down.any():
-        evidence.append(f"no client was connected for {down.sum():.1f} s in total")
+        evidence.append(finding("no-client-connected", seconds=float(down.sum())))
     if frozen.any():
-        text = "the server answered no session, not even the sensor, for"
-        evidence.append(f"{text} {frozen.sum():.1f} s in total")
+        evidence.append(finding("no-session-answered", seconds=float(frozen.sum())))
     stopped = _stopped(material, np.fmax(frozen, down))
     yield uniform("freeze", stopped, "whole", evidence=evidence)
 
@@ -160,7 +160,7 @@ def _hangs(material: Material) -> Iterator[tuple[int, int, Numbers]]:
 def _steal(material: Material) -> Iterator[Sign]:
     steal = material.track("host", "cpu_steal")
     if steal is not None:
-        evidence = (f"{material.mean_of_missed(steal):.1f}% of the CPUs' time stolen meanwhile",)
+        evidence = [finding("cpu-stolen", steal_percent=material.mean_of_missed(steal))]
         values = (steal / _STEAL_WHOLE).clip(0.0, 1.0)
         yield uniform("steal", material.life_mean(values), "beside", evidence=evidence)
 
@@ -173,13 +173,11 @@ def _slowed(material: Material) -> Iterator[Sign]:
     low, evidence = np.zeros(material.clock), []
     if bits is not None:
         low = np.fmax(low, np.nan_to_num(bits) > 0)
-        evidence.append(f"the board slowed itself down in {low.sum():.0f} s")
+        evidence.append(finding("machine-throttled", seconds=float(low.sum())))
     if clock is not None and np.isfinite(clock).any():
         start = float(np.nanmax(clock[: max(5, len(clock) // 10)]))
         low = np.fmax(low, np.where(np.isfinite(clock), clock < _SLOWER * start, False))
-        evidence.append(
-            f"{material.mean_of_missed(clock):.0f} MHz meanwhile, {start:.0f} at the start"
-        )
+        evidence.append(finding("clock-lower", late=material.mean_of_missed(clock), start=start))
     yield uniform("slowed", material.life_mean(low), "beside", evidence=evidence)
 
 
@@ -198,7 +196,7 @@ def _cpu(material: Material) -> Iterator[Sign]:
         begin = begin * (1 - material.queueing)
         begin = begin if _by_socket(material) else np.minimum(begin, on_cpu)
         full = full * np.clip(on_cpu + begin, 0.0, 1.0)
-    evidence = (f"the server's machine was {material.mean_of_missed(busy):.0f}% busy meanwhile",)
+    evidence = [finding("cpu-busy", busy_percent=material.mean_of_missed(busy))]
     yield uniform("cpu", material.life_mean(full), "time", evidence=evidence)
 
 
@@ -210,10 +208,9 @@ def _away(material: Material) -> Iterator[Sign]:
     if away is not None and not _by_socket(material):
         away = np.where(np.isfinite(away), material.inherited(np.nan_to_num(away)), np.nan)
         part = material.mean_of_missed(away)
-        evidence = [f"{100 * part:.0f}% of the time in flight no session of the server was at work"]
+        evidence = [finding("no-session-active", share_percent=100 * part)]
         if (silent_s := _silent_s(material)) >= _SILENT_MIN_S:
-            text = f"no transaction ended in {silent_s} s, while the server answered the sensor"
-            evidence.append(f"{text}: the load's sessions stood still, or were cut off")
+            evidence.append(finding("no-answers", seconds=silent_s))
         sign = uniform("network", material.life_mean(away), "time", evidence=evidence)
         local = is_local(material.trial.server.target)
         yield replace(sign, advice="loopback" if local else "")
@@ -278,13 +275,11 @@ def _generator(material: Material, outside: Numbers) -> Iterator[Sign]:
     lost = float((own * material.missed)[material.since :].sum())
     own = own * min(1.0, generator.explained / lost) if lost else own
     mean_ms = 1e3 * material.mean_of_missed(np.nan_to_num(material.dispatch_s))
-    evidence = [f"its busiest thread took {100 * generator.cpu:.0f}% of a CPU"]
+    evidence = [finding("generator-cpu", cpu_percent=100 * generator.cpu)]
     if mean_ms:
-        text = f"transactions whose client was free were sent {ms_text(mean_ms)} ms late on average"
-        evidence.insert(0, text)
+        evidence.insert(0, finding("sent-late", lag_ms=mean_ms))
     if still.any():
-        text = f"it stood still for {still.sum():.1f} s in total, alone or with its machine"
-        evidence.insert(0, f"{text}: it sent nothing, and read no answer")
+        evidence.insert(0, finding("generator-paused", seconds=float(still.sum())))
     # Whole: each was sent late although a client was free, and the self-check calls that much.
     yield Sign(
         "generator",
@@ -322,9 +317,7 @@ def _connections(material: Material) -> Iterator[Sign]:
     evidence = []
     if weights.any():
         mean_ms = 1e3 * float((_service_s(material) * weights).sum() / weights.sum())
-        evidence.append(
-            f"all {clients} clients were busy, each with transactions of {ms_text(mean_ms)} ms"
-        )
+        evidence.append(finding("clients-busy", clients=clients, service_ms=mean_ms))
     whole = late * usual
     yield Sign("connections", late, punctual, "time", tuple(evidence), carried=False, alone=whole)
 

@@ -13,7 +13,7 @@ from pgpaces.analysis.arrays import Numbers, np, quotient
 from pgpaces.analysis.attribution.material import Material
 from pgpaces.analysis.attribution.sessions import Kind
 from pgpaces.analysis.attribution.sign import Proof, Sign, uniform
-from pgpaces.core.units import rate_text
+from pgpaces.core.findings import Finding, finding
 from pgpaces.spec.result import Blocked, Explained
 
 _SHOWN = 3
@@ -51,7 +51,7 @@ def _waited(material: Material, key: str, kinds: Sequence[Kind], *, proof: Proof
         raise ValueError(key)
     values = material.life_mean(material.flight_share(sessions.of(*kinds)))
     names = [name for kind in kinds for name in sessions.events.get(kind, ())][:_SHOWN]
-    evidence = (f"sessions of the load waited for {', '.join(names)}",) if names else ()
+    evidence = [finding("waited-for", events=names)] if names else []
     return uniform(key, values, proof, evidence=evidence)
 
 
@@ -68,15 +68,12 @@ def _locks(material: Material) -> Iterator[Sign]:
     yield uniform("contention", queued, "time", evidence=(*waits.evidence, *own[:_SHOWN]))
 
 
-def _blocker(one: Blocked) -> str:
-    holder = "another transaction of the load" if one.blocking == "load" else one.blocking
-    state = f", which was {one.state or 'hidden'}"
-    text = f": {one.statement}" if one.statement else ""
-    seconds = f"second {one.first_s}"
-    if one.last_s != one.first_s:
-        seconds = f"seconds {one.first_s} to {one.last_s}"
-    when = f"seen {one.samples} times in {seconds}"
-    return f"{one.event} {one.mode} of {holder or 'a session without a name'}{state}{text} ({when})"
+def _blocker(one: Blocked) -> Finding:
+    values: dict[str, Any] = {"holder": one.blocking or None, "state": one.state or None}
+    values |= {name: getattr(one, name) for name in ("event", "mode", "first_s", "last_s")}
+    if one.statement:
+        return finding("blocked", statement=one.statement, **values)
+    return finding("blocked-by", **values)
 
 
 def _cache(material: Material) -> Iterator[Sign]:
@@ -90,8 +87,7 @@ def _cache(material: Material) -> Iterator[Sign]:
     more = material.life_mean(read) >= _MORE_TIMES * max(usual, 1.0)
     sign = _waited(material, "cache", ("read",), proof="beside")
     late = material.mean_of_missed(read)
-    usual_text = f"{rate_text(usual)} where they were on time"
-    evidence = f"{rate_text(late)} blocks read a transaction; {usual_text}"
+    evidence = finding("blocks-read", late=late, on_time=usual)
     yield uniform(
         "cache", np.where(more, sign.late, 0.0), "beside", evidence=(evidence, *sign.evidence)
     )
@@ -113,7 +109,7 @@ def _others(material: Material) -> Sign:
     sessions = material.sessions
     others = np.zeros(material.clock) if sessions is None else sessions.others
     mean = material.mean_of_missed(others)
-    evidence = (f"{mean:.2g} sessions of others at work while they were late",) if mean else ()
+    evidence = [finding("others-active", sessions=mean)] if mean else []
     return uniform(
         "others", material.life_mean(np.clip(others, 0.0, 1.0)), "beside", evidence=evidence
     )
@@ -130,11 +126,11 @@ def _checkpoints(material: Material) -> Iterator[Sign]:
     busy = np.maximum(busy, np.append(busy[1:], 0.0))
     done = 0.0 if tracks[0] is None else float(np.nansum(tracks[0]))
     requested, written = material.track("checkpoints", "requested"), tracks[1]
-    text = f"{done:.0f} checkpoints in {material.clock} s"
-    if requested is not None:
-        text += f", {np.nansum(requested):.0f} of them requested, by max_wal_size or by a command"
-    if written is not None:
-        text += f"; {np.nansum(written):,.0f} blocks written by them"
+    values = {
+        name: None if track is None else float(np.nansum(track))
+        for name, track in (("requested", requested), ("blocks", written))
+    }
+    counted = [finding("checkpoints-counted", count=done, seconds=material.clock, **values)]
     sign = material.life_max(busy)
     waits = np.zeros(material.clock)
     if material.sessions is not None:
@@ -143,9 +139,9 @@ def _checkpoints(material: Material) -> Iterator[Sign]:
     if material.sessions is not None and (storm or _slower(waits, busy)):
         # Checkpoints cause the waits for the disk of that time.
         waited = np.nan_to_num(material.life_mean(material.flight_share(waits)))
-        yield uniform("checkpoint", np.minimum(sign, waited), "time", evidence=(text,))
+        yield uniform("checkpoint", np.minimum(sign, waited), "time", evidence=counted)
     else:
-        yield uniform("checkpoint", sign, "beside", evidence=(text,))
+        yield uniform("checkpoint", sign, "beside", evidence=counted)
 
 
 def _slower(waits: Numbers, busy: Numbers) -> bool:
@@ -161,8 +157,8 @@ def _autovacuum(material: Material) -> Iterator[Sign]:
     present = [np.nan_to_num(track) for track in tracks if track is not None]
     if present:
         busy = np.any(np.stack(present) > 0, axis=0).astype(float)
-        text = f"autovacuum read or wrote in {busy.sum():.0f} of {material.clock} s"
-        yield uniform("autovacuum", material.life_max(busy), "beside", evidence=(text,))
+        active = finding("autovacuum-active", active=float(busy.sum()), seconds=material.clock)
+        yield uniform("autovacuum", material.life_max(busy), "beside", evidence=[active])
 
 
 class _Scan(Struct, frozen=True):
@@ -189,8 +185,14 @@ def _plans(material: Material) -> Iterator[Sign]:
             least = _OF_WASTE * min(scan.removed for _, scan in scans)
             sign = np.where(material.life_mean(rows) >= least, sign, 0.0)
         evidence = [
-            f"{_place(material, one)} reads all of {scan.relation} and throws {scan.removed:,}"
-            f" rows away to keep {scan.returned:,}: {scan.filter}"
+            finding(
+                "scan-removes",
+                place=_place(material, one),
+                relation=scan.relation,
+                removed=scan.removed,
+                returned=scan.returned,
+                filter=scan.filter,
+            )
             for one, scan in scans[:_SHOWN]
         ]
         yield uniform("plan", sign, "time", evidence=evidence)
@@ -209,13 +211,13 @@ def _more_rows(material: Material, rows: Numbers) -> Iterator[Sign]:
         active = material.sessions.active
         own = quotient(active, active + material.sessions.others, 1.0)
         sign = sign * np.nan_to_num(material.life_mean(own))
-    evidence = f"{late:,.0f} rows read a transaction; {usual:,.0f} where they were on time"
+    evidence = finding("rows-read", late=late, on_time=usual)
     scans = [text for one in material.trial.explained for text in _scans(material, one, late)]
     # Where a statement of the load has such a plan, these rows are the transactions' own work.
     yield uniform("plan", sign, "time" if scans else "beside", evidence=(*scans[:_SHOWN], evidence))
 
 
-def _scans(material: Material, one: Explained, rows: float) -> Iterator[str]:
+def _scans(material: Material, one: Explained, rows: float) -> Iterator[Finding]:
     """Sequential scans in an estimated plan that read this many rows to return few."""
     try:
         top = json.loads(one.plan)[0]["Plan"]
@@ -225,7 +227,8 @@ def _scans(material: Material, one: Explained, rows: float) -> Iterator[str]:
         few = float(node.get("Plan Rows", math.inf)) * _WASTED_TIMES <= rows
         if few and node.get("Node Type") == "Seq Scan" and "Filter" in node:
             relation, text = node.get("Relation Name", ""), node["Filter"]
-            yield f"{_place(material, one)} reads all of {relation} to keep few rows: {text}"
+            place = _place(material, one)
+            yield finding("scan-expected", place=place, relation=relation, filter=text)
 
 
 def _place(material: Material, one: Explained) -> str:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.analysis.arrays import Numbers, np
+from pgpaces.core.findings import Finding
 
 # whole: the sign alone explains the outcome of a transaction. time: a share of the transactions'
 # own time. The third: something that went on at the same time, so that only a contrast counts.
@@ -37,7 +38,7 @@ class Sign(Struct, frozen=True):
     """What a cause would show, by second of due time, 0 to 1; NaN where it is unknown.
 
     late, punctual: for those that missed and for those that were on time; mostly the same.
-    evidence: observations, in words. carried: whether transactions that wait for a client see the
+    evidence: observations. carried: whether transactions that wait for a client see the
     sign of those that kept it busy. alone: a part that causes of proof "time" do not reduce.
     advice: the key of the advice, if it is not that of the cause.
     """
@@ -46,13 +47,13 @@ class Sign(Struct, frozen=True):
     late: Numbers
     punctual: Numbers
     proof: Proof
-    evidence: tuple[str, ...] = ()
+    evidence: tuple[Finding, ...] = ()
     carried: bool = True
     alone: Numbers | None = None
     advice: str = ""
 
 
-def uniform(key: str, values: Numbers, proof: Proof, *, evidence: Iterable[str] = ()) -> Sign:
+def uniform(key: str, values: Numbers, proof: Proof, *, evidence: Iterable[Finding] = ()) -> Sign:
     """A sign that is the same for all transactions due in a second."""
     return Sign(key, values, values, proof, tuple(evidence))
 

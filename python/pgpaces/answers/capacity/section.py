@@ -20,6 +20,7 @@ from pgpaces.answers.capacity import charts as capacity_charts
 from pgpaces.answers.sweep import facts
 from pgpaces.answers.sweep.axes import along
 from pgpaces.answers.trials import cell_name, factor_name, levels_text
+from pgpaces.core import causes
 from pgpaces.core.units import measured_text
 from pgpaces.show.numbers import (
     NOT_KNOWN,
@@ -227,11 +228,11 @@ def _rule(searches: Sequence[CellSearch]) -> str:
 def _limit(holds: Holds) -> Iterator[str]:
     limit = holds.limit
     if limit is not None:
-        evidence = f": {limit.evidence[0]}" if limit.evidence else ""
+        evidence = f": {causes.observed(limit.evidence[0])}" if limit.evidence else ""
         share = percent(limit.share.value)
         yield (
             f"At loads that fail, {share}% of the missed transactions are associated"
-            f" with {limit.name}{evidence}."
+            f" with {causes.title(limit.key)}{evidence}."
         )
 
 
@@ -317,7 +318,9 @@ def _cells(answer: Capacities, factors: Sequence[Factor]) -> Table:
             for end in (each.passes, each.fails)
         ]
         others = [estimate_cell(each.estimate, rate), _soak(each)]
-        others += [TableCell(each.limit.name if each.limit else NOT_KNOWN)] if limit else []
+        others += (
+            [TableCell(causes.title(each.limit.key) if each.limit else NOT_KNOWN)] if limit else []
+        )
         trials = TableCell(str(each.trials), f"{len(each.invalid)} invalid" if each.invalid else "")
         rows.append(
             (

@@ -30,13 +30,13 @@ from pgpaces.trial import document
 class Group(Struct, frozen=True):
     """The trials that a name refers to. levels: the levels of an experiment in the name.
 
-    command: the one that ran this experiment.
+    sweep: the id of this experiment, unless it is a capacity search.
     """
 
     name: str
     digests: tuple[Digest, ...]
     levels: Mapping[str, str]
-    command: str = ""
+    sweep: str = ""
 
 
 class Compared(Struct, frozen=True):
@@ -116,7 +116,7 @@ def section(comparison: Compared) -> Section:
         ),
     )
     a, b, verdict = comparison.a, comparison.b, comparison.verdict
-    steps = [*decisive(a.command, verdict)] if a.command == b.command else []
+    steps = [*decisive(a.sweep, verdict)] if a.sweep == b.sweep else []
     return replace(
         shown.section(verdict, a.name, b.name, basis=basis),
         next=tuple(steps or [_closer(b.digests)]),
@@ -167,7 +167,8 @@ def _group(store: Store, name: str, of: str) -> Group:
 def _of_levels(store: Store, name: str, of: str) -> Group:
     levels_named = named(name)
     row = store.experiment(store.find_experiment(of))
-    if isinstance(document.goal(row.document), Pairing):
+    goal = document.goal(row.document)
+    if isinstance(goal, Pairing):
         raise PlanError("run-as-pairs", experiment=row.name)
     digests = store.digests([trial.id for trial in store.trials(experiment=row.id)])
     present: dict[str, dict[str, None]] = {}
@@ -179,7 +180,7 @@ def _of_levels(store: Store, name: str, of: str) -> Group:
     if not matching:
         listed = levels_listed(present)
         raise PlanError("no-trial-with", experiment=row.name, levels=name, present=listed)
-    return Group(name, tuple(matching), levels_named, str(row.document.get("command", "")))
+    return Group(name, tuple(matching), levels_named, "" if goal else row.id)
 
 
 def _full(name: str, present: Iterable[str]) -> str:

@@ -153,4 +153,4 @@ def _comparison(
         running=running,
     )
     section = comparing.section(verdict, *goal.names(), basis=basis)
-    return replace(section, next=tuple(decisive(about.rerun, verdict)))
+    return replace(section, next=tuple(decisive(about.id, verdict, goal.names())))

@@ -6,7 +6,6 @@ Values in, values out; every form of output shows any section.
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterator
 
 from msgspec.structs import replace
@@ -18,7 +17,7 @@ from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.parts import StatementPlans
 from pgpaces.analysis.plan_text import as_text
 from pgpaces.answers import costs, run, servers
-from pgpaces.answers.again import again, longer
+from pgpaces.answers.again import longer
 from pgpaces.answers.bulk import work as bulk
 from pgpaces.answers.measure import Measure
 from pgpaces.answers.sweep import axes, charts, closeups, data, tables, words
@@ -109,14 +108,13 @@ def _of_why(page: Page) -> bool:
 
 
 def _surer(page: Page) -> list[str]:
-    """The command of an experiment that would tell more: longer trials, or all of a quick one."""
-    command, quick = page.about.rerun, "--quick" in shlex.split(page.about.rerun)
+    """A sweep like this one with trials that are long enough for verdicts."""
     if page.about.chosen or not page.limits:
-        return [again(command, quick="")] if quick else []
+        return []
     needs = (crossing.needed_s(row, page.missed_max) for row in page.rows)
     finite = [need for need in needs if need is not None and need <= words.LONG_S]
-    if command and finite and all(factor.name != "duration" for factor in page.factors):
-        return [longer(command, max(finite))]
+    if page.about.id and finite and all(factor.name != "duration" for factor in page.factors):
+        return [longer(page.about.id, max(finite))]
     return []
 
 

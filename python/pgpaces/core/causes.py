@@ -1,0 +1,93 @@
+"""The causes that `why` names. The catalog, causes.toml, has all prose about them."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from pgpaces.core.findings import Finding, filled, with_names
+
+CATALOG = Path(__file__).with_name("causes.toml")
+
+
+class Form(Struct, frozen=True, forbid_unknown_fields=True):
+    """What to do about a cause in one of its forms. of: the cause."""
+
+    of: str
+    advice: str
+    next: str
+    question: str
+
+
+class Cause(Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of the catalog; its comments say what each text is."""
+
+    title: str
+    sentence: str
+    signal: str
+    advice: str
+    next: str
+    question: str
+    evidence: Mapping[str, str] = field(default_factory=dict)
+
+
+class Catalog(Struct, frozen=True, forbid_unknown_fields=True):
+    causes: Mapping[str, Cause]
+    forms: Mapping[str, Form]
+    outcomes: Mapping[str, str]
+    notes: Mapping[str, str]
+    against: Mapping[str, str]
+    unread: Mapping[str, str]
+
+    @property
+    def observations(self) -> dict[str, str]:
+        """The sentences of evidence for and against causes, by name."""
+        every = dict(self.against)
+        for cause in self.causes.values():
+            every |= cause.evidence
+        return every
+
+
+@functools.cache
+def catalog() -> Catalog:
+    return msgspec.convert(tomllib.loads(CATALOG.read_text("utf-8")), Catalog)
+
+
+def title(key: str) -> str:
+    return catalog().causes[key].title
+
+
+def headline(name: str, **values: Any) -> str:
+    """The line that a cause, or an answer without one, begins with."""
+    outcomes = catalog().outcomes
+    text = outcomes[name] if name in outcomes else catalog().causes[name].sentence
+    return filled(text, values)
+
+
+def note(name: str, **values: Any) -> str:
+    return filled(catalog().notes[name], values)
+
+
+def observed(evidence: Finding) -> str:
+    """The sentence of an observation; its values if this version does not know the name."""
+    return filled(catalog().observations.get(evidence.name, "{values}"), evidence.values)
+
+
+def explanation(key: str) -> dict[str, str]:
+    """The entry of a cause as `pgpaces explain` shows it; a placeholder is a value's name."""
+    entry = catalog().causes[key]
+    texts = {"sentence": entry.sentence, "means": f"{entry.signal}.", "do": entry.advice}
+    shown = {name: with_names(text) for name, text in texts.items()}
+    return {"name": f"cause-{key}", "severity": "cause", **shown}
+
+
+def advice(form: str, values: Mapping[str, Any]) -> tuple[str, str, str]:
+    """What to do about a cause or a form of one, the command that tests it, and its question."""
+    entry = catalog().forms.get(form) or catalog().causes[form]
+    return filled(entry.advice, values), filled(entry.next, values), entry.question
