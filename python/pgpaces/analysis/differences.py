@@ -27,6 +27,10 @@ _RENAMED = {"think_ns": "think time"}
 # Facts that differ between any two trials, or concern only the answer.
 _OWN = frozenset(("seed", "variables", "log", "missed_max", "generated"))
 
+# How the names of differences begin that no option names.
+_SETUP = (
+    *("PostgreSQL", "build of", "setting ", "machine: ", "hash of", "fingerprint", "pgpaces"),
+)
 # Second names of differences: left out where one that says the same is listed.
 _SECOND = {
     "load text": ("load", "rate", "think", "think time", "arrivals", "shape"),
@@ -104,6 +108,11 @@ def between(
         for name, own, other in pairs
         if own.keys() != other.keys() and not any(_follows(factor, name) for factor in names)
     )
+
+
+def of_setup(a: Digest, b: Digest) -> tuple[Between, ...]:
+    """The differences between two trials that no option names: server, data, machine, version."""
+    return tuple(each for each in between([a], [b]) if each.name.startswith(_SETUP))
 
 
 def among(digests: Iterable[Digest], compared: Iterable[str] = ()) -> tuple[Varied, ...]:

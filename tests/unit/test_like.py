@@ -1,12 +1,14 @@
-"""Why late: the next experiment is a command that there is, for the load that was run."""
+"""A command like a stored run has its load; the commands that follow a run use it."""
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -141,10 +143,17 @@ def request_of(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Request:
 
 def stored(request: Request) -> Trial:
     """A finished trial of a request, in the store."""
+    return keep(stored_trial(request, {}))
+
+
+def stored_trial(request: Request, more: dict[str, Any]) -> Trial:
     told, _ = STORIES["lock"].told()
-    plan = told.plan.but(spec=spec_of(request), model=request.trial.load.model)
+    plan = told.plan.but(spec=spec_of(request) | more, model=request.trial.load.model)
     workload = told.workload.but(name=request.workload.name, hash=request.workload.hash)
-    trial = replace(told, plan=plan, workload=workload, intervals=())
+    return replace(told, plan=plan, workload=workload, intervals=())
+
+
+def keep(trial: Trial) -> Trial:
     with closing(Store.open("s.db")) as store:
         store.begin(trial)
         store.finish(trial, {})
@@ -250,7 +259,7 @@ def test_a_run_like_one_of_a_changed_workload_says_what_changed(folder, monkeypa
 
 def test_a_stored_option_that_this_version_lacks_is_named(folder, monkeypatch):
     request = request_of(["mine", "-c", "1"], monkeypatch)
-    monkeypatch.setattr("tests.unit.test_why_next.spec_of", lambda _: {"warp": 9, "clients": 1})
+    monkeypatch.setattr("tests.unit.test_like.spec_of", lambda _: {"warp": 9, "clients": 1})
     stored(request)
     refused = CliRunner().invoke(cli, ["run", "--like", "last", "--store", "s.db"])
     assert isinstance(refused.exception, PlanError)
@@ -264,3 +273,15 @@ def test_the_standard_input_cannot_be_run_again(folder, monkeypatch):
     piped = replace(piped, workload=replace(piped.workload, scripts=(script,)))
     trial = replace(stored(piped), intervals=(second(0, [1.0] * 9),), measured_ns=SECOND_NS)
     assert not list(run_question.next_steps(trial, summarize(trial)))
+
+
+def test_diff_shows_the_options_and_the_setup_that_differ(folder, monkeypatch):
+    one = request_of(["mine", "-c", "1", "-T", "5s"], monkeypatch)
+    first, second_ = (
+        keep(replace(stored_trial(one, spec), id=id_ * 26))
+        for id_, spec in (("0", {}), ("1", {"clients": 2, "set.jit": "off"}))
+    )
+    told = CliRunner().invoke(cli, ["diff", first.id, second_.id, "--json", "--store", "s.db"])
+    found = json.loads(told.stdout)
+    assert found["options"] == {"clients": [1, 2], "set.jit": [None, "off"]}
+    assert found["setup"] == {}

@@ -1,0 +1,49 @@
+"""`pgpaces diff`: in which options, and in what else, two stored runs differ."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+from pgpaces.cli import options
+from pgpaces.cli.output import text
+from pgpaces.cli.streams import put
+from pgpaces.show.section import Column, Headline, Section, table
+
+
+@options.command(
+    epilog="\b\nExamples:\n  pgpaces diff 7QX2M4AB last\n  pgpaces diff before after --json"
+)
+@options.argument("a", metavar="RUN")
+@options.argument("b", metavar="RUN")
+@options.options(options.of("json", "store"))
+def diff(a: str, b: str, *, as_json: bool, store_path: str | None) -> None:
+    """Show the differences between two runs: options, server, data, machine, and version."""
+    from pgpaces.analysis import differences
+    from pgpaces.show import escape
+    from pgpaces.store.store import Store
+
+    with closing(Store.existing(store_path)) as store:
+        one, other = store.digests([store.find(a), store.find(b)])
+    specs = one.trial.plan.spec, other.trial.plan.spec
+    names = [name for name in {**specs[0], **specs[1]} if specs[0].get(name) != specs[1].get(name)]
+    asked = {name: tuple(spec.get(name) for spec in specs) for name in names}
+    found = {each.name: (each.a, each.b) for each in differences.of_setup(one, other)}
+    if as_json:
+        ids = {"a": one.trial.id, "b": other.trial.id}
+        put(escape.json_text({**ids, "options": asked, "setup": found}))
+        return
+    rows = [*asked.items(), *((name, [", ".join(x) for x in both]) for name, both in found.items())]
+    columns: list[Column[Any]] = [
+        ("", lambda row: row[0]),
+        *((trial.id[-8:], lambda row, at=at: _shown(row[1][at]))
+          for at, trial in enumerate((one.trial, other.trial))),
+    ]  # fmt: skip
+    count = f"options {len(asked)}, server, data, and machine {len(found)}"
+    shown = table("diff", "", columns, items=rows, brief=True)
+    section = Section("diff", "", headline=Headline("DIFF", "", count), tables=(shown,))
+    put(text((section,), verbose=False))
+
+
+def _shown(value: Any) -> str:
+    return "–" if value in (None, "") else str(value)
