@@ -49,12 +49,13 @@ _RAISES = re.compile(r" Raises .*")
 _INTERNAL = re.compile(r"\s*\(docs/explanation/method\.md[^)]*\)")
 
 OTHER_CODES = {
-    0: ("", "Success. The condition of `--fail-if`, if any, was false."),
+    0: ("", "Success. The verdict is PASS or UNKNOWN, or there is no latency limit."),
     1: ("", "A bug in pgpaces. Please report what was printed."),
     2: ("usage", "A command, option or argument is unknown, missing or invalid."),
-    cli_run.FAIL_IF_EXIT: (
-        "`--fail-if`, `check`, `compare --gate`",
-        "The condition of `--fail-if` was true; or the run is worse than its baseline, B than A.",
+    cli_run.FAIL_EXIT: (
+        "FAIL, `--fail-if`, `check`, `compare --gate`",
+        "The verdict is FAIL (0 with `--allow-fail`), the condition of `--fail-if` is true, or the"
+        " run is worse than its baseline, or B than A.",
     ),
     compare.UNKNOWN_EXIT: (
         "`check`, `compare --gate`",

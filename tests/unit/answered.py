@@ -55,7 +55,7 @@ MADE = {
     "standbys": "run simple-update --standbys 1 -c 2 -T 5s "
     f"--background 'reporting node=standby1 rate=5/s latency_limit=100ms' {SHORT}",
     "sweep": "sweep reporting -s 1 --name swept --clients 1,2,4 --rate-per-client 6/s -L 60ms"
-    " --server-set work_mem=4MB,64MB --trials 2 -T 4s --warmup 1s -P 0",
+    " --set work_mem=4MB,64MB --trials 2 -T 4s --warmup 1s -P 0",
     "scaling": "sweep select-only --name scaling --clients 1,2,3,4,6,8 --trials 3 -T 1s"
     " --warmup 0 -P 0",
     "capacity": "capacity -f {F}/slow.sql --name capacity -c 4 --rate 20,400 -L 80ms --quick -P 0",

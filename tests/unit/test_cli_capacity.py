@@ -177,7 +177,7 @@ def test_python_asks_what_the_command_asks(tmp_path, monkeypatch):
     given = {"latency_limit": "500ms", "set": {"work_mem": ["4MB", "64MB"]}}
     with pytest.raises(PlanError, match="enough"):
         pgpaces.capacity("reporting", missed="2%", soak="0", store=tmp_path / "r.db", **given)
-    words = ("-L", "500ms", "--server-set", "work_mem=4MB,64MB", "--missed", "2%", "--soak", "0")
+    words = ("-L", "500ms", "--set", "work_mem=4MB,64MB", "--missed", "2%", "--soak", "0")
     called("reporting", *words, "--store", tmp_path / "r.db")
     python, command = asked
     assert python.goal == command.goal

@@ -73,7 +73,7 @@ T = TypeVar("T", Between, Varied)
 
 def of_cells(rows: Sequence[Row], factors: Sequence[Factor]) -> tuple[Difference, ...]:
     names = {factor.name for factor in factors}
-    hidden = names | {name.removeprefix("set.") for name in names}
+    hidden = names | {name.partition(".")[2] for name in names}
     values: dict[str, dict[str, dict[str, Row]]] = {}
     whole = [(row, digest) for row in rows for digest in row.every]
     for row, digest in whole:
@@ -156,7 +156,7 @@ def check_factor(name: str) -> None:
 
 def _follows(factor: str, name: str) -> bool:
     family, _, own = factor.partition(".")
-    if own and family in ("set", "define"):
+    if own and family in ("set", "server_set", "define"):
         return name in (f"setting {own}", f"variable {own}")
     starts = options.follows(family)
     called = name in (family.replace("_", " "), factor)

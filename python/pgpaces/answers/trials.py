@@ -113,7 +113,7 @@ def above(plan: PlanFacts, script: str | None = None) -> str:
 def factor_name(name: str) -> str:
     """A factor as pages show it: settings and variables without their prefix."""
     family, _, rest = name.partition(".")
-    return rest if family in ("set", "define") and rest else name.replace("_", " ")
+    return rest if family in ("set", "server_set", "define") and rest else name.replace("_", " ")
 
 
 def cell_name(cell: Cell) -> str:

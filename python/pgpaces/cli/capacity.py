@@ -25,7 +25,9 @@ Examples:
 @options.command(epilog=EXAMPLES)
 @options.argument("what", required=False, metavar="[FILE.toml|WORKLOAD]")
 @options.options(
-    options.of("missed", "goal", "by", "quick", "soak", "anyway", quick=QUICK, anyway=ANYWAY),
+    options.of(
+        "missed", "allow_fail", "goal", "by", "quick", "soak", "anyway", quick=QUICK, anyway=ANYWAY
+    ),
     experiment_options.OF_WHAT,
 )
 @options.options(experiment_options.HOW)

@@ -10,6 +10,7 @@ import click
 
 from pgpaces.cli import consent, experiment_options
 from pgpaces.cli.files import write_report
+from pgpaces.cli.run import FAIL_EXIT
 from pgpaces.cli.streams import fail, put
 from pgpaces.core.errors import RunError, ServerError
 
@@ -93,11 +94,11 @@ def warn_of_names(requests: Iterable[Request]) -> None:
 
 
 def carry_out(
-    planned: SweepPlan, params: Mapping[str, Any], judge: Callable[[Page], int] = lambda _: 0
+    planned: SweepPlan, params: Mapping[str, Any], judge: Callable[[Page], int] | None = None
 ) -> int:
     """Runs an experiment, prints its report, and how to resume it if trials are missing.
 
-    judge: gives the exit code if all trials were run.
+    judge: gives the exit code if all trials were run; by default the verdict does.
     """
     from pgpaces.answers.sweep.lookup import page_of
     from pgpaces.answers.sweep.report import report as report_of
@@ -146,7 +147,11 @@ def carry_out(
         (why, advice), command = nothing, with_store(f"pgpaces report {swept.id}")
         fail(RunError("measured-nothing", why=why, advice=advice, command=command))
         return RunError.exit_code
-    return judge(page)
+    if judge is not None:
+        return judge(page)
+    top = document.top.headline
+    failed = top is not None and top.mark == "fail" and not params["allow_fail"]
+    return FAIL_EXIT if failed else 0
 
 
 def _not_run(swept: SweepResult) -> RunError:

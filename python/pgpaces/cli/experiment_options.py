@@ -55,11 +55,18 @@ def level_options(function: Callable[..., Any]) -> Callable[..., Any]:
 OF_WHAT: tuple[options.Decorator, ...] = (
     level_options,
     options.option(
-        *("--server-set", "settings"),
+        *("--set", "settings"),
         group="Target",
         multiple=True,
         metavar="NAME=LEVELS",
-        help="Settings of the server, each applied in the least intrusive way.",
+        help="Settings of the sessions of the load.",
+    ),
+    options.option(
+        *("--server-set", "server_settings"),
+        group="Target",
+        multiple=True,
+        metavar="NAME=LEVELS",
+        help="Settings of the server; pgpaces puts them back.",
     ),
     options.option(
         *("-D", "--define"),
@@ -160,7 +167,8 @@ def _levels(params: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, t
 def _families(by_name: dict[str, tuple[str, ...]], params: Mapping[str, Any]) -> None:
     """Adds levels of settings and variables, which the user names. Raises PlanError."""
     for family, word, of in (
-        ("set", "--server-set", "settings"),
+        ("set", "--set", "settings"),
+        ("server_set", "--server-set", "server_settings"),
         ("define", "--define", "define"),
     ):
         for text in params[of]:

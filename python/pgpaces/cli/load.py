@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import click
+
 from pgpaces.cli import like, options
 from pgpaces.cli.run import measure
 from pgpaces.core.errors import PlanError
@@ -28,7 +30,7 @@ _DURATION = "Repeat the command for this time; the last execution is finished."
 @options.command(epilog=EXAMPLES)
 @options.argument("command", required=False)
 @options.options(
-    options.of("like", "input", "rows", "from_database", "missed", "fail_if"),
+    options.of("like", "input", "rows", "from_database", "missed", "fail_if", "allow_fail"),
     options.of_trial(*_OF_TRIAL, duration=_DURATION, transactions="How many times. [default: 1]"),
     options.of(*options.ANSWER, *options.RUNNING),
 )
@@ -42,7 +44,10 @@ def load(**params: Any) -> int:
 
     params = {**params, "anyway": True, "files": (), "scripts": (), "fresh": False}
     params, _ = like.options(params)
-    text = params["command"] or ""
+    text = params["command"]
+    if text is None:
+        context = click.get_current_context()
+        raise click.MissingParameter(ctx=context, param=context.command.params[0])
     if not text.strip():
         raise PlanError("empty-command")
     if text in workload.shipped() or is_there(Path(text, workload.FILE)):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pgpaces.spec.workload import Workload
     from pgpaces.trial.trial import Outcome
 
-FAIL_IF_EXIT = 30
+FAIL_EXIT = 30
 KILLED_EXIT = 31
 INTERRUPTED_EXIT = 130
 
@@ -47,7 +47,8 @@ Examples:
 @options.options(
     options.of("file", "like", "anyway", anyway=ANYWAY),
     options.of_trial("scripts", "variant"),
-    options.of("from_database", "missed", "fail_if", *options.ANSWER, *options.RUNNING),
+    options.of("from_database", "missed", "fail_if", "allow_fail", *options.ANSWER),
+    options.of(*options.RUNNING),
     options.of_trial(),
 )
 def run(**params: Any) -> int:
@@ -118,7 +119,11 @@ def measure(workload: Workload, params: dict[str, Any]) -> int:
             click.echo(f"warning: {text}: see the finding above", err=True)
         if each(summary):
             click.echo(f"--fail-if '{each.text}' is true: {each.measured(summary)}", err=True)
-    return _exit_code(outcome, any(each(summary) for each in conditions), params["output"])
+    from pgpaces.answers.run import headline
+
+    fails = not params["allow_fail"] and headline(outcome.trial, summary).mark == "fail"
+    failed = fails or any(each(summary) for each in conditions)
+    return _exit_code(outcome, failed, params["output"])
 
 
 def _workload(params: Mapping[str, Any]) -> Workload:
@@ -183,4 +188,4 @@ def _exit_code(outcome: Outcome, failed: bool, output: str | None) -> int:
         return RunError.exit_code
     if outcome.aborted:
         return RunError.exit_code
-    return FAIL_IF_EXIT if failed else 0
+    return FAIL_EXIT if failed else 0

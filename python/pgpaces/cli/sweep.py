@@ -38,7 +38,7 @@ Examples:
 @options.options(experiment_options.OF_WHAT)
 @options.options(
     options.of(
-        *("trials", "missed", "quick", "yes", "new", "schema", "anyway"),
+        *("trials", "missed", "allow_fail", "quick", "yes", "new", "schema", "anyway"),
         quick=QUICK,
         yes=YES,
         anyway=ANYWAY,

@@ -23,7 +23,7 @@ from pgpaces.spec.levels import of_values
 
 TEMPLATE = Path(__file__).parent / "new.toml"
 # Tables of levels with free names.
-TABLES = ("set", "define")
+TABLES = ("set", "server_set", "define")
 
 _EXAMPLES = {"factors": "clients = [1, 2, 4]", "missed": 'missed = "5%"'}
 
@@ -49,7 +49,8 @@ KEYS = {
     "targets.nodes": "DSNs of servers that belong to it: standby1, standby2, ..., pool.",
     "profiles": "Named sets of settings, by the name that `profile` uses.",
     "quick": "Levels, and `trials`, of `--quick`.",
-    "set": "Settings that all cells share.",
+    "set": "Settings of the sessions that all cells share.",
+    "server_set": "Settings of the server that all cells share.",
     "define": "Script variables that all cells share.",
 }
 

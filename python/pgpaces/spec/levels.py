@@ -43,7 +43,11 @@ def check_name(name: str) -> None:
         if not dot or not level or not BACKGROUND_NAME.fullmatch(of):
             raise PlanError("background-name", level=name)
         family = level.partition(".")[0]
-        if (level in FACTORS and FACTORS[level].whole) or family in ("background", "set"):
+        if (level in FACTORS and FACTORS[level].whole) or family in (
+            "background",
+            "set",
+            "server_set",
+        ):
             raise PlanError("whole-trial-only", factor=name, level=level)
         if level != "workload":
             check_name(level)
@@ -57,9 +61,9 @@ def check_name(name: str) -> None:
 class CellOptions(Struct, frozen=True):
     """The options of a cell.
 
-    settings: of the server or of the session, applied with the least possible interruption. node:
-    where the load goes; nodes: where individual scripts go. background: the levels of each
-    background workload, by its name.
+    settings: of the server, applied with the least possible interruption. node: where the load
+    goes; nodes: where individual scripts go. background: the levels of each background workload,
+    by its name.
     """
 
     trial: TrialPlan
@@ -112,9 +116,9 @@ def options_of(levels: Levels, defaults: Mapping[str, str], seed: int = 1) -> Ce
             raise error.at(name) from None
     for several in ("latency_limit", "node"):
         values[several] = (levels[several],) if several in levels else ()
-    for family in ("latency_limit", "define"):
+    for family in ("latency_limit", "define", "set"):
         values[family] += tuple(f"{name}={text}" for name, text in _family(levels, family))
-    own = {"settings": _family(levels, "set"), "nodes": _family(levels, "node")}
+    own = {"settings": _family(levels, "server_set"), "nodes": _family(levels, "node")}
     return cell_options(values, defaults, **own, background=background_of(levels))
 
 

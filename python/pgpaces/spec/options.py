@@ -345,6 +345,7 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
            " users with --pace, clients with --rate-per-client or --think-time, else rate]"),
     Option("fail_if", TEXT, GOAL, "Exit with code 30 if this is true.", metavar="CONDITION",
            several=True),
+    Option("allow_fail", SWITCH, GOAL, "Exit with code 0 although the verdict is FAIL.", flag=True),
     Option("metric", _one_of("rate", "mean", "p50", "p95", "p99", "p99.9", "missed"), GOAL,
            "Metric to compare: rate, mean, p50, p95, p99, p99.9 or missed. [default: p95 of a load"
            " with a planned rate or pace, else rate]", metavar="METRIC"),
@@ -405,7 +406,8 @@ BY_NAME: Mapping[str, Option] = {option.name: option for option in OPTIONS}
 FACTORS: Mapping[str, Option] = {option.name: option for option in OPTIONS if option.factor}
 # Families of levels, with a free name after the dot.
 FAMILIES: Mapping[str, str] = {
-    "set": "A setting of the server, applied in the least intrusive way: `set.work_mem`.",
+    "set": "A setting of the sessions of the load: `set.work_mem`.",
+    "server_set": "A setting of the server: `server_set.max_wal_size`. pgpaces puts it back.",
     "define": "A variable of the scripts: `define.hot`.",
     "latency_limit": "The limit of one script: `latency_limit.by_fk1`.",
     "node": "The node that one script goes to: `node.by_fk1`.",

@@ -15,7 +15,7 @@ from pgpaces.core.errors import PlanError
 from pgpaces.spec import levels
 from pgpaces.spec.design import Target
 from pgpaces.spec.draft import Draft
-from pgpaces.spec.options import BY_NAME, FACTORS, FAMILIES, replaced
+from pgpaces.spec.options import BY_NAME, FACTORS, replaced
 
 Spec = Mapping[str, Any]
 # Names of a spec that are no options of a trial: what runs, the goal, and what --like leaves out.
@@ -69,7 +69,7 @@ def _background(name: str, spec: Spec) -> str:
         scripts = []
     for key, value in {**spec, **({"scripts": " ".join(scripts)} if scripts else {})}.items():
         family, dot, _ = key.partition(".")
-        named = dot and family in FAMILIES and family not in ("background", "set")
+        named = dot and family in ("define", "latency_limit", "node")
         if named or (key in FACTORS and not FACTORS[key].whole):
             own[key] = levels.text(value).replace(",", "\\,")
     return shlex.join((name, *(f"{key}={value}" for key, value in own.items())))
@@ -106,9 +106,8 @@ def draft(spec: Spec) -> Draft:
             pairs = (text.rpartition("=") for text in value)
             own |= {f"{name}.{key}" if key else name: (each,) for key, _, each in pairs}
         elif name in ("define", "set", "server_set"):
-            family = "define" if name == "define" else "set"
             pairs = (text.partition("=") for text in value)
-            own |= {f"{family}.{key}": (each,) for key, _, each in pairs}
+            own |= {f"{name}.{key}": (each,) for key, _, each in pairs}
         elif name == "scripts":
             own[name] = (" ".join(value),)
         elif name in FACTORS and name != "target":

@@ -136,7 +136,7 @@ class Builder(Redacted, frozen=True):
 
     def _settings(self, options: levels.CellOptions) -> tuple[tuple[str, str], ...]:
         profile = self.order.experiment.profiles.get(options.profile or "", {})
-        return tuple({**profile, **dict(options.trial.settings), **dict(options.settings)}.items())
+        return tuple({**profile, **dict(options.settings), **dict(options.trial.settings)}.items())
 
     def _target(self, options: levels.CellOptions) -> TargetPlan:
         if options.target is None:
