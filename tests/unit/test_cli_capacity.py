@@ -51,7 +51,7 @@ def stored(tmp_path_factory):
     ("words", "said"),
     [
         ("", "workload-or-file-missing"),
-        ("reporting -T 60s -L 1s", "decided-by-search {'option': '--duration'}"),
+        ("reporting -T 60s -L 1s", "search-chooses {'option': '--duration'}"),
         ("tpcb-like", "no-latency-limit"),
         ("reporting --goal 'mean <= 50ms'", "not-a-quantile-goal {'goal': 'mean <= 50ms'}"),
         ("reporting --goal 'p99 <= 50ms' --missed 1%", "--goal and --missed"),
@@ -102,7 +102,7 @@ LIMITED = {"what": "tpcb-like", "latency_limit": "50ms"}
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, sentence("nothing-to-search")),
+        ({}, sentence("workload-or-file-missing")),
         ({"what": "tpcb-like"}, sentence("no-latency-limit")),
         ({"what": "reporting", "quick": True, "soak": "5min"}, "quick and soak"),
         ({**LIMITED, "duration": 5}, sentence("search-chooses", option="duration")),
@@ -162,7 +162,7 @@ def test_options_that_a_stored_search_does_not_follow_are_refused(stored, words)
 )
 def test_python_refuses_options_that_a_stored_search_does_not_follow(stored, given):
     [name] = given
-    with raises(PlanError, "fixed-by-stored-search", option=name):
+    with raises(PlanError, "fixed-by-resume", option=name):
         pgpaces.capacity(resume="memory", store=stored, **given)
 
 

@@ -16,7 +16,7 @@ from tests.errors import sentence
 from tests.unit.stored import Kept, keep, opened
 
 no_option, no_choice = partial(PlanError, "unknown-option"), partial(PlanError, "not-a-choice")
-no_count = partial(PlanError, "not-a-count", what="--clients", low=1, high=100000)
+no_count = partial(PlanError, "not-an-integer", what="--clients", low=1, high=100000)
 TOO_LONG = "x" * 300  # what the system says of it comes as of a folder that may not be entered
 NO_HOME = sentence("no-home-of-user", path="~no1", folder="~no1")
 NO_FILE = sentence("cannot-read-toml", path="exp.toml", why="No such file or directory")
@@ -38,7 +38,7 @@ NAMED = {
     "run --workload x": no_option(option="--workload", usage="pgpaces run [OPTIONS] [WORKLOAD]"),
     "run x y": PlanError("extra-argument", argument="y", usage="pgpaces run [OPTIONS] [WORKLOAD]"),
     "run -c 0": no_count(value="0", example=1), "run -c many": no_count(value="many", example=1),
-    "run reporting -c 1,2": no_count(value="1,2", levels="1,2"),
+    "run reporting -c 1,2": no_count(value="1,2", several="1,2"),
     "run -c": PlanError("usage", text="option '-c' requires an argument", about="--clients N: Con"),
     "run --policy ru": no_choice(what="--policy", value="ru", choices="run, skip", near="run"),
     "run -M prep": no_choice(what="--protocol", value="prep", choices="simple", near="prepared"),
@@ -70,7 +70,7 @@ MISTAKES = [
     ("run reporting -T 60sec", 2, "--duration '60sec' is not a duration", " in s"),
     ("run reporting -L 500sec", 2, "limit '500sec' is not a duration", " in ms"),
     ("run reporting --missed 5", 2, sentence("not-a-share", what="--missed", value="5"), " 5%"),
-    ("run reporting --rate 10,20", 2, "--rate '10,20' is not a rate", "`pgpaces sweep` takes sev"),
+    ("run reporting --rate 10,20", 2, "--rate '10,20' is not a rate", "`pgpaces sweep` accepts"),
     ("run reporting --fail-if 'missed > 5'", 2, "5 in the condition 'missed > 5'", "'5%'"),
     ("run reporting --fail-if ''", 2, sentence("bad-condition", condition=""), "on time, p50"),
     ("run reporting --fail-if 'p96 > 1s' --fail-if 'p99 > 1s'", 2, "'p96 > 1s'", "write NAME"),

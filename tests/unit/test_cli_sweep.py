@@ -36,7 +36,7 @@ def called(tmp_path, *words):
 )
 def test_levels_of_a_name_that_is_given_twice_are_not_dropped(tmp_path, words, hint):
     error = refused(called(tmp_path, "reporting", *words, "--dry-run"))
-    assert (error.name, error.values["levels"]) == ("factor-given-twice", hint)
+    assert (error.name, error.values["levels"]) == ("given-twice", hint)
 
 
 def test_limits_of_several_scripts_are_not_one_given_twice(tmp_path):

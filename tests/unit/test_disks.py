@@ -252,7 +252,7 @@ FULL = {"free_bytes": 24 * 2**20, "needed_bytes": 25 * 2**20}
     [
         (Device("d", "vda", "ext4", "rw", free_bytes=24 * 2**20), "disk-too-full", FULL),
         (Device("d", "", "tmpfs", "rw", free_bytes=2**40), "disk-is-memory", {}),
-        (Device("d", "vda", "ext4", "ro,noatime", free_bytes=2**40), "disk-not-writable", {}),
+        (Device("d", "vda", "ext4", "ro,noatime", free_bytes=2**40), "folder-not-writable", {}),
     ],
 )
 def test_a_disk_that_cannot_be_measured_is_refused(tmp_path, device, name, values):

@@ -37,7 +37,7 @@ def test_every_example_is_an_experiment_and_fits_the_schema(path):
     ("text", "name", "values"),
     [
         ("factors = {clents = [1]}", "unknown-factor", {"factor": "clents", "near": "clients"}),
-        ("ratee = '1/s'", "unknown-experiment-key", {"key": "ratee", "near": "rate"}),
+        ("ratee = '1/s'", "unknown-key", {"key": "ratee", "near": "rate"}),
         ("factors = {clients = 3}", "factor-not-a-list", {"factor": "clients", "value": 3}),
         ("factors = {clients = []}", "no-levels", {"factor": "clients"}),
         ("factors = {clients = [[]]}", "not-a-level", {"key": "clients", "value": []}),

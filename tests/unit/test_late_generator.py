@@ -189,7 +189,7 @@ def test_lateness_that_explains_a_little_moves_what_fails_alone():
     assert late.passes == pytest.approx(plain.passes, rel=0.02)
     assert sure(late.estimate).high > sure(plain.estimate).high
     assert all(p.valid for p in points)
-    assert "generator was late in some trials" in said(late)
+    assert "generator-late-loads: " in said(late)
     assert "generator" not in said(plain)
 
 

@@ -135,7 +135,7 @@ def test_no_pool_is_a_level():
 def test_a_pooler_that_is_not_here_is_said_with_its_package(which, package, monkeypatch):
     monkeypatch.setattr(pooler, "_FOLDERS", ())
     monkeypatch.setenv("PATH", "/nowhere")
-    with raises(ServerError, "pooler-not-installed", pooler=which, package=package):
+    with raises(ServerError, "not-installed", program=which, package=package):
         pooler.find(which)
 
 
@@ -148,7 +148,7 @@ def test_a_run_and_an_experiment_with_a_pooler_that_is_not_here_begin_nothing(
     for words in (["run", "--pool", "pgpool"], ["sweep", "--pool", "none,pgpool", "--dry-run"]):
         called = CliRunner().invoke(cli, [*words, "select-only", "--store", str(store)])
         assert isinstance(called.exception, ServerError), called.output
-        assert called.exception.message == sentence("pooler-not-installed", pooler="pgpool")
+        assert called.exception.message == sentence("not-installed", program="pgpool")
         assert called.exception.exit_code == 10
     assert not store.exists()
 

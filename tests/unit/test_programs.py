@@ -137,6 +137,6 @@ def test_a_home_that_holds_no_cache_is_told(tmp_path, monkeypatch):
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
     with (
         programs.program_environment(WAY, of(tmp_path), VALUES, say=print) as found,
-        raises(RunError, "cannot-write-home", path=tmp_path / "home/cache/workloads/mine"),
+        raises(RunError, "home-unusable", path=tmp_path / "home/cache/workloads/mine"),
     ):
         found.order("it", ("sh", "{cache}"))

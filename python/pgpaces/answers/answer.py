@@ -148,9 +148,9 @@ class Answer(Struct, frozen=True):
     def plot(self, name: str | None = None) -> Plot:
         """A chart by its name, by default the first. Raises PlanError if there is none."""
         plots = {plot.name: plot for plot in self.figures}
-        chosen = next(iter(plots), None) if name is None else name
-        if chosen is None:
+        if not plots:
             raise PlanError("no-chart")
+        chosen = next(iter(plots)) if name is None else name
         if chosen not in plots:
             raise PlanError("unknown-chart", chart=name, charts=", ".join(plots))
         return plots[chosen]

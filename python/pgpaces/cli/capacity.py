@@ -47,7 +47,7 @@ def capacity(**params: Any) -> int:
         raise PlanError("cannot-combine", options=["--quick", "--soak"])
     for name in ("duration", "transactions"):
         if params[f"level_{name}"]:
-            raise PlanError("decided-by-search", option=f"--{name}")
+            raise PlanError("search-chooses", option=f"--{name}")
     # Here --quick and --missed apply to the search, not to its trials.
     draft = experiment_options.draft({**params, "quick": False, "missed": None})
     if params["like"] is not None and draft is not None:

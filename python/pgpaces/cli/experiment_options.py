@@ -182,7 +182,7 @@ def _add(by_name: dict[str, tuple[str, ...]], name: str, text: str) -> None:
     """Adds the levels of a name. Raises PlanError if it has levels already."""
     if name in by_name:
         both = ",".join((*by_name[name], text))
-        raise PlanError("factor-given-twice", factor=name, levels=both)
+        raise PlanError("given-twice", what=name, levels=both)
     by_name[name] = levels.split(text)
     if name in table.FACTORS and "" in by_name[name]:
         every = ",".join(filter(None, by_name[name])) or "A,B"

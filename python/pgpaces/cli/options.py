@@ -137,8 +137,8 @@ class Count(click.IntRange):
             from pgpaces.cli.usage import word
 
             raise PlanError(
-                "not-a-count", what=word(param), value=value, low=self.min, high=self._most,
-                levels=value if "," in str(value) else None, example=self.min or 1,
+                "not-an-integer", what=word(param), value=value, low=self.min, high=self._most,
+                several=value if "," in str(value) else None, example=self.min or 1,
             )  # fmt: skip
         return number
 

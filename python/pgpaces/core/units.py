@@ -23,8 +23,6 @@ _UNITS_NS = {
 _RATE_UNITS_S = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _SIZES = {"kB": 2**10, "MB": 2**20, "GB": 2**30}
 _DURATION_MAX_NS = 366 * 86_400 * SECOND_NS
-# The end of a hint for several numbers in the place of one.
-SEVERAL = "; `pgpaces sweep` takes several, separated by commas"
 NUMBER = r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)"
 
 
@@ -38,7 +36,7 @@ def whole(value: object, what: str, low: int, *, high: int = COUNT_MAX) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
         return value
     shown = str(value) if not isinstance(value, int) or abs(value) < 10**30 else "a huge number"
-    raise PlanError("not-an-integer-from", what=what, value=shown, low=low, high=high)
+    raise PlanError("not-an-integer", what=what, value=shown, low=low, high=high)
 
 
 def duration_ns(

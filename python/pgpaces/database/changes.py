@@ -88,7 +88,7 @@ class Note:
                 os.fsync(file.fileno())
             new.replace(self.path)
         except OSError as error:
-            raise ServerError("cannot-write-home", path=self.path, why=error.strerror) from None
+            raise ServerError("home-unusable", path=self.path, why=error.strerror) from None
 
 
 def _folder() -> Path:

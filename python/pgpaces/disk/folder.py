@@ -36,7 +36,7 @@ def check(path: Path, device: Device, room: int) -> None:
     if device.filesystem in MEMORY:
         raise PlanError("disk-is-memory", path=path, filesystem=device.filesystem)
     if "ro" in device.mount_options.split(",") or not os.access(path, os.W_OK | os.X_OK):
-        raise PlanError("disk-not-writable", path=path)
+        raise PlanError("folder-not-writable", path=path)
     free = device.free_bytes
     if free is not None and free < room:
         raise PlanError("disk-too-full", path=path, free_bytes=free, needed_bytes=room)

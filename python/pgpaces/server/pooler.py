@@ -65,7 +65,7 @@ def find(pooler: str) -> PoolerProgram:
     path = os.pathsep.join([os.environ.get("PATH", ""), *_FOLDERS])
     program = shutil.which(pooler, path=path)
     if program is None:
-        raise ServerError("pooler-not-installed", pooler=pooler, package=_PACKAGES[pooler])
+        raise ServerError("not-installed", program=pooler, package=_PACKAGES[pooler])
     done = run([program, "--version"], stderr=subprocess.STDOUT)
     version = re.search(r"\d+(\.\d+)+", done.stdout)
     if version is None:

@@ -125,7 +125,7 @@ def _draft(path: Path, keys: Any, raw: Mapping[str, Any]) -> Draft:
             levels.check_name(name)
         except PlanError:
             near = similar(name, [*(key for key in KEYS if "." not in key), *levels.names()])
-            raise PlanError("unknown-experiment-key", key=name, near=near) from None
+            raise PlanError("unknown-key", key=name, near=near) from None
     for name in (*factors, *(name for name, _ in _flat(keys.quick) if name != "trials")):
         levels.check_name(name)
     twice = [name for name in factors if name in single]

@@ -61,14 +61,14 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
     if resume is not None:
         resumed, experiment, spec = asking.stored(resume, store)
     elif what is None:
-        raise PlanError("nothing-to-search")
+        raise PlanError("workload-or-file-missing")
     if what is None:
         own: dict[str, Any] = {"missed": missed, "goal": goal, "by": by, "quick": quick}
         own |= {"soak": soaks, "seed": seed, "name": name, "targets": targets}
         own |= levels
         changed = [n for n, value in own.items() if value is not None and value is not False]
         if changed:
-            raise PlanError("fixed-by-stored-search", option=changed[0])
+            raise PlanError("fixed-by-resume", option=changed[0])
     else:
         draft = drafted(what, levels, targets)
         draft = replace(draft, name=name or draft.name, seed=draft.seed if seed is None else seed)
@@ -84,7 +84,7 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
     )
     swept = pipeline.run(pipeline.plan(order), listener)
     if swept.given_up:
-        raise RunError("given-up", why=swept.given_up, id=swept.id)
+        raise RunError("experiment-given-up", why=swept.given_up, id=swept.id)
     return load_capacity(swept.id, store=store)
 
 

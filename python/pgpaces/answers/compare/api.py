@@ -68,7 +68,7 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
         order = pipeline.Order(design, store, goal=planned, consent=answer(trust))
         swept = pipeline.run(pipeline.plan(order), listener)
         if swept.given_up:
-            raise RunError("given-up", why=swept.given_up, id=swept.id)
+            raise RunError("experiment-given-up", why=swept.given_up, id=swept.id)
         with closing(Store.existing(store)) as opened:
             return answer_of(opened, swept.id)
     if levels:

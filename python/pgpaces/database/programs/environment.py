@@ -73,7 +73,7 @@ def _make_cache(folder: Path) -> None:
     try:
         make_folder(folder)
     except OSError as error:
-        raise RunError("cannot-write-home", path=folder, why=error.strerror) from None
+        raise RunError("home-unusable", path=folder, why=error.strerror) from None
 
 
 @contextlib.contextmanager

@@ -75,7 +75,7 @@ def _fetched(workload: Workload, file: DataFile, say: Say) -> Path:
                 os.fsync(whole.fileno())  # after a power cut the name must not exist without data
             part.rename(target)
     except OSError as error:
-        raise PrepareError("cannot-write-home", path=cache, why=error.strerror) from None
+        raise PrepareError("home-unusable", path=cache, why=error.strerror) from None
     except ServerError as error:
         raise PrepareError(
             "data-file-not-fetched",
