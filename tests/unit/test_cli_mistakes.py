@@ -46,7 +46,7 @@ NAMED = {
     "load ' '": PlanError("empty-command"),
     "load bulk-load": PlanError("workload-as-command", workload="bulk-load"),
     "load":
-        PlanError("missing-argument", argument="COMMAND", usage="pgpaces load [OPTIONS] COMMAND"),
+        PlanError("missing-argument", argument="COMMAND", usage="pgpaces load [OPTIONS] [COMMAND]"),
     "sweep x -c 1,,2": PlanError("empty-level", option="--clients", value="1,,2", levels="1,2"),
     "sweep --clients 1": PlanError("levels-without-workload"), "run": PlanError("nothing-to-run"),
     "sweep x --define a": PlanError("not-levels", option="--define", value="a", factor="a"),

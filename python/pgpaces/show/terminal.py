@@ -115,7 +115,8 @@ def brief(
         yield from map(_unbroken, lines)
     if answer.next:
         first, *others = answer.next
-        steps = (f"{first}  # {answer.question}" if answer.question else first, *others)
+        asking = f"{first}  # {answer.question}" if answer.question else first
+        steps = (asking if len(asking) + 15 <= width else first, *others)
         yield from _rows(tuple(("next", each) for each in steps), width)
 
 
