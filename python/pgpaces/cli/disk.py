@@ -24,41 +24,26 @@ if TYPE_CHECKING:
 
 INTERRUPTED_EXIT = 130
 
-EXAMPLES = """\b
-Examples:
-  pgpaces disk /mnt/ssd --name ssd
-  pgpaces disk /mnt/ssd --quick
-  pgpaces disk --list
-  pgpaces disk --show last
-  pgpaces disk --compare ssd card
-"""
-YES = "Do not ask before writing more than 1 GB."
-NAME = "What the result is called."
-ACTIONS = {
-    "list": "List the measured disks.",
-    "show": "Show the DISK: last, a name, an id.",
-    "compare": "Show DISKs side by side.",
-}
+_ACTIONS = {"list": (0, 0), "show": (1, 1), "compare": (2, 9)}  # the numbers of disks
 
 
 # One command and not a group: what follows `disk` is a folder, and a folder may be called `list`.
-@options.command(epilog=EXAMPLES)
+@options.command()
 @options.argument("names", nargs=-1, metavar="PATH|DISK...")
 @options.options(
     tuple(
-        options.option(f"--{name}", "action", group="Store", flag_value=name, help=text)
-        for name, text in ACTIONS.items()
+        options.option(f"--{name}", "action", group="Store", flag_value=name) for name in _ACTIONS
     )
 )
 @options.options(
-    options.of("size", "runs", "quick", "yes", "name", yes=YES, name=NAME),
+    options.of("size", "runs", "quick", "yes", "name"),
     options.of("output", "json", "verbose", "dry_run", "store"),
 )
 def disk(**params: Any) -> int:
-    """Measure the disk that the folder PATH is on, by fio: its class, and what PostgreSQL needs.
+    """Measure the disk of the folder PATH with fio: its class and its speed for PostgreSQL.
 
-    It writes in a folder of its own in PATH and always removes that. It asks before it writes more
-    than 1 GB. The result is stored, also for reports of servers on that disk.
+    pgpaces writes to a new folder in PATH, which it always removes. It asks for confirmation before
+    it writes more than 1 GB. It stores the result, and reports of servers on the same disk use it.
     """
     from pgpaces.cli import output
 
@@ -66,7 +51,7 @@ def disk(**params: Any) -> int:
     names, action = params["names"], params["action"]
     if action is None:
         return _measure(names, params)
-    least, most = {"list": (0, 0), "show": (1, 1), "compare": (2, 9)}[action]
+    least, most = _ACTIONS[action]
     if not least <= len(names) <= most:
         expected = least if least == most else f"{least} to {most}"
         raise PlanError(

@@ -15,17 +15,14 @@ def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
     return [name for name in names if name.startswith(incomplete)]
 
 
-@options.command(
-    epilog="\b\nExamples:\n  pgpaces explain\n  pgpaces explain generator-late\n"
-    "  pgpaces explain cpu-steal --json"
-)
+@options.command()
 @click.argument("name", required=False, shell_complete=_names)
 @options.options(options.of("json"))
 def explain(name: str | None, as_json: bool) -> int:
-    """Explain a finding or an error by its name; without a name, list all names.
+    """Explain a finding or an error by its name. Without a name, list all names.
 
-    pgpaces shows findings as `NAME: SENTENCE`. The explanation says what a finding means, what it
-    does to the verdict, and what to do.
+    pgpaces prints findings as `NAME: SENTENCE`. The explanation says what a finding means, how it
+    affects the verdict, and what to do.
     """
     from pgpaces.core import errors, findings
     from pgpaces.core.errors import PlanError, similar

@@ -27,15 +27,12 @@ def open_store(path: str | None) -> Store:
     return Store.existing(path)
 
 
-@options.command(
-    epilog="\b\nExample:\n  pgpaces runs copy postgresql://lab/results\n"
-    "  pgpaces runs copy results.db last --store postgresql://lab/results"
-)
+@options.command()
 @options.argument("other", metavar="STORE")
 @options.argument("names", metavar="[RUN|EXPERIMENT]...", nargs=-1)
-@options.options(options.of("dry_run", "store", dry_run="Say what it would copy, and stop."))
+@options.options(options.of("dry_run", "store"))
 def copy(other: str, names: Sequence[str], dry_run: bool, store_path: str | None) -> None:
-    """Copy runs and experiments, complete, to another STORE: by default all that it lacks."""
+    """Copy complete runs and experiments to another STORE. Default: all that STORE lacks."""
     from pgpaces.store.store import Store
 
     store = open_store(store_path)
@@ -71,15 +68,12 @@ def _check_place(store: Store, other: str, names: Sequence[str]) -> None:
     raise PlanError("run-instead-of-store", run=other, store=store.address, words=words)
 
 
-@options.command(
-    epilog="\b\nExample:\n  pgpaces runs tag before-index last"
-    "\n  pgpaces runs tag before-index --remove"
-)
+@options.command()
 @options.argument("tag", metavar="NAME")
 @options.argument("names", metavar="[RUN|EXPERIMENT]...", nargs=-1)
 @options.options(options.of("remove", "store"))
 def tag(tag: str, names: Sequence[str], remove: bool, store_path: str | None) -> None:
-    """Give runs and experiments a tag; `NAME` then means the newest of them."""
+    """Tag runs and experiments with NAME. NAME then refers to the newest of them."""
     if not names and not remove:
         raise PlanError("nothing-to-tag", tag=tag)
     store = open_store(store_path)
@@ -94,23 +88,21 @@ def tag(tag: str, names: Sequence[str], remove: bool, store_path: str | None) ->
         store.tag(tag, id_)
 
 
-@options.command(epilog="\b\nExample:\n  pgpaces runs baseline pi4 last")
+@options.command()
 @options.argument("baseline", metavar="NAME")
 @options.argument("name", metavar="RUN|EXPERIMENT")
 @options.options(options.of("store"))
 def baseline(baseline: str, name: str, store_path: str | None) -> None:
-    """Make a run or experiment the baseline NAME, in place of the one that had that name."""
+    """Make a run or experiment the baseline NAME, and replace any earlier baseline NAME."""
     store = open_store(store_path)
     store.baseline(baseline, store.find_newest(name))
 
 
-@options.command(epilog="\b\nExample:\n  pgpaces runs delete last --yes")
+@options.command()
 @options.argument("names", metavar="RUN|EXPERIMENT...", nargs=-1, required=True)
-@options.options(
-    options.of("yes", "dry_run", "store", dry_run="Say what it would delete, and stop.")
-)
+@options.options(options.of("yes", "dry_run", "store"))
 def delete(names: Sequence[str], yes: bool, dry_run: bool, store_path: str | None) -> None:
-    """Delete runs, and experiments with their runs, for good. Asks before."""
+    """Permanently delete runs, and experiments with their runs, after confirmation."""
     from pgpaces.store.names import NEWEST
 
     store = open_store(store_path)

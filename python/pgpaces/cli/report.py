@@ -20,32 +20,17 @@ if TYPE_CHECKING:
 _FORMS = ("html", "md", "text", "csv", "json", "parquet", "svg", "png")
 
 
-@options.command(
-    epilog="\b\nExamples:\n  pgpaces report -o report.html\n  pgpaces report pi-reporting\n"
-    "  pgpaces report RUN RUN -o report.md\n  pgpaces report -o charts --format svg"
-)
+@options.command()
 @options.argument("names", nargs=-1, metavar="[EXPERIMENT|RUN]...")
-@options.option(
-    "-o",
-    "--output",
-    group="Output",
-    metavar="FILE|FOLDER",
-    help="The file, or the folder of svg and png.",
-)
-@options.option(
-    "--format",
-    "form",
-    group="Output",
-    type=click.Choice(_FORMS),
-    help="[default: by the ending of the file, else text]",
-)
+@options.option("-o", "--output", group="Output", metavar="FILE|FOLDER")
+@options.option("--format", "form", group="Output", type=click.Choice(_FORMS))
 @options.options(options.of("store"))
 def report(
     names: tuple[str, ...], output: str | None, form: Form | None, store_path: str | None
 ) -> None:
-    """Report an experiment or runs in words, tables and charts. Default: the newest.
+    """Report an experiment or runs with sentences, tables, and charts. Default: the newest.
 
-    For runs that belong to no experiment, the differences between them become the factors.
+    If the runs belong to no experiment, the settings in which they differ become the factors.
     """
     from pgpaces.answers.sweep.lookup import page_of
     from pgpaces.answers.sweep.report import report as report_of

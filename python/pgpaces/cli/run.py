@@ -27,20 +27,8 @@ FAIL_IF_EXIT = 30
 KILLED_EXIT = 31
 INTERRUPTED_EXIT = 130
 
-EXAMPLES = """\b
-Examples:
-  pgpaces run reporting --rate 1 --latency-limit 500ms
-  pgpaces run reporting --users 8 --pace 1/s -L 500ms --duration 10min
-  pgpaces run tpcb-like --clients 10 -M prepared -T 60s
-  pgpaces run sensor --variant log --clients 4 --dry-run
-  pgpaces run ./my-workload --target postgresql://pi4/bench --fail-if 'missed > 5%'
-  pgpaces run reporting --standbys 2 --pool pgpool --rate 20 -L 500ms
-  pgpaces run simple-update --standbys 1 --background 'reporting node=standby1 rate=1/s'
-  pgpaces run -f read.sql@9 -f write.sql --target postgresql://pi4/shop --rate 50
-"""
 
-
-@options.command(epilog=EXAMPLES)
+@options.command()
 @options.argument("workload", required=False)
 @options.options(
     options.of("file"),
@@ -49,10 +37,11 @@ Examples:
     options.of_trial(),
 )
 def run(**params: Any) -> int:
-    """Run WORKLOAD (a shipped one or a folder) and say what share of it was on time.
+    """Run WORKLOAD and report the fraction of transactions on time.
 
-    With --file, your scripts run instead of the workload's; without WORKLOAD they run in the
-    database that --target names, as it is, or in an empty one on a managed server.
+    WORKLOAD is the name of a shipped workload or a folder. With --file, your scripts run instead of
+    the workload's scripts. Without WORKLOAD, your scripts run in the existing database of --target,
+    or in an empty database on a managed server.
     """
     return measure(_workload(params), params)
 

@@ -35,7 +35,6 @@ _ENDED = ("missed %", "p99 ms")
 _WIDE_FROM = 76
 # Narrower terminals leave out the column `due` and the intervals, to keep the workload readable.
 _WHOLE_FROM = 100
-TAGGED = "Runs with this tag."
 _FORMS = ("csv", "json", "parquet")
 
 
@@ -50,17 +49,11 @@ def _absent(path: str | None) -> bool:
 
 
 # A group with commands that change the store: an option `--tag` could mean to set or to select.
-@click.group(
-    cls=options.Group,
-    invoke_without_command=True,
-    epilog="\b\nExample:\n  pgpaces runs --limit 5\n  pgpaces runs tag before last",
-)
-@options.options(
-    options.of("limit", "experiment", "tag", "experiments", "json", "store", tag=TAGGED)
-)
+@click.group(cls=options.Group, invoke_without_command=True)
+@options.options(options.of("limit", "experiment", "tag", "experiments", "json", "store"))
 @click.pass_context
 def runs(context: click.Context, /, **params: Any) -> None:
-    """List the newest runs in the store; name, copy and delete them."""
+    """List the newest runs in the store. The subcommands tag, copy, and delete runs."""
     if context.invoked_subcommand is not None:
         _check_nothing_before(context)
         return
@@ -286,13 +279,13 @@ def _cells(row: TrialRow) -> dict[str, str]:
     }
 
 
-@options.command(epilog="\b\nExample:\n  pgpaces show\n  pgpaces show SXNWHAMN")
+@options.command()
 @options.argument("name", metavar="[RUN|EXPERIMENT]", default="last")
 @options.options(options.of("output", "json", "store"))
 def show(name: str, output: str | None, as_json: bool, store_path: str | None) -> None:
-    """Show the whole answer of a run or an experiment; `last`, the default, is the newest.
+    """Show the full result of a run or an experiment; by default, of the newest (`last`).
 
-    A name is a tag, the name of an experiment, an id, or the end of one.
+    Use a tag, the name of an experiment, an id, or the end of an id.
     """
     from pgpaces.analysis.summary import summarize
     from pgpaces.cli import run
@@ -313,17 +306,12 @@ def show(name: str, output: str | None, as_json: bool, store_path: str | None) -
     put(run.answer_text(trial, summarize(trial), series, as_json=as_json))
 
 
-@options.command(epilog="\b\nExample:\n  pgpaces export last --format csv > run.csv")
+@options.command()
 @options.argument("name", metavar="RUN")
-@options.option(
-    *("--format", "form"),
-    group="Output",
-    type=click.Choice(_FORMS),
-    help="[default: by the ending of the file, else csv]",
-)
-@options.options(options.of("output", "store", output="The file, instead of stdout."))
+@options.option(*("--format", "form"), group="Output", type=click.Choice(_FORMS))
+@options.options(options.of("output", "store"))
 def export(name: str, form: str | None, output: str | None, store_path: str | None) -> None:
-    """Write RUN: one row for each second, due second and script; times in ms."""
+    """Export RUN with one row per second, due second, and script; times are in ms."""
 
     store = manage.open_store(store_path)
     trial = store.load(store.find(name))

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from pgpaces.spec.workload import Workload
 
 
-@click.group(cls=options.Group, epilog="\b\nExample:\n  pgpaces workload new ./my-workload")
+@click.group(cls=options.Group)
 def workload() -> None:
-    """List, show and create workloads."""
+    """List, show, and create workloads."""
 
 
 @workload.command("list")
 def list_() -> None:
-    """List the workloads that come with pgpaces."""
+    """List the shipped workloads."""
     from pgpaces.show.escape import lines
     from pgpaces.spec import workload as workloads
 
@@ -33,9 +33,9 @@ def list_() -> None:
 @workload.command()
 @options.argument("name", metavar="WORKLOAD")
 def show(name: str) -> None:
-    """Show a workload: its data, scripts or tasks, default load, and all that it would execute.
+    """Show a workload: data, scripts or tasks, default load, and programs.
 
-    Executes none of it.
+    The command lists everything that the workload would execute, but does not execute anything.
     """
     from pgpaces.show.escape import line, lines
     from pgpaces.spec import workload as workloads
@@ -102,7 +102,7 @@ def _work(workload: Workload) -> Iterator[str]:
 @workload.command()
 @options.argument("folder", type=click.Path(path_type=Path))
 def new(folder: Path) -> None:
-    """Write a small workload to start from into FOLDER."""
+    """Create a small example workload in FOLDER."""
     from pgpaces.spec import trust
     from pgpaces.spec import workload as workloads
 
@@ -112,21 +112,16 @@ def new(folder: Path) -> None:
 
 
 @workload.command("from-statements")
-@options.option(
-    "--target",
-    group="Target",
-    required=True,
-    metavar="DSN",
-    help="The database: anything libpq reads.",
-)
+@options.option("--target", group="Target", required=True, metavar="DSN")
 @options.argument("folder", required=False, type=click.Path(path_type=Path))
 @options.options(options.of("log", "top", "no_values"))
 def from_statements(
     target: str, folder: Path | None, logs: tuple[str, ...], top: int, no_values: bool
 ) -> None:
-    """Create a workload in FOLDER from the statements of a database in pg_stat_statements.
+    """Create a workload in FOLDER from a database's pg_stat_statements.
 
-    It only reads, and executes none of them. FOLDER is from-DATABASE by default.
+    The command only reads the database and does not execute the statements. The default FOLDER is
+    from-DATABASE.
     """
     from pgpaces.capture import CaptureOptions, capture, words
     from pgpaces.cli.output import rendered
