@@ -96,7 +96,8 @@ def test_every_command_and_option_is_in_the_reference():
         assert told.keys() == names >= {f"--{name}" for name in own}, path
         for option in shown:
             help_ = re.sub(r"\s*\[[^\]]*\]", "", option.help or "").strip()
-            assert help_ and help_ in told[option.opts[0]], (path, option.opts[0])
+            assert help_, (path, option.opts[0])
+            assert help_ in told[option.opts[0]], (path, option.opts[0])
 
 
 def test_every_exit_code_is_on_its_page():

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from pgpaces.cli import options
 from pgpaces.cli.files import write_report
-from pgpaces.cli.streams import put
+from pgpaces.cli.streams import put, say
 from pgpaces.core.errors import PlanError, RunError
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ def _measure(names: Sequence[str], params: Mapping[str, Any]) -> int:
     from importlib.metadata import version
 
     from pgpaces.core import units
+    from pgpaces.core.messages import message
     from pgpaces.disk import jobs, measure
     from pgpaces.monitor import generator_host as host
     from pgpaces.show import escape
@@ -89,19 +90,17 @@ def _measure(names: Sequence[str], params: Mapping[str, Any]) -> int:
         jobs.QUICK if quick else jobs.FULL,
     )
     most = jobs.written_max(request)
-    writes = (
-        f"this writes up to {most / 1e9:.2g} GB to the disk of {path}, as fast as it takes them"
-    )
+    writes = escape.line(message("disk-writes", gb=most / 1e9, path=path))
     if params["dry_run"]:
-        put(f"{escape.lines(writes)}\n")
+        put(f"{writes}\n")
         return 0
     measure.prepare(path, request)
     store = Store.open(params["store_path"])
     if most > jobs.CONSENT_BYTES and not params["yes"]:
         if not sys.stdin.isatty():
             raise PlanError("disk-needs-consent", bytes=most, path=path)
-        click.echo(escape.lines(writes), err=True)
-        click.confirm("go on?", abort=True, err=True)
+        click.echo(writes, err=True)
+        click.confirm(message("confirm-continue"), abort=True, err=True)
     started = datetime.now(UTC)
     measured = _with_progress(path, request)
     row = DiskRow(
@@ -114,7 +113,7 @@ def _measure(names: Sequence[str], params: Mapping[str, Any]) -> int:
     finally:
         _print([row], params)
     if not params["as_json"]:
-        click.echo(f"stored as disk {row.id}", err=True)
+        say("disk-stored", id=row.id)
     return INTERRUPTED_EXIT if row.disk.missing else 0
 
 
@@ -168,7 +167,7 @@ def _list(store: Store, *, as_json: bool) -> None:
         put(escape.json_text([words.plain(row) for row in rows]))
         return
     if not rows:
-        click.echo("no disks yet; try: pgpaces disk PATH --quick", err=True)
+        say("no-disks")
         return
     grid = table("disk", ["id", STARTED, "machine", "class"])
     for row in rows:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pgpaces.cli import options
-from pgpaces.cli.streams import put
+from pgpaces.cli.streams import put, say
 from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.core.home import is_there
 
@@ -49,8 +49,7 @@ def copy(other: str, names: Sequence[str], dry_run: bool, store_path: str | None
             damage = store.copy(there, id_)
             damaged += [damage] if damage else []
     store.copy_names(there, ids)
-    copied = len(missing) - len(damaged)
-    click.echo(f"copied {copied} to {there.address}", err=True)
+    say("copied", count=len(missing) - len(damaged), store=there.address)
     if damaged:
         count, total = len(damaged), len(missing)
         raise StoreError("not-all-copied", count=count, total=total, why=damaged[0])
@@ -82,7 +81,7 @@ def tag(tag: str, names: Sequence[str], remove: bool, store_path: str | None) ->
         count = store.untag(tag, ids or None)
         if not count:
             raise PlanError("tag-not-set", tag=tag)
-        click.echo(f"took it from {count}", err=True)
+        say("untagged", count=count)
         return
     for id_ in ids:
         store.tag(tag, id_)
@@ -103,12 +102,16 @@ def baseline(baseline: str, name: str, store_path: str | None) -> None:
 @options.options(options.of("yes", "dry_run", "store"))
 def delete(names: Sequence[str], yes: bool, dry_run: bool, store_path: str | None) -> None:
     """Permanently delete runs, and experiments with their runs, after confirmation."""
+    from pgpaces.core.messages import message
     from pgpaces.store.names import NEWEST
 
     store = open_store(store_path)
     ids = list(dict.fromkeys(store.find_newest(name) for name in names))
     runs = {id_: len(store.placed(id_)) for id_ in ids}
-    lines = [f"{id_}, an experiment with {n} runs" if n else id_ for id_, n in runs.items()]
+    lines = [
+        message("experiment-listed", id=id_, runs=count) if count else id_
+        for id_, count in runs.items()
+    ]
     if dry_run:
         put("".join(f"{line}\n" for line in lines))
         return
@@ -119,7 +122,7 @@ def delete(names: Sequence[str], yes: bool, dry_run: bool, store_path: str | Non
         if not sys.stdin.isatty():
             raise PlanError("cannot-confirm")
         click.echo("\n".join(lines), err=True)
-        click.confirm(f"delete {'it' if len(ids) == 1 else 'them'} for good?", abort=True, err=True)
+        click.confirm(message("confirm-delete"), abort=True, err=True)
     for id_ in ids:
         store.delete(id_)
-    click.echo(f"deleted {len(ids)}", err=True)
+    say("deleted", count=len(ids))

@@ -6,11 +6,10 @@ import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import click
 from msgspec.structs import replace
 
 from pgpaces.cli import consent, options
-from pgpaces.cli.streams import fail, put
+from pgpaces.cli.streams import fail, put, say
 from pgpaces.core.errors import PlanError, RunError, StoreError
 from pgpaces.show import escape
 
@@ -98,10 +97,9 @@ def measure(workload: Workload, params: dict[str, Any]) -> int:
     summary = outcome.summary
     for each in conditions:
         if condition.depends_on_cut(each, summary, outcome.whole):
-            text = f"--fail-if '{each.text}' is decided by the warm-up that was left out"
-            click.echo(f"warning: {text}: see the finding above", err=True)
+            say("fail-if-by-warmup", condition=each.text)
         if each(summary):
-            click.echo(f"--fail-if '{each.text}' is true: {each.measured(summary)}", err=True)
+            say("fail-if-true", condition=each.text, measured=each.measured(summary))
     return _exit_code(outcome, any(each(summary) for each in conditions), params["output"])
 
 

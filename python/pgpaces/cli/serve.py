@@ -6,6 +6,7 @@ import click
 
 from pgpaces.cli import options
 from pgpaces.cli.followed import address
+from pgpaces.cli.streams import say
 from pgpaces.core.errors import extra
 
 
@@ -39,7 +40,6 @@ def serve(listen: str, store_path: str | None) -> None:
     query = f"?token={token}" if token else ""
     click.echo(f"{listening.url}{query}", err=True)
     if token:
-        text = f"{listening.url} is not encrypted: the token can be read on the network"
-        click.echo(f"warning: {text}", err=True)
-    click.echo("Ctrl-C ends it", err=True)
+        say("token-readable", url=listening.url)
+    say("stop-with-ctrl-c")
     server.serve(site, listening)

@@ -11,8 +11,9 @@ import click
 from msgspec import Struct
 
 from pgpaces.cli import options
-from pgpaces.cli.streams import put
+from pgpaces.cli.streams import put, say
 from pgpaces.core.errors import PlanError
+from pgpaces.core.messages import message
 from pgpaces.spec.plan import pairs
 
 
@@ -55,17 +56,19 @@ def list_() -> None:
     from pgpaces.server import binaries, embedded, packages
 
     for each in embedded.running():
-        stays = "stays" if each.stays else f"ends with pgpaces {each.owner_pid}"
-        place = f"{each.socket_dir} port {each.port}"
-        put(f"running   {each.version:8} {each.name:8} {place}, {stays}\n")
+        name = "server-running" if each.stays else "server-running-for"
+        values = {"version": each.version, "name": each.name, "folder": each.socket_dir}
+        text = message(name, **values, port=each.port, pid=each.owner_pid)
+        put(f"{text}\n")
     for installation in binaries.installations():
         what = "fetched" if installation.source in binaries.PACKAGES else "installed"
         version, source = installation.version, installation.source
         put(f"{what:9} {version:8} {source:8} {installation.bin}\n")
     for registry, is_here in packages.available():
         versions = f"{registry.series[0]} to {registry.series[-1]}"
-        lacks = "" if is_here else f", but {registry.tool} is not installed"
-        put(f"can fetch {versions:11} with {registry.tool}: {registry.source}:VERSION{lacks}\n")
+        name = "server-can-fetch" if is_here else "server-can-fetch-later"
+        text = message(name, versions=versions, tool=registry.tool, source=registry.source)
+        put(f"{text}\n")
 
 
 @server.command()
@@ -108,7 +111,7 @@ def diff(left: str, right: str) -> None:
     cells = [[escape.line(cell) for cell in line] for line in lines]
     widths = [max(len(line[column]) for line in cells) for column in range(2)]
     if not rows:
-        click.echo("no setting differs", err=True)
+        say("no-setting-differs")
         return
     put("".join(f"{a:{widths[0]}}  {b:{widths[1]}}  {c}\n" for a, b, c in cells))
 
@@ -144,7 +147,7 @@ class _Side(Struct, frozen=True):
         """A value as it is printed; None for a setting that the side does not have."""
         if value is not None:
             return value or "''"
-        return "(default)" if self.profile else "(no such setting)"
+        return message("setting-default" if self.profile else "no-such-setting")
 
 
 def _settings_of(name: str) -> _Side:
@@ -173,7 +176,7 @@ def stop(name: str) -> None:
     from pgpaces.server import embedded
 
     embedded.stop(name)
-    click.echo(f"stopped {name}", err=True)
+    say("stopped", server=name)
 
 
 @server.command()
@@ -200,9 +203,9 @@ def clean(name: str, data_dir: str | None, target: str | None) -> None:
         )
         version = next(packages, series)
         if version is None:
-            click.echo(f"the server {name} has no data", err=True)
+            say("nothing-to-clean", server=name)
             return
     plan = TargetPlan(dsn=target, server=version, data_dir=data_dir)
     with site(plan, lambda _: None, name) as where:
         freed = creation.clean(where.access)
-    click.echo(f"freed {freed / 2**20:.1f} MiB", err=True)
+    say("freed", mib=freed / 2**20)

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from pgpaces.cli import execute, experiment_options, options, output
-from pgpaces.cli.streams import put
+from pgpaces.cli.streams import put, say
 from pgpaces.core.errors import PlanError
 from pgpaces.core.home import is_there
 from pgpaces.spec import experiment_file
@@ -37,9 +35,7 @@ def sweep(**params: Any) -> int:
 
     if params["new"]:
         experiment_file.create(Path(params["new"]))
-        click.echo(
-            f"wrote {params['new']}; next: pgpaces sweep {params['new']} --dry-run", err=True
-        )
+        say("experiment-written", path=params["new"])
         return 0
     if params["schema"]:
         from pgpaces.show import escape
@@ -50,7 +46,7 @@ def sweep(**params: Any) -> int:
     if planned.slots or params["as_json"]:
         execute.preview(planned, params)
     else:
-        click.echo("nothing is missing: every trial was run", err=True)
+        say("no-trials-missing")
     if params["dry_run"]:
         return 0
     return execute.carry_out(planned, params)

