@@ -23,7 +23,8 @@ def serve(listen: str, store_path: str | None) -> None:
     """Serve stored runs, stored experiments, and current runs as web pages.
 
     The server only reads the store. By default, it listens on this machine only. With another
-    address, the printed link contains a token, which every request needs. The connection is not encrypted.
+    address, the printed link contains a token, which every request needs. The connection is not
+    encrypted.
     """
     with extra("web", "pages"):
         from pgpaces.core.locality import is_loopback
