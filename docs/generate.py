@@ -421,7 +421,8 @@ def experiment_keys() -> str:
 def level_names() -> str:
     """What levels may be of."""
     names = f"`{'`, `'.join(options.FACTORS)}`.\n\n"
-    return names + "".join(entry(f"{name}.NAME", text) for name, text in options.FAMILIES.items())
+    families = ((name, options.texts()[name]["family"]) for name in options.FAMILIES)
+    return names + "".join(entry(f"{name}.NAME", text) for name, text in families)
 
 
 # Python

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from click_man.man import ManPage
 
-from pgpaces.cli.main import COMMANDS, cli
+from pgpaces.cli.main import HELP, cli
 
 FOLDER = Path(__file__).parent / "data" / "data" / "share" / "man" / "man1"
 
@@ -35,8 +35,8 @@ def every(context: click.Context) -> Iterator[click.Context]:
 def short(context: click.Context) -> str:
     """What a command does, in a line."""
     listed = context.parent is not None and context.parent.command is cli
-    if listed and context.info_name in COMMANDS:
-        return escaped(COMMANDS[context.info_name][1])
+    if listed and context.info_name in HELP:
+        return escaped(HELP[context.info_name]["summary"])
     return escaped(inspect.cleandoc(context.command.help or "").splitlines()[0].rstrip("."))
 
 

@@ -6,12 +6,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pgpaces.cli.main import COMMANDS, cli
+from pgpaces.cli.main import COMMANDS, HELP, cli
 from pgpaces.cli.options import Option
 from pgpaces.spec import options
 
-# pgbench's own help is as pgbench has it.
-OURS = sorted(COMMANDS.keys() - {"pgbench"})
+OURS = sorted({*COMMANDS} - {"pgbench"})
 LONG = ("run", "sweep", "capacity", "compare")
 
 
@@ -27,24 +26,19 @@ def listed(shown):
     return set(re.findall(r"^  (?:-\w, )?(-[-\w]+)", shown, re.MULTILINE))
 
 
-def command(name):
-    found = cli.get_command(click.Context(cli), name)
-    assert found is not None
-    return found
-
-
 @pytest.mark.parametrize("name", OURS)
 def test_help_has_few_options_by_group_and_help_all_every_one(name):
     brief, whole = text(name, "--help"), text(name, "--help-all")
     assert len(listed(brief)) <= options.SHORT
-    for shown in (brief, whole):
-        found = groups(shown)
+    for found in (groups(brief), groups(whole)):
         assert found == [each for each in options.GROUPS if each in found]
-    params = [each for each in command(name).params if isinstance(each, click.Option)]
+    command = cli.get_command(click.Context(cli), name)
+    params = [each for each in command.params if isinstance(each, click.Option)]
     assert all(isinstance(each, Option) for each in params)
     assert [each.opts for each in params if not listed(whole) & {*each.opts}] == []
     rows = (*options.OPTIONS, *options.OF_COMMANDS.values())
     assert {row.group for row in rows} <= set(options.GROUPS)
+    assert {row.name for row in rows} == options.texts().keys()
 
 
 @pytest.mark.parametrize("name", LONG)
@@ -53,5 +47,5 @@ def test_help_of_a_long_command_shows_the_usual_groups_and_help_all_every_one(na
     assert groups(brief) == list(options.USUAL)
     assert groups(whole) == list(options.GROUPS)
     more = len(listed(whole)) - len(listed(brief))
-    assert f"`pgpaces {name} --help-all` shows {more} more options" in brief
-    assert "more options" not in whole
+    assert HELP["pgpaces"]["more"].format(command=f"pgpaces {name}", count=more) in brief
+    assert "--help-all" not in whole

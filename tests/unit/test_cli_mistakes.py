@@ -39,7 +39,7 @@ NAMED = {
     "run x y": PlanError("extra-argument", argument="y", usage="pgpaces run [OPTIONS] [WORKLOAD]"),
     "run -c 0": no_count(value="0", example=1), "run -c many": no_count(value="many", example=1),
     "run reporting -c 1,2": no_count(value="1,2", several="1,2"),
-    "run -c": PlanError("usage", text="option '-c' requires an argument", about="--clients N: Con"),
+    "run -c": PlanError("usage", text="option '-c' requires an argument", about="--clients N: Num"),
     "run --policy ru": no_choice(what="--policy", value="ru", choices="run, skip", near="run"),
     "run -M prep": no_choice(what="--protocol", value="prep", choices="simple", near="prepared"),
     "run reporting -o x.pdf": PlanError("unknown-form", path="x.pdf"),

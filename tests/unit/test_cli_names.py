@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from pgpaces.cli.main import cli
 from pgpaces.cli.options import Option
+from pgpaces.core.messages import message
 from pgpaces.spec.result import Place
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import new_id
@@ -95,23 +96,18 @@ def test_last_deletes_no_experiment_unasked(store, tmp_path):
     place = ("--store", str(tmp_path / "results.db"))
     error = refused(call("runs", "delete", "last", "--yes", *place))
     assert (error.name, error.values["runs"]) == ("last-is-experiment", 2)
-    assert "an experiment with 2 runs" in said(call("runs", "delete", "last", "--dry-run", *place))
+    shown = message("experiment-listed", id=error.values["id"], runs=2)
+    assert shown in said(call("runs", "delete", "last", "--dry-run", *place))
     assert len(store.trials()) == 3
 
 
 @pytest.mark.parametrize(
     ("words", "texts"),
     [
-        (
-            "run reporting --rate 5 -L 100",
-            ["database pgpaces_reporting_", "open, 5/s; 4 clients", "miss 100 ms", "about 67 s"],
-        ),
-        (
-            "run tpcb-like -c 2 -t 10 -s 3",
-            ["at scale 3", "_run, a copy that is dropped", "2 clients, 10 transactions each"],
-        ),
-        ("load 'pg_restore x' -t 2", ["1 client, 2 transactions each", "managed, PostgreSQL 18"]),
-        ("run -f - --target host=pi4", ["host=pi4", "none is created"]),
+        ("run reporting --rate 5 -L 100", ["_reporting_", "5/s; clients: 4", "100 ms", "67 s"]),
+        ("run tpcb-like -c 2 -t 10 -s 3", ["scale 3", "_run, ", "clients: 2", "client: 10"]),
+        ("load 'pg_restore x' -t 2", ["clients: 1", "client: 2", "managed, PostgreSQL 18"]),
+        ("run -f - --target host=pi4", ["host=pi4", message("plan-data-existing").strip()]),
         ("run reporting --target host=pi4", ["database pgpaces_reporting_*"]),
     ],
 )
@@ -129,7 +125,7 @@ def test_a_dry_run_says_what_it_would_take_and_starts_nothing(words, texts, tmp_
 @pytest.mark.parametrize("option", ["--set", "--server-set"])
 def test_a_dry_run_asks_whether_another_setting_was_meant(option):
     done = call("run", "reporting", option, "work_men=4MB", "--dry-run")
-    assert "lists no setting work_men; did you mean work_mem?" in done.stderr
+    assert {"work_men;", "work_mem?"} <= {*done.stderr.split()}
 
 
 def test_what_a_dry_run_prints_has_no_password():
@@ -163,13 +159,13 @@ def test_a_dry_run_says_how_many_generators_a_rate_needs(tmp_path):
     words = ("run", "reporting", "--store", str(tmp_path / "results.db"), "--dry-run")
     assert "generators:" not in call(*words, "--rate", "5000").stdout
     asked = call(*words, "--rate", "5000", "--generators", "2").stdout
-    assert "generators: how many the rate needs is known after a first run" in asked
+    assert message("plan-generators-unknown") in asked
     scripts = [{"name": "a", "weight": 1, "commands": []}]
     workload = {"name": "reporting", "scale": 1, "hash": "h", "scripts": scripts}
     trial = series([[1.0] * 100] * 3, id=new_id(), workload=workload)
     busy = tuple(replace(each, cpu_ns=(50_000_000,)) for each in trial.intervals)
     keep_trial(opened(tmp_path), replace(trial, intervals=busy))
     small = call(*words, "--rate", "10").stdout
-    assert "generators: 1 machine like this one; a core sent 2,000 transactions a second" in small
-    assert "machines like this one" in call(*words, "--rate", "1000000").stdout
+    assert message("plan-generators", count=1, per_core=2000) in small
+    assert json.loads(call(*words, "--rate", "1000000", "--json").stdout)["generators_needed"] > 1
     assert "generators:" not in call(*words, "--clients", "4", "--think-time", "0").stdout

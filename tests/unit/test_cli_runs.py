@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError
+from pgpaces.core.messages import message
 from pgpaces.store.store import Store
 from tests.unit.calling import refused
 from tests.unit.stored import keep_experiment, keep_trial, whole_trial
@@ -51,7 +52,7 @@ def test_lists_are_of_a_tag_or_of_an_experiment(store, pgpaces):
     assert pgpaces("runs", "tag", "mine", alone.id[-8:]).exit_code == 0
     assert listed(pgpaces("runs", "--tag", "mine", "--json")) == [alone.id]
     assert set(listed(pgpaces("runs", "--experiment", "pi", "--json"))) == {t.id for t in placed}
-    assert "no such runs" in pgpaces("runs", "--tag", "other").stderr
+    assert message("no-runs-match") in pgpaces("runs", "--tag", "other").stderr
     assert "[mine]" in pgpaces("runs").stdout
     assert isinstance(refused(pgpaces("runs", "--experiment", "other")), PlanError)
 
@@ -60,9 +61,9 @@ def test_a_tag_is_taken_from_some_or_from_all(store, pgpaces):
     one, two, three = (keep_trial(store, whole_trial()).id for _ in range(3))
     assert pgpaces("runs", "tag", "mine", one, two, three).exit_code == 0
     assert pgpaces("runs", "tag", "other", one).exit_code == 0
-    assert "took it from 1" in pgpaces("runs", "tag", "--remove", "mine", one).stderr
+    assert message("untagged", count=1) in pgpaces("runs", "tag", "--remove", "mine", one).stderr
     assert set(listed(pgpaces("runs", "--tag", "mine", "--json"))) == {two, three}
-    assert "took it from 2" in pgpaces("runs", "tag", "--remove", "mine").stderr
+    assert message("untagged", count=2) in pgpaces("runs", "tag", "--remove", "mine").stderr
     assert listed(pgpaces("runs", "--tag", "mine", "--json")) == []
     assert store.names([one]) == {one: ("other",)}
     for words in ((), (one,)):
@@ -116,14 +117,18 @@ def everything(store):
     )
 
 
+def copied(store, count):
+    return message("copied", store=store.address, count=count)
+
+
 def test_a_copy_has_everything_and_copying_again_changes_nothing(store, other, pgpaces):
     alone = keep_trial(store, whole_trial())
     row, _ = keep_experiment(store)
     store.tag("mine", alone.id)
     store.baseline("base", row.id)
-    assert "copied 4" in pgpaces("runs", "copy", str(other.path)).stderr
+    assert copied(other, 4) in pgpaces("runs", "copy", str(other.path)).stderr
     assert everything(other) == everything(store)
-    assert "copied 0" in pgpaces("runs", "copy", str(other.path)).stderr
+    assert copied(other, 0) in pgpaces("runs", "copy", str(other.path)).stderr
     assert everything(other) == everything(store)
 
 
@@ -174,7 +179,7 @@ def test_a_run_that_went_on_is_copied_anew_and_never_backwards(store, other, pgp
     store.add(trial.id, trial.intervals[1])
     store.finish(trial, {})
     assert other.uncopied(store) == []
-    assert "copied 1" in pgpaces("runs", "copy", str(other.path)).stderr
+    assert copied(other, 1) in pgpaces("runs", "copy", str(other.path)).stderr
     assert other.load(trial.id).intervals == trial.intervals
 
 

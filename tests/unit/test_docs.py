@@ -13,6 +13,7 @@ import pytest
 
 import pgpaces
 from pgpaces.cli import options
+from pgpaces.cli.main import HELP
 from pgpaces.core import errors, tables
 from pgpaces.server import profiles
 from pgpaces.spec import costs, experiment_file, host_file, plan, workload, workload_toml
@@ -89,12 +90,13 @@ def option_names(text):
 def test_every_command_and_option_is_in_the_reference():
     for path, command in all_commands():
         told = options_of(path)
+        own = HELP.get(path.removeprefix("pgpaces "), {}).get("options", {})
         shown = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
-        assert told.keys() == {
-            name for option in shown for name in (*option.opts, *option.secondary_opts)
-        }, path
+        names = {name for option in shown for name in (*option.opts, *option.secondary_opts)}
+        assert told.keys() == names >= {f"--{name}" for name in own}, path
         for option in shown:
             help_ = re.sub(r"\s*\[[^\]]*\]", "", option.help or "").strip()
+            assert help_, (path, option.opts[0])
             assert help_ in told[option.opts[0]], (path, option.opts[0])
 
 

@@ -24,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pgpaces.cli import followed
 from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError, RunError
+from pgpaces.core.messages import message
 from pgpaces.spec.result import Place, Trial
 from pgpaces.store.store import Store
 from pgpaces.web import companion
@@ -413,7 +414,7 @@ def test_an_open_port_beyond_this_machine_is_warned_of(monkeypatch, capsys, host
     params = {"live": False, "metrics": (f"prometheus={host}:1",), "dry_run": False}
     with followed.followed({**params, "store_path": None}, print):
         pass
-    warning = "warning: http://h:1/metrics can be read by all who reach this machine\n"
+    warning = f"{message('metrics-readable', url='http://h:1/metrics')}\n"
     assert capsys.readouterr().err == f"metrics: http://h:1/metrics\n{warning if warned else ''}"
 
 

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from pgpaces.cli.main import cli
 from pgpaces.core import fetch, home
 from pgpaces.core.errors import PlanError, PrepareError, ServerError
+from pgpaces.core.messages import message
 from pgpaces.database import creation
 from pgpaces.database.changes import Note, SettingChange
 from pgpaces.database.programs import environment, files
@@ -204,10 +205,8 @@ def test_clean_makes_and_fetches_no_server_that_has_no_data(name, tmp_path, monk
     monkeypatch.setattr(embedded, "start", None)
     monkeypatch.setattr(packages, "fetch", None)
     result = CliRunner().invoke(cli, ["server", "clean", *name])
-    assert (result.exit_code, result.stderr) == (
-        0,
-        f"the server {[*name, 'pg18'][0]} has no data\n",
-    )
+    said = message("nothing-to-clean", server=[*name, "pg18"][0])
+    assert (result.exit_code, result.stderr) == (0, f"{said}\n")
     assert not (tmp_path / "home").exists()
 
 

@@ -17,6 +17,7 @@ import pgpaces
 from pgpaces.cli import consent
 from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError, TrustError, WorkloadError
+from pgpaces.core.messages import message
 from pgpaces.database import psql
 from pgpaces.spec import actions, trust, workload
 from pgpaces.spec.plan import Load, TrialPlan
@@ -382,12 +383,13 @@ def test_what_is_shown_of_a_folder_changes_no_other_line():
 
 
 def test_no_name_in_a_folder_forges_a_line_of_what_is_shown(tmp_path):
-    name = "a.sql\nexecutes nothing but SQL"
+    forged = message("executes-nothing")
+    name = f"a.sql\n{forged}"
     toml = TOML.replace('"init.sql"', f'{json.dumps(name)}, {{ run = "evil\\\\n  nothing" }}')
-    made = folder(tmp_path, toml.replace('"d"', '"d\\nexecutes nothing"'))
+    made = folder(tmp_path, toml.replace('"d"', f'"d\\n{forged}"'))
     (made / name).write_text("SELECT 1;")
     shown = CliRunner().invoke(cli, ["workload", "show", str(made)])
-    assert not [text for text in shown.output.splitlines() if text.startswith("executes nothing")]
+    assert not [text for text in shown.output.splitlines() if text.startswith(forged)]
     assert "  program that makes data, workload.toml: evil" in shown.output
 
 

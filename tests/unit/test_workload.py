@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from pgpaces.cli import pgbench
 from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError, WorkloadError
+from pgpaces.core.messages import message
 from pgpaces.spec import workload
 from pgpaces.spec.scripts import commands_in
 from pgpaces.trial.request import choose
@@ -195,7 +196,7 @@ def test_a_command_is_shown_as_a_shell_would_have_it_and_variables_with_their_op
     shown = CliRunner().invoke(cli, ["workload", "show", "osm/load"]).output
     assert "before '{python}' tile.py '{file}'" in shown
     shown = CliRunner().invoke(cli, ["workload", "show", "osm"]).output
-    assert "variable radius 20; -D radius=VALUE for another" in shown
+    assert message("workload-variable", name="radius", value=20) in shown
 
 
 @pytest.mark.parametrize(

@@ -7,35 +7,21 @@ from typing import Any
 import click
 
 from pgpaces.cli import consent, execute, experiment_options, options, output
-from pgpaces.cli.run import ANYWAY
 from pgpaces.core.errors import PlanError
 
-QUICK = "Trials of seconds and no soak: a wider answer in three minutes."
-EXAMPLES = """\b
-Examples:
-  pgpaces capacity reporting -L 500ms --missed 5%
-  pgpaces capacity tpcb-like --goal 'p99 <= 50ms' --quick
-  pgpaces capacity garden --users 1,500 --pace 1/s -L 200ms -o capacity.html
-  pgpaces capacity reporting --rate-per-client 1/s -L 500ms \\
-      --server-set max_parallel_workers_per_gather=0,2,4
-  pgpaces capacity --resume
-"""
 
-
-@options.command(epilog=EXAMPLES)
+@options.command()
 @options.argument("what", required=False, metavar="[FILE.toml|WORKLOAD]")
 @options.options(
-    options.of(
-        "missed", "allow_fail", "goal", "by", "quick", "soak", "anyway", quick=QUICK, anyway=ANYWAY
-    ),
+    options.of("missed", "allow_fail", "goal", "by", "quick", "soak", "anyway"),
     experiment_options.OF_WHAT,
 )
 @options.options(experiment_options.HOW)
 def capacity(**params: Any) -> int:
-    """Find the highest load at which WORKLOAD passes, and the lowest at which it fails.
+    """Find the highest load at which WORKLOAD passes, and the lowest load at which it fails.
 
-    Levels as in `pgpaces sweep`; the capacity of each combination is searched. For the load itself,
-    one level is where the search begins, two are the lowest and the highest load offered.
+    Levels work as in `pgpaces sweep`; pgpaces searches the capacity of each combination. For the
+    load itself, one level is the start of the search, and two levels set the search range.
     """
     from pgpaces.trial import capacity as asking
     from pgpaces.trial import sweep as pipeline

@@ -26,16 +26,6 @@ if TYPE_CHECKING:
     from pgpaces.show.section import Section
     from pgpaces.store.store import Store
 
-EXAMPLES = """\b
-Examples:
-  pgpaces sweep sensor --variant triggers,log --clients 4 -T 15s --trials 8
-  pgpaces compare variant=triggers variant=log
-  pgpaces compare variant=triggers,clients=4 variant=log,clients=4 --in sensors --metric p95
-  pgpaces runs tag before RUN RUN RUN; pgpaces runs tag after RUN RUN RUN
-  pgpaces compare before after --factor set.work_mem --also p95,p99
-  pgpaces compare set.work_mem=4MB set.work_mem=64MB --run reporting --clients 4 --dry-run
-  pgpaces compare server=15 server=18 --run tpcb-like --clients 4 -T 60s --metric p95
-"""
 _OF_STORED = frozenset(
     ("a", "b", "of", "metric", "also", "delta", "factors", "anyway", "as_json", "output")
 ) | {"store_path", "verbose", "gate", "junit", "summary"}
@@ -48,29 +38,24 @@ GOAL = options.of(
 )
 
 
-@options.command(epilog=EXAMPLES)
+@options.command()
 @options.argument("a")
 @options.argument("b")
 @options.options(GOAL)
-@options.option(
-    "--run",
-    "what",
-    group="Workload",
-    metavar="WORKLOAD|FILE.toml",
-    help="Run new pairs of A and B, which are levels then; options below are of their trials.",
-)
+@options.option("--run", "what", group="Workload", metavar="WORKLOAD|FILE.toml")
 @options.options(
     options.of("in", "pairs", "same", "gate", *options.RUNNING), experiment_options.OF_WHAT
 )
 def compare(a: str, b: str, **params: Any) -> int:
-    """Say whether B is better than A, worse, or the same, or how many more trials would decide.
+    """Report whether B is better than A, worse, or the same, or how many more trials are needed.
 
-    A and B are levels of an experiment (FACTOR=LEVEL,...), tags, runs or experiments. Trials in the
-    same block of an experiment are pairs; without pairs the answer is weaker, and says so. Trials
-    that differ in more than the compared factors are refused.
+    A and B are levels of an experiment (FACTOR=LEVEL,...), tags, runs, or experiments. Trials in
+    the same block of an experiment are pairs. Without pairs the result is less certain, and the
+    report says so. pgpaces refuses to compare trials that also differ in other factors.
 
-    With --run, pairs of new trials are run, in random order and with the same arrivals within a
-    pair, until the answer is decided. `pgpaces sweep --resume` resumes an interrupted comparison.
+    With --run, pgpaces runs pairs of new trials until the verdict is clear. Both trials of a pair
+    have the same arrivals and run in random order. To resume an interrupted comparison, run
+    `pgpaces sweep --resume`.
     """
     from pgpaces.answers.compare.lookup import compared
 
@@ -120,24 +105,15 @@ def _given(names: AbstractSet[str | None]) -> Iterator[str]:
             yield param.opts[-1]
 
 
-@options.command(
-    epilog="\b\nExample:\n  pgpaces runs tag good RUN RUN RUN RUN\n"
-    "  pgpaces run reporting --rate 5 -L 200ms && pgpaces check last --baseline good --metric p95"
-)
+@options.command()
 @options.argument("run", default="last")
-@options.option(
-    "--baseline",
-    group="Goal",
-    required=True,
-    metavar="NAME",
-    help="A baseline, a tag or a run.",
-)
+@options.option("--baseline", group="Goal", required=True, metavar="NAME")
 @options.options(GOAL)
 def check(run: str, **params: Any) -> int:
-    """Say whether RUN is worse than the runs of a baseline, with an exit code for CI.
+    """Check whether RUN is worse than the runs of a baseline, with an exit code for CI.
 
-    The spread of the runs of the baseline is the yardstick. There should be at least four of them,
-    from different days: a tag has several.
+    The variation among the baseline runs determines which difference counts. Use at least four
+    runs from different days, and give them all the same tag.
     """
     from pgpaces.answers.compare.lookup import checked
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pgpaces.cli.streams import say
 from pgpaces.show import escape
 
 if TYPE_CHECKING:
@@ -25,16 +26,18 @@ def of(params: Mapping[str, Any]) -> Consent:
             typed |= {word, *word.partition("=")[2].split(",")}
 
     def answer(question: Question) -> bool:
+        from pgpaces.core.messages import message
+
         script = question.path.is_file() and str(question.path) in typed
         if params["trust"] or script:
             return True
         if not question.actions or not (sys.stdin.isatty() and sys.stderr.isatty()):
             return False
-        click.echo(f"{escape.line(str(question.path))} executes, as you:", err=True)
+        say("executes-these", path=question.path)
         for text in lines(question.actions):
             click.echo(text, err=True)
-        click.echo("what these execute in turn is not listed; read them first", err=True)
-        return click.confirm("trust what is in it now?", default=False, err=True)
+        say("programs-unlisted")
+        return click.confirm(message("confirm-trust"), default=False, err=True)
 
     return answer
 

@@ -11,9 +11,7 @@ from pgpaces.cli.streams import put
 from pgpaces.show.section import Column, Headline, Section, table
 
 
-@options.command(
-    epilog="\b\nExamples:\n  pgpaces diff 7QX2M4AB last\n  pgpaces diff before after --json"
-)
+@options.command()
 @options.argument("a", metavar="RUN")
 @options.argument("b", metavar="RUN")
 @options.options(options.of("json", "store"))

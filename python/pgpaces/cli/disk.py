@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from pgpaces.cli import options
 from pgpaces.cli.files import write_report
-from pgpaces.cli.streams import put
+from pgpaces.cli.streams import put, say
 from pgpaces.core.errors import PlanError, RunError
 
 if TYPE_CHECKING:
@@ -24,41 +24,26 @@ if TYPE_CHECKING:
 
 INTERRUPTED_EXIT = 130
 
-EXAMPLES = """\b
-Examples:
-  pgpaces disk /mnt/ssd --name ssd
-  pgpaces disk /mnt/ssd --quick
-  pgpaces disk --list
-  pgpaces disk --show last
-  pgpaces disk --compare ssd card
-"""
-YES = "Do not ask before writing more than 1 GB."
-NAME = "What the result is called."
-ACTIONS = {
-    "list": "List the measured disks.",
-    "show": "Show the DISK: last, a name, an id.",
-    "compare": "Show DISKs side by side.",
-}
+_ACTIONS = {"list": (0, 0), "show": (1, 1), "compare": (2, 9)}  # the numbers of disks
 
 
 # One command and not a group: what follows `disk` is a folder, and a folder may be called `list`.
-@options.command(epilog=EXAMPLES)
+@options.command()
 @options.argument("names", nargs=-1, metavar="PATH|DISK...")
 @options.options(
     tuple(
-        options.option(f"--{name}", "action", group="Store", flag_value=name, help=text)
-        for name, text in ACTIONS.items()
+        options.option(f"--{name}", "action", group="Store", flag_value=name) for name in _ACTIONS
     )
 )
 @options.options(
-    options.of("size", "runs", "quick", "yes", "name", yes=YES, name=NAME),
+    options.of("size", "runs", "quick", "yes", "name"),
     options.of("output", "json", "verbose", "dry_run", "store"),
 )
 def disk(**params: Any) -> int:
-    """Measure the disk that the folder PATH is on, by fio: its class, and what PostgreSQL needs.
+    """Measure the disk of the folder PATH with fio: its class and its speed for PostgreSQL.
 
-    It writes in a folder of its own in PATH and always removes that. It asks before it writes more
-    than 1 GB. The result is stored, also for reports of servers on that disk.
+    pgpaces writes to a new folder in PATH, which it always removes. It asks for confirmation before
+    it writes more than 1 GB. It stores the result, and reports of servers on the same disk use it.
     """
     from pgpaces.cli import output
 
@@ -66,7 +51,7 @@ def disk(**params: Any) -> int:
     names, action = params["names"], params["action"]
     if action is None:
         return _measure(names, params)
-    least, most = {"list": (0, 0), "show": (1, 1), "compare": (2, 9)}[action]
+    least, most = _ACTIONS[action]
     if not least <= len(names) <= most:
         expected = least if least == most else f"{least} to {most}"
         raise PlanError(
@@ -90,6 +75,7 @@ def _measure(names: Sequence[str], params: Mapping[str, Any]) -> int:
     from importlib.metadata import version
 
     from pgpaces.core import units
+    from pgpaces.core.messages import message
     from pgpaces.disk import jobs, measure
     from pgpaces.monitor import generator_host as host
     from pgpaces.show import escape
@@ -104,19 +90,17 @@ def _measure(names: Sequence[str], params: Mapping[str, Any]) -> int:
         jobs.QUICK if quick else jobs.FULL,
     )
     most = jobs.written_max(request)
-    writes = (
-        f"this writes up to {most / 1e9:.2g} GB to the disk of {path}, as fast as it takes them"
-    )
+    writes = escape.line(message("disk-writes", gb=most / 1e9, path=path))
     if params["dry_run"]:
-        put(f"{escape.lines(writes)}\n")
+        put(f"{writes}\n")
         return 0
     measure.prepare(path, request)
     store = Store.open(params["store_path"])
     if most > jobs.CONSENT_BYTES and not params["yes"]:
         if not sys.stdin.isatty():
             raise PlanError("disk-needs-consent", bytes=most, path=path)
-        click.echo(escape.lines(writes), err=True)
-        click.confirm("go on?", abort=True, err=True)
+        click.echo(writes, err=True)
+        click.confirm(message("confirm-continue"), abort=True, err=True)
     started = datetime.now(UTC)
     measured = _with_progress(path, request)
     row = DiskRow(
@@ -129,7 +113,7 @@ def _measure(names: Sequence[str], params: Mapping[str, Any]) -> int:
     finally:
         _print([row], params)
     if not params["as_json"]:
-        click.echo(f"stored as disk {row.id}", err=True)
+        say("disk-stored", id=row.id)
     return INTERRUPTED_EXIT if row.disk.missing else 0
 
 
@@ -183,7 +167,7 @@ def _list(store: Store, *, as_json: bool) -> None:
         put(escape.json_text([words.plain(row) for row in rows]))
         return
     if not rows:
-        click.echo("no disks yet; try: pgpaces disk PATH --quick", err=True)
+        say("no-disks")
         return
     grid = table("disk", ["id", STARTED, "machine", "class"])
     for row in rows:

@@ -8,13 +8,13 @@ from pgpaces.cli.streams import put
 NOT_WORKING_EXIT = 5
 
 
-@options.command(epilog="\b\nExamples:\n  pgpaces doctor\n  pgpaces doctor --json")
+@options.command()
 @options.options(options.of("json"))
 def doctor(as_json: bool) -> int:
-    """Say what pgpaces finds on this machine, and what each missing part would add.
+    """Show what pgpaces finds on this machine, and what each missing component enables.
 
-    It starts no server, downloads nothing and creates no store. The exit code is 0 unless pgpaces
-    itself cannot work.
+    The command does not start a server, download anything, or create a store. The exit code is 0
+    unless pgpaces itself cannot work.
     """
     from pgpaces.answers import doctor as question
     from pgpaces.show import escape

@@ -13,10 +13,10 @@ from pgpaces.answers.sweep import preview
 from pgpaces.cli.execute import warn_of_names
 from pgpaces.cli.streams import put
 from pgpaces.core.errors import ServerError
+from pgpaces.core.messages import message
 from pgpaces.database import data
 from pgpaces.server import binaries
 from pgpaces.show import escape
-from pgpaces.show.numbers import plural
 from pgpaces.spec.design import Design, Experiment
 from pgpaces.store import listing
 from pgpaces.store.listing import RunFilter
@@ -46,9 +46,7 @@ def show(request: Request, *, in_json: bool) -> None:
     _, *takes_lines = preview.lines(alone, estimate)
     lines = list(_lines(document))
     if request.trial.generators and request.trial.load.rate and not document["generators_needed"]:
-        lines.append(
-            "  generators: how many the rate needs is known after a first run of this workload"
-        )
+        lines.append(message("plan-generators-unknown"))
     for line in (*lines, *takes_lines):
         put(f"{escape.line(line)}\n")
 
@@ -108,24 +106,22 @@ def _lines(plan: Mapping[str, Any]) -> Iterator[str]:
     yield f"{plan['workload']}: {', '.join(scripts)}"
     yield f"  server: {plan['server']}"
     database, *copies = plan["databases"] or [None]
-    source = f", a copy of {plan['from_database']}" if plan["from_database"] else ""
-    scale = f" at scale {plan['scale']}" if plan["scale"] and not source else ""
+    source, scale, count = plan["from_database"], plan["scale"], plan["transactions_each"]
     if database is None:
-        yield "  data: the database of the target as it is; none is created"
+        yield message("plan-data-existing")
+    elif source:
+        yield message("plan-data-copy", database=database, source=source)
     else:
-        yield f"  data: database {database}{source}{scale}, created if it does not exist"
-    yield from (f"  data of the run: database {copy}, a copy that is dropped" for copy in copies)
-    often = plan["transactions_each"]
-    each = f", {plural(often, 'transaction')} each" if often else ""
-    yield f"  load: {plan['load']}; {plural(plan['clients'], 'client')}{each}"
+        yield message("plan-data-scale" if scale else "plan-data", database=database, scale=scale)
+    yield from (message("plan-copy", database=copy) for copy in copies)
+    name = "plan-load-transactions" if count else "plan-load"
+    yield message(name, load=plan["load"], clients=plan["clients"], count=count)
     if plan["capped"]:
-        yield "  connections: at most half of those that are free there, or 20"
+        yield message("plan-connections")
     if plan["guard"] is not None:
-        yield f"  guard: {'ends the load if it harms other sessions' if plan['guard'] else 'off'}"
-    if plan["generators_needed"] is not None:
-        count = plural(plan["generators_needed"], "machine")
-        per_core = f"{plan['transactions_per_core']:,} transactions a second"
-        yield f"  generators: {count} like this one; a core sent {per_core} in an earlier run"
-    if plan["latency_limit_ms"] is not None:
+        yield message("plan-guard-on" if plan["guard"] else "plan-guard-off")
+    if (needed := plan["generators_needed"]) is not None:
+        yield message("plan-generators", count=needed, per_core=plan["transactions_per_core"])
+    if (limit_ms := plan["latency_limit_ms"]) is not None:
         share = ALLOWED if plan["missed_max"] is None else plan["missed_max"]
-        yield f"  goal: at most {100 * share:.3g}% miss {plan['latency_limit_ms']:g} ms"
+        yield message("plan-goal", share_percent=100 * share, limit_ms=limit_ms)

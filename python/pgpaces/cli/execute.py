@@ -11,7 +11,7 @@ import click
 from pgpaces.cli import consent, experiment_options
 from pgpaces.cli.files import write_report
 from pgpaces.cli.run import FAIL_EXIT
-from pgpaces.cli.streams import fail, put
+from pgpaces.cli.streams import fail, put, say
 from pgpaces.core.errors import RunError, ServerError
 
 if TYPE_CHECKING:
@@ -75,7 +75,6 @@ def preview(planned: SweepPlan, params: Mapping[str, Any]) -> None:
 
 def warn_of_names(requests: Iterable[Request]) -> None:
     from pgpaces.server import binaries, describe
-    from pgpaces.show import escape
 
     by_server: dict[str | None, set[str]] = {}
     for request in requests:
@@ -89,8 +88,7 @@ def warn_of_names(requests: Iterable[Request]) -> None:
         except ServerError:
             continue  # not fetched yet, or a running server
         for name, near in describe.misspelled(programs, sorted(names)):
-            text = f"PostgreSQL {programs.version} lists no setting {name}; did you mean {near}?"
-            click.echo(f"note: {escape.line(text)}", err=True)
+            say("setting-unknown", version=programs.version, name=name, near=near)
 
 
 def carry_out(
@@ -108,7 +106,6 @@ def carry_out(
     from pgpaces.cli.output import with_store
     from pgpaces.cli.progress import WARNING, SweepProgress
     from pgpaces.show import render
-    from pgpaces.show.numbers import plural
     from pgpaces.store.store import Store
     from pgpaces.trial import sweep as pipeline
 
@@ -135,10 +132,8 @@ def carry_out(
             if params["output"]:
                 write_report(document, params["output"])
     if swept.interrupted:
-        what = (
-            "interrupted" if planned.total is None else f"missing: {plural(swept.missing, 'trial')}"
-        )
-        click.echo(f"{what}; resume with: {_resume(swept.id)}", err=True)
+        name = "interrupted-resume" if planned.total is None else "missing-resume"
+        say(name, missing=swept.missing, command=_resume(swept.id))
         return INTERRUPTED_EXIT
     if swept.given_up or swept.missing:
         fail(_not_run(swept))

@@ -54,34 +54,12 @@ def level_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 OF_WHAT: tuple[options.Decorator, ...] = (
     level_options,
+    options.option(*("--set", "settings"), group="Target", multiple=True, metavar="NAME=LEVELS"),
     options.option(
-        *("--set", "settings"),
-        group="Target",
-        multiple=True,
-        metavar="NAME=LEVELS",
-        help="Settings of the sessions of the load.",
+        *("--server-set", "server_settings"), group="Target", multiple=True, metavar="NAME=LEVELS"
     ),
-    options.option(
-        *("--server-set", "server_settings"),
-        group="Target",
-        multiple=True,
-        metavar="NAME=LEVELS",
-        help="Settings of the server; pgpaces puts them back.",
-    ),
-    options.option(
-        *("-D", "--define"),
-        group="Workload",
-        multiple=True,
-        metavar="NAME=LEVELS",
-        help="Script variables.",
-    ),
-    options.option(
-        "--seed",
-        group="Generator",
-        type=options.Count(0, SEED_MAX),
-        metavar="N",
-        help="Seed for order, arrivals and parameters. [default: 1]",
-    ),
+    options.option(*("-D", "--define"), group="Workload", multiple=True, metavar="NAME=LEVELS"),
+    options.option("--seed", group="Generator", type=options.Count(0, SEED_MAX), metavar="N"),
     *options.of_trial("background", "target_node", "observe_command"),
     *options.of("file", "like", "from_database", "name"),
     *options.of("allow_alter_system", "restart_command", "price_per_hour"),
@@ -94,7 +72,6 @@ HOW = (
         is_flag=False,
         flag_value="last",
         metavar="[EXPERIMENT]",
-        help="Resume an interrupted experiment.",
     ),
     *options.of(*options.ANSWER, *options.RUNNING),
 )

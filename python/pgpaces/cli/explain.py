@@ -21,17 +21,14 @@ def _every() -> dict[str, dict[str, str]]:
     return every | {entry["name"]: entry for entry in entries}
 
 
-@options.command(
-    epilog="\b\nExamples:\n  pgpaces explain\n  pgpaces explain generator-late\n"
-    "  pgpaces explain cpu-steal --json"
-)
+@options.command()
 @click.argument("name", required=False, shell_complete=_names)
 @options.options(options.of("json"))
 def explain(name: str | None, as_json: bool) -> int:
-    """Explain a finding, an error, or a cause by its name; without a name, list all names.
+    """Explain a finding, an error, or a cause by its name. Without a name, list all names.
 
-    pgpaces shows findings as `NAME: SENTENCE`. The explanation says what a finding means, what it
-    does to the verdict, and what to do.
+    pgpaces prints findings as `NAME: SENTENCE`. The explanation says what a finding means, how it
+    affects the verdict, and what to do.
     """
     from pgpaces.core.errors import PlanError, similar
     from pgpaces.core.findings import explained

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
+from pgpaces.cli.streams import say
 from pgpaces.core.errors import RunError
 from pgpaces.core.home import is_there
 
@@ -28,7 +27,7 @@ def write_page(page: Page, output: str) -> None:
 def write_report(report: Report, output: str) -> None:
     from pgpaces.show.render import form_of
 
-    click.echo(f"written: {write(report, form_of(output), Path(output))}", err=True)
+    say("written", path=write(report, form_of(output), Path(output)))
 
 
 def write(document: Report, form: Form, path: Path) -> Path:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from pgpaces.cli.streams import say
 from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.locality import is_loopback
 from pgpaces.core.units import digits
@@ -46,7 +47,7 @@ def followed(params: Mapping[str, Any], warn: Callable[[str], None]) -> Iterator
     if url := companion.prometheus:
         click.echo(f"metrics: {url}", err=True)
         if outputs.prometheus and not is_loopback(outputs.prometheus[0]):
-            click.echo(f"warning: {url} can be read by all who reach this machine", err=True)
+            say("metrics-readable", url=url)
     try:
         yield
     finally:

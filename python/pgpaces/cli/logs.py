@@ -8,31 +8,17 @@ from pathlib import Path
 import click
 
 from pgpaces.cli import options
+from pgpaces.cli.streams import say
 from pgpaces.core.errors import PlanError
 
 
-@options.command(
-    "import",
-    epilog="\b\nExample:\n  pgbench -c 8 -j 2 -T 60 -R 300 -L 20 -l bench\n"
-    "  pgpaces import pgbench_log.* -L 20ms",
-)
+@options.command("import")
 @options.argument("files", metavar="FILE...", nargs=-1, required=True)
-@options.option(
-    "-L",
-    "--latency-limit",
-    group="Goal",
-    metavar="TIME",
-    help="pgbench's -L.",
-)
-@options.option(
-    "--command",
-    group="Workload",
-    metavar="TEXT",
-    help="pgbench's command line, stored with the run.",
-)
+@options.option("-L", "--latency-limit", group="Goal", metavar="TIME")
+@options.option("--command", group="Workload", metavar="TEXT")
 @options.options(options.of("seventh", "tag", "store"))
 def import_(files: Sequence[str], store_path: str | None, **params: str | None) -> None:
-    """Import a run of pgbench from the logs of all its threads (pgbench -l)."""
+    """Import a pgbench run from the logs of all its threads (pgbench -l)."""
     from importlib.metadata import version
 
     from pgpaces import imports as imported
@@ -60,4 +46,4 @@ def import_(files: Sequence[str], store_path: str | None, **params: str | None) 
         store.tag(params["tag"], trial.id)
     for each in trial.findings:
         click.echo(f"{'invalid' if each.severity == 'invalid' else 'warning'}: {each}", err=True)
-    click.echo(f"imported as run {trial.id} into {store.address}", err=True)
+    say("imported", id=trial.id, store=store.address)

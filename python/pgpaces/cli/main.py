@@ -7,8 +7,11 @@ import importlib
 import keyword
 import signal
 import sys
+import textwrap
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,50 +21,27 @@ from pgpaces.core.errors import PgpacesError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-# name: (module, one line for --help)
-COMMANDS = {
-    "run": ("run", "Run a workload and say what share was on time"),
-    "load": ("load", "Time a bulk load: a command such as pg_restore"),
-    "sweep": (
-        "sweep",
-        "Run every combination of levels and find the load at which requests start to be late",
-    ),
-    "capacity": ("capacity", "Find the highest load that passes"),
-    "runs": ("runs", "List the runs in the store; name, copy, delete them"),
-    "show": ("runs", "Show the answer of a stored run"),
-    "export": ("runs", "Write a stored run as CSV or JSON"),
-    "report": ("report", "Report an experiment or runs, as a page, text or data"),
-    "compare": ("compare", "Say whether B is better than A, from stored runs or new pairs"),
-    "check": ("compare", "Say whether a run is worse than a baseline, for CI"),
-    "trend": ("trend", "Say since when stored runs of one kind are better or worse"),
-    "serve": ("serve", "Serve results, and what runs, as pages for a browser"),
-    "why": ("why", "Say why transactions were late, and what would confirm it"),
-    "import": ("logs", "Import a run of real pgbench: its logs and its report"),
-    "diff": ("diff", "Show in which options and settings two runs differ"),
-    "explain": ("explain", "Explain a finding, an error, or a cause by its name"),
-    "server": ("server", "Start, list, stop and clean managed servers"),
-    "observe": ("observe", "Print what this machine does, a line of JSON a second"),
-    "disk": ("disk", "Measure a disk by fio: its class, and what PostgreSQL needs of it"),
-    "doctor": ("doctor", "Say what is here, and what each missing part would add"),
-    "workload": ("workload", "List, show and create workloads"),
-    "pgbench": ("pgbench", "pgbench's command line, logs and report, as they are"),
-}
+HELP: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("help.toml").read_text("utf-8"))
+COMMANDS = tuple(name for name, about in HELP.items() if "summary" in about)
+# Modules that do not have the name of their command.
+_MODULES = {"show": "runs", "export": "runs", "check": "compare", "import": "logs"}
 
-EXAMPLES = """\b
-Examples:
-  pgpaces run reporting --rate 1 --latency-limit 500ms
-  pgpaces run ./my-workload --target postgresql://pi4/bench --users 8 --pace 1/s
-  pgpaces sweep reporting --clients 1,2,4,8 --rate-per-client 1/s -L 500ms -o report.html
-  pgpaces capacity reporting -L 500ms --missed 5%
-  pgpaces runs
-"""
+
+def describe(command: click.Command, path: str) -> None:
+    """Adds to a command what help.toml has for this path: examples, and help of options."""
+    own = HELP.get(path, {})
+    if "examples" in own:
+        command.epilog = f"\b\nExamples:\n{textwrap.indent(own['examples'], '  ')}"
+    for each in command.params:
+        if isinstance(each, click.Option):
+            word = max(each.opts, key=len).removeprefix("--")
+            each.help = own.get("options", {}).get(word) or each.help or HELP["options"].get(word)
 
 
 # Never called: `main` passes pgbench's arguments on before click parses them.
 _PGBENCH = click.Command(
     "pgbench",
-    help="pgbench's command line, logs and report. `pgpaces pgbench --help` lists its options; a"
-    " link to pgpaces that is called pgbench is the same.",
+    help=HELP["pgbench"]["help"],
     add_help_option=False,
     params=[click.Argument(["arguments"], nargs=-1, metavar="[OPTION]... [DBNAME]")],
 )
@@ -91,9 +71,10 @@ class _Lazy(Suggesting):
             return None
         if cmd_name == "pgbench":
             return _PGBENCH
-        module = importlib.import_module(f"pgpaces.cli.{COMMANDS[cmd_name][0]}")
+        module = importlib.import_module(f"pgpaces.cli.{_MODULES.get(cmd_name, cmd_name)}")
         name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
         command: click.Command = getattr(module, name)
+        describe(command, cmd_name)
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -103,24 +84,26 @@ class _Lazy(Suggesting):
         from click.shell_completion import CompletionItem
 
         return [
-            CompletionItem(name, help=text)
-            for name, (_, text) in COMMANDS.items()
+            CompletionItem(name, help=HELP[name]["summary"])
+            for name in COMMANDS
             if name.startswith(incomplete)
         ]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+            formatter.write_dl([(name, HELP[name]["summary"]) for name in COMMANDS])
 
 
 @click.command(
     cls=_Lazy,
-    epilog=EXAMPLES,
     context_settings={"help_option_names": ["-?", "-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="pgpaces", prog_name="pgpaces")
 def cli() -> None:
     """Put PostgreSQL through its paces: your workload, at your pace, against your expectation."""
+
+
+describe(cli, "pgpaces")
 
 
 def main() -> None:

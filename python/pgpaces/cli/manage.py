@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pgpaces.cli import options
-from pgpaces.cli.streams import put
+from pgpaces.cli.streams import put, say
 from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.core.home import is_there
 
@@ -27,15 +27,12 @@ def open_store(path: str | None) -> Store:
     return Store.existing(path)
 
 
-@options.command(
-    epilog="\b\nExample:\n  pgpaces runs copy postgresql://lab/results\n"
-    "  pgpaces runs copy results.db last --store postgresql://lab/results"
-)
+@options.command()
 @options.argument("other", metavar="STORE")
 @options.argument("names", metavar="[RUN|EXPERIMENT]...", nargs=-1)
-@options.options(options.of("dry_run", "store", dry_run="Say what it would copy, and stop."))
+@options.options(options.of("dry_run", "store"))
 def copy(other: str, names: Sequence[str], dry_run: bool, store_path: str | None) -> None:
-    """Copy runs and experiments, complete, to another STORE: by default all that it lacks."""
+    """Copy complete runs and experiments to another STORE. Default: all that STORE lacks."""
     from pgpaces.store.store import Store
 
     store = open_store(store_path)
@@ -52,8 +49,7 @@ def copy(other: str, names: Sequence[str], dry_run: bool, store_path: str | None
             damage = store.copy(there, id_)
             damaged += [damage] if damage else []
     store.copy_names(there, ids)
-    copied = len(missing) - len(damaged)
-    click.echo(f"copied {copied} to {there.address}", err=True)
+    say("copied", count=len(missing) - len(damaged), store=there.address)
     if damaged:
         count, total = len(damaged), len(missing)
         raise StoreError("not-all-copied", count=count, total=total, why=damaged[0])
@@ -71,15 +67,12 @@ def _check_place(store: Store, other: str, names: Sequence[str]) -> None:
     raise PlanError("run-instead-of-store", run=other, store=store.address, words=words)
 
 
-@options.command(
-    epilog="\b\nExample:\n  pgpaces runs tag before-index last"
-    "\n  pgpaces runs tag before-index --remove"
-)
+@options.command()
 @options.argument("tag", metavar="NAME")
 @options.argument("names", metavar="[RUN|EXPERIMENT]...", nargs=-1)
 @options.options(options.of("remove", "store"))
 def tag(tag: str, names: Sequence[str], remove: bool, store_path: str | None) -> None:
-    """Give runs and experiments a tag; `NAME` then means the newest of them."""
+    """Tag runs and experiments with NAME. NAME then refers to the newest of them."""
     if not names and not remove:
         raise PlanError("nothing-to-tag", tag=tag)
     store = open_store(store_path)
@@ -88,35 +81,37 @@ def tag(tag: str, names: Sequence[str], remove: bool, store_path: str | None) ->
         count = store.untag(tag, ids or None)
         if not count:
             raise PlanError("tag-not-set", tag=tag)
-        click.echo(f"took it from {count}", err=True)
+        say("untagged", count=count)
         return
     for id_ in ids:
         store.tag(tag, id_)
 
 
-@options.command(epilog="\b\nExample:\n  pgpaces runs baseline pi4 last")
+@options.command()
 @options.argument("baseline", metavar="NAME")
 @options.argument("name", metavar="RUN|EXPERIMENT")
 @options.options(options.of("store"))
 def baseline(baseline: str, name: str, store_path: str | None) -> None:
-    """Make a run or experiment the baseline NAME, in place of the one that had that name."""
+    """Make a run or experiment the baseline NAME, and replace any earlier baseline NAME."""
     store = open_store(store_path)
     store.baseline(baseline, store.find_newest(name))
 
 
-@options.command(epilog="\b\nExample:\n  pgpaces runs delete last --yes")
+@options.command()
 @options.argument("names", metavar="RUN|EXPERIMENT...", nargs=-1, required=True)
-@options.options(
-    options.of("yes", "dry_run", "store", dry_run="Say what it would delete, and stop.")
-)
+@options.options(options.of("yes", "dry_run", "store"))
 def delete(names: Sequence[str], yes: bool, dry_run: bool, store_path: str | None) -> None:
-    """Delete runs, and experiments with their runs, for good. Asks before."""
+    """Permanently delete runs, and experiments with their runs, after confirmation."""
+    from pgpaces.core.messages import message
     from pgpaces.store.names import NEWEST
 
     store = open_store(store_path)
     ids = list(dict.fromkeys(store.find_newest(name) for name in names))
     runs = {id_: len(store.placed(id_)) for id_ in ids}
-    lines = [f"{id_}, an experiment with {n} runs" if n else id_ for id_, n in runs.items()]
+    lines = [
+        message("experiment-listed", id=id_, runs=count) if count else id_
+        for id_, count in runs.items()
+    ]
     if dry_run:
         put("".join(f"{line}\n" for line in lines))
         return
@@ -127,7 +122,7 @@ def delete(names: Sequence[str], yes: bool, dry_run: bool, store_path: str | Non
         if not sys.stdin.isatty():
             raise PlanError("cannot-confirm")
         click.echo("\n".join(lines), err=True)
-        click.confirm(f"delete {'it' if len(ids) == 1 else 'them'} for good?", abort=True, err=True)
+        click.confirm(message("confirm-delete"), abort=True, err=True)
     for id_ in ids:
         store.delete(id_)
-    click.echo(f"deleted {len(ids)}", err=True)
+    say("deleted", count=len(ids))

@@ -12,20 +12,15 @@ import click
 
 from pgpaces.cli import options
 
-EXAMPLES = """\b
-Examples:
-  pgpaces observe --count 10
-  pgpaces run reporting --target postgresql://pi4/bench --observe-command 'ssh pi4 pgpaces observe'
-"""
 
-
-@options.command(epilog=EXAMPLES)
+@options.command()
 @options.options(options.of("count"))
 def observe(count: int | None) -> int:
-    """Print samples of this machine, a line of JSON a second, until it is stopped.
+    """Print measurements of this machine as one line of JSON per second, until interrupted.
 
-    Every line has the time by two clocks, and the mean of each value over the second that ends
-    there, with its unit. Values that cannot be read are missing. It needs no additional rights.
+    Each line contains the time from two clocks and, for each measurement, its mean over the last
+    second and its unit. Values that cannot be read are missing. The command needs no special
+    privileges.
     """
     from pgpaces.monitor import host
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pgpaces.cli.main import Suggesting
+from pgpaces.cli.main import HELP, Suggesting, describe
 from pgpaces.core.errors import PlanError
 from pgpaces.core.units import COUNT_MAX, digits
 from pgpaces.spec import options as table
@@ -110,7 +110,9 @@ class Command(click.Command):
                     formatter.write_dl(own)
         if more := len(every) - len(shown):
             formatter.write_paragraph()
-            formatter.write_text(f"`{ctx.command_path} --help-all` shows {more} more options.")
+            formatter.write_text(
+                HELP["pgpaces"]["more"].format(command=ctx.command_path, count=more)
+            )
 
 
 def command(name: str | None = None, **more: Any) -> Callable[..., Command]:
@@ -122,6 +124,10 @@ class Group(Suggesting, Command):
     """A command of commands: its own options and theirs in groups."""
 
     command_class = Command
+
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        super().add_command(cmd, name)
+        describe(cmd, f"{self.name} {name or cmd.name}")
 
 
 class Count(click.IntRange):
@@ -153,7 +159,7 @@ def _type(kind: table.Kind) -> Any:
     return {"int": Count(0, 2**64 - 1), "float": float}.get(kind.python)
 
 
-def _declared(each: table.Option, name: str, helps: Mapping[str, str]) -> Decorator:
+def _declared(each: table.Option, name: str) -> Decorator:
     more: dict[str, Any] = {"is_flag": True, "default": bool(each.default)}
     if each.several:
         more = {"multiple": True}
@@ -168,21 +174,21 @@ def _declared(each: table.Option, name: str, helps: Mapping[str, str]) -> Decora
         group=each.group,
         rare=each.rare,
         metavar=each.metavar or None,
-        help=helps.get(each.name, f"{each.help} {each.run_help}").strip(),
+        help=f"{each.help} {table.texts()[each.name].get('run_help', '')}".strip(),
         **more,
     )
 
 
-def of_trial(*names: str, **helps: str) -> tuple[Decorator, ...]:
-    """Options of a trial, as in `pgpaces run`; by default all. helps: as in `of`."""
+def of_trial(*names: str) -> tuple[Decorator, ...]:
+    """Options of a trial, as in `pgpaces run`; by default all."""
     each = [table.BY_NAME[name] for name in names] or [o for o in table.OPTIONS if o.run]
-    return tuple(_declared(o, o.name, helps) for o in each)
+    return tuple(_declared(o, o.name) for o in each)
 
 
-def of(*names: str, **helps: str) -> tuple[Decorator, ...]:
-    """Options of commands. helps: by name, the texts that differ from the table's."""
+def of(*names: str) -> tuple[Decorator, ...]:
+    """Options of commands."""
     each = (table.OF_COMMANDS[name] for name in names)
-    return tuple(_declared(o, o.keyword or o.name, helps) for o in each)
+    return tuple(_declared(o, o.keyword or o.name) for o in each)
 
 
 # The options of every command that answers.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pgpaces.core.messages import message
 from pgpaces.show import escape
 from pgpaces.trial.listener import Listener, SweepListener
 
@@ -168,7 +169,6 @@ class TrialProgress(Listener):
 
     def started(self, trial: Trial, connect_ns: int) -> None:
         from pgpaces.analysis.accumulator import own_scripts
-        from pgpaces.show.numbers import plural
 
         self._by_command = trial.workload.command_alone
         plan = trial.plan
@@ -176,15 +176,16 @@ class TrialProgress(Listener):
         self._live = LiveLine(whole_ns / 1e9 if whole_ns else None, len(own_scripts(trial)))
         if not self._every_s or self._prefix:
             return
-        if self._by_command:
-            self._teller.tell(f"running {trial.workload.name}")
-            return
-        end = f"{(plan.warmup_ns + (plan.duration_ns or 0)) / 1e9:g} s"
-        count = f"{plan.transactions} transactions each"
-        self._teller.tell(
-            f"running {trial.workload.name}: {plan.load_text},"
-            f" {plural(plan.own_clients, 'client')}, {end if plan.duration_ns else count}",
+        name = "running-duration" if plan.duration_ns else "running-transactions"
+        text = message(
+            "running" if self._by_command else name,
+            workload=trial.workload.name,
+            load=plan.load_text,
+            clients=plan.own_clients,
+            count=plan.transactions,
+            seconds=(whole_ns or 0) / 1e9,
         )
+        self._teller.tell(text)
 
     def interval(self, interval: Interval) -> None:
         for level, text in interval.lines:
@@ -202,8 +203,7 @@ class TrialProgress(Listener):
 
     def stopping(self, count: int) -> None:
         if count == 1:
-            what = "the command is asked to end" if self._by_command else "waiting for what was due"
-            self._teller.tell(f"stopping: {what} (again to end at once)")
+            self._teller.tell(message("stopping-command" if self._by_command else "stopping-load"))
 
     def done(self) -> None:
         self._teller.done()
@@ -269,19 +269,16 @@ class SweepProgress(SweepListener):
             self.teller.tell(text, rewrite=True, whole=not self.teller.terminal)
 
     def away(self, machine: str, error: PgpacesError, trials: int) -> None:
-        where = machine or "this machine"
         # In a sequential design the number of trials left is unknown.
-        count = f" ({trials})" if trials else ""
-        self.teller.tell(
-            f"{where}: no trial could reach the server, the rest of its trials is left out{count}:"
-            f" {error.message}",
-            whole=True,
-        )
+        name = "experiment-left-count" if trials else "experiment-left"
+        at = f"{machine}: " if machine else ""
+        text = message(name, trials=trials, why=error.message)
+        self.teller.tell(f"{at}{text}", whole=True)
 
     def stopping(self, count: int) -> None:
         self._stopping = True
         if count == 1:
-            self.teller.tell("stopping: ending the trials that run (again to end at once)")
+            self.teller.tell(message("stopping-trials"))
 
 
 def _searched(slot: Slot) -> str | None:

@@ -9,7 +9,7 @@ import click
 
 from pgpaces.cli import manage, options
 from pgpaces.cli.files import write, write_page
-from pgpaces.cli.streams import put
+from pgpaces.cli.streams import put, say
 from pgpaces.core.errors import PlanError
 
 if TYPE_CHECKING:
@@ -20,32 +20,17 @@ if TYPE_CHECKING:
 _FORMS = ("html", "md", "text", "csv", "json", "parquet", "svg", "png")
 
 
-@options.command(
-    epilog="\b\nExamples:\n  pgpaces report -o report.html\n  pgpaces report pi-reporting\n"
-    "  pgpaces report RUN RUN -o report.md\n  pgpaces report -o charts --format svg"
-)
+@options.command()
 @options.argument("names", nargs=-1, metavar="[EXPERIMENT|RUN]...")
-@options.option(
-    "-o",
-    "--output",
-    group="Output",
-    metavar="FILE|FOLDER",
-    help="The file, or the folder of svg and png.",
-)
-@options.option(
-    "--format",
-    "form",
-    group="Output",
-    type=click.Choice(_FORMS),
-    help="[default: by the ending of the file, else text]",
-)
+@options.option("-o", "--output", group="Output", metavar="FILE|FOLDER")
+@options.option("--format", "form", group="Output", type=click.Choice(_FORMS))
 @options.options(options.of("store"))
 def report(
     names: tuple[str, ...], output: str | None, form: Form | None, store_path: str | None
 ) -> None:
-    """Report an experiment or runs in words, tables and charts. Default: the newest.
+    """Report an experiment or runs with sentences, tables, and charts. Default: the newest.
 
-    For runs that belong to no experiment, the differences between them become the factors.
+    If the runs belong to no experiment, the settings in which they differ become the factors.
     """
     from pgpaces.answers.sweep.lookup import page_of
     from pgpaces.answers.sweep.report import report as report_of
@@ -58,7 +43,7 @@ def report(
     store = manage.open_store(store_path)
     document = report_of(page_of(store, names))
     if output is not None:
-        click.echo(f"written: {write(document, chosen, Path(output))}", err=True)
+        say("written", path=write(document, chosen, Path(output)))
     else:
         put(text(document) if chosen == "text" else render.render(document, chosen))
 

@@ -6,11 +6,10 @@ import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import click
 from msgspec.structs import replace
 
 from pgpaces.cli import consent, like, options
-from pgpaces.cli.streams import fail, put
+from pgpaces.cli.streams import fail, put, say
 from pgpaces.core.errors import PlanError, RunError, StoreError
 from pgpaces.show import escape
 
@@ -27,35 +26,22 @@ FAIL_EXIT = 30
 KILLED_EXIT = 31
 INTERRUPTED_EXIT = 130
 
-ANYWAY = "Use --like although the workload has changed since that run."
-EXAMPLES = """\b
-Examples:
-  pgpaces run reporting --rate 1 --latency-limit 500ms
-  pgpaces run reporting --users 8 --pace 1/s -L 500ms --duration 10min
-  pgpaces run tpcb-like --clients 10 -M prepared -T 60s
-  pgpaces run sensor --variant log --clients 4 --dry-run
-  pgpaces run --like last -T 10min
-  pgpaces run ./my-workload --target postgresql://pi4/bench --fail-if 'missed > 5%'
-  pgpaces run reporting --standbys 2 --pool pgpool --rate 20 -L 500ms
-  pgpaces run simple-update --standbys 1 --background 'reporting node=standby1 rate=1/s'
-  pgpaces run -f read.sql@9 -f write.sql --target postgresql://pi4/shop --rate 50
-"""
 
-
-@options.command(epilog=EXAMPLES)
+@options.command()
 @options.argument("workload", required=False)
 @options.options(
-    options.of("file", "like", "anyway", anyway=ANYWAY),
+    options.of("file", "like", "anyway"),
     options.of_trial("scripts", "variant"),
     options.of("from_database", "missed", "fail_if", "allow_fail", *options.ANSWER),
     options.of(*options.RUNNING),
     options.of_trial(),
 )
 def run(**params: Any) -> int:
-    """Run WORKLOAD (a shipped one or a folder) and say what share of it was on time.
+    """Run WORKLOAD and report the fraction of transactions on time.
 
-    With --file, your scripts run instead of the workload's; without WORKLOAD they run in the
-    database that --target names, as it is, or in an empty one on a managed server.
+    WORKLOAD is the name of a shipped workload or a folder. With --file, your scripts run instead of
+    the workload's scripts. Without WORKLOAD, your scripts run in the existing database of --target,
+    or in an empty database on a managed server.
     """
     params, stored = like.options(params)
     workload = _workload(params)
@@ -115,10 +101,9 @@ def measure(workload: Workload, params: dict[str, Any]) -> int:
     summary = outcome.summary
     for each in conditions:
         if condition.depends_on_cut(each, summary, outcome.whole):
-            text = f"--fail-if '{each.text}' is decided by the warm-up that was left out"
-            click.echo(f"warning: {text}: see the finding above", err=True)
+            say("fail-if-by-warmup", condition=each.text)
         if each(summary):
-            click.echo(f"--fail-if '{each.text}' is true: {each.measured(summary)}", err=True)
+            say("fail-if-true", condition=each.text, measured=each.measured(summary))
     from pgpaces.answers.run import headline
 
     fails = not params["allow_fail"] and headline(outcome.trial, summary).mark == "fail"

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from pgpaces.cli import manage, options
 from pgpaces.cli.files import save
-from pgpaces.cli.streams import put
+from pgpaces.cli.streams import put, say
 from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.show import escape
 from pgpaces.show.numbers import NOT_KNOWN, STARTED, moment, plural
@@ -35,7 +35,6 @@ _ENDED = ("missed %", "p99 ms")
 _WIDE_FROM = 76
 # Narrower terminals leave out the column `due` and the intervals, to keep the workload readable.
 _WHOLE_FROM = 100
-TAGGED = "Runs with this tag."
 _FORMS = ("csv", "json", "parquet")
 
 
@@ -50,17 +49,11 @@ def _absent(path: str | None) -> bool:
 
 
 # A group with commands that change the store: an option `--tag` could mean to set or to select.
-@click.group(
-    cls=options.Group,
-    invoke_without_command=True,
-    epilog="\b\nExample:\n  pgpaces runs --limit 5\n  pgpaces runs tag before last",
-)
-@options.options(
-    options.of("limit", "experiment", "tag", "experiments", "json", "store", tag=TAGGED)
-)
+@click.group(cls=options.Group, invoke_without_command=True)
+@options.options(options.of("limit", "experiment", "tag", "experiments", "json", "store"))
 @click.pass_context
 def runs(context: click.Context, /, **params: Any) -> None:
-    """List the newest runs in the store; name, copy and delete them."""
+    """List the newest runs in the store. The subcommands tag, copy, and delete runs."""
     if context.invoked_subcommand is not None:
         _check_nothing_before(context)
         return
@@ -82,14 +75,13 @@ def runs(context: click.Context, /, **params: Any) -> None:
             damage = error.message
     rows = _listed(store_path, limit, experiment, tag=tag, single=folded and not damage)
     if damage:
-        click.echo(f"warning: {damage}; the trials of experiments are listed", err=True)
+        say("runs-despite-damage", why=damage)
     if as_json:
         put(escape.json_text([_plain(row) for row in rows]))
         return
     _print_runs(rows, others, limit)
     if not rows and not others:
-        nothing = "no such runs" if experiment or tag else "no runs yet; try: pgpaces run reporting"
-        click.echo(nothing, err=True)
+        say("no-runs-match" if experiment or tag else "no-runs")
 
 
 for _command in (manage.copy, manage.tag, manage.baseline, manage.delete):
@@ -244,7 +236,7 @@ def _list_experiments(rows: list[ExperimentLine], as_json: bool) -> None:
         put(escape.json_text(document))
         return
     if not rows:
-        click.echo("no experiments yet", err=True)
+        say("no-experiments")
         return
     columns = ["experiment", STARTED, "runs", "state"]
     _print_table("name", columns, columns, rows=[_experiment_cells(row) for row in rows])
@@ -286,13 +278,13 @@ def _cells(row: TrialRow) -> dict[str, str]:
     }
 
 
-@options.command(epilog="\b\nExample:\n  pgpaces show\n  pgpaces show SXNWHAMN")
+@options.command()
 @options.argument("name", metavar="[RUN|EXPERIMENT]", default="last")
 @options.options(options.of("output", "json", "store"))
 def show(name: str, output: str | None, as_json: bool, store_path: str | None) -> None:
-    """Show the whole answer of a run or an experiment; `last`, the default, is the newest.
+    """Show the full result of a run or an experiment; by default, of the newest (`last`).
 
-    A name is a tag, the name of an experiment, an id, or the end of one.
+    Use a tag, the name of an experiment, an id, or the end of an id.
     """
     from pgpaces.analysis.summary import summarize
     from pgpaces.cli import run
@@ -313,17 +305,12 @@ def show(name: str, output: str | None, as_json: bool, store_path: str | None) -
     put(run.answer_text(trial, summarize(trial), series, as_json=as_json))
 
 
-@options.command(epilog="\b\nExample:\n  pgpaces export last --format csv > run.csv")
+@options.command()
 @options.argument("name", metavar="RUN")
-@options.option(
-    *("--format", "form"),
-    group="Output",
-    type=click.Choice(_FORMS),
-    help="[default: by the ending of the file, else csv]",
-)
-@options.options(options.of("output", "store", output="The file, instead of stdout."))
+@options.option(*("--format", "form"), group="Output", type=click.Choice(_FORMS))
+@options.options(options.of("output", "store"))
 def export(name: str, form: str | None, output: str | None, store_path: str | None) -> None:
-    """Write RUN: one row for each second, due second and script; times in ms."""
+    """Export RUN with one row per second, due second, and script; times are in ms."""
 
     store = manage.open_store(store_path)
     trial = store.load(store.find(name))
@@ -331,7 +318,7 @@ def export(name: str, form: str | None, output: str | None, store_path: str | No
     chosen = form or (ending if ending in _FORMS else "csv")
     content = _exported(trial, chosen)
     if output:
-        click.echo(f"written: {save(content, Path(output))}", err=True)
+        say("written", path=save(content, Path(output)))
     elif chosen == "parquet" and sys.stdout.isatty():
         raise PlanError("binary-form", form=chosen)
     else:

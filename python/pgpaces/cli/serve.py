@@ -6,31 +6,25 @@ import click
 
 from pgpaces.cli import options
 from pgpaces.cli.followed import address
+from pgpaces.cli.streams import say
 from pgpaces.core.errors import extra
 
-EXAMPLES = """\b
-Examples:
-  pgpaces serve
-  pgpaces serve --listen 9000 --store results.db
-  pgpaces serve --listen 0.0.0.0:8432 --store service=results
-"""
 
-
-@options.command(epilog=EXAMPLES)
+@options.command()
 @options.option(
     "--listen",
     group="Output",
     metavar="[ADDRESS:]PORT",
     default="127.0.0.1:8432",
     show_default=True,
-    help="Where to listen; 0: any free port. Beyond this machine a token is required.",
 )
 @options.options(options.of("store"))
 def serve(listen: str, store_path: str | None) -> None:
-    """Serve stored runs and experiments, and what runs now, as pages for a browser.
+    """Serve stored runs, stored experiments, and current runs as web pages.
 
-    It only reads, and listens on this machine alone. With another address, the printed link has a
-    token, without which nothing is shown; it is not encrypted.
+    The server only reads the store. By default, it listens on this machine only. With another
+    address, the printed link contains a token, which every request needs. The connection is not
+    encrypted.
     """
     with extra("web", "pages"):
         from pgpaces.core.locality import is_loopback
@@ -47,7 +41,6 @@ def serve(listen: str, store_path: str | None) -> None:
     query = f"?token={token}" if token else ""
     click.echo(f"{listening.url}{query}", err=True)
     if token:
-        text = f"{listening.url} is not encrypted: the token can be read on the network"
-        click.echo(f"warning: {text}", err=True)
-    click.echo("Ctrl-C ends it", err=True)
+        say("token-readable", url=listening.url)
+    say("stop-with-ctrl-c")
     server.serve(site, listening)

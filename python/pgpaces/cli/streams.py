@@ -8,7 +8,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
@@ -77,6 +77,14 @@ def put(answer: str | bytes) -> None:
     """
     with output():
         click.echo(answer, nl=False)
+
+
+def say(name: str, /, **values: Any) -> None:
+    """Prints a message of the catalog on stderr, in one line."""
+    from pgpaces.core.messages import message
+    from pgpaces.show.escape import line
+
+    click.echo(line(message(name, **values)), err=True)
 
 
 def fail(error: PgpacesError) -> None:

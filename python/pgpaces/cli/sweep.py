@@ -6,11 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from pgpaces.cli import execute, experiment_options, options, output
-from pgpaces.cli.run import ANYWAY
-from pgpaces.cli.streams import put
+from pgpaces.cli.streams import put, say
 from pgpaces.core.errors import PlanError
 from pgpaces.core.home import is_there
 from pgpaces.spec import experiment_file
@@ -19,44 +16,26 @@ if TYPE_CHECKING:
     from pgpaces.trial.sweep import SweepPlan
 
 TRIALS_MAX = 10_000
-QUICK = "Seconds instead of minutes: does all of it work?"
-YES = f"Also with more than {TRIALS_MAX} trials."
-EXAMPLES = """\b
-Examples:
-  pgpaces sweep reporting --clients 1,2,4,8 --rate-per-client 1/s -L 500ms --policy skip \\
-      --server-set max_parallel_workers_per_gather=0,2,4 --trials 2 -o report.html
-  pgpaces sweep experiment.toml --dry-run
-  pgpaces sweep experiment.toml --quick
-  pgpaces sweep --resume
-  pgpaces sweep --new experiment.toml
-  pgpaces sweep experiment.toml --server 15,18
-"""
 
 
-@options.command(epilog=EXAMPLES)
+@options.command()
 @options.argument("what", required=False, metavar="[FILE.toml|WORKLOAD]")
 @options.options(experiment_options.OF_WHAT)
 @options.options(
-    options.of(
-        *("trials", "missed", "allow_fail", "quick", "yes", "new", "schema", "anyway"),
-        quick=QUICK,
-        yes=YES,
-        anyway=ANYWAY,
-    ),
+    options.of("trials", "missed", "allow_fail", "quick", "yes", "new", "schema", "anyway"),
     experiment_options.HOW,
 )
 def sweep(**params: Any) -> int:
-    """Run every combination of levels in random blocks, and find where requests start to be late.
+    """Run an experiment and find the load at which requests start to miss the limit.
 
-    An option with several LEVELS, separated by commas, is a factor (a comma within a level is
-    written \\,). A FILE describes the same; options on the command line override it.
+    pgpaces runs every combination of levels, in random order within each block. An option with
+    several LEVELS, separated by commas, is a factor; write \\, for a comma within a level. FILE can
+    describe the experiment instead; options on the command line override it.
     """
 
     if params["new"]:
         experiment_file.create(Path(params["new"]))
-        click.echo(
-            f"wrote {params['new']}; next: pgpaces sweep {params['new']} --dry-run", err=True
-        )
+        say("experiment-written", path=params["new"])
         return 0
     if params["schema"]:
         from pgpaces.show import escape
@@ -67,7 +46,7 @@ def sweep(**params: Any) -> int:
     if planned.slots or params["as_json"]:
         execute.preview(planned, params)
     else:
-        click.echo("nothing is missing: every trial was run", err=True)
+        say("no-trials-missing")
     if params["dry_run"]:
         return 0
     return execute.carry_out(planned, params)

@@ -7,29 +7,15 @@ from typing import Any
 from pgpaces.cli import options
 from pgpaces.cli.output import tell
 
-EXAMPLES = """\b
-Examples:
-  pgpaces trend
-  pgpaces trend nightly --metric p95 -o trend.html
-  pgpaces trend last --factor server
-"""
-METRIC = (
-    "Metric to follow: rate, mean, p50, p95, p99 or p99.9. [default: p95 of loads with a planned"
-    " rate, else rate]"
-)
-FACTOR = "Factor that may differ as well as time: server, pgpaces, set.work_mem, ..."
 
-
-@options.command(epilog=EXAMPLES)
+@options.command()
 @options.argument("names", nargs=-1, metavar="[TAG|WORKLOAD|EXPERIMENT|RUN]...")
-@options.options(
-    options.of("metric", "factor", "anyway", *options.ANSWER, metric=METRIC, factor=FACTOR)
-)
+@options.options(options.of("metric", "factor", "anyway", *options.ANSWER))
 def trend(names: tuple[str, ...], **params: Any) -> None:
-    """Say whether runs of one kind changed their level, since when, and by how much.
+    """Report whether the results of similar runs changed, since when, and by how much.
 
-    It requires 8 runs. One RUN, by default the newest, stands for all that differ from it in
-    nothing but time. Runs that differ in more than time are refused.
+    The command needs 8 runs. One RUN (by default the newest) selects all runs that differ from it
+    only in time. pgpaces refuses runs that differ in anything else.
     """
     from pgpaces.answers import trend as question
 

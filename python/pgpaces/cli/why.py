@@ -8,18 +8,16 @@ from pgpaces.cli.output import text
 from pgpaces.cli.streams import put
 
 
-@options.command(
-    epilog="\b\nExamples:\n  pgpaces run reporting --rate 20 -L 200ms; pgpaces why\n"
-    "  pgpaces why RUN -o why.html\n  pgpaces why pi-reporting --json"
-)
+@options.command()
 @options.argument("name", default="last", metavar="[RUN|EXPERIMENT]")
 @options.options(options.of(*options.ANSWER))
 def why(
     name: str, *, verbose: bool, as_json: bool, output: str | None, store_path: str | None
 ) -> None:
-    """Say why transactions were late: what it is associated with, and what would confirm it.
+    """Show what the late transactions of a run are associated with, and how to confirm the cause.
 
-    For an experiment, up to three cells that missed the limit. No dominant cause is an answer.
+    For an experiment, the command shows up to three cells that missed the limit. The result can
+    also be that no cause dominates.
     """
     from pgpaces.answers.why import lookup as attribution
     from pgpaces.show import escape, render

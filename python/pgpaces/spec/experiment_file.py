@@ -224,10 +224,11 @@ def schema() -> dict[str, Any]:
     single = {name: {**level, "description": text} for name, text in about.items()}
     several = {name: {**many, "description": text} for name, text in about.items()}
     for table in TABLES:
-        text = options.FAMILIES[table]
+        text = options.texts()[table]["family"]
         single[table] = {"type": "object", "additionalProperties": level, "description": text}
         several[table] = {"type": "object", "additionalProperties": many, "description": text}
-    inner: dict[str, Any] = {"type": "object", "description": options.FAMILIES["background"]}
+    background = options.texts()["background"]["family"]
+    inner: dict[str, Any] = {"type": "object", "description": background}
     single["background"] = several["background"] = {
         **inner,
         "additionalProperties": {"type": "object"},
