@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from pgpaces.analysis.attribution import Attribution, Card
 from pgpaces.analysis.next_step import MISSED_MIN
+from pgpaces.core.findings import Finding
 from pgpaces.show.chart import Axis, Chart, Layer, Point
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import NOT_KNOWN, capital, estimate_cell, interval, or_dash, percent
@@ -22,7 +23,6 @@ _ALSO_MAX = 3
 _EVIDENCE_MAX = 3
 # The likeliest causes have evidence and advice, the others only their numbers.
 _CAUSES_MAX = 3
-_COST = "sensor: looking at the server took"
 
 
 def section(
@@ -30,7 +30,7 @@ def section(
     about: str,
     key: str = "why",
     *,
-    notes: Sequence[str] = (),
+    notes: Sequence[Finding] = (),
     doubts: Sequence[str] = (),
 ) -> Section:
     """The section. about: the unescaped name of the run or cell. notes: of its trials.
@@ -128,7 +128,7 @@ def _number(value: float) -> str:
     return f"{value:.2g}" if value < 100 else f"{value:,.0f}"
 
 
-def _tables(answer: Attribution, key: str, notes: Sequence[str]) -> Iterator[Table]:
+def _tables(answer: Attribution, key: str, notes: Sequence[Finding]) -> Iterator[Table]:
     if not answer.causes:
         return
     causes: list[Column[Card]] = [
@@ -144,8 +144,8 @@ def _tables(answer: Attribution, key: str, notes: Sequence[str]) -> Iterator[Tab
         " one divided by the other. Named: at least half of what missed, and either much rarer on"
         " time, or a time that is long by itself."
     )
-    cost = next((text for text in notes if text.startswith(_COST)), None)
-    note = f"{note} {capital(cost)}." if cost else note
+    cost = next((each for each in notes if each.name == "monitor-cost" and not each.about), None)
+    note = f"{note} {capital(cost.sentence)}." if cost else note
     yield table(f"{key}-causes", "Possible causes", causes, items=answer.causes, note=note)
     likeliest = answer.causes[:_CAUSES_MAX]
     evidence: list[Column[Card]] = [
