@@ -209,14 +209,6 @@ class Postgres:
         self.execute("SELECT pg_reload_conf()")
         self.wait_until(f"SELECT pg_conf_load_time() > '{before}'")
 
-    def reset_certificate(self) -> None:
-        """Show its own certificate again, with nothing left of another one."""
-        for name in ("ssl_cert_file", "ssl_key_file"):
-            self.execute(f"ALTER SYSTEM RESET {name}")
-        before = self.execute("SELECT pg_conf_load_time()")[0][0]
-        self.execute("SELECT pg_reload_conf()")
-        self.wait_until(f"SELECT pg_conf_load_time() > '{before}'")
-
     def end(self) -> None:
         if self._watchdog is not None:
             self._watchdog.communicate()

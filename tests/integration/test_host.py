@@ -15,6 +15,7 @@ from tests.integration import causes
 from tests.servers import access_to
 
 import pgpaces
+from pgpaces.core.findings import finding
 from pgpaces.core.record import Interval
 from pgpaces.monitor import host, procfs, remote
 from pgpaces.monitor.host import HostSample
@@ -42,8 +43,7 @@ def test_a_server_behind_a_tunnel_is_not_taken_for_this_machine(pg15, monkeypatc
     words = {**access_to(pg15, "u_trust").keywords, "host": "127.0.0.1"}
     source = remote.NearbySource(words)
     assert looks(source, 1) == []
-    [note] = source.notes
-    assert "pgpaces observe" in note
+    assert source.notes == [finding("machine-unobserved")]
     words["host"] = str(pg15.folder)
     assert looks(remote.NearbySource(words), 1)
 
@@ -61,8 +61,8 @@ def test_a_server_that_refuses_the_session_is_a_note(pg15):
     source = remote.NearbySource({**access_to(pg15).keywords, "dbname": "nowhere"})
     assert looks(source, 1) == []
     [note] = source.notes
-    assert note.startswith("host: the server was silent: ")
-    assert "nowhere" in note
+    assert note.name == "monitor-unanswered"
+    assert "nowhere" in note.values["error"]
 
 
 def test_a_run_keeps_what_the_machine_did(pgpaces_home, tmp_path):
@@ -74,8 +74,8 @@ def test_a_run_keeps_what_the_machine_did(pgpaces_home, tmp_path):
     assert found >= (SEEN if procfs.cgroup_mounts(MOUNTS.read_text()) else SEEN - OF_CGROUPS)
     [did] = [each for each in run.trial.findings if each.name == "machine-activity"]
     assert 0 <= did.values["cpu_busy_percent"] <= 100
-    [cost] = [n for n in run.trial.notes if n.startswith("host: looking at it took")]
-    assert cost.endswith("% of one core here")
+    [cost] = [n for n in run.trial.notes if n.name == "machine-monitor-cost"]
+    assert 0 < cost.values["here_percent"] < 100
 
 
 def test_a_run_hears_of_another_machine_by_a_command(pg15, tmp_path):
@@ -86,7 +86,7 @@ def test_a_run_hears_of_another_machine_by_a_command(pg15, tmp_path):
     )  # fmt: skip
     [seconds] = [set(s.seconds) for s in run.trial.samples if s.name == "cpu_busy"]
     assert len(seconds & set(range(8))) >= 2
-    assert not [note for note in run.trial.notes if "observe command" in note]
+    assert not [note for note in run.trial.notes if note.name.startswith("observe-command")]
 
 
 def test_the_generators_machine_is_sampled_where_no_server_is_on_it(pg15, tmp_path):

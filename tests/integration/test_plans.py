@@ -9,6 +9,7 @@ import pytest
 from tests.errors import raises
 
 from pgpaces.core.errors import ServerError
+from pgpaces.core.findings import Notes
 from pgpaces.database.access import Access, connect
 from pgpaces.monitor.plans import explain
 
@@ -54,7 +55,7 @@ def test_what_is_explained_was_executed_and_is_undone(tables):
 
 
 def test_one_that_fails_does_not_end_the_others(tables):
-    told: list[str] = []
+    told = Notes()
     statements = [
         (0, 0, "SELECT nonsense"),
         (0, 1, "SELECT 1; COMMIT"),
@@ -65,10 +66,11 @@ def test_one_that_fails_does_not_end_the_others(tables):
         (0, 6, "SELECT 1/0"),
         (0, 7, "SELECT 1;"),
     ]
-    found = explain(tables.keywords, "postgres", statements, analyze=True, say=told.append)
+    found = explain(tables.keywords, "postgres", statements, analyze=True, notes=told)
     assert [e.command for e in found] == [5, 7]
     assert len(told) == 6
-    assert "statement 'SELECT nonsense' has no plan" in told[0]
+    assert {note.name for note in told} == {"statement-without-plan"}
+    assert told[0].values["statement"] == "SELECT nonsense"
     assert ask(tables, "SELECT count(*) FROM plans_t") == 50_000
 
 
@@ -76,11 +78,11 @@ def test_one_that_fails_does_not_end_the_others(tables):
 def test_a_statement_that_a_rule_replaces_by_nothing_has_no_plan(tables, analyze):
     with connect(tables) as admin:
         admin.execute("CREATE RULE plans_r AS ON INSERT TO plans_t DO INSTEAD NOTHING")
-    notes: list[str] = []
+    notes = Notes()
     statements = [(0, 0, "INSERT INTO plans_t VALUES (0, 0)"), (0, 1, "SELECT 1")]
-    [plan] = explain(tables.keywords, "postgres", statements, analyze=analyze, say=notes.append)
+    [plan] = explain(tables.keywords, "postgres", statements, analyze=analyze, notes=notes)
     assert plan.command == 1
-    assert "rules of its table replace it" in notes[0]
+    assert [note.name for note in notes] == ["statement-replaced-by-rules"]
 
 
 def test_without_analyze_nothing_is_executed(tables):

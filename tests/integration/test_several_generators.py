@@ -25,6 +25,7 @@ from tests.waiting import DEADLINE_S, until
 
 import pgpaces
 from pgpaces.core.errors import RunError
+from pgpaces.core.messages import message
 from pgpaces.load.cluster.order import LoadOrder
 from pgpaces.load.cluster.processes import tls_variables
 from pgpaces.load.cluster.workers import Clusters, Workers
@@ -205,7 +206,7 @@ def test_after_a_loss_the_next_load_has_all_its_generators_again(tried):
         second = clusters.workers(plan, said.append)
         assert len(second.workers) == 2
         assert not {each.address for each in second.workers} & {gone.address}
-    assert said.count("a generator was lost: starting all anew") == 1
+    assert said.count(message("generators-restart")) == 1
 
 
 def test_a_stranger_without_the_key_is_refused(two):

@@ -19,6 +19,7 @@ from tests.unit.trials import judged_trial
 from tests.unit.upgraded import check_upgrade, check_upgrades_at_once
 
 from pgpaces.core.errors import StoreError, StoreVersionError
+from pgpaces.core.findings import finding
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.series import Sample
 from pgpaces.spec.result import Place, Trial
@@ -218,7 +219,7 @@ def test_what_goes_to_a_server_and_back_is_what_it_was(database, tmp_path):
     here.begin_experiment(row)
     here.note_failure(row.id, "cell", 2, attempt=1, error="\0")
     trial = replace(
-        judged_trial(1200), id=new_id(), notes=("\0 \udc80",), error="\0",
+        judged_trial(1200), id=new_id(), notes=(finding("\0 \udc80", "\0"),), error="\0",
         place=Place(row.id, "cell", {"clients": "\udc80"}, 1),
         samples=collect([Sample(0, "host", "heat\0", float("inf"), "°C")]),
     )  # fmt: skip

@@ -56,7 +56,7 @@ def hostile() -> Page:
                 server={"version": NASTY, "version_text": NASTY, "settings": {NASTY: NASTY}},
                 host={"hostname": NASTY, "cpu": NASTY},
             ),
-            notes=(NASTY,),
+            notes=(finding(NASTY, NASTY, why=NASTY),),
             error=NASTY,
             explained=said,
         )

@@ -1,7 +1,6 @@
 """The Python API: what its values ask for, and the answers of stored runs. No server is started."""
 
 import gc
-import lzma
 import re
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from pgpaces.spec import levels
 from pgpaces.spec.target_plan import PoolPlan
 from pgpaces.trial import trial as pipeline
 from tests.errors import raises, sentence
-from tests.unit.answered import STORED
+from tests.unit.answered import unpacked
 from tests.unit.stored import Kept, keep, opened
 
 
@@ -249,9 +248,7 @@ def test_a_notebook_shows_words_tables_and_charts(place):
 
 @pytest.fixture(scope="module")
 def frozen(tmp_path_factory):
-    path = tmp_path_factory.mktemp("frozen") / "stored.db"
-    path.write_bytes(lzma.decompress(STORED.read_bytes()))
-    return path
+    return unpacked(tmp_path_factory.mktemp("frozen"))
 
 
 def test_a_run_and_an_experiment_are_answers_with_all_that_answers_have(frozen, tmp_path):

@@ -12,6 +12,7 @@ from pgpaces.answers import doctor
 from pgpaces.answers.doctor import Diagnosis, Part
 from pgpaces.cli.main import cli
 from pgpaces.cli.output import text
+from pgpaces.core.messages import message
 from pgpaces.monitor import generator_host as host
 from tests.errors import sentence
 
@@ -111,9 +112,9 @@ def test_the_clock_source_is_what_the_kernel_says(tmp_path):
 @pytest.mark.parametrize(
     ("number", "reason"),
     [
-        (errno.ENOSYS, "this kernel does not have it"),
-        (errno.EINVAL, "this kernel is too old for it (6.1)"),
-        (errno.EPERM, "this system forbids it (kernel.io_uring_disabled, or seccomp)"),
+        (errno.ENOSYS, message("io-uring-absent")),
+        (errno.EINVAL, message("io-uring-too-old")),
+        (errno.EPERM, message("io-uring-forbidden")),
         (errno.EMFILE, os.strerror(errno.EMFILE)),
     ],
 )

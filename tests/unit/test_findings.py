@@ -6,12 +6,13 @@ import ast
 import json
 import re
 from collections.abc import Iterator
+from itertools import chain
 
 import pytest
 from click.testing import CliRunner
 
 from pgpaces.cli.main import cli
-from pgpaces.core import causes, errors
+from pgpaces.core import causes, errors, messages
 from pgpaces.core.errors import PlanError
 from pgpaces.core.findings import Finding, catalog, filled, finding, placeholders, weight
 from tests.errors import raises
@@ -21,7 +22,7 @@ CODE = ROOT / "python" / "pgpaces"
 # What a sentence has in place of a value: of a usual length, by the format.
 SAMPLES = {"ms": 123.4, "s": 31.4, "moment": 75, "percent": 99.5, "rate": 1234.5, "size": 15.3e6,
            ",": 1302, "": "x", ".0f": 81.0, ".1f": 12.3, ".3f": 1.05,
-           "+,.0f": -3_600_000.0, ",.1f": 3595.5}  # fmt: skip
+           "+,.0f": -3_600_000.0, "+.1f": -12.3, ",.1f": 3595.5}  # fmt: skip
 EVERYTHING = "".join(path.read_text("utf-8") for path in CODE.rglob("*.py"))
 TESTS = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
 TREES = [ast.parse(path.read_text("utf-8")) for path in CODE.rglob("*.py")]
@@ -47,7 +48,7 @@ def needed(name: str) -> tuple[set[str], set[str]]:
         return every, every
     if name in (observations := causes.catalog().observations):
         return placeholders(observations[name]), placeholders(observations[name])
-    error = errors.catalog()[name]
+    error = errors.catalog().get(name) or {"sentence": [messages.catalog()[name]]}
     least = placeholders(error["sentence"][0])
     return least, least.union(*map(placeholders, error.get("hint", ())))
 
@@ -55,17 +56,20 @@ def needed(name: str) -> tuple[set[str], set[str]]:
 CLASSES = [*(name for name in vars(errors) if name.endswith("Error")), "UnusableError"]
 
 
-def test_a_finding_or_an_error_has_the_values_that_its_texts_need():
-    for name, values, more in made("finding", "StoppedError", *CLASSES):
+def test_a_finding_an_error_or_a_message_has_the_values_that_its_texts_need():
+    for name, values, more in made("finding", "message", "StoppedError", *CLASSES):
         least, every = needed(name)
         assert values <= every, name
         assert more or least <= values, name
 
 
 def test_a_name_is_made_by_code_and_that_of_a_finding_is_named_in_a_test():
-    for name in (*catalog(), *errors.catalog(), *causes.catalog().observations):
+    catalogs = (
+        catalog(), errors.catalog(), messages.catalog(), causes.catalog().observations,
+    )  # fmt: skip
+    for name in chain(*catalogs):
         assert f'"{name}"' in EVERYTHING, name
-        assert name not in catalog() or name not in errors.catalog(), name
+        assert sum(name in each for each in catalogs) == 1, name
         assert name not in catalog() or f'"{name}"' in TESTS or f"{name}: " in TESTS, name
 
 

@@ -17,6 +17,7 @@ from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import digest
 from pgpaces.analysis.summary import summarize
 from pgpaces.cli.observe import observe
+from pgpaces.core.findings import Notes, finding
 from pgpaces.core.series import Sample
 from pgpaces.monitor import host, procfs, remote
 from pgpaces.monitor.host import HostSample, HostSensor, Local, Probe
@@ -227,9 +228,10 @@ def test_observe_prints_a_line_of_json_for_each_second(monkeypatch):
     assert at_s <= time.monotonic()
     assert {"cpu_busy", "memory_available"} <= {item.name for item in items}
     monkeypatch.setattr(host.Local, "read", lambda _reader, _path: None)
+    monkeypatch.setattr(host, "KERNEL_LOG", "/nowhere")
     done = CliRunner().invoke(observe, ["--count", "1"], standalone_mode=False)
     _, _, items, notes = host.parsed(done.output.encode())
-    assert (items, notes) == ((), ["host: nothing can be read of the machine's /proc"])
+    assert (items, [n.name for n in notes]) == ((), ["kernel-log-unreadable", "proc-unreadable"])
 
 
 @pytest.mark.parametrize(
@@ -276,7 +278,7 @@ class Known:
     """A source of samples that are known before."""
 
     def __init__(self, looks):
-        self.notes: dict[str, None] = {}
+        self.notes = Notes()
         self._looks = looks
 
     def observe(self, ended, start_s):
@@ -318,12 +320,13 @@ def test_a_file_that_the_kernel_gives_by_the_page_is_read_to_its_end(tmp_path, m
 )
 def test_a_line_says_what_was_seen(at_s, seen):
     items = tuple(Item(name, value, "°C") for name, value in seen.items())
-    text = host.line(HostSample(at_s, items), ("a note",))
+    note = finding("io-errors", error="x" * 200)
+    text = host.line(HostSample(at_s, items), [note])
     assert text.isascii()
     found_s, _, found, notes = host.parsed(text.encode())
     assert found_s == pytest.approx(at_s, abs=1e-3)
     assert {i.name: i.value for i in found} == pytest.approx(seen, rel=1e-4, abs=1e-9)
-    assert notes == ["a note"]
+    assert notes == [note]
 
 
 @pytest.mark.parametrize(
@@ -358,9 +361,8 @@ def test_a_command_on_another_machine_is_heard_with_our_clock_and_ends_with_us()
     # The last of its lines was the quickest to arrive.
     assert [s.second - found[-1].second for s in found] == [-2, -1, 0]
     assert abs(found[-1].second) <= 3
-    [clock] = [note for note in sensor.notes() if "clock" in note]
-    assert "is 360" in clock
-    assert "s fast compared with this one" in clock
+    [clock] = [note for note in sensor.notes() if note.name == "machine-clock-apart"]
+    assert 3600 <= clock.values["ahead_s"] < 3610
 
 
 def run_command(command, until):
@@ -387,9 +389,9 @@ def printing(ahead_s, boot_s):
 def test_a_command_that_says_something_else_or_ends_is_a_note():
     sensor = run_command(
         "echo 'ssh: no route to host' >&2; exit 255",
-        lambda s: any("exit code 255" in note for note in s.notes()),
+        lambda s: finding("observe-command-ended", code=255) in s.notes(),
     )
-    assert "host: the observe command printed: ssh: no route to host" in sensor.notes()
+    assert finding("observe-command-printed", text="ssh: no route to host") in sensor.notes()
     assert sensor.drain() == []
 
 

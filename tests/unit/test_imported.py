@@ -53,8 +53,9 @@ def test_a_transaction_was_due_when_its_time_began():
 def test_the_files_of_all_threads_are_one_run():
     one = line(0, 1, 1000, 1000, 10, 0) + line(0, 2, 1000, 5_000_000, 10, 0)
     two = line(4, 1, 1000, 900_000, 20, 2, script=1)
-    trial, summary = made(one, two)
+    trial, summary = made(one, two, told=ImportOptions(command="pgbench -c 2"))
     assert summary.counts.due == 3
+    assert [note.name for note in trial.notes] == ["imported", "imported-command"]
     assert [script.counts.due for script in summary.scripts] == [2, 1]
     assert (summary.retried, summary.retries) == (1, 2)
     assert trial.plan.clients == 2

@@ -10,6 +10,7 @@ from itertools import islice
 import pytest
 
 from pgpaces.analysis.waits import CPU, Event
+from pgpaces.core.findings import Notes
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.series import Sample
 from pgpaces.core.times import Times
@@ -51,7 +52,7 @@ class Looks:
     """What a server and its machine would tell, second by second."""
 
     def __init__(self) -> None:
-        self.notes: dict[str, None] = {}
+        self.notes = Notes()
         self.second = 0
         self._draw = random.Random(1)
 
@@ -100,7 +101,7 @@ def test_memory_does_not_grow_with_the_length_of_a_run():
     pool = [times([draw.lognormvariate(1, 0.5) for _ in range(100)]) for _ in range(20)]
     looks, stored = Looks(), Stored()
     sampler = Sampler(looks)
-    others = Others(sampler, None, {}, ())  # type: ignore[arg-type]
+    others = Others(sampler, None, ())  # type: ignore[arg-type]
     server, machine = Sensor(looks, others), HostSensor(looks)  # type: ignore[arg-type]
     server._start_s, server._counts = 0.0, Differences(0.0)
     recorder = Recorder(stored, trial([]), print)  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces.analysis.plan_text import as_text
+from pgpaces.core.findings import finding
 from pgpaces.monitor import plans
 from pgpaces.trial import monitors
 
@@ -220,4 +221,4 @@ def test_a_script_that_gives_up_has_no_plans_and_does_not_end_the_trial(
     every = monitors.Monitors(ready, {}, None, **faked)
     every.explain()
     assert explained == [(1, 0, "SELECT 1;")]
-    assert every.notes() == ["plans: bad:1: division by zero"]
+    assert every.notes() == [finding("script-unexplained", why="bad:1: division by zero")]

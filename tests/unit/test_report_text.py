@@ -190,14 +190,6 @@ def commands(shown: Trial, **about: Any) -> tuple[str, ...]:
     return (*(each.text for each in answer.sentences), *answer.next, *answer.aside, *notes)
 
 
-def test_a_run_that_is_not_stored_shows_the_notes_that_others_only_count():
-    shown = run(notes=("host: looking at it took 0.1% of one core here",))
-    for in_store in (True, False):
-        answer = section(shown, summarize(shown), whole=True, in_store=in_store)
-        notes = [value for name, value in answer.parts[0].facts if name == "note"]
-        assert (shown.notes[0] in notes) is not in_store
-
-
 def test_a_cut_is_part_of_the_warm_up_that_is_told():
     intervals = [second(n, [90.0 if n < 10 else 10.0]) for n in range(80)]
     script = {"name": "shop", "scale": 1, "scripts": SCRIPTS[:1]}
@@ -256,25 +248,26 @@ def test_a_list_of_runs_marks_what_is_not_valid():
     assert (few["state"], few["p99 ms"]) == ("finished", "–"), "as `run` prints it"
 
 
-LOOKING = "looking at the server took"
-
-
 def test_notes_that_every_run_has_are_counted_behind_the_tables():
     usual = (
-        "host: looking at it took 0.1% of one core here",
-        f"sensor: {LOOKING} 0.3% of one core here, 0.2% on the server",
-        f"sensor of standby1: {LOOKING} 0.4% of one core here, not seen on the server",
-        "sensor: more would be seen with track_io_timing = on (times of reading and writing)",
+        finding("machine-monitor-cost", here_percent=0.1),
+        finding("monitor-cost", here_percent=0.3, server_percent=0.2),
+        finding("monitor-cost", "standby1", here_percent=0.4, server_percent=None),
+        finding("io-timing-off"),
+        finding("statements-uncounted"),
     )
     own = (
-        f"sensor: {LOOKING} 4.1% of one core here, 0.0% on the server",
-        "sensor: more would be seen with GRANT pg_read_all_stats TO its role (what)",
+        finding("monitor-cost", here_percent=4.1, server_percent=0.0),
+        finding("other-roles-hidden"),
+        finding("said-by-somebody"),
     )
     grew = finding("store-on-disk", written_kib=3.0)
-    shown = run(notes=(*usual, *own, "said by somebody"), findings=(grew,))
+    shown = run(notes=(*usual, *own), findings=(grew,))
     [details] = section(shown, summarize(shown)).parts
     notes = [text for name, text in details.facts if name == "note"]
-    assert notes[:3] == [*own, "said by somebody"]
-    assert notes[-1].startswith("5 more on the cost of monitoring and storing")
+    assert notes[:3] == [str(note) for note in own]
+    assert notes[-1].startswith("6 more on the cost of monitoring and storing")
     lines = printed(shown, 400)
-    assert not any(text in line for line in lines for text in (*usual, str(grew)))
+    assert not any(text in line for line in lines for text in map(str, (*usual, grew)))
+    [details] = section(shown, summarize(shown), in_store=False).parts
+    assert {("note", str(note)) for note in (*usual, *own, grew)} <= {*details.facts}

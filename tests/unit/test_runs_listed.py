@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import lzma
 import re
 import sqlite3
 from contextlib import closing
@@ -16,16 +15,14 @@ from pgpaces.cli import runs
 from pgpaces.cli.main import cli
 from pgpaces.cli.runs import distinct_titles
 from pgpaces.store.listing import TrialRow
-from tests.unit.answered import STORED
+from tests.unit.answered import unpacked
 
 _ID = re.compile(r" [0-9A-Z]{8} ")
 
 
 @pytest.fixture(scope="module")
 def frozen(tmp_path_factory):
-    path = tmp_path_factory.mktemp("frozen") / "stored.db"
-    path.write_bytes(lzma.decompress(STORED.read_bytes()))
-    return path
+    return unpacked(tmp_path_factory.mktemp("frozen"))
 
 
 def listed(frozen: Path, *words: str, width: int = 120) -> list[str]:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces.analysis.cache import Blocks, hits, warmed
+from pgpaces.core.findings import Notes, finding
 from pgpaces.core.series import Sample
 from pgpaces.monitor.counters import PARTS, Counter, CounterReading, Differences
 from pgpaces.monitor.server import CounterReader, Sensor
@@ -118,7 +119,7 @@ class Faked:
     """Gives readings until it is told to fail; tells when it was asked often enough."""
 
     def __init__(self, fails: bool = False) -> None:
-        self.notes: dict[str, None] = {"sensor: no wal: hidden": None}
+        self.notes = Notes([finding("reading-refused", what="wal", error="hidden")])
         self.asked = threading.Event()
         self.fails = fails
 
@@ -143,9 +144,8 @@ def test_a_server_that_dies_is_a_note_and_no_error():
     assert sensor.close()
     assert sensor.drain() == []
     assert sensor.findings(()) == []
-    assert sensor.notes() == [
-        "sensor: no wal: hidden", "sensor: the server was silent: the server is gone",
-    ]  # fmt: skip
+    unanswered = finding("monitor-unanswered", error="the server is gone")
+    assert sensor.notes() == [finding("reading-refused", what="wal", error="hidden"), unanswered]
 
 
 def test_a_server_that_answers_is_not_silent():
@@ -163,7 +163,7 @@ def test_a_session_that_ends_while_views_are_tried_hides_none_of_them():
     session: Any = SimpleNamespace(execute=ended, closed=True)
     with pytest.raises(psycopg.errors.AdminShutdown):
         reader._may(session, "SELECT 1", "io")
-    assert reader.notes == {}
+    assert reader.notes == []
 
 
 def test_the_name_of_a_load_is_what_servers_make_of_it():

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from pgpaces.core import fetch
 from pgpaces.core.errors import PlanError, ServerError
+from pgpaces.core.messages import message
 from pgpaces.server import binaries, describe, libraries, packages, registries
 from pgpaces.server.binaries import Installation, Source
 from tests.errors import raises, sentence
@@ -160,7 +161,7 @@ def test_two_at_once_fetch_once(registry):
         assert others_wait.wait(60)
 
     def say(text: str) -> None:
-        if text.startswith("another pgpaces"):
+        if text == message("fetch-awaited"):
             others_wait.set()
 
     registry.before = hold

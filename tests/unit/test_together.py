@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.core.errors import RunError
+from pgpaces.core.findings import finding
 from pgpaces.core.record import Interval, StatementTally, Tally
 from pgpaces.load.composite import Together
 from pgpaces.spec.result import counts
@@ -154,11 +155,10 @@ def test_all_clients_are_down_only_while_those_of_every_load_are():
 
 
 def test_the_same_note_of_several_is_said_once():
-    noted = Interval(0, notes=("a client gave up",))
-    (both,) = Together(
-        [Scripted([noted]), Scripted([replace(noted, notes=("other", *noted.notes))])]
-    )
-    assert both.notes == ("a client gave up", "other")
+    cut, other = finding("background-cut", ran_s=1.0), finding("background-cut", ran_s=2.0)
+    noted = Interval(0, notes=(cut,))
+    (both,) = Together([Scripted([noted]), Scripted([replace(noted, notes=(other, cut))])])
+    assert both.notes == (cut, other)
 
 
 def test_loads_beside_the_trials_own_are_stopped_in_the_second_in_which_those_end():

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pgpaces.analysis import waits
 from pgpaces.analysis.waits import Event, Tenth, WaitTally, name, read, top
+from pgpaces.core.findings import finding
 from pgpaces.monitor import waits as sampling
 from pgpaces.monitor.waits import SLOW_S, Pair, Sampler
 from pgpaces.spec.result import WaitEvent, Waits
@@ -146,8 +147,7 @@ def test_a_slow_server_is_asked_half_as_often_and_it_is_said(
     assert looked(faked, monkeypatch, 5).slowed is None, "a few slow looks may be chance"
     sampler = looked(faked, monkeypatch, 6)
     assert sampler.period_s == pytest.approx(0.2)
-    assert sampler.slowed is not None
-    assert "every 200 ms" in sampler.slowed
+    assert sampler.slowed == finding("wait-sampling-slowed", slow_s=SLOW_S, period_s=0.2)
     assert looked(faked, monkeypatch, 500).period_s == pytest.approx(1.6), "and no further"
 
 

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from msgspec.structs import replace
 
 from pgpaces.core.errors import StoreVersionError
+from pgpaces.core.findings import Finding
 from pgpaces.store import upgrades
 from pgpaces.store.store import Store
 from tests.errors import raises
@@ -19,7 +20,7 @@ STATEMENTS = (
     "ALTER TABLE trial ADD COLUMN remark TEXT NOT NULL DEFAULT 'none'",
     "CREATE TABLE remark (trial VARCHAR(26) PRIMARY KEY)",
     "INSERT INTO remark SELECT id FROM trial",
-    "UPDATE trial SET notes = '[\"of version 2\"]'",
+    'UPDATE trial SET notes = \'[{"name": "of-version-2"}]\'',
 )
 # A process that upgrades the store at its argument.
 CODE = """
@@ -63,7 +64,7 @@ def check_upgrade(place: Path | str, trial_id: str, monkeypatch: pytest.MonkeyPa
         patch.setattr(upgrades, "UPGRADES", (to_version_2,))
         loaded = Store.existing(place).load(trial_id)
     assert layout(engine) == (2, {"remark", "trial.remark"})
-    assert loaded == replace(before, notes=("of version 2",))
+    assert loaded == replace(before, notes=(Finding("of-version-2"),))
     with raises(StoreVersionError, "store-of-newer", version=2, newest=1):
         Store.existing(place)
 

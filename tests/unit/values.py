@@ -134,7 +134,7 @@ TRIAL = st.builds(
     host=HOST,
     version=st.text("0123456789.", max_size=40),
     measured_ns=st.none() | st.integers(0, 10**15),  # of more seconds no table could be made
-    error=st.none() | ANY_TEXT, notes=st.lists(ANY_TEXT, max_size=2).map(tuple),
+    error=st.none() | ANY_TEXT, notes=st.lists(FINDING, max_size=2).map(tuple),
     findings=st.lists(FINDING, max_size=2).map(tuple), place=st.none() | PLACE,
     explained=st.lists(EXPLAINED, max_size=2).map(tuple),
     intervals=st.lists(INTERVAL, max_size=3, unique_by=lambda i: i.second).map(

@@ -17,15 +17,13 @@ from statistics import median
 
 from msgspec import Struct
 
+from pgpaces.core.findings import Finding, finding
+
 BASELINE = 20  # samples before the load, within three seconds
 STREAK = 3  # samples in a row, one a second, that must be too slow: one slow sample is normal
 SILENCE_S = 5.0
 FACTOR, MORE_MS = 2.0, 5.0
 LAG_MORE_S = 30.0
-_SUBJECTS = {
-    "age_ms": "statements of other sessions",
-    "probe_ms": "a small query of another session",
-}
 
 
 class GuardSample(Struct, frozen=True):
@@ -56,22 +54,26 @@ class GuardSample(Struct, frozen=True):
 
 def verdict(
     before: GuardSample, samples: Sequence[GuardSample], *, silent_s: float = 0.0
-) -> str | None:
-    """The reason why the load must stop, as a sentence; None as long as it may continue.
+) -> Finding | None:
+    """The reason why the load must stop; None as long as it may continue.
 
     samples: under load, in order. silent_s: time since a query that the server has not answered.
     """
     if refused := next((sample.refused for sample in samples if sample.refused), ""):
-        return f"the server refused the login of another session: {refused}"
+        return finding("guard-login-refused", error=refused)
     if before.others and silent_s >= SILENCE_S:
-        return f"the server has not answered a small query for {silent_s:.0f} s"
+        return finding("guard-unanswered", silent_s=silent_s)
     last = samples[-STREAK:]
     if not before.others or len(last) < STREAK:
         return None
-    for measure, subject in _SUBJECTS.items():
+    for measure in ("age_ms", "probe_ms"):
         now, earlier = min(getattr(s, measure) for s in last), getattr(before, measure)
         if now > FACTOR * earlier + MORE_MS:
-            return f"{subject} took {now:.3g} ms, and {earlier:.3g} ms before the load"
+            return finding(
+                "guard-statements-slow" if measure == "age_ms" else "guard-queries-slow",
+                now_ms=now,
+                before_ms=earlier,
+            )
     if (more_s := min(sample.lag_s for sample in last) - before.lag_s) > LAG_MORE_S:
-        return f"a replica fell {more_s:.0f} s further behind"
+        return finding("guard-replica-behind", more_s=more_s)
     return None

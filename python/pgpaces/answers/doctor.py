@@ -211,8 +211,8 @@ def _sensors() -> Iterator[Part]:
     for name, prefix, gives in _SENSORS:
         state = "yes" if any(each.startswith(prefix) for each in names) else ""
         yield Part("sensors", name, state, gives)
-    if notes := "; ".join(reader.notes).removeprefix("host: "):
-        yield Part("sensors", "kernel log", "", notes)
+    for note in reader.notes:
+        yield Part("sensors", "kernel log", "", note.sentence)
 
 
 def _machine() -> Iterator[Part]:

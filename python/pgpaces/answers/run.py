@@ -6,7 +6,6 @@ A trial and its summary in, a section out. Texts are unescaped; the forms of out
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -35,6 +34,7 @@ from pgpaces.answers.trials import (
     outages,
     queries_text,
 )
+from pgpaces.core.findings import Finding, as_json
 from pgpaces.core.units import duration_text, measured_text
 from pgpaces.show.numbers import (
     NOT_KNOWN,
@@ -65,11 +65,9 @@ _WAITS_SHOWN = 3
 _WAITS_MIN = 10
 # The next commands that read the run from the store.
 _READS_IT = ("pgpaces show ", "pgpaces why ")
-# Notes that nearly every run has; those of hidden sessions and expensive monitors do not match.
-_ROUTINE = re.compile(
-    r"(host|sensor( of \S+)?): (looking at (it|the server) took 0\.\d ?% of one core here"
-    r"(, (0\.\d ?%|not seen) on the server)?|more would be seen with (?!.*\bGRANT\b).*)$"
-)
+# Notes that nearly every run has, those on cost only if it is low.
+_ROUTINE = ("io-timing-off", "statements-uncounted", "store-on-disk")
+_COSTS, _LOW_PERCENT = ("monitor-cost", "machine-monitor-cost"), 0.95
 
 
 def section(
@@ -116,7 +114,7 @@ def document(trial: Trial, summary: Summary) -> dict[str, Any]:
         "scale": trial.workload.scale,
         "server": trial.server.version,
         "plan": to_builtins(trial.plan),
-        "notes": list(trial.notes),
+        "notes": [as_json(note) for note in trial.notes],
         **({} if command is None else {bulk.SOURCE: bulk.as_json(command)}),
         **({} if queries is None else {"queries": volume_json(queries)}),
         **summary_json(summary),
@@ -408,16 +406,23 @@ def _details(trial: Trial, summary: Summary, in_store: bool) -> Iterator[tuple[s
 
 def _notes(trial: Trial, summary: Summary, in_store: bool) -> Iterator[str]:
     """The notes of a trial; those that nearly every run has are only counted if it is stored."""
-    notes = [(note, bool(_ROUTINE.match(note))) for note in trial.notes]
-    for each in summary.validity.findings:
-        if each.severity == "nothing" and each.name != bulk.WORK:
-            notes.append((str(each), each.name == "store-on-disk"))
-    yield from (text for text, routine in notes if not (routine and in_store))
-    if in_store and (count := sum(routine for _, routine in notes)):
+    notes = [
+        *trial.notes,
+        *(f for f in summary.validity.findings if f.severity == "nothing" and f.name != bulk.WORK),
+    ]
+    routine = [note for note in notes if in_store and _is_routine(note)]
+    yield from (str(note) for note in notes if note not in routine)
+    if count := len(routine):
         yield (
             f"{count} more on the cost of monitoring and storing, and on settings that would show"
             f" more: pgpaces show {trial.id[-8:]} --json"
         )
+
+
+def _is_routine(note: Finding) -> bool:
+    costs = [value for value in note.values.values() if isinstance(value, float)]
+    cheap = max(costs, default=0) < _LOW_PERCENT
+    return note.name in _ROUTINE or (note.name in _COSTS and cheap)
 
 
 def _tables(trial: Trial, summary: Summary) -> Iterator[Table]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pgpaces.analysis.summary import Summary
 from pgpaces.analysis.validity import Validity
 from pgpaces.analysis.volume import Volume
+from pgpaces.core.findings import Finding
 from pgpaces.core.units import duration_text, measured_text
 from pgpaces.show.numbers import in_words, plural, rate, seconds
 from pgpaces.spec.design import Cell, level_text
@@ -17,7 +18,6 @@ from pgpaces.spec.facts import ComponentFacts, PlanFacts, Prepared, ServerFacts
 from pgpaces.spec.result import Estimate
 
 _MILLION = 1_000_000
-_REFUSED = "a client cannot log in again: "
 
 
 def limits(plan: PlanFacts | ComponentFacts) -> str:
@@ -27,7 +27,7 @@ def limits(plan: PlanFacts | ComponentFacts) -> str:
     return " ".join([*general, *([f"({own})" if general else own] if own else [])])
 
 
-def outages(summary: Summary, notes: Iterable[str] = ()) -> str:
+def outages(summary: Summary, notes: Iterable[Finding] = ()) -> str:
     outages = summary.outages
     parts = [f"{summary.disconnects} lost"]
     if outages.longest_s:
@@ -35,7 +35,7 @@ def outages(summary: Summary, notes: Iterable[str] = ()) -> str:
     if outages.all_down_s:
         parts.append(f"no client connected for {seconds(outages.all_down_s)}")
     if outages.down:
-        refusals = [note.removeprefix(_REFUSED) for note in notes if note.startswith(_REFUSED)]
+        refusals = [each.values.get("error") for each in notes if each.name == "client-locked-out"]
         why = f" ({refusals[0]})" if refusals else ""
         parts.append(f"clients not back at the end: {outages.down}{why}")
     elif outages.some_down_s:

@@ -163,7 +163,7 @@ def _exit_code(outcome: Outcome, failed: bool, output: str | None) -> int:
     if errors:
         return errors[0].exit_code
     if outcome.killed:
-        fail(RunError("trial-killed", why=outcome.killed))
+        fail(RunError("trial-killed", why=str(outcome.killed)))
         return KILLED_EXIT
     if outcome.trial.state == "interrupted":
         return INTERRUPTED_EXIT

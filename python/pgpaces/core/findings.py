@@ -80,6 +80,15 @@ def finding(name: str, about: str = "", /, **values: Any) -> Finding:
     return Finding(name, {key: _plain(value) for key, value in values.items()}, about)
 
 
+class Notes(list[Finding]):
+    """Findings in order, each once."""
+
+    def add(self, *findings: Finding) -> None:
+        for each in findings:
+            if each not in self:
+                self.append(each)
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, float):  # also one of numpy, which JSON cannot hold
         return float(value) if math.isfinite(value) else None

@@ -17,6 +17,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pgpaces.core.findings import Finding, Notes
 from pgpaces.core.times import Times, merge
 
 Merge = Callable[[Sequence[Any]], Any]
@@ -47,7 +48,9 @@ def _counted(parts: Sequence[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _once(parts: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-    return tuple(dict.fromkeys(chain.from_iterable(parts)))
+    notes = Notes()
+    notes.add(*chain.from_iterable(parts))
+    return tuple(notes)
 
 
 _Key = Annotated[int, FieldRule(small=True, key=True)]
@@ -124,7 +127,7 @@ class Interval(Struct, frozen=True):
     ended_ns: Annotated[int, FieldRule(max, signed=True)] = 0
     connects: _SmallNumber = 0
     disconnects: _SmallNumber = 0
-    notes: Annotated[tuple[str, ...], FieldRule(_once, stored=False)] = ()
+    notes: Annotated[tuple[Finding, ...], FieldRule(_once, stored=False)] = ()
     connect_ns: _Number = 0
     aborted: _ByThread = ()
     lines: Annotated[_Texts, FieldRule(_joined, stored=False)] = ()

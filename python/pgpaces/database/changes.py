@@ -22,6 +22,7 @@ from psycopg import sql
 
 from pgpaces.core.errors import ServerError
 from pgpaces.core.home import home, make_folder, matching
+from pgpaces.core.messages import message
 from pgpaces.core.sessions import Identifier, Session, errors, scalar
 from pgpaces.core.texts import Say
 from pgpaces.database.access import Access, common, connect, locked, server_id, with_names
@@ -290,7 +291,7 @@ def put_back(ledger: SettingChanges, restart: Restart | None, say: Say) -> None:
         if current == change.before:
             continue
         if change.after is not None and current != change.after:
-            say(f"{change.name} was changed by another session in the meantime, and stays so")
+            say(message("setting-of-other-session", setting=change.name))
             foreign.append(change)
         else:
             ledger.set(change, change.before)
@@ -301,7 +302,7 @@ def put_back(ledger: SettingChanges, restart: Restart | None, say: Say) -> None:
         ledger.reload()
         if needs_restart or ledger.awaits_restart(of_server):
             if restart is None:
-                say("settings of the server are put back; some take effect when it is restarted")
+                say(message("settings-await-restart"))
             else:
                 restart()
                 ledger.reopen()
@@ -322,8 +323,8 @@ def put_back_leftovers(access: Access, restart: Restart | None, say: Say) -> Non
     ledger = SettingChanges(access)
     with contextlib.closing(ledger), errors("settings-left-changed"):
         if ledger.open() and (left := ledger.changes()):
-            names = ", ".join(change.name for change in left)
-            say(f"putting back settings that a killed run left changed: {names}")
+            names = [change.name for change in left]
+            say(message("settings-of-killed-run", settings=names))
             put_back(ledger, restart, say)
 
 

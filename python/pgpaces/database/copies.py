@@ -14,6 +14,8 @@ from msgspec.structs import replace
 from psycopg import sql
 
 from pgpaces.core.errors import ConsentError, PrepareError
+from pgpaces.core.findings import finding
+from pgpaces.core.messages import message
 from pgpaces.core.sessions import Session, scalar
 from pgpaces.core.texts import Say
 from pgpaces.database import changes, creation, ownership
@@ -46,7 +48,7 @@ def clone(
         exists, comment = ownership.comment_on(admin, dbname)
         if exists and Ownership.read(comment) is None:
             raise ConsentError("database-not-owned", dbname=dbname)
-        say(f"copying {origin.dbname}")
+        say(message("copying", dbname=origin.dbname))
         if exists:
             ownership.drop_owned(admin, dbname)
         copying = time.monotonic()
@@ -143,14 +145,11 @@ def settle(admin: Session, prepared: Prepared, *, checkpoint: bool) -> Prepared:
         try:
             admin.execute("CHECKPOINT")
         except psycopg.errors.InsufficientPrivilege:
-            notes.append(
-                "no CHECKPOINT before the load: the role may not; grant it pg_checkpoint"
-                " (PostgreSQL 15 and later)"
-            )
+            notes.append(finding("checkpoint-not-permitted"))
     deadline = started + VACUUM_S
     while _is_being_vacuumed(admin, prepared.dbname):
         if time.monotonic() > deadline:
-            notes.append(f"autovacuum was still at work after {VACUUM_S:.0f} s, and may disturb")
+            notes.append(finding("autovacuum-at-work", waited_s=VACUUM_S))
             break
         time.sleep(0.1)
     seconds = time.monotonic() - started

@@ -19,6 +19,7 @@ import psycopg
 
 from pgpaces.core.errors import PrepareError
 from pgpaces.core.home import home, make_folder, matching
+from pgpaces.core.messages import message
 from pgpaces.core.sessions import Session, scalar
 from pgpaces.core.texts import Say
 from pgpaces.database import ownership
@@ -102,14 +103,14 @@ def drop_leftovers(access: Access, admin: Session, locks: Session, *, say: Say) 
     for dbname in _leftovers(access, admin, locks):
         try:
             bytes_taken = size(admin, dbname)
-            say(f"dropping {dbname}, which a killed run left")
+            say(message("leftover-dropped", dbname=dbname))
             ownership.drop_owned(admin, dbname)
             (_folder() / dbname).unlink(missing_ok=True)
             freed += bytes_taken
         except psycopg.DatabaseError as error:
             if error.sqlstate is None:
                 raise
-            say(f"warning: {dbname}, which a killed run left, stays: {error.diag.message_primary}")
+            say(message("leftover-stays", dbname=dbname, error=error.diag.message_primary))
     return freed
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from pgpaces.core.errors import ConsentError
+from pgpaces.core.messages import message
 from pgpaces.core.sessions import Session
 from pgpaces.core.texts import Say, encoded
 from pgpaces.database import (
@@ -189,11 +190,13 @@ def _fill(access: Access, admin: Session, target: DatabaseTarget, *, say: Say) -
     if spec.from_database is not None:
         source.fill(access, admin, spec.from_database, dbname=target.dbname, say=say)
         return
-    what = f"{spec.workload.name} at scale {spec.scale}"
+    name, scale = spec.workload.name, spec.scale
+
+    def say_step(step: str) -> None:
+        say(message("data-prepared", workload=name, scale=scale, step=step))
+
     client = psql.ClientProgram(access.psql, access.keywords, target.dbname)
-    steps.make(
-        client, spec.workload, _values(spec), say=lambda text: say(f"preparing {what}: {text}")
-    )
+    steps.make(client, spec.workload, _values(spec), say=say_step)
 
 
 def _empty_own(

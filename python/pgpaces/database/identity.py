@@ -6,12 +6,13 @@ Changes nothing there.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import psycopg
 from msgspec import Struct
 
 from pgpaces.core.errors import ServerError
+from pgpaces.core.findings import Finding, finding
 from pgpaces.core.sessions import Session, scalar
 from pgpaces.database.access import Access, connect
 from pgpaces.spec.facts import ServerFacts
@@ -53,33 +54,32 @@ def facts(access: Access, dbname: str) -> ServerFacts:
         ).but(**optional)
 
 
-_CHANGES = {
-    "system_identifier": "it is another server: its system identifier was {}, and is {}",
-    "version": "its version was {}, and is {}",
-    "configure": "its programs were built with {}, and are with {}",
-    "data_directory": "its data was in {}, and is in {}",
-    "postmaster_started": "it was restarted: before, it ran since {}, now since {}",
+# What PostgreSQL calls these facts.
+_FACTS = {
+    "system_identifier": "system_identifier",
+    "version": "server_version",
+    "configure": "CONFIGURE",
+    "data_directory": "data_directory",
+    "postmaster_started": "pg_postmaster_start_time",
 }
 
 
 def server_changes(
     before: ServerFacts, after: ServerFacts, ignoring: Collection[str] = ()
-) -> list[str]:
-    """The changes of a server between two of its `facts`, in words.
+) -> Iterator[Finding]:
+    """The changes of a server between two of its `facts`.
 
     A fact that one of them lacks is no change. ignoring: settings that pgpaces changed.
     """
-    sentences = []
-    for key, words in _CHANGES.items():
+    for key, fact in _FACTS.items():
         old, new = getattr(before, key), getattr(after, key)
         if old is not None and new is not None and old != new:
-            sentences.append(words.format(old, new))
+            yield finding("server-changed", fact=fact, before=old, now=new)
     ignored = {name.lower() for name in ignoring}
     for name in sorted(before.settings.keys() | after.settings.keys()):
-        old, new = (each.settings.get(name, "its default") for each in (before, after))
+        old, new = (each.settings.get(name, "DEFAULT") for each in (before, after))
         if name.lower() not in ignored and old != new:
-            sentences.append(f"its setting {name} was {old}, and is {new}")
-    return sentences
+            yield finding("server-changed", fact=name, before=old, now=new)
 
 
 # Settings of a server's place, not of its behavior.

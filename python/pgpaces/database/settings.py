@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pgpaces.core.errors import ConsentError, PgpacesError, PlanError, ServerError, similar
+from pgpaces.core.messages import message
 from pgpaces.core.sessions import Session, scalar
 from pgpaces.core.texts import Say
 from pgpaces.database import changes
@@ -85,7 +86,7 @@ def applied(
     changes.put_back_leftovers(access, terms.restart, terms.say)
     settings = _look_up(access, dbname, requested)
     if len(settings) < len(requested):
-        terms.say("jit = off is left out: this PostgreSQL is older than jit, and compiles nothing")
+        terms.say(message("jit-unknown"))
     of_sessions = [setting for setting in settings if setting.context in _OF_SESSIONS]
     of_server = [setting for setting in settings if setting.context not in _OF_SESSIONS]
     lost = of_sessions if terms.pooled else _lost(access, dbname, of_sessions)
@@ -135,8 +136,8 @@ def _putting_back(ledger: SettingChanges, terms: Terms) -> Iterator[None]:
         try:
             put_back()
         except (psycopg.Error, PgpacesError) as second:
-            terms.say(f"warning: settings of the server are not put back: {second}")
-            error.add_note(f"settings of the server are not put back: {second}")
+            terms.say(text := message("settings-not-put-back", error=str(second)))
+            error.add_note(text)
         raise
     try:
         put_back()

@@ -18,13 +18,13 @@ from psycopg import sql
 
 from pgpaces.core.errors import ConsentError, DatabaseAbsentError, PrepareError
 from pgpaces.core.locality import is_local
+from pgpaces.core.messages import message
 from pgpaces.core.sessions import Identifier, Session, scalar
 from pgpaces.core.texts import Say
 from pgpaces.database import changes, copies, psql
 from pgpaces.database.access import MAINTENANCE, NOTICED_S, Access, connect, size
 from pgpaces.database.specification import is_dsn, keywords_of, name_of
 
-_MIB = 2**20
 # By their code in pg_database: the end of CREATE DATABASE, and the first version that has it.
 _PROVIDERS = {
     "c": (" LOCALE_PROVIDER libc", 150_000),
@@ -67,7 +67,7 @@ def create(access: Access, admin: Session, source: str, *, dbname: str, say: Say
         dsn = f"dbname={source} host=..."
         raise ConsentError("cannot-copy-in-use", dbname=source, sessions=used, dsn=dsn)
     _check_room(access, admin, source, bytes_needed=bytes_needed)
-    say(f"copying {source} ({bytes_needed / _MIB:.0f} MiB)")
+    say(message("copying-source", dbname=source, size_bytes=bytes_needed))
     try:
         _warn(copies.copy(admin, dbname, source), say)
     except psycopg.errors.InsufficientPrivilege as error:
@@ -91,20 +91,21 @@ def fill(access: Access, admin: Session, source: str, *, dbname: str, say: Say) 
     dump, restore = psql.dump_programs(access.psql, access.folders, version)
 
     def progress(seconds: float) -> None:
-        share = f"{size(admin, dbname) / _MIB:.0f} of about {bytes_needed / _MIB:.0f} MiB"
-        say(f"copying {name} by pg_dump, {share}, {seconds:.0f} s")
+        copied = size(admin, dbname)
+        values = {"copied_bytes": copied, "needed_bytes": bytes_needed, "waited_s": seconds}
+        say(message("copying-by-pg-dump", dbname=name, **values))
 
     reader = psql.ClientProgram(dump, keywords_of(source), name)
     psql.pipe(reader, psql.ClientProgram(restore, access.keywords, dbname), progress)
     # A dump has neither statistics nor a visibility map; plans depend on both.
-    say(f"analyzing the copy of {name}")
+    say(message("copy-analyzed", dbname=name))
     with connect(access, dbname) as session:
         session.execute("VACUUM ANALYZE")
 
 
 def _warn(refused: list[str], say: Say) -> None:
     if refused:
-        say(f"warning: the copy lacks settings of the source database: {', '.join(refused)}")
+        say(message("copy-lacks-settings", settings=refused))
 
 
 def _check_room(access: Access, admin: Session, source: str, *, bytes_needed: int) -> None:
@@ -140,7 +141,7 @@ def _create_for_dump(access: Access, admin: Session, source: str, *, dbname: str
     libc = provider(version, "c") or sql.Composed([])
     end = provider(version, *row[4:6], rules=row[6])
     if end is None:
-        say("warning: this server is older than the locale provider; the copy sorts by libc")
+        say(message("copy-sorted-by-libc"))
     try:
         admin.execute(create.format(Identifier(dbname), *row[1:4]) + (end or libc))
     except (
@@ -148,7 +149,7 @@ def _create_for_dump(access: Access, admin: Session, source: str, *, dbname: str
         psycopg.errors.InvalidParameterValue,
         psycopg.errors.FeatureNotSupported,  # it was built without ICU
     ) as error:
-        say(f"warning: {error.diag.message_primary}; the copy sorts by the locale C")
+        say(message("copy-sorted-by-c", error=error.diag.message_primary))
         admin.execute(create.format(Identifier(dbname), row[1], "C", "C") + libc)
     _warn(copies.give(admin, dbname, settings), say)
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from pgpaces.core.errors import PgpacesError, PrepareError
+from pgpaces.core.messages import message
 from pgpaces.core.sessions import Session
 from pgpaces.core.texts import Say
 from pgpaces.database import psql
@@ -108,7 +109,8 @@ def run_reporting(runner: Runner, order: CommandOrder, what: str, *, say: Say) -
             result = results.get(timeout=_REPORT_S)
         except queue.Empty:
             last = order.shown(runner.last())
-            say(f"{what}, {time.monotonic() - started:.0f} s{': ' if last else ''}{last}")
+            waited_s = time.monotonic() - started
+            say(message("program-runs", what=what, waited_s=waited_s, line=last or "-"))
             continue
         if isinstance(result, PgpacesError):
             raise result

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 import psycopg
 
 from pgpaces.core.errors import PlanError, ServerError
+from pgpaces.core.messages import message
 from pgpaces.core.sessions import scalar
 from pgpaces.core.texts import Say
 from pgpaces.database.access import Access, common, connect
@@ -54,7 +55,7 @@ def wait_for_standbys(
                     "standby-stuck", standby=name, behind_bytes=behind, wait_s=_STUCK_S
                 )
             if now - reported > _REPORT_S:
-                say(f"waiting: {name} lags the primary by {behind / 2**20:.1f} MiB")
+                say(message("standby-lags", standby=name, behind_bytes=behind))
                 reported = now
             time.sleep(_TURN_S)
 

@@ -103,8 +103,8 @@ def trial(files: Sequence[PgbenchFile], options: ImportOptions, id_: str, *, ver
         intervals=_intervals(entries, start),
         measured_ns=measured_us * 1000,
         notes=(
-            f"imported from pgbench{f': {command}' if command else ''}",
-            f"files: {', '.join(file.name for file in files)}",
+            finding("imported", files=[file.name for file in files]),
+            *((finding("imported-command", command=command),) if command else ()),
         ),
         findings=tuple(_incomplete(entries)),
     )

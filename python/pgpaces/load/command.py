@@ -15,6 +15,8 @@ from typing import Any
 from msgspec import Struct
 
 from pgpaces.core.errors import RunError
+from pgpaces.core.findings import Finding, finding
+from pgpaces.core.messages import message
 from pgpaces.core.record import Interval, Tally, summed
 from pgpaces.core.texts import Say
 from pgpaces.core.times import times_of
@@ -164,9 +166,9 @@ class CommandLoad:
     def _report(self, now_ns: int) -> None:
         seconds = (now_ns - self._origin_ns) / 1e9
         if not self._plan.accompanies and seconds > 0:
-            done = f" ({len(self.ended)} done)" if self.ended else ""
-            line = self._order.shown(self._runner.last())
-            self._say(f"{self._order.name} runs{done}, {seconds:.0f} s: {line or '-'}")
+            line = self._order.shown(self._runner.last()) or "-"
+            values = {"name": self._order.name, "ran_s": seconds, "line": line}
+            self._say(message("command-runs", done=len(self.ended), **values))
 
 
 class Books:
@@ -177,7 +179,7 @@ class Books:
         self._open_ns: int | None = None
         self._tallies: list[Tally] = []
         self._messages: list[tuple[str, str]] = []
-        self._notes: list[str] = []
+        self._notes: list[Finding] = []
         self._flown_ns = self._reported_ns = 0
 
     def due(self, due_ns: int) -> None:
@@ -224,8 +226,7 @@ class Books:
             return
         second, self._open_ns = self._open_ns // SECOND_NS, None
         if self._plan.accompanies:
-            text = f"was ended after {after_ns / 1e9:.1f} s with the rest, and is not counted"
-            self._notes.append(f"the last execution of the background command {text}")
+            self._notes.append(finding("background-cut", ran_s=after_ns / 1e9))
         else:
             self._tallies.append(Tally(second, 0, unfinished=1))
 

@@ -8,6 +8,7 @@ import os
 import platform
 from pathlib import Path
 
+from pgpaces.core.messages import message
 from pgpaces.spec.facts import HostFacts
 
 # Maximum depth of stacked volumes.
@@ -15,11 +16,6 @@ _VOLUMES_MAX = 8
 # The system call has this number on all architectures; the flags exist since Linux 6.1.
 _IO_URING_SETUP = 425
 _SINGLE_ISSUER, _DEFER_TASKRUN = 1 << 12, 1 << 13
-_NO_RING = {
-    errno.ENOSYS: "this kernel does not have it",
-    errno.EINVAL: "this kernel is too old for it (6.1)",
-    errno.EPERM: "this system forbids it (kernel.io_uring_disabled, or seccomp)",
-}
 
 
 def facts() -> HostFacts:
@@ -92,7 +88,7 @@ def clock_source(sys: Path = Path("/sys")) -> str | None:
 def io_uring() -> str | None:
     """The reason why the engine cannot use io_uring here; None: it can."""
     if platform.system() != "Linux":
-        return "only Linux has it"
+        return message("io-uring-needs-linux")
     library = ctypes.CDLL(None, use_errno=True)
     # struct io_uring_params: 30 numbers of 32 bits, of which the third is the flags.
     parameters = (ctypes.c_uint32 * 30)()
@@ -102,4 +98,11 @@ def io_uring() -> str | None:
         os.close(descriptor)
         return None
     number = ctypes.get_errno()
-    return _NO_RING.get(number, os.strerror(number))
+    match number:
+        case errno.ENOSYS:
+            return message("io-uring-absent")
+        case errno.EINVAL:
+            return message("io-uring-too-old")
+        case errno.EPERM:
+            return message("io-uring-forbidden")
+    return os.strerror(number)

@@ -17,6 +17,7 @@ import psycopg
 
 from pgpaces.analysis.guard import BASELINE, STREAK, GuardSample, verdict
 from pgpaces.core.errors import ConnectionsError, ServerError
+from pgpaces.core.findings import Finding
 from pgpaces.core.sessions import errors, scalar
 from pgpaces.monitor.session import Reopened, reported
 
@@ -95,7 +96,7 @@ class Guard:
                     self._samples.append(sample)
                     self._answered_at = self._clock()
 
-    def reason(self) -> str | None:
+    def reason(self) -> Finding | None:
         """Why the load must stop; None if it may continue. Returns at once."""
         with self._lock:
             silent_s = self._clock() - self._answered_at - PERIOD_S

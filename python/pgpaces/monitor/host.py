@@ -15,13 +15,14 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
+from pgpaces.core.findings import Finding, Notes, as_json, finding
 from pgpaces.core.series import Sample
 from pgpaces.monitor import procfs
 from pgpaces.monitor.procfs import Item
@@ -38,7 +39,7 @@ KERNEL_LOG = "/dev/kmsg"
 PI_THROTTLED = "/sys/devices/platform/soc/soc:firmware/get_throttled"
 _BYTES_MAX = 1 << 16
 # Of a line from another machine.
-_ITEMS_MAX, _NAME_MAX, TEXT_MAX = 500, 80, 200
+_ITEMS_MAX, _NAME_MAX, _NOTES_MAX, TEXT_MAX = 500, 80, 5, 200
 _PATIENCE_S = 1.0
 _VCGENCMD_EVERY_S = 10.0
 # A machine may have hundreds of these: the maximum numbers that are read.
@@ -55,8 +56,8 @@ class HostSample(Struct, frozen=True):
 class HostSource:
     """A source of samples; this one has none. notes: what it cannot read, and why, in order."""
 
-    def __init__(self, notes: dict[str, None] | None = None) -> None:
-        self.notes = {} if notes is None else notes
+    def __init__(self, notes: Notes | None = None) -> None:
+        self.notes = Notes() if notes is None else notes
 
     def observe(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
         """Samples at every full second from start_s until `ended`; may hang."""
@@ -254,14 +255,14 @@ class HostSensor(Struct):
                 self._last = second
         return rows
 
-    def notes(self) -> list[str]:
+    def notes(self) -> list[Finding]:
         """Notes for the trial: unreadable values, and the cost of sampling."""
         with self._lock:
-            notes = list(self.source.notes)
+            notes = [*self.source.notes]
             if self._span_s is not None:
                 duration_s = self._span_s[1] - self._span_s[0] + PERIOD_S
-                share = 100 * self.cost_s / duration_s
-                notes.append(f"host: looking at it took {share:.1f}% of one core here")
+                cost_percent = 100 * self.cost_s / duration_s
+                notes.append(finding("machine-monitor-cost", here_percent=cost_percent))
             return notes
 
     def close(self) -> bool:
@@ -288,7 +289,7 @@ class Local:
     """Reads the files of this machine. notes: what more privileges would show."""
 
     def __init__(self) -> None:
-        self.notes: dict[str, None] = {}
+        self.notes = Notes()
         self._log: int | None = None
         self._errors = 0
         self._vcgencmd = shutil.which("vcgencmd")
@@ -299,11 +300,7 @@ class Local:
             self._log = os.open(KERNEL_LOG, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             os.lseek(self._log, 0, os.SEEK_END)
         except OSError:
-            text = (
-                "host: the kernel's log is not readable: I/O errors are those that disks and file"
-                " systems count themselves (kernel.dmesg_restrict = 0, or CAP_SYSLOG, shows more)"
-            )
-            self.notes[text] = None
+            self.notes.add(finding("kernel-log-unreadable"))
 
     def read(self, path: str) -> str | None:
         """The text of a file; None where it cannot be read."""
@@ -361,17 +358,19 @@ class Local:
             self._log = None
 
 
-def line(sample: HostSample, notes: tuple[str, ...] = ()) -> str:
+def line(sample: HostSample, notes: Sequence[Finding] = ()) -> str:
     """A sample as a line of `pgpaces observe`. notes: what it cannot read."""
     document: dict[str, Any] = {
         "time": round(time.time() - (time.monotonic() - sample.at_s), 3),
         "monotonic": round(sample.at_s, 4),
         "values": {i.name: [float(f"{i.value:.5g}"), i.unit] for i in sample.items},
     }
-    return json.dumps(document | ({"notes": notes} if notes else {}), ensure_ascii=True)
+    if notes:
+        document["notes"] = [as_json(note) for note in notes]
+    return json.dumps(document, ensure_ascii=True)
 
 
-def parsed(text: bytes) -> tuple[float, float, tuple[Item, ...], list[str]]:
+def parsed(text: bytes) -> tuple[float, float, tuple[Item, ...], list[Finding]]:
     """A line of `pgpaces observe`: monotonic and wall clock in s, items, notes.
 
     It comes from another machine, so it is not trusted. Raises
@@ -383,11 +382,17 @@ def parsed(text: bytes) -> tuple[float, float, tuple[Item, ...], list[str]]:
         number = float(value)
         if math.isfinite(number):
             items.append(Item(str(name)[:_NAME_MAX], number, str(unit)[:_NAME_MAX]))
-    notes = [str(note)[:TEXT_MAX] for note in document.get("notes", [])][:5]
+    notes = [_note(each) for each in document.get("notes", [])[:_NOTES_MAX]]
     at_s, time_s = float(document["monotonic"]), float(document["time"])
     if not (math.isfinite(at_s) and math.isfinite(time_s)):
         raise ValueError(text)
     return at_s, time_s, tuple(items), notes
+
+
+def _note(document: Mapping[str, Any]) -> Finding:
+    values = list(document["values"].items())[:_NOTES_MAX]
+    texts = {str(key)[:_NAME_MAX]: str(value)[:TEXT_MAX] for key, value in values}
+    return Finding(str(document["name"])[:_NAME_MAX], texts)
 
 
 def postmasters() -> list[int]:
@@ -418,7 +423,7 @@ class _Here(HostSource):
             while True:
                 items, at_s = probe.items(), time.monotonic()
                 if not items:
-                    self.notes.setdefault("host: nothing can be read of the machine's /proc")
+                    self.notes.add(finding("proc-unreadable"))
                     yield HostSample(at_s, ())  # so that its listener learns the reason
                 if before is not None and (sample := _between(before, at_s, items)):
                     yield sample

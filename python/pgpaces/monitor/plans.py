@@ -16,7 +16,8 @@ from psycopg import pq
 
 from pgpaces.analysis.plan_text import node_name
 from pgpaces.core import sessions
-from pgpaces.core.texts import Say, encoded
+from pgpaces.core.findings import Notes, finding
+from pgpaces.core.texts import encoded
 from pgpaces.spec.result import Explained
 
 # A statement: its script, its command in that, and its SQL with every variable replaced.
@@ -61,7 +62,7 @@ def explain(
     statements: Sequence[Statement],
     *,
     analyze: bool,
-    say: Say = lambda _: None,
+    notes: Notes | None = None,
 ) -> list[Explained]:
     """The plans of the statements; with `analyze` executed once and rolled back.
 
@@ -78,7 +79,7 @@ def explain(
     ):
         session.execute(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT_S}s'".encode())
         block = sessions.scalar(session, "SELECT current_setting('block_size')::int")
-        explainer = _Explainer(session, analyze, say)
+        explainer = _Explainer(session, analyze, Notes() if notes is None else notes)
         plans = [
             read(text, (script, command), block, analyze=analyze)
             for script, command, sql in statements
@@ -95,9 +96,9 @@ class _Explainer:
         self,
         session: sessions.Session,
         analyze: bool,
-        say: Say,
+        notes: Notes,
     ) -> None:
-        self._session, self._analyze, self._say = session, analyze, say
+        self._session, self._analyze, self._notes = session, analyze, notes
         self._encoding = sessions.encoding_of(session)
 
     def plan(self, sql: str) -> str | None:
@@ -106,20 +107,20 @@ class _Explainer:
         if kind == "transaction" or (kind == "other" and not self._analyze):
             return None
         # A statement may be as long as the protocol takes.
-        name = f"statement {shorten(sql[:_SUMMARY_MAX], 60, placeholder='...')!r}"
+        statement = shorten(sql[:_SUMMARY_MAX], 60, placeholder="...")
         how = "ANALYZE, BUFFERS, FORMAT JSON" if self._analyze else "FORMAT JSON"
         self._session.execute("SAVEPOINT statement")
         try:
             result = self._once(f"EXPLAIN ({how}) {sql}" if kind == "plan" else sql)
         except _FailedError as error:
             self._session.execute("ROLLBACK TO statement")
-            self._say(f"{name} has no plan: {error}")
+            self._notes.add(finding("statement-without-plan", statement=statement, why=str(error)))
             return None
         self._session.execute("RELEASE statement")
         value = result.get_value(0, 0) if kind == "plan" and result.ntuples else None
         text = "" if value is None else value.decode(self._encoding, "replace")
         if kind == "plan" and not has_plan(text):
-            self._say(f"{name} has no plan: rules of its table replace it")
+            self._notes.add(finding("statement-replaced-by-rules", statement=statement))
             return None
         return text or None
 
@@ -137,7 +138,8 @@ class _Explainer:
                     pass
             while connection.get_result() is not None:
                 pass
-            raise _FailedError("COPY from or to a client")
+            copies_in = result.status == pq.ExecStatus.COPY_IN
+            raise _FailedError("COPY FROM STDIN" if copies_in else "COPY TO STDOUT")
         raise _FailedError(result.get_error_message(self._encoding).strip().splitlines()[0])
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import psycopg
 
 from pgpaces.core.errors import ServerError
+from pgpaces.core.findings import finding
 from pgpaces.core.locality import by_socket, is_local
 from pgpaces.monitor import host
 from pgpaces.monitor.host import HostSample, HostSource
@@ -63,12 +64,7 @@ class RemoteCommand(HostSource):
                 self.close()
         ahead_s = self._ahead_s
         if math.isfinite(ahead_s) and abs(ahead_s) >= _OFFSET_MIN_S:
-            direction = "fast" if ahead_s > 0 else "slow"
-            text = (
-                f"host: the clock of the server's machine is {abs(ahead_s):.1f} s {direction}"
-                " compared with this one; its samples are placed by this one"
-            )
-            self.notes[text] = None
+            self.notes.add(finding("machine-clock-apart", ahead_s=ahead_s))
 
     def _lines(
         self, child: subprocess.Popen[bytes], ended: threading.Event
@@ -80,8 +76,7 @@ class RemoteCommand(HostSource):
         if not ended.is_set():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = child.wait(_PATIENCE_S)
-                note = f"host: the observe command ended by itself, with exit code {code}"
-                self.notes[note] = None
+                self.notes.add(finding("observe-command-ended", code=code))
 
     def _sample(self, line: bytes) -> HostSample | None:
         arrived_s, wall_s = time.monotonic(), time.time()
@@ -90,11 +85,11 @@ class RemoteCommand(HostSource):
         except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
             text = line.decode(errors="replace").strip()[: host.TEXT_MAX]
             if text and len(self.notes) < 3:
-                self.notes[f"host: the observe command printed: {text}"] = None
+                self.notes.add(finding("observe-command-printed", text=text))
             return None
         self._clock_lag_s = min(self._clock_lag_s, arrived_s - at_s)
         self._ahead_s = max(self._ahead_s, remote_s - wall_s)
-        self.notes |= dict.fromkeys(notes)
+        self.notes.add(*notes)
         return HostSample(at_s, items) if items else None
 
     def clock_lag_s(self) -> float:
@@ -124,10 +119,6 @@ class NearbySource(HostSource):
         self._keywords = keywords
 
     def observe(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
-        note = (
-            "host: the server's machine cannot be observed: name a command that runs `pgpaces"
-            " observe` there (--observe-command)"
-        )
         if is_local(self._keywords):
             pids: list[int] = []
             try:
@@ -137,7 +128,7 @@ class NearbySource(HostSource):
                         stat = Path(f"/proc/{pid}/stat").read_text()
                         pids = [int(postgres_process(stat)[1])]  # the postmaster's
             except (psycopg.Error, ServerError) as error:
-                self.notes = {f"host: the server was silent: {first_line(error)}": None}
+                self.notes.add(finding("monitor-unanswered", error=first_line(error)))
                 return
             # A server with a socket is on this machine, even if its processes are not visible.
             if pids or by_socket(self._keywords):
@@ -145,4 +136,4 @@ class NearbySource(HostSource):
                 self.notes = source.notes
                 yield from source.observe(ended, start_s)
                 return
-        self.notes = {note: None}
+        self.notes.add(finding("machine-unobserved"))

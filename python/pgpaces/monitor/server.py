@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import cache
 from pgpaces.analysis import replication as rules
-from pgpaces.core.findings import Finding
+from pgpaces.core.findings import Finding, Notes, finding
 from pgpaces.core.series import Sample, Series
 from pgpaces.core.sessions import Session, scalar
 from pgpaces.monitor import counters, replication
@@ -59,8 +59,7 @@ class CounterReader:
         self._parts: list[CounterGroup] = []
         self._rows: list[str] = []
         self._query = ""
-        self.notes: dict[str, None] = {}
-        self.more: dict[str, None] = {}
+        self.notes, self.more = Notes(), Notes()
 
     def read(self) -> CounterReading:
         """The present counters, by one query. Raises psycopg.Error."""
@@ -84,9 +83,9 @@ class CounterReader:
         query = "SELECT pg_catalog.current_setting('track_io_timing', true)"
         settings = {"track_io_timing": scalar(session, query) or ""}
         if settings["track_io_timing"] == "off":
-            self.more["track_io_timing = on (times of reading and writing)"] = None
+            self.more.add(finding("io-timing-off"))
         if version >= _ROLES_SINCE and scalar(session, _READS_ALL) is False:
-            self.more["GRANT pg_read_all_stats TO its role (what other roles do)"] = None
+            self.more.add(finding("other-roles-hidden"))
         fitting = [part for part in PARTS if part.fits(version, settings)]
         self._parts = [p for p in fitting if self._may(session, p.query, p.counters[0].source)]
         self._rows = [
@@ -111,11 +110,10 @@ class CounterReader:
 
 
 class Others(Struct, frozen=True):
-    """The monitors other than counters. more: what would show more. sessions: with their cost."""
+    """The monitors other than counters. sessions: with their cost."""
 
     waits: Sampler
     snapshots: Snapshots
-    more: Mapping[str, None]
     sessions: tuple[SessionSnapshot, ...]
 
 
@@ -303,26 +301,21 @@ class Sensor:
             observed = replace(observed, grown=snapshots.grown, executed=snapshots.executed)
         return observed
 
-    def notes(self) -> list[str]:
+    def notes(self) -> list[Finding]:
         """Notes for the trial: what is hidden, reasons of gaps, and the cost of sampling."""
         silent = self._counting.silent or self._waiting.silent
         notes = [*self._reader.notes]
         if silent is not None:
-            notes.append(f"sensor: the server was silent: {silent}")
+            notes.append(finding("monitor-unanswered", error=silent))
         if self._waits and self._waits.slowed:
             notes.append(self._waits.slowed)
         if self._others:
-            # The sensor of the primary already has the note for a standby's role.
-            if self._others.more and not self._node:
-                notes.append(f"sensor: more would be seen with {'; '.join(self._others.more)}")
+            # The sensor of the primary already has the notes for a standby's role.
+            notes += () if self._node else self._reader.more
             if (cost := self.cost()) is not None:
-                there = "not seen" if cost[1] is None else f"{cost[1]:.1f}%"
-                notes.append(
-                    f"sensor: looking at the server took {cost[0]:.1f}% of one core here,"
-                    f" {there} on the server"
-                )
-        subject = f"sensor of {self._node}" if self._node else "sensor"
-        return [note.replace("sensor", subject, 1) for note in notes]
+                here, there = cost
+                notes.append(finding("monitor-cost", here_percent=here, server_percent=there))
+        return [replace(note, about=self._node) for note in notes]
 
     def cost(self) -> tuple[float, float | None] | None:
         """CPU time of its threads, and of its server processes if known, as % of one core.
@@ -374,7 +367,6 @@ def sensing(
     others = Others(
         Sampler(Activity(waits, application)),
         Snapshots(reader.snapshot, reader.notes, reader.more),
-        reader.more,
         (reader.snapshot, waits),
     )
     sensor = Sensor(reader, others, node, primary=primary)

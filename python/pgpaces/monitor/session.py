@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 
 from pgpaces.core import sessions
+from pgpaces.core.findings import Notes, finding
 from pgpaces.core.locality import is_local
 from pgpaces.core.sessions import Session
 from pgpaces.core.texts import encoded
@@ -94,14 +95,14 @@ class SessionSnapshot(Reopened):
         return session.execute(query.encode(), parameters, prepare=self._direct).fetchall()
 
     @contextlib.contextmanager
-    def refusals(self, what: str, notes: dict[str, None]) -> Iterator[None]:
+    def refusals(self, what: str, notes: Notes) -> Iterator[None]:
         """Adds a note if the server refuses something. Raises psycopg.Error without a session."""
         try:
             yield
         except psycopg.DatabaseError as error:
             if error.sqlstate is None or not self.alive:
                 raise
-            notes[f"sensor: no {what}: {error.diag.message_primary}"] = None
+            notes.add(finding("reading-refused", what=what, error=error.diag.message_primary))
 
     @contextlib.contextmanager
     def bounded(self) -> Iterator[Session]:

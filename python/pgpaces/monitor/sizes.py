@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from pgpaces.core.findings import Finding, finding
+from pgpaces.core.findings import Finding, Notes, finding
 from pgpaces.core.sessions import Session
 from pgpaces.core.texts import encoded
 from pgpaces.monitor.session import MARK, SessionSnapshot
@@ -204,7 +204,6 @@ _SETTINGS = (
 )
 # Of each setting its value, and whether it may be shown.
 Settings = Mapping[str, tuple[str, bool]]
-_STATEMENTS = "the extension pg_stat_statements in this database (what statements did)"
 
 
 def settings(session: Session) -> Settings:
@@ -224,9 +223,7 @@ def changed(before: Settings, after: Settings) -> Iterator[Finding]:
 class Snapshots:
     """The snapshots before and after a load. notes, more: those of a CounterReader, extended."""
 
-    def __init__(
-        self, snapshot: SessionSnapshot, notes: dict[str, None], more: dict[str, None]
-    ) -> None:
+    def __init__(self, snapshot: SessionSnapshot, notes: Notes, more: Notes) -> None:
         self._snapshot, self._notes, self._more = snapshot, notes, more
         self._settings: Settings | None = None
         self._sizes: Sizes | None = None
@@ -242,7 +239,7 @@ class Snapshots:
         self._sizes = self._read("sizes", sizes)
         self._view = self._read("statements", View.of)
         if self._view is None:
-            self._more[_STATEMENTS] = None
+            self._more.add(finding("statements-uncounted"))
         else:
             self._statements = self._read("statements", self._view.read)
 

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from pgpaces.analysis.waits import CPU, PER_SECOND, Event, WaitTally
+from pgpaces.core.findings import Finding, finding
 from pgpaces.monitor.session import APPLICATIONS, MARK, SessionSnapshot, reported
 from pgpaces.spec.result import Blocked
 
@@ -136,13 +137,10 @@ class Sampler:
         self._blocked[key] = count + 1, first, second
 
     @property
-    def slowed(self) -> str | None:
+    def slowed(self) -> Finding | None:
         if self.period_s <= PERIOD_S:
             return None
-        return (
-            f"sensor: looking at wait events took over {SLOW_S * 1000:.0f} ms, so in the end it was"
-            f" done every {self.period_s * 1000:.0f} ms"
-        )
+        return finding("wait-sampling-slowed", slow_s=SLOW_S, period_s=self.period_s)
 
     def blocked(self) -> tuple[Blocked, ...]:
         """Blocking sessions, the most frequent first."""

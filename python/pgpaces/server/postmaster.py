@@ -22,6 +22,7 @@ from typing import IO
 from msgspec import Struct
 
 from pgpaces.core.errors import ServerError
+from pgpaces.core.messages import message
 from pgpaces.core.texts import Say
 from pgpaces.server import failure
 from pgpaces.server.binaries import Installation, run, server_environment
@@ -166,7 +167,8 @@ class Postmaster:
             if (new_size := self._log.stat().st_size) != size:
                 size, quiet_since = new_size, now
                 if now - started > PATIENCE_S:
-                    say(f"{what} is still starting: {failure.last_lines(self._log_text(), 1)}")
+                    line = failure.last_lines(self._log_text(), 1)
+                    say(message("program-starting", program=what, line=line))
             if now - quiet_since > SILENCE_S_MAX:
                 last = failure.last_lines(self._log_text())
                 raise ServerError(
@@ -217,11 +219,8 @@ class Postmaster:
         try:
             self._supervisor.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
-            self._say(
-                f"waiting for PostgreSQL (process {self.pid}) to end; its log: "
-                f"{failure.last_lines(self._log_text(), 1)}, "
-                f"for at most {END_S_MAX - PATIENCE_S:.0f} s more"
-            )
+            values = {"line": failure.last_lines(self._log_text(), 1), "pid": self.pid}
+            self._say(message("server-ending", wait_s=END_S_MAX - PATIENCE_S, **values))
             try:
                 self._supervisor.wait(END_S_MAX - PATIENCE_S)
             except subprocess.TimeoutExpired as error:

@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from pgpaces.core import tables
 from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.home import expanded, home, is_there, matching
+from pgpaces.core.messages import message
 from pgpaces.core.texts import Say
 
 SHIPPED = Path(__file__).with_name("profiles")
@@ -107,7 +108,7 @@ def fitting(settings: Mapping[str, str], major: int, has_jit: bool, *, say: Say)
     fitting = dict(settings)
     for name, value in settings.items():
         if name.lower() == "jit" and _SWITCHES.get(value.lower()) == "off" and not has_jit:
-            say("jit = off changes nothing: this build of PostgreSQL never compiles queries")
+            say(message("jit-absent"))
             if major < JIT_SINCE:
                 del fitting[name]
     return fitting

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Self, TypeVar
 
 import msgspec
 
+from pgpaces.core.findings import Finding
 from pgpaces.spec.plan import LogPlan
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -177,7 +178,7 @@ class Prepared(Facts, frozen=True):
     cloned_from: str | None = None
     clone_seconds: float = 0.0
     settle_seconds: float = 0.0
-    notes: tuple[str, ...] = ()
+    notes: tuple[Finding, ...] = ()
 
 
 class BackgroundFacts(Facts, frozen=True, kw_only=True):

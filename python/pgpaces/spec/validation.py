@@ -28,7 +28,6 @@ def check(trial: Trial) -> None:
         raise ValueError(f"its state is {trial.state!r}")
     _expect(trial.started_at, (datetime,), "its start")
     _expect(trial.error, (str, type(None)), "its error")
-    _texts(trial.notes, "a note")
     if trial.measured_ns is not None:
         _count(trial.measured_ns, "how long it measured")
         if trial.measured_ns > (len(trial.intervals) + _MEASURED_MAX_S) * 1_000_000_000:

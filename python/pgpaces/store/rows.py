@@ -54,7 +54,7 @@ def new_trial(trial: Trial) -> dict[str, Any]:
 
 def results_of(trial: Trial) -> dict[str, Any]:
     return {
-        "notes": list(trial.notes),
+        "notes": [asdict(note) for note in trial.notes],
         "findings": [asdict(finding) for finding in trial.findings],
         "explained": [asdict(explained) for explained in trial.explained],
     }
@@ -97,7 +97,7 @@ def trial(row: Row) -> Trial:
         version=row["version"],
         measured_ns=row["measured_ns"],
         error=row["error"],
-        notes=tuple(row["notes"]),
+        notes=facts.read(tuple[Finding, ...], row["notes"], "its notes"),
         findings=facts.read(tuple[Finding, ...], row["findings"], "its findings"),
         explained=facts.read(tuple[Explained, ...], row["explained"], "its plans of statements"),
         place=None if row["experiment"] is None else Place(*place),

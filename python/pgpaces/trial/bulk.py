@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from pgpaces.analysis import bulk
 from pgpaces.core.errors import PlanError, PrepareError
 from pgpaces.core.findings import Finding, finding
+from pgpaces.core.messages import message
 from pgpaces.core.texts import Say, encoded
 from pgpaces.database import programs, psql
 from pgpaces.database.programs.environment import filled
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 _POLITE_NS = 5_000_000_000
 # Maximum waits for the server's counters to settle (of a pool), the interval, the equal readings.
 _COUNTED_S, _IDLE_S, _LOOK_S, _STILL = 4.0, 12.0, 0.25, 3
-_ONE_NUMBER = "write a query of one number, such as 'SELECT count(*) FROM item'"
+# Rows and columns of an answer that is not a number, of which a finding shows the values.
+_SHOWN = 3
 # Not pg_stat_database: that view also counts rows of catalogs and of dropped tables.
 _INSERTED = "SELECT relid, n_tup_ins FROM pg_catalog.pg_stat_user_tables"
 _WAL = "SELECT pg_catalog.pg_current_wal_insert_lsn() - '0/0'::pg_lsn"
@@ -168,7 +170,7 @@ def _job(
         stack.callback(runner.close)
         measured = order(command.run, command.succeeds)
         if command.before is not None:
-            what = f"{workload.name}: what is run before it"
+            what = message("before-command", workload=workload.name)
             say(what)
             before = order(command.before, (0,))
             result = run_reporting(runner, before, what, say=say_and_check)
@@ -243,8 +245,8 @@ class Counters:
         }
         known = {name: value for name, value in values.items() if value is not None}
         findings = [finding(bulk.WORK, **known)]
-        if now.why:
-            findings.append(finding("rows-unknown", query=str(self._rows), error=now.why))
+        if now.why is not None:
+            findings.append(now.why)
         elif rows is None and now.rows is not None:
             findings.append(finding("rows-remade"))
         return findings
@@ -303,10 +305,10 @@ class _Reading(Struct, frozen=True):
     rows: Mapping[Any, float] | None = None
     wal: float | None = None
     size: float | None = None
-    why: str = ""
+    why: Finding | None = None
 
 
-def _number_of(session: Any, query: str) -> tuple[float | None, str]:
+def _number_of(session: Any, query: str) -> tuple[float, None] | tuple[None, Finding]:
     """The number that a user's query returns, or why it returns none.
 
     Raises PlanError for a query that the server cannot parse.
@@ -318,16 +320,17 @@ def _number_of(session: Any, query: str) -> tuple[float | None, str]:
     except psycopg.errors.SyntaxError as error:
         raise PlanError("rows-query", query=query, why=error.diag.message_primary) from None
     except psycopg.Error as error:
-        return None, error.diag.message_primary or str(error)
+        why = error.diag.message_primary or str(error)
+        return None, finding("rows-unknown", query=query, error=why)
     try:
         ((value,),) = rows
         number = float(value)
     except (TypeError, ValueError, OverflowError):
-        return None, f"its answer is not one row with one number; {_ONE_NUMBER}"
+        number = math.nan
     if not math.isfinite(number):
-        shown = "NaN" if math.isnan(number) else "infinite or too large"
-        return None, f"its answer is {shown}, which is not a number of rows; {_ONE_NUMBER}"
-    return number, ""
+        answer = [str(value) for row in rows[:_SHOWN] for value in row[:_SHOWN]]
+        return None, finding("rows-not-a-number", query=query, answer=answer)
+    return number, None
 
 
 def loaded(

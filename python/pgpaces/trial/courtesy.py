@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from pgpaces.core.errors import ConnectionsError
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.locality import is_local
+from pgpaces.core.messages import message
 from pgpaces.database import identity
-from pgpaces.database.access import Access
 from pgpaces.database.identity import Room
 from pgpaces.trial.components import ComponentLoad, clients_at
 from pgpaces.trial.request import POOL, PRIMARY, Request
@@ -77,13 +77,13 @@ class Budget:
 
     def line(self, dbname: str, clients: int) -> str:
         """What the load meets on a server of others, and what it takes there."""
-        name = f"target {dbname} on {_host(self._where.access)}"
-        if self._room is None:
-            return f"{name}: its connections cannot be counted, pgpaces uses up to {clients}"
-        room = self._room
-        others = f"{room.others} other session{'s' * (room.others != 1)}"
-        free = f"{room.free} of {room.most} connections free"
-        return f"{name}: {others}, {free}, pgpaces uses up to {clients}"
+        keywords, room = self._where.access.keywords, self._room
+        host = "localhost" if is_local(keywords) else keywords.get("host", "")
+        values = {"dbname": dbname, "host": host, "clients": clients}
+        if room is None:
+            return message("target-without-count", **values)
+        values |= {"others": room.others, "free": room.free, "most": room.most}
+        return message("target", **values)
 
     def _too_few(self, room: Room, *, free: int, needed: int) -> ConnectionsError:
         if not self._guest:
@@ -97,10 +97,6 @@ class Budget:
             needed=needed,
             reserved=LEFT_FREE,
         )
-
-
-def _host(access: Access) -> str:
-    return "this machine" if is_local(access.keywords) else access.keywords.get("host", "")
 
 
 def held_back(

@@ -21,6 +21,7 @@ from pgpaces.core.errors import (
     StoreError,
     WorkloadError,
 )
+from pgpaces.core.messages import message
 from pgpaces.core.texts import Say
 from pgpaces.database import settings
 from pgpaces.spec.facts import ServerFacts
@@ -111,7 +112,7 @@ class Machine(Struct):
         if not well:
             error = outcome.error if isinstance(outcome, Outcome) else outcome
             if error is None and killed:
-                error = RunError("trial-killed", why=killed)
+                error = RunError("trial-killed", why=str(killed))
             self.errors.append(error or RunError("trial-incomplete"))
         self.queue.ended(due, outcome)
         self.progress.ended(self.name, time.monotonic() - started, self.queue.left, well=well)
@@ -168,7 +169,7 @@ class Machine(Struct):
                 return
             except ServerError as error:
                 if not announced:
-                    context.listener.say(f"waiting for the server: {error.message}")
+                    context.listener.say(message("server-awaited", error=error.message))
                 announced = True
             stops.rest(_LOOK_S)
 

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import throttle
 from pgpaces.core.errors import PgpacesError
-from pgpaces.core.findings import Finding, finding
+from pgpaces.core.findings import Finding, Notes, finding
 from pgpaces.core.locality import is_local
+from pgpaces.core.messages import message
 from pgpaces.core.series import Sample, Series
 from pgpaces.load import engine as generator
 from pgpaces.load.composite import Together
@@ -38,7 +39,7 @@ def monitoring(ready: ReadyTrial, listener: Listener, counters: Counters) -> Ite
     with contextlib.ExitStack() as stack:
         watcher, sensors = None, _Sensors({}, {}, None)
         if ready.request.trial.guard and not ready.site.managed:
-            listener.say("guard: looking at the other sessions without the load")
+            listener.say(message("guard-measures-before"))
             login = generator.resolve("", **{**keywords, "application_name": guard.APPLICATION})
             name = connection.keywords["application_name"]
             watcher = stack.enter_context(
@@ -120,9 +121,9 @@ class Monitors:
     ) -> None:
         self._ready, self._keywords = ready, keywords
         self._guard, self._counters, self._sensors = watcher, counters, sensors
-        self.reason: str | None = None
+        self.reason: Finding | None = None
         self.explained: tuple[Explained, ...] = ()
-        self._notes: list[str] = []
+        self._notes = Notes()
         self._silent_s = 0.0
         self._whole_at = _WHOLE_S
         self._blocked: dict[str, tuple[Blocked, ...]] = {}
@@ -142,7 +143,7 @@ class Monitors:
     def sample(self, load: Together) -> None:
         """To be called once a second. Ends the load when the guard reports a reason."""
         if self._guard and self.reason is None and (reason := self._guard.reason()):
-            self.reason = f"guard: {reason}"
+            self.reason = reason
             load.abort()
 
     def answers(self) -> bool:
@@ -172,14 +173,13 @@ class Monitors:
         if not work.request.workload.is_scripts:
             return []
         variables = tuple(work.variables().items())
-        say = self._notes.append
         scripts = [
             (n, script)
             for n, script in enumerate(component.scripts, first)
             if len(script.text) <= _EXPLAINED_MAX
         ]
         if len(scripts) < len(component.scripts):
-            say(f"plans: scripts over {_EXPLAINED_MAX // 2**20} MiB are not explained")
+            self._notes.add(finding("long-scripts-unexplained", most=_EXPLAINED_MAX))
         statements: list[plans.Statement] = []
         for number, script in scripts:
             try:
@@ -187,7 +187,7 @@ class Monitors:
                     script.name, script.text, variables, seed=component.plan.seed
                 )
             except PgpacesError as error:  # its clients give up, too
-                say(f"plans: {error.message}")
+                self._notes.add(finding("script-unexplained", why=error.message))
                 continue
             statements += ((number, command, text) for command, text in rehearsed)
         as_is = ready.request.as_is and work.prepared.dbname == ready.prepared.dbname
@@ -196,10 +196,11 @@ class Monitors:
         )
         dbname = work.prepared.dbname
         try:
-            return list(plans.explain(keywords, dbname, statements, analyze=not as_is, say=say))
+            notes, analyze = self._notes, not as_is
+            return plans.explain(keywords, dbname, statements, analyze=analyze, notes=notes)
         except PgpacesError as error:
-            where = f" on {component.node}" if len(ready.components) > 1 else ""
-            say(f"plans{where}: {error.message}")
+            node = component.node if len(ready.components) > 1 else ""
+            self._notes.add(finding("plans-missing", node, why=error.message))
             return []
 
     def drain(self) -> list[Sample]:
@@ -248,18 +249,16 @@ class Monitors:
             findings.append(finding("last-readings-missing", silent_s=self._silent_s))
         return findings
 
-    def notes(self) -> list[str]:
-        notes = []
+    def notes(self) -> Notes:
+        notes = Notes()
         if self._guard is not None and self._guard.lacks:
-            notes.append(f"guard: it watches logins only: {self._guard.lacks}")
+            notes.add(finding("guard-watches-logins", why=self._guard.lacks))
         if self._guard is not None and self._guard.before.others:
             if self._guard.blind:
-                notes.append(
-                    "guard: statements of other roles are hidden from this one; grant it"
-                    " pg_read_all_stats"
-                )
+                notes.add(finding("other-roles-hidden"))
             if self.reason is not None:
-                notes.append(self.reason)
+                notes.add(self.reason)
         for sensor in self._sensors.every:
-            notes += sensor.notes()
-        return notes + self._notes
+            notes.add(*sensor.notes())
+        notes.add(*self._notes)
+        return notes

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from msgspec.structs import replace
 
 from pgpaces.core.locality import is_local
+from pgpaces.core.messages import message
 from pgpaces.core.texts import Say
 from pgpaces.database import changes, data, settings, streaming
 from pgpaces.database.access import Access
@@ -79,7 +80,7 @@ def ready(where: Site, request: Request, say: Say, *, check: Check) -> Iterator[
         if not where.managed:
             say(budget.line(works[0].prepared.dbname, sum(c.clients for c in components)))
         if where.standbys:
-            say("waiting for the standbys")
+            say(message("standbys-awaited"))
             streaming.wait_for_standbys(where.access, where.standbys, say, check=check)
         nodes, about = stack.enter_context(_pool(where, request, components, say=say))
         yield ReadyTrial(request, works, where, effect, components, nodes, about)

@@ -233,18 +233,19 @@ def _server(ready: ReadyTrial) -> ServerFacts:
     return server
 
 
-def _notes(ready: ReadyTrial) -> Iterator[str]:
+def _notes(ready: ReadyTrial) -> Iterator[Finding]:
     """Requested variables without effect, and what the numbers of several components mean."""
     for work in ready.works:
         yield from work.prepared.notes
         for name, _ in work.request.trial.variables:
             if not work.request.workload.uses(name):
-                yield f"nothing in {work.request.workload.name} uses the variable {name}"
+                workload = work.request.workload.name
+                yield finding("variable-unused", workload=workload, variable=name)
     own = [component for component in ready.components if not component.work.name]
     if len(own) > 1:
-        where = ", ".join(f"{component.node} ({component.clients} clients)" for component in own)
-        streams = f"the load is {len(own)} streams of their own, to {where}"
-        yield f"{streams}: {len(own)} queues are not one"
+        nodes = [component.node for component in own]
+        clients = [component.clients for component in own]
+        yield finding("several-queues", queues=len(own), nodes=nodes, clients=clients)
 
 
 def as_superuser(where: Site, request: Request) -> Finding | None:
@@ -267,8 +268,7 @@ def _findings(ready: ReadyTrial, now: ServerFacts) -> Iterator[Finding]:
         if ready.site.managed or request.target.restart:  # pgpaces starts these itself
             before = before.but(postmaster_started=None)
         names = [name for name, _ in request.trial.settings]
-        for change in identity.server_changes(before, now, names):
-            yield finding("server-changed", change=change)
+        yield from identity.server_changes(before, now, names)
     where = dict.fromkeys(component.node for component in ready.components)
     if ready.pool and POOL not in where:
         yield finding("pool-unused", pooler=ready.pool.pooler, nodes=list(where))

@@ -18,6 +18,8 @@ from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import Digest, digest
 from pgpaces.analysis.summary import Summary, summarize
 from pgpaces.core.errors import StoreError
+from pgpaces.core.findings import Notes
+from pgpaces.core.messages import message
 from pgpaces.core.record import Interval
 from pgpaces.core.series import Collection, Sample, Series
 from pgpaces.core.texts import Say
@@ -39,7 +41,7 @@ class Recorder:
     def __init__(self, store: Store | None, trial: Trial, say: Say) -> None:
         self._store, self.trial, self._say = store, trial, say
         self.accumulator = Accumulator()
-        self.notes: dict[str, None] = {}
+        self.notes = Notes()
         self.first_error = ""
         self.error: StoreError | None = None
         self.delayed = 0
@@ -64,7 +66,7 @@ class Recorder:
         """
         errors = (text for level, text in interval.lines if level == "error")
         self.first_error = self.first_error or next(errors, "")
-        self.notes.update(dict.fromkeys(interval.notes))
+        self.notes.add(*interval.notes)
         self.accumulator.add(interval)
         self._keep(replace(interval, lines=()), samples, observed)
         try:
@@ -73,11 +75,11 @@ class Recorder:
             self.delayed += 1
             self.error = self.error or error
             if not self._failing:
-                self._say(f"warning: {error.message}; results are kept in memory")
+                self._say(message("store-refuses", error=error.message))
             self._failing = True
         else:
             if self._failing:
-                self._say("the store takes results again")
+                self._say(message("store-accepts-again"))
             self._failing = False
 
     def series(self, last: Sequence[Sample]) -> tuple[Series, ...]:

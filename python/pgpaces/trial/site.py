@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pgpaces.core.errors import ServerError
+from pgpaces.core.messages import message
 from pgpaces.core.texts import Say
 from pgpaces.database import identity, psql
 from pgpaces.database.access import Access, connect
@@ -126,8 +127,8 @@ def _managed_server(target: TargetPlan, say: Say, name: str) -> Iterator[embedde
         tls=target.tls is True,
     )
     runs = any(running.stays and running.name == spec.name for running in embedded.running())
-    does = f"using {spec.name}, which runs:" if runs else "starting"
-    say(f"{does} PostgreSQL {installation.version}")
+    version = installation.version
+    say(message("server-reused" if runs else "server-starts", server=spec.name, version=version))
     try:
         started = embedded.start(spec, on_progress=say)
     except ServerError as error:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from pgpaces.core.errors import RunError, StoreError
+from pgpaces.core.messages import message
 from pgpaces.core.texts import Say
 from pgpaces.load.composite import Together
 from pgpaces.trial.listener import Listener
@@ -82,7 +83,7 @@ def retry_write(write: Callable[[], None], stops: Stops, say: Say, *, wait_s: fl
             if stops.requests or time.monotonic() >= deadline:
                 raise
             if not warned:
-                say(f"warning: {error.message}; trying again for {wait_s:.0f} s")
+                say(message("store-retried", error=error.message, wait_s=wait_s))
             warned = True
         stops.rest(_AGAIN_S)
 

@@ -134,8 +134,8 @@ def _section(store: Store, digests: Iterable[Digest], about: str, *, key: str) -
     if any(explained_scripts(trial) != own_scripts(trial) for trial, _ in trials):
         about = f"background workloads of {about}"
     notes, reasons = (trials[0][0].notes, trials[0][1].validity.reasons) if trials else ((), ())
-    cost = next((each for each in notes if each.startswith("sensor: looking at the server")), "")
-    return reported.section(answer, about, key, cost=cost, doubts=reasons)
+    costs = (each.sentence for each in notes if each.name == "monitor-cost" and not each.about)
+    return reported.section(answer, about, key, cost=next(costs, ""), doubts=reasons)
 
 
 def sections(store: Store, name: str) -> tuple[Section, ...]:

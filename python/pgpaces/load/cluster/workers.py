@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.locality import is_loopback
+from pgpaces.core.messages import message
 from pgpaces.core.texts import Say
 from pgpaces.core.units import digits
 from pgpaces.spec.plan import GeneratorsPlan
@@ -193,10 +194,10 @@ class Clusters:
     def workers(self, plan: GeneratorsPlan, say: Say) -> Workers:
         """Places for its generators. Raises PlanError, RunError."""
         if plan in self._running and not self._running[plan].are_there():
-            say("a generator was lost: starting all anew")
+            say(message("generators-restart"))
             self._running.pop(plan).close()
         if plan not in self._running:
-            say(f"starting generators: {plan}")
+            say(message("generators-start", plan=plan))
             self._running[plan] = _started(plan)
         return self._running[plan]
 
