@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.capture import folder as folder_of
-from pgpaces.capture import guess, logs, parser, script, selection, uses, words
+from pgpaces.capture import guess, logs, parser, reader, script, selection, uses, words
 from pgpaces.capture.catalog import (
     Captured,
     CapturedScript,
@@ -25,6 +25,7 @@ from pgpaces.capture.catalog import (
 from pgpaces.capture.guess import Parameter, SourceKind, ValueSource
 from pgpaces.capture.uses import Catalog, Role, Use
 from pgpaces.core.errors import WorkloadError
+from pgpaces.core.findings import Finding
 from pgpaces.load import engine
 from pgpaces.spec import workload
 from tests.errors import raises
@@ -441,7 +442,15 @@ def captured(folder, rate=12.5):
     taken = CapturedScript(entry, "01_select", 3, text, False, {"unknown": 1})
     seen = ServerStatements(HOSTILE, 18, (entry,))
     left = ExcludedStatement(HOSTILE, WorkloadError(HOSTILE), 25, 10.0)
-    return Captured(folder / "made", seen, (taken,), (left,), 100, 20.0, rate, (HOSTILE,))
+    return Captured(folder / "made", seen, (taken,), (left,), 100, 20.0, rate, (Finding(HOSTILE),))
+
+
+def test_what_the_server_does_not_count_is_found():
+    lacks = reader.lacks("none", twice=True, counted=0, hidden=1, dropped=2)
+    assert [each.name for each in lacks] == [
+        "statements-unseen", "statements-not-counted", "statements-counted-twice",
+        "no-statement-counted", "statements-dropped",
+    ]  # fmt: skip
 
 
 def test_only_scripts_with_real_values_cover_and_each_source_has_its_share_of_the_time(tmp_path):

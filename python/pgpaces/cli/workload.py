@@ -143,8 +143,8 @@ def from_statements(
     finally:
         teller.done()
     put(rendered(lambda _: words.captured(workload)))
-    for note in workload.notes:
-        click.echo(escape.lines(f"note: {note}"), err=True)
+    for each in workload.findings:
+        click.echo(escape.lines(f"note: {each}"), err=True)
     click.echo(
         escape.lines(f"wrote {workload.folder}; try: {words.command(workload, target)}"), err=True
     )
