@@ -24,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pgpaces.cli import followed
 from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError, RunError
+from pgpaces.core.messages import message
 from pgpaces.spec.result import Place, Trial
 from pgpaces.store.store import Store
 from pgpaces.web import companion
@@ -304,7 +305,7 @@ def test_a_receiver_that_refuses_is_one_warning(status):
         while len(receiver.metrics) < count:
             threading.Event().wait(0.01)
     sender.close()
-    assert warnings == [f"{receiver.url} does not take metrics (status {status}); the load goes on"]
+    assert warnings == [message("receiver-refuses", receiver=receiver.url, status=status)]
     receiver.server.shutdown()
 
 

