@@ -236,11 +236,11 @@ class _Streams:
 
 async def _events(messages: AsyncIterator[live.Message | None]) -> AsyncIterator[str]:
     yield f"retry: {_RETRY_MS}\n\n"
-    async for message in messages:
-        if message is None:
+    async for each in messages:
+        if each is None:
             yield ": \n\n"
         else:
-            yield f"id: {message.at}\ndata: {msgspec.json.encode(message).decode()}\n\n"
+            yield f"id: {each.at}\ndata: {msgspec.json.encode(each).decode()}\n\n"
 
 
 async def _watched(store: Store, experiment_id: str) -> AsyncIterator[str]:
