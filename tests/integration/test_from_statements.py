@@ -188,10 +188,9 @@ def test_every_statement_of_an_application_becomes_a_script_that_runs(
 
 def test_what_a_log_has_runs_too(counting, executed, tmp_path):
     counting.execute("SET log_statement = 'all'", *STATEMENTS[:12], dbname="shop")
-    (odd := tmp_path / "odd.log").write_bytes(b"LOG:  statement: SELECT '\xff'\n")
-    logs = (*counting.logs.glob("*.csv"), odd)
+    logs = tuple(counting.logs.glob("*.csv"))
     found = capture(CaptureOptions(executed, tmp_path / "made", logs))
-    assert {each.name for each in found.findings} >= {"log-matched", "log-undecoded"}
+    assert "log-matched" in {each.name for each in found.findings}
     one = next(each for each in found.scripts if "big = $1" in each.entry.text)
     assert one.sources == {"from the log": 2}
     assert "big = 170000000000 AND word = 'it''s'" in one.script

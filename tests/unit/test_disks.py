@@ -323,10 +323,9 @@ def test_a_page_tells_of_the_disk_that_the_data_is_on():
 
 
 def test_what_is_stored_is_read_as_it_was():
-    found = replace(
-        card(1, 2, 3), flushes=Flushes("18", {"fsync": 1.5}), absent=(finding("disk-test-missing"),)
-    )
-    found = replace(found, measured=(disks.job_run(disks.COMMIT, 1, said("commit")),))
+    found = replace(card(1, 2, 3), absent=(finding("disk-test-missing"),))
+    commit = disks.job_run(disks.COMMIT, 1, said("commit"))
+    found = replace(found, flushes=Flushes("18", {"fsync": 1.5}), measured=(commit,))
     assert disks.read(found.document()) == found
 
 

@@ -129,9 +129,8 @@ def test_where_io_uring_cannot_be_used_there_is_a_reason(monkeypatch, number, re
 def test_where_io_uring_can_be_used_its_ring_is_closed(monkeypatch):
     ring = os.open(os.devnull, os.O_RDONLY)
     monkeypatch.setattr(host.platform, "system", lambda: "Linux")
-    monkeypatch.setattr(
-        host.ctypes, "CDLL", lambda *_, **__: SimpleNamespace(syscall=lambda *_: ring)
-    )
+    opening = SimpleNamespace(syscall=lambda *_: ring)
+    monkeypatch.setattr(host.ctypes, "CDLL", lambda *_, **__: opening)
     assert host.io_uring() is None
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(ring)

@@ -186,10 +186,8 @@ def _logged(
         raise WorkloadError(
             "log-matches-nothing", count=logged.read, undecoded=undecoded, encoding=of[1]
         )
-    findings = [finding("log-matched", matched=logged.matched, statements=logged.read)]
-    if logged.undecoded:
-        findings.append(finding("log-undecoded", statements=logged.undecoded, encoding=of[1]))
-    return tuple(findings), logged
+    values = {"matched": logged.matched, "statements": logged.read, "undecoded": logged.undecoded}
+    return (finding("log-matched", **values, encoding=of[1]),), logged
 
 
 class _Stage(Struct, frozen=True):
