@@ -223,8 +223,7 @@ def test_a_damaged_disk_hides_no_other(tmp_path):
         raw.execute("UPDATE disk SET document = '[]' WHERE name = 'a'")
     listed = CliRunner().invoke(cli, ["disk", "--list", "--store", str(tmp_path / "results.db")])
     assert "damaged" in listed.output
-    good, bad = store.disks()
-    assert (good, bad.disk.absent[0].name) == (rows[1], "disk-unreadable")
+    assert (store.disks()[0], store.disks()[1].disk.absent[0].name) == (rows[1], "disk-unreadable")
 
 
 @pytest.mark.slow
