@@ -84,12 +84,12 @@ class SourceKind(StrEnum):
 
 
 class ValueSource(Struct, frozen=True):
-    """Values of a parameter. how: how they are chosen; use: of the parameter. Both in words.
+    """Values of a parameter. how: how they are chosen; if MISSING, the function that needs one.
 
     One of these is set. steps: expressions of the script language, each with its weight. choices:
     SQL literals, each with its weight. sql: text in the parameter's place.
     follows: the parameter whose choice this one's goes with, index by index. depends_on: the
-    parameter whose variable is in its expression.
+    parameter whose variable is in its expression. use: the use of the parameter, in words.
     """
 
     kind: SourceKind

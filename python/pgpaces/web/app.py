@@ -180,7 +180,7 @@ class _Pages:
         store = self._site.store()
         id_ = store.find_experiment(request.path_params["name"])
         if not (ended := store.ended(id_)):
-            return HTMLResponse(f"<p>{message('no-trial-ended')}</p>")
+            return HTMLResponse(message("no-trial-ended"))
         state = store.experiment(id_).state
         with _DRAWING:
             return HTMLResponse(_answer(self._site, id_, tuple(ended), state=state))
