@@ -180,7 +180,8 @@ def test_every_statement_of_an_application_becomes_a_script_that_runs(
     assert not any("advisory" in text for text in (*taken, *reasons(found)))
     missing = 1 + (kept is not None)
     assert len(found.scripts) >= len(STATEMENTS) - missing, "two differ in a literal alone"
-    assert any("guessed, each by itself" in note for note in found.notes)
+    lacks = {"transactions-split", "parameters-independent", "statistics-missing"}
+    assert {each.name for each in found.findings} == lacks
     assert run_scripts(executed, tmp_path / "made") == []
     pgpaces.spec.workload.read(tmp_path / "made")
 
@@ -189,6 +190,7 @@ def test_what_a_log_has_runs_too(counting, executed, tmp_path):
     counting.execute("SET log_statement = 'all'", *STATEMENTS[:12], dbname="shop")
     logs = tuple(counting.logs.glob("*.csv"))
     found = capture(CaptureOptions(executed, tmp_path / "made", logs))
+    assert "log-matched" in {each.name for each in found.findings}
     one = next(each for each in found.scripts if "big = $1" in each.entry.text)
     assert one.sources == {"from the log": 2}
     assert "big = 170000000000 AND word = 'it''s'" in one.script
@@ -219,15 +221,15 @@ def test_a_role_that_only_monitors_is_enough_and_is_told_what_it_lacks(
     limited = counting.dsn(dbname="shop", user="u_limited")
     with raises(WorkloadError, "no-usable-statement") as no:
         capture(CaptureOptions(limited, tmp_path / "none"))
-    assert sentence("statement-hidden") in no.value.values["details"].split("pg_read_all_stats")[1]
+    assert sentence("statement-hidden") in no.value.values["details"].split("statements-unseen")[1]
     counting.execute("GRANT pg_monitor TO u_limited")
     found = capture(CaptureOptions(limited, tmp_path / "made"))
     assert len(found.scripts) >= len(STATEMENTS) - 1
-    assert any("hidden from this role" in note for note in found.notes)
+    assert found.findings[-1].name == "statistics-hidden"
     assert "by statistics" not in {kind for each in found.scripts for kind in each.sources}
     counting.execute("GRANT pg_read_all_data TO u_limited")
     found = capture(CaptureOptions(limited, tmp_path / "more"))
-    assert not any("hidden" in note for note in found.notes)
+    assert found.findings[-1].name != "statistics-hidden"
     assert "by statistics" in {kind for each in found.scripts for kind in each.sources}
 
 
@@ -268,7 +270,7 @@ def test_one_off_loads_and_statements_without_a_known_name_are_left_out(counting
     found = capture(CaptureOptions(dsn, tmp_path / "made"))
     why = {text.split()[0]: name for text, (name, _) in reasons(found).items()}
     assert why["INSERT"] == "statement-bulk"
-    needed = ("statement-needs-log", {"what": "a name for nextval"})
+    needed = ("statement-needs-log", {"function": "nextval"})
     assert reasons(found)["SELECT nextval($1)"] == needed
     assert [each.entry.calls for each in found.scripts] == [3]
     assert found.calls == sum(each.calls for each in found.excluded) + 3
@@ -279,9 +281,8 @@ def test_the_rate_is_counted_while_the_application_runs(counting18, tmp_path):
     counting18.execute(TABLES, *[STATEMENTS[0]] * 500, dbname="shop")
     assert capture(CaptureOptions(dsn, tmp_path / "idle")).rate is None
 
-    def busy(text: str) -> None:
-        if text.startswith("counting"):
-            counting18.execute(*[STATEMENTS[0]] * 30, "SELECT 'not a script'", dbname="shop")
+    def busy(_: str) -> None:
+        counting18.execute(*[STATEMENTS[0]] * 30, "SELECT 'not a script'", dbname="shop")
 
     found = capture(CaptureOptions(dsn, tmp_path / "busy", top=1), busy)
     assert [each.entry.calls for each in found.scripts] == [500]
@@ -337,7 +338,7 @@ def test_a_workload_made_of_a_running_garden_has_its_mix(counting18, tmp_path):
     assert [each.sources for each in found.scripts if "insert" in each.entry.text] == [
         {"from the log": 5}
     ]
-    assert not any("guessed" in note for note in found.notes)
+    assert "parameters-independent" not in {each.name for each in found.findings}
     counting18.forget("garden")
     run = pgpaces.run(
         str(tmp_path / "made"), target=dsn, from_database="garden", transactions=4000, **common

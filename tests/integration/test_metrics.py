@@ -23,6 +23,7 @@ from tests.processes import children, command_of
 from tests.servers import free_port
 from tests.waiting import until
 
+from pgpaces.core.messages import message
 from pgpaces.core.times import merge, value_at_rank
 from pgpaces.spec.result import CLASSES, Trial
 from pgpaces.store.store import Store
@@ -202,7 +203,7 @@ def test_a_load_goes_on_when_its_exporter_is_killed(pgpaces):
     out, rest = process.communicate(timeout=60)
     assert process.returncode == 0, rest
     assert rest.count("warning: ") == 1
-    assert "the process of --live and --metrics has ended; the load goes on" in rest
+    assert message("companion-ended") in rest
     answer: dict[str, Any] = json.loads(out)
     assert answer["state"] == "finished"
     assert adds_up(answer)

@@ -15,6 +15,7 @@ from pgpaces.analysis.capacity.goal import CapacityGoal, NextLoad, TrialPoint, c
 from pgpaces.analysis.capacity.rule import bounds, verdict
 from pgpaces.analysis.capacity.search import INVALID_MOST, plan, step
 from pgpaces.core.errors import PlanError
+from pgpaces.core.messages import message
 from tests.errors import raises
 from tests.unit import searches
 from tests.unit.queues import Queue, Searches, constant, exponential, search
@@ -199,10 +200,9 @@ def test_too_few_trials_and_a_wide_answer_say_how_many_are_needed():
 
     wide, _ = run(BASE, share)
     assert wide.more > 0
-    assert "more long trials would narrow it" in " ".join(sentences(wide))
-    said = " ".join(sentences(replace(narrow, more=1136)))
-    assert "quieter host" in said, "nobody is told to run a thousand trials"
-    assert "1136" not in said
+    assert message("more-trials-useful", more=wide.more) in sentences(wide)
+    said = sentences(replace(narrow, more=1136))
+    assert message("more-trials-useless") in said, "nobody is told to run a thousand trials"
 
 
 def test_a_load_that_failed_by_its_own_trials_is_never_below_the_highest_pass():
@@ -325,7 +325,7 @@ def test_a_load_that_no_trial_came_near_is_neither_proved_nor_refuted(short, lon
         (600, 0.2, False, False, "Soak: fail"),
         (600, 0.011, False, False, "Soak: unknown"),
         (600, 0.2, True, False, "Soak: unknown"),
-        (30, 0.0, False, False, "for 30 seconds, 0% missed; a soak of 10 minutes shows more."),
+        (30, 0.0, False, False, "for 30 s, 0% missed; a soak of 10 minutes shows more."),
     ],
 )
 def test_a_server_can_hold_a_load_after_a_long_soak(soak_s, missed, excused, holds, said):
@@ -342,7 +342,7 @@ def test_a_server_can_hold_a_load_after_a_long_soak(soak_s, missed, excused, hol
     text = " ".join(sentences(ask))
     assert said in text
     before = answer.of(points[:-1], goal)
-    assert (before.can_hold, "Soak: did not run." in sentences(before)) == (False, True)
+    assert (before.can_hold, message("soak-missing") in sentences(before)) == (False, True)
 
 
 @pytest.mark.parametrize(

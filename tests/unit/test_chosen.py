@@ -19,6 +19,7 @@ from pgpaces.analysis.sequential import Ask, Tell, role
 from pgpaces.analysis.validity import Validity
 from pgpaces.core.errors import StoreError
 from pgpaces.core.findings import Finding, finding
+from pgpaces.core.messages import message
 from pgpaces.spec.design import ROLE, Cell, Slot
 from pgpaces.spec.result import Counts, Estimate, Place
 from pgpaces.trial import strategies
@@ -246,7 +247,7 @@ def test_attempts_that_failed_change_nothing_of_a_search():
 def test_trials_that_cannot_be_run_end_a_search_without_an_answer():
     strategy = Searches(replace(SPEC, each=None), (Cell(()),))
     told = run(strategy, lambda _: None, most=30)
-    assert strategy.given_up(told) == "no trial could be run: it broke"
+    assert strategy.given_up(told) == message("searches-ended", ended=1, all=1, error="it broke")
     assert strategy.given_up(told[:1]) == ""
     found = answer(told, Cell(())).capacity
     assert (found.passes, found.fails) == (None, None)
@@ -287,11 +288,11 @@ def test_a_search_whose_server_went_away_is_given_up_and_says_why(after):
 
     strategy = Searches(SPEC, cells)
     told = run(strategy, found)
-    assert strategy.given_up(told) == "1 of 2 searches could not go on: it broke"
+    assert strategy.given_up(told) == message("searches-ended", ended=1, all=2, error="it broke")
     assert strategy.given_up(told[:2]) == ""
     alone = Searches(SPEC, cells[1:])
-    said = "the search could not go on" if after else "no trial could be run"
-    assert alone.given_up(run(alone, found)) == f"{said}: it broke"
+    said = message("searches-ended", ended=1, all=1, error="it broke")
+    assert alone.given_up(run(alone, found)) == said
 
 
 def test_a_load_that_cannot_be_offered_is_an_end_and_no_reason_to_give_up():

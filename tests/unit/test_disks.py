@@ -20,6 +20,7 @@ from pgpaces.answers import disk as words
 from pgpaces.answers.sweep import facts
 from pgpaces.cli.disk import disk
 from pgpaces.core.errors import PlanError, RunError, StoreError
+from pgpaces.core.findings import finding
 from pgpaces.core.units import size_bytes
 from pgpaces.disk import jobs, programs
 from pgpaces.disk.folder import check
@@ -65,11 +66,11 @@ def test_what_was_cut_off_is_left_out(cut):
 
 @pytest.mark.parametrize("text", ["", "fio: engine libaio not loadable", "{}", '{"jobs": []}'])
 def test_what_is_no_result_of_fio_is_an_error(text):
-    with pytest.raises(ValueError, match="fio"):
+    with raises(RunError, "fio-unreadable"):
         disks.job_run(disks.READ, 1, disks.statuses(text))
     documents = said("read")
     documents[-1]["jobs"][0]["error"] = 28
-    with pytest.raises(ValueError, match="28"):
+    with raises(RunError, "fio-stopped", error=28):
         disks.job_run(disks.READ, 1, documents)
 
 
@@ -266,13 +267,13 @@ def test_the_answer_says_what_each_number_is():
         card(200, 60, 2),
         flushes=Flushes("18.6", {"fdatasync": 310.0}),
         cipher=Cipher("aes-xts with 512 bits", 900.0, 950.0),
-        absent=("this: not available here",),
+        absent=(finding("disk-test-failed", "this", why="none"),),
         missing=("8 KiB random read",),
         quick=True,
     )
     text = " ".join(shown(found).split())
     for part in ("emulation", "indicative", "a bound and not a prediction", "in memory only",
-                 "not available here", "missing: 8 KiB random read"):  # fmt: skip
+                 "disk-test-failed: this", "missing: 8 KiB random read"):  # fmt: skip
         assert part in text
     headline = words.section(row(found)).headline
     assert (headline.word, headline.mark) == ("below A1", "fail")
@@ -297,7 +298,7 @@ def shown(found, width=100):
 
 def test_texts_of_others_do_nothing():
     evil = "x\x1b[2J\n[red]"
-    found = replace(card(1, 1, 1), path=evil, absent=(evil,))
+    found = replace(card(1, 1, 1), path=evil, absent=(finding("kernel-lacks-cipher", evil),))
     found = replace(found, device=replace(found.device, model=evil, encryption=evil))
     text = shown(found)
     assert "\x1b" not in text
@@ -322,8 +323,9 @@ def test_a_page_tells_of_the_disk_that_the_data_is_on():
 
 
 def test_what_is_stored_is_read_as_it_was():
-    found = replace(card(1, 2, 3), flushes=Flushes("18", {"fsync": 1.5}), absent=("a",))
-    found = replace(found, measured=(disks.job_run(disks.COMMIT, 1, said("commit")),))
+    found = replace(card(1, 2, 3), absent=(finding("disk-test-missing"),))
+    commit = disks.job_run(disks.COMMIT, 1, said("commit"))
+    found = replace(found, flushes=Flushes("18", {"fsync": 1.5}), measured=(commit,))
     assert disks.read(found.document()) == found
 
 

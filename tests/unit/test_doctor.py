@@ -12,6 +12,7 @@ from pgpaces.answers import doctor
 from pgpaces.answers.doctor import Diagnosis, Part
 from pgpaces.cli.main import cli
 from pgpaces.cli.output import text
+from pgpaces.core.findings import finding
 from pgpaces.core.messages import message
 from pgpaces.monitor import generator_host as host
 from tests.errors import sentence
@@ -36,7 +37,7 @@ def test_what_is_here_fits_80_columns_and_json_has_every_part(monkeypatch):
     result = call()
     assert result.return_value == 0, result.output
     assert max(map(len, result.stdout.splitlines())) <= 80
-    for group in ("PostgreSQL", "sensors", "machine", "data folder", "store"):
+    for group in ("PostgreSQL", "monitors", "machine", "data folder", "store"):
         assert f"\n  {group}" in result.stdout
     found = json.loads(call("--json").stdout)
     assert found["works"] is True
@@ -48,7 +49,8 @@ def test_what_is_here_fits_80_columns_and_json_has_every_part(monkeypatch):
 
 
 def test_looking_makes_no_store_and_no_folder(tmp_path):
-    assert "which the first run creates" in " ".join(call().stdout.split())
+    shown = message("store-not-created", store=tmp_path / "home/results.db")
+    assert shown in " ".join(call().stdout.split())
     assert not (tmp_path / "home").exists()
 
 
@@ -69,11 +71,9 @@ def test_only_what_pgpaces_itself_needs_is_an_error(monkeypatch):
 def test_a_slow_clock_and_few_open_files_are_warnings(monkeypatch):
     monkeypatch.setattr(doctor.resource, "getrlimit", lambda _: (1024, 4096))
     slow = Part("machine", "clock source", "acpi_pm")
-    said = [each.text for each in doctor.section(Diagnosis((slow,))).sentences]
-    assert said == [
-        "the clock source acpi_pm takes a system call for every reading of the time",
-        "1024 open files are enough for about 960 clients: ulimit -n",
-    ]
+    clock, files = doctor.section(Diagnosis((slow,))).sentences
+    assert clock.text == str(finding("clock-source-slow", clock="acpi_pm"))
+    assert files.text == str(finding("few-open-files", files=1024, clients=960))
 
 
 def test_a_data_folder_that_cannot_be_written_is_an_error(tmp_path, monkeypatch):
@@ -81,7 +81,7 @@ def test_a_data_folder_that_cannot_be_written_is_an_error(tmp_path, monkeypatch)
     found = doctor.diagnose()
     assert not found.works
     [lacking] = [part for part in found.missing if part.needed]
-    assert lacking.gives == f"{tmp_path} is not writable: set PGPACES_HOME"
+    assert lacking.gives == message("home-not-writable", path=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -129,9 +129,8 @@ def test_where_io_uring_cannot_be_used_there_is_a_reason(monkeypatch, number, re
 def test_where_io_uring_can_be_used_its_ring_is_closed(monkeypatch):
     ring = os.open(os.devnull, os.O_RDONLY)
     monkeypatch.setattr(host.platform, "system", lambda: "Linux")
-    monkeypatch.setattr(
-        host.ctypes, "CDLL", lambda *_, **__: SimpleNamespace(syscall=lambda *_: ring)
-    )
+    opening = SimpleNamespace(syscall=lambda *_: ring)
+    monkeypatch.setattr(host.ctypes, "CDLL", lambda *_, **__: opening)
     assert host.io_uring() is None
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(ring)

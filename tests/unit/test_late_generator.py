@@ -198,6 +198,7 @@ def test_what_a_late_generator_may_explain_altogether_is_no_failure():
     assert found.fails is None
     assert sure(found.passes) <= 175
     assert "generator-limited-loads" in found.flags
+    assert any(each.startswith("generator-late-short: ") for each in found.invalid)
 
 
 def test_a_quick_search_refutes_what_no_lateness_explains():

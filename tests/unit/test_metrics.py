@@ -305,7 +305,7 @@ def test_a_receiver_that_refuses_is_one_warning(status):
         while len(receiver.metrics) < count:
             threading.Event().wait(0.01)
     sender.close()
-    assert warnings == [f"{receiver.url} does not take metrics (status {status}); the load goes on"]
+    assert warnings == [message("receiver-refuses", receiver=receiver.url, status=status)]
     receiver.server.shutdown()
 
 

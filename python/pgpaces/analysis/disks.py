@@ -16,7 +16,8 @@ from msgspec import Struct, field, to_builtins
 from pgpaces.analysis import stats
 from pgpaces.analysis.arrays import np
 from pgpaces.analysis.effect import over_trials, ratio_of
-from pgpaces.core.errors import StoreError
+from pgpaces.core.errors import RunError, StoreError
+from pgpaces.core.findings import Finding
 from pgpaces.spec import facts
 from pgpaces.spec.result import Estimate
 
@@ -145,7 +146,7 @@ class Disk(Struct, frozen=True):
     measured: tuple[JobRun, ...] = ()
     flushes: Flushes | None = None
     cipher: Cipher | None = None
-    absent: tuple[str, ...] = ()
+    absent: tuple[Finding, ...] = ()
     missing: tuple[str, ...] = ()
 
     def of(self, job: str) -> tuple[JobRun, ...]:
@@ -182,16 +183,16 @@ def statuses(text: str) -> list[dict[str, Any]]:
 def job_run(job: str, run: int, documents: Sequence[Mapping[str, Any]]) -> JobRun:
     """The result of a job, from fio's statuses, one a second and the last one at the end.
 
-    Raises ValueError where they are not fio's, or where it failed or did nothing.
+    Raises RunError where they are not fio's, or where it failed or did nothing.
     """
     try:
         sums = [_sums(document["jobs"][0]) for document in documents]
         last = documents[-1]["jobs"][0]
         if last["error"]:
-            raise ValueError(f"fio ended with error {last['error']}")
+            raise RunError("fio-stopped", job=job, error=last["error"])
         ms, count = sums[-1]
         if ms <= 0 or count <= 0:
-            raise ValueError("fio did nothing")
+            raise RunError("nothing-measured", program="fio")
         kind = "write" if last["write"]["total_ios"] else "read"
         if last["read"]["total_ios"] and kind == "write":
             kind = "read"  # of a mixed load: what a query waits for
@@ -212,8 +213,8 @@ def job_run(job: str, run: int, documents: Sequence[Mapping[str, Any]]) -> JobRu
             times=_quantiles(last[kind]["lat_ns"]),
             flushes=_quantiles(last.get("sync", {}).get("lat_ns", {})),
         )
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise ValueError(f"the output of fio is not as expected: {error!r}") from None
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        raise RunError("fio-unreadable", job=job, why=repr(error)) from None
 
 
 def _sums(job: Mapping[str, Any]) -> tuple[int, int]:

@@ -204,7 +204,7 @@ def _remarks(disk: Disk) -> Iterator[str]:
             f"{cipher.name} in memory only, without a disk: encrypts {rate(cipher.encrypts)} MiB/s,"
             f" decrypts {rate(cipher.decrypts)} MiB/s"
         )
-    yield from disk.absent
+    yield from map(str, disk.absent)
 
 
 def comparison(measured_disks: Sequence[DiskRow]) -> Section:

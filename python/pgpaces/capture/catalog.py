@@ -8,6 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from pgpaces.core.errors import PgpacesError
+from pgpaces.core.findings import Finding
 
 # Schema, empty where a statement leaves it to the search_path, and name.
 Name = tuple[str, str]
@@ -75,7 +76,7 @@ class ServerStatements(Struct, frozen=True):
     """The statements that a server has counted.
 
     hidden, nested: calls and ms of texts that the role may not see, and of statements in functions.
-    at_s: the server's clock at the reading, as seconds since 1970. notes: what the role or the
+    at_s: the server's clock at the reading, as seconds since 1970. findings: what the role or the
     server lacks.
     """
 
@@ -85,7 +86,7 @@ class ServerStatements(Struct, frozen=True):
     hidden: tuple[int, float] = (0, 0.0)
     nested: tuple[int, float] = (0, 0.0)
     at_s: float = 0.0
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 class ExcludedStatement(Struct, frozen=True):
@@ -123,4 +124,4 @@ class Captured(Struct, frozen=True):
     calls: int
     total_ms: float
     rate: float | None
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]

@@ -12,6 +12,7 @@ from pgpaces.capture import selection
 from pgpaces.capture.catalog import Captured, Entry, ExcludedStatement
 from pgpaces.capture.guess import ValueSource
 from pgpaces.core.errors import WorkloadError
+from pgpaces.core.messages import message
 from pgpaces.core.units import RATE_MAX, RATE_MIN
 from pgpaces.show import escape
 
@@ -44,8 +45,9 @@ def check(folder: Path) -> None:
 def comments(entry: Entry, sources: Mapping[int, ValueSource]) -> str:
     """The comments above a script: its calls and time, and the sources of its values."""
     mean = entry.total_ms / entry.calls if entry.calls else 0.0
-    lines = [f"{entry.calls} calls, {mean:.3g} ms each"]
-    lines += [f"p{number}: {source.why}" for number, source in sorted(sources.items())]
+    lines = [message("script-calls", calls=entry.calls, mean_ms=mean)]
+    for number, source in sorted(sources.items()):
+        lines.append(": ".join(filter(None, (f"p{number}", source.use, source.how))))
     return "".join(f"-- {escape.line(line)}\n" for line in lines)
 
 
@@ -70,19 +72,14 @@ def write(workload: Captured, *, values: bool, logged: bool) -> None:
 
 
 def _toml(workload: Captured) -> str:
-    database = escape.line(workload.server.database)
-    about = f"The statements of database {database}, by pg_stat_statements"
-    lines = [
-        f"description = {json.dumps(about, ensure_ascii=False)}",
-        f"writes = {str(any(each.writes for each in workload.scripts)).lower()}",
-        "# The data is a copy of the database: --from-database.",
-        "init = []",
-    ]
+    about = message("workload-of-statements", database=escape.line(workload.server.database))
+    writes = str(any(each.writes for each in workload.scripts)).lower()
+    description = json.dumps(about, ensure_ascii=False)
+    lines = [message("statements-toml", description=description, writes=writes)]
     for each in workload.scripts:
         lines += ["", "[[scripts]]", f'file = "{each.name}.sql"', f"weight = {each.weight}"]
     if workload.rate is not None and RATE_MIN <= workload.rate <= RATE_MAX:
-        lines += ["", "[load]", "# Calls per second, counted while the statements were read."]
-        lines.append(f'rate = "{workload.rate:.6f}/s"')
+        lines += ["", message("statements-toml-load", rate=workload.rate)]
     return "\n".join(lines) + "\n"
 
 
@@ -91,38 +88,30 @@ def _readme(workload: Captured, *, values: bool, logged: bool) -> str:
         time = selection.share(total_ms, workload.total_ms)
         return f"{selection.share(calls, workload.calls):.2f} | {time:.2f}"
 
-    privacy = "Of the database's values the scripts contain only ranges of numbers and shares."
+    privacy = message("statements-hold-ranges")
     if logged:
-        privacy = "The scripts contain parameters from a log of the server: treat them as its data."
+        privacy = message("statements-hold-log")
     elif values:
-        privacy = (
-            "The scripts contain values of the database, from pg_stats: treat them as its data."
-        )
-    lines = [
-        f"# Statements of {_cell(workload.server.database)}",
-        "",
-        f"Made from pg_stat_statements of PostgreSQL {workload.server.version}."
-        f" {' '.join(selection.summary(workload))}",
-        "",
-        privacy,
-        "",
-        *(f"- {_marked_up(escape.line(note))}" for note in workload.notes),
-        "",
-        "## Taken",
-        "",
-        "| script | calls % | time % | values | statement |",
-        "| --- | ---: | ---: | --- | --- |",
-    ]
+        privacy = message("statements-hold-values")
+    taken, left_out = [], []
     for each in workload.scripts:
         sources = ", ".join(f"{count} {kind}" for kind, count in each.sources.items()) or "none"
         row = f"{shares(each.entry.calls, each.entry.total_ms)} | {sources}"
-        lines.append(f"| {each.name} | {row} | {_cell(each.entry.text)} |")
-    lines += ["", "## Left out", "", "| calls % | time % | why | statement |"]
-    lines.append("| ---: | ---: | --- | --- |")
-    for left_out in sorted(workload.excluded, key=lambda each: -each.calls):
-        row = f"{shares(left_out.calls, left_out.total_ms)} | {_cell(left_out.reason.message)}"
-        lines.append(f"| {row} | {_cell(_shown(left_out, values=values))} |")
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)) + "\n"
+        taken.append(f"| {each.name} | {row} | {_cell(each.entry.text)} |")
+    for one in sorted(workload.excluded, key=lambda one: -one.calls):
+        row = f"{shares(one.calls, one.total_ms)} | {_cell(one.reason.message)}"
+        left_out.append(f"| {row} | {_cell(_shown(one, values=values))} |")
+    text = message(
+        "statements-readme",
+        database=_cell(workload.server.database),
+        version=workload.server.version,
+        summary=" ".join(selection.summary(workload)),
+        privacy=privacy,
+        findings="\n".join(f"- {_marked_up(escape.line(str(f)))}" for f in workload.findings),
+        taken="\n".join(taken),
+        left_out="\n".join(left_out),
+    )
+    return re.sub(r"\n{3,}", "\n\n", text)
 
 
 def _shown(excluded: ExcludedStatement, *, values: bool) -> str:

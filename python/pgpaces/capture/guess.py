@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from pgpaces.capture.catalog import CatalogColumn, Type
 from pgpaces.capture.uses import Role, Use
+from pgpaces.core.messages import message
 
 # Most values of pg_stats that are written for a parameter; numbers take less room.
 CHOICES_MAX = 50
@@ -83,21 +84,22 @@ class SourceKind(StrEnum):
 
 
 class ValueSource(Struct, frozen=True):
-    """Values of a parameter. why: their source in words, for a comment.
+    """Values of a parameter. how: how they are chosen; if MISSING, the function that needs one.
 
     One of these is set. steps: expressions of the script language, each with its weight. choices:
     SQL literals, each with its weight. sql: text in the parameter's place.
     follows: the parameter whose choice this one's goes with, index by index. depends_on: the
-    parameter whose variable is in its expression.
+    parameter whose variable is in its expression. use: the use of the parameter, in words.
     """
 
     kind: SourceKind
-    why: str
+    how: str
     steps: tuple[tuple[int, str], ...] = ()
     choices: tuple[tuple[int, str], ...] = ()
     sql: str = ""
     follows: int | None = None
     depends_on: int | None = None
+    use: str = ""
 
 
 class Parameter(Struct, frozen=True):
@@ -122,31 +124,37 @@ def quoted(value: str) -> str:
 
 def source(parameter: Parameter) -> ValueSource:
     use = _best(parameter.uses)
-    if use is not None and use.role in (Role.LIMIT, Role.OFFSET, Role.WORD, Role.NAME):
+    if use is None:
+        return _unknown(parameter, message("use-unknown"))
+    label = use.column.label if use.column else use.within or None
+    shown = message(use.role, place=label)
+    if use.within and use.column:
+        shown = message("used-in-function", use=shown, function=use.within)
+    return replace(_source(parameter, use), use=shown)
+
+
+def _source(parameter: Parameter, use: Use) -> ValueSource:
+    if use.role in (Role.LIMIT, Role.OFFSET, Role.WORD, Role.NAME):
         return _by_place(use)
-    if use is not None and use.role is Role.AMOUNT:
-        operand = use.column.label if use.column is not None else "others"
+    if use.role is Role.AMOUNT:
         amount = parameter if parameter.type is not None else replace(parameter, type=_NUMBER)
-        why = f"{use.role} {operand}: its amount is unknown"
-        return replace(_unknown(amount, why), kind=SourceKind.ASSUMED)
-    if use is None or use.column is None:
-        return _unknown(parameter, "its use is unknown")
+        return replace(_unknown(amount, message("amount-unknown")), kind=SourceKind.ASSUMED)
+    if use.column is None:
+        return _unknown(parameter, message("use-unknown"))
     if use.role is Role.INSERT and use.column.unique:
         return _fresh(parameter, use.column)
-    why = _why(use)
     if not use.column.has_statistics:
-        return _unknown(parameter, f"{why}, which has no visible statistics")
+        return _unknown(parameter, message("statistics-unseen"))
     by_column = _by_column(parameter, use, use.column)
-    return by_column or _unknown(parameter, f"{why}, whose values are not listed")
+    return by_column or _unknown(parameter, message("values-unlisted"))
 
 
 def _by_place(use: Use) -> ValueSource:
     """A value for a place that allows only some, or none where nothing is likely to be right."""
-    about = f"{use.role} {use.within}".strip()
     sql = {Role.LIMIT: "10", Role.OFFSET: "0"}.get(use.role) or _BY_FUNCTION.get(use.within)
     if sql is None:
-        return ValueSource(SourceKind.MISSING, about)
-    return ValueSource(SourceKind.ASSUMED, f"{about}: unknown, {sql} is assumed", sql=sql)
+        return ValueSource(SourceKind.MISSING, use.within)
+    return ValueSource(SourceKind.ASSUMED, message("value-assumed", value=sql), sql=sql)
 
 
 def sources(parameters: Mapping[int, Parameter]) -> dict[int, ValueSource]:
@@ -176,62 +184,54 @@ def _best(uses: Sequence[Use]) -> Use | None:
     return min(uses, key=rank, default=None)
 
 
-def _why(use: Use) -> str:
-    label = use.column.label if use.column else ""
-    text = f"{use.role} {label}"
-    return f"{text} in the function {use.within}" if use.within else text
-
-
-def _unknown(parameter: Parameter, why: str) -> ValueSource:
+def _unknown(parameter: Parameter, how: str) -> ValueSource:
     kind = parameter.type or Type("text", "S")
     first = f"(enum_range(NULL::{kind.name}))[1]" if kind.category == "E" else "NULL"
     sql = _BY_TYPE.get(kind.name, _BY_CATEGORY.get(kind.category, first))
     if parameter.literal and not sql.startswith("'"):
         sql = "'1'"
-    return ValueSource(SourceKind.UNKNOWN, f"{why}; enter a better value here", sql=sql)
+    return ValueSource(SourceKind.UNKNOWN, how, sql=sql)
 
 
 def _fresh(parameter: Parameter, column: CatalogColumn) -> ValueSource:
-    why = f"inserted into the key {column.label}: new values"
     largest = _INTEGERS.get(column.type.name)
     numbers = _integers(column)
     if largest is not None and not parameter.literal:
         low = max(numbers, default=0) + 1
         high = min(largest, low + _FRESH)
         if low < high:
-            text = f"{why}, drawn beyond the largest; two may be equal by chance"
-            return ValueSource(SourceKind.NEW, text, steps=((1, f"random({low}, {high})"),))
+            how = message("keys-above-largest")
+            return ValueSource(SourceKind.NEW, how, steps=((1, f"random({low}, {high})"),))
     if column.type.name == "uuid":
-        return ValueSource(SourceKind.NEW, why, sql="gen_random_uuid()")
+        return ValueSource(SourceKind.NEW, message("keys-new"), sql="gen_random_uuid()")
     if column.type.category == "S":
-        return ValueSource(SourceKind.NEW, why, sql="md5(random()::text)")
-    return _unknown(parameter, f"inserted into the key {column.label}: no new values are known")
+        return ValueSource(SourceKind.NEW, message("keys-new"), sql="md5(random()::text)")
+    return _unknown(parameter, message("keys-unknown"))
 
 
 def _by_column(parameter: Parameter, use: Use, column: CatalogColumn) -> ValueSource | None:
     """Values by the statistics of a column; None where these have none."""
-    why = _why(use)
     # A variable is not quoted, so it can only replace a number or a boolean.
     bare = not parameter.literal and (parameter.type is None or parameter.type.category in "NB")
     values: ValueSource | None = None
     if use.role is Role.ELEMENTS:
-        values = _elements(parameter, column, why)
+        values = _elements(parameter, column)
     elif use.role is Role.PATTERN:
-        values = _patterns(column, why)
+        values = _patterns(column)
     else:
         if use.partner is not None and use.role in (Role.LOWER, Role.UPPER):
-            values = _range_end(use, column, why, bare=bare)
+            values = _range_end(use, column, bare=bare)
         if values is None and bare:
-            values = _numbers(column, why, parameter.values, any_between=use.role is not Role.EQUAL)
+            values = _numbers(column, parameter.values, any_between=use.role is not Role.EQUAL)
         if values is None and (items := _items(column)):
-            values = ValueSource(SourceKind.STATISTICS, _listed(why, len(items)), choices=items)
+            values = ValueSource(SourceKind.STATISTICS, _listed(items), choices=items)
         if values is not None and use.role in (Role.INSERT, Role.SET):
             values = _with_nulls(values, column)
     return None if values is not None and values.choices and not parameter.values else values
 
 
-def _listed(why: str, count: int) -> str:
-    return f"{why}: {count} values that pg_stats lists, by their frequencies"
+def _listed(items: Sequence[tuple[int, str]]) -> str:
+    return message("values-listed", count=len(items))
 
 
 def _with_nulls(values: ValueSource, column: CatalogColumn) -> ValueSource:
@@ -276,39 +276,37 @@ def _integers(column: CatalogColumn) -> list[int]:
     return [int(value) for value in every] if all(map(_INTEGER.fullmatch, every)) else []
 
 
-def _numbers(
-    column: CatalogColumn, why: str, values: bool, *, any_between: bool
-) -> ValueSource | None:
+def _numbers(column: CatalogColumn, values: bool, *, any_between: bool) -> ValueSource | None:
     if column.type.category == "B":
         yes = dict(zip(column.common, column.frequencies, strict=False)).get("t", 0.0)
         # Frequencies are shares of all rows, and NULLs come on top.
         share = round(100 * min(1.0, yes / max(1 - column.null_share, yes, 1e-9)))
-        text = f"{why}: true by its frequency, {share}%"
-        return ValueSource(SourceKind.STATISTICS, text, steps=((1, f"random(1, 100) <= {share}"),))
+        how = message("boolean-share", share_percent=share)
+        return ValueSource(SourceKind.STATISTICS, how, steps=((1, f"random(1, 100) <= {share}"),))
     if column.type.name in _INTEGERS:
-        return _whole(column, why, values)
+        return _whole(column, values)
     if column.type.name.split("(")[0] in _DECIMALS and any_between:
-        return _decimals(column, why)
+        return _decimals(column)
     return None
 
 
-def _whole(column: CatalogColumn, why: str, values: bool) -> ValueSource | None:
+def _whole(column: CatalogColumn, values: bool) -> ValueSource | None:
     numbers = _integers(column)
     if not numbers:
         return None
     low, high = min(numbers), max(numbers)
     if low == high:
-        text = f"{why}: there is one value"
-        return ValueSource(SourceKind.STATISTICS, text, steps=((1, str(low)),))
+        how = message("value-single")
+        return ValueSource(SourceKind.STATISTICS, how, steps=((1, str(low)),))
     distinct = column.distinct if column.distinct >= 0 else -column.distinct * max(column.rows, 1.0)
     dense = distinct / (high - low + 1) >= _DENSE
     if not values or (dense and _alike(column)):
-        text = f"{why}: uniform over its range"
-        return ValueSource(SourceKind.STATISTICS, text, steps=((1, f"random({low}, {high})"),))
+        how = message("range-uniform")
+        return ValueSource(SourceKind.STATISTICS, how, steps=((1, f"random({low}, {high})"),))
     if dense and column.bounds:
-        return _binned(column, why)
+        return _binned(column)
     items = _items(column, plain=True)
-    return ValueSource(SourceKind.STATISTICS, _listed(why, len(items)), steps=items)
+    return ValueSource(SourceKind.STATISTICS, _listed(items), steps=items)
 
 
 def _alike(column: CatalogColumn) -> bool:
@@ -330,7 +328,7 @@ def _even(bounds: Sequence[int]) -> bool:
     )
 
 
-def _binned(column: CatalogColumn, why: str) -> ValueSource:
+def _binned(column: CatalogColumn) -> ValueSource:
     pairs = list(zip(column.common, column.frequencies, strict=False))[: CHOICES_MAX - _BINS]
     common = [(round(share * _WEIGHTS), str(int(value))) for value, share in pairs]
     bounds = [int(value) for value in column.bounds]
@@ -342,12 +340,11 @@ def _binned(column: CatalogColumn, why: str) -> ValueSource:
     rest = max(0.0, 1 - column.null_share - sum(column.frequencies))
     each = rest * _WEIGHTS / len(bins)
     steps = [*common, *((round(each), f"random({low}, {high})") for low, high in bins)]
-    text = f"{why}: common values by their frequencies, the others by the histogram"
     weighted = _small([(max(1, weight), step) for weight, step in steps])
-    return ValueSource(SourceKind.STATISTICS, text, steps=weighted)
+    return ValueSource(SourceKind.STATISTICS, message("histogram-values"), steps=weighted)
 
 
-def _decimals(column: CatalogColumn, why: str) -> ValueSource | None:
+def _decimals(column: CatalogColumn) -> ValueSource | None:
     every = [*column.common, *column.bounds]
     if not every or not all(map(_DECIMAL.fullmatch, every)):
         return None
@@ -358,12 +355,12 @@ def _decimals(column: CatalogColumn, why: str) -> ValueSource | None:
     part = 10 ** (2 + max(0, math.ceil(-math.log10(high - low))))
     if max(abs(low), abs(high), 1.0) * part > _DRAWN_MAX:
         return None
-    text = f"{why}: uniform over its range, in steps of {1 / part:g}"
+    how = message("range-stepped", step=1 / part)
     step = f"double(random({round(low * part)}, {round(high * part)})) / {part}"
-    return ValueSource(SourceKind.STATISTICS, text, steps=((1, step),))
+    return ValueSource(SourceKind.STATISTICS, how, steps=((1, step),))
 
 
-def _range_end(use: Use, column: CatalogColumn, why: str, *, bare: bool) -> ValueSource | None:
+def _range_end(use: Use, column: CatalogColumn, *, bare: bool) -> ValueSource | None:
     """One end of a range whose other end is a parameter, too."""
     numbers = _integers(column)
     if bare and column.type.name in _INTEGERS and numbers and min(numbers) < max(numbers):
@@ -372,29 +369,28 @@ def _range_end(use: Use, column: CatalogColumn, why: str, *, bare: bool) -> Valu
             step, depends_on = f"random({low}, {high})", None
         else:
             step, depends_on = f":p{use.partner} + {max(1, (high - low) // 100)}", use.partner
-        text = f"{why}, a hundredth of its range wide, which is assumed"
-        return ValueSource(SourceKind.ASSUMED, text, steps=((1, step),), depends_on=depends_on)
+        how = message("range-width-assumed")
+        return ValueSource(SourceKind.ASSUMED, how, steps=((1, step),), depends_on=depends_on)
     bounds = _spread(column.bounds, CHOICES_MAX + 1)
     if len(bounds) < 2:
         return None
     ends = bounds[:-1] if use.role is Role.LOWER else bounds[1:]
     choices = tuple((1, quoted(value)) for value in ends)
     follows = use.partner if use.role is Role.UPPER else None
-    text = f"{why}: a bin of the histogram, which is assumed"
-    return ValueSource(SourceKind.ASSUMED, text, choices=choices, follows=follows)
+    how = message("range-bin-assumed")
+    return ValueSource(SourceKind.ASSUMED, how, choices=choices, follows=follows)
 
 
-def _patterns(column: CatalogColumn, why: str) -> ValueSource | None:
+def _patterns(column: CatalogColumn) -> ValueSource | None:
     values = [value for value in [*column.common, *column.bounds] if value]
     prefixes = dict.fromkeys(re.sub(r"([\\%_])", r"\\\1", value[:_PREFIX]) for value in values)
     if not prefixes:
         return None
     choices = tuple((1, quoted(f"{prefix}%")) for prefix in _spread(list(prefixes), CHOICES_MAX))
-    text = f"{why}: prefixes of values that pg_stats lists, which is assumed"
-    return ValueSource(SourceKind.ASSUMED, text, choices=choices)
+    return ValueSource(SourceKind.ASSUMED, message("prefixes-assumed"), choices=choices)
 
 
-def _elements(parameter: Parameter, column: CatalogColumn, why: str) -> ValueSource | None:
+def _elements(parameter: Parameter, column: CatalogColumn) -> ValueSource | None:
     """Arrays of up to three values: their real lengths are unknown."""
     items = [value for _, value in _items(column, plain=True)]
     if not items or (parameter.type is not None and parameter.type.category != "A"):
@@ -403,5 +399,4 @@ def _elements(parameter: Parameter, column: CatalogColumn, why: str) -> ValueSou
     elements = [f'"{value}"' for value in escaped]
     rows = [elements[place : place + 3] for place in range(0, len(elements), 3)]
     choices = tuple((1, quoted("{" + ",".join(row) + "}")) for row in rows)
-    text = f"{why}: up to 3 values, which is assumed"
-    return ValueSource(SourceKind.ASSUMED, text, choices=choices)
+    return ValueSource(SourceKind.ASSUMED, message("elements-assumed"), choices=choices)

@@ -26,6 +26,8 @@ from pgpaces.capture.parser import Parsed, UnusableError, has_texts
 from pgpaces.capture.reader import Reader, reading
 from pgpaces.capture.uses import Catalog
 from pgpaces.core.errors import ScriptError, WorkloadError
+from pgpaces.core.findings import Finding, finding
+from pgpaces.core.messages import message
 from pgpaces.core.texts import Say, decoded
 from pgpaces.load import engine
 from pgpaces.load.engine import for_driver
@@ -83,17 +85,19 @@ def capture(options: CaptureOptions, say: Say = lambda _: None) -> Captured:
             catalog = Catalog(reader.tables(sorted(names)), functions)
             encoding = reader.encoding()
         # A log may be long, so it is read outside of a transaction.
-        notes, logged = _logged(options, (server.database, encoding), candidates, say=say)
+        findings, logged = _logged(options, (server.database, encoding), candidates, say=say)
         with reader.transaction():
             stage = _Stage(reader, catalog, options.values, logged)
             scripts = _scripts(stage, candidates, excluded)
-        notes += _lacks(reader)
         rate = _rate(reader, server, scripts, read_s=read_s, say=say)
     if server.hidden[0]:
         excluded.append(ExcludedStatement("", UnusableError("statement-hidden"), *server.hidden))
     if not scripts:
-        reasons = [f"{row[1]} left out: {row[0]}" for row in selection.by_reason(excluded)]
-        details = "; ".join([*server.notes, *reasons])
+        reasons = [
+            message("statements-left-out", count=count, why=why)
+            for why, count, *_ in selection.by_reason(excluded)
+        ]
+        details = "; ".join([*map(str, server.findings), *reasons])
         raise WorkloadError("no-usable-statement", database=server.database, details=details)
     ours = [entry for entry in server.entries if not selection.is_bulk(entry)]
     calls = sum(entry.calls for entry in ours) + server.hidden[0]
@@ -105,7 +109,7 @@ def capture(options: CaptureOptions, say: Say = lambda _: None) -> Captured:
         calls,
         sum(entry.total_ms for entry in ours) + server.hidden[1],
         rate,
-        (*server.notes, *_assumptions(excluded, calls, scripts), *notes),
+        (*server.findings, *_assumptions(excluded, calls, scripts), *findings, *_lacks(reader)),
     )
     folder.write(workload, values=options.values, logged=logged is not None)
     trust.confirm_made(path)
@@ -126,7 +130,7 @@ def _rate(
     """
     if not scripts:
         return None
-    say(f"counting the calls of {COUNTED_S:g} s")
+    say(message("counting-calls", seconds_s=COUNTED_S))
     time.sleep(max(0.0, read_s + COUNTED_S - time.monotonic()))
     with reader.transaction():
         after = reader.statements()
@@ -166,8 +170,8 @@ def _left_out(entry: Entry, error: UnusableError) -> ExcludedStatement:
 
 def _logged(
     options: CaptureOptions, of: tuple[str, str], candidates: Sequence[_Candidate], *, say: Say
-) -> tuple[tuple[str, ...], logs.LoggedParameters | None]:
-    """The real parameters in the logs, with notes; None without logs. of: database, encoding."""
+) -> tuple[tuple[Finding, ...], logs.LoggedParameters | None]:
+    """The real parameters in the logs, with findings; None without logs. of: database, encoding."""
     if not options.logs:
         return (), None
     statements = [(one.parsed.text.decode(), one.parsed.tree) for one in candidates]
@@ -176,15 +180,14 @@ def _logged(
         for statement in logs.read(path, *of):
             logged.add(statement)
             if logged.read % _PROGRESS == 0:
-                say(f"{logged.read} statements of the log read")
+                say(message("reading-log", statements=logged.read))
     if not logged.matched:
         undecoded = logged.undecoded or None
         raise WorkloadError(
             "log-matches-nothing", count=logged.read, undecoded=undecoded, encoding=of[1]
         )
-    odd = f"{logged.undecoded} are left out: not in {of[1]}, the database's encoding"
-    notes = [f"{logged.matched} of {logged.read} statements of the log match the scripts"]
-    return tuple([*notes, odd] if logged.undecoded else notes), logged
+    values = {"matched": logged.matched, "statements": logged.read, "undecoded": logged.undecoded}
+    return (finding("log-matched", **values, encoding=of[1]),), logged
 
 
 class _Stage(Struct, frozen=True):
@@ -240,7 +243,7 @@ def _script(
     tuples, sources = _with_logged(tuples, sources, types)
     for each in sources.values():
         if each.kind is SourceKind.MISSING:
-            raise UnusableError("statement-needs-log", what=each.why)
+            raise UnusableError("statement-needs-log", function=each.how)
     accepted = _accepted(reader, one.parsed, sources, tuples=tuples, types=types)
     counts = Counter(source.kind.value for source in sources.values())
     text = decoded(reader.as_stored(folder.comments(one.entry, sources) + accepted.text))
@@ -274,10 +277,10 @@ def _with_logged(
     new = {number for number, source in every.items() if source.kind is SourceKind.NEW}
     total = sum(count for count, _ in tuples)
     for number in every.keys() - new:
-        why = f"from the log: {total} calls, {len(tuples)} different"
+        how = message("values-logged", calls=total, different=len(tuples))
         # A parameter without a logged value, the rest of a longer list, keeps its own values.
         every[number] = replace(
-            every[number], kind=SourceKind.LOG, why=why, choices=(), follows=None
+            every[number], kind=SourceKind.LOG, how=how, choices=(), follows=None
         )
     numeric = {number for number, kind in types.items() if kind.category == "N"}
     rows: dict[tuple[tuple[int, str], ...], int] = {}
@@ -339,24 +342,17 @@ def _variants(
         )
 
 
-def _lacks(reader: Reader) -> tuple[str, ...]:
-    notes = []
+def _lacks(reader: Reader) -> Iterator[Finding]:
     if hidden := sorted(reader.hidden_columns):
-        some = ", ".join([*hidden[:3], *["..."] * (len(hidden) > 3)])
-        notes.append(
-            f"statistics of {len(hidden)} columns are hidden from this role ({some}): GRANT SELECT"
-            " on the tables, or pg_read_all_data, shows them"
-        )
+        yield finding("statistics-hidden", count=len(hidden), columns=hidden[:3])
     if reader.unknown_tables:
-        names = ", ".join(sorted(reader.unknown_tables)[:3])
-        notes.append(f"tables without statistics: {names}: they are empty, or wait for ANALYZE")
-    return tuple(notes)
+        yield finding("statistics-missing", tables=sorted(reader.unknown_tables)[:3])
 
 
 def _assumptions(
     excluded: Sequence[ExcludedStatement], calls: int, scripts: Sequence[CapturedScript]
-) -> Iterator[str]:
-    """Notes about explicit transactions, and parameters that are guessed independently."""
+) -> Iterator[Finding]:
+    """Findings about explicit transactions, and parameters that are guessed independently."""
     explicit = sum(
         each.calls
         for each in excluded
@@ -364,16 +360,10 @@ def _assumptions(
         and each.text.lower().startswith(("begin", "start"))
     )
     if selection.share(explicit, calls) >= _EXPLICIT_MIN:
-        yield (
-            f"{explicit} transactions began with BEGIN; which statements were in one is unknown, so"
-            " here each statement is a transaction"
-        )
+        yield finding("transactions-split", transactions=explicit)
     several = sum(
         sum(count for kind, count in each.sources.items() if kind != SourceKind.LOG) > 1
         for each in scripts
     )
     if several:
-        yield (
-            f"{several} statements have several parameters that are guessed, each by itself: where"
-            " their values must belong together they find nothing, or fail; --log uses real values"
-        )
+        yield finding("parameters-independent", statements=several)

@@ -23,6 +23,7 @@ from pgpaces.capture.catalog import (
 )
 from pgpaces.core import sessions
 from pgpaces.core.errors import ServerError
+from pgpaces.core.findings import Finding, finding
 from pgpaces.core.sessions import Session, scalar
 from pgpaces.core.texts import decoded, encoded
 from pgpaces.monitor.sizes import View
@@ -33,10 +34,6 @@ _OF_PGPACES = b"/* pgpaces"
 # Volatile functions that change nothing.
 _HARMLESS = frozenset(("random", "clock_timestamp", "timeofday", "gen_random_uuid", "pg_sleep"))
 _BOUNDS = "SET LOCAL statement_timeout = '60s'; SET LOCAL lock_timeout = '2s'"
-_ENCODED = (
-    "convert_to(query, CASE getdatabaseencoding() WHEN 'SQL_ASCII' THEN 'SQL_ASCII'"
-    " ELSE 'UTF8' END::name)"
-)
 _TABLES = """
 SELECT w.schema, w.name,
        CASE n.nspname WHEN 'public' THEN '' ELSE n.nspname || '.' END || c.relname,
@@ -220,9 +217,11 @@ def _statements(session: Session, view: View) -> ServerStatements:
     total = "total_exec_time" if "total_exec_time" in view.columns else "total_time"
     top = "toplevel" if "toplevel" in view.columns else "true"
     query = (
-        f"SELECT query = '{_HIDDEN}', {_ENCODED}, {top}, sum(calls)::bigint, sum({total})::float8,"
-        f" sum(rows)::bigint FROM {view.schema}.pg_stat_statements WHERE dbid = (SELECT oid"
-        " FROM pg_catalog.pg_database WHERE datname = current_database()) GROUP BY 1, 2, 3"
+        f"SELECT query = '{_HIDDEN}', convert_to(query, CASE getdatabaseencoding()"
+        f" WHEN 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END::name), {top}, sum(calls)::bigint,"
+        f" sum({total})::float8, sum(rows)::bigint FROM {view.schema}.pg_stat_statements"
+        " WHERE dbid = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())"
+        " GROUP BY 1, 2, 3"
     )
     every = session.execute(encoded(query)).fetchall()
     rows = [row for row in every if _OF_PGPACES not in (row[1] or b"")]
@@ -245,27 +244,24 @@ def _statements(session: Session, view: View) -> ServerStatements:
         " (SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'pg_stat_statements.track'),"
         " extract(epoch FROM clock_timestamp())::float8"
     ).fetchone()
-    notes = []
-    if hidden[0]:
-        notes.append(
-            f"{hidden[0]} calls are of statements that this role may not see: GRANT"
-            " pg_read_all_stats TO it shows them"
-        )
-    if row[2] == "none":
-        notes.append("pg_stat_statements.track is none: nothing is counted at the moment")
-    if row[2] == "all" and "toplevel" not in view.columns:
-        notes.append(
-            "pg_stat_statements.track is all, and this version of the extension does not tell"
-            " statements in functions from others: ALTER EXTENSION pg_stat_statements UPDATE"
-        )
-    if not sum(r[3] for r in rows):
-        notes.append("no statement of this database has been counted yet")
+    twice = row[2] == "all" and "toplevel" not in view.columns
+    counted = sum(each[3] for each in rows)
+    findings = lacks(row[2], twice=twice, counted=counted, hidden=hidden[0], dropped=dropped)
+    return ServerStatements(row[0], row[1], tuple(entries), hidden, nested, row[3], tuple(findings))
+
+
+def lacks(track: str, *, twice: bool, counted: int, hidden: int, dropped: int) -> Iterator[Finding]:
+    """Findings about what the server counts. counted, hidden: calls; dropped: how many times."""
+    if hidden:
+        yield finding("statements-unseen", calls=hidden)
+    if track == "none":
+        yield finding("statements-not-counted")
+    if twice:
+        yield finding("statements-counted-twice")
+    if not counted:
+        yield finding("no-statement-counted")
     if dropped:
-        notes.append(
-            f"entries were dropped {dropped} times for want of room, so rare statements are"
-            " missing: a larger pg_stat_statements.max keeps them"
-        )
-    return ServerStatements(row[0], row[1], tuple(entries), hidden, nested, row[3], tuple(notes))
+        yield finding("statements-dropped", times=dropped)
 
 
 def _column(label: str, row: Sequence[Any]) -> CatalogColumn:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from pgpaces.capture.catalog import Captured, CapturedScript, Entry, ExcludedStatement, Name
 from pgpaces.capture.guess import SourceKind
+from pgpaces.core.messages import message
 
 # The largest sum of weights; calls beyond it are scaled down, each statement to at least 1.
 WEIGHTS = 1_000_000
@@ -82,14 +83,12 @@ def sources(workload: Captured) -> dict[str, float]:
 def summary(workload: Captured) -> list[str]:
     """What is covered, the sources of its values, and the rate; a sentence each."""
     calls, time = coverage(workload)
-    by_source = ", ".join(f"{kind} {part:.1f}%" for kind, part in sources(workload).items())
+    shares = [f"{kind} {part:.1f}%" for kind, part in sources(workload).items()]
     rate = workload.rate
     return [
-        f"Scripts with real values cover {calls:.1f}% of the calls and {time:.1f}% of the time.",
-        f"Values by share of the time: {by_source}.",
-        "pgpaces saw no call of these statements while it counted, so no rate is written."
-        if rate is None
-        else f"The application made {rate:,.6g} of these calls a second while pgpaces counted.",
+        message("scripts-cover", calls_percent=calls, time_percent=time),
+        message("values-by-time", shares=shares),
+        message("no-rate-counted") if rate is None else message("rate-counted", rate=rate),
     ]
 
 

@@ -35,18 +35,20 @@ _NAMES = frozenset(("nextval", "currval", "setval", "current_setting", "set_conf
 
 
 class Role(StrEnum):
-    EQUAL = "compared with"
-    LOWER = "the lower end of"
-    UPPER = "the upper end of"
-    PATTERN = "a pattern for"
-    ELEMENTS = "an array of"
-    INSERT = "inserted into"
-    SET = "set in"
-    AMOUNT = "in arithmetic with"
-    LIMIT = "LIMIT"
-    OFFSET = "OFFSET"
-    WORD = "a word for"
-    NAME = "a name for"
+    """How a statement uses a parameter: a name of messages.toml."""
+
+    EQUAL = "used-equal"
+    LOWER = "used-lower"
+    UPPER = "used-upper"
+    PATTERN = "used-pattern"
+    ELEMENTS = "used-elements"
+    INSERT = "used-insert"
+    SET = "used-set"
+    AMOUNT = "used-amount"
+    LIMIT = "used-limit"
+    OFFSET = "used-offset"
+    WORD = "used-word"
+    NAME = "used-name"
 
 
 _ROLES = {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pgpaces.capture import selection
 from pgpaces.capture.catalog import Captured
+from pgpaces.core.messages import message
 from pgpaces.show.grid import cell, table
 from pgpaces.spec.target_plan import without_secrets
 
@@ -31,7 +32,7 @@ def captured(workload: Captured) -> list[RenderableType]:
     parts: list[RenderableType] = [taken]
     rest = len(workload.scripts) - _ROWS_MAX
     if rest > 0:
-        parts.append(f"and {rest} more, see README.md")
+        parts.append(message("more-scripts", count=rest))
     if workload.excluded:
         left_out = table("left out", ["statements", "calls %", "time %"])
         for reason, count, calls, total_ms in selection.by_reason(workload.excluded)[:_ROWS_MAX]:
@@ -44,7 +45,7 @@ def captured(workload: Captured) -> list[RenderableType]:
         parts += ["", left_out]
     parts += ["", *selection.summary(workload)]
     if nested := workload.server.nested[0]:
-        parts.append(f"Not counted separately: {nested} calls within functions.")
+        parts.append(message("calls-in-functions", calls=nested))
     return parts
 
 

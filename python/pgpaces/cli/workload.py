@@ -137,7 +137,7 @@ def from_statements(
     finally:
         teller.done()
     put(rendered(lambda _: words.captured(workload)))
-    for note in workload.notes:
-        click.echo(escape.lines(f"note: {note}"), err=True)
+    for each in workload.findings:
+        click.echo(escape.lines(f"note: {each}"), err=True)
     command = escape.command(words.command(workload, target))
     say("workload-created", path=workload.folder, command=command)

@@ -10,14 +10,15 @@ from msgspec.structs import replace
 
 from pgpaces.analysis.disks import Disk
 from pgpaces.core.errors import RunError
+from pgpaces.core.findings import Finding, finding
 from pgpaces.disk import programs
 from pgpaces.disk.folder import check, workspace
 from pgpaces.disk.jobs import FILL, QUICK, DiskRequest, Job, jobs, room
+from pgpaces.disk.programs import CIPHER_TEST, FLUSHES
 from pgpaces.monitor.device import device_of, moved_bytes
 
 # The name of the current step, and its seconds so far.
 Say = Callable[[str, float], None]
-FLUSHES, CIPHER = "pg_test_fsync", "cryptsetup benchmark"
 
 
 def prepare(path: Path, request: DiskRequest) -> Disk:
@@ -40,7 +41,7 @@ def measure(path: Path, request: DiskRequest, say: Say) -> Disk:
     """
     disk, every = prepare(path, request), jobs(request)
     names = [_name(job, request) for job in every]
-    missing = [*(name for name in names if name != FILL), FLUSHES, CIPHER]
+    missing = [*(name for name in names if name != FILL), FLUSHES, CIPHER_TEST]
     try:
         with workspace(path) as folder:
             for job, name in zip(every, names, strict=True):
@@ -59,9 +60,9 @@ def measure(path: Path, request: DiskRequest, say: Say) -> Disk:
             say(FLUSHES, 0.0)
             disk = _with_flushes(disk, folder, say)
             missing.remove(FLUSHES)
-        say(CIPHER, 0.0)
+        say(CIPHER_TEST, 0.0)
         cipher = programs.test_cipher()
-        if isinstance(cipher, str):
+        if isinstance(cipher, Finding):
             return replace(disk, absent=(*disk.absent, cipher))
         return replace(disk, cipher=cipher)
     except KeyboardInterrupt:
@@ -75,9 +76,9 @@ def _name(job: Job, request: DiskRequest) -> str:
 
 def _with_flushes(disk: Disk, folder: Path, say: Say) -> Disk:
     try:
-        if (flushes := programs.test_fsync(folder, partial(say, FLUSHES))) is not None:
-            return replace(disk, flushes=flushes)
-        why = "not available here, no PostgreSQL on this machine has it"
+        flushes = programs.test_fsync(folder, partial(say, FLUSHES))
     except (OSError, RunError) as error:
-        why = f"not available here: {error}"
-    return replace(disk, absent=(*disk.absent, f"{FLUSHES}: {why}"))
+        flushes = finding("disk-test-failed", FLUSHES, why=str(error))
+    if isinstance(flushes, Finding):
+        return replace(disk, absent=(*disk.absent, flushes))
+    return replace(disk, flushes=flushes)

@@ -21,11 +21,13 @@ from typing import IO
 from pgpaces.analysis import disks
 from pgpaces.analysis.disks import Cipher, Flushes, JobRun
 from pgpaces.core.errors import RunError
+from pgpaces.core.findings import Finding, finding
 from pgpaces.disk.jobs import Job, arguments
 from pgpaces.server.binaries import installations, run, server_environment
 
 # Reports progress: seconds since a job began.
 Tell = Callable[[float], None]
+FLUSHES, CIPHER_TEST = "pg_test_fsync", "cryptsetup benchmark"
 CIPHER = "aes-xts"
 _KEY_BITS = 512
 _FSYNC = re.compile(r"^\s+(\w+)\s+([0-9.]+) ops/sec", re.MULTILINE)
@@ -65,28 +67,29 @@ def run_fio(fio: str, job: Job, folder: Path, *, tell: Tell) -> JobRun:
     documents = disks.statuses(b"".join(parts).decode(errors="replace"))
     try:
         if program.returncode:
-            raise ValueError(f"status {program.returncode}")
+            raise RunError("fio-stopped", job=job.name, error=program.returncode)
         return disks.job_run(job.name, job.run, documents)
-    except ValueError as error:
-        why = message.splitlines()[0] if message else str(error)
-        raise RunError("fio-failed", job=job.name, why=why) from None
+    except RunError:
+        if not message:
+            raise
+        raise RunError("fio-failed", job=job.name, why=message.splitlines()[0]) from None
 
 
-def test_fsync(folder: Path, tell: Tell) -> Flushes | None:
-    """The results of pg_test_fsync for single writes; None where no local PostgreSQL has it.
+def test_fsync(folder: Path, tell: Tell) -> Flushes | Finding:
+    """The results of pg_test_fsync for single writes, or the finding that it is missing.
 
     It is stopped after its first table: the others are writes of other sizes. Raises RunError where
     it has no result.
     """
     for installation in installations():
-        program = installation.program("pg_test_fsync")
+        program = installation.program(FLUSHES)
         if os.access(program, os.X_OK):
             text = _first_table([str(program), "-f", "flushes", "-s", "1"], folder, tell)
             rates = {name: float(number) for name, number in _FSYNC.findall(text)}
             if not rates:
                 raise RunError("nothing-measured", program=program)
             return Flushes(installation.version, rates)
-    return None
+    return finding("disk-test-missing", program=FLUSHES, package="postgresql")
 
 
 def _first_table(command: Sequence[str], folder: Path, tell: Tell) -> str:
@@ -101,25 +104,22 @@ def _first_table(command: Sequence[str], folder: Path, tell: Tell) -> str:
     return text
 
 
-def test_cipher() -> Cipher | str:
+def test_cipher() -> Cipher | Finding:
     """The result of `cryptsetup benchmark` for the usual cipher of disks, or why there is none."""
     program = shutil.which("cryptsetup") or shutil.which("cryptsetup", path="/usr/sbin:/sbin")
     if program is None:
-        return "cryptsetup benchmark: not available here, Debian: apt install cryptsetup-bin"
+        return finding("disk-test-missing", program="cryptsetup", package="cryptsetup-bin")
     command = [program, "benchmark", "-c", CIPHER, "-s", str(_KEY_BITS)]
     try:
         done = run(command, timeout=_CIPHER_S)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"cryptsetup benchmark: not available here: {error}"
+        return finding("disk-test-failed", CIPHER_TEST, why=str(error))
     if match := _CIPHER.search(done.stdout):
         return Cipher(f"{CIPHER} with {_KEY_BITS} bits", float(match[1]), float(match[2]))
     output = " ".join((done.stdout + done.stderr).split())
     if "algif_skcipher" in output or "not available" in output:
-        return (
-            f"cryptsetup benchmark: not available here, the kernel does not offer {CIPHER} to"
-            " programs (module algif_skcipher)"
-        )
-    return f"cryptsetup benchmark: not available here: {output[:200]}"
+        return finding("kernel-lacks-cipher", CIPHER_TEST, cipher=CIPHER)
+    return finding("disk-test-failed", CIPHER_TEST, why=output[:200])
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from msgspec import Struct, to_builtins
 
 from pgpaces.analysis.disks import Device, Disk, read
 from pgpaces.core.errors import StoreError
+from pgpaces.core.findings import finding
 from pgpaces.spec import facts
 from pgpaces.spec.facts import HostFacts
 from pgpaces.store.rows import Row
@@ -55,7 +56,8 @@ def _listed(row: Row) -> DiskRow:
     try:
         return _row(row)
     except (StoreError, TypeError, ValueError) as error:
-        nothing = Disk("", Device(""), 0, False, "", absent=(str(error),))
+        absent = (finding("disk-unreadable", why=str(error)),)
+        nothing = Disk("", Device(""), 0, False, "", absent=absent)
         return DiskRow(
             row["id"], row["name"], row["started_at"], row["version"], HostFacts(), nothing
         )

@@ -29,6 +29,7 @@ from starlette.responses import (
 from starlette.routing import Route
 
 from pgpaces.core.errors import PgpacesError, PlanError, StoreError
+from pgpaces.core.messages import message
 from pgpaces.show import html
 from pgpaces.store import address
 from pgpaces.store.store import Store
@@ -179,7 +180,7 @@ class _Pages:
         store = self._site.store()
         id_ = store.find_experiment(request.path_params["name"])
         if not (ended := store.ended(id_)):
-            return HTMLResponse("<p>No trial has ended yet.</p>")
+            return HTMLResponse(message("no-trial-ended"))
         state = store.experiment(id_).state
         with _DRAWING:
             return HTMLResponse(_answer(self._site, id_, tuple(ended), state=state))
@@ -202,7 +203,7 @@ class _Pages:
     def stop(self, request: Request) -> Response:
         """Stops the load as Ctrl-C does; only with the token of the user who started it."""
         if self._site.stop is None or not request.scope.get("trusted", False):
-            return PlainTextResponse("only the printed link may stop this load\n", 403)
+            return PlainTextResponse(message("http-token-missing"), 403)
         self._site.stop()
         return PlainTextResponse("stopping\n", 202)
 
@@ -235,11 +236,11 @@ class _Streams:
 
 async def _events(messages: AsyncIterator[live.Message | None]) -> AsyncIterator[str]:
     yield f"retry: {_RETRY_MS}\n\n"
-    async for message in messages:
-        if message is None:
+    async for each in messages:
+        if each is None:
             yield ": \n\n"
         else:
-            yield f"id: {message.at}\ndata: {msgspec.json.encode(message).decode()}\n\n"
+            yield f"id: {each.at}\ndata: {msgspec.json.encode(each).decode()}\n\n"
 
 
 async def _watched(store: Store, experiment_id: str) -> AsyncIterator[str]:

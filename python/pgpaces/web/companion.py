@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from pgpaces.core.errors import PgpacesError, RunError, extra
 from pgpaces.core.home import python_path
+from pgpaces.core.messages import message
 from pgpaces.web.guard import new_token
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class Companion:
             if not self._closed:
                 warn(line.decode("utf-8", "replace").rstrip())
         if not self._closed:
-            warn("the process of --live and --metrics has ended; the load goes on")
+            warn(message("companion-ended"))
 
     def close(self) -> None:
         """Lets it end, without waiting for readers."""
@@ -247,7 +248,7 @@ def _export(
         if sender is not None:
             sender.close()
     except Exception as error:
-        _warn(f"metrics are not exported any more: {error!r}; the load goes on")
+        _warn(message("export-ended", error=repr(error)))
 
 
 if __name__ == "__main__":

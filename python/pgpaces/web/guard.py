@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from pgpaces.core.locality import is_loopback
+from pgpaces.core.messages import message
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -84,15 +85,15 @@ class Guard:
 
     def _refused(self, scope: Scope, headers: Mapping[str, str]) -> tuple[int, str] | None:
         if scope["method"] not in ("GET", "HEAD", "POST"):
-            return 405, "pgpaces answers GET and HEAD\n"
+            return 405, message("http-method-unknown")
         host = headers.get("host", "")
         if not self._knows(host_of(host)):
-            return 421, "this server does not answer to that name; use its address\n"
+            return 421, message("http-host-unknown")
         origin = headers.get("origin")
         if scope["method"] == "POST" and origin is not None and origin.partition("://")[2] != host:
-            return 403, "a page of another site must not send this\n"
+            return 403, message("http-other-site")
         if self._required and not scope["trusted"]:
-            return 401, "open the link that pgpaces printed: it has the token\n"
+            return 401, message("http-token-missing")
         return None
 
     def _knows(self, host: str) -> bool:

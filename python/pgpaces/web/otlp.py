@@ -20,6 +20,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import Status, StatusCode
 
+from pgpaces.core.messages import message
 from pgpaces.show import escape
 from pgpaces.web.metrics import RESOURCE, VERSION, Totals, attach
 
@@ -38,8 +39,8 @@ class _Refusal(logging.Handler):
         if not self._warned:
             self._warned = True
             code = _CODE.search(record.getMessage())
-            status = f" (status {code[1]})" if code else ""
-            self._warn(f"{self._base} does not take metrics{status}; the load goes on")
+            status = code and code[1]
+            self._warn(message("receiver-refuses", receiver=self._base, status=status))
 
 
 class Sender:
@@ -72,7 +73,7 @@ class Sender:
                 attributes={**labels, "pgpaces.state": state},
             )
             if state in ("failed", "lost"):
-                text = trial.error or ("pgpaces ended before it" if state == "lost" else "")
+                text = trial.error or (message("pgpaces-ended") if state == "lost" else "")
                 span.set_status(Status(StatusCode.ERROR, escape.line(text)))
             span.end(round((trial.ended_at or datetime.now(UTC)).timestamp() * 1e9))
 

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from pgpaces.core.locality import is_loopback
+from pgpaces.core.messages import message
 from pgpaces.web.guard import host_of
 from pgpaces.web.listening import Listening
 from pgpaces.web.metrics import attach
@@ -37,9 +38,9 @@ class _Handler(BaseHTTPRequestHandler):
         status, kind = 200, "text/plain; charset=utf-8"
         if self.server.local and not is_loopback(host_of(self.headers.get("Host", ""))):
             # A page of another site could reach loopback by a name of its own.
-            status, body = 421, b"this server does not answer to that name; use its address\n"
+            status, body = 421, message("http-host-unknown").encode()
         elif self.path.partition("?")[0] != PATH:
-            status, body = 404, f"metrics are at {PATH}\n".encode()
+            status, body = 404, message("http-metrics-elsewhere", path=PATH).encode()
         else:
             encode, kind = choose_encoder(self.headers.get("Accept", ""))
             with self.server.encoding:

@@ -16,6 +16,7 @@ from pgpaces.analysis.capacity.center import countable, line
 from pgpaces.analysis.capacity.goal import CapacityGoal, TrialPoint, excused, of_curve, of_role
 from pgpaces.analysis.capacity.rule import TAIL, TRIALS_MIN, Fit, Verdict, bounds, verdict
 from pgpaces.analysis.distributions import fisher_above
+from pgpaces.core.messages import message
 from pgpaces.spec.result import Estimate
 
 # An answer this narrow is enough, as the log of the lowest fail over the highest pass.
@@ -112,7 +113,7 @@ def of(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
     more = _more(passes, fails, goal, fine=len(fine))
     if fit is None and passes is None and fails is None:
         flags.append("few-long-trials")
-    invalid = tuple(p.invalid or "its numbers are impossible" for p in points if not p.valid)
+    invalid = tuple(p.invalid or message("numbers-impossible") for p in points if not p.valid)
     if invalid:
         limited = any(point.generator for point in points if not point.valid)
         flags.append("generator-limited-loads" if limited else "invalid-trials")

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from pgpaces.analysis.capacity.goal import CapacityGoal, TrialPoint, excused, of_curve, of_role, own
 from pgpaces.analysis.capacity.rule import TAIL, Drawn, Fit, crossing, drawn, fit
+from pgpaces.core.findings import finding
 
 # Trials between moves of the center to the crossing. Moving it after each trial makes the line too
 # steep (Kaernbach, Perception & Psychophysics 63, 2001).
@@ -21,7 +22,6 @@ _STEP = 0.01
 # on the curve.
 _NEAR = 2.5
 _DRAWN_STEPS = 40
-_DOUBT = "generator-limited: transactions may have missed because it was late"
 
 
 def countable(points: Sequence[TrialPoint], goal: CapacityGoal) -> list[TrialPoint]:
@@ -40,7 +40,9 @@ def unless_doubtful(point: TrialPoint, goal: CapacityGoal) -> TrialPoint:
     doubtful = clearly_misses(point, goal.missed_max) and not clearly_misses(
         without, goal.missed_max
     )
-    return replace(point, invalid=_DOUBT, generator=True) if doubtful else point
+    if not doubtful:
+        return point
+    return replace(point, invalid=str(finding("generator-late-short")), generator=True)
 
 
 def bracket(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float | None, float | None]:

@@ -26,6 +26,7 @@ from pgpaces.analysis.capacity.goal import (
     of_role,
 )
 from pgpaces.analysis.capacity.rule import verdict
+from pgpaces.core.messages import message
 
 COARSE_S, _COARSE_DUE, _COARSE_MAX_S = 20.0, 200.0, 60.0
 _COARSE_TO = 1.12
@@ -75,12 +76,13 @@ def _step(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | Capaci
     load = _coarse(points, goal, highest)
     if load is not None:
         low, high = (end and words.load(end, goal) for end in bracket(points, goal))
-        why = "where the search begins"
+        why = message("search-begins")
         if low and high:
-            why = f"between {low}, which did not clearly fail a short trial, and {high}, which did"
-        elif low or high:
-            short = f"{low} did not clearly fail" if low else f"{high} failed"
-            why = f"{short} in a short trial: {'higher' if low else 'lower'}"
+            why = message("load-between", low=low, high=high)
+        elif low:
+            why = message("load-raised", low=low)
+        elif high:
+            why = message("load-lowered", high=high)
         return NextLoad(load, coarse_s(points, goal, load), "coarse", 0, why)
     return _fine(points, goal, highest) or _soak(points, answer.of(points, goal))
 
@@ -151,8 +153,8 @@ def _fine(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) -> N
         edge = highest if fails is None else goal.lowest
         at = [p for p in of_curve(points, goal) if p.load == edge]
         if len(at) < _EDGE:
-            end = "highest" if edge >= highest else "lowest"
-            why = f"{words.load(edge, goal)} is the {end} load that can be offered"
+            name = "load-highest" if edge >= highest else "load-lowest"
+            why = message(name, load=words.load(edge, goal))
             seconds = min(fine_s(points, goal, edge), _EDGE_MAX_S)
             return NextLoad(edge, seconds, "fine", 0, why)
         if edge >= highest and verdict(at, goal) == "pass":
@@ -163,8 +165,10 @@ def _fine(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) -> N
     seconds = fine_s(points, goal, load)
     if _enough(points, goal, seconds):
         return None
-    least = "" if goal.quick else f" of at least {_LEAST}"
-    why = f"trial {len(fine) + 1}{least}, around where the threshold is"
+    number = len(fine) + 1
+    why = message("load-near-threshold", number=number)
+    if not goal.quick:
+        why = message("load-near-threshold-of", number=number, least=_LEAST)
     return NextLoad(load, seconds, "fine", 0, why)
 
 
@@ -228,7 +232,7 @@ def _soak(points: Sequence[TrialPoint], capacity: Capacity) -> NextLoad | Capaci
         return capacity
     if of_role(points, "soak") or not capacity.goal.soak_s:
         return capacity
-    why = "0.9 of the highest pass, for longer: shows whether the server can hold it"
+    why = message("load-soaked")
     return NextLoad(capacity.soak_load, capacity.goal.soak_s, "soak", 0, why)
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from pgpaces.analysis import outcome
 from pgpaces.analysis.capacity import trials, words
 from pgpaces.analysis.sequential import Ask, Expected, Tell, cut_short, last_attempts, without
+from pgpaces.core.messages import message
 from pgpaces.spec.design import Cell
 
 SearchSpec = trials.SearchSpec
@@ -67,10 +68,7 @@ class Searches(Struct, frozen=True):
         if not failed:
             return ""
         error = next(t.error for t in failed[0] if t.digest is None)
-        if not any(each.digest for each in tells):
-            return f"no trial could be run: {error}"
-        several = f"{len(failed)} of {len(self.cells)} searches"
-        return f"{several if self.cells[1:] else 'the search'} could not go on: {error}"
+        return message("searches-ended", ended=len(failed), all=len(self.cells), error=error)
 
     def own(self, tells: Sequence[Tell]) -> dict[str, list[Tell]]:
         """The last attempts of the trials of each cell, by its key without a load."""

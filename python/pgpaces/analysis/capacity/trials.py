@@ -22,6 +22,7 @@ from pgpaces.analysis.digest import Digest, windows
 from pgpaces.analysis.sequential import Ask, Tell, cut_short, role
 from pgpaces.analysis.summary import Summary
 from pgpaces.core.findings import Finding
+from pgpaces.core.messages import message
 from pgpaces.spec.design import ROLE, Cell
 from pgpaces.spec.result import Trial
 
@@ -124,7 +125,7 @@ def point(tell: Tell, load: Kind) -> TrialPoint | None:
         return None
     digest = tell.digest
     if digest is None:
-        return TrialPoint(value, kind, 0, 0, 1.0, invalid=tell.error or "it could not be run")
+        return TrialPoint(value, kind, 0, 0, 1.0, invalid=tell.error or message("trial-not-run"))
     missed, due = whole(digest)
     lateness = digest.summary.generator.excused or 0
     return TrialPoint(
@@ -148,7 +149,7 @@ def objections(trial: Trial, summary: Summary) -> tuple[str, ...]:
     that passed in spite of it passes.
     """
     if trial.state != "finished":
-        return (trial.error or "it did not finish",)
+        return (trial.error or message("trial-unfinished"),)
     return tuple(map(str, _invalid(summary)))
 
 
@@ -194,7 +195,7 @@ def ask(spec: SearchSpec, cell: Cell, tells: Sequence[Tell]) -> Ask | None:
             "duration": f"{_preflight_s(spec.goal)}s",
             "policy": "run",
         }
-        why = "to know where to begin"
+        why = message("load-saturating")
         return Ask(Cell((*cell.levels, (ROLE, PREFLIGHT))), block, options, why)
     goal, points = _points(spec, tells)
     next_load = step(points, goal)
@@ -267,10 +268,13 @@ def _beginning(spec: SearchSpec, rate: float) -> CapacityGoal:
 
 
 def standing(points: Sequence[TrialPoint], goal: CapacityGoal) -> str:
-    so_far = answer.of(points, goal)
-    parts = words.standing(so_far)
+    passes, fails = words.ends(answer.of(points, goal))
+    parts = [
+        *([message("loads-pass", load=passes)] if passes else ()),
+        *([message("loads-fail", load=fails)] if fails else ()),
+    ]
     if not parts:
-        passes, fails = bracket(points, goal)
-        parts += [] if passes is None else [f"{words.load(passes, goal)} passed a short trial"]
-        parts += [] if fails is None else [f"{words.load(fails, goal)} failed one"]
-    return ", ".join(parts) or "nothing is known yet"
+        low, high = (end and words.load(end, goal) for end in bracket(points, goal))
+        parts += [message("load-passed-short", load=low)] if low else []
+        parts += [message("load-failed-short", load=high)] if high else []
+    return ", ".join(parts) or message("loads-unknown")

@@ -7,7 +7,8 @@ import math
 from pgpaces.analysis.capacity.answer import SOAK_MIN_S, Capacity
 from pgpaces.analysis.capacity.goal import CapacityGoal
 from pgpaces.core.findings import Finding, needed
-from pgpaces.core.units import rate_text, significant
+from pgpaces.core.messages import message
+from pgpaces.core.units import rate_text
 
 # More long trials than these are not worth their time.
 _MORE_MAX = 100
@@ -21,18 +22,13 @@ def load(value: float, goal: CapacityGoal) -> str:
     return number + _UNITS[goal.load]
 
 
-def length(seconds: float) -> str:
-    return f"{seconds:.0f} seconds" if seconds < 100 else f"{seconds / 60:.0f} minutes"
-
-
 def terms(goal: CapacityGoal) -> tuple[str, ...]:
     lowest, highest = load(goal.lowest, goal), load(goal.highest, goal)
-    soak = f", then {length(goal.soak_s)} at 0.9 of the highest pass" if goal.soak_s else ""
-    slow = "" if goal.quick else "; a server of less than 25/s takes longer"
-    share = f"{100 * goal.missed_max:.4g}%"
+    share = 100 * goal.missed_max
     return (
-        f"at most {share} may miss; from {lowest} to {highest} can be offered",
-        f"a {'quick' if goal.quick else 'normal'} search{soak}{slow}",
+        message("search-range", missed_percent=share, lowest=lowest, highest=highest),
+        message("search-quick" if goal.quick else "search-normal"),
+        *([message("search-soak", soak_s=goal.soak_s)] if goal.soak_s else ()),
     )
 
 
@@ -53,11 +49,8 @@ def outlook(capacity: Capacity) -> tuple[str, ...]:
     if not capacity.more:
         return ()
     if capacity.more > _MORE_MAX:
-        return (
-            "More trials like these would hardly narrow it; longer ones may, or a quieter host.",
-        )
-    plural = "s" if capacity.more > 1 else ""
-    return (f"About {capacity.more} more long trial{plural} would narrow it to 4%.",)
+        return (message("more-trials-useless"),)
+    return (message("more-trials-useful", more=capacity.more),)
 
 
 def safe(value: float, goal: CapacityGoal, turn: int) -> float:
@@ -75,31 +68,31 @@ def bound(value: float, goal: CapacityGoal, turn: int) -> str:
 
 
 def answer(capacity: Capacity) -> str:
-    bounds = standing(capacity)
-    if not bounds:
-        share = f"{100 * capacity.goal.missed_max:.4g}%"
-        return f"Unknown: no load is known to pass (at most {share} missed) or to fail."
-    gap = "in between" if len(bounds) > 1 else "above" if capacity.fails is None else "below"
-    text = f"{'; '.join(bounds)}; unknown {gap}."
-    return f"{text[0].upper()}{text[1:]}"
+    passes, fails = ends(capacity)
+    if passes is None and fails is None:
+        return message("capacity-unknown", missed_percent=100 * capacity.goal.missed_max)
+    if fails is None:
+        return message("capacity-passes", passes=passes)
+    if passes is None:
+        return message("capacity-fails", fails=fails)
+    return message("capacity-between", passes=passes, fails=fails)
 
 
-def standing(capacity: Capacity) -> list[str]:
-    ends = (("pass up to", capacity.passes, -1), ("fail from", capacity.fails, 1))
-    return [
-        f"{what} {bound(end, capacity.goal, turn)}" for what, end, turn in ends if end is not None
-    ]
+def ends(capacity: Capacity) -> tuple[str | None, str | None]:
+    """The load that passes and the load that fails; None if there is none."""
+    return (
+        None if capacity.passes is None else bound(capacity.passes, capacity.goal, -1),
+        None if capacity.fails is None else bound(capacity.fails, capacity.goal, 1),
+    )
 
 
 def soaked(capacity: Capacity) -> tuple[str, ...]:
     """The verdict of the soak, if a load passes."""
     soak = capacity.soak
     if soak is None:
-        return () if capacity.soak_load is None else ("Soak: did not run.",)
+        return () if capacity.soak_load is None else (message("soak-missing"),)
     verdict = "pass" if soak.passed else "fail" if capacity.soak_failed else "unknown"
-    share = f"{significant(100 * soak.share)}% missed"
-    text = (
-        f"Soak: {verdict} at {load(soak.load, capacity.goal)} for {length(soak.seconds)}, {share}"
-    )
     short = soak.passed and capacity.goal.soak_s < SOAK_MIN_S
-    return (f"{text}; a soak of 10 minutes shows more." if short else f"{text}.",)
+    at, share = load(soak.load, capacity.goal), 100 * soak.share
+    name = "soak-short" if short else "soak-ended"
+    return (message(name, verdict=verdict, load=at, soak_s=soak.seconds, missed_percent=share),)

@@ -21,6 +21,7 @@ from pgpaces.answers.sweep import facts
 from pgpaces.answers.sweep.axes import along
 from pgpaces.answers.trials import cell_name, factor_name, levels_text
 from pgpaces.core import causes
+from pgpaces.core.findings import length
 from pgpaces.core.units import measured_text
 from pgpaces.show.numbers import (
     NOT_KNOWN,
@@ -349,7 +350,7 @@ def _soak(holds: Holds) -> TableCell:
         return TableCell("not run" if holds.goal.soak_s and holds.passes else NOT_KNOWN)
     failed: Mark = "fail" if soak.low > holds.goal.missed_max else "unknown"
     mark: Mark = "pass" if soak.passed else failed
-    return TableCell(mark, f"{_number(soak.load, holds)}, {words.length(soak.seconds)}", mark)
+    return TableCell(mark, f"{_number(soak.load, holds)}, {length(soak.seconds)}", mark)
 
 
 def _worths(worths: Sequence[tuple[Holds, Worth]], factors: Sequence[Factor]) -> Table:
