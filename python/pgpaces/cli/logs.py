@@ -46,4 +46,4 @@ def import_(files: Sequence[str], store_path: str | None, **params: str | None) 
         store.tag(params["tag"], trial.id)
     for each in trial.findings:
         click.echo(f"{'invalid' if each.severity == 'invalid' else 'warning'}: {each}", err=True)
-    say("imported", id=trial.id, store=store.address)
+    say("run-imported", id=trial.id, store=store.address)

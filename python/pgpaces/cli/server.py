@@ -147,7 +147,7 @@ class _Side(Struct, frozen=True):
         """A value as it is printed; None for a setting that the side does not have."""
         if value is not None:
             return value or "''"
-        return message("setting-default" if self.profile else "no-such-setting")
+        return message("setting-default" if self.profile else "setting-absent")
 
 
 def _settings_of(name: str) -> _Side:
