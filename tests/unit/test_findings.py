@@ -25,7 +25,7 @@ SAMPLES = {"ms": 123.4, "s": 31.4, "moment": 75, "percent": 99.5, "rate": 1234.5
            "+,.0f": -3_600_000.0, "+.1f": -12.3, ",.1f": 3595.5}  # fmt: skip
 EVERYTHING = "".join(path.read_text("utf-8") for path in CODE.rglob("*.py"))
 TESTS = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
-OTHERS = ast.Starred | ast.Call | ast.JoinedStr
+OTHERS = ast.Starred | ast.Call | ast.JoinedStr | ast.NamedExpr
 TREES = [ast.parse(path.read_text("utf-8")) for path in CODE.rglob("*.py")]
 
 
