@@ -15,13 +15,13 @@ use crate::error::Error;
 /// The only script of what `text` parses to.
 fn parse(text: &[u8]) -> Result<(Scripts, Script), String> {
     let mut scripts = Scripts::default();
-    scripts.add("t", 1, text).map_err(text)?;
+    scripts.add("t", 1, text).map_err(words)?;
     let script = scripts.list[0].clone();
     Ok((scripts, script))
 }
 
 /// The words of an error that pgbench defines.
-fn text(error: Error) -> String {
+fn words(error: Error) -> String {
     match error.value("text") {
         Some(crate::error::Value::Text(text)) => text.clone(),
         _ => error.to_string(),
