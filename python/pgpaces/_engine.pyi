@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, final
 
+from pgpaces.core.errors import PgpacesError
+
 __all__ = [
     "Actors",
     "Conninfo",
@@ -35,7 +37,7 @@ class Conninfo:
         """Every keyword that has a value, which may be empty, the password included."""
 
     @property
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[PgpacesError]:
         """Settings that were ignored despite their purpose (a readable password file, ...)."""
 
     def password(self) -> str | None:
@@ -50,8 +52,8 @@ class Route:
         """The version as the server reports it."""
 
     @property
-    def warnings(self) -> list[str]:
-        """What was done without despite a wish for it (TLS that failed under sslmode=prefer)."""
+    def unencrypted(self) -> PgpacesError | None:
+        """Why TLS failed, if the connection goes on without it (sslmode=prefer)."""
 
     @property
     def address(self) -> str:

@@ -73,7 +73,7 @@ def test_what_is_just_allowed_is_allowed(pgbench_version, tmp_path):
 
 def test_a_nul_byte_is_refused_with_its_line():
     """pgbench takes it for the end of the script."""
-    assert ours("SELECT 1;\nSELECT '\0';").endswith("script:2: a script cannot hold a NUL byte")
+    assert ours("SELECT 1;\nSELECT '\0';").endswith("script:2: a script cannot contain a NUL byte")
 
 
 def test_nesting_has_a_limit_and_length_has_none():

@@ -71,9 +71,10 @@ def refusal(
     dsn: str, kind: type[PgpacesError], words: str, secrets: tuple[str, ...] = (PASSWORD, WRONG)
 ) -> PgpacesError:
     """The error of a login: of this very class, with a hint, and without a secret."""
-    with pytest.raises(PgpacesError, match=words) as caught:
+    with pytest.raises(PgpacesError) as caught:
         _engine.find_route(_engine.resolve(dsn, {}))
     error = caught.value
+    assert re.search(words, f"{error.name}: {error}")
     assert type(error) is kind, (type(error), error.message)
     shown = f"{error} {error!r} {error.message} {error.hint} {error.args}"
     assert not [secret for secret in secrets if secret in shown], shown
@@ -103,8 +104,7 @@ def test_a_wrong_password_is_refused_in_the_servers_words(pg15, user, transport)
 @pytest.mark.parametrize("transport", ["dsn", "tcp", "tls"])
 @pytest.mark.parametrize("user", METHODS)
 def test_no_password_is_told_apart_from_a_wrong_one(pg15, user, transport):
-    error = refusal(getattr(pg15, transport)(user), AuthError, "none was given")
-    assert "PGPASSWORD" in str(error.hint)
+    refusal(getattr(pg15, transport)(user), AuthError, "cannot-log-in: .*none was given")
 
 
 def test_ipv6_is_a_way_like_any_other(pg15, ways):
@@ -180,13 +180,13 @@ def test_a_server_that_says_nothing_is_given_up_after_connect_timeout():
         silent.listen()
         port = silent.getsockname()[1]
         dsn = f"host=127.0.0.1 port={port} user=u connect_timeout=2"
-        refusal(dsn, ServerError, "no answer in time")
+        refusal(dsn, ServerError, "no-answer-in-time")
 
 
 def test_too_few_connections_is_an_error_of_its_own(pg15, run_load):
     with pytest.raises(ConnectionsError, match="too many connections") as caught:
         run_load(pg15.tcp("u_limited"), "SELECT 1", clients=3)
-    assert "ALTER ROLE ... CONNECTION LIMIT" in str(caught.value.hint)
+    assert caught.value.name == "connection-limit-of-role"
 
 
 def test_bad_sql_on_connecting_is_an_error_before_the_run(pg15, run_load):
@@ -273,9 +273,8 @@ def test_a_password_file_that_others_can_read_is_ignored_with_a_warning(pg15, tm
     path = pass_file(tmp_path / "pgpass", pg15, mode)
     dsn = pg15.tcp("u_scram", passfile=path)
     [warning] = _engine.resolve(dsn, {}).warnings
-    assert str(path) in warning
-    assert "0600" in warning
-    assert PASSWORD not in warning
+    assert warning.name == "password-file-open-to-others"
+    assert warning.values == {"path": str(path), "mode": f"{mode:04o}"}
     refusal(dsn, AuthError, "none was given")
 
 
@@ -352,8 +351,8 @@ TLS_ROWS = [
     Tls("allow", PLAIN),
     Tls("prefer", SECURE),
     Tls("require", SECURE),
-    Tls("verify-ca", (TlsError, "no root certificate")),
-    Tls("verify-full", (TlsError, "no root certificate")),
+    Tls("verify-ca", (TlsError, "no-root-certificate")),
+    Tls("verify-full", (TlsError, "no-root-certificate")),
     # pg_hba.conf wants the other one
     Tls("disable", (AuthError, "no encryption"), "u_hostssl"),
     Tls("allow", SECURE, "u_hostssl"),
@@ -376,14 +375,14 @@ TLS_ROWS = [
     Tls("require", SECURE, root="absent"),
     Tls("verify-ca", (TlsError, "absent"), root="absent"),
     Tls("verify-full", (TlsError, "not signed by a root"), root="system"),
-    Tls("verify-ca", (ServerError, "too weak"), root="system"),
+    Tls("verify-ca", (ServerError, "system-roots-need-sslmode"), root="system"),
     # versions
     Tls("require", "TLSv1.2 127.0.0.1", more={"ssl_max_protocol_version": "TLSv1.2"}),
     Tls("require", SECURE, more={"ssl_min_protocol_version": "TLSv1.3"}),
     Tls("require", SECURE, more={"ssl_min_protocol_version": "TLSv1"}),
     # only libpq 17 servers take it
-    Tls("require", (ServerError, "closed the connection"), more={"sslnegotiation": "direct"}),
-    Tls("prefer", (ServerError, "too weak|too strong"), more={"sslnegotiation": "direct"}),
+    Tls("require", (ServerError, "direct-tls-closed"), more={"sslnegotiation": "direct"}),
+    Tls("prefer", (ServerError, "direct-tls-needs-sslmode"), more={"sslnegotiation": "direct"}),
 ]  # fmt: skip
 
 
@@ -458,10 +457,10 @@ def test_that_a_load_is_not_encrypted_for_a_reason_of_ours_is_a_warning(
     pg15, certificates, fake_server
 ):
     dsn = pg15.tls(sslmode="prefer", sslrootcert=certificates.crt("other_ca"))
-    [text] = _engine.find_route(_engine.resolve(dsn, {})).warnings
-    assert re.search("not encrypted: .*not signed by a root", text)
+    why = _engine.find_route(_engine.resolve(dsn, {})).unencrypted
+    assert re.search("not signed by a root", why.message)
     server = fake_server()
-    assert not _engine.find_route(_engine.resolve(server.dsn(sslmode="prefer"), {})).warnings
+    assert not _engine.find_route(_engine.resolve(server.dsn(sslmode="prefer"), {})).unencrypted
 
 
 def test_a_list_of_revoked_certificates_is_of_no_concern_without_roots(
@@ -496,7 +495,7 @@ def test_a_server_without_tls_is_taken_in_plain_only_where_that_is_allowed(
     for mode in ("disable", "allow", "prefer"):
         route = _engine.find_route(_engine.resolve(server.dsn(sslmode=mode), {}))
         assert route.server_version == "18.0 (fake)"
-    refusal(server.dsn(sslmode="require"), TlsError, "does not support TLS")
+    refusal(server.dsn(sslmode="require"), TlsError, "server-refuses-tls")
 
 
 @pytest.mark.parametrize(
@@ -538,7 +537,7 @@ def test_a_client_key_that_others_can_read_is_refused_as_libpq_does(pg15, certif
     key = Path(shutil.copy(certificates.key("u_cert"), tmp_path / "open.key"))
     key.chmod(0o644)
     dsn = pg15.tls("u_cert", sslcert=certificates.crt("u_cert"), sslkey=key)
-    refusal(dsn, TlsError, "open.key")
+    refusal(dsn, TlsError, "client-key-open-to-others.*open.key")
 
 
 @pytest.mark.parametrize(
@@ -672,7 +671,7 @@ def test_what_is_no_login_is_refused_with_what_was_found(serve, name):
 def test_a_login_without_end_ends_with_the_connection_time_out(serve, endless):
     server = serve(LET_IN, endless=endless)
     began = time.monotonic()
-    refusal(server.dsn(connect_timeout=2), ServerError, "no answer in time")
+    refusal(server.dsn(connect_timeout=2), ServerError, "no-answer-in-time")
     assert time.monotonic() - began < 60
 
 

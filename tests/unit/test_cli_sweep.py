@@ -83,7 +83,7 @@ def test_a_file_behind_resume_is_the_experiment_to_go_on_with(tmp_path):
 
 
 def test_resuming_is_no_remedy_for_a_cell_that_cannot_be_run():
-    few = ConnectionsError("engine", text="96 free connections", hint="use fewer")
+    few = ConnectionsError("too-many-connections", why="96 free connections")
     went = SweepResult("E1", 1, 2, 2, False, errors=(few, few), lasting=True)
     away = replace(went, errors=(few, ServerError("it is away")), lasting=False)
     budget = replace(went, given_up="1 of 2 cells have no trial: 96 free connections", missing=0)

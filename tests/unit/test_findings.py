@@ -23,7 +23,8 @@ CODE = ROOT / "python" / "pgpaces"
 SAMPLES = {"ms": 123.4, "s": 31.4, "moment": 75, "percent": 99.5, "rate": 1234.5, "size": 15.3e6,
            ",": 1302, "": "x", ".0f": 81.0, ".1f": 12.3, ".3f": 1.05,
            "+,.0f": -3_600_000.0, "+.1f": -12.3, ",.1f": 3595.5}  # fmt: skip
-EVERYTHING = "".join(path.read_text("utf-8") for path in CODE.rglob("*.py"))
+ENGINE = ROOT / "crates" / "engine" / "src"
+EVERYTHING = "".join(p.read_text("utf-8") for p in (*CODE.rglob("*.py"), *ENGINE.rglob("*.rs")))
 TESTS = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
 OTHERS = ast.Starred | ast.Call | ast.JoinedStr | ast.NamedExpr
 TREES = [ast.parse(path.read_text("utf-8")) for path in CODE.rglob("*.py")]

@@ -8,12 +8,11 @@ mod distributions;
 mod errors;
 mod histogram;
 
-use errors::exception;
+use errors::{exception, unraised};
 use pgpaces_engine::conninfo::{self, ProcessEnvironment};
 use pgpaces_engine::error::Error;
 use pgpaces_engine::script::{Action, Scripts};
 use pgpaces_engine::{rehearsal, route, run};
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyString};
@@ -35,8 +34,8 @@ impl Conninfo {
 
     /// Settings that were ignored despite their purpose.
     #[getter]
-    fn warnings(&self) -> Vec<String> {
-        self.0.warnings.clone()
+    fn warnings<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        self.0.warnings.iter().map(|error| unraised(py, error)).collect()
     }
 
     /// The password of all hosts, if they have one in common.
@@ -66,10 +65,10 @@ impl Route {
         &self.0.server_version
     }
 
-    /// What was done without despite a wish for it.
+    /// Why the connection is not encrypted, if it was to be where possible.
     #[getter]
-    fn warnings(&self) -> Vec<String> {
-        self.0.warnings.clone()
+    fn unencrypted<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.0.unencrypted.as_ref().map(|error| unraised(py, error)).transpose()
     }
 
     #[getter]
@@ -96,7 +95,7 @@ fn interruptible<T: Send + 'static>(
             Ok(done) => return done.map_err(|e| exception(&e)),
             Err(RecvTimeoutError::Timeout) => py.check_signals()?,
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(PyRuntimeError::new_err("a thread of the load engine panicked"));
+                return Err(exception(&run::panicked()));
             }
         }
     }

@@ -45,7 +45,7 @@ fn streams(plan: &Plan, weights: &[u32]) -> Result<(Streams, Box<[Ns]>)> {
     plan.check_limits(weights.len())?;
     plan.check()?;
     if weights.iter().all(|&weight| weight == 0) {
-        return Err(Error::new(Kind::Plan, "total script weight must not be zero"));
+        return Err(Error::new(Kind::Plan, "script-weights-zero"));
     }
     let streams = Streams::new(plan, weights.into(), &mut Seeds::new(plan), -plan.warmup);
     Ok((streams, plan.limits(weights.len())))

@@ -1,5 +1,6 @@
-//! Why a run cannot start or go on, each with a hint. A failed transaction is data and never
-//! an error here. Knows nothing of exit codes and languages: `kind` is what a face maps.
+//! Why a run cannot start or go on: a name with values. The sentences are in `core/errors.toml` of
+//! Python's package. A failed transaction is data and never an error here. Knows nothing of exit
+//! codes and languages: `kind` is what a face maps.
 
 use crate::record::SqlState;
 use std::fmt;
@@ -33,37 +34,105 @@ pub enum Kind {
     System,
 }
 
-/// An error that ends the run: what was found, and what to do about it.
+/// A value of an error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// A word of the user, the server, or the system; or a sentence that pgbench defines.
+    Text(String),
+    /// A count.
+    Number(i64),
+    /// Several words.
+    List(Vec<String>),
+}
+
+/// An error that ends the run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Error {
     /// The case.
     pub kind: Kind,
-    /// What was found and what was expected, as one sentence without a final full stop.
-    pub message: String,
-    /// What to do, where we know it.
-    pub hint: Option<String>,
-    /// The server's code, if it refused something.
-    pub sqlstate: Option<SqlState>,
+    /// What happened, as an entry of the catalog of errors.
+    pub name: &'static str,
+    /// What the entry has placeholders for.
+    pub values: Vec<(&'static str, Value)>,
+    /// The file and line that the error is about; empty if the values tell.
+    pub about: String,
 }
 
 impl Error {
-    /// An error without a hint.
-    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: without_numbers(message.into()), hint: None, sqlstate: None }
+    /// An error without values.
+    #[must_use]
+    pub fn new(kind: Kind, name: &'static str) -> Self {
+        Self { kind, name, values: Vec::new(), about: String::new() }
+    }
+
+    /// The same error with a value.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
+        self.values.push((name, value.into()));
+        self
+    }
+
+    /// The same error with the words of a library, or of the system without their number.
+    #[must_use]
+    pub fn because(self, error: &dyn fmt::Display) -> Self {
+        self.with("why", without_numbers(error.to_string()))
+    }
+
+    /// The same error with the words and the number of the system.
+    #[must_use]
+    pub fn with_system(self, error: &std::io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(errno) => self.with("errno", i64::from(errno)).because(error),
+            None => self.because(error),
+        }
     }
 
     /// The same error with the server's code.
     #[must_use]
-    pub fn with_sqlstate(mut self, sqlstate: SqlState) -> Self {
-        self.sqlstate = Some(sqlstate);
-        self
+    pub fn with_sqlstate(self, sqlstate: SqlState) -> Self {
+        self.with("sqlstate", &*String::from_utf8_lossy(&sqlstate))
     }
 
-    /// The same error with a hint.
+    /// The value of that name.
     #[must_use]
-    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
-        self
+    pub fn value(&self, name: &str) -> Option<&Value> {
+        self.values.iter().find(|(own, _)| *own == name).map(|(_, value)| value)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<u32> for Value {
+    fn from(number: u32) -> Self {
+        Self::Number(number.into())
+    }
+}
+
+impl From<usize> for Value {
+    fn from(number: usize) -> Self {
+        Self::Number(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<Vec<&str>> for Value {
+    fn from(words: Vec<&str>) -> Self {
+        Self::List(words.into_iter().map(str::to_owned).collect())
     }
 }
 
@@ -76,9 +145,19 @@ pub(crate) fn without_numbers(mut message: String) -> String {
     message
 }
 
+/// For logs and tests; people read the sentence of the catalog.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        let mark = if self.about.is_empty() { "" } else { ": " };
+        write!(f, "{}{mark}{}", self.about, self.name)?;
+        for (name, value) in &self.values {
+            match value {
+                Value::Text(text) => write!(f, " {name}={text}")?,
+                Value::Number(number) => write!(f, " {name}={number}")?,
+                Value::List(words) => write!(f, " {name}={}", words.join(","))?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -90,9 +169,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_numbers_of_the_system_are_left_out() {
+    fn the_numbers_of_the_system_are_values_of_their_own() {
         let refused = std::io::Error::from_raw_os_error(111);
-        let error = Error::new(Kind::Connect, format!("a: {refused}; b: {refused}, (os error "));
-        assert_eq!(error.message, "a: Connection refused; b: Connection refused, (os error ");
+        let error = Error::new(Kind::Connect, "no-server-answers").with_system(&refused);
+        assert_eq!(error.value("errno"), Some(&Value::Number(111)));
+        assert_eq!(error.value("why"), Some(&"Connection refused".into()));
+        let twice = format!("a: {refused}; b: {refused}, (os error ");
+        let expected = "a: Connection refused; b: Connection refused, (os error ";
+        assert_eq!(without_numbers(twice), expected);
     }
 }

@@ -190,16 +190,14 @@ pub fn first_variables(
     automatic: &[(&str, i64)],
 ) -> Result<Variables> {
     for (name, text) in given {
-        let shown = String::from_utf8_lossy(name);
+        let wrong = |error: &'static str| {
+            Err(Error::new(Kind::Plan, error).with("variable", &*String::from_utf8_lossy(name)))
+        };
         if text.contains(&0) {
-            return Err(Error::new(Kind::Plan, format!("variable {shown} cannot hold a NUL byte")));
+            return wrong("variable-has-nul");
         }
         if !crate::script::is_variable_name(name) {
-            return Err(Error::new(
-                Kind::Plan,
-                format!("\"{shown}\" cannot be the name of a variable"),
-            )
-            .with_hint("names are letters, digits and underscores and do not begin with a digit"));
+            return wrong("bad-variable-name");
         }
     }
     let mut pairs: Vec<(u32, Variable)> = Vec::new();

@@ -6,7 +6,7 @@
 //! latency, the same four of lag, skipped, retried, retries, and failures by kind. Formats: pgbench's
 //! documentation, "Per-Transaction Logging" and "Aggregated Logging".
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, without_numbers};
 use crate::pace::{Ns, SECOND};
 use crate::plan::{self, Load, Plan};
 use crate::record::{Batch, Class, Outcome};
@@ -151,16 +151,15 @@ impl Sheet {
         let path = PathBuf::from(path);
         let file = File::create(&path).map_err(|e| {
             let message = format!("could not open logfile \"{}\": {e}", path.display());
-            Error::new(Kind::System, message)
+            Error::new(Kind::System, "log-not-opened").with("text", without_numbers(message))
         })?;
         let (out, sample) = (BufWriter::new(file), sample.clone());
         Ok(Self { path, out, sample, sums: Sums::default() })
     }
 
     fn wrong(&self, error: &std::io::Error) -> Error {
-        let message = format!("logfile \"{}\" cannot be written: {error}", self.path.display());
-        Error::new(Kind::Log, message)
-            .with_hint("what it has is incomplete; the load itself went on")
+        let path = self.path.display().to_string();
+        Error::new(Kind::Log, "log-ended-early").with("path", path).with_system(error)
     }
 
     fn outcome(&mut self, format: &Format, outcome: &Outcome, count: u64) -> std::io::Result<()> {

@@ -175,61 +175,63 @@ pub const NO_LIMIT: Ns = Ns::MAX;
 /// The longest time that may be asked for: a year.
 const LONGEST: Ns = 366 * 86_400 * 1_000_000_000;
 
+fn impossible(key: &str) -> Result<()> {
+    Err(Error::new(Kind::Plan, "impossible-plan").with("key", key))
+}
+
 impl Plan {
-    /// What cannot be, as a sentence.
+    /// What cannot be. Python's package looks at most of it before, in the words of its options.
     ///
     /// # Errors
     /// `Kind::Plan` for a value out of range or values that do not go together.
     pub fn check(&self) -> Result<()> {
-        let wrong = |message: String| Err(Error::new(Kind::Plan, message));
-        if self.clients == 0 || self.threads == 0 {
-            return wrong("a run needs at least one client and one thread".into());
+        if self.clients == 0 {
+            return impossible("clients");
+        }
+        if self.threads == 0 {
+            return impossible("threads");
         }
         if u64::from(self.first()) + u64::from(self.clients) > u64::from(self.clients_in_all()) {
-            return wrong("a generator cannot have clients that the load does not have".into());
+            return impossible("part");
         }
         let rate = match self.load {
             Load::Open { rate, .. } | Load::Paced { rate, .. } => rate,
             Load::Closed { .. } => 1.0,
         };
         if !(rate.is_finite() && (1e-6..=1e7).contains(&rate)) {
-            return wrong(format!(
-                "a rate of {rate} per second is out of range (0.000001 to 10000000)"
-            ));
+            return impossible("rate");
         }
         let duration = match self.stop {
             Stop::Time(duration) => duration,
             Stop::Count(count) => Ns::from(count > 0),
         };
         if duration <= 0 || duration > LONGEST {
-            return wrong("a trial must last longer than nothing and at most a year".into());
+            return impossible("duration");
         }
         if self.part.is_some() && self.log.is_some() {
-            return wrong(
-                "a log of transactions is written by one generator, not by several".into(),
-            );
+            return Err(Error::new(Kind::Plan, "log-of-several-generators"));
         }
         self.check_start_every()?;
         let own = self.limits.iter().map(|(_, limit)| *limit);
         if own.chain(self.limit).any(|limit| limit <= 0) {
-            return wrong("a latency limit must be longer than nothing".into());
+            return impossible("limit");
         }
-        if !(0..=LONGEST).contains(&self.warmup) || !(0..=LONGEST).contains(&self.grace) {
-            return wrong("warm-up and grace cannot be negative or longer than a year".into());
+        if !(0..=LONGEST).contains(&self.warmup) {
+            return impossible("warmup");
+        }
+        if !(0..=LONGEST).contains(&self.grace) {
+            return impossible("grace");
         }
         if self.on_connect.iter().any(|sql| sql.contains('\0')) {
-            return wrong("SQL to run on connecting cannot hold a NUL byte".into());
+            return Err(Error::new(Kind::Plan, "on-connect-has-nul"));
         }
         if let Some(log) = &self.log
             && !(log.sampling > 0.0 && log.sampling <= 1.0 && log.aggregate_s != Some(0))
         {
-            return wrong("a log samples more than nothing, and sums up at least a second".into());
+            return impossible("log");
         }
         if self.policy == Policy::Skip && matches!(self.load, Load::Closed { .. }) {
-            return wrong(
-                "policy skip needs a rate or a pace: a closed load has no schedule to fall behind"
-                    .into(),
-            );
+            return Err(Error::new(Kind::Plan, "skip-needs-rate"));
         }
         self.check_shape(rate)
     }
@@ -247,73 +249,64 @@ impl Plan {
     }
 
     fn check_start_every(&self) -> Result<()> {
-        let wrong = |message: &str| Err(Error::new(Kind::Plan, message));
         if self.start_every == 0 {
             return Ok(());
         }
         if !(0..=LONGEST)
             .contains(&self.start_every.saturating_mul(Ns::from(self.clients_in_all())))
         {
-            return wrong("the last client would come before the first, or after more than a year");
+            return impossible("start_every");
         }
         if matches!(self.load, Load::Open { .. }) {
-            return wrong("clients of an open load cannot come one after another: it has one rate");
+            return Err(Error::new(Kind::Plan, "start-every-of-open-load"));
         }
         if !self.shape.is_empty() {
-            return wrong("clients come one after another or by a shape, not both");
+            return impossible("start_every");
         }
         Ok(())
     }
 
     fn check_shape(&self, rate: f64) -> Result<()> {
-        let wrong = |message: &str| Err(Error::new(Kind::Plan, message));
         if self.shape.is_empty() {
             return Ok(());
         }
         if matches!(self.load, Load::Closed { .. }) {
-            return wrong(
-                "a shape needs a rate or a pace: a closed load has none that could change",
-            );
+            return impossible("shape");
         }
         let Stop::Time(duration) = self.stop else {
-            return wrong("a shape needs a duration that it is drawn over");
+            return impossible("shape");
         };
         let starts = || self.shape.iter().map(|segment| segment.start);
         let in_order = starts().is_sorted() && starts().next() == Some(0);
         if !in_order || starts().any(|start| start > duration) {
-            return wrong("the segments of a shape go from 0 to the end of the trial, in order");
+            return impossible("shape");
         }
         let multipliers = || self.shape.iter().flat_map(|segment| [segment.from, segment.to]);
         if !multipliers().all(|m| m.is_finite() && m >= 0.0 && m * rate <= 1e7) {
-            return wrong(
-                "the multipliers of a shape are not negative, and no rate is over 10000000",
-            );
+            return impossible("shape");
         }
         if multipliers().all(|m| m == 0.0) {
-            return wrong("a shape that is nothing but 0 has no load");
+            return impossible("shape");
         }
         Ok(())
     }
 
-    /// What cannot be combined with this number of scripts, as a sentence.
+    /// What cannot be combined with this number of scripts.
     ///
     /// # Errors
     /// `Kind::Plan` where a script lacks the latency limit that something needs.
     pub fn check_limits(&self, scripts: usize) -> Result<()> {
-        let wrong = |message: &str| Err(Error::new(Kind::Plan, message));
         if self.limits.iter().any(|(script, _)| usize::from(*script) >= scripts) {
-            return wrong("a latency limit is that of a script that does not run");
+            return impossible("limits");
         }
         if !self.limits(scripts).contains(&NO_LIMIT) {
             return Ok(());
         }
         if self.policy == Policy::Skip {
-            return wrong(
-                "policy skip needs a latency limit for every script: without one nothing is too late",
-            );
+            return Err(Error::new(Kind::Plan, "skip-needs-limits"));
         }
         if self.max_tries == 0 && matches!(self.stop, Stop::Count(_)) {
-            return wrong("unlimited tries need a latency limit or a duration to end them");
+            return Err(Error::new(Kind::Plan, "endless-tries"));
         }
         Ok(())
     }

@@ -207,9 +207,8 @@ impl Batch {
     /// # Errors
     /// `Kind::System` where they are none of a batch.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        rmp_serde::from_slice(bytes).map_err(|error| {
-            Error::new(Kind::System, format!("a process told what cannot be read: {error}"))
-        })
+        rmp_serde::from_slice(bytes)
+            .map_err(|error| Error::new(Kind::System, "invalid-data-from-process").because(&error))
     }
 }
 

@@ -44,7 +44,8 @@ pub fn rehearse(
     };
     rehearsal.run().map_err(|(place, reason)| {
         let line = script.commands[place].line;
-        Error::new(Kind::Script, format!("{name}:{line}: {reason}"))
+        let message = format!("{name}:{line}: {reason}");
+        Error::new(Kind::Script, "script-gives-up").with("text", message)
     })?;
     Ok(rehearsal.found)
 }
@@ -283,7 +284,8 @@ mod tests {
     #[test]
     fn a_client_that_would_give_up_says_where_and_why() {
         let error = rehearse("a.sql", b"SELECT 1;\n\\set a 1 / 0", &[], 1).unwrap_err();
-        assert_eq!((error.kind, &*error.message), (Kind::Script, "a.sql:2: division by zero"));
+        assert_eq!((error.kind, error.name), (Kind::Script, "script-gives-up"));
+        assert_eq!(error.value("text"), Some(&"a.sql:2: division by zero".into()));
         let error = rehearse("a.sql", b"\\if", &[], 1).unwrap_err();
         assert_eq!(error.kind, Kind::Script);
         let error = rehearse("a", b"SELECT 1;", &[("1x".into(), Vec::new())], 1).unwrap_err();

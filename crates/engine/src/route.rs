@@ -8,7 +8,7 @@ use crate::conninfo::{
 };
 use crate::error::{Error, Kind, Result};
 use crate::poll::Address;
-use crate::wire::{Connection, Credentials, Event, Fault, NO_TLS, Settings, tls};
+use crate::wire::{Connection, Credentials, Event, Fault, Settings, tls};
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
@@ -29,8 +29,8 @@ pub struct Route {
     pub connect_timeout: Duration,
     /// How a connection over TCP finds out that the other side is gone.
     pub tcp: TcpSettings,
-    /// What was done without despite a wish for it, as sentences for the user.
-    pub warnings: Vec<String>,
+    /// Why the connection is not encrypted, if it was to be where possible.
+    pub unencrypted: Option<Error>,
 }
 
 /// The default timeout of connecting.
@@ -43,6 +43,9 @@ const GOODBYE: Duration = Duration::from_secs(1);
 const PART: &str = "SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN 'standby ' ELSE \
     'primary ' END || pg_catalog.current_setting('transaction_read_only')";
 
+/// The name of a refusal of TLS, which may not be the last word.
+const NO_TLS: &str = "server-refuses-tls";
+
 const METHODS: [AuthMethod; 4] =
     [AuthMethod::None, AuthMethod::Password, AuthMethod::Md5, AuthMethod::ScramSha256];
 
@@ -51,8 +54,12 @@ const METHODS: [AuthMethod; 4] =
 /// # Errors
 /// Why the last host that was tried cannot be used; a refused login ends the search at once.
 pub fn find(conninfo: &Conninfo) -> Result<Route> {
-    if conninfo.startup_parameters().iter().any(|(k, v)| k.contains('\0') || v.contains('\0')) {
-        return Err(Error::new(Kind::Conninfo, "a connection parameter cannot hold a NUL byte"));
+    let parameters = conninfo.startup_parameters();
+    if let Some((keyword, _)) =
+        parameters.iter().find(|(k, v)| k.contains('\0') || v.contains('\0'))
+    {
+        let error = Error::new(Kind::Conninfo, "connection-value-has-nul");
+        return Err(error.with("keyword", &**keyword));
     }
     let wanted = conninfo.target_session_attrs();
     if wanted != TargetSessionAttrs::PreferStandby {
@@ -66,7 +73,7 @@ pub fn find(conninfo: &Conninfo) -> Result<Route> {
 
 /// The first host that plays the part.
 fn find_one(conninfo: &Conninfo, wanted: TargetSessionAttrs) -> Result<Route> {
-    let mut last = Error::new(Kind::Connect, "no host to connect to");
+    let mut last = Error::new(Kind::Connect, "no-host");
     for endpoint in conninfo.endpoints()? {
         let found = match addresses(&endpoint) {
             Ok(found) => found,
@@ -91,8 +98,8 @@ fn addresses(endpoint: &Endpoint) -> Result<Vec<Address>> {
         Named::Unix(path) => Ok(vec![Address::Unix(path.clone())]),
         Named::Tcp { host } => {
             let found = (host.as_str(), endpoint.port).to_socket_addrs().map_err(|e| {
-                Error::new(Kind::Connect, format!("host \"{host}\" is not known: {e}"))
-                    .with_hint("check the host's name, or give an address")
+                let error = Error::new(Kind::Connect, "host-unknown").with("host", &**host);
+                error.because(&e)
             })?;
             Ok(found.map(Address::Tcp).collect())
         }
@@ -143,25 +150,23 @@ fn try_modes(
         });
         match log_in(conninfo, address, settings, wanted) {
             Ok(mut route) => {
-                let reason = unencrypted.filter(|_| !encrypted).map(|error| error.message);
-                let text = |reason| format!("the load is not encrypted: {reason}");
-                route.warnings.extend(reason.map(text));
+                route.unencrypted = unencrypted.filter(|_| !encrypted);
                 return Ok(route);
             }
             // Wrong passwords stay wrong; pg_hba.conf may ask for the other mode.
             Err(error) if matches!(error.kind, Kind::Tls | Kind::Auth | Kind::Connect) => {
-                if error.kind == Kind::Tls && error.message != NO_TLS {
+                if error.kind == Kind::Tls && error.name != NO_TLS {
                     unencrypted = Some(error.clone());
                 }
                 // That there is no TLS matters less than what happened without it.
-                if last.as_ref().is_none_or(|before| before.message == NO_TLS) {
+                if last.as_ref().is_none_or(|before| before.name == NO_TLS) {
                     last = Some(error);
                 }
             }
             Err(error) => return Err(error),
         }
     }
-    Err(last.unwrap_or_else(|| Error::new(Kind::Connect, "no way to connect is allowed")))
+    Err(last.expect("there is a way to try"))
 }
 
 /// A login over a blocking socket. All of it has until `deadline`: a server that says a word now
@@ -185,15 +190,11 @@ impl Talk<'_> {
         write_all(&mut self.connection, &mut *self.socket)?;
         let count = self.socket.answer(&mut buffer).map_err(|e| no_answer(self.address, &e))?;
         if count == 0 {
-            let direct = self.conninfo.ssl_negotiation() == SslNegotiation::Direct;
-            let hint = if direct {
-                "sslnegotiation=direct needs PostgreSQL 17 or later"
-            } else {
-                "look into the server's log"
+            let error = match self.conninfo.ssl_negotiation() {
+                SslNegotiation::Direct => Error::new(Kind::Connect, "direct-tls-closed"),
+                SslNegotiation::Postgres => Error::new(Kind::Connect, "login-closed"),
             };
-            let message =
-                format!("the server at {} closed the connection during login", shown(self.address));
-            return Err(Error::new(Kind::Connect, message).with_hint(hint));
+            return Err(error.with("address", shown(self.address)));
         }
         self.connection.receive(&buffer[..count], each).map_err(|fault| error_of(&fault))
     }
@@ -235,7 +236,7 @@ fn log_in(
     let server_version = version.unwrap_or("unknown").to_owned();
     talk.end(connect_timeout.min(GOODBYE));
     let (address, tcp) = (address.clone(), conninfo.tcp());
-    Ok(Route { address, settings, server_version, connect_timeout, tcp, warnings: Vec::new() })
+    Ok(Route { address, settings, server_version, connect_timeout, tcp, unencrypted: None })
 }
 
 /// Whether the server plays the part that `target_session_attrs` asks for.
@@ -255,8 +256,8 @@ fn check_part(talk: &mut Talk<'_>, wanted: TargetSessionAttrs) -> Result<()> {
         return Ok(());
     }
     let wanted = talk.conninfo.get("target_session_attrs").unwrap_or_default();
-    Err(Error::new(Kind::Connect, format!("the server is not {wanted}"))
-        .with_hint("name a host that is, or drop target_session_attrs"))
+    let error = Error::new(Kind::Connect, "server-plays-other-part").with("wanted", wanted);
+    Err(error.with("address", shown(talk.address)))
 }
 
 /// Whether the server is a standby, and whether its transactions are read-only. From PostgreSQL 14
@@ -270,7 +271,7 @@ fn part(talk: &mut Talk<'_>) -> Result<(bool, bool)> {
     }
     talk.connection.keep_rows(true);
     postgres_protocol::message::frontend::query(PART, talk.connection.buffer())
-        .map_err(|e| Error::new(Kind::Connect, e.to_string()))?;
+        .expect("a statement without NUL");
     let (mut row, mut done) = (Vec::new(), false);
     while !done {
         talk.turn(|connection, event| {
@@ -375,7 +376,7 @@ fn write_all(connection: &mut Connection, socket: &mut dyn Socket) -> Result<()>
     // A server that refuses us may have closed already; what it said is still to be read.
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Error::new(Kind::Connect, format!("sending to the server failed: {error}")))
+            Err(Error::new(Kind::Connect, "sending-failed").with_system(&error))
         }
         _ => Ok(()),
     }
@@ -391,43 +392,34 @@ pub fn shown(address: &Address) -> String {
 }
 
 fn no_answer(address: &Address, error: &io::Error) -> Error {
-    let reason = match error.kind() {
-        io::ErrorKind::NotFound => "there is no such socket".to_owned(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "no answer in time".to_owned(),
-        _ => error.to_string(),
+    let answer = match error.kind() {
+        io::ErrorKind::NotFound => Error::new(Kind::Connect, "no-such-socket"),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            Error::new(Kind::Connect, "no-answer-in-time")
+        }
+        _ => Error::new(Kind::Connect, "no-server-answers").with_system(error),
     };
-    Error::new(
-        Kind::Connect,
-        format!("no PostgreSQL server answers at {}: {reason}", shown(address)),
-    )
-    .with_hint("is the server running there, and does it accept connections from here?")
+    answer.with("address", shown(address))
 }
 
 /// The error of the start of a run for a fault at login.
 #[must_use]
 pub fn error_of(fault: &Fault) -> Error {
     let sqlstate = fault.sqlstate();
-    let message = fault.message().to_owned();
-    match (fault, &sqlstate) {
-        (Fault::Tls(_), _) => Error::new(Kind::Tls, message)
-            .with_hint("check sslmode, sslrootcert and the server's certificate"),
-        (Fault::Login(_), _) => Error::new(Kind::Auth, message)
-            .with_hint("set PGPASSWORD or use a password file (~/.pgpass)"),
-        (Fault::Protocol(_), _) => {
-            Error::new(Kind::Connect, message).with_hint("is this really a PostgreSQL server?")
-        }
-        (_, b"3D000") => Error::new(Kind::NoDatabase, message)
-            .with_hint("create it, or name one that exists in --target"),
-        (_, b"53300") => Error::new(Kind::TooManyConnections, message)
-            .with_hint("use fewer clients, or raise max_connections on the server"),
+    let error = match (fault, &sqlstate) {
+        (Fault::NoTls, _) => return Error::new(Kind::Tls, NO_TLS),
+        (Fault::Tls(_), _) => Error::new(Kind::Tls, "tls-failed"),
+        (Fault::Login(_), _) => Error::new(Kind::Auth, "cannot-log-in"),
+        (Fault::Protocol(_), _) => Error::new(Kind::Connect, "not-a-postgresql-server"),
+        (_, b"3D000") => Error::new(Kind::NoDatabase, "no-such-database"),
+        (_, b"53300") => Error::new(Kind::TooManyConnections, "too-many-connections"),
         (_, state) if state.starts_with(b"28") || *state == *b"42501" => {
-            Error::new(Kind::Auth, message)
-                .with_hint("check the user, the password (PGPASSWORD, ~/.pgpass) and pg_hba.conf")
+            Error::new(Kind::Auth, "login-rejected")
         }
         (_, state) if state.starts_with(b"22") || state.starts_with(b"42") => {
-            Error::new(Kind::Plan, message)
-                .with_hint("check --set, --on-connect and the connection's options")
+            Error::new(Kind::Plan, "session-rejected")
         }
-        _ => Error::new(Kind::Connect, message).with_hint("look into the server's log"),
-    }
+        _ => Error::new(Kind::Connect, "connection-rejected"),
+    };
+    error.with("why", fault.message()).with_sqlstate(sqlstate)
 }

@@ -101,9 +101,10 @@ type CancelKeys = Vec<(i32, i32)>;
 /// What a thread leaves behind, and why it had to end.
 type Left = (CancelKeys, Result<()>);
 
-fn panicked() -> Error {
-    Error::new(Kind::System, "a thread of the load engine panicked")
-        .with_hint("this is a bug in pgpaces: please report it with the command that you ran")
+/// The error of a thread that ended by a bug.
+#[must_use]
+pub fn panicked() -> Error {
+    Error::new(Kind::System, "engine-panicked")
 }
 
 /// What connects the run to one thread.
@@ -126,7 +127,7 @@ impl Run {
         plan.check_limits(scripts.list.len())?;
         plan.check()?;
         if scripts.list.iter().all(|script| script.weight == 0) {
-            return Err(Error::new(Kind::Plan, "total script weight must not be zero"));
+            return Err(Error::new(Kind::Plan, "script-weights-zero"));
         }
         if plan.protocol != Protocol::Simple {
             scripts.check_parameters()?;
@@ -365,7 +366,7 @@ impl Starter<'_> {
         let thread = std::thread::Builder::new()
             .name(format!("pgpaces-{number}"))
             .spawn(body)
-            .map_err(|e| Error::new(Kind::System, format!("a thread cannot be started: {e}")))?;
+            .map_err(|e| Error::new(Kind::System, "thread-not-started").with_system(&e))?;
         self.lines.push(Line { batches: received, spare, thread: Some(thread), last: false });
         self.origins.push(origin);
         Ok(())
@@ -432,8 +433,7 @@ impl Life {
 
     fn lead<B: Backend>(self, poll: io::Result<B>, way: Chosen) -> Left {
         let Self { setup, clients, feed, ready, begins, start } = self;
-        let poll = poll
-            .map_err(|e| Error::new(Kind::System, format!("the system gives no event queue: {e}")));
+        let poll = poll.map_err(|e| Error::new(Kind::System, "no-event-queue").with_system(&e));
         let connected = poll.and_then(|mut poll| {
             poll.set_tcp(setup.tcp);
             let waker = poll.waker();

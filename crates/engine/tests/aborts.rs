@@ -188,7 +188,7 @@ fn a_run_that_ends_with_an_abort_says_why_and_keeps_everything_measured() {
         adds_up(&seen);
         let [error] = &seen.errors[..] else { panic!("one error: {:?}", seen.errors) };
         assert_eq!(error.kind, Kind::Aborted);
-        assert!(error.message.contains("gave up"), "{error}");
+        assert_eq!(error.name, "client-gave-up");
         assert_eq!(seen.count(Class::Failed), 1);
         assert!(seen.count(Class::OnTime) >= 230);
         assert!(seen.ends().iter().all(|end| *end <= 3 * SECOND), "{:?}", seen.ends());
@@ -281,7 +281,7 @@ fn wrong(script: &str, protocol: Protocol) -> (String, Vec<String>) {
     assert_eq!((outcome.class, outcome.sqlstate), (Class::Failed, *b"38000"), "{script}");
     let [error] = &seen.errors[..] else { panic!("no error: {script}") };
     assert_eq!(error.kind, Kind::Script);
-    (error.message.clone(), seen.lines().iter().map(ToString::to_string).collect())
+    (error.to_string(), seen.lines().iter().map(ToString::to_string).collect())
 }
 
 #[test]
@@ -336,7 +336,10 @@ fn a_meta_command_that_fails_aborts_its_client_and_says_why() {
         ),
     ] {
         let (error, lines) = wrong(script, Protocol::Simple);
-        assert!(error.starts_with("script 0:") && error.ends_with(reason), "{script}: {error}");
+        assert!(
+            error.starts_with("script-gives-up text=script 0:") && error.ends_with(reason),
+            "{script}: {error}"
+        );
         let last = format!("client 0 aborted in command {command} of script 0; {what}");
         assert_eq!(lines, [reason.to_owned(), last], "{script}");
     }

@@ -184,7 +184,7 @@ fn what_cannot_be_stored_aborts_the_client() {
         };
         let script = format!("SELECT \\{command}{prefix}\nSELECT :a;");
         let (error, lines) = refused(&script, &[answer, end()].concat());
-        assert!(error.message.ends_with(&reason), "{error}");
+        assert!(error.to_string().ends_with(&reason), "{error}");
         assert_eq!(lines, [format!("client 0 script 0 command 0 query {query}: {reason}")]);
     }
 }

@@ -185,19 +185,18 @@ class StoreVersionError(StoreError):
     exit_code = 21
 
 
-def from_engine(kind: str, text: str, hint: str | None, *, sqlstate: str | None) -> PgpacesError:
-    """The error of a class of this module for an error of the engine: its words and SQLSTATE."""
-    name = "engine"
+def from_engine(kind: str, name: str, values: Mapping[str, Any]) -> PgpacesError:
+    """The error of a class of this module for an error of the engine."""
     if kind == "HopelessError":
-        name = hopeless_name(sqlstate or "")
+        name = hopeless_name(values["sqlstate"])
     if kind == "ConnectionsError":
         # Only the server's words tell these limits, which max_connections does not raise.
-        if "too many connections for role " in text:
+        if "too many connections for role " in values["why"]:
             name = "connection-limit-of-role"
-        if "too many connections for database " in text:
+        if "too many connections for database " in values["why"]:
             name = "connection-limit-of-database"
     error: type[PgpacesError] = globals()[kind]
-    return error(name, text=text, hint=hint)
+    return error(name, **values)
 
 
 def hopeless_name(sqlstate: str) -> str:

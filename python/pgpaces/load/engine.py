@@ -140,12 +140,14 @@ def resolve(dsn: str, **overrides: str) -> Connection:
     except UnicodeEncodeError:
         raise ServerError("connection-not-utf-8") from None
     keywords = resolved.keywords()
-    return Connection(keywords, resolved.password(), tuple(resolved.warnings), resolved)
+    warnings = tuple(error.message for error in resolved.warnings)
+    return Connection(keywords, resolved.password(), warnings, resolved)
 
 
 def probe(connection: Connection) -> tuple[str, ...]:
     """Logs in once; returns what was done without despite a wish for it. Raises ServerError."""
-    return tuple(_engine.find_route(connection.resolved).warnings)
+    why = _engine.find_route(connection.resolved).unencrypted
+    return () if why is None else (ServerError("load-not-encrypted", why=why.message).message,)
 
 
 def rehearse(

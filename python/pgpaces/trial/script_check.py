@@ -80,8 +80,8 @@ def _look(session: Session, name: str, statements: list[str], *, runs: bool) -> 
             continue
         state, message = error
         if state[:2] in _CANNOT_WORK and ";" not in sql.rstrip().rstrip(";"):
-            text = f"script {name} cannot work: {message}, SQLSTATE {state}: {sql}"
-            raise HopelessError(hopeless_name(state), text=text)
+            why = f"{message}: {sql}"
+            raise HopelessError(hopeless_name(state), script=name, why=why, sqlstate=state)
         return
 
 

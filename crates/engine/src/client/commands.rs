@@ -3,7 +3,7 @@
 use super::{
     Next, Preparing, Runner, ShellCommand, ShellEnd, State, Transaction, Trouble, TroubleOr, Turn,
 };
-use crate::error::Kind;
+use crate::error::{Error, Kind};
 use crate::plan::Protocol;
 use crate::request::{StatementName, parse, prepare, simple};
 use crate::script::eval::{Program, Scope, Value, Variable, Variables};
@@ -325,8 +325,8 @@ impl Runner {
 
 #[cold]
 fn not_written(command: &Command, error: &std::io::Error) -> Trouble {
-    let place = words_of(&command.action);
-    Trouble::abort(Kind::Script, format!("a statement ({place}) cannot be sent: {error}"))
+    let unsent = Error::new(Kind::Script, "statement-not-sent");
+    Trouble::abort(unsent.with("command", words_of(&command.action)).because(error))
 }
 
 /// A meta command's name.

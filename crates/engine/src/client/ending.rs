@@ -27,15 +27,10 @@ fn learn(outcome: &Outcome, turn: &Turn<'_>) {
         let messages = &turn.record.batch.messages;
         let said = messages.iter().find(|message| message.0 == outcome.sqlstate);
         let name = &turn.shared.scripts.list[usize::from(outcome.script)].name;
-        let state = String::from_utf8_lossy(&outcome.sqlstate);
-        let error = Error::new(
-            Kind::Hopeless,
-            format!(
-                "script {name} failed in all of its first transactions: {}{state}",
-                said.map_or(String::new(), |message| format!("{}, SQLSTATE ", message.1)),
-            ),
-        );
-        turn.shared.control.give_up(turn.at.arrived, error.with_sqlstate(outcome.sqlstate));
+        let why = said.map_or("", |message| &*message.1);
+        let error = Error::new(Kind::Hopeless, "script-fails").with("script", &**name);
+        let error = error.with("why", why).with_sqlstate(outcome.sqlstate);
+        turn.shared.control.give_up(turn.at.arrived, error);
     }
 }
 
@@ -112,8 +107,8 @@ impl Runner {
         transaction.pipelined = false;
         if failure.aborts {
             self.timed(End::Failed, turn);
-            let message = format!("client {} gave up: a statement failed", self.id);
-            return Err(Trouble::abort(Kind::Aborted, message));
+            let error = Error::new(Kind::Aborted, "client-gave-up").with("client", self.id);
+            return Err(Trouble::abort(error));
         }
         let again = may_pass(failure.sqlstate) && self.may_try_again(turn);
         if again && turn.connection.status() != Status::Idle {
@@ -217,7 +212,7 @@ impl Runner {
     fn gives_up(&self, what: &str, turn: &mut Turn<'_>) -> Trouble {
         let message = format!("client {} aborted: {what}", self.id);
         turn.record.say(Level::Error, message.clone());
-        Trouble::abort(Kind::Script, message)
+        Trouble::abort(Error::new(Kind::Script, "script-gives-up").with("text", message))
     }
 
     fn warn(&mut self, script: u16, turn: &mut Turn<'_>) {
@@ -297,7 +292,7 @@ impl Runner {
         record.say(Level::Error, text);
         let script = &turn.shared.scripts.list[usize::from(transaction.due.script)].name;
         let message = format!("{script}:{}: {reason}", command.line);
-        Trouble::abort(Kind::Script, message)
+        Trouble::abort(Error::new(Kind::Script, "script-gives-up").with("text", message))
     }
 
     /// Says what `debug()` was called with.

@@ -22,7 +22,7 @@ mod steps;
 mod words;
 
 use crate::control::Control;
-use crate::error::{Error, Kind};
+use crate::error::Error;
 use crate::pace::{Due, Ns};
 use crate::plan::{Plan, Protocol};
 use crate::record::{Class, Recorder, SqlState};
@@ -182,8 +182,8 @@ pub enum Trouble {
 
 impl Trouble {
     #[cold]
-    fn abort(kind: Kind, message: String) -> Self {
-        Self::Abort(Box::new(Error::new(kind, message)))
+    fn abort(error: Error) -> Self {
+        Self::Abort(Box::new(error))
     }
 }
 

@@ -1,7 +1,7 @@
 //! `\gset` and `\aset`: rows become variables. NULL stays NULL.
 
 use super::{Runner, Trouble, TroubleOr, Turn, words};
-use crate::error::Kind;
+use crate::error::{Error, Kind};
 use crate::record::Level;
 use crate::script::eval::{Value, Variable};
 use crate::script::{Action, Names, Results, Slot, is_variable_name};
@@ -143,7 +143,7 @@ impl Runner {
         let script = &turn.shared.scripts.list[usize::from(transaction.due.script)];
         let line = script.commands[transaction.command].line;
         let message = format!("{}:{line}: {reason}", script.name);
-        Trouble::abort(Kind::Script, message)
+        Trouble::abort(Error::new(Kind::Script, "script-gives-up").with("text", message))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::results::Rows;
 use super::{Next, State, Trouble, TroubleOr, Turn};
-use crate::error::Kind;
+use crate::error::{Error, Kind};
 use crate::pace::{Due, Ns};
 use crate::plan::Protocol;
 use crate::record::{End, Level, Outcome, SqlState, Timing};
@@ -184,7 +184,8 @@ impl Runner {
         if self.transaction.is_some() && !turn.shared.continue_on_error {
             let message = "COPY is not supported in pgbench, aborting".to_owned();
             turn.record.say(Level::Error, message.clone());
-            return Err(Trouble::abort(Kind::Aborted, message));
+            let error = Error::new(Kind::Aborted, "script-gives-up").with("text", message);
+            return Err(Trouble::abort(error));
         }
         let reason = "COPY FROM STDIN has nothing to read in a script";
         let extended = turn.shared.protocol != Protocol::Simple;

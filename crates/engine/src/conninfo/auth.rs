@@ -71,8 +71,7 @@ impl AuthPolicy {
             .filter_map(|(_, method)| *method)
             .collect();
         if allowed.is_empty() {
-            return Err(invalid(format!("require_auth={list} allows nothing that pgpaces can do"))
-                .with_hint("it can do none, password, md5 and scram-sha-256"));
+            return Err(invalid("require-auth-unsupported").with("value", list));
         }
         Ok(Self { binding, allowed })
     }
@@ -84,19 +83,17 @@ fn names(list: &str, negated: bool) -> Result<Vec<&str>> {
     for part in list.split(',') {
         let name = part.strip_prefix('!');
         if name.is_some() != negated {
-            return Err(invalid(format!(
-                "require_auth={list} mixes methods with and without \"!\""
-            ))
-            .with_hint("list what is allowed, or with \"!\" what is not"));
+            return Err(invalid("require-auth-mixed").with("value", list));
         }
         let name = name.unwrap_or(part);
         if !METHODS.iter().any(|(known, _)| *known == name) {
             let known: Vec<&str> = METHODS.iter().map(|(known, _)| *known).collect();
-            return Err(invalid(format!("require_auth does not know \"{name}\""))
-                .with_hint(format!("one of {}, each with or without \"!\"", known.join(", "))));
+            let error = invalid("require-auth-unknown").with("method", name);
+            return Err(error.with("known", known));
         }
         if names.contains(&name) {
-            return Err(invalid(format!("require_auth={list} names {name} twice")));
+            let error = invalid("require-auth-twice").with("value", list);
+            return Err(error.with("method", name));
         }
         names.push(name);
     }

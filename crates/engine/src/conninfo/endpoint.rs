@@ -98,9 +98,8 @@ fn endpoint(
     file: &PasswordFile,
 ) -> Result<Endpoint> {
     let given = if slot.host.is_empty() { &slot.hostaddr } else { &slot.host };
-    let port = port_number(&slot.port).ok_or_else(|| {
-        invalid(format!("port \"{}\" is not a number from 1 to 65535", slot.port))
-    })?;
+    let port = port_number(&slot.port)
+        .ok_or_else(|| invalid("port-out-of-range").with("port", &*slot.port))?;
     let password = values.get("password").map(str::to_owned).or_else(|| {
         file.find(&Lookup {
             host: if given == directory { "localhost" } else { given },
@@ -121,19 +120,15 @@ fn address(slot: &Slot, port: u16) -> Result<Address> {
     }
     let path = format!("{}/.s.PGSQL.{port}", slot.host);
     if path.len() > SOCKET_PATH_BYTES_MAX {
-        return Err(invalid(format!(
-            "socket path {path} has {} bytes; the system takes at most {SOCKET_PATH_BYTES_MAX}",
-            path.len()
-        ))
-        .with_hint("use a socket directory with a shorter path"));
+        let error = invalid("socket-path-too-long").with("bytes", path.len());
+        return Err(error.with("path", path).with("most", SOCKET_PATH_BYTES_MAX));
     }
     Ok(Address::Unix(path.into()))
 }
 
 fn tcp_address(hostaddr: &str) -> Result<Address> {
     if !is_numeric_address(hostaddr) {
-        return Err(invalid(format!("hostaddr \"{hostaddr}\" is not an IP address"))
-            .with_hint("names belong into host"));
+        return Err(invalid("hostaddr-not-an-address").with("hostaddr", hostaddr));
     }
     Ok(Address::Tcp { host: hostaddr.to_owned() })
 }
@@ -160,16 +155,12 @@ fn slots(values: &Values) -> Result<Vec<Slot>> {
     let ports = list(values, "port");
     let count = addresses.len().max(if addresses.is_empty() { hosts.len().max(1) } else { 0 });
     if !hosts.is_empty() && hosts.len() != count {
-        return Err(invalid(format!("{} for {count} in hostaddr", number(hosts.len(), "host")))
-            .with_hint("give host and hostaddr equally many values, separated by commas"));
+        let error = invalid("hosts-differ-from-addresses").with("hosts", hosts.len());
+        return Err(error.with("addresses", count));
     }
     if ports.len() > 1 && ports.len() != count {
-        return Err(invalid(format!(
-            "{} for {}",
-            number(ports.len(), "port"),
-            number(count, "host")
-        ))
-        .with_hint("give one port for all hosts, or one for each, separated by commas"));
+        let error = invalid("ports-differ-from-hosts").with("ports", ports.len());
+        return Err(error.with("hosts", count));
     }
     let pick = |values: &[&str], at: usize| values.get(at).copied().unwrap_or("").to_owned();
     let slot = |at: usize| {
@@ -185,8 +176,4 @@ fn slots(values: &Values) -> Result<Vec<Slot>> {
 
 fn list<'a>(values: &'a Values, name: &str) -> Vec<&'a str> {
     values.get(name).map_or_else(Vec::new, |value| value.split(',').collect())
-}
-
-fn number(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

@@ -24,10 +24,13 @@ pub(super) fn parse(text: &str) -> Result<Vec<(&'static Keyword, String)>> {
         let name = read_name(&mut source);
         check_name(&name)?;
         if source.next_if_eq(&'=').is_none() {
-            return Err(conceal(after_secret, || missing_equals(&name)));
+            return Err(conceal(after_secret, || {
+                invalid("connection-keyword-without-equals").with("keyword", &*name)
+            }));
         }
         skip_spaces(&mut source);
-        let value = read_value(&mut source).ok_or_else(|| unterminated(&name))?;
+        let value = read_value(&mut source)
+            .ok_or_else(|| invalid("connection-quote-not-closed").with("keyword", &*name))?;
         let pair =
             keywords::find_given(&name, value).map_err(|error| conceal(after_secret, || error))?;
         pairs.push(pair);
@@ -67,20 +70,9 @@ fn read_value(source: &mut Source) -> Option<String> {
 /// A word with an `@` is rather a URI without its scheme, password and all.
 fn check_name(name: &str) -> Result<()> {
     if name.contains('@') {
-        return Err(invalid("a keyword of the connection string contains an @")
-            .with_hint("a URI begins with postgresql:// or postgres://"));
+        return Err(invalid("connection-keyword-has-at"));
     }
     Ok(())
-}
-
-fn missing_equals(name: &str) -> Error {
-    invalid(format!("\"=\" is missing after \"{name}\" in the connection string"))
-        .with_hint("write keyword=value pairs; a value with spaces needs single quotes")
-}
-
-fn unterminated(name: &str) -> Error {
-    invalid(format!("the quoted value of \"{name}\" in the connection string has no end"))
-        .with_hint("close it with a single quote; a quote within the value is written \\'")
 }
 
 /// A stray word after a password is most likely the rest of that password.
@@ -90,10 +82,6 @@ fn conceal(
 ) -> Error {
     match after_secret {
         None => otherwise(),
-        Some((keyword, _)) => invalid(format!(
-            "what follows the value of {} in the connection string is not keyword=value",
-            keyword.name
-        ))
-        .with_hint("a value with spaces, quotes or backslashes needs single quotes"),
+        Some((keyword, _)) => invalid("text-after-secret").with("keyword", keyword.name),
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::environment::Environment;
 use super::invalid;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// One keyword of libpq.
 pub(super) struct Keyword {
@@ -100,7 +100,10 @@ const FOREIGN: &[(&str, &str)] = &[
 /// The keyword of that name, or an error that names the nearest one.
 pub(super) fn find(name: &str) -> Result<&'static Keyword> {
     let found = KEYWORDS.iter().find(|keyword| keyword.name == name);
-    found.ok_or_else(|| unknown(name))
+    found.ok_or_else(|| {
+        let error = invalid("unknown-connection-keyword").with("keyword", name);
+        error.with("near", nearest(name))
+    })
 }
 
 /// As `find`, for strings and URIs, where the old `requiressl` still counts: `1` is
@@ -111,11 +114,6 @@ pub(super) fn find_given(name: &str, value: String) -> Result<(&'static Keyword,
     }
     let mode = if value.starts_with('1') { "require" } else { "prefer" };
     Ok((find("sslmode")?, mode.to_owned()))
-}
-
-fn unknown(name: &str) -> Error {
-    invalid(format!("there is no connection keyword \"{name}\""))
-        .with_hint(format!("did you mean \"{}\"?", nearest(name)))
 }
 
 fn nearest(name: &str) -> &'static str {
@@ -149,9 +147,11 @@ fn distance(left: &str, right: &str) -> usize {
 pub(super) struct Values(BTreeMap<&'static str, String>);
 
 impl Values {
-    /// Sets a value, over any earlier one.
+    /// Sets a value, over any earlier one. None can hold a NUL, which ends a C string of libpq.
     pub(super) fn set(&mut self, keyword: &'static Keyword, value: String) -> Result<()> {
-        refuse_nul(keyword.name, &value)?;
+        if value.contains('\0') {
+            return Err(invalid("connection-value-has-nul").with("keyword", keyword.name));
+        }
         self.put(keyword.name, value);
         Ok(())
     }
@@ -206,14 +206,6 @@ impl Values {
         }
         (self.get("sslrootcert") == Some("system")).then_some("verify-full")
     }
-}
-
-/// Nothing that libpq takes can hold a NUL: it ends a C string.
-fn refuse_nul(name: &str, value: &str) -> Result<()> {
-    if value.contains('\0') {
-        return Err(invalid(format!("the value of {name} contains a NUL character")));
-    }
-    Ok(())
 }
 
 /// True if the value of this keyword must not be shown.

@@ -6,7 +6,7 @@ use super::keywords::Values;
 use super::session::{LoadBalanceHosts, choice};
 use super::tls::{SslCertMode, SslMode, TlsVersion};
 use super::{Conninfo, invalid};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 const GSS_MODES: &[(&str, bool)] = &[("disable", false), ("prefer", false), ("require", true)];
 
@@ -35,13 +35,9 @@ pub(super) fn check(conninfo: &Conninfo, endpoints: &[Endpoint]) -> Result<()> {
     Ok(())
 }
 
-fn unsupported(what: &str, hint: &str) -> Error {
-    invalid(format!("{what} is not supported by pgpaces")).with_hint(hint)
-}
-
 fn check_encryption(values: &Values) -> Result<()> {
     if choice(values, "gssencmode", GSS_MODES)? {
-        return Err(unsupported("gssencmode=require", "encrypt with TLS: sslmode=require"));
+        return Err(invalid("gss-encryption-unsupported"));
     }
     Ok(())
 }
@@ -49,7 +45,7 @@ fn check_encryption(values: &Values) -> Result<()> {
 fn check_protocol(values: &Values) -> Result<()> {
     choice(values, "max_protocol_version", PROTOCOLS)?;
     if choice(values, "min_protocol_version", PROTOCOLS)? > PROTOCOL {
-        return Err(unsupported("min_protocol_version above 3.0", "leave it out"));
+        return Err(invalid("newer-protocol-unsupported"));
     }
     Ok(())
 }
@@ -58,17 +54,14 @@ fn check_protocol(values: &Values) -> Result<()> {
 fn check_replication(values: &Values) -> Result<()> {
     match values.get("replication") {
         None | Some("false" | "off" | "no" | "0") => Ok(()),
-        Some(_) => Err(unsupported(
-            "a replication connection",
-            "leave replication out: a load runs in ordinary sessions",
-        )),
+        Some(_) => Err(invalid("replication-unsupported")),
     }
 }
 
 fn check_secrets(values: &Values) -> Result<()> {
     for name in ["scram_client_key", "scram_server_key"] {
         if values.get(name).is_some() {
-            return Err(unsupported(name, "give a password instead"));
+            return Err(invalid("scram-keys-unsupported").with("keyword", name));
         }
     }
     Ok(())
@@ -76,10 +69,7 @@ fn check_secrets(values: &Values) -> Result<()> {
 
 fn check_peer(values: &Values) -> Result<()> {
     if values.get("requirepeer").is_some() {
-        return Err(unsupported(
-            "requirepeer on a Unix socket",
-            "leave it out, or connect by TCP and sslmode=verify-full to know the server",
-        ));
+        return Err(invalid("requirepeer-unsupported"));
     }
     Ok(())
 }
@@ -87,10 +77,7 @@ fn check_peer(values: &Values) -> Result<()> {
 /// Whether the server asked for a certificate is not known to us.
 fn check_certificate(conninfo: &Conninfo) -> Result<()> {
     if conninfo.ssl_cert_mode() == SslCertMode::Require && conninfo.ssl_mode() != SslMode::Disable {
-        return Err(unsupported(
-            "sslcertmode=require",
-            "leave it out: the certificate is shown where the server asks for one",
-        ));
+        return Err(invalid("sslcertmode-unsupported"));
     }
     Ok(())
 }
@@ -98,10 +85,7 @@ fn check_certificate(conninfo: &Conninfo) -> Result<()> {
 /// A load goes to one server, and so must every session that prepares and observes it.
 fn check_balance(conninfo: &Conninfo) -> Result<()> {
     if conninfo.load_balance_hosts() == LoadBalanceHosts::Random {
-        return Err(unsupported(
-            "load_balance_hosts=random for several hosts",
-            "name one host, or set it to disable: the first that answers has the load",
-        ));
+        return Err(invalid("random-host-unsupported"));
     }
     Ok(())
 }
@@ -109,7 +93,7 @@ fn check_balance(conninfo: &Conninfo) -> Result<()> {
 fn check_tls_version(conninfo: &Conninfo) -> Result<()> {
     let too_old = conninfo.tls_max().is_some_and(|max| max < TlsVersion::V1_2);
     if too_old && conninfo.ssl_mode() != SslMode::Disable {
-        return Err(unsupported("TLS older than 1.2", "leave ssl_max_protocol_version out"));
+        return Err(invalid("old-tls-unsupported"));
     }
     Ok(())
 }

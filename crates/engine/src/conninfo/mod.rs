@@ -57,8 +57,8 @@ pub struct Conninfo {
     tls: tls::Tls,
     auth: auth::AuthPolicy,
     settings: Vec<(String, String)>,
-    /// Settings that were ignored despite their purpose, as sentences for the user.
-    pub warnings: Vec<String>,
+    /// Settings that were ignored despite their purpose.
+    pub warnings: Vec<Error>,
 }
 
 /// Resolves a connection: overrides over `dsn` over the service over variables over defaults.
@@ -102,7 +102,7 @@ pub fn resolve(
 fn given(dsn: &str, overrides: &[(&str, &str)]) -> Result<Values> {
     let pairs = match uri::body(dsn) {
         Some(body) => uri::parse(body)?,
-        None if has_scheme(dsn) => return Err(wrong_scheme()),
+        None if has_scheme(dsn) => return Err(invalid("uri-of-other-program")),
         None if dsn.contains('=') => keyvalue::parse(dsn)?,
         None if dsn.is_empty() => Vec::new(),
         None => vec![(keywords::find("dbname")?, dsn.to_owned())],
@@ -126,13 +126,6 @@ fn has_scheme(dsn: &str) -> bool {
         .is_some_and(|(scheme, _)| scheme.chars().all(|c| c.is_ascii_alphanumeric() || c == '+'))
 }
 
-fn wrong_scheme() -> Error {
-    invalid("the connection string is a URI, but not one of PostgreSQL").with_hint(
-        "it begins with postgresql:// or postgres://; a database of such a name is \
-                    written dbname='...'",
-    )
-}
-
 fn socket_directory(environment: &dyn Environment) -> &'static str {
     let [debian, upstream] = SOCKET_DIRECTORIES;
     if environment.exists(Path::new(debian)) { debian } else { upstream }
@@ -141,10 +134,7 @@ fn socket_directory(environment: &dyn Environment) -> &'static str {
 /// The defaults that the system knows, for keywords that are absent or empty.
 fn complete(values: &mut Values, directory: &str, environment: &dyn Environment) -> Result<()> {
     if values.get("user").is_none() {
-        let name = environment.user_name().ok_or_else(|| {
-            invalid("there is no user name: the system knows none for this process")
-                .with_hint("give one with user= or PGUSER")
-        })?;
+        let name = environment.user_name().ok_or_else(|| invalid("no-user-name"))?;
         values.put("user", name);
     }
     if values.get("dbname").is_none() {
@@ -166,7 +156,7 @@ fn complete(values: &mut Values, directory: &str, environment: &dyn Environment)
 fn passwords(
     values: &Values,
     environment: &dyn Environment,
-    warnings: &mut Vec<String>,
+    warnings: &mut Vec<Error>,
 ) -> PasswordFile {
     match (values.get("password"), values.get("passfile").map(PathBuf::from)) {
         (None, Some(path)) => PasswordFile::read(&path, environment, warnings),
@@ -223,8 +213,8 @@ impl fmt::Debug for Conninfo {
     }
 }
 
-fn invalid(message: impl Into<String>) -> Error {
-    Error::new(Kind::Conninfo, message)
+fn invalid(name: &'static str) -> Error {
+    Error::new(Kind::Conninfo, name)
 }
 
 /// White space as C's `isspace` has it.

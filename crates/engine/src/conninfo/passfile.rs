@@ -4,6 +4,8 @@
 use std::path::Path;
 
 use super::environment::Environment;
+use super::invalid;
+use crate::error::Error;
 
 const TYPE_BITS: u32 = 0o170_000;
 const PLAIN_FILE: u32 = 0o100_000;
@@ -27,26 +29,23 @@ impl PasswordFile {
     pub(super) fn read(
         path: &Path,
         environment: &dyn Environment,
-        warnings: &mut Vec<String>,
+        warnings: &mut Vec<Error>,
     ) -> Self {
         let Some(mode) = environment.mode(path) else {
             return Self::default();
         };
-        let shown = path.display();
+        let ignored = |name| invalid(name).with("path", path.display().to_string());
         let kind = mode & TYPE_BITS;
         if kind != 0 && kind != PLAIN_FILE {
-            warnings.push(format!("password file {shown} is ignored: it is not a plain file"));
+            warnings.push(ignored("password-file-not-regular"));
         } else if mode & GROUP_AND_OTHERS != 0 {
-            warnings.push(format!(
-                "password file {shown} is ignored: its mode {:04o} lets group or others at it; \
-                 chmod 0600 it",
-                mode & 0o7777
-            ));
+            let mode = format!("{:04o}", mode & 0o7777);
+            warnings.push(ignored("password-file-open-to-others").with("mode", mode));
         } else {
             match environment.read_file(path) {
                 Ok(text) => return Self(text),
                 Err(error) => {
-                    warnings.push(format!("password file {shown} is ignored: {error}"));
+                    warnings.push(ignored("password-file-unreadable").with_system(&error));
                 }
             }
         }

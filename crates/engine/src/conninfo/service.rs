@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::environment::Environment;
 use super::keywords::{self, Keyword, Values};
 use super::{invalid, is_space};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Value};
 
 /// Where Debian's packages keep the system's file; PGSYSCONFDIR says otherwise.
 const SYSTEM_DIRECTORY: &str = "/etc/postgresql-common";
@@ -18,22 +18,25 @@ pub(super) fn apply(values: &mut Values, environment: &dyn Environment) -> Resul
     let Some(name) = named.or_else(|| environment.var("PGSERVICE")) else {
         return Ok(());
     };
-    let mut looked_at = Vec::new();
+    let (mut files, mut absent) = (Vec::new(), Vec::new());
     for place in places(values, environment) {
         if !place.named && !environment.exists(&place.path) {
-            looked_at.push(format!("{} (does not exist)", place.path.display()));
+            files.push(place.path.display().to_string());
+            absent.extend(files.last().cloned());
             continue;
         }
         let text = environment.read_file(&place.path).map_err(|error| {
-            invalid(format!("cannot read service file {}: {error}", place.path.display()))
+            let path = place.path.display().to_string();
+            invalid("cannot-read-service-file").with("path", path).with_system(&error)
         })?;
         if let Some(pairs) = section(&text, &name, &place.path)? {
             return pairs.into_iter().try_for_each(|(keyword, value)| values.offer(keyword, value));
         }
-        looked_at.push(place.path.display().to_string());
+        files.push(place.path.display().to_string());
     }
-    Err(invalid(format!("there is no service \"{name}\": looked in {}", looked_at.join(", ")))
-        .with_hint("a service is a section [name] of ~/.pg_service.conf with lines keyword=value"))
+    let error = invalid("service-not-found").with("service", name);
+    let error = error.with("files", Value::List(files));
+    Err(if absent.is_empty() { error } else { error.with("absent", Value::List(absent)) })
 }
 
 /// A file to look at.
@@ -70,7 +73,10 @@ fn section(text: &str, name: &str, path: &Path) -> Result<Option<Vec<(&'static K
     }
     lines
         .take_while(|(_, line)| !line.starts_with('['))
-        .map(|(number, line)| parse_line(line).map_err(|error| at(error, path, number)))
+        .map(|(number, line)| {
+            let about = || format!("{}:{number}", path.display());
+            parse_line(line).map_err(|error| Error { about: about(), ..error })
+        })
         .collect::<Result<Vec<_>>>()
         .map(Some)
 }
@@ -83,23 +89,16 @@ fn is_header(line: &str, name: &str) -> bool {
 
 fn parse_line(line: &str) -> Result<(&'static Keyword, String)> {
     if line.starts_with("ldap") {
-        return Err(invalid("services from an LDAP server are not supported")
-            .with_hint("write the keywords into the section themselves"));
+        return Err(invalid("service-from-ldap"));
     }
-    let (name, value) = line
-        .split_once('=')
-        .ok_or_else(|| invalid("a line of a service is keyword=value, here \"=\" is missing"))?;
+    let (name, value) =
+        line.split_once('=').ok_or_else(|| invalid("service-line-without-equals"))?;
     if name == "service" || name == "servicefile" {
-        return Err(invalid(format!("a service cannot refer to another one with {name}=")));
+        return Err(invalid("service-names-service").with("keyword", name));
     }
     let bare = name.trim_matches(is_space);
     if bare != name && keywords::find(bare).is_ok() {
-        return Err(invalid(format!("there is a space between {bare} and \"=\""))
-            .with_hint("service files are strict: write keyword=value without spaces"));
+        return Err(invalid("service-line-with-space").with("keyword", bare));
     }
     Ok((keywords::find(name)?, value.to_owned()))
-}
-
-fn at(error: Error, path: &Path, line: usize) -> Error {
-    Error { message: format!("{}, line {line}: {}", path.display(), error.message), ..error }
 }

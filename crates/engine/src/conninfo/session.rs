@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::keywords::Values;
 use super::{Conninfo, integer, invalid};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Which servers are good enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,9 +119,13 @@ pub(super) fn choice<T: Copy>(values: &Values, name: &str, table: &[(&str, T)]) 
     let found = table.iter().find(|(text, _)| *text == given);
     found.map(|(_, value)| *value).ok_or_else(|| {
         let known: Vec<&str> = table.iter().map(|(text, _)| *text).collect();
-        invalid(format!("{name} cannot be \"{given}\""))
-            .with_hint(format!("use one of {}", known.join(", ")))
+        not_one_of(name, given, known)
     })
+}
+
+pub(super) fn not_one_of(keyword: &str, value: &str, known: Vec<&str>) -> Error {
+    let error = invalid("connection-value-unknown").with("keyword", keyword);
+    error.with("value", value).with("known", known)
 }
 
 fn positive(values: &Values, name: &str) -> Result<Option<u32>> {
@@ -132,6 +136,9 @@ fn positive(values: &Values, name: &str) -> Result<Option<u32>> {
 fn integer_of(values: &Values, name: &str) -> Result<Option<i32>> {
     values.raw(name).map_or(Ok(None), |text| match integer(text) {
         Some(number) => Ok(Some(number)),
-        None => Err(invalid(format!("{name} is not an integer: \"{text}\""))),
+        None => {
+            let error = invalid("connection-value-not-integer").with("keyword", name);
+            Err(error.with("value", text))
+        }
     })
 }

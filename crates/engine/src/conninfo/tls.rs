@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::environment::Environment;
 use super::keywords::Values;
-use super::session::choice;
+use super::session::{choice, not_one_of};
 use super::{Conninfo, invalid};
 use crate::error::{Error, Kind, Result};
 
@@ -128,7 +128,7 @@ impl Tls {
     pub(super) fn resolve(
         values: &Values,
         environment: &dyn Environment,
-        warnings: &mut Vec<String>,
+        warnings: &mut Vec<Error>,
     ) -> Result<Self> {
         let mode = choice(values, "sslmode", MODES)?;
         let crl_dir = values.get("sslcrldir").map(PathBuf::from);
@@ -153,17 +153,13 @@ impl Tls {
 
     fn check(&self, mode: &str) -> Result<()> {
         if self.negotiation == SslNegotiation::Direct && self.mode < SslMode::Require {
-            return Err(invalid(format!("sslnegotiation=direct is too strong for sslmode={mode}"))
-                .with_hint("say sslmode=require, verify-ca or verify-full with it"));
+            return Err(invalid("direct-tls-needs-sslmode").with("mode", mode));
         }
         if self.root == RootCert::System && self.mode != SslMode::VerifyFull {
-            return Err(invalid(format!("sslrootcert=system is too weak with sslmode={mode}"))
-                .with_hint("say sslmode=verify-full: anybody can get a certificate from those"));
+            return Err(invalid("system-roots-need-sslmode").with("mode", mode));
         }
         match (self.min, self.max) {
-            (Some(min), Some(max)) if min > max => {
-                Err(invalid("ssl_min_protocol_version is newer than ssl_max_protocol_version"))
-            }
+            (Some(min), Some(max)) if min > max => Err(invalid("tls-versions-reversed")),
             _ => Ok(()),
         }
     }
@@ -171,18 +167,14 @@ impl Tls {
     /// An error if the mode demands a check for which there are no roots. Only TCP has TLS, so
     /// this is no concern of Unix sockets.
     pub(super) fn demand_roots(&self, environment: &dyn Environment) -> Result<()> {
-        let found = match &self.root {
-            RootCert::System => return Ok(()),
-            _ if self.mode < SslMode::VerifyCa => return Ok(()),
-            RootCert::File(path) if environment.exists(path) => return Ok(()),
-            RootCert::File(path) => format!("root certificate file {} is absent", path.display()),
-            RootCert::None => "there is no root certificate file".to_owned(),
-        };
-        Err(Error::new(Kind::Tls, format!("{found}, and sslmode demands to verify the server"))
-            .with_hint(
-                "put the roots into ~/.postgresql/root.crt or name them with sslrootcert; \
-                        sslrootcert=system takes those of the operating system",
-            ))
+        match &self.root {
+            RootCert::System => Ok(()),
+            _ if self.mode < SslMode::VerifyCa => Ok(()),
+            RootCert::File(path) if environment.exists(path) => Ok(()),
+            RootCert::File(path) => Err(Error::new(Kind::Tls, "root-certificate-missing")
+                .with("path", path.display().to_string())),
+            RootCert::None => Err(Error::new(Kind::Tls, "no-root-certificate")),
+        }
     }
 }
 
@@ -192,17 +184,16 @@ fn version(values: &Values, name: &str) -> Result<Option<TlsVersion>> {
         return Ok(None);
     };
     let found = VERSIONS.iter().find(|(text, _)| text.eq_ignore_ascii_case(given));
-    found.map(|(_, version)| Some(*version)).ok_or_else(|| {
-        invalid(format!("{name} cannot be \"{given}\""))
-            .with_hint("one of TLSv1, TLSv1.1, TLSv1.2, TLSv1.3")
-    })
+    found
+        .map(|(_, version)| Some(*version))
+        .ok_or_else(|| not_one_of(name, given, VERSIONS.iter().map(|(text, _)| *text).collect()))
 }
 
 fn root(
     values: &Values,
     mode: SslMode,
     environment: &dyn Environment,
-    warnings: &mut Vec<String>,
+    warnings: &mut Vec<Error>,
 ) -> RootCert {
     match values.get("sslrootcert") {
         Some("system") => RootCert::System,
@@ -210,9 +201,7 @@ fn root(
             RootCert::File(path.into())
         }
         Some(path) => {
-            warnings.push(format!(
-                "root certificate file {path} does not exist: the server is not verified"
-            ));
+            warnings.push(invalid("server-not-verified").with("path", path));
             RootCert::None
         }
         None => default_file(environment, "root.crt").map_or(RootCert::None, RootCert::File),
@@ -222,7 +211,7 @@ fn root(
 fn cert(
     values: &Values,
     environment: &dyn Environment,
-    warnings: &mut Vec<String>,
+    warnings: &mut Vec<Error>,
 ) -> Option<PathBuf> {
     let Some(path) = file(values, "sslcert") else {
         return default_file(environment, "postgresql.crt");
@@ -230,10 +219,8 @@ fn cert(
     if environment.exists(&path) {
         return Some(path);
     }
-    warnings.push(format!(
-        "client certificate {} does not exist: none is shown to the server",
-        path.display()
-    ));
+    let path = path.display().to_string();
+    warnings.push(invalid("client-certificate-missing").with("path", path));
     None
 }
 

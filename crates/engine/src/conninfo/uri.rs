@@ -5,10 +5,7 @@
 use super::endpoint::port_number;
 use super::invalid;
 use super::keywords::{self, Keyword};
-use crate::error::{Error, Result};
-
-const ENCODE: &str = "within a URI, write @ as %40, / as %2F, : as %3A, ? as %3F, % as %25 and a \
-                      space as %20, above all in the password";
+use crate::error::Result;
 
 /// What follows `postgresql://`, or `None` if the text is not a URI.
 pub(super) fn body(text: &str) -> Option<&str> {
@@ -29,7 +26,7 @@ pub(super) fn parse(body: &str) -> Result<Vec<(&'static Keyword, String)>> {
 
     let hosts = Hosts::split(rest)?;
     if hosts.names.contains('@') && !hosts.names.starts_with('@') {
-        return Err(invalid("a host of the URI contains an @").with_hint(ENCODE));
+        return Err(invalid("uri-host-has-at"));
     }
     add(&mut pairs, "host", &hosts.names)?;
     check_ports(&hosts.ports)?;
@@ -100,17 +97,13 @@ fn split_host(text: &str) -> Result<(&str, &str)> {
     let Some(bracketed) = text.strip_prefix('[') else {
         return Ok(split_before(text, &[':', '/', '?', ',']));
     };
-    let (address, rest) = bracketed
-        .split_once(']')
-        .ok_or_else(|| invalid("an IPv6 address of the URI has no closing \"]\""))?;
+    let (address, rest) =
+        bracketed.split_once(']').ok_or_else(|| invalid("uri-bracket-not-closed"))?;
     if address.is_empty() {
-        return Err(invalid("an IPv6 address of the URI is empty: \"[]\""));
+        return Err(invalid("uri-brackets-empty"));
     }
     if !rest.is_empty() && !rest.starts_with([':', '/', '?', ',']) {
-        return Err(invalid(
-            "the URI goes on after the \"]\" of an IPv6 address with neither \
-                            \":\" nor \"/\"",
-        ));
+        return Err(invalid("uri-text-after-bracket"));
     }
     Ok((address, rest))
 }
@@ -124,23 +117,19 @@ fn split_before<'t>(text: &'t str, ends: &[char]) -> (&'t str, &'t str) {
 fn check_ports(encoded: &str) -> Result<()> {
     for port in decode("port", encoded)?.split(',').filter(|port| !port.is_empty()) {
         if port_number(port).is_none() {
-            return Err(
-                invalid("a port of the URI is not a number from 1 to 65535").with_hint(ENCODE)
-            );
+            return Err(invalid("uri-port-out-of-range"));
         }
     }
     Ok(())
 }
 
 fn parse_parameter(parameter: &str) -> Result<(&'static Keyword, String)> {
-    let (name, value) = parameter
-        .split_once('=')
-        .ok_or_else(|| invalid("a query parameter of the URI has no \"=\""))?;
+    let (name, value) =
+        parameter.split_once('=').ok_or_else(|| invalid("uri-parameter-without-equals"))?;
     if value.contains('=') {
-        return Err(invalid("a query parameter of the URI has a second \"=\"")
-            .with_hint("within a value, write = as %3D and & as %26"));
+        return Err(invalid("uri-parameter-second-equals"));
     }
-    let name = decode("query parameter", name)?;
+    let name = decode("parameter", name)?;
     let value = decode(&name, value)?;
     if name == "ssl" && value == "true" {
         return keywords::find_given("sslmode", "require".to_owned());
@@ -150,25 +139,22 @@ fn parse_parameter(parameter: &str) -> Result<(&'static Keyword, String)> {
 
 /// Replaces each `%xy`. Spaces at both ends fall away; a space within is an error.
 fn decode(part: &str, encoded: &str) -> Result<String> {
+    let broken = |name| invalid(name).with("part", part);
     let encoded = encoded.trim_matches(' ');
     if encoded.contains(' ') {
-        return Err(broken(part, "contains a space"));
+        return Err(broken("uri-has-space"));
     }
     let mut pieces = encoded.split('%');
     let mut bytes = pieces.next().unwrap_or("").as_bytes().to_vec();
     for piece in pieces {
         match hex_pair(piece.as_bytes()) {
-            None => return Err(broken(part, "has a % without two hexadecimal digits")),
-            Some(0) => return Err(broken(part, "contains %00")),
+            None => return Err(broken("uri-percent-without-digits")),
+            Some(0) => return Err(broken("uri-has-nul")),
             Some(byte) => bytes.push(byte),
         }
         bytes.extend_from_slice(&piece.as_bytes()[2..]);
     }
-    String::from_utf8(bytes).map_err(|_| broken(part, "is not UTF-8 once decoded"))
-}
-
-fn broken(part: &str, what: &str) -> Error {
-    invalid(format!("the {part} of the URI {what}")).with_hint(ENCODE)
+    String::from_utf8(bytes).map_err(|_| broken("uri-not-utf-8"))
 }
 
 fn hex_pair(text: &[u8]) -> Option<u8> {

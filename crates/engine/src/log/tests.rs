@@ -315,7 +315,7 @@ fn a_file_that_cannot_be_made_is_an_error_with_its_name() {
         "could not open logfile \"/nowhere/at/all.{}\": No such file or directory",
         std::process::id()
     );
-    assert_eq!(error.message, expected);
+    assert_eq!((error.name, error.value("text")), ("log-not-opened", Some(&expected.into())));
 }
 
 #[test]

@@ -62,17 +62,13 @@ const URING_FROM: usize = 4;
 #[must_use]
 pub fn refusal(error: &std::io::Error) -> Error {
     use rustix::io::Errno;
-    let reason = match Errno::from_io_error(error) {
-        Some(Errno::NOSYS) => "this kernel does not have it".into(),
-        Some(Errno::INVAL) => "this kernel is too old for it".into(),
-        Some(Errno::PERM | Errno::ACCESS) => {
-            "this system forbids it (kernel.io_uring_disabled, or a container's seccomp)".into()
-        }
-        Some(Errno::NOMEM) => "there is not enough memory that may be locked (ulimit -l)".into(),
-        _ => error.to_string(),
+    let refused = match Errno::from_io_error(error) {
+        Some(Errno::NOSYS | Errno::INVAL) => Error::new(Kind::System, "io-uring-unsupported"),
+        Some(Errno::PERM | Errno::ACCESS) => Error::new(Kind::System, "io-uring-forbidden"),
+        Some(Errno::NOMEM) => Error::new(Kind::System, "io-uring-needs-memory"),
+        _ => Error::new(Kind::System, "io-uring-failed"),
     };
-    Error::new(Kind::System, format!("io_uring cannot be used: {reason}"))
-        .with_hint("use --poll auto or epoll; io_uring needs Linux 6.1, and to be allowed")
+    refused.with_system(error)
 }
 
 impl Chosen {

@@ -53,14 +53,14 @@ enum Place {
 
 impl Fault {
     /// Where the caret is, as a line of the script and a column of it, both from 1.
-    pub(super) fn place(&self, line: u32, text: &[u8]) -> Option<String> {
+    pub(super) fn place(&self, line: u32, text: &[u8]) -> Option<(usize, usize)> {
         let Place::Column(column) = self.place else {
             return None;
         };
         let before = text.get(..column).unwrap_or(text);
         let begin = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         let line = line as usize + before.iter().filter(|byte| **byte == b'\n').count();
-        Some(format!("look at line {line}, column {}", column - begin + 1))
+        Some((line, column - begin + 1))
     }
 
     /// The message as pgbench has it; `text` is the command as it was written.

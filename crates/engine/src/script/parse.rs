@@ -29,13 +29,14 @@ impl Scripts {
         };
         if let Some(at) = memchr::memchr(0, text) {
             let line = parser.lines.at(at);
-            return Err(error(format!("{name}:{line}: a script cannot hold a NUL byte")));
+            let about = format!("{name}:{line}");
+            return Err(Error { about, ..Error::new(Kind::Script, "script-has-nul") });
         }
         parser.parse()?;
         let Parser { statements, mut commands, .. } = parser;
         if commands.is_empty() {
-            return Err(error(format!("empty command list for script \"{name}\""))
-                .with_hint("a script needs at least one SQL command or meta command"));
+            let message = format!("empty command list for script \"{name}\"");
+            return Err(Error::new(Kind::Script, "script-empty").with("text", message));
         }
         branches::link(&mut commands).map_err(|(number, message)| {
             error(format!("condition error in script \"{name}\" command {number}: {message}"))
@@ -47,7 +48,7 @@ impl Scripts {
 }
 
 fn error(message: String) -> Error {
-    Error::new(Kind::Script, message)
+    Error::new(Kind::Script, "script-not-parsed").with("text", message)
 }
 
 /// Counts lines forwards only, so that long scripts stay linear.
@@ -127,7 +128,7 @@ impl Parser<'_> {
         let found = read.meta.map_err(|fault| {
             let error = error(fault.message(self.name, line, text));
             match fault.place(line, text) {
-                Some(place) => error.with_hint(place),
+                Some((line, column)) => error.with("line", line).with("column", column),
                 None => error,
             }
         })?;

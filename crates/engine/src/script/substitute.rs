@@ -112,6 +112,6 @@ impl Scripts {
             "statement has too many arguments (maximum is {PARAMETERS_MAX}): {}",
             String::from_utf8_lossy(&text)
         );
-        Err(Error::new(Kind::Script, message).with_hint("the simple protocol knows no such limit"))
+        Err(Error::new(Kind::Script, "statement-has-many-variables").with("text", message))
     }
 }

@@ -17,9 +17,6 @@ use bytes::BytesMut;
 use session::Session;
 use std::sync::Arc;
 
-/// What a server's refusal of TLS is called.
-pub const NO_TLS: &str = "the server does not support TLS";
-
 /// How to open connections to one server: the same for all clients of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -38,6 +35,8 @@ pub enum Fault {
     Server(Box<ServerError>),
     /// We refuse to log in as the server demands.
     Login(String),
+    /// The server has no TLS.
+    NoTls,
     /// TLS could not be set up or verified.
     Tls(String),
     /// What came is not the protocol.
@@ -59,7 +58,7 @@ impl Fault {
         match self {
             Self::Server(error) => error.sqlstate,
             Self::Login(_) => *b"28000",
-            Self::Tls(_) => *b"08001",
+            Self::NoTls | Self::Tls(_) => *b"08001",
             Self::Protocol(_) => *b"08P01",
         }
     }
@@ -69,6 +68,7 @@ impl Fault {
     pub fn message(&self) -> &str {
         match self {
             Self::Server(error) => &error.message,
+            Self::NoTls => "the server does not support TLS",
             Self::Login(text) | Self::Tls(text) | Self::Protocol(text) => text,
         }
     }
@@ -164,7 +164,7 @@ impl Connection {
                 self.handshake();
                 Ok(())
             }
-            b"N" => Err(Fault::Tls(NO_TLS.into())),
+            b"N" => Err(Fault::NoTls),
             [b'E', ..] => {
                 Err(Fault::Protocol("the server answered an SSL request with an error".into()))
             }

@@ -55,17 +55,13 @@ impl Settings {
         };
         let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&versions(conninfo)?)
-            .map_err(|e| Error::new(Kind::Tls, format!("TLS cannot be set up: {e}")))?
+            .map_err(|e| Error::new(Kind::Tls, "tls-not-set-up").because(&e))?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier));
         let mut config = match client_certificate(conninfo)? {
-            Some((chain, key)) => builder.with_client_auth_cert(chain, key).map_err(|e| {
-                Error::new(
-                    Kind::Tls,
-                    format!("the client certificate and its key cannot be used: {e}"),
-                )
-                .with_hint("do sslcert and sslkey belong together?")
-            })?,
+            Some((chain, key)) => builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|e| Error::new(Kind::Tls, "client-certificate-and-key").because(&e))?,
             None => builder.with_no_client_auth(),
         };
         let direct = conninfo.ssl_negotiation() == SslNegotiation::Direct;
@@ -80,9 +76,7 @@ impl Settings {
                 ServerName::try_from("name.invalid").expect("a valid name")
             }
             Err(_) => {
-                let message = format!("\"{host}\" cannot be the name in a certificate");
-                return Err(Error::new(Kind::Tls, message)
-                    .with_hint("give the server's host name as its certificate has it"));
+                return Err(Error::new(Kind::Tls, "host-not-in-certificates").with("host", host));
             }
         };
         Ok(Self { config: Arc::new(config), name, direct })
@@ -97,18 +91,13 @@ fn versions(conninfo: &Conninfo) -> Result<Vec<&'static SupportedProtocolVersion
     let chosen: Vec<_> =
         all.into_iter().filter(|(v, _)| (least..=most).contains(v)).map(|(_, v)| v).collect();
     if chosen.is_empty() {
-        return Err(Error::new(
-            Kind::Tls,
-            "no TLS version is left between the minimum and maximum asked for",
-        )
-        .with_hint("pgpaces speaks TLS 1.2 and 1.3: set ssl_max_protocol_version to one of them"));
+        return Err(Error::new(Kind::Tls, "no-tls-version"));
     }
     Ok(chosen)
 }
 
-fn unreadable(what: &str, path: &Path, error: impl std::fmt::Display) -> Error {
-    Error::new(Kind::Tls, format!("{what} {} cannot be used: {error}", path.display()))
-        .with_hint("is it the right file, in PEM form, and may you read it?")
+fn unusable(name: &'static str, path: &Path) -> Error {
+    Error::new(Kind::Tls, name).with("path", path.display().to_string())
 }
 
 /// The roots, and the certificates of the root file as they are.
@@ -122,27 +111,27 @@ fn roots(conninfo: &Conninfo) -> Result<(RootCertStore, Vec<CertificateDer<'stat
             store.add_parsable_certificates(found.certs);
         }
         RootCert::File(path) => {
-            for certificate in certificates("root certificate file", path)? {
+            for certificate in certificates("root-certificate-unusable", path)? {
                 given.push(certificate.clone());
-                store.add(certificate).map_err(|e| unreadable("root certificate file", path, e))?;
+                let wrong = |e| unusable("root-certificate-unusable", path).because(&e);
+                store.add(certificate).map_err(wrong)?;
             }
         }
     }
     // Without roots nothing is checked, and no list is looked at.
     let listed = conninfo.ssl_crl().is_some() || conninfo.ssl_crl_dir().is_some();
     if listed && *conninfo.ssl_root_cert() != RootCert::None {
-        return Err(Error::new(Kind::Tls, "certificate revocation lists are not supported")
-            .with_hint("leave out sslcrl and sslcrldir"));
+        return Err(Error::new(Kind::Tls, "revocation-lists-unsupported"));
     }
     Ok((store, given))
 }
 
-fn certificates(what: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+fn certificates(name: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let found = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>)
-        .map_err(|e| unreadable(what, path, e))?;
+        .map_err(|e| unusable(name, path).because(&e))?;
     if found.is_empty() {
-        return Err(unreadable(what, path, "it holds no certificate"));
+        return Err(unusable("certificate-file-empty", path));
     }
     Ok(found)
 }
@@ -155,15 +144,12 @@ fn client_certificate(conninfo: &Conninfo) -> Result<Option<Identity>> {
         return Ok(None);
     }
     let Some(key) = conninfo.ssl_key() else {
-        return Err(unreadable("client certificate", cert, "there is no key for it")
-            .with_hint("name its key with sslkey"));
+        return Err(unusable("client-key-missing", cert));
     };
-    let chain = certificates("client certificate", cert)?;
+    let chain = certificates("client-certificate-unusable", cert)?;
     check_private(key)?;
-    let key = PrivateKeyDer::from_pem_file(key).map_err(|e| {
-        unreadable("client key", key, e)
-            .with_hint("keys with a pass phrase are not supported: use one without")
-    })?;
+    let key = PrivateKeyDer::from_pem_file(key)
+        .map_err(|e| unusable("client-key-unusable", key).because(&e))?;
     Ok(Some((chain, key)))
 }
 
@@ -175,8 +161,7 @@ fn check_private(key: &Path) -> Result<()> {
     if about.mode() & others == 0 {
         return Ok(());
     }
-    Err(unreadable("client key", key, "others may read it")
-        .with_hint(format!("chmod 0600 {}", key.display())))
+    Err(unusable("client-key-open-to-others", key))
 }
 
 /// Checks a server's certificate as far as sslmode asks.

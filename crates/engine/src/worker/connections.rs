@@ -37,11 +37,7 @@ impl<P: Poll> Worker<P> {
                 deadline = now.saturating_add(self.setup.connect_timeout);
             }
             if now >= deadline {
-                return Err(Error::new(
-                    Kind::Connect,
-                    "the server let no further client in within the connection time-out",
-                )
-                .with_hint("raise connect_timeout, or use fewer clients"));
+                return Err(Error::new(Kind::Connect, "clients-not-let-in"));
             }
             self.fire(now)?;
             let until = match self.alarms.peek() {
@@ -112,9 +108,7 @@ impl<P: Poll> Worker<P> {
             }
             // EMFILE, ENFILE: it is not the server that is in the way.
             Err(error) if !self.running && matches!(error.raw_os_error(), Some(23 | 24)) => {
-                let message = format!("the system opens no file for a further client: {error}");
-                let hint = "raise the limit of open files (ulimit -n), or use fewer --clients";
-                Err(Error::new(Kind::System, message).with_hint(hint))
+                Err(Error::new(Kind::System, "too-many-open-files").with_system(&error))
             }
             Err(error) => self.lost(token, &Fault::lost(&error.to_string())),
         }
@@ -144,8 +138,9 @@ impl<P: Poll> Worker<P> {
         slot.client.lost(now, fault.sqlstate(), fault.message(), &mut self.record);
         slot.alarm = None;
         if aborts {
-            let message = format!("client {} lost its connection", slot.client.id());
-            return self.gone(token, now, Error::new(Kind::Aborted, message));
+            let error = Error::new(Kind::Aborted, "client-lost-connection");
+            let error = error.with("client", slot.client.id());
+            return self.gone(token, now, error);
         }
         if !self.setup.recover {
             return Ok(());

@@ -511,5 +511,5 @@ impl<P: Poll> Worker<P> {
 }
 
 fn system(error: &std::io::Error) -> Error {
-    Error::new(Kind::System, format!("waiting for the server failed: {error}"))
+    Error::new(Kind::System, "waiting-failed").with_system(error)
 }

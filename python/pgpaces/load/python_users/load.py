@@ -247,10 +247,9 @@ class UsersLoad:
             process.batches.extend(batches)
             process.over = kind == "last"
             if hopeless is not None and self._error is None:
-                script, state, message = hopeless
-                text = f"script {self._task_names[script]} failed in all of its first transactions"
-                text = f"{text}: {message}, SQLSTATE {state}"
-                self._error = HopelessError(hopeless_name(state), text=text)
+                script, state, why = hopeless
+                values = {"script": self._task_names[script], "why": why, "sqlstate": state}
+                self._error = HopelessError(hopeless_name(state), **values)
                 self.abort()
 
     def _lose(self, process: _Process, *, silent: bool = False) -> None:

@@ -62,7 +62,7 @@ fn what_is_checked_follows_from_the_mode_and_from_the_roots_that_exist() {
 #[test]
 fn that_a_server_asks_for_a_certificate_cannot_be_demanded() {
     let error = World::new().refuse("host=pi4 sslcertmode=require");
-    assert!(error.message.contains("sslcertmode=require"), "{error}");
+    assert_eq!(error.name, "sslcertmode-unsupported");
     World::new().resolve("host=/tmp sslcertmode=require");
     World::new().resolve("host=pi4 sslcertmode=require sslmode=disable");
 }
@@ -86,24 +86,21 @@ fn named_files_that_do_not_exist_are_warnings_where_libpq_goes_on() {
 #[test]
 fn combinations_that_promise_more_than_they_keep_are_errors() {
     for (dsn, expected) in [
-        ("sslmode=on", "sslmode cannot be \"on\""),
-        ("sslmode=''", "sslmode cannot be \"\""),
-        ("sslnegotiation=fast", "sslnegotiation cannot be"),
-        ("sslnegotiation=direct", "sslnegotiation=direct is too strong for sslmode=prefer"),
-        (
-            "sslrootcert=system sslmode=require",
-            "sslrootcert=system is too weak with sslmode=require",
-        ),
-        ("sslcertmode=maybe", "sslcertmode cannot be"),
-        ("channel_binding=yes", "channel_binding cannot be"),
-        ("ssl_min_protocol_version=SSLv3", "ssl_min_protocol_version cannot be \"SSLv3\""),
-        ("ssl_max_protocol_version=TLSv1.1", "ssl_min_protocol_version is newer than"),
-        ("gssencmode=on", "gssencmode cannot be"),
-        ("max_protocol_version=3.1", "max_protocol_version cannot be"),
+        ("sslmode=on", "connection-value-unknown keyword=sslmode value=on"),
+        ("sslmode=''", "connection-value-unknown keyword=sslmode value= known=disable,"),
+        ("sslnegotiation=fast", "connection-value-unknown keyword=sslnegotiation"),
+        ("sslnegotiation=direct", "direct-tls-needs-sslmode mode=prefer"),
+        ("sslrootcert=system sslmode=require", "system-roots-need-sslmode mode=require"),
+        ("sslcertmode=maybe", "connection-value-unknown keyword=sslcertmode"),
+        ("channel_binding=yes", "connection-value-unknown keyword=channel_binding"),
+        ("ssl_min_protocol_version=SSLv3", "connection-value-unknown keyword=ssl_min_protocol_v"),
+        ("ssl_max_protocol_version=TLSv1.1", "tls-versions-reversed"),
+        ("gssencmode=on", "connection-value-unknown keyword=gssencmode"),
+        ("max_protocol_version=3.1", "connection-value-unknown keyword=max_protocol_version"),
     ] {
         let error = World::new().refuse(dsn);
         assert_eq!(error.kind, Kind::Conninfo);
-        assert!(error.message.starts_with(expected), "{dsn}: {error}");
+        assert!(error.to_string().starts_with(expected), "{dsn}: {error}");
     }
     World::new().resolve("sslnegotiation=direct sslmode=require");
 }
@@ -132,8 +129,7 @@ fn demands_that_the_engine_cannot_meet_are_refused() {
     ] {
         let error = World::new().refuse(dsn);
         assert_eq!(error.kind, Kind::Conninfo, "{dsn}");
-        assert!(error.message.contains("pgpaces"), "{error}");
-        assert!(error.hint.is_some(), "{dsn}");
+        assert!(error.name.ends_with("-unsupported"), "{error}");
     }
     for dsn in ["gssencmode=prefer", "replication=off", "host=pi4 requirepeer=postgres"] {
         World::new().resolve(dsn);
@@ -164,15 +160,15 @@ fn require_auth_allows_what_it_names_or_all_but_what_it_negates() {
 #[test]
 fn require_auth_refuses_what_libpq_refuses() {
     for (list, expected) in [
-        ("scram", "require_auth does not know \"scram\""),
-        ("md5,", "require_auth does not know \"\""),
-        ("!", "require_auth does not know \"\""),
-        ("md5,!none", "require_auth=md5,!none mixes"),
-        ("!md5,none", "require_auth=!md5,none mixes"),
-        ("md5,md5", "require_auth=md5,md5 names md5 twice"),
+        ("scram", "require-auth-unknown method=scram known=none,"),
+        ("md5,", "require-auth-unknown method= known"),
+        ("!", "require-auth-unknown method= known"),
+        ("md5,!none", "require-auth-mixed value=md5,!none"),
+        ("!md5,none", "require-auth-mixed value=!md5,none"),
+        ("md5,md5", "require-auth-twice value=md5,md5 method=md5"),
     ] {
         let error = World::new().refuse(&format!("require_auth={list}"));
-        assert!(error.message.starts_with(expected), "{error}");
+        assert!(error.to_string().starts_with(expected), "{error}");
     }
 }
 

@@ -144,8 +144,7 @@ fn what_can_never_connect_is_an_error_at_once() {
 #[test]
 fn a_misspelt_scheme_is_not_taken_for_a_database() {
     for dsn in ["postgressql://pi4/bench", "pgsql://pi4/bench?sslmode=require", "://"] {
-        let error = World::new().refuse(dsn);
-        assert!(error.hint.is_some_and(|hint| hint.contains("postgresql://")), "{dsn}");
+        assert_eq!(World::new().refuse(dsn).name, "uri-of-other-program", "{dsn}");
     }
     assert_eq!(World::new().resolve("dbname=a://b").dbname(), "a://b");
 }
@@ -153,13 +152,13 @@ fn a_misspelt_scheme_is_not_taken_for_a_database() {
 #[test]
 fn an_unknown_keyword_is_answered_with_a_guess() {
     for (dsn, guess) in [
-        ("hots=pi4", "\"host\""),
-        ("database=bench", "\"dbname\""),
-        ("postgresql://pi4/?sslmod=require", "\"sslmode\""),
+        ("hots=pi4", "host"),
+        ("database=bench", "dbname"),
+        ("postgresql://pi4/?sslmod=require", "sslmode"),
     ] {
         let error = World::new().refuse(dsn);
-        assert!(error.message.contains("no connection keyword"), "{error}");
-        assert!(error.hint.is_some_and(|hint| hint.contains(guess)), "{dsn}");
+        assert_eq!(error.name, "unknown-connection-keyword", "{dsn}");
+        assert_eq!(error.value("near"), Some(&guess.into()), "{dsn}");
     }
 }
 

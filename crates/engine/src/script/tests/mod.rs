@@ -10,13 +10,22 @@ mod values;
 use super::eval::{Program, Scope, Value, Variable, Variables};
 use super::random::Random;
 use super::{Action, Script, Scripts};
+use crate::error::Error;
 
 /// The only script of what `text` parses to.
 fn parse(text: &[u8]) -> Result<(Scripts, Script), String> {
     let mut scripts = Scripts::default();
-    scripts.add("t", 1, text).map_err(|error| error.message)?;
+    scripts.add("t", 1, text).map_err(words)?;
     let script = scripts.list[0].clone();
     Ok((scripts, script))
+}
+
+/// The words of an error that pgbench defines.
+fn words(error: Error) -> String {
+    match error.value("text") {
+        Some(crate::error::Value::Text(text)) => text.clone(),
+        _ => error.to_string(),
+    }
 }
 
 /// A client that runs the meta commands of a script and notes what it would send.
