@@ -41,7 +41,7 @@ def test_a_load_asks_for_a_command_that_is_run_so_often(tmp_path):
     words = "--input shop.dump --rows 'select count(*) from t' -t 3 -L 5min"
     found = asked(["load", "pg_restore -d shop shop.dump", *shlex.split(words)], tmp_path)["same"]
     assert found["transactions"] == 3
-    assert (found["latency_limit"], found["workload"]) == ("5min", "pg_restore")
+    assert (found["latency_limit"], found["command"]) == ("5min", "pg_restore -d shop shop.dump")
 
 
 def test_scripts_are_named_alike_in_a_run_and_in_a_sweep(tmp_path):

@@ -194,10 +194,10 @@ def test_a_run_of_which_nothing_succeeded_is_no_measurement(counts, said):
 @pytest.mark.parametrize(
     ("late", "limited", "command"),
     [
-        (0, True, "pgpaces capacity w --clients 2 --latency-limit 500ms --scale 1 --quick"),
+        (0, True, "pgpaces capacity --like T"),
         (12, True, "pgpaces why T"),
-        (4, True, "pgpaces run w --clients 2 --latency-limit 500ms --scale 1 -T 30s"),
-        (0, False, "pgpaces sweep w --scale 1 --clients 2,4,8"),
+        (4, True, "pgpaces run --like T -T 30s"),
+        (0, False, "pgpaces sweep --like T --clients 2,4,8"),
         (40, True, "pgpaces show T"),
     ],
 )

@@ -43,7 +43,7 @@ def _times(values_ms: tuple[float, ...]) -> Times:
 
 # What the record of every trial has.
 PLAN = {"clients": 1, "protocol": "simple", "policy": "run", "limit_ns": None, "warmup_ns": 0}
-PLAN |= {"seed": 1, "load_text": "open", "model": "open"}
+PLAN |= {"seed": 1, "load_text": "open", "model": "open", "spec": {"workload": "w"}}
 LEAST: dict[str, tuple[type[facts.Facts], dict[str, Any]]] = {
     "plan": (facts.PlanFacts, PLAN),
     "workload": (facts.WorkloadFacts, {"name": "w", "scripts": []}),
@@ -62,8 +62,6 @@ def known(**parts: Any) -> dict[str, Any]:
     found = dict(parts)
     for name, (kind, least) in LEAST.items():
         if isinstance(given := parts.get(name), Mapping):
-            if name == "workload":
-                given = {"request": {"workload": given.get("name", least["name"])}, **given}
             found[name] = facts.read(kind, {**least, **given}, name)
     return found
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pgpaces.cli.streams import say
+from pgpaces.cli.streams import announce
 from pgpaces.show import escape
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ def of(params: Mapping[str, Any]) -> Consent:
             return True
         if not question.actions or not (sys.stdin.isatty() and sys.stderr.isatty()):
             return False
-        say("executes-these", path=question.path)
+        announce("executes-these", path=question.path)
         for text in lines(question.actions):
             click.echo(text, err=True)
-        say("programs-unlisted")
+        announce("programs-unlisted")
         return click.confirm(message("confirm-trust"), default=False, err=True)
 
     return answer

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from pgpaces.cli import options
 from pgpaces.cli.files import write_report
-from pgpaces.cli.streams import put, say
+from pgpaces.cli.streams import announce, put
 from pgpaces.core.errors import PlanError, RunError
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _measure(names: Sequence[str], params: Mapping[str, Any]) -> int:
     finally:
         _print([row], params)
     if not params["as_json"]:
-        say("disk-stored", id=row.id)
+        announce("disk-stored", id=row.id)
     return INTERRUPTED_EXIT if row.disk.missing else 0
 
 
@@ -167,7 +167,7 @@ def _list(store: Store, *, as_json: bool) -> None:
         put(escape.json_text([words.plain(row) for row in rows]))
         return
     if not rows:
-        say("no-disks")
+        announce("no-disks")
         return
     grid = table("disk", ["id", STARTED, "machine", "class"])
     for row in rows:

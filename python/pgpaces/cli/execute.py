@@ -11,7 +11,7 @@ import click
 from pgpaces.cli import consent, experiment_options
 from pgpaces.cli.files import write_report
 from pgpaces.cli.run import FAIL_EXIT
-from pgpaces.cli.streams import fail, put, say
+from pgpaces.cli.streams import announce, fail, put
 from pgpaces.core.errors import RunError, ServerError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def warn_of_names(requests: Iterable[Request]) -> None:
         except ServerError:
             continue  # not fetched yet, or a running server
         for name, near in describe.misspelled(programs, sorted(names)):
-            say("setting-unknown", version=programs.version, name=name, near=near)
+            announce("setting-unknown", version=programs.version, name=name, near=near)
 
 
 def carry_out(
@@ -133,7 +133,7 @@ def carry_out(
                 write_report(document, params["output"])
     if swept.interrupted:
         name = "interrupted-resume" if planned.total is None else "missing-resume"
-        say(name, missing=swept.missing, command=_resume(swept.id))
+        announce(name, missing=swept.missing, command=_resume(swept.id))
         return INTERRUPTED_EXIT
     if swept.given_up or swept.missing:
         fail(_not_run(swept))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pgpaces.cli.streams import say
+from pgpaces.cli.streams import announce
 from pgpaces.core.errors import RunError
 from pgpaces.core.home import is_there
 
@@ -27,7 +27,7 @@ def write_page(page: Page, output: str) -> None:
 def write_report(report: Report, output: str) -> None:
     from pgpaces.show.render import form_of
 
-    say("written", path=write(report, form_of(output), Path(output)))
+    announce("written", path=write(report, form_of(output), Path(output)))
 
 
 def write(document: Report, form: Form, path: Path) -> Path:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from pgpaces.cli.streams import say
+from pgpaces.cli.streams import announce
 from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.locality import is_loopback
 from pgpaces.core.units import digits
@@ -47,7 +47,7 @@ def followed(params: Mapping[str, Any], warn: Callable[[str], None]) -> Iterator
     if url := companion.prometheus:
         click.echo(f"metrics: {url}", err=True)
         if outputs.prometheus and not is_loopback(outputs.prometheus[0]):
-            say("metrics-readable", url=url)
+            announce("metrics-readable", url=url)
     try:
         yield
     finally:

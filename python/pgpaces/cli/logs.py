@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from pgpaces.cli import options
-from pgpaces.cli.streams import say
+from pgpaces.cli.streams import announce
 from pgpaces.core.errors import PlanError
 
 
@@ -46,4 +46,4 @@ def import_(files: Sequence[str], store_path: str | None, **params: str | None) 
         store.tag(params["tag"], trial.id)
     for each in trial.findings:
         click.echo(f"{'invalid' if each.severity == 'invalid' else 'warning'}: {each}", err=True)
-    say("run-imported", id=trial.id, store=store.address)
+    announce("run-imported", id=trial.id, store=store.address)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pgpaces.cli import options
-from pgpaces.cli.streams import put, say
+from pgpaces.cli.streams import announce, put
 from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.core.home import is_there
 
@@ -49,7 +49,7 @@ def copy(other: str, names: Sequence[str], dry_run: bool, store_path: str | None
             damage = store.copy(there, id_)
             damaged += [damage] if damage else []
     store.copy_names(there, ids)
-    say("copied", count=len(missing) - len(damaged), store=there.address)
+    announce("copied", count=len(missing) - len(damaged), store=there.address)
     if damaged:
         count, total = len(damaged), len(missing)
         raise StoreError("not-all-copied", count=count, total=total, why=damaged[0])
@@ -81,7 +81,7 @@ def tag(tag: str, names: Sequence[str], remove: bool, store_path: str | None) ->
         count = store.untag(tag, ids or None)
         if not count:
             raise PlanError("tag-not-set", tag=tag)
-        say("untagged", count=count)
+        announce("untagged", count=count)
         return
     for id_ in ids:
         store.tag(tag, id_)
@@ -125,4 +125,4 @@ def delete(names: Sequence[str], yes: bool, dry_run: bool, store_path: str | Non
         click.confirm(message("confirm-delete"), abort=True, err=True)
     for id_ in ids:
         store.delete(id_)
-    say("deleted", count=len(ids))
+    announce("deleted", count=len(ids))

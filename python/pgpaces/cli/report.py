@@ -9,7 +9,7 @@ import click
 
 from pgpaces.cli import manage, options
 from pgpaces.cli.files import write, write_page
-from pgpaces.cli.streams import put, say
+from pgpaces.cli.streams import announce, put
 from pgpaces.core.errors import PlanError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def report(
     store = manage.open_store(store_path)
     document = report_of(page_of(store, names))
     if output is not None:
-        say("written", path=write(document, chosen, Path(output)))
+        announce("written", path=write(document, chosen, Path(output)))
     else:
         put(text(document) if chosen == "text" else render.render(document, chosen))
 

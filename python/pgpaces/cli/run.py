@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from pgpaces.cli import consent, like, options
-from pgpaces.cli.streams import fail, put, say
+from pgpaces.cli.streams import announce, fail, put
 from pgpaces.core.errors import PlanError, RunError, StoreError
 from pgpaces.show import escape
 
@@ -101,9 +101,9 @@ def measure(workload: Workload, params: dict[str, Any]) -> int:
     summary = outcome.summary
     for each in conditions:
         if condition.depends_on_cut(each, summary, outcome.whole):
-            say("fail-if-by-warmup", condition=each.text)
+            announce("fail-if-by-warmup", condition=each.text)
         if each(summary):
-            say("fail-if-true", condition=each.text, measured=each.measured(summary))
+            announce("fail-if-true", condition=each.text, measured=each.measured(summary))
     from pgpaces.answers.run import headline
 
     fails = not params["allow_fail"] and headline(outcome.trial, summary).mark == "fail"

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from pgpaces.cli import manage, options
 from pgpaces.cli.files import save
-from pgpaces.cli.streams import put, say
+from pgpaces.cli.streams import announce, put
 from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.show import escape
 from pgpaces.show.numbers import NOT_KNOWN, STARTED, moment, plural
@@ -75,13 +75,13 @@ def runs(context: click.Context, /, **params: Any) -> None:
             damage = error.message
     rows = _listed(store_path, limit, experiment, tag=tag, single=folded and not damage)
     if damage:
-        say("runs-despite-damage", why=damage)
+        announce("runs-despite-damage", why=damage)
     if as_json:
         put(escape.json_text([_plain(row) for row in rows]))
         return
     _print_runs(rows, others, limit)
     if not rows and not others:
-        say("no-runs-match" if experiment or tag else "no-runs")
+        announce("no-runs-match" if experiment or tag else "no-runs")
 
 
 for _command in (manage.copy, manage.tag, manage.baseline, manage.delete):
@@ -236,7 +236,7 @@ def _list_experiments(rows: list[ExperimentLine], as_json: bool) -> None:
         put(escape.json_text(document))
         return
     if not rows:
-        say("no-experiments")
+        announce("no-experiments")
         return
     columns = ["experiment", STARTED, "runs", "state"]
     _print_table("name", columns, columns, rows=[_experiment_cells(row) for row in rows])
@@ -318,7 +318,7 @@ def export(name: str, form: str | None, output: str | None, store_path: str | No
     chosen = form or (ending if ending in _FORMS else "csv")
     content = _exported(trial, chosen)
     if output:
-        say("written", path=save(content, Path(output)))
+        announce("written", path=save(content, Path(output)))
     elif chosen == "parquet" and sys.stdout.isatty():
         raise PlanError("binary-form", form=chosen)
     else:

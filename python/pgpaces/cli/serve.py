@@ -6,7 +6,7 @@ import click
 
 from pgpaces.cli import options
 from pgpaces.cli.followed import address
-from pgpaces.cli.streams import say
+from pgpaces.cli.streams import announce
 from pgpaces.core.errors import extra
 
 
@@ -41,6 +41,6 @@ def serve(listen: str, store_path: str | None) -> None:
     query = f"?token={token}" if token else ""
     click.echo(f"{listening.url}{query}", err=True)
     if token:
-        say("token-readable", url=listening.url)
-    say("stop-with-ctrl-c")
+        announce("token-readable", url=listening.url)
+    announce("stop-with-ctrl-c")
     server.serve(site, listening)

@@ -11,7 +11,7 @@ import click
 from msgspec import Struct
 
 from pgpaces.cli import options
-from pgpaces.cli.streams import put, say
+from pgpaces.cli.streams import announce, put
 from pgpaces.core.errors import PlanError
 from pgpaces.core.messages import message
 from pgpaces.spec.plan import pairs
@@ -111,7 +111,7 @@ def diff(left: str, right: str) -> None:
     cells = [[escape.line(cell) for cell in line] for line in lines]
     widths = [max(len(line[column]) for line in cells) for column in range(2)]
     if not rows:
-        say("no-setting-differs")
+        announce("no-setting-differs")
         return
     put("".join(f"{a:{widths[0]}}  {b:{widths[1]}}  {c}\n" for a, b, c in cells))
 
@@ -176,7 +176,7 @@ def stop(name: str) -> None:
     from pgpaces.server import embedded
 
     embedded.stop(name)
-    say("stopped", server=name)
+    announce("stopped", server=name)
 
 
 @server.command()
@@ -203,9 +203,9 @@ def clean(name: str, data_dir: str | None, target: str | None) -> None:
         )
         version = next(packages, series)
         if version is None:
-            say("nothing-to-clean", server=name)
+            announce("nothing-to-clean", server=name)
             return
     plan = TargetPlan(dsn=target, server=version, data_dir=data_dir)
     with site(plan, lambda _: None, name) as where:
         freed = creation.clean(where.access)
-    say("freed", mib=freed / 2**20)
+    announce("freed", mib=freed / 2**20)

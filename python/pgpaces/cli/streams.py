@@ -79,7 +79,7 @@ def put(answer: str | bytes) -> None:
         click.echo(answer, nl=False)
 
 
-def say(name: str, /, **values: Any) -> None:
+def announce(name: str, /, **values: Any) -> None:
     """Prints a message of the catalog on stderr, in one line."""
     from pgpaces.core.messages import message
     from pgpaces.show.escape import line

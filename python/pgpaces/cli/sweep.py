@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pgpaces.cli import execute, experiment_options, options, output
-from pgpaces.cli.streams import put, say
+from pgpaces.cli.streams import announce, put
 from pgpaces.core.errors import PlanError
 from pgpaces.core.home import is_there
 from pgpaces.spec import experiment_file
@@ -35,7 +35,7 @@ def sweep(**params: Any) -> int:
 
     if params["new"]:
         experiment_file.create(Path(params["new"]))
-        say("experiment-written", path=params["new"])
+        announce("experiment-written", path=params["new"])
         return 0
     if params["schema"]:
         from pgpaces.show import escape
@@ -46,7 +46,7 @@ def sweep(**params: Any) -> int:
     if planned.slots or params["as_json"]:
         execute.preview(planned, params)
     else:
-        say("no-trials-missing")
+        announce("no-trials-missing")
     if params["dry_run"]:
         return 0
     return execute.carry_out(planned, params)

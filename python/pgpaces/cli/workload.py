@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pgpaces.cli import options
-from pgpaces.cli.streams import put, say
+from pgpaces.cli.streams import announce, put
 from pgpaces.core.messages import message
 
 if TYPE_CHECKING:
@@ -140,4 +140,4 @@ def from_statements(
     for each in workload.findings:
         click.echo(escape.lines(f"note: {each}"), err=True)
     command = escape.command(words.command(workload, target))
-    say("workload-created", path=workload.folder, command=command)
+    announce("workload-created", path=workload.folder, command=command)

@@ -104,5 +104,5 @@ def io_uring() -> str | None:
         case errno.EINVAL:
             return message("io-uring-too-old")
         case errno.EPERM:
-            return message("io-uring-forbidden")
+            return message("io-uring-refused")
     return os.strerror(number)
