@@ -83,9 +83,9 @@ class Result(Answer, frozen=True):
         return self.summary.counts
 
     @property
-    def rate(self) -> Estimate:
+    def throughput(self) -> Estimate:
         """Successful transactions per second, with its 95% interval."""
-        return self.summary.rate
+        return self.summary.throughput
 
     @property
     def latency(self) -> Spread:

@@ -67,7 +67,7 @@ def test_a_minute_of_a_steady_load_has_its_intervals_and_is_not_cut(load, trials
 
 def test_a_planned_change_of_the_rate_does_not_widen_its_interval():
     for each in stored(SHAPED, 60, 3, 7):
-        found = summarize(*each).rate
+        found = summarize(*each).throughput
         assert (found.high - found.low) / found.value < 0.12
 
 

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from pgpaces.core.errors import PlanError
+from pgpaces.core.metrics import SHARES, TIMES
 from pgpaces.core.units import NUMBER, duration_ns, rate_per_s
 
 if TYPE_CHECKING:
     from pgpaces.analysis.spread import Spread
     from pgpaces.analysis.summary import Summary
 
-_COUNTS = ("missed", "late", "skipped", "failed", "unfinished", "on_time")
-_TIMES = ("p50", "p95", "p99", "p99.9", "max", "mean")
-_NAMES = [name.replace("_", " ") for name in (*_COUNTS, *_TIMES, "rate")]
+_COUNTS = (*SHARES, "on_time")
+_TIMES = (*TIMES, "max")
+_NAMES = [*_COUNTS, *_TIMES, "throughput"]
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
@@ -57,8 +58,8 @@ def parse(text: str) -> Condition:
     It compares measured values, not their intervals.
 
     Counts take a percentage of due transactions, or a number of `transactions`; times take a
-    duration and mean the latency, or `lag.p99`, `service.p50`; `rate` takes a rate. A quantile that
-    falls among transactions that never succeeded is above every time.
+    duration and mean the latency, or `lag.p99`, `service.p50`; `throughput` takes transactions per
+    second. A quantile that falls among transactions that never succeeded is above every time.
     """
     match = _FORM.fullmatch(text)
     if not match:
@@ -81,9 +82,9 @@ def parse(text: str) -> Condition:
         limit_ms = duration_ns(bound, "the time in --fail-if") / 1e6
         of = kind or "latency"
         return Condition(text, lambda s: _time(s, of, quantile), compare, limit_ms, " ms")
-    if name == "rate":
-        rate = rate_per_s(bound, "the rate in --fail-if")
-        return Condition(text, lambda s: s.rate.value, compare, rate, "/s")
+    if name == "throughput":
+        per_s = rate_per_s(bound, "the throughput in --fail-if")
+        return Condition(text, lambda s: s.throughput.value, compare, per_s, "/s")
     raise PlanError("bad-condition", condition=text, names=_NAMES)
 
 

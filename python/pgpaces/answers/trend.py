@@ -16,23 +16,32 @@ from msgspec.structs import replace
 from pgpaces.analysis import differences
 from pgpaces.analysis import trend as rules
 from pgpaces.analysis.cells import sound
-from pgpaces.analysis.compare import METRICS, Metric, metric_of
+from pgpaces.analysis.compare import direction, metric_of
 from pgpaces.analysis.differences import Between, Varied
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.trend import Change, Level, Run, Trend
 from pgpaces.answers.answer import Answer
 from pgpaces.answers.compare import words as verdicts
-from pgpaces.answers.compare.section import differing, is_planned, named, number, short
-from pgpaces.answers.compare.words import changed_by, size, title
+from pgpaces.answers.compare.section import differing, is_planned, short
+from pgpaces.answers.compare.words import changed_by, size
 from pgpaces.answers.sweep.lookup import answer_for
 from pgpaces.core.errors import PlanError, similar
+from pgpaces.core.metrics import COMPARED, axis, header, is_share, number, title
 from pgpaces.show.chart import Axis, Chart, Layer, Point
-from pgpaces.show.numbers import NOT_KNOWN, STARTED, estimate_cell, moment, plural, sparkline
+from pgpaces.show.numbers import (
+    NOT_KNOWN,
+    STARTED,
+    capital,
+    estimate_cell,
+    moment,
+    plural,
+    sparkline,
+)
 from pgpaces.show.section import Figure, Headline, Section, Sentence, Table, TableCell
 from pgpaces.spec.result import Estimate
 from pgpaces.store.store import Store
 
-_WATCHED = tuple(name for name, metric in METRICS.items() if metric.scale == "ratio")
+_WATCHED = tuple(name for name in COMPARED if not is_share(name))
 
 
 class Timed(Struct, frozen=True):
@@ -49,7 +58,7 @@ class RunSeries(Struct, frozen=True):
     """
 
     name: str
-    metric: Metric
+    metric: str
     runs: tuple[Timed, ...]
     trend: Trend
     unlike: tuple[Varied, ...] = ()
@@ -68,8 +77,8 @@ def trend(
 
     names: tags, workloads, experiments or runs; of one run, by default the newest, all those that
     differ from it in nothing but time. metric: empty for the p95 of loads with a planned rate, else
-    the rate. Its value is a `pgpaces.analysis.trend.Trend`. Raises PlanError where they differ in
-    more than time and `factors`.
+    the throughput. Its value is a `pgpaces.analysis.trend.Trend`. Raises PlanError if they
+    differ in more than time and `factors`.
     """
     with closing(Store.existing(store)) as opened:
         series = series_of(opened, names, metric, factors=factors)
@@ -100,7 +109,7 @@ def series_of(
     trend = rules.trend([each.run for each in runs])
     return RunSeries(
         ", ".join(names) or (valid or digests)[-1].trial.workload.name,
-        METRICS[metric],
+        metric,
         runs,
         trend,
         differences.among(valid, factors),
@@ -128,7 +137,7 @@ def _like(store: Store, id_: str, factors: Sequence[str]) -> list[Digest]:
 
 def _run(digest: Digest, metric: str) -> Run:
     summary = digest.summary
-    estimate = summary.rate if metric == "rate" else summary.latency.estimate(metric)
+    estimate = summary.throughput if metric == "throughput" else summary.latency.estimate(metric)
     name = called(digest.trial.id, digest.trial.started_at)
     return Run(name, Estimate.alone(float("inf"), 0) if estimate is None else estimate)
 
@@ -163,7 +172,7 @@ def section(series: RunSeries) -> Section:
         notes = (Sentence(text, "warning"), *notes)
     return Section(
         key=KEY,
-        title=f"{verdicts.title(metric).capitalize()} over time: {series.name}",
+        title=f"{capital(title(metric))} over time: {series.name}",
         sentences=(*sentences(trend, metric), *_changed(series), *notes),
         headline=_headline(trend, metric),
         facts=tuple(_facts(series)),
@@ -184,13 +193,13 @@ def _next_steps(series: RunSeries) -> Iterator[str]:
         yield f"pgpaces show {series.runs[-1].id[-8:]}"
 
 
-def _headline(trend: Trend, metric: Metric) -> Headline:
+def _headline(trend: Trend, metric: str) -> Headline:
     first = sentences(trend, metric)[0].text
     if trend.needed:
         return Headline("UNKNOWN", "unknown", first)
     if not trend.changes:
         return Headline("SAME", "pass", first)
-    way = _way(trend.changes[-1], metric)
+    way = direction(metric, higher=trend.changes[-1].ratio.value > 1)
     return Headline(way.upper(), "pass" if way == "better" else "fail", first)
 
 
@@ -199,7 +208,7 @@ def _facts(series: RunSeries) -> Iterator[tuple[str, str]]:
     values = [each.run.estimate.value for each in _measured(series)]
     if len(values) > 1:
         ends = f"{number(metric, min(values))} to {number(metric, max(values))}"
-        yield "runs", f"{sparkline(values)}  {named(metric)}, {ends}"
+        yield "runs", f"{sparkline(values)}  {axis(metric)}, {ends}"
     for level in series.trend.levels[-_CHANGED_SHOWN:]:
         value, ends = _texts(metric, level.value)
         yield "levels", f"{value} ({ends}) in {level.runs} runs from {level.first}"
@@ -235,14 +244,14 @@ def _table(series: RunSeries) -> Table:
             TableCell(NOT_KNOWN if change is None else f"{change.p:.2g}"),
         )
 
-    columns = ("from (UTC)", "to (UTC)", "runs", named(metric), "change", "p")
+    columns = ("from (UTC)", "to (UTC)", "runs", header(metric), "change", "p")
     rows = tuple(row(level) for level in trend.levels)
     note = "Geometric means of the runs of a level, with 95% intervals."
     return Table(f"{KEY}-levels", "Levels", columns, 2, rows, note, spare=("p",))
 
 
-def _texts(metric: Metric, estimate: Estimate) -> tuple[str, str]:
-    cell = estimate_cell(estimate, partial(number, metric))
+def _texts(metric: str, estimate: Estimate) -> tuple[str, str]:
+    cell = estimate_cell(estimate, partial(number, metric, above="above"))
     return cell.text, cell.ends
 
 
@@ -259,9 +268,9 @@ def _figure(series: RunSeries) -> Figure:
     more = lines if series.trend.levels else ""
     return Figure(
         f"{KEY}-runs",
-        f"{verdicts.title(metric).capitalize()} of each run",
+        f"{capital(title(metric))} of each run",
         f"runs with their own 95% intervals where they have one{more}",
-        (STARTED, "run", named(metric), "95% interval"),
+        (STARTED, "run", header(metric), "95% interval"),
         rows,
         (_chart(series),),
     )
@@ -289,7 +298,7 @@ def _chart(series: RunSeries) -> Chart:
     form = "%m-%d %H:%M" if span < timedelta(days=3) else "%Y-%m-%d"
     return Chart(
         Axis(STARTED, scale="time", format=form),
-        Axis(named(metric), room=8, nice=True),
+        Axis(axis(metric), room=8, nice=True),
         (
             Layer("point", tuple(points), "line0", size=36, opacity=0.9),
             Layer("rule", tuple(p for p in points if p.low is not None), "line0", opacity=0.55),
@@ -310,7 +319,7 @@ def _moment(at: datetime) -> str:
 _SHOWN, _VALUES_SHOWN = 8, 4
 
 
-def sentences(trend: Trend, metric: Metric) -> tuple[Sentence, ...]:
+def sentences(trend: Trend, metric: str) -> tuple[Sentence, ...]:
     if trend.needed:
         text = f"{plural(trend.runs, 'run')}: a trend requires {trend.needed}."
         return (Sentence(text, "main"), *_left_out(trend))
@@ -324,14 +333,11 @@ def sentences(trend: Trend, metric: Metric) -> tuple[Sentence, ...]:
     return (*texts, *_left_out(trend))
 
 
-def _change(change: Change, metric: Metric) -> Sentence:
+def _change(change: Change, metric: str) -> Sentence:
+    way = direction(metric, higher=change.ratio.value > 1)
     than = changed_by(metric, change.ratio, f"up to {change.before}")
-    text = f"Since {change.first} the {title(metric)} is {than}: {_way(change, metric)}."
+    text = f"Since {change.first} the {title(metric)} is {than}: {way}."
     return Sentence(text, "main")
-
-
-def _way(change: Change, metric: Metric) -> str:
-    return "better" if (change.ratio.value > 1) == (metric.better == "higher") else "worse"
 
 
 def unlike(factors: Sequence[Varied]) -> tuple[Sentence, ...]:

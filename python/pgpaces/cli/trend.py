@@ -6,6 +6,7 @@ from typing import Any
 
 from pgpaces.cli import options
 from pgpaces.cli.output import tell
+from pgpaces.core.metrics import COMPARED, is_share
 
 EXAMPLES = """\b
 Examples:
@@ -14,8 +15,8 @@ Examples:
   pgpaces trend last --factor server
 """
 METRIC = (
-    "Metric to follow: rate, mean, p50, p95, p99 or p99.9. [default: p95 of loads with a planned"
-    " rate, else rate]"
+    f"Metric to follow: {', '.join(n for n in COMPARED if not is_share(n))}."
+    " [default: p95 of loads with a planned rate, else throughput]"
 )
 FACTOR = "Factor that may differ as well as time: server, pgpaces, set.work_mem, ..."
 

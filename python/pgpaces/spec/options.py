@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from pgpaces.core.errors import PlanError, similar
+from pgpaces.core.metrics import COMPARED
 from pgpaces.core.units import COUNT_MAX, SEED_MAX, digits
 
 
@@ -343,9 +344,9 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
            " users with --pace, clients with --rate-per-client or --think-time, else rate]"),
     Option("fail_if", TEXT, GOAL, "Exit with code 30 if this is true.", metavar="CONDITION",
            several=True),
-    Option("metric", _one_of("rate", "mean", "p50", "p95", "p99", "p99.9", "missed"), GOAL,
-           "Metric to compare: rate, mean, p50, p95, p99, p99.9 or missed. [default: p95 of a load"
-           " with a planned rate or pace, else rate]", metavar="METRIC"),
+    Option("metric", _one_of(*COMPARED), GOAL, f"Metric to compare: {', '.join(COMPARED)}."
+           " [default: p95 of a load with a planned rate or pace, else throughput]",
+           metavar="METRIC"),
     Option("also", TEXT, GOAL, "Additional metrics, separated by commas.", metavar="METRICS",
            rare=True),
     Option("delta", TEXT, GOAL,

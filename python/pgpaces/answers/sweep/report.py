@@ -24,6 +24,7 @@ from pgpaces.answers.measure import Measure
 from pgpaces.answers.sweep import axes, charts, closeups, data, tables, words
 from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.trials import cell_name, judgment, levels_alone
+from pgpaces.core import metrics
 from pgpaces.show.numbers import NOT_KNOWN, interval
 from pgpaces.show.section import Bar, Bars, Block, Figure, Headline, Report, Section, Sentence
 from pgpaces.spec.result import Estimate
@@ -33,7 +34,7 @@ _MAINS_MAX = 4
 _FAILED = "FAIL: "
 # The prefix of the keys of attribution sections.
 _LATE = "why"
-_BARS = ("missed", "p95", "rate")
+_BARS = ("missed", "p95", "throughput")
 
 
 def report(page: Page) -> Report:
@@ -392,7 +393,9 @@ def _bars(page: Page) -> Iterator[Bars]:
                 (words.line_name(line), tuple(_group(page, line, measure, top=top)))
                 for line in page.lines
             )
-            yield Bars(measure.axis, tuple((name, bars) for name, bars in groups if bars))
+            yield Bars(
+                metrics.axis(measure.key), tuple((name, bars) for name, bars in groups if bars)
+            )
 
 
 def _group(page: Page, line: Line, measure: Measure, *, top: float) -> Iterator[Bar]:

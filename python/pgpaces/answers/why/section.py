@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from pgpaces.analysis.attribution import Attribution, Card
 from pgpaces.analysis.next_step import MISSED_MIN
+from pgpaces.core.metrics import axis, header
 from pgpaces.show.chart import Axis, Chart, Layer, Point
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import NOT_KNOWN, capital, estimate_cell, interval, or_dash, percent
@@ -181,7 +182,7 @@ def _figure(answer: Attribution, key: str) -> Figure | None:
         f"What missed, and the sign of {' and of '.join(names)}",
         f"run {answer.shown}, by the second in which transactions were due; the sign: the share of"
         " their life that shows it",
-        ("second", "missed %", *(f"sign of {name}, %" for name in names)),
+        ("second", header("missed"), *(f"sign of {name}, %" for name in names)),
         rows,
         tuple(_charts(answer, cards)),
     )
@@ -190,7 +191,7 @@ def _figure(answer: Attribution, key: str) -> Figure | None:
 def _charts(answer: Attribution, cards: Sequence[Card]) -> Iterator[Chart]:
     x = Axis("seconds from the start", ends=(0.0, float(len(answer.missed_by_second))), ticks=6,
              grid=True)  # fmt: skip
-    yield _strip("missed, % of due", answer.missed_by_second, x, color="alarm")
+    yield _strip(axis("missed"), answer.missed_by_second, x, color="alarm")
     for number, card in enumerate(cards):
         title = f"sign of {shown(card.title)}, %"
         yield _strip(title, card.by_second, x, color=f"line{number}")
