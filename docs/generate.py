@@ -25,7 +25,7 @@ from pgpaces.answers.sweep import api as sweep_api
 from pgpaces.cli import compare
 from pgpaces.cli import main as cli_main
 from pgpaces.cli import run as cli_run
-from pgpaces.core import errors, findings
+from pgpaces.core import errors, findings, metrics
 from pgpaces.spec import costs as prices
 from pgpaces.spec import experiment_file, options, plan, result, workload_toml
 
@@ -306,6 +306,15 @@ def finding_reference() -> str:
     return "".join(parts)
 
 
+def metric_reference() -> str:
+    """All metrics of the catalog, in its order."""
+    parts = []
+    for name, metric in metrics.catalog().items():
+        better = f"{metric.better} is better" if metric.better else ""
+        parts.append(entry(name, metric.about, metrics.axis(name), better))
+    return "".join(parts)
+
+
 def error_reference() -> str:
     """All errors of the catalog, in the order of the alphabet."""
     parts = []
@@ -572,6 +581,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "exit-codes": exit_codes,
     "findings": finding_reference,
     "errors": error_reference,
+    "metrics": metric_reference,
     "workload-keys": workload_keys,
     "experiment-keys": experiment_keys,
     "host-keys": lambda: "".join(entry(key, text) for key, text in prices.KEYS.items()),

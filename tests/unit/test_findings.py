@@ -101,5 +101,5 @@ def test_explain_prints_an_entry_lists_all_and_suggests_the_nearest_name():
     assert listed == [*catalog(), *errors.catalog()]
     assert "What to do: use a longer warm-up" in explain("cache-warming")
     assert [each["name"] for each in json.loads(explain("--json"))] == listed
-    with raises(PlanError, "unknown-finding", finding="cpu-stel", near="cpu-steal"):
+    with raises(PlanError, "unknown-name", name="cpu-stel", near="cpu-steal"):
         explain("cpu-stel")

@@ -1,4 +1,4 @@
-"""`pgpaces explain`: what a finding or an error means, and what to do about it."""
+"""`pgpaces explain`: what a finding, an error, or a metric means."""
 
 from __future__ import annotations
 
@@ -9,32 +9,30 @@ from pgpaces.cli.streams import put
 
 
 def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    from pgpaces.core import errors, findings
+    from pgpaces.core import findings
 
-    names = [*findings.catalog(), *errors.catalog()]
-    return [name for name in names if name.startswith(incomplete)]
+    return [name for name in findings.explained_names() if name.startswith(incomplete)]
 
 
 @options.command(
     epilog="\b\nExamples:\n  pgpaces explain\n  pgpaces explain generator-late\n"
-    "  pgpaces explain cpu-steal --json"
+    "  pgpaces explain p95\n  pgpaces explain cpu-steal --json"
 )
 @click.argument("name", required=False, shell_complete=_names)
 @options.options(options.of("json"))
 def explain(name: str | None, as_json: bool) -> int:
-    """Explain a finding or an error by its name; without a name, list all names.
+    """Explain a finding, an error, or a metric by its name; without a name, list all names.
 
     pgpaces shows findings as `NAME: SENTENCE`. The explanation says what a finding means, what it
-    does to the verdict, and what to do.
+    does to the verdict, and what to do. Metrics are the numbers that pgpaces shows.
     """
-    from pgpaces.core import errors, findings
+    from pgpaces.core import findings
     from pgpaces.core.errors import PlanError, similar
     from pgpaces.show import escape
 
-    every = {name: findings.explanation(name) for name in findings.catalog()}
-    every |= {name: findings.explanation(name) for name in errors.catalog()}
+    every = {each: findings.explanation(each) for each in findings.explained_names()}
     if name is not None and name not in every:
-        raise PlanError("unknown-finding", finding=name, near=similar(name, every))
+        raise PlanError("unknown-name", name=name, near=similar(name, every))
     if as_json:
         put(escape.json_text(every[name] if name else [*every.values()]))
     elif name is None:

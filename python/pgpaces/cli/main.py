@@ -37,7 +37,7 @@ COMMANDS = {
     "serve": ("serve", "Serve results, and what runs, as pages for a browser"),
     "why": ("why", "Say why transactions were late, and what would confirm it"),
     "import": ("logs", "Import a run of real pgbench: its logs and its report"),
-    "explain": ("explain", "Explain a finding by its name"),
+    "explain": ("explain", "Explain a finding, an error, or a metric"),
     "server": ("server", "Start, list, stop and clean managed servers"),
     "observe": ("observe", "Print what this machine does, a line of JSON a second"),
     "disk": ("disk", "Measure a disk by fio: its class, and what PostgreSQL needs of it"),

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, field
 
-from pgpaces.core import errors
+from pgpaces.core import errors, metrics
 from pgpaces.core.units import ms_text, rate_text, significant, size_text
 
 Severity = Literal["nothing", "caution", "invalid"]
@@ -102,8 +102,21 @@ def catalog() -> Mapping[str, Entry]:
     return msgspec.convert(tomllib.loads(CATALOG.read_text("utf-8")), dict[str, Entry])
 
 
+def explained_names() -> tuple[str, ...]:
+    """The names of all findings, errors, and metrics."""
+    return *catalog(), *errors.catalog(), *metrics.catalog()
+
+
 def explanation(name: str) -> dict[str, str]:
-    """The entry of a finding or an error; a placeholder is shown as the name of its value."""
+    """The entry of a name of any catalog; a placeholder is shown as the name of its value.
+
+    An entry of a metric has its unit and its better direction too.
+    """
+    if name in metrics.catalog():
+        metric = metrics.metric(name)
+        texts = {"sentence": metrics.axis(name), "means": metric.about, "do": ""}
+        more = {"unit": metric.unit, "better": metric.better}
+        return {"name": name, "severity": "metric", **texts, **more}
     if name in catalog():
         entry = catalog()[name]
         severity: str = entry.severity
@@ -121,7 +134,8 @@ def explained(name: str) -> str:
     entry = explanation(name)
     do = f"What to do: {entry['do']}." if entry["do"] else ""
     title = f"{name} ({entry['severity']}): {entry['sentence']}"
-    parts = (title, entry["means"], do)
+    better = f"Better: {entry['better']}" if entry.get("better") else ""
+    parts = (title, entry["means"], do, better)
     wrapped = ["\n".join(textwrap.wrap(part, 80)) for part in parts if part]
     return "\n\n".join(wrapped)
 
