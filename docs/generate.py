@@ -311,7 +311,8 @@ def metric_reference() -> str:
     parts = []
     for name, metric in metrics.catalog().items():
         better = f"{metric.better} is better" if metric.better else ""
-        parts.append(entry(name, metric.about, metrics.axis(name), better))
+        title = metrics.axis(name)
+        parts.append(entry(name, metric.about, "" if title == name else title, better))
     return "".join(parts)
 
 

@@ -119,7 +119,7 @@ class Result(Answer, frozen=True):
 
     @property
     def background(self) -> tuple[BackgroundSummary, ...]:
-        """Each background workload: its counts, missed, rate and latency."""
+        """Each background workload: its counts, missed, throughput, and latency."""
         return self.summary.background
 
     @property

@@ -56,16 +56,11 @@ def totals(state: str = "running", **changes: Any) -> Totals:
     """Two seconds of 10 transactions, of which 3 are late, 1 failed and 1 is skipped."""
     sums = Totals(head(state, **changes), "nightly")
     late = {"on_time": 5, "late": 3, "due": 10, "skipped": 1, "failed": {"40001": 1}}
+    cpu_ns, dispatch = (250 * MS, 500 * MS), times([0.5] * 2)
+    more: Any = {"cpu_ns": cpu_ns, "dispatch": dispatch, "pending_ns": 2_000 * MS}
     for number in (-1, 0, 1):
         interval = second(number, [1.0] * 4 + [14.999] + [15.2, 16.0, 400.0], **late)
-        sums.add(
-            replace(
-                interval,
-                cpu_ns=(250 * MS, 500 * MS),
-                dispatch=times([0.5] * 2),
-                pending_ns=2_000 * MS,
-            )
-        )
+        sums.add(replace(interval, **more))
     return sums
 
 
@@ -173,20 +168,13 @@ def got(port: Port, path: str = "/metrics", **headers: str) -> tuple[int, str]:
 
 
 # As docs/how-to/metrics.md and the dashboard of Grafana name them.
-EXPORTED = {
-    "pgpaces_trial_info": "gauge",
-    "pgpaces_due_total": "counter",
-    "pgpaces_transactions_total": "counter",
-    "pgpaces_retries_total": "counter",
-    "pgpaces_errors_total": "counter",
-    "pgpaces_latency_seconds": "histogram",
-    "pgpaces_lag_seconds": "histogram",
-    "pgpaces_dispatch_lag_seconds": "histogram",
-    "pgpaces_latency_limit_seconds": "gauge",
-    "pgpaces_in_flight": "gauge",
-    "pgpaces_backlog": "gauge",
-    "pgpaces_generator_cpu_seconds_total": "counter",
+KINDS = {
+    "counter": "due_total transactions_total retries_total errors_total"
+    " generator_cpu_seconds_total",
+    "gauge": "trial_info latency_limit_seconds in_flight backlog",
+    "histogram": "latency_seconds lag_seconds dispatch_lag_seconds",
 }
+EXPORTED = {f"pgpaces_{name}": kind for kind, names in KINDS.items() for name in names.split()}
 
 
 def test_prometheus_reads_what_is_exported(port):

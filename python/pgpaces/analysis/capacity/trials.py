@@ -257,7 +257,7 @@ def _points(spec: SearchSpec, tells: Sequence[Tell]) -> tuple[CapacityGoal, list
 
 
 def _beginning(spec: SearchSpec, rate: float) -> CapacityGoal:
-    """The goal with a first load below the rate of the saturating trial."""
+    """The goal with a first load below the throughput of the saturating trial."""
     goal, each = spec.goal, spec.each
     if each is None:
         return goal

@@ -30,8 +30,9 @@ _WHOLE = ("trials", "block", "attempt", "users", *_COUNTS)
 def records(page: Page) -> Records:
     """A row for each cell and for each of its trials, with the same columns.
 
-    Shares from 0 to 1, times in ms, rates per second, each with `_low` and `_high` (None if they
-    cannot be estimated). Infinity is above every time. Cells have columns of the costs of machines.
+    Shares from 0 to 1, times in ms, throughput per second, each with `_low` and `_high` (None if
+    they cannot be estimated). Infinity is above every time. Cells have columns of the costs of
+    machines.
     """
     texts = {*_TEXTS, *(f"factor_{factor.name}" for factor in page.factors)}
     rows = tuple(each for row in page.rows for each in _rows(page, row))

@@ -332,10 +332,10 @@ def _method(page: Page) -> Iterator[Sentence]:
         )
     yield Sentence(
         "Intervals are of 95%. Shares: Wilson's, widened by how much trials and machines"
-        " (Student's t) and stretches of ten seconds differ. Times and rates: each trial yields"
-        " one number; the interval across trials is Student's t, for two trials no narrower than"
-        " the range of their own intervals. A dash means that a trial has too few transactions for"
-        " an interval of a percentile; more such trials do not help. Transactions of several"
+        " (Student's t) and stretches of ten seconds differ. Times and throughput: each trial"
+        " yields one number; the interval across trials is Student's t, for two trials no narrower"
+        " than the range of their own intervals. A dash means that a trial has too few transactions"
+        " for an interval of a percentile; more such trials do not help. Transactions of several"
         " trials are never pooled into one percentile."
     )
     if page.searched:

@@ -17,7 +17,7 @@ const shareOf = (row) => {
 
 // --- charts: title, unit, series (name, color, value of a row, dash) ---
 const CHARTS = [
-  ["Transactions", "tx/s", [["rate", "line1", (row) => row[at.due], [6, 4]], ["throughput", "line0", (row) => row[at.throughput]]]],
+  ["Load", "tx/s", [["rate", "line1", (row) => row[at.due], [6, 4]], ["throughput", "line0", (row) => row[at.throughput]]]],
   ["Latency", "ms", [["p50", "line2", (row) => row[at.p50]], ["p95", "line0", (row) => row[at.p95]], ["p99", "line1", (row) => row[at.p99]]]],
   ["Missed", "%", [["missed", "line1", shareOf]]],
   ["Lag of the generator", "ms", [["p99 dispatch lag", "line3", (row) => row[at.dispatch_lag]]]],
