@@ -26,7 +26,7 @@ from pgpaces.answers.compare.section import differing, is_planned, short
 from pgpaces.answers.compare.words import changed_by, size
 from pgpaces.answers.sweep.lookup import answer_for
 from pgpaces.core.errors import PlanError, similar
-from pgpaces.core.metrics import COMPARED, axis, header, is_share, number, title
+from pgpaces.core.metrics import FOLLOWED, axis, header, number, title
 from pgpaces.show.chart import Axis, Chart, Layer, Point
 from pgpaces.show.numbers import (
     NOT_KNOWN,
@@ -40,8 +40,6 @@ from pgpaces.show.numbers import (
 from pgpaces.show.section import Figure, Headline, Section, Sentence, Table, TableCell
 from pgpaces.spec.result import Estimate
 from pgpaces.store.store import Store
-
-_WATCHED = tuple(name for name in COMPARED if not is_share(name))
 
 
 class Timed(Struct, frozen=True):
@@ -97,9 +95,9 @@ def series_of(
     """
     for name in factors:
         differences.check_factor(name)
-    if metric and metric not in _WATCHED:
-        what, near = "the metric of a trend", similar(metric, _WATCHED)
-        raise PlanError("not-a-choice", what=what, value=metric, choices=[*_WATCHED], near=near)
+    if metric and metric not in FOLLOWED:
+        what, near = "the metric of a trend", similar(metric, FOLLOWED)
+        raise PlanError("not-a-choice", what=what, value=metric, choices=[*FOLLOWED], near=near)
     ids = list(dict.fromkeys(id_ for name in names or ("last",) for id_ in _ids(store, name)))
     digests = _like(store, ids[0], factors) if len(ids) == 1 else store.digests(ids)
     digests.sort(key=lambda digest: digest.trial.started_at)

@@ -6,7 +6,7 @@ from typing import Any
 
 from pgpaces.cli import options
 from pgpaces.cli.output import tell
-from pgpaces.core.metrics import COMPARED, is_share
+from pgpaces.core.metrics import FOLLOWED
 
 EXAMPLES = """\b
 Examples:
@@ -15,7 +15,7 @@ Examples:
   pgpaces trend last --factor server
 """
 METRIC = (
-    f"Metric to follow: {', '.join(n for n in COMPARED if not is_share(n))}."
+    f"Metric to follow: {', '.join(FOLLOWED)}."
     " [default: p95 of loads with a planned rate, else throughput]"
 )
 FACTOR = "Factor that may differ as well as time: server, pgpaces, set.work_mem, ..."

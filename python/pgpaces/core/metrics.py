@@ -7,7 +7,7 @@ import math
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -17,8 +17,9 @@ from pgpaces.core.units import ms_text, percent_text, rate_text
 CATALOG = Path(__file__).with_name("metrics.toml")
 SHARES = ("late", "skipped", "failed", "unfinished", "missed")
 TIMES = ("mean", "p50", "p95", "p99", "p99.9")
-# The metrics by which loads are compared.
-COMPARED = ("throughput", *TIMES, "missed")
+# The metrics that are followed over time, and those by which loads are compared.
+FOLLOWED = ("throughput", *TIMES)
+COMPARED = (*FOLLOWED, "missed")
 _FORMATS: Mapping[str, Callable[[float], str]] = {
     "": "{:.3g}".format,
     "count": "{:,.0f}".format,
@@ -85,18 +86,11 @@ def number(name: str, value: float | None, above: str = "–") -> str:
 
 def shown(name: str, value: float | None, above: str = "–") -> str:
     """A number with its unit: `12.3 ms`, `4.5%`; `above` if it is unknown or infinite."""
-    unit = metric(name).unit
-    space = " " * bool(unit and unit != "%")
-    text = number(name, value, above)
-    return text if text == above else f"{text}{space}{unit}"
+    text, unit = number(name, value, above), metric(name).unit
+    return text if text == above else f"{text} {unit}".replace(" %", "%").rstrip()
 
 
 def key(name: str) -> str:
     """Its name as a column of CSV: `p95_ms`, `missed_share`, `throughput`."""
     ending = {"ms": "_ms", "percent": "_share"}.get(metric(name).format, "")
     return f"{name}{ending}"
-
-
-def explanation(name: str) -> dict[str, Any]:
-    """The entry of a metric as plain values."""
-    return {"name": name, **msgspec.structs.asdict(metric(name))}
