@@ -50,7 +50,7 @@ NAMED = {
     "sweep x -c 1,,2": PlanError("empty-level", option="--clients", value="1,,2", levels="1,2"),
     "sweep --clients 1": PlanError("levels-without-workload"), "run": PlanError("nothing-to-run"),
     "sweep x --define a": PlanError("not-levels", option="--define", value="a", factor="a"),
-    "compare a b --metric p9": no_choice(what="--metric", value="p9", choices="p50", near="p99"),
+    "trend --metric p9": no_choice(what="--metric", value="p9", choices="throughput", near="p99"),
     "compare a b -T 1s": PlanError("only-of-new-pairs", option="--duration"),
     "compare a b --run tpcb-like --in a": PlanError("only-of-stored-trials", option="--in"),
     "compare a": PlanError("missing-argument", argument="B", usage="pgpaces compare [OPTIONS] A B"),

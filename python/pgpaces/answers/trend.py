@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -32,7 +31,7 @@ from pgpaces.show.numbers import (
     NOT_KNOWN,
     STARTED,
     capital,
-    estimate_cell,
+    metric_cell,
     moment,
     plural,
     sparkline,
@@ -208,8 +207,8 @@ def _facts(series: RunSeries) -> Iterator[tuple[str, str]]:
         ends = f"{number(metric, min(values))} to {number(metric, max(values))}"
         yield "runs", f"{sparkline(values)}  {axis(metric)}, {ends}"
     for level in series.trend.levels[-_CHANGED_SHOWN:]:
-        value, ends = _texts(metric, level.value)
-        yield "levels", f"{value} ({ends}) in {level.runs} runs from {level.first}"
+        cell = metric_cell(metric, level.value)
+        yield "levels", f"{cell.text} ({cell.ends}) in {level.runs} runs from {level.first}"
 
 
 def _changed(series: RunSeries) -> Iterator[Sentence]:
@@ -237,7 +236,7 @@ def _table(series: RunSeries) -> Table:
             when(level.first),
             when(level.last),
             TableCell(str(level.runs)),
-            TableCell(*_texts(metric, level.value)),
+            metric_cell(metric, level.value),
             TableCell(NOT_KNOWN) if change is None else TableCell(*short(metric, change.ratio)),
             TableCell(NOT_KNOWN if change is None else f"{change.p:.2g}"),
         )
@@ -248,20 +247,14 @@ def _table(series: RunSeries) -> Table:
     return Table(f"{KEY}-levels", "Levels", columns, 2, rows, note, spare=("p",))
 
 
-def _texts(metric: str, estimate: Estimate) -> tuple[str, str]:
-    cell = estimate_cell(estimate, partial(number, metric, above="above"))
-    return cell.text, cell.ends
-
-
 def _measured(series: RunSeries) -> list[Timed]:
     return [each for each in series.runs if 0 < each.run.estimate.value < math.inf]
 
 
 def _figure(series: RunSeries) -> Figure:
     metric = series.metric
-    rows = tuple(
-        (moment(each.at), each.id[-8:], *_texts(metric, each.run.estimate)) for each in series.runs
-    )
+    cells = ((each, metric_cell(metric, each.run.estimate, "above")) for each in series.runs)
+    rows = tuple((moment(each.at), each.id[-8:], cell.text, cell.ends) for each, cell in cells)
     lines = "; broken lines are changes, bands are levels with their intervals"
     more = lines if series.trend.levels else ""
     return Figure(

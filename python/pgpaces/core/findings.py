@@ -110,13 +110,11 @@ def explained_names() -> tuple[str, ...]:
 def explanation(name: str) -> dict[str, str]:
     """The entry of a name of any catalog; a placeholder is shown as the name of its value.
 
-    An entry of a metric has its unit and its better direction too.
+    An entry of a metric has its better direction too.
     """
-    if name in metrics.catalog():
-        metric = metrics.metric(name)
+    if metric := metrics.catalog().get(name):
         texts = {"sentence": metrics.axis(name), "means": metric.about, "do": ""}
-        more = {"unit": metric.unit, "better": metric.better}
-        return {"name": name, "severity": "metric", **texts, **more}
+        return {"name": name, "severity": "metric", **texts, "better": metric.better}
     if name in catalog():
         entry = catalog()[name]
         severity: str = entry.severity

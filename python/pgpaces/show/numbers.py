@@ -81,8 +81,6 @@ def estimate_cell(estimate: Estimate | None, form: Callable[[float], str]) -> Ta
 
 def metric_cell(name: str, estimate: Estimate | None, above: str = NOT_KNOWN) -> TableCell:
     """A metric with its interval; `above` stands for infinity."""
-    if metrics.is_share(name):
-        return share_cell(estimate)
     return estimate_cell(estimate, lambda value: metrics.number(name, value, above))
 
 
@@ -95,13 +93,6 @@ def estimate_texts(estimate: Estimate | None, form: Callable[[float], str]) -> t
     """An estimate and its interval as texts; `–` for what there is not."""
     cell = estimate_cell(estimate, form)
     return cell.text, cell.ends or NOT_KNOWN
-
-
-def share_cell(estimate: Estimate | None) -> TableCell:
-    """A share and both ends of its interval in percent, as a cell of a table; `–` for None."""
-    if estimate is None:
-        return TableCell(NOT_KNOWN)
-    return TableCell(percent(estimate.value), f"{percent(estimate.low)}–{percent(estimate.high)}")
 
 
 def share_in_words(estimate: Estimate) -> str:

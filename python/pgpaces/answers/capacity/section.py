@@ -26,12 +26,12 @@ from pgpaces.show.numbers import (
     NOT_KNOWN,
     STARTED,
     estimate_cell,
+    metric_cell,
     moment,
     ms,
     or_dash,
     percent,
     rate,
-    share_cell,
 )
 from pgpaces.show.section import Headline, Mark, Section, Sentence, Table, TableCell, Weight
 from pgpaces.spec.design import Cell as DesignCell
@@ -427,7 +427,7 @@ def _trials(searches: Sequence[CellSearch], factors: Sequence[Factor]) -> Table:
                 TableCell(at.removesuffix("/s")),
                 TableCell(f"{(trial.measured_ns or 0) / 1e9:.0f}"),
                 TableCell(f"{due:,}"),
-                share_cell(share([[(missed, due)]], summary.phi)),
+                metric_cell("missed", share([[(missed, due)]], summary.phi)),
                 TableCell(number("p99", p99.value, "above") if p99 else NOT_KNOWN),
                 TableCell(state, "", "" if counts else "invalid"),
             )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,8 +23,8 @@ from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import (
     NOT_KNOWN,
     capital,
-    estimate_cell,
     interval_line,
+    metric_cell,
     plural,
 )
 from pgpaces.show.section import (
@@ -148,8 +147,8 @@ def _table(effects: Sequence[Effect], names: tuple[str, str], basis: VerdictBasi
     )
     columns: list[Column[Effect]] = [
         ("metric", lambda each: axis(each.metric)),
-        ("A", lambda each: _own(basis.a, each.metric)),
-        ("B", lambda each: _own(basis.b, each.metric)),
+        ("A", lambda each: metric_cell(each.metric, compare.own(basis.a, each.metric))),
+        ("B", lambda each: metric_cell(each.metric, compare.own(basis.b, each.metric))),
         (
             "B against A",
             lambda e: TableCell(*short(e.metric, e.estimate)) if e.estimate else NOT_KNOWN,
@@ -160,10 +159,6 @@ def _table(effects: Sequence[Effect], names: tuple[str, str], basis: VerdictBasi
     return table(
         f"{KEY}-metrics", "By metric", columns, items=effects, note=note, spare=("p", "B is")
     )
-
-
-def _own(sides: Sequence[Side], metric: str) -> TableCell:
-    return estimate_cell(compare.own(sides, metric), partial(number, metric))
 
 
 def short(metric: str, estimate: Estimate) -> tuple[str, str]:
