@@ -136,9 +136,8 @@ def headline(trial: Trial, summary: Summary) -> Headline:
         text = f"nothing was due; the trial is {cells.defect(trial, summary)}"
         return Headline(goal.WORDS["unknown"] if goal.limited(trial) else "", "unknown", text)
     if not goal.limited(trial):
-        return Headline(
-            "", "", f"{shown('throughput', summary.throughput.value)}{ci(summary.throughput, rate)}"
-        )
+        done = summary.throughput
+        return Headline("", "", f"{shown('throughput', done.value)}{ci(done, rate)}")
     share = goal.allowed(trial)
     defect = cells.defect(trial, summary)
     mark = "unknown" if defect else goal.verdict(summary.missed, share)

@@ -92,5 +92,4 @@ def shown(name: str, value: float | None, above: str = "–") -> str:
 
 def key(name: str) -> str:
     """Its name as a column of CSV: `p95_ms`, `missed_share`, `throughput`."""
-    ending = {"ms": "_ms", "percent": "_share"}.get(metric(name).format, "")
-    return f"{name}{ending}"
+    return name + {"ms": "_ms", "percent": "_share"}.get(metric(name).format, "")
