@@ -127,7 +127,7 @@ def _first_come(due: Numbers, service: Numbers, servers: int) -> Numbers:
 
 
 class Truth(Struct, frozen=True):
-    """What is so in the long run: latencies in ms, and the throughput in 1/s. limit_ms: 5% miss it."""
+    """What is so in the long run: latencies in ms, throughput in 1/s. limit_ms: 5% miss it."""
 
     mean: float
     p50: float
