@@ -38,9 +38,9 @@ EFFECT, SPREAD = 0.03, 0.01
 def section(_session: Session) -> Iterator[Finding]:
     """Each pure answer over 1,000 trials; the quickest of three, so without imports."""
     two, loads = _trials(TWO), _trials(LOADS)
-    goal = pairs.ComparisonGoal("rate", ("mean", "p95", "p99", "missed"))
+    goal = pairs.ComparisonGoal("throughput", ("mean", "p95", "p99", "missed"))
     a, b = ([d for d in two if _level(d) == level] for level in TWO.factors[0].levels)
-    runs = [trend.Run(digest.trial.id, digest.summary.rate) for digest in two]
+    runs = [trend.Run(digest.trial.id, digest.summary.throughput) for digest in two]
     sides = [pairs.side(digest.summary) for digest in two]
     points = _points()
     asked: dict[str, Callable[[], object]] = {
@@ -102,9 +102,9 @@ def _trials(design: Design) -> list[Digest]:
             + SPREAD * (number * 37 % 11 - 5) / 5
             + EFFECT * (levels.get("set.work_mem") == "64MB")
         )
-        rate = Estimate(value, 0.98 * value, 1.02 * value, model.summary.rate.n)
+        rate = Estimate(value, 0.98 * value, 1.02 * value, model.summary.throughput.n)
         place = replace(model.trial.place, block=slot.block)
         at = model.trial.started_at + timedelta(hours=number)
         trial = replace(model.trial, id=f"B{number:025}", place=place, started_at=at)
-        found.append(replace(model, trial=trial, summary=replace(model.summary, rate=rate)))
+        found.append(replace(model, trial=trial, summary=replace(model.summary, throughput=rate)))
     return found

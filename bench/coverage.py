@@ -30,7 +30,7 @@ from pgpaces.spec.result import Estimate  # noqa: E402
 
 SECTION = "Coverage"
 PAGE = ROOT / "docs" / "internals" / "coverage.md"
-NAMES = ("missed", "rate", "mean", "p50", "p95", "p99")
+NAMES = ("missed", "throughput", "mean", "p50", "p95", "p99")
 TRIALS, TRIALS_OF_AN_HOUR, HOUR_S = 2000, 400, 3600
 LENGTHS_S = (30, 60, 300, HOUR_S)
 UTILIZATIONS = (0.5, 0.7, 0.8, 0.9)
@@ -115,7 +115,7 @@ def batch(load: Load, seconds: int, trials: int, seed: int) -> Cell:
     known = {"missed": 0.05} | {name: getattr(true, name) for name in NAMES[1:]}
     for trial, accumulator in stored(load, seconds, trials, seed):
         found = summarize(trial, accumulator)
-        said: dict[str, Estimate | None] = {"missed": found.missed, "rate": found.rate}
+        said: dict[str, Estimate | None] = {"missed": found.missed, "throughput": found.throughput}
         said |= {name: found.latency.estimate(name) for name in NAMES[2:]}
         cell.trials += 1
         cell.cut += found.cut_s > 0

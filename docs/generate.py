@@ -25,7 +25,7 @@ from pgpaces.answers.sweep import api as sweep_api
 from pgpaces.cli import compare
 from pgpaces.cli import main as cli_main
 from pgpaces.cli import run as cli_run
-from pgpaces.core import causes, errors, findings
+from pgpaces.core import causes, errors, findings, metrics
 from pgpaces.spec import costs as prices
 from pgpaces.spec import experiment_file, options, plan, result, workload_toml
 
@@ -311,6 +311,16 @@ def finding_reference() -> str:
     return "".join(parts)
 
 
+def metric_reference() -> str:
+    """All metrics of the catalog, in its order."""
+    parts = []
+    for name, metric in metrics.catalog().items():
+        better = f"{metric.better} is better" if metric.better else ""
+        title = metrics.axis(name)
+        parts.append(entry(name, metric.about, "" if title == name else title, better))
+    return "".join(parts)
+
+
 def error_reference() -> str:
     """All errors of the catalog, in the order of the alphabet."""
     parts = []
@@ -578,6 +588,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "exit-codes": exit_codes,
     "findings": finding_reference,
     "errors": error_reference,
+    "metrics": metric_reference,
     "workload-keys": workload_keys,
     "experiment-keys": experiment_keys,
     "host-keys": lambda: "".join(entry(key, text) for key, text in prices.KEYS.items()),

@@ -83,9 +83,9 @@ class Result(Answer, frozen=True):
         return self.summary.counts
 
     @property
-    def rate(self) -> Estimate:
+    def throughput(self) -> Estimate:
         """Successful transactions per second, with its 95% interval."""
-        return self.summary.rate
+        return self.summary.throughput
 
     @property
     def latency(self) -> Spread:
@@ -119,7 +119,7 @@ class Result(Answer, frozen=True):
 
     @property
     def background(self) -> tuple[BackgroundSummary, ...]:
-        """Each background workload: its counts, missed, rate and latency."""
+        """Each background workload: its counts, missed, throughput, and latency."""
         return self.summary.background
 
     @property

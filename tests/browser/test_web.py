@@ -182,7 +182,7 @@ def test_the_latency_limit_is_drawn_and_named_where_all_latencies_are_below_it(b
         latency = chart(page, "Latency, ms")
         expect(latency.locator("figcaption")).to_have_text("Latency, ms; limit 20 ms")
         assert latency.locator("canvas").evaluate(PIXELS, "--alarm") > 50
-        assert chart(page, "Rate").locator("canvas").evaluate(PIXELS, "--alarm") == 0
+        assert chart(page, "Load").locator("canvas").evaluate(PIXELS, "--alarm") == 0
     served.end(trial)
 
 
@@ -191,9 +191,9 @@ SMALL = {"width": 800, "height": 500}
 
 def test_a_chart_out_of_sight_is_drawn_when_it_comes_into_it(browser, served):
     with watched(browser, served, 10, "runs/{}", viewport=SMALL) as (page, _):
-        rate, flight = (chart(page, name).locator(".plot") for name in ("Rate", "In flight"))
+        rate, flight = (chart(page, name).locator(".plot") for name in ("Load", "In flight"))
         rate.scroll_into_view_if_needed()
-        expect(canvas_of(page, "Rate")).to_have_count(1)
+        expect(canvas_of(page, "Load")).to_have_count(1)
         rate.press("+")
         drawn = canvas_of(page, "In flight")
         expect(drawn).to_have_count(0)
@@ -206,8 +206,8 @@ def test_a_chart_out_of_sight_is_drawn_when_it_comes_into_it(browser, served):
 
 def test_charts_that_come_into_sight_with_others_show_the_whole_time(browser, served):
     with watched(browser, served, 5, "runs/{}", viewport=SMALL) as (page, trial):
-        chart(page, "Rate").locator(".plot").scroll_into_view_if_needed()
-        expect(canvas_of(page, "Rate")).to_have_count(1)
+        chart(page, "Load").locator(".plot").scroll_into_view_if_needed()
+        expect(canvas_of(page, "Load")).to_have_count(1)
         page.locator("#h-errors").scroll_into_view_if_needed()
         served.seconds(trial, range(5, 40))
         expect(tile(page, "due")).to_have_text("400")
@@ -247,7 +247,7 @@ def test_who_waits_for_whom_and_marks_appear_while_it_runs(browser, served):
 
 def test_every_mark_has_its_number_and_its_text(browser, served):
     with watched(browser, served, 30) as (page, trial):
-        canvas = canvas_of(page, "Rate")
+        canvas = canvas_of(page, "Load")
         before = canvas.evaluate(PIXELS, "--muted")
         checkpoints = [Sample(2 * n, "checkpoints", "checkpoints", 1.0) for n in range(12)]
         served.store.add(trial.id, None, checkpoints)
@@ -307,7 +307,7 @@ def test_the_cursor_goes_by_keys_and_the_table_has_the_numbers(browser, served):
 
 def test_charts_are_zoomed_by_keys_and_by_the_mouse(browser, served):
     with watched(browser, served, 40) as (page, _):
-        plot, canvas = chart(page, "Rate").locator(".plot"), canvas_of(page, "Rate")
+        plot, canvas = chart(page, "Load").locator(".plot"), canvas_of(page, "Load")
         whole = canvas.evaluate(DRAWN)
 
         def settled(same: bool) -> None:

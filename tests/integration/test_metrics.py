@@ -138,7 +138,7 @@ def test_prometheus_has_the_sums_of_the_store_and_our_p95_within_its_bucket(pgpa
     def last(name: str, labels: str = "") -> str:
         return last_of(trial, name, labels)
 
-    due = scraping.number(last("pgpaces_transactions_due_total", 'phase="measured"'))
+    due = scraping.number(last("pgpaces_due_total", 'phase="measured"'))
     assert due == sum(outcomes(trial, measured=True).values()) > 1000
     buckets = last("pgpaces_latency_seconds_bucket", 'phase="measured"')
     p95_s = scraping.number(f"histogram_quantile(0.95, sum by (le) ({buckets}))")

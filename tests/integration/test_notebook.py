@@ -17,7 +17,7 @@ NOTEBOOK = ROOT / "examples" / "notebook.ipynb"
 ANSWERS = {
     "commits = ": r"<answer: .+>",
     "frame = commits.frame()": r"\d clients, o(n|ff)\s+[\d,]+ tx/s",
-    'commits.plot("rate")': r"<plot rate: .+>",
+    'commits.plot("throughput")': r"<plot throughput: .+>",
     "better = ": r"<comparison: (BETTER|WORSE|SAME|UNKNOWN) .+>",
     "print(better.verdict": r"(BETTER|WORSE|SAME|UNKNOWN) Estimate\(",
     "holds = ": r"<capacity: CAPACITY .+>",

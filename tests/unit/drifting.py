@@ -62,4 +62,4 @@ def pair(number: int, log: float, *, same: bool = False) -> Pair:
 
 
 def side(rate: float, missed: int = 0, due: int = 6000, **values: float) -> Side:
-    return Side({"rate": rate, **values}, missed, due)
+    return Side({"throughput": rate, **values}, missed, due)

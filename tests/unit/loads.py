@@ -127,13 +127,13 @@ def _first_come(due: Numbers, service: Numbers, servers: int) -> Numbers:
 
 
 class Truth(Struct, frozen=True):
-    """What is so in the long run: latencies in ms, and the rate in 1/s. limit_ms: 5% miss it."""
+    """What is so in the long run: latencies in ms, throughput in 1/s. limit_ms: 5% miss it."""
 
     mean: float
     p50: float
     p95: float
     p99: float
-    rate: float
+    throughput: float
 
     @property
     def limit_ms(self) -> float:

@@ -48,7 +48,7 @@ def test_trials_are_long_enough_together_and_none_is_longer_than_five_minutes(ne
 def judged(count):
     """Pairs that differ by a third more or less than nothing, so that it takes more of them."""
     rates = [(100, 125 if n % 2 else 90) for n in range(count)]
-    sides = [(Side({"rate": a}, 0, 100), Side({"rate": b}, 0, 100)) for a, b in rates]
+    sides = [(Side({"throughput": a}, 0, 100), Side({"throughput": b}, 0, 100)) for a, b in rates]
     pairs = [Pair(n, a, b) for n, (a, b) in enumerate(sides)]
     return compare.judge(pairs, ComparisonGoal(delta=0.02))
 

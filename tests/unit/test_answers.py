@@ -112,7 +112,7 @@ def test_of_less_than_a_second_the_rate_is_of_the_time_in_which_they_were_sent_a
     intervals = (Interval(0, tallies=(Tally(0, 0, due=2, late=2),), ended_ns=400_000_000),)
     plan = {"model": model, "duration_ns": 200_000_000}
     short = trial([], plan=plan, intervals=intervals, measured_ns=200_000_000)
-    assert summarize(short).rate.value == pytest.approx(rate)
+    assert summarize(short).throughput.value == pytest.approx(rate)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_of_less_than_a_second_the_rate_is_of_the_time_in_which_they_were_sent_a
         ("p99.9 > 250ms", True, "it is 600 ms"),
         ("latency.p99.9 > 250 ms", True, "it is 600 ms"),
         ("max > 1h", False, "it is 600 ms"),
-        ("rate < 11/s", True, "it is 10/s"),
+        ("throughput < 11/s", True, "it is 10/s"),
         ("on time < 90%", False, "it is 90%"),
     ],
 )

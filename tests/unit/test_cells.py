@@ -95,4 +95,4 @@ def test_a_cell_of_one_trial_has_the_intervals_of_its_trial():
     trial = made(Slot(1, CELL), 60)
     row = cells.row(CELL, [trial])
     assert row.missed == trial.summary.missed == cells.trial_estimate(trial, "missed")
-    assert (row.rate, row.p95) == (trial.summary.rate, trial.summary.latency.p95)
+    assert (row.throughput, row.p95) == (trial.summary.throughput, trial.summary.latency.p95)

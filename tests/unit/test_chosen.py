@@ -28,7 +28,7 @@ from tests.unit.experiments import made
 
 BASE = made(Slot(1, Cell(())), 12)
 SPEC = SearchSpec(CapacityGoal(0.01, 10.0, 0.1, 1e6), each=1.0)
-PAIRING = Pairing({"variant": "old"}, {"variant": "new"}, compare.ComparisonGoal("rate"))
+PAIRING = Pairing({"variant": "old"}, {"variant": "new"}, compare.ComparisonGoal("throughput"))
 Found = Callable[[Ask], Digest | None]
 
 
@@ -50,7 +50,7 @@ def digest(ask, due, missed, rate=100.0, invalid=""):
         BASE.summary,
         counts=counts,
         cut_s=0,
-        rate=Estimate(rate, 0.9 * rate, 1.1 * rate, 5),
+        throughput=Estimate(rate, 0.9 * rate, 1.1 * rate, 5),
         validity=Validity("invalid" if invalid else "valid", reasons),
     )
     return replace(BASE, trial=trial, summary=summary, series=())

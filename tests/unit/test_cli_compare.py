@@ -142,10 +142,10 @@ def test_a_factor_that_is_none_is_refused_with_the_nearest_name(place, factor, k
     [
         ("--rate 5", "p95"),
         ("--rate-per-client 2 -c 3", "p95"),
-        ("-c 2 --think-time 0", "rate"),
+        ("-c 2 --think-time 0", "throughput"),
         ("--users 3 --pace 2", "p95"),
         ("--rate 5 --metric mean", "mean"),
-        ("--rate 5 --metric rate", "rate"),
+        ("--rate 5 --metric throughput", "throughput"),
     ],
 )
 def test_a_planned_rate_is_compared_by_p95_unless_another_metric_is_named(load, metric, tmp_path):

@@ -239,8 +239,8 @@ def test_secondary_metrics_are_read_together():
         Pair(n, side(1, mean=10, p95=10, p99=10), side(1.05, mean=9 + x, p95=10 + 99 * x, p99=10))
         for n, x in enumerate(STEADY)
     ]
-    found = judge(pairs, ComparisonGoal("rate", ("mean", "p95", "p50"), same=0)).secondary
-    assert [(each.metric.name, each.outcome) for each in found] == [
+    found = judge(pairs, ComparisonGoal("throughput", ("mean", "p95", "p50"), same=0)).secondary
+    assert [(each.metric, each.outcome) for each in found] == [
         ("mean", "better"),
         ("p95", "unknown"),
     ], "of p50 nothing was measured"
@@ -315,7 +315,7 @@ def test_what_a_look_decided_stays_decided():
     ("given", "name", "values"),
     [
         ({"metric": "beauty"}, "not-a-choice", {"what": "metric", "value": "beauty"}),
-        ({"metric": "rate", "secondary": ("rate",)}, "given-twice", {"what": "metric 'rate'"}),
+        ({"metric": "mean", "secondary": ("mean",)}, "given-twice", {"what": "metric 'mean'"}),
         ({"delta": 0.0}, "out-of-range", {"what": "delta", "value": "0"}),
         ({"delta": 1.0}, "out-of-range", {"what": "delta", "value": "1"}),
         ({"pairs": 7}, "out-of-range", {"what": "pairs", "value": 7, "range": "from 8 to 10000"}),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.analysis import compare, unpaired
-from pgpaces.analysis.compare import METRICS, ComparisonGoal, Pair, judge
+from pgpaces.analysis.compare import ComparisonGoal, Pair, judge
 from pgpaces.answers.compare.section import VerdictBasis, planned, section, short
 from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.show import draw, render
@@ -58,11 +58,11 @@ def test_charts_show_effects_a_noise_floor_shares_and_every_trial():
 def test_throughput_that_was_planned_is_said_to_decide_nothing():
     digests = PAGE_OF.digests
     assert {digest.trial.plan.model for digest in digests} == {"open"}
-    [warning] = planned("rate", digests)
+    [warning] = planned("throughput", digests)
     assert "--metric p95" in warning.text
     assert planned("p95", digests) == ()
     free = replace(digests[0].trial, plan=replace(digests[0].trial.plan, model="closed"))
-    assert planned("rate", [replace(digests[0], trial=free)]) == ()
+    assert planned("throughput", [replace(digests[0], trial=free)]) == ()
 
 
 def test_trials_without_pairs_are_shown_over_the_mean_of_a():
@@ -86,17 +86,17 @@ def test_nothing_that_can_be_drawn_is_no_chart():
 
 def test_a_metric_of_which_a_trial_has_no_number_says_nothing_of_itself():
     sides = (side(10, p99=5), side(10, p99=math.inf))
-    assert compare.own(sides, METRICS["p99"]) is None
-    assert compare.own((), METRICS["rate"]) is None
-    assert compare.own(sides[:1], METRICS["p99"]) == Estimate.alone(pytest.approx(5), 1)
+    assert compare.own(sides, "p99") is None
+    assert compare.own((), "throughput") is None
+    assert compare.own(sides[:1], "p99") == Estimate.alone(pytest.approx(5), 1)
 
 
 @given(st.lists(st.floats(0.01, 1e6), min_size=2, max_size=9))
 @settings(max_examples=40, deadline=None)
 def test_the_ratio_of_what_both_say_alone_is_that_of_their_pairs(rates):
     pairs = [Pair(n, side(rate), side(2 * rate)) for n, rate in enumerate(rates)]
-    a, b = (compare.own([each], METRICS["rate"]) for each in (pairs[0].a, pairs[0].b))
-    own = [compare.own([getattr(p, name) for p in pairs], METRICS["rate"]) for name in ("a", "b")]
+    a, b = (compare.own([each], "throughput") for each in (pairs[0].a, pairs[0].b))
+    own = [compare.own([getattr(p, name) for p in pairs], "throughput") for name in ("a", "b")]
     assert a is not None
     assert b is not None
     assert own[1].value / own[0].value == pytest.approx(2)
@@ -106,14 +106,14 @@ def test_the_ratio_of_what_both_say_alone_is_that_of_their_pairs(rates):
 @pytest.mark.parametrize(
     ("metric", "estimate", "expected"),
     [
-        ("rate", Estimate(1.174, 1.162, 1.185, 8), ("+17.4%", "+16.2 to +18.5")),
-        ("rate", Estimate(3.1, 0.9, 10.0, 8), ("3.1 times", "0.9 to 10")),
+        ("throughput", Estimate(1.174, 1.162, 1.185, 8), ("+17.4%", "+16.2 to +18.5")),
+        ("throughput", Estimate(3.1, 0.9, 10.0, 8), ("3.1 times", "0.9 to 10")),
         ("missed", Estimate(-0.021, -0.03, 0.001, 8), ("-2.10 points", "-3.00 to +0.10")),
         ("mean", Estimate.alone(0.5, 1), ("-50%", "–")),
     ],
 )
 def test_an_effect_fits_into_a_cell(metric, estimate, expected):
-    assert short(METRICS[metric], estimate) == expected
+    assert short(metric, estimate) == expected
 
 
 @pytest.mark.parametrize("look", [LIGHT, DARK, PAGE])

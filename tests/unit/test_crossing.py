@@ -100,7 +100,7 @@ def test_without_a_limit_an_invalid_cell_is_never_the_one_with_the_highest_throu
         for d in (made(slot, 20) for slot in plan.slots())
     ]
     rows = said_of(digests, plan)[1].rows
-    ranked = sorted(rows, key=lambda row: row.rate.value, reverse=True)
+    ranked = sorted(rows, key=lambda row: row.throughput.value, reverse=True)
     invalid = {row.cell.key for row in ranked[:cells]}
     late = Validity("invalid", (Finding("generator-limited"),))
     digests = [

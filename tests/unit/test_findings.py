@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from pgpaces.cli.main import cli
-from pgpaces.core import causes, errors, messages
+from pgpaces.core import causes, errors, messages, metrics
 from pgpaces.core.errors import PlanError
 from pgpaces.core.findings import Finding, catalog, filled, finding, placeholders, weight
 from tests.errors import raises
@@ -72,6 +72,16 @@ def test_a_finding_an_error_or_a_message_has_the_values_that_its_texts_need():
         assert more or least <= values, name
 
 
+def test_metrics_that_code_names_have_entries_and_every_entry_is_used():
+    functions = "metric|title|axis|header|number|shown|column|metric_cell"
+    found = {*re.findall(rf'(?<![.\w])(?:metrics\.)?(?:{functions})\("([a-z][\w.]*)"', EVERYTHING)}
+    assert {"throughput", "missed", "p99", "seconds"} <= found <= {*metrics.catalog()}
+    assert not {*metrics.catalog()} & {*catalog(), *errors.catalog()}
+    for name, entry in metrics.catalog().items():
+        assert f'"{name}"' in EVERYTHING, name
+        assert re.fullmatch(r"(\S+ ){2,24}\S+\.", entry.about)
+
+
 def test_a_name_is_made_by_code_and_that_of_a_finding_is_named_in_a_test():
     catalogs = (
         catalog(), errors.catalog(), messages.catalog(), causes.catalog().observations,
@@ -114,8 +124,9 @@ def test_explain_prints_an_entry_lists_all_and_suggests_the_nearest_name():
 
     listed = [line.split()[0] for line in explain().splitlines()]
     reasons = [f"cause-{key}" for key in causes.catalog().causes]
-    assert listed == [*catalog(), *errors.catalog(), *reasons]
+    assert listed == [*catalog(), *errors.catalog(), *metrics.catalog(), *reasons]
     assert "What to do: use a longer warm-up" in explain("cache-warming")
+    assert "Better: lower" in explain("p95")
     assert [each["name"] for each in json.loads(explain("--json"))] == listed
-    with raises(PlanError, "unknown-finding", finding="cpu-stel", near="cpu-steal"):
+    with raises(PlanError, "unknown-name", name="cpu-stel", near="cpu-steal"):
         explain("cpu-stel")

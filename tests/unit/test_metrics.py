@@ -57,16 +57,11 @@ def totals(state: str = "running", **changes: Any) -> Totals:
     """Two seconds of 10 transactions, of which 3 are late, 1 failed and 1 is skipped."""
     sums = Totals(head(state, **changes), "nightly")
     late = {"on_time": 5, "late": 3, "due": 10, "skipped": 1, "failed": {"40001": 1}}
+    cpu_ns, dispatch = (250 * MS, 500 * MS), times([0.5] * 2)
+    more: Any = {"cpu_ns": cpu_ns, "dispatch": dispatch, "pending_ns": 2_000 * MS}
     for number in (-1, 0, 1):
         interval = second(number, [1.0] * 4 + [14.999] + [15.2, 16.0, 400.0], **late)
-        sums.add(
-            replace(
-                interval,
-                cpu_ns=(250 * MS, 500 * MS),
-                dispatch=times([0.5] * 2),
-                pending_ns=2_000 * MS,
-            )
-        )
+        sums.add(replace(interval, **more))
     return sums
 
 
@@ -107,7 +102,7 @@ def test_sums_and_buckets_never_decrease_and_count_from_the_start_of_the_trial()
     # 15.001 ms is late, but 3 significant digits cannot tell it from the limit.
     sums.add(second(2, [14.0, 15.001], on_time=1, late=1, due=2))
     after = metrics(sums)
-    for name in ("transactions_due", "transactions", "retries", "errors", "generator_cpu"):
+    for name in ("due", "transactions", "retries", "errors", "generator_cpu"):
         for one, other in zip(before[name], after[name], strict=True):
             assert one.attributes == other.attributes
             assert one.value <= other.value
@@ -130,7 +125,7 @@ def test_a_trial_has_labels_of_its_experiment_and_none_that_is_empty():
     labels = point("trial_info", placed).attributes
     assert (labels["cell"], labels["block"], labels["experiment_id"]) == ("clients=4", "2", "01E")
     names = set(metrics(totals("finished")))
-    assert "transactions_due" in names, "counters stay"
+    assert "due" in names, "counters stay"
     assert not names & {"trial_info", "in_flight", "backlog"}
     unlimited = totals(plan={"limit_ns": None, "policy": "run", "model": "open"})
     bounds = point("latency", unlimited, phase="measured").explicit_bounds
@@ -146,8 +141,8 @@ def test_a_background_workload_is_told_apart_and_has_its_own_limit():
     both = Totals(head(plan=plan, workload={"name": "w", "scripts": scripts}))
     both.add(second(0, [1.0], 0))
     both.add(second(1, [1.0], 1))
-    assert value("transactions_due", both, workload="w", script="a") == 1
-    assert value("transactions_due", both, workload="reporting", background="night") == 1
+    assert value("due", both, workload="w", script="a") == 1
+    assert value("due", both, workload="reporting", background="night") == 1
     assert value("latency_limit", both, script="a") == 0.005
     assert value("latency_limit", both, script="report") == 0.009
 
@@ -174,20 +169,13 @@ def got(port: Port, path: str = "/metrics", **headers: str) -> tuple[int, str]:
 
 
 # As docs/how-to/metrics.md and the dashboard of Grafana name them.
-EXPORTED = {
-    "pgpaces_trial_info": "gauge",
-    "pgpaces_transactions_due_total": "counter",
-    "pgpaces_transactions_total": "counter",
-    "pgpaces_retries_total": "counter",
-    "pgpaces_errors_total": "counter",
-    "pgpaces_latency_seconds": "histogram",
-    "pgpaces_lag_seconds": "histogram",
-    "pgpaces_dispatch_lag_seconds": "histogram",
-    "pgpaces_latency_limit_seconds": "gauge",
-    "pgpaces_in_flight": "gauge",
-    "pgpaces_backlog": "gauge",
-    "pgpaces_generator_cpu_seconds_total": "counter",
+KINDS = {
+    "counter": "due_total transactions_total retries_total errors_total"
+    " generator_cpu_seconds_total",
+    "gauge": "trial_info latency_limit_seconds in_flight backlog",
+    "histogram": "latency_seconds lag_seconds dispatch_lag_seconds",
 }
+EXPORTED = {f"pgpaces_{name}": kind for kind, names in KINDS.items() for name in names.split()}
 
 
 def test_prometheus_reads_what_is_exported(port):
@@ -200,7 +188,7 @@ def test_prometheus_reads_what_is_exported(port):
     }
     assert status == 200
     expected = {
-        ("transactions_due_total", "measured"): 20, ("transactions_due_total", "warmup"): 10,
+        ("due_total", "measured"): 20, ("due_total", "warmup"): 10,
         ("transactions_total", "measured", "on_time"): 10,
         ("transactions_total", "measured", "late"): 6,
         ("transactions_total", "measured", "skipped"): 2,
@@ -265,7 +253,7 @@ def test_an_open_connection_gets_the_last_numbers_while_the_port_is_free_again()
     listen(*address).socket.close()  # the next load has the port
     assert closing.is_alive()
     connection.request("GET", "/metrics")
-    assert b"pgpaces_transactions_due_total" in connection.getresponse().read()
+    assert b"pgpaces_due_total" in connection.getresponse().read()
     closing.join(60)
     assert not closing.is_alive()
 
@@ -344,7 +332,7 @@ def test_the_feed_has_new_trials_of_its_load_to_their_end(store, monkeypatch):
     assert [each.head.id for each in ended] == [running.id]
     assert changed
     [scope] = feed.metrics().resource_metrics[0].scope_metrics
-    [due] = [each for each in scope.metrics if each.name == "pgpaces.transactions_due"]
+    [due] = [each for each in scope.metrics if each.name == "pgpaces.due"]
     counted = [(p.attributes["run"], p.value) for p in due.data.data_points]
     assert counted == [(running.id, 11)]
     assert feed.running() == []

@@ -26,7 +26,7 @@ def trial(levels: dict[str, str], block: int, rate: float, latency_ms: float = 1
     digest = made(Slot(block, cell), 5)
     mean = Estimate(latency_ms, latency_ms, latency_ms, 10)
     latency = replace(BASE.summary.latency, mean=mean)
-    summary = replace(BASE.summary, rate=Estimate(rate, rate, rate, 10), latency=latency)
+    summary = replace(BASE.summary, throughput=Estimate(rate, rate, rate, 10), latency=latency)
     return replace(digest, summary=summary)
 
 
@@ -46,12 +46,12 @@ def test_what_disturbs_a_whole_block_cancels_out():
     digests += [trial({"tls": "on"}, block, 0.9 * rate, 11) for block, rate in noise.items()]
     (found,) = compared(digests)
     assert (found.factor, found.base, found.level, found.at) == ("tls", "off", "on", ())
-    assert found.rate is not None
-    assert found.latency is not None
-    assert found.rate.value == pytest.approx(0.9)
-    assert found.rate.high - found.rate.low < 1e-9
-    assert found.latency.value == pytest.approx(1.1)
-    assert found.rate.n == 3
+    assert found.throughput is not None
+    assert found.mean is not None
+    assert found.throughput.value == pytest.approx(0.9)
+    assert found.throughput.high - found.throughput.low < 1e-9
+    assert found.mean.value == pytest.approx(1.1)
+    assert found.throughput.n == 3
 
 
 def test_trials_of_different_blocks_are_no_pair():
@@ -60,7 +60,7 @@ def test_trials_of_different_blocks_are_no_pair():
 
 def test_one_pair_has_no_interval():
     (found,) = compared([trial({"tls": "off"}, 1, 10), trial({"tls": "on"}, 1, 20)])
-    assert found.rate == Estimate.alone(2.0, 1)
+    assert found.throughput == Estimate.alone(2.0, 1)
 
 
 def test_a_trial_that_is_not_valid_is_in_no_pair():
@@ -70,7 +70,7 @@ def test_a_trial_that_is_not_valid_is_in_no_pair():
     bad = replace(bad, summary=replace(bad.summary, validity=validity))
     assert bad.summary.validity.state != "valid"
     (found,) = compared([*good, trial({"tls": "off"}, 3, 10), bad])
-    assert sure(found.rate).n == 2
+    assert sure(found.throughput).n == 2
 
 
 def test_levels_are_compared_where_all_else_is_the_same():
@@ -86,7 +86,7 @@ def test_levels_are_compared_where_all_else_is_the_same():
     assert [(each.factor, each.at) for each in found] == [
         ("tls", (("clients", clients),)) for clients in CLIENTS.levels
     ], "a load with three levels is a chart's"
-    assert all(each.rate and each.rate.value == pytest.approx(2) for each in found)
+    assert all(each.throughput and each.throughput.value == pytest.approx(2) for each in found)
 
 
 def test_versions_are_names_although_they_look_like_numbers():
@@ -104,8 +104,8 @@ def test_many_pairs_of_many_cells_are_taken_together():
     ]
     found = [each for each in compared(digests, (TLS, sizes)) if each.factor == "tls"]
     assert [each.at for each in found] == [()]
-    assert found[0].rate is not None
-    assert found[0].rate.n == 30
+    assert found[0].throughput is not None
+    assert found[0].throughput.n == 30
 
 
 @pytest.mark.parametrize("tries", seeds(2000, 4000))

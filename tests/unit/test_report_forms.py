@@ -324,7 +324,7 @@ def test_an_empty_level_is_shown_in_quotes_in_texts_tables_and_charts(clients, o
 
 def test_bars_of_a_factor_with_a_long_name_have_their_levels_beside_them():
     page = of(Factor("background.reporting.workload", ("none", "reporting")), seconds=60, trials=1)
-    _, bars = terminal(report_of(page), 60).split("missed, % of due")
+    _, bars = terminal(report_of(page), 60).split("share missed, %")
     assert "…" not in bars
     assert re.search(r"^ *none .*\n *reporting ", bars.lstrip("\n"))
 
@@ -543,7 +543,7 @@ def test_without_a_limit_the_most_is_not_called_the_fastest_where_intervals_over
                 replace(
                     one,
                     trial=replace(one.trial, plan=plan),
-                    summary=replace(one.summary, rate=spread),
+                    summary=replace(one.summary, throughput=spread),
                 )
             )
         return " ".join(each.text for each in gather(rows, ABOUT).answer)

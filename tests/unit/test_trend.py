@@ -112,9 +112,9 @@ def test_a_baseline_of_few_runs_says_how_many_it_takes():
 
 def test_other_metrics_are_held_against_a_baseline_too():
     old = [side(rate, p99=rate / 10) for rate in (98.0, 99.0, 100.0, 101.0, 102.0)]
-    goal = ComparisonGoal("rate", ("p99", "p95"))
+    goal = ComparisonGoal("throughput", ("p99", "p95"))
     found = check([side(100.0, p99=90.0)], old, goal)
-    assert [(each.metric.name, each.outcome) for each in found.secondary] == [("p99", "worse")]
+    assert [(each.metric, each.outcome) for each in found.secondary] == [("p99", "worse")]
 
 
 def test_a_run_whose_number_is_none_is_not_held_against_anything():

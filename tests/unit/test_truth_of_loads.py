@@ -67,7 +67,7 @@ def test_a_minute_of_a_steady_load_has_its_intervals_and_is_not_cut(load, trials
 
 def test_a_planned_change_of_the_rate_does_not_widen_its_interval():
     for each in stored(SHAPED, 60, 3, 7):
-        found = summarize(*each).rate
+        found = summarize(*each).throughput
         assert (found.high - found.low) / found.value < 0.12
 
 
@@ -80,6 +80,6 @@ def test_a_cold_start_is_cut():
 
 def test_the_truth_by_simulation_is_that_of_the_formula():
     exact = truth(Load("M/M/4", 4, 0.8), 60)
-    assert exact.rate == 100
+    assert exact.throughput == 100
     assert exact.mean == pytest.approx(55.857, rel=1e-3)
     assert truth(Load("M/M/1", 1, 0.8), 60).p95 == pytest.approx(40 * 2.9957, rel=1e-3)

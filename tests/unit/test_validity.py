@@ -183,7 +183,7 @@ def test_a_warm_up_that_lasts_longer_than_its_minimum_is_cut():
     found = summarize(series([*SETTLING, *STEADY]))
     assert (found.cut_s, found.seconds) == (20, 80.0)
     assert (found.counts.due, found.counts.missed) == (320, 0)
-    assert found.rate.value == 4.0
+    assert found.throughput.value == 4.0
     assert found.latency.max == pytest.approx(11)
     assert sure(found.latency.mean).value == pytest.approx(10)
     assert found.scripts[0].counts == found.counts
@@ -232,7 +232,7 @@ def test_what_is_cut_and_what_shape_the_rest_has(name):
     [
         ("missed > 5%", True),
         ("p95 > 30ms", True),
-        ("rate < 3.9/s", True),
+        ("throughput < 3.9/s", True),
         ("missed > 90%", False),
         ("p50 > 30ms", False),
     ],
@@ -260,7 +260,7 @@ def test_a_cut_goes_by_due_time():
     found = summarize(replace(whole, intervals=intervals))
     assert found.cut_s == 20
     assert (found.counts.late, found.latency.max) == (0, pytest.approx(11))
-    assert found.rate.value == pytest.approx(321 / 80)
+    assert found.throughput.value == pytest.approx(321 / 80)
 
 
 def test_failures_and_statements_are_cut_as_well():

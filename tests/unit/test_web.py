@@ -220,7 +220,7 @@ def test_sums_of_the_stream_are_those_of_the_store(store):
     tallies = [tally for interval in trial.intervals for tally in interval.tallies]
     assert sum(columns["due"]) == sum(tally.due for tally in tallies) == 120
     assert sum(columns["on_time"]) == sum(tally.on_time for tally in tallies)
-    assert sum(columns["achieved"]) == sum(tally.latency.count for tally in tallies)
+    assert sum(columns["throughput"]) == sum(tally.latency.count for tally in tallies)
 
 
 def test_sums_of_the_measured_part_are_those_of_the_metrics(store):
@@ -237,7 +237,7 @@ def test_sums_of_the_measured_part_are_those_of_the_metrics(store):
     assert trial.since(0).measured == Counts(due=10, on_time=8, failed=1, unfinished=1)
     exported = {(name, labels.get("outcome")): value for name, labels, value in totals.points()
                 if labels.get("phase") == "measured"}  # fmt: skip
-    assert exported["transactions_due", None] == 10
+    assert exported["due", None] == 10
     assert exported["transactions", "late"] == 0
     assert exported["transactions", "failed"] == 1
 
@@ -247,13 +247,13 @@ def test_a_row_has_quantiles_of_what_ended_in_its_second():
     waits = replace(interval.tallies[0], lag=times([900.0] * 100))
     interval = replace(interval, tallies=(waits,), dispatch=times([0.5]))
     named = dict(zip(live.COLUMNS, live.row(interval), strict=True))
-    assert (named["dispatch_lag"], named["start_lag"]) == pytest.approx((0.5, 900), rel=2e-3)
+    assert (named["dispatch_lag"], named["lag_p99"]) == pytest.approx((0.5, 900), rel=2e-3)
     assert named["second"] == 7
     assert [named[each] for each in ("p50", "p95", "p99")] == pytest.approx([50, 95, 99], rel=2e-3)
     failing = live.row(second(7, range(1, 101), due=110, failed={"22012": 10}))
     named = dict(zip(live.COLUMNS, failing, strict=True))
     assert named["p50"] == pytest.approx(55, rel=2e-3)
-    assert [named["p95"], named["p99"], named["start_lag"]] == [None] * 3
+    assert [named["p95"], named["p99"], named["lag_p99"]] == [None] * 3
     empty = dict(zip(live.COLUMNS, live.row(second(0, [])), strict=True))
     assert empty["p95"] is None
     assert empty["due"] == 0

@@ -131,7 +131,7 @@ def of(trial: Trial, summary: Summary) -> Bulk | None:
     median = spread.p50.value if spread.p50 and spread.count == counts.due else None
     works = (each.values for each in trial.findings if each.name == WORK)
     values: Mapping[str, Any] = next(works, {})
-    seconds = _seconds(spread.count, spread.mean, spread.stddev)
+    seconds = _seconds(spread.count, spread.mean, spread.sd)
     return Bulk(
         label=scripts[at].name,
         main=at == 0,

@@ -15,11 +15,10 @@ from pgpaces.analysis import across
 from pgpaces.analysis.digest import Digest, windows
 from pgpaces.analysis.stats import dispersion
 from pgpaces.analysis.summary import Summary
+from pgpaces.core.metrics import SHARES, TIMES
 from pgpaces.spec.design import HERE, Cell
 from pgpaces.spec.result import Counts, Estimate, Trial
 
-SHARES = ("late", "skipped", "failed", "unfinished", "missed")
-TIMES = ("mean", "p50", "p95", "p99", "p99.9")
 # Numbers of trials by name.
 Numbers = Mapping[str, Callable[[Digest], Estimate | None]]
 
@@ -44,9 +43,9 @@ class Row(Struct, frozen=True):
     failed: Estimate | None = None
     unfinished: Estimate | None = None
     missed: Estimate | None = None
-    rate: Estimate | None = None
+    throughput: Estimate | None = None
     mean: Estimate | None = None
-    stddev: Estimate | None = None
+    sd: Estimate | None = None
     p50: Estimate | None = None
     p95: Estimate | None = None
     p99: Estimate | None = None
@@ -168,8 +167,8 @@ def _row(base: Row, machines: Sequence[Sequence[Digest]], numbers: Numbers) -> R
         base,
         counts=_sum(digest.summary.counts for digest in base.trials),
         **{name: _share(name, machines) for name in SHARES},
-        **{name.replace(".", ""): combined(name) for name in (*TIMES, "rate", "lag_p99")},
-        stddev=combined("stddev", bounded=False),
+        **{name.replace(".", ""): combined(name) for name in (*TIMES, "throughput", "lag_p99")},
+        sd=combined("sd", bounded=False),
         more={name: estimate for name, estimate in more.items() if estimate is not None},
     )
 
@@ -182,13 +181,13 @@ def trial_estimate(digest: Digest, name: str) -> Estimate | None:
     """An estimate of one trial, by the name that it has in a row. A share has its own interval."""
     summary, latency = digest.summary, digest.summary.latency
     match name:
-        case "missed" | "rate":
+        case "missed" | "throughput":
             estimate: Estimate | None = getattr(summary, name)
             return estimate
         case "lag_p99":
             return summary.lag.p99
-        case "stddev":
-            return None if latency.stddev is None else Estimate.alone(latency.stddev, latency.count)
+        case "sd":
+            return None if latency.sd is None else Estimate.alone(latency.sd, latency.count)
     if name not in SHARES:
         return latency.estimate(name)
     hits = getattr(summary.counts, name)

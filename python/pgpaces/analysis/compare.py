@@ -15,10 +15,11 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgpaces.analysis.cells import TIMES
 from pgpaces.analysis.effect import ALPHA, Effect, holm, over_pairs, ratio_of, share_error
 from pgpaces.analysis.summary import Summary
+from pgpaces.core import metrics
 from pgpaces.core.errors import PlanError, similar
+from pgpaces.core.metrics import is_share
 from pgpaces.spec.result import Estimate
 
 Outcome = Literal["better", "worse", "same", "unknown"]
@@ -35,44 +36,22 @@ _LOOKS = 3
 BOUNDS = (0.0005, 0.0141, 0.0451)
 
 
-class Metric(Struct, frozen=True):
-    """The quantity to compare. delta: the default of a difference that does not matter.
-
-    ratio: B over A by logarithms, delta a share of it. share: B - A, as a share may be 0, without a
-    logarithm; delta in the same unit, 0.005 being half a percentage point.
-    """
-
-    name: str
-    better: Literal["higher", "lower"]
-    scale: Literal["ratio", "share"] = "ratio"
-    delta: float = 0.02
-
-
-METRICS: Mapping[str, Metric] = {
-    metric.name: metric
-    for metric in (
-        Metric("rate", "higher"),
-        *(Metric(name, "lower") for name in TIMES),
-        Metric("missed", "lower", "share", 0.005),
-    )
-}
-
-
 def metric_of(*, planned: bool) -> str:
     """The metric by default: p95 of an open or paced load, whose throughput is the plan's."""
-    return "p95" if planned else "rate"
+    return "p95" if planned else "throughput"
 
 
 class ComparisonGoal(Struct, frozen=True):
     """The rules of a comparison, fixed before any trial.
 
     metric: the primary one, on which the verdict is; empty until `of` chooses it by the load.
-    secondary: others, with Holm. delta: see Metric; None takes that of the metric. pairs: the most
-    of them; from 24 on there are three interim looks. same: pairs of A with itself, for the noise
-    floor. Raises PlanError.
+    secondary: others, with Holm. delta: a difference that does not matter: a share of A, and for
+    shares the difference itself; None takes the default. pairs: the maximum number of pairs; from
+    24 on there are three interim looks. same: pairs of A with itself, for the noise floor. Raises
+    PlanError.
     """
 
-    metric: str = "rate"
+    metric: str = "throughput"
     secondary: tuple[str, ...] = ()
     delta: float | None = None
     pairs: int = 24
@@ -83,8 +62,8 @@ class ComparisonGoal(Struct, frozen=True):
         if not self.metric:
             return
         for name in (self.metric, *self.secondary):
-            if name not in METRICS:
-                choices, near = [*METRICS], similar(name, METRICS)
+            if name not in metrics.COMPARED:
+                choices, near = [*metrics.COMPARED], similar(name, metrics.COMPARED)
                 raise PlanError(
                     "not-a-choice", what="metric", value=name, choices=choices, near=near
                 )
@@ -106,13 +85,10 @@ class ComparisonGoal(Struct, frozen=True):
         return replace(self, metric=metric, secondary=others)
 
     @property
-    def primary(self) -> Metric:
-        return METRICS[self.metric]
-
-    @property
     def margin(self) -> float:
-        """delta, of the metric's own scale."""
-        return self.primary.delta if self.delta is None else self.delta
+        """delta, or its default: 2%, and 0.5 percentage points of shares."""
+        default = 0.005 if is_share(self.metric) else 0.02
+        return default if self.delta is None else self.delta
 
     @property
     def looks(self) -> tuple[tuple[int, float], ...]:
@@ -152,7 +128,7 @@ class PlannedPair(Struct, frozen=True):
 class Secondary(Struct, frozen=True):
     """The result for a secondary metric. p: by Holm, over all of them."""
 
-    metric: Metric
+    metric: str
     estimate: Estimate
     p: float
     outcome: Literal["better", "worse", "unknown"]
@@ -169,7 +145,7 @@ class Verdict(Struct, frozen=True):
 
     outcome: Outcome
     why: Why
-    metric: Metric
+    metric: str
     delta: float
     pairs: int
     basis: Basis = "pairs"
@@ -184,9 +160,13 @@ class Verdict(Struct, frozen=True):
 
 
 def side(summary: Summary) -> Side:
-    times = ((name, summary.latency.estimate(name)) for name in TIMES)
+    times = ((name, summary.latency.estimate(name)) for name in metrics.TIMES)
     values = {name: estimate.value for name, estimate in times if estimate is not None}
-    return Side({**values, "rate": summary.rate.value}, summary.counts.missed, summary.counts.due)
+    return Side(
+        {**values, "throughput": summary.throughput.value},
+        summary.counts.missed,
+        summary.counts.due,
+    )
 
 
 def next_pairs(pairs: Sequence[Pair], goal: ComparisonGoal) -> tuple[PlannedPair, ...] | Verdict:
@@ -256,7 +236,7 @@ def judge(
     """The verdict on these pairs. level: the p that decides."""
     real = [pair for pair in pairs if not pair.same]
     same = [pair for pair in pairs if pair.same]
-    metric = goal.primary
+    metric = goal.metric
     differences, effect = effect_of(real, metric)
     undefined = len(real) - len(differences)
     base = Verdict("unknown", "few", metric, goal.margin, len(real), basis, level=level)
@@ -303,32 +283,32 @@ def _decide(base: Verdict, effect: Effect, noise: Effect | None) -> tuple[Outcom
     biased = noise is not None and noise.p() <= ALPHA
     if noise and biased and abs(effect.value) - effect.half() <= abs(noise.value) + noise.half():
         return "unknown", "biased"
-    return direction(base.metric, effect), ""
+    return direction(base.metric, higher=effect.value > 0), ""
 
 
-def direction(metric: Metric, effect: Effect) -> Literal["better", "worse"]:
-    return "better" if (effect.value > 0) == (metric.better == "higher") else "worse"
+def direction(metric: str, *, higher: bool) -> Literal["better", "worse"]:
+    return "better" if higher == (metrics.metric(metric).better == "higher") else "worse"
 
 
-def effect_of(pairs: Sequence[Pair], metric: Metric) -> tuple[list[float], Effect | None]:
+def effect_of(pairs: Sequence[Pair], metric: str) -> tuple[list[float], Effect | None]:
     """The differences of those pairs that have one, and their mean as an effect."""
     values = (numbers((pair.a, pair.b), metric) for pair in pairs)
     differences = [both[1] - both[0] for both in values if len(both) == 2]
     error_min = 0.0
-    if metric.scale == "share":
+    if is_share(metric):
         error_min = share_error(hits(pair.a for pair in pairs), hits(pair.b for pair in pairs))
     return differences, over_pairs(differences, error_min)
 
 
-def numbers(sides: Sequence[Side], metric: Metric) -> list[float]:
+def numbers(sides: Sequence[Side], metric: str) -> list[float]:
     """Logarithms, or shares, of those trials that have one."""
-    if metric.scale == "share":
+    if is_share(metric):
         return [each.missed / each.due for each in sides if each.due]
-    values = (each.values.get(metric.name) for each in sides)
+    values = (each.values.get(metric) for each in sides)
     return [math.log(value) for value in values if value and 0 < value < math.inf]
 
 
-def own(sides: Sequence[Side], metric: Metric) -> Estimate | None:
+def own(sides: Sequence[Side], metric: str) -> Estimate | None:
     """The mean of trials of one kind, geometric where the metric compares ratios.
 
     None without trials, and where one of them has no number.
@@ -351,38 +331,38 @@ def hits(sides: Iterable[Side]) -> tuple[int, int]:
 
 def _secondary(pairs: Sequence[Pair], goal: ComparisonGoal) -> tuple[Secondary, ...]:
     effects = []
-    for metric in (METRICS[name] for name in goal.secondary):
+    for metric in goal.secondary:
         differences, effect = effect_of(pairs, metric)
         if effect is not None and len(differences) == len(pairs):
             effects.append((metric, effect))
     return secondaries(effects)
 
 
-def secondaries(effects: Sequence[tuple[Metric, Effect]]) -> tuple[Secondary, ...]:
+def secondaries(effects: Sequence[tuple[str, Effect]]) -> tuple[Secondary, ...]:
     results = []
     ps = holm([effect.p() for _, effect in effects])
     for (metric, effect), p in zip(effects, ps, strict=True):
-        outcome = direction(metric, effect) if p <= ALPHA else "unknown"
+        outcome = direction(metric, higher=effect.value > 0) if p <= ALPHA else "unknown"
         results.append(Secondary(metric, shown(metric, effect), p, outcome))
     return tuple(results)
 
 
-def alone(value: float, metric: Metric) -> Estimate:
-    return Estimate.alone(math.exp(value) if metric.scale == "ratio" else value, 1)
+def alone(value: float, metric: str) -> Estimate:
+    return Estimate.alone(value if is_share(metric) else math.exp(value), 1)
 
 
-def shown(metric: Metric, effect: Effect) -> Estimate:
+def shown(metric: str, effect: Effect) -> Estimate:
     """An effect on the metric's own scale, with its interval of 95%."""
     half = effect.half()
     low, high = effect.value - half, effect.value + half
-    if metric.scale == "ratio":
-        return ratio_of(effect.value, low, high, n=effect.n)
-    return Estimate(effect.value, max(-1.0, low), min(1.0, high), effect.n)
+    if is_share(metric):
+        return Estimate(effect.value, max(-1.0, low), min(1.0, high), effect.n)
+    return ratio_of(effect.value, low, high, n=effect.n)
 
 
-def _margin(metric: Metric, delta: float) -> float:
-    return math.log1p(delta) if metric.scale == "ratio" else delta
+def _margin(metric: str, delta: float) -> float:
+    return delta if is_share(metric) else math.log1p(delta)
 
 
-def _size(metric: Metric, effect: float) -> float:
-    return math.expm1(min(effect, 700)) if metric.scale == "ratio" else effect
+def _size(metric: str, effect: float) -> float:
+    return effect if is_share(metric) else math.expm1(min(effect, 700))

@@ -11,22 +11,25 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from pgpaces.core.errors import PlanError
+from pgpaces.core.metrics import SHARES, TIMES
 from pgpaces.core.units import NUMBER, duration_ns, rate_per_s
 
 if TYPE_CHECKING:
     from pgpaces.analysis.spread import Spread
     from pgpaces.analysis.summary import Summary
 
-_COUNTS = ("missed", "late", "skipped", "failed", "unfinished", "on_time")
-_TIMES = ("p50", "p95", "p99", "p99.9", "max", "mean")
-_NAMES = [name.replace("_", " ") for name in (*_COUNTS, *_TIMES, "rate")]
+_COUNTS = (*SHARES, "on_time")
+_TIMES = (*TIMES, "max")
+_NAMES = [*_COUNTS, *_TIMES, "throughput"]
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
     "<": operator.lt,
     "<=": operator.le,
 }
-_FORM = re.compile(r"\s*([a-z_0-9.]+(?: time)?)\s*(>=|<=|>|<)\s*(.+?)\s*")
+_FORM = re.compile(
+    r"\s*(?:(latency|lag|service)\.)?([a-z_0-9.]+(?: time)?)\s*(>=|<=|>|<)\s*(.+?)\s*"
+)
 
 
 class Condition(Struct, frozen=True):
@@ -57,14 +60,15 @@ def parse(text: str) -> Condition:
     It compares measured values, not their intervals.
 
     Counts take a percentage of due transactions, or a number of `transactions`; times take a
-    duration and mean the latency, or `lag.p99`, `service.p50`; `rate` takes a rate. A quantile that
-    falls among transactions that never succeeded is above every time.
+    duration and mean the latency, or `lag.p99`, `service.p50`; `throughput` takes transactions per
+    second. A quantile that falls among transactions that never succeeded is above every time.
     """
     match = _FORM.fullmatch(text)
     if not match:
         raise PlanError("bad-condition", condition=text, names=_NAMES)
-    name, compare, bound = match[1].replace("on time", "on_time"), _COMPARE[match[2]], match[3]
-    if name in _COUNTS:
+    kind, name, compare, bound = match[1], match[2], _COMPARE[match[3]], match[4]
+    name = name.replace("on time", "on_time")
+    if name in _COUNTS and kind is None:
         number = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(%|transactions?|)", bound)
         if not number:
             raise PlanError("bad-condition", condition=text, names=_NAMES)
@@ -74,16 +78,15 @@ def parse(text: str) -> Condition:
         if value and not number[2]:
             raise PlanError("count-without-unit", condition=text, bound=bound)
         return Condition(text, lambda s: getattr(s.counts, name), compare, value, " transactions")
-    kind, quantile = _split(name)
-    if quantile in _TIMES and kind in ("", "latency", "lag", "service"):
+    if name in _TIMES:
         if re.fullmatch(NUMBER, bound):
             raise PlanError("time-without-unit", condition=text, bound=bound)
         limit_ms = duration_ns(bound, "the time in --fail-if") / 1e6
         of = kind or "latency"
-        return Condition(text, lambda s: _time(s, of, quantile), compare, limit_ms, " ms")
-    if name == "rate":
-        rate = rate_per_s(bound, "the rate in --fail-if")
-        return Condition(text, lambda s: s.rate.value, compare, rate, "/s")
+        return Condition(text, lambda s: _time(s, of, name), compare, limit_ms, " ms")
+    if name == "throughput" and kind is None:
+        per_s = rate_per_s(bound, "the throughput in --fail-if")
+        return Condition(text, lambda s: s.throughput.value, compare, per_s, "/s")
     raise PlanError("bad-condition", condition=text, names=_NAMES)
 
 
@@ -93,16 +96,6 @@ def depends_on_cut(holds: Condition, summary: Summary, whole: Summary | None) ->
     whole: the answer of the same trial without a cut; None where nothing was cut.
     """
     return whole is not None and holds(whole) != holds(summary)
-
-
-def _split(name: str) -> tuple[str, str]:
-    """`lag.p99.9` as ("lag", "p99.9"); `p99` as ("", "p99")."""
-    for quantile in _TIMES:
-        if name == quantile:
-            return "", quantile
-        if name.endswith(f".{quantile}") and name.removesuffix(f".{quantile}").isalpha():
-            return name.removesuffix(f".{quantile}"), quantile
-    return "", name
 
 
 def _share(summary: Summary, name: str) -> float:

@@ -34,8 +34,8 @@ Pairs = dict[Key, list[tuple[Digest, Digest]]]
 class Ratio(Struct, frozen=True):
     """A level of a factor against another one, where all else is the same.
 
-    at: the levels of the other factors; empty for all of them together. rate, latency: the mean
-    ratio of transactions a second, and of the mean latency, over n pairs; None without values. One
+    at: the levels of the other factors; empty for all of them together. throughput, mean: the mean
+    ratio of the throughput, and of the mean latency, over n pairs; None without values. One
     pair has no interval.
     """
 
@@ -43,8 +43,8 @@ class Ratio(Struct, frozen=True):
     base: str
     level: str
     at: Levels
-    rate: Estimate | None
-    latency: Estimate | None
+    throughput: Estimate | None
+    mean: Estimate | None
 
 
 def ratio(logs: Sequence[float]) -> Estimate | None:
@@ -113,7 +113,7 @@ def _trials(
 
 def _ratio(base: str, key: Key, pairs: Sequence[tuple[Digest, Digest]]) -> Ratio:
     factor, level, at = key
-    rates = [(a.summary.rate, b.summary.rate) for a, b in pairs]
+    rates = [(a.summary.throughput, b.summary.throughput) for a, b in pairs]
     means = [(a.summary.latency.mean, b.summary.latency.mean) for a, b in pairs]
     return Ratio(factor, base, level, at, ratio(_logs(rates)), ratio(_logs(means)))
 

@@ -192,7 +192,7 @@ def of_row(row: Row, *, clients: bool) -> Economy | None:
     trials = [(d.trial, means_of_digest(d), d.summary.seconds) for d in row.trials]
     return economy(
         machines.pop(),
-        on_time(row.rate, row.late, row.counts),
+        on_time(row.throughput, row.late, row.counts),
         users.pop() if len(users) == 1 else None,
         written=written(trials),
     )

@@ -15,6 +15,7 @@ from pgpaces.analysis import compare
 from pgpaces.analysis.cells import sound
 from pgpaces.analysis.compare import ComparisonGoal, Pair, PlannedPair, Verdict
 from pgpaces.analysis.sequential import Ask, Expected, Tell, cut_short, last_attempts
+from pgpaces.core.metrics import is_share
 from pgpaces.spec.design import ROLE, Cell, Levels
 
 AGAIN = "again"
@@ -57,7 +58,7 @@ class Pairing(Struct, frozen=True):
     def terms(self) -> tuple[str, ...]:
         goal = self.goal
         looks = ", ".join(str(look) for look, _ in goal.looks)
-        margin = f"{100 * goal.margin:.3g}{'%' if goal.primary.scale == 'ratio' else ' points'}"
+        margin = f"{100 * goal.margin:.3g}{' points' if is_share(goal.metric) else '%'}"
         return (
             f"by {goal.metric}, where {margin} do not matter; there is a look at {looks} pairs",
             f"{goal.same} pairs of A with itself" if goal.same else "no pairs of A with itself",

@@ -28,7 +28,7 @@ class BackgroundRow(Struct, frozen=True):
     name: str
     due: int
     missed: Estimate | None
-    rate: Estimate | None
+    throughput: Estimate | None
     mean: Estimate | None
     p95: Estimate | None
     p99: Estimate | None
@@ -58,10 +58,10 @@ def background_rows(rows: Iterable[Row]) -> tuple[BackgroundRow, ...]:
         due = sum(each.counts.due for each in every)
         within = sum(each.phi * each.counts.due for each in every) / due if due else 1.0
         hits = [[(each.counts.missed, each.counts.due) for each in part] for part in machines]
-        rates = [[each.rate for each in part] for part in machines]
+        rates = [[each.throughput for each in part] for part in machines]
         times = _times([[each.latency for each in part] for part in machines], "mean", "p95", "p99")
-        missed, rate = across.share(hits, within), across.together(rates)
-        found.append(BackgroundRow(row, name, due, missed, rate, *times))
+        missed, throughput = across.share(hits, within), across.together(rates)
+        found.append(BackgroundRow(row, name, due, missed, throughput, *times))
     return tuple(found)
 
 

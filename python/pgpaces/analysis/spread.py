@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from pgpaces.analysis import stats
 from pgpaces.analysis.arrays import Numbers, np
@@ -33,11 +33,11 @@ class Spread(Struct, frozen=True):
 
     count: int
     mean: Estimate | None
-    stddev: float | None
+    sd: float | None
     p50: Estimate | None
     p95: Estimate | None
     p99: Estimate | None
-    p999: Estimate | None
+    p999: Estimate | None = field(name="p99.9")
     max: float | None
 
     def estimate(self, name: str) -> Estimate | None:
@@ -116,7 +116,7 @@ def spread_and_tails(
     spread = Spread(
         count=times.count,
         mean=mean,
-        stddev=stddev_ms,
+        sd=stddev_ms,
         max=times.max_ns / 1e6 if times.count and times.count >= due else None,
         **quantiles,
     )

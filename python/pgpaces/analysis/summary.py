@@ -71,7 +71,7 @@ class BackgroundSummary(Struct, frozen=True):
     counts: Counts
     missed: Estimate | None
     phi: float
-    rate: Estimate
+    throughput: Estimate
     latency: Spread
 
 
@@ -95,7 +95,7 @@ class Summary(Struct, frozen=True):
     seconds: float
     cut_s: int
     left_out: Counts
-    rate: Estimate
+    throughput: Estimate
     latency: Spread
     lag: Spread
     service: Spread
@@ -186,7 +186,7 @@ def summarize(
         seconds=max(0.0, end - part.start),
         cut_s=cut.seconds,
         left_out=cut.left_out,
-        rate=_rate(part, total, numbers),
+        throughput=_throughput(part, total, numbers),
         scripts=tuple(_scripts(part, spreads["latency"], missed)),
         statements=tuple(_statements(part)),
         generator=generator,
@@ -234,8 +234,8 @@ def _background(part: _Part) -> Iterable[BackgroundSummary]:
         own = part.seconds(_of(part.scripts, numbers))
         total, typical = own.counts, _spread(part, own, "latency", scripts=numbers)
         missed, clusters = _missed(part, own, numbers, typical=typical)
-        rate = _rate(part, total, numbers)
-        yield BackgroundSummary(name, total, missed, clusters.phi, rate, typical[0])
+        throughput = _throughput(part, total, numbers)
+        yield BackgroundSummary(name, total, missed, clusters.phi, throughput, typical[0])
 
 
 def _background_scripts(trial: Trial) -> dict[str, list[int]]:
@@ -339,7 +339,7 @@ def planned_rates(
     return by_second
 
 
-def _rate(part: _Part, total: Counts, scripts: Sequence[int]) -> Estimate:
+def _throughput(part: _Part, total: Counts, scripts: Sequence[int]) -> Estimate:
     """Successful transactions of these scripts per second, by the time at which they ended.
 
     Transactions that end in the grace period are counted, but are no throughput; those that were

@@ -14,9 +14,10 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import compare, level_shift
 from pgpaces.analysis.arrays import np
-from pgpaces.analysis.compare import METRICS, ComparisonGoal, Metric, Side, Verdict
+from pgpaces.analysis.compare import ComparisonGoal, Side, Verdict
 from pgpaces.analysis.effect import ALPHA, Effect, moments, ratio_of, share_error
 from pgpaces.analysis.stats import Z95
+from pgpaces.core.metrics import is_share
 from pgpaces.spec.result import Estimate
 
 # With fewer runs the spread within a level is unknown.
@@ -152,7 +153,7 @@ def check(now: Sequence[Side], baseline: Sequence[Side], goal: ComparisonGoal) -
     k - 1 degrees of freedom. A baseline of fewer than 4 runs shows no drift: then unpaired.py
     compares trials.
     """
-    metric = goal.primary
+    metric = goal.metric
     base = Verdict("unknown", "few", metric, goal.margin, len(baseline), "runs")
     old, new = compare.numbers(baseline, metric), compare.numbers(now, metric)
     if not now:
@@ -162,7 +163,7 @@ def check(now: Sequence[Side], baseline: Sequence[Side], goal: ComparisonGoal) -
         return replace(base, why="unbounded", undefined=missing)
     if len(old) < BASELINE_MIN:
         return replace(base, needed=BASELINE_MIN)
-    others = [(METRICS[name], _prediction(now, baseline, METRICS[name])) for name in goal.secondary]
+    others = [(name, _prediction(now, baseline, name)) for name in goal.secondary]
     effects = [(other, effect) for other, effect in others if effect is not None]
     base = replace(base, secondary=compare.secondaries(effects))
     effect = _prediction(now, baseline, metric)
@@ -171,13 +172,13 @@ def check(now: Sequence[Side], baseline: Sequence[Side], goal: ComparisonGoal) -
     return replace(compare.conclude(base, effect), needed=None)
 
 
-def _prediction(now: Sequence[Side], baseline: Sequence[Side], metric: Metric) -> Effect | None:
+def _prediction(now: Sequence[Side], baseline: Sequence[Side], metric: str) -> Effect | None:
     """The new runs less the earlier ones; None where a run does not have the metric."""
     old, new = compare.numbers(baseline, metric), compare.numbers(now, metric)
     if len(old) < len(baseline) or len(new) < len(now):
         return None
     middle, variance = moments(old)
     error = max(math.sqrt(variance), _ERROR_MIN) * math.sqrt(1 / len(new) + 1 / len(old))
-    if metric.scale == "share":
+    if is_share(metric):
         error = max(error, share_error(compare.hits(baseline), compare.hits(now)))
     return Effect(math.fsum(new) / len(new) - middle, error, len(old) - 1, len(old))

@@ -15,9 +15,10 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import compare
 from pgpaces.analysis.cells import sound
-from pgpaces.analysis.compare import METRICS, ComparisonGoal, Metric, Pair, Side, Verdict
+from pgpaces.analysis.compare import ComparisonGoal, Pair, Side, Verdict
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.effect import Effect, over_trials, share_error
+from pgpaces.core.metrics import is_share
 from pgpaces.spec.result import Estimate
 
 # The drift of a machine between two groups: the standard deviation of each, as in
@@ -89,7 +90,7 @@ def unpaired(a: Sequence[Side], b: Sequence[Side], goal: ComparisonGoal, *, mixe
     added to the error, so that there is a verdict on a large difference and none on a small one. A
     share near its limit moves much more than the machine does, so there is no verdict on shares.
     """
-    metric = goal.primary
+    metric = goal.metric
     basis: compare.Basis = "trials" if mixed else "apart"
     count = min(len(a), len(b))
     base = Verdict("unknown", "few", metric, goal.margin, count, basis)
@@ -99,22 +100,22 @@ def unpaired(a: Sequence[Side], b: Sequence[Side], goal: ComparisonGoal, *, mixe
     if effect is None:
         return replace(base, estimate=_alone(a, b, metric), needed=_TRIALS_MIN)
     others = []
-    for other in (METRICS[name] for name in goal.secondary):
+    for other in goal.secondary:
         n, of_other = _effect(a, b, other, mixed=mixed)
-        if of_other and n == len(a) + len(b) and (mixed or other.scale == "ratio"):
+        if of_other and n == len(a) + len(b) and (mixed or not is_share(other)):
             others.append((other, of_other))
     verdict = compare.conclude(replace(base, secondary=compare.secondaries(others)), effect)
     # More trials do not decrease the drift between groups that did not alternate.
-    if mixed or (metric.scale == "ratio" and verdict.outcome != "unknown"):
+    if mixed or (not is_share(metric) and verdict.outcome != "unknown"):
         return verdict
     return replace(verdict, outcome="unknown", why="apart", needed=None)
 
 
 def _effect(
-    a: Sequence[Side], b: Sequence[Side], metric: Metric, *, mixed: bool
+    a: Sequence[Side], b: Sequence[Side], metric: str, *, mixed: bool
 ) -> tuple[int, Effect | None]:
     of_a, of_b = compare.numbers(a, metric), compare.numbers(b, metric)
-    share = metric.scale == "share"
+    share = is_share(metric)
     error_min = share_error(compare.hits(a), compare.hits(b)) if share else 0.0
     effect = over_trials(of_a, of_b, error_min)
     if effect is not None and not mixed and not share:
@@ -125,7 +126,7 @@ def _effect(
     return len(of_a) + len(of_b), effect
 
 
-def _alone(a: Sequence[Side], b: Sequence[Side], metric: Metric) -> Estimate | None:
+def _alone(a: Sequence[Side], b: Sequence[Side], metric: str) -> Estimate | None:
     of_a, of_b = compare.numbers(a, metric), compare.numbers(b, metric)
     if not of_a or not of_b:
         return None

@@ -59,9 +59,9 @@ def of(trial: Trial, summary: Summary) -> Volume | None:
     if not queries or not summary.counts.on_time:
         return None
     # Transactions that end after the last whole second are in the counts, but not in the rate.
-    each, counted, per_s = queries / done, summary.rate.n, summary.rate.value
+    each, counted, per_s = queries / done, summary.throughput.n, summary.throughput.value
     seconds = round(counted / per_s, 9) if per_s else summary.seconds
-    return Volume(seconds, counted, round(counted * each), summary.rate.times(each))
+    return Volume(seconds, counted, round(counted * each), summary.throughput.times(each))
 
 
 def as_json(volume: Volume) -> dict[str, object]:

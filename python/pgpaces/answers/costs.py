@@ -34,7 +34,7 @@ def of_run(trial: Trial, summary: Summary) -> Economy | None:
     late = proportion(counts.late, counts.due, summary.phi)
     return rules.economy(
         machines_of(trial.host.costs),
-        rules.on_time(summary.rate, late, counts),
+        rules.on_time(summary.throughput, late, counts),
         rules.users_of(trial),
         written=rules.written([(trial, means, summary.seconds)]),
     )

@@ -15,6 +15,7 @@ from msgspec import to_builtins
 
 from pgpaces.analysis import disks
 from pgpaces.analysis.disks import Disk, JobRun
+from pgpaces.core.metrics import header
 from pgpaces.core.units import memory_text
 from pgpaces.show.escape import line
 from pgpaces.show.numbers import estimate_cell, interval, ms, or_dash, rate
@@ -161,11 +162,11 @@ def _postgres_table(disk: Disk) -> Table:
         ("job", lambda each: each.job),
         ("IOPS", lambda each: estimate_cell(each.rate, rate)),
         ("MB/s", lambda each: rate(each.bytes_per_s / 1e6)),
-        *((f"{name} ms", partial(_ms, name)) for name in ("p50", "p99", "p99.9")),
+        *((header(name), partial(_ms, name)) for name in ("p50", "p99", "p99.9")),
         ("2nd / 1st half", lambda each: estimate_cell(each.slowing, _plain)),
     ]
     runs = [each for job in disks.POSTGRES for each in disk.of(job)]
-    spare = ("p50 ms", "MB/s", "p99.9 ms")
+    spare = (header("p50"), "MB/s", header("p99.9"))
     return table("disk-postgres", "PostgreSQL", columns, items=runs, spare=spare, brief=True)
 
 

@@ -1,4 +1,4 @@
-"""A number of cells: how it is called, told and drawn. Texts are unescaped."""
+"""A metric of cells and how to read it from a trial."""
 
 from __future__ import annotations
 
@@ -7,23 +7,28 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from pgpaces.core import metrics
+
 if TYPE_CHECKING:
     from pgpaces.analysis.digest import Digest
     from pgpaces.spec.result import Estimate
 
 
 class Measure(Struct, frozen=True):
-    """A number of cells, in tables and in charts over the main factor.
+    """A metric of cells, in tables and in charts over the main factor.
 
-    scale: factor from the number to the unit of the axis. bound: a threshold and its label.
+    key: its name in the catalog of metrics. bound: a threshold in units of the axis, and its label.
     """
 
     key: str
-    name: str
-    axis: str
-    about: str
-    scale: float
-    form: Callable[[float], str]
     of_trial: Callable[[Digest], Estimate | None]
     bound: tuple[float, str] | None = None
-    log: bool = False
+
+    @property
+    def scale(self) -> float:
+        """The factor from the number to the unit of the axis."""
+        return metrics.scale(self.key)
+
+    def form(self, value: float) -> str:
+        """A value without its unit."""
+        return metrics.number(self.key, value, ">")

@@ -35,12 +35,13 @@ from pgpaces.answers.trials import (
     queries_text,
 )
 from pgpaces.core.findings import Finding, as_json
+from pgpaces.core.metrics import TIMES, header, shown
 from pgpaces.core.units import duration_text, measured_text
 from pgpaces.show.numbers import (
     NOT_KNOWN,
     ci,
-    estimate_cell,
     in_words,
+    metric_cell,
     milliseconds,
     ms,
     percent,
@@ -53,7 +54,7 @@ from pgpaces.show.section import Headline, Section, Sentence, Table, TableCell
 from pgpaces.spec.result import Estimate, Trial
 
 _SHOWN = ("p50", "p95", "p99")
-_TIMES = ("mean", "p50", "p95", "p99", "p99.9", "max")
+_TIMES = (*TIMES, "max")
 # Columns that a narrow terminal leaves out, in this order.
 _SPARE = ("mean", "p99.9", "p95", "p50", "retries", "due")
 _STATEMENT_MAX = 36
@@ -133,7 +134,8 @@ def headline(trial: Trial, summary: Summary) -> Headline:
         text = f"nothing was due; the trial is {cells.defect(trial, summary)}"
         return Headline(goal.WORDS["unknown"] if goal.limited(trial) else "", "unknown", text)
     if not goal.limited(trial):
-        return Headline("", "", f"{rate(summary.rate.value)} tx/s{ci(summary.rate, rate)}")
+        done = summary.throughput
+        return Headline("", "", f"{shown('throughput', done.value)}{ci(done, rate)}")
     share = goal.allowed(trial)
     defect = cells.defect(trial, summary)
     mark = "unknown" if defect else goal.verdict(summary.missed, share)
@@ -212,7 +214,7 @@ def _facts(trial: Trial, summary: Summary, series: Sequence[Bucket]) -> Iterator
 def _of_load(trial: Trial, summary: Summary) -> Iterator[tuple[str, str]]:
     counts, limit = summary.counts, goal.limited(trial)
     if limit or trial.plan.model != "closed":
-        text = f"{rate(summary.rate.value)} tx/s"
+        text = shown("throughput", summary.throughput.value)
         if trial.plan.model != "closed" and summary.seconds:
             text += f" of {rate(counts.due / summary.seconds)} offered"
         yield "throughput", text
@@ -440,12 +442,12 @@ def _tables(trial: Trial, summary: Summary) -> Iterator[Table]:
             (
                 TableCell(each.name),
                 TableCell(str(each.counts.due)),
-                estimate_cell(each.missed, percent),
+                metric_cell("missed", each.missed),
                 *_times(each.latency, above(plan, each.name)),
             )
             for each in summary.scripts
         )
-        names = (kind, "due", "missed %", *_TIMES)
+        names = (kind, "due", header("missed"), *_TIMES)
         yield _table("scripts", f"Each {kind}", names, rows=rows, unit="Latency in ms.")
     if not summary.statements:
         return
@@ -479,6 +481,6 @@ def _table(
 
 def _times(spread: Spread, beyond: str) -> Iterator[TableCell]:
     """Values with their intervals; the maximum is an observed value and has none."""
-    for name in _TIMES[:-1]:
-        yield estimate_cell(spread.estimate(name), lambda value: milliseconds(value, beyond))
+    for name in TIMES:
+        yield metric_cell(name, spread.estimate(name), beyond)
     yield TableCell(milliseconds(spread.max, beyond if spread.p50 else NOT_KNOWN))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from pgpaces.analysis import waits
+from pgpaces.core.metrics import header
 from pgpaces.core.units import memory_text
 from pgpaces.show.numbers import NOT_KNOWN, ms, or_dash, percent
 from pgpaces.show.section import Column, Table, table
@@ -152,7 +153,7 @@ def _executed(observed: Observed, of: str) -> Table:
         ("role", lambda one: "the load" if one.load else "others"),
         ("calls", lambda one: f"{one.calls:,}"),
         ("time %", lambda one: percent(one.total_ms / total)),
-        ("mean ms", lambda one: ms(one.total_ms / one.calls)),
+        (header("mean"), lambda one: ms(one.total_ms / one.calls)),
         ("rows", lambda one: f"{one.rows:,}"),
         ("blocks hit", lambda one: f"{one.blocks_hit:,}"),
         ("blocks read", lambda one: f"{one.blocks_read:,}"),

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,23 +15,30 @@ from msgspec.structs import replace
 from pgpaces.analysis import differences
 from pgpaces.analysis import trend as rules
 from pgpaces.analysis.cells import sound
-from pgpaces.analysis.compare import METRICS, Metric, metric_of
+from pgpaces.analysis.compare import direction, metric_of
 from pgpaces.analysis.differences import Between, Varied
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.trend import Change, Level, Run, Trend
 from pgpaces.answers.answer import Answer
 from pgpaces.answers.compare import words as verdicts
-from pgpaces.answers.compare.section import differing, is_planned, named, number, short
-from pgpaces.answers.compare.words import changed_by, size, title
+from pgpaces.answers.compare.section import differing, is_planned, short
+from pgpaces.answers.compare.words import changed_by, size
 from pgpaces.answers.sweep.lookup import answer_for
 from pgpaces.core.errors import PlanError, similar
+from pgpaces.core.metrics import FOLLOWED, axis, header, number, title
 from pgpaces.show.chart import Axis, Chart, Layer, Point
-from pgpaces.show.numbers import NOT_KNOWN, STARTED, estimate_cell, moment, plural, sparkline
+from pgpaces.show.numbers import (
+    NOT_KNOWN,
+    STARTED,
+    capital,
+    metric_cell,
+    moment,
+    plural,
+    sparkline,
+)
 from pgpaces.show.section import Figure, Headline, Section, Sentence, Table, TableCell
 from pgpaces.spec.result import Estimate
 from pgpaces.store.store import Store
-
-_WATCHED = tuple(name for name, metric in METRICS.items() if metric.scale == "ratio")
 
 
 class Timed(Struct, frozen=True):
@@ -49,7 +55,7 @@ class RunSeries(Struct, frozen=True):
     """
 
     name: str
-    metric: Metric
+    metric: str
     runs: tuple[Timed, ...]
     trend: Trend
     unlike: tuple[Varied, ...] = ()
@@ -68,8 +74,8 @@ def trend(
 
     names: tags, workloads, experiments or runs; of one run, by default the newest, all those that
     differ from it in nothing but time. metric: empty for the p95 of loads with a planned rate, else
-    the rate. Its value is a `pgpaces.analysis.trend.Trend`. Raises PlanError where they differ in
-    more than time and `factors`.
+    the throughput. Its value is a `pgpaces.analysis.trend.Trend`. Raises PlanError if they
+    differ in more than time and `factors`.
     """
     with closing(Store.existing(store)) as opened:
         series = series_of(opened, names, metric, factors=factors)
@@ -88,9 +94,9 @@ def series_of(
     """
     for name in factors:
         differences.check_factor(name)
-    if metric and metric not in _WATCHED:
-        what, near = "the metric of a trend", similar(metric, _WATCHED)
-        raise PlanError("not-a-choice", what=what, value=metric, choices=[*_WATCHED], near=near)
+    if metric and metric not in FOLLOWED:
+        what, near = "the metric of a trend", similar(metric, FOLLOWED)
+        raise PlanError("not-a-choice", what=what, value=metric, choices=[*FOLLOWED], near=near)
     ids = list(dict.fromkeys(id_ for name in names or ("last",) for id_ in _ids(store, name)))
     digests = _like(store, ids[0], factors) if len(ids) == 1 else store.digests(ids)
     digests.sort(key=lambda digest: digest.trial.started_at)
@@ -100,7 +106,7 @@ def series_of(
     trend = rules.trend([each.run for each in runs])
     return RunSeries(
         ", ".join(names) or (valid or digests)[-1].trial.workload.name,
-        METRICS[metric],
+        metric,
         runs,
         trend,
         differences.among(valid, factors),
@@ -128,7 +134,7 @@ def _like(store: Store, id_: str, factors: Sequence[str]) -> list[Digest]:
 
 def _run(digest: Digest, metric: str) -> Run:
     summary = digest.summary
-    estimate = summary.rate if metric == "rate" else summary.latency.estimate(metric)
+    estimate = summary.throughput if metric == "throughput" else summary.latency.estimate(metric)
     name = called(digest.trial.id, digest.trial.started_at)
     return Run(name, Estimate.alone(float("inf"), 0) if estimate is None else estimate)
 
@@ -163,7 +169,7 @@ def section(series: RunSeries) -> Section:
         notes = (Sentence(text, "warning"), *notes)
     return Section(
         key=KEY,
-        title=f"{verdicts.title(metric).capitalize()} over time: {series.name}",
+        title=f"{capital(title(metric))} over time: {series.name}",
         sentences=(*sentences(trend, metric), *_changed(series), *notes),
         headline=_headline(trend, metric),
         facts=tuple(_facts(series)),
@@ -184,13 +190,13 @@ def _next_steps(series: RunSeries) -> Iterator[str]:
         yield f"pgpaces show {series.runs[-1].id[-8:]}"
 
 
-def _headline(trend: Trend, metric: Metric) -> Headline:
+def _headline(trend: Trend, metric: str) -> Headline:
     first = sentences(trend, metric)[0].text
     if trend.needed:
         return Headline("UNKNOWN", "unknown", first)
     if not trend.changes:
         return Headline("SAME", "pass", first)
-    way = _way(trend.changes[-1], metric)
+    way = direction(metric, higher=trend.changes[-1].ratio.value > 1)
     return Headline(way.upper(), "pass" if way == "better" else "fail", first)
 
 
@@ -199,10 +205,10 @@ def _facts(series: RunSeries) -> Iterator[tuple[str, str]]:
     values = [each.run.estimate.value for each in _measured(series)]
     if len(values) > 1:
         ends = f"{number(metric, min(values))} to {number(metric, max(values))}"
-        yield "runs", f"{sparkline(values)}  {named(metric)}, {ends}"
+        yield "runs", f"{sparkline(values)}  {axis(metric)}, {ends}"
     for level in series.trend.levels[-_CHANGED_SHOWN:]:
-        value, ends = _texts(metric, level.value)
-        yield "levels", f"{value} ({ends}) in {level.runs} runs from {level.first}"
+        cell = metric_cell(metric, level.value)
+        yield "levels", f"{cell.text} ({cell.ends}) in {level.runs} runs from {level.first}"
 
 
 def _changed(series: RunSeries) -> Iterator[Sentence]:
@@ -230,20 +236,15 @@ def _table(series: RunSeries) -> Table:
             when(level.first),
             when(level.last),
             TableCell(str(level.runs)),
-            TableCell(*_texts(metric, level.value)),
+            metric_cell(metric, level.value),
             TableCell(NOT_KNOWN) if change is None else TableCell(*short(metric, change.ratio)),
             TableCell(NOT_KNOWN if change is None else f"{change.p:.2g}"),
         )
 
-    columns = ("from (UTC)", "to (UTC)", "runs", named(metric), "change", "p")
+    columns = ("from (UTC)", "to (UTC)", "runs", header(metric), "change", "p")
     rows = tuple(row(level) for level in trend.levels)
     note = "Geometric means of the runs of a level, with 95% intervals."
     return Table(f"{KEY}-levels", "Levels", columns, 2, rows, note, spare=("p",))
-
-
-def _texts(metric: Metric, estimate: Estimate) -> tuple[str, str]:
-    cell = estimate_cell(estimate, partial(number, metric))
-    return cell.text, cell.ends
 
 
 def _measured(series: RunSeries) -> list[Timed]:
@@ -252,16 +253,15 @@ def _measured(series: RunSeries) -> list[Timed]:
 
 def _figure(series: RunSeries) -> Figure:
     metric = series.metric
-    rows = tuple(
-        (moment(each.at), each.id[-8:], *_texts(metric, each.run.estimate)) for each in series.runs
-    )
+    cells = ((each, metric_cell(metric, each.run.estimate, "above")) for each in series.runs)
+    rows = tuple((moment(each.at), each.id[-8:], cell.text, cell.ends) for each, cell in cells)
     lines = "; broken lines are changes, bands are levels with their intervals"
     more = lines if series.trend.levels else ""
     return Figure(
         f"{KEY}-runs",
-        f"{verdicts.title(metric).capitalize()} of each run",
+        f"{capital(title(metric))} of each run",
         f"runs with their own 95% intervals where they have one{more}",
-        (STARTED, "run", named(metric), "95% interval"),
+        (STARTED, "run", header(metric), "95% interval"),
         rows,
         (_chart(series),),
     )
@@ -289,7 +289,7 @@ def _chart(series: RunSeries) -> Chart:
     form = "%m-%d %H:%M" if span < timedelta(days=3) else "%Y-%m-%d"
     return Chart(
         Axis(STARTED, scale="time", format=form),
-        Axis(named(metric), room=8, nice=True),
+        Axis(axis(metric), room=8, nice=True),
         (
             Layer("point", tuple(points), "line0", size=36, opacity=0.9),
             Layer("rule", tuple(p for p in points if p.low is not None), "line0", opacity=0.55),
@@ -310,7 +310,7 @@ def _moment(at: datetime) -> str:
 _SHOWN, _VALUES_SHOWN = 8, 4
 
 
-def sentences(trend: Trend, metric: Metric) -> tuple[Sentence, ...]:
+def sentences(trend: Trend, metric: str) -> tuple[Sentence, ...]:
     if trend.needed:
         text = f"{plural(trend.runs, 'run')}: a trend requires {trend.needed}."
         return (Sentence(text, "main"), *_left_out(trend))
@@ -324,14 +324,11 @@ def sentences(trend: Trend, metric: Metric) -> tuple[Sentence, ...]:
     return (*texts, *_left_out(trend))
 
 
-def _change(change: Change, metric: Metric) -> Sentence:
+def _change(change: Change, metric: str) -> Sentence:
+    way = direction(metric, higher=change.ratio.value > 1)
     than = changed_by(metric, change.ratio, f"up to {change.before}")
-    text = f"Since {change.first} the {title(metric)} is {than}: {_way(change, metric)}."
+    text = f"Since {change.first} the {title(metric)} is {than}: {way}."
     return Sentence(text, "main")
-
-
-def _way(change: Change, metric: Metric) -> str:
-    return "better" if (change.ratio.value > 1) == (metric.better == "higher") else "worse"
 
 
 def unlike(factors: Sequence[Varied]) -> tuple[Sentence, ...]:

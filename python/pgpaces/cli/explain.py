@@ -1,4 +1,4 @@
-"""`pgpaces explain`: what a finding or an error means, and what to do about it."""
+"""`pgpaces explain`: what a finding, an error, or a metric means."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 
 def _every() -> dict[str, dict[str, str]]:
     """The explanations of all names."""
-    from pgpaces.core import causes, errors, findings
+    from pgpaces.core import causes, findings
 
-    every = {name: findings.explanation(name) for name in (*findings.catalog(), *errors.catalog())}
+    every = {name: findings.explanation(name) for name in findings.explained_names()}
     entries = map(causes.explanation, causes.catalog().causes)
     return every | {entry["name"]: entry for entry in entries}
 
@@ -25,10 +25,10 @@ def _every() -> dict[str, dict[str, str]]:
 @click.argument("name", required=False, shell_complete=_names)
 @options.options(options.of("json"))
 def explain(name: str | None, as_json: bool) -> int:
-    """Explain a finding, an error, or a cause by its name. Without a name, list all names.
+    """Explain a finding, an error, a metric, or a cause. Without a name, list all names.
 
     pgpaces prints findings as `NAME: SENTENCE`. The explanation says what a finding means, how it
-    affects the verdict, and what to do.
+    affects the verdict, and what to do. Metrics are the numbers that pgpaces shows.
     """
     from pgpaces.core.errors import PlanError, similar
     from pgpaces.core.findings import explained
@@ -36,7 +36,7 @@ def explain(name: str | None, as_json: bool) -> int:
 
     every = _every()
     if name is not None and name not in every:
-        raise PlanError("unknown-finding", finding=name, near=similar(name, every))
+        raise PlanError("unknown-name", name=name, near=similar(name, every))
     if as_json:
         put(escape.json_text(every[name] if name else [*every.values()]))
     elif name is None:

@@ -301,7 +301,7 @@ def _of_search(trial: Trial, summary: Summary) -> str:
         return f"{took}: nothing was due"
     of = role(Cell(tuple(trial.place.levels.items()))) if trial.place else ""
     if of == PREFLIGHT:
-        return f"{took}: {rate(summary.rate.value)}/s"
+        return f"{took}: {rate(summary.throughput.value)}/s"
     share = f"missed {share_in_words(missed)}"
     if trial.state != "finished":
         return f"{took}: {share}, {trial.state}"

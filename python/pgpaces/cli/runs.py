@@ -15,6 +15,7 @@ from pgpaces.cli import manage, options
 from pgpaces.cli.files import save
 from pgpaces.cli.streams import announce, put
 from pgpaces.core.errors import PlanError, StoreError
+from pgpaces.core.metrics import header
 from pgpaces.show import escape
 from pgpaces.show.numbers import NOT_KNOWN, STARTED, moment, plural
 from pgpaces.show.section import Records
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 _Line = tuple[str, dict[str, str]]
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 # Numbers with an interval, which a narrow terminal leaves out.
-_ENDED = ("missed %", "p99 ms")
+_ENDED = _MISSED, _P99 = header("missed"), header("p99")
 _WIDE_FROM = 76
 # Narrower terminals leave out the column `due` and the intervals, to keep the workload readable.
 _WHOLE_FROM = 100
@@ -93,15 +94,15 @@ def _print_runs(
 ) -> None:
     titles = distinct_titles(rows)
     lines = [(row.started_at, (titles[row.id], _cells(row))) for row in rows]
-    blank = dict.fromkeys(("due", "missed %", "p99 ms"), "")
+    blank = dict.fromkeys(("due", *_ENDED), "")
     for each in experiments:
         name, cells = _experiment_cells(each)
         title = f"{name}: {plural(each.runs, 'trial')}"
         lines.append((each.started_at, (title, {**blank, **cells, "run": cells["experiment"]})))
     lines.sort(key=lambda each: each[0] or _LONG_AGO, reverse=True)
     if lines:
-        names = ["run", STARTED, "due", "missed %", "p99 ms", "state"]
-        narrow = ["run", "missed %", "p99 ms", "state"]
+        names = ["run", STARTED, "due", *_ENDED, "state"]
+        narrow = ["run", *_ENDED, "state"]
         _print_table("workload", names, narrow, rows=[line for _, line in lines[:limit]])
 
 
@@ -272,8 +273,8 @@ def _cells(row: TrialRow) -> dict[str, str]:
         "run": row.id[-8:],
         STARTED: _started(row),
         "due": due,
-        "missed %": missed,
-        "p99 ms": NOT_KNOWN if p99 is None or low is None else f"{ms(p99)} ({ends})",
+        _MISSED: missed,
+        _P99: NOT_KNOWN if p99 is None or low is None else f"{ms(p99)} ({ends})",
         "state": "damaged" if row.damage else "invalid" if marked else row.state,
     }
 

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, field
 
-from pgpaces.core import errors
+from pgpaces.core import errors, metrics
 from pgpaces.core.units import ms_text, rate_text, significant, size_text
 
 Severity = Literal["nothing", "caution", "invalid"]
@@ -111,8 +111,19 @@ def catalog() -> Mapping[str, Entry]:
     return msgspec.convert(tomllib.loads(CATALOG.read_text("utf-8")), dict[str, Entry])
 
 
+def explained_names() -> tuple[str, ...]:
+    """The names of all findings, errors, and metrics."""
+    return *catalog(), *errors.catalog(), *metrics.catalog()
+
+
 def explanation(name: str) -> dict[str, str]:
-    """The entry of a finding or an error; a placeholder is shown as the name of its value."""
+    """The entry of a name of any catalog; a placeholder is shown as the name of its value.
+
+    An entry of a metric has its better direction too.
+    """
+    if metric := metrics.catalog().get(name):
+        texts = {"sentence": metrics.axis(name), "means": metric.about, "do": ""}
+        return {"name": name, "severity": "metric", **texts, "better": metric.better}
     if name in catalog():
         entry = catalog()[name]
         severity: str = entry.severity
@@ -134,7 +145,8 @@ def explained(entry: Mapping[str, str]) -> str:
     """The explanation of a name as text for a terminal, at most 80 columns wide."""
     do = f"What to do: {entry['do']}." if entry["do"] else ""
     title = f"{entry['name']} ({entry['severity']}): {entry['sentence']}"
-    parts = (title, entry["means"], do)
+    better = f"Better: {entry['better']}" if entry.get("better") else ""
+    parts = (title, entry["means"], do, better)
     wrapped = ["\n".join(textwrap.wrap(part, 80)) for part in parts if part]
     return "\n\n".join(wrapped)
 

@@ -119,6 +119,15 @@ def ms_text(value: float) -> str:
     return f"{value:,.0f}" if value >= 99.95 else significant(value)
 
 
+def percent_text(share: float) -> str:
+    """A share as a percentage without its sign: one place, or 2 digits that count below 0.1."""
+    value = 100 * share
+    # A smaller number is the rounding error of a difference of shares.
+    if value < 0.095 and abs(value) > 1e-9:
+        return significant(value, 2)
+    return f"{value:.1f}"
+
+
 def size_text(size: float) -> str:
     """Bytes in decimal units, the units of disks and networks: `18.3 MB`."""
     return _in_units(size, 1000, ("B", "kB", "MB", "GB", "TB"), digits=3)

@@ -5,29 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import TypeVar
 
-from pgpaces.core.units import ms_text, rate_text, significant
-from pgpaces.show.section import TableCell
+from pgpaces.core import metrics
+from pgpaces.core.units import ms_text, percent_text, rate_text
+from pgpaces.show.section import Column, TableCell
 from pgpaces.spec.result import Estimate
 
+T = TypeVar("T")
 # Stands for an unknown value or interval.
 NOT_KNOWN = "–"
 # The column of the moments at which trials and experiments started.
 STARTED = "started (UTC)"
-# Its name in tables and sentences.
-rate = rate_text
+# Their names in tables and sentences.
+rate, percent = rate_text, percent_text
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _SPARK_MAX = 40
 _LINE = 31
-
-
-def percent(share: float) -> str:
-    """A share as a percentage without its sign: one place, or 2 digits that count below 0.1."""
-    value = 100 * share
-    # A smaller number is the rounding error of a difference of shares.
-    if value < 0.095 and abs(value) > 1e-9:
-        return significant(value, 2)
-    return f"{value:.1f}"
 
 
 def milliseconds(value: float | None, above: str) -> str:
@@ -85,17 +79,20 @@ def estimate_cell(estimate: Estimate | None, form: Callable[[float], str]) -> Ta
     return TableCell(form(estimate.value), interval(estimate, form))
 
 
+def metric_cell(name: str, estimate: Estimate | None, above: str = NOT_KNOWN) -> TableCell:
+    """A metric with its interval; `above` stands for infinity."""
+    return estimate_cell(estimate, lambda value: metrics.number(name, value, above))
+
+
+def column(name: str, read: Callable[[T], Estimate | None], above: str = NOT_KNOWN) -> Column[T]:
+    """The column of a metric, which `read` takes from the item of a row."""
+    return metrics.header(name), lambda item: metric_cell(name, read(item), above)
+
+
 def estimate_texts(estimate: Estimate | None, form: Callable[[float], str]) -> tuple[str, str]:
     """An estimate and its interval as texts; `–` for what there is not."""
     cell = estimate_cell(estimate, form)
     return cell.text, cell.ends or NOT_KNOWN
-
-
-def share_cell(estimate: Estimate | None) -> TableCell:
-    """A share and both ends of its interval in percent, as a cell of a table; `–` for None."""
-    if estimate is None:
-        return TableCell(NOT_KNOWN)
-    return TableCell(percent(estimate.value), f"{percent(estimate.low)}–{percent(estimate.high)}")
 
 
 def share_in_words(estimate: Estimate) -> str:

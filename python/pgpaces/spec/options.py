@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from pgpaces.core.errors import PlanError, similar
+from pgpaces.core.metrics import COMPARED
 from pgpaces.core.units import COUNT_MAX, SEED_MAX, digits
 
 
@@ -270,8 +271,7 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
     Option("by", _one_of("rate", "users", "clients"), GOAL),
     Option("fail_if", TEXT, GOAL, metavar="CONDITION", several=True),
     Option("allow_fail", SWITCH, GOAL, flag=True),
-    Option("metric", _one_of("rate", "mean", "p50", "p95", "p99", "p99.9", "missed"), GOAL,
-           metavar="METRIC"),
+    Option("metric", _one_of(*COMPARED), GOAL, metavar="METRIC"),
     Option("also", TEXT, GOAL, metavar="METRICS", rare=True),
     Option("delta", TEXT, GOAL, metavar="SHARE"),
     Option("factor", TEXT, GOAL, metavar="NAME", several=True, keyword="factors"),

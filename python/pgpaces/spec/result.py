@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import astuple
 
 from pgpaces.core.findings import Finding
 from pgpaces.core.record import Interval, Tally
@@ -252,7 +252,8 @@ def plain(value: Any) -> Any:
         return {key: plain(item) for key, item in value.items()}
     if not isinstance(value, Struct):
         return value
-    members = {name: plain(item) for name, item in asdict(value).items()}
+    items = zip(value.__struct_encode_fields__, map(plain, astuple(value)), strict=True)
+    members: dict[str, Any] = dict(items)
     return members | {"estimable": value.estimable} if isinstance(value, Estimate) else members
 
 

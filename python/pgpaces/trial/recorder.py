@@ -159,7 +159,7 @@ def brief(summary: Summary) -> dict[str, Any]:
         "missed": summary.counts.missed,
         "missed_share": None if missed is None else [missed.value, missed.low, missed.high],
         "validity": summary.validity.state,
-        "rate": summary.rate.value,
+        "throughput": summary.throughput.value,
         "p50_ms": _finite(summary.latency.p50, "value"),
         "p99_ms": _finite(summary.latency.p99, "value"),
         "p99_low_ms": _finite(summary.latency.p99, "low"),

@@ -31,8 +31,8 @@ from pgpaces.store.store import BEFORE_ALL, Store, new_id
 
 # The numbers of a row, in order. Times in ms; outcomes are those that became known in the second.
 COLUMNS = (
-    *("second", "due", "on_time", "late", "skipped", "failed", "unfinished", "achieved"),
-    *("p50", "p95", "p99", "dispatch_lag", "start_lag", "in_flight", "backlog", "generator_cpu"),
+    *("second", "due", "on_time", "late", "skipped", "failed", "unfinished", "throughput"),
+    *("p50", "p95", "p99", "dispatch_lag", "lag_p99", "in_flight", "backlog", "generator_cpu"),
 )
 # Of the server's machine, the generator's, and the server: active sessions by their wait event.
 MACHINE = ("second", "cpu_busy", "cpu_iowait", "cpu_steal", "disk_busy",
@@ -71,11 +71,11 @@ def row(interval: Interval, scripts: int | None = None) -> Row:
     sums = counts(tallies)
     p50, p95, p99 = quantiles((tally.latency for tally in tallies), (0.5, 0.95, 0.99), sums.ended)
     (dispatch_lag,) = quantiles((interval.dispatch,), (0.99,), interval.dispatch.count)
-    (start_lag,) = quantiles((tally.lag for tally in tallies), (0.99,), sums.ended)
+    (lag_p99,) = quantiles((tally.lag for tally in tallies), (0.99,), sums.ended)
     return (
         *(interval.second, sums.due, sums.on_time, sums.late, sums.skipped, sums.failed),
         *(sums.unfinished, sum(tally.latency.count for tally in tallies), p50, p95, p99),
-        *(dispatch_lag, start_lag),
+        *(dispatch_lag, lag_p99),
         round(interval.in_flight_ns / 1e9, 3),
         round(max(0, interval.pending_ns) / 1e9, 3),
         round(max(interval.cpu_ns, default=0) / 1e9, 4),

@@ -20,6 +20,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from pgpaces.analysis.goal import limits_ns
+from pgpaces.core.metrics import metric
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.times import Times, counts_at_most, merge
 from pgpaces.show import escape
@@ -34,22 +35,24 @@ _SCOPE = InstrumentationScope("pgpaces", VERSION)
 _CUMULATIVE = sdk.AggregationTemporality.CUMULATIVE
 _COUNTER = partial(sdk.Sum, aggregation_temporality=_CUMULATIVE, is_monotonic=True)
 _HISTOGRAM = partial(sdk.Histogram, aggregation_temporality=_CUMULATIVE)
-# Every metric: its kind, unit and help. Names begin with "pgpaces.". Prometheus adds the unit to
-# the name, and `_total` to that of a counter.
-INSTRUMENTS: dict[str, tuple[Callable[[list[Any]], Any], str, str]] = {
-    "trial_info": (sdk.Gauge, "", "1 while a trial runs; its plan as labels."),
-    "transactions_due": (_COUNTER, "", "Transactions that fell due."),
-    "transactions": (_COUNTER, "", f"Transactions by outcome: {', '.join(CLASSES)}."),
-    "retries": (_COUNTER, "", "Tries of transactions after their first."),
-    "errors": (_COUNTER, "", "Failed transactions by SQLSTATE."),
-    "latency": (_HISTOGRAM, "s", "Time from due to end of transactions that succeeded."),
-    "lag": (_HISTOGRAM, "s", "Time from due to start, including the wait for a client."),
-    "dispatch_lag": (_HISTOGRAM, "s", "Lag if a client was idle: the lag of the generator alone."),
-    "latency_limit": (sdk.Gauge, "s", "Latency above which a transaction is late."),
-    "in_flight": (sdk.Gauge, "", "Transactions in progress, mean of the last second."),
-    "backlog": (sdk.Gauge, "", "Due and not ended, mean of the last second; 0 in a closed load."),
-    "generator_cpu": (_COUNTER, "s", "CPU time of the load generator by thread."),
+# The metrics of the catalog that are exported, with their kinds. Names begin with "pgpaces.".
+# Prometheus adds the unit to the name, and `_total` to that of a counter.
+INSTRUMENTS: dict[str, Callable[[list[Any]], Any]] = {
+    "trial_info": sdk.Gauge,
+    "due": _COUNTER,
+    "transactions": _COUNTER,
+    "retries": _COUNTER,
+    "errors": _COUNTER,
+    "latency": _HISTOGRAM,
+    "lag": _HISTOGRAM,
+    "dispatch_lag": _HISTOGRAM,
+    "latency_limit": sdk.Gauge,
+    "in_flight": sdk.Gauge,
+    "backlog": sdk.Gauge,
+    "generator_cpu": _COUNTER,
 }
+# The unit of times is the second, as is usual for both exporters.
+_UNITS = {"ms": "s"}
 
 
 class Distribution:
@@ -123,7 +126,7 @@ class Totals:
             by.setdefault((tally.script, phase), []).append(tally)
         for key, tallies in by.items():
             sums, second = self._sums.setdefault(key, Counter()), counts(tallies)
-            sums["transactions_due", "", ""] += second.due
+            sums["due", "", ""] += second.due
             for outcome in CLASSES:
                 sums["transactions", "outcome", outcome] += getattr(second, outcome)
             for tally in tallies:
@@ -192,8 +195,9 @@ def metrics_data(trials: Iterable[Totals]) -> sdk.MetricsData:
                 else sdk.NumberDataPoint(*since, value)
             )
     metrics = [
-        sdk.Metric(f"pgpaces.{name}", text, unit, kind(points[name]))
-        for name, (kind, unit, text) in INSTRUMENTS.items()
+        sdk.Metric(f"pgpaces.{name}", of.about, _UNITS.get(of.unit, of.unit), kind(points[name]))
+        for name, kind in INSTRUMENTS.items()
+        for of in (metric(name),)
         if points[name]
     ]
     scoped = [sdk.ScopeMetrics(_SCOPE, metrics, "")]

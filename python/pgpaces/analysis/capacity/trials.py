@@ -252,13 +252,13 @@ def _preflights(tells: Sequence[Tell]) -> list[Tell]:
 def _points(spec: SearchSpec, tells: Sequence[Tell]) -> tuple[CapacityGoal, list[TrialPoint]]:
     """The goal, with the first load that the saturating trial suggests, and the points."""
     runs = [t.digest for t in _preflights(tells) if t.digest is not None]
-    rate = runs[0].summary.rate.value if runs else 0.0
+    rate = runs[0].summary.throughput.value if runs else 0.0
     goal = _beginning(spec, rate) if rate > 0 else spec.goal
     return goal, [each for t in tells if (each := point(t, goal.load)) is not None]
 
 
 def _beginning(spec: SearchSpec, rate: float) -> CapacityGoal:
-    """The goal with a first load below the rate of the saturating trial."""
+    """The goal with a first load below the throughput of the saturating trial."""
     goal, each = spec.goal, spec.each
     if each is None:
         return goal

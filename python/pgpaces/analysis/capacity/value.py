@@ -214,6 +214,6 @@ def _worth(capacity: Capacity, trials: Trials) -> Worth | None:
 
 def _queries(digests: Sequence[Digest]) -> float | None:
     """Queries per transaction, the median; None where that of a trial is unknown."""
-    volumes = [(d.summary.rate.value, volume.of(d.trial, d.summary)) for d in digests]
+    volumes = [(d.summary.throughput.value, volume.of(d.trial, d.summary)) for d in digests]
     each = [of.per_s.value / rate for rate, of in volumes if of is not None and rate > 0]
     return median(each) if each and len(each) == len(volumes) else None

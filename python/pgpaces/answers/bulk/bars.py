@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from pgpaces.analysis.cells import Row, sound
 from pgpaces.answers.measure import Measure
 from pgpaces.answers.trials import cell_name, factor_name, levels_alone
+from pgpaces.core import metrics
 from pgpaces.show.chart import WIDTH, Axis, Chart, Layer, Place, Point
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import capital, estimate_texts
@@ -44,10 +45,10 @@ def _figure(rows: Sequence[Row], column: Measure) -> Figure:
     )
     return Figure(
         column.key.replace("_", "-"),
-        capital(column.name),
-        f"{column.about}; lines are 95% intervals where there are several trials, dots are single"
-        f" trials, and a hollow bar has no valid one{more}",
-        ("cell", column.name, "95% interval", "trials", "valid"),
+        capital(metrics.title(column.key)),
+        f"{metrics.metric(column.key).about} Lines are 95% intervals where there are several"
+        f" trials, dots are single trials, and a hollow bar has no valid one{more}.",
+        ("cell", metrics.header(column.key), "95% interval", "trials", "valid"),
         table,
         (_chart(rows[:_BARS_MAX], column),),
     )
@@ -84,7 +85,7 @@ def _chart(rows: Sequence[Row], column: Measure) -> Chart:
     title = tuple(wrap(shown(factors), WIDTH // 7))
     form = "~s" if top >= 1e4 else ""
     return Chart(
-        Axis(shown(column.name), ends=(0.0, top * 1.35), zero=True, format=form, grid=True),
+        Axis(metrics.axis(column.key), ends=(0.0, top * 1.35), zero=True, format=form, grid=True),
         Axis(names=tuple(_name(row) for row in rows)),
         (
             Layer("bar", tuple(cells), "line0"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from statistics import median
 
 from pgpaces.analysis import bulk
@@ -109,26 +110,12 @@ def load_text(trial: Trial) -> str:
     return f"again and again for {span((plan.duration_ns or 0) / 1e9)}"
 
 
-def _number(key: str, name: str, about: str, *, scale: float = 1.0) -> Measure:
-    def form(value: float) -> str:
-        return f"{value * scale:.3g}"
-
-    def of_trial(digest: Digest) -> Estimate | None:
-        command = of_digest(digest)
-        return None if command is None else bulk.number(command, key)
-
-    return Measure(key, name, name, about, scale, rate if key == "rows_s" else form, of_trial)
+def _of_trial(key: str, digest: Digest) -> Estimate | None:
+    command = of_digest(digest)
+    return None if command is None else bulk.number(command, key)
 
 
-NUMBERS = (
-    _number("seconds", "seconds", "from the start of the command to its end"),
-    _number("rows_s", "rows/s", "rows loaded per second"),
-    _number("input_s", "input MB/s", "bytes read from files per second", scale=1e-6),
-    _number("wal_s", "WAL MB/s", "write-ahead log that the server wrote meanwhile", scale=1e-6),
-    _number("us_row", "us a row", "seconds over rows, so that sizes compare"),
-    _number("wal_row", "WAL B a row", "write-ahead log over rows"),
-    _number("wal_byte", "WAL B a byte of input", "write-ahead log over bytes that were read"),
-)
+NUMBERS = tuple(Measure(key, partial(_of_trial, key)) for key in ("seconds", *bulk.NUMBERS))
 
 
 def numbers(rows: Iterable[Row]) -> tuple[Measure, ...]:

@@ -10,8 +10,9 @@ from msgspec import Struct
 from pgpaces.analysis.bulk import Bulk
 from pgpaces.answers.bulk import words
 from pgpaces.answers.measure import Measure
+from pgpaces.core.metrics import header
 from pgpaces.core.units import size_text
-from pgpaces.show.numbers import NOT_KNOWN, estimate_cell, or_dash
+from pgpaces.show.numbers import NOT_KNOWN, metric_cell, or_dash
 from pgpaces.show.section import Column, Sentence, TableCell
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ METHOD = (
 NOTE = "Bars are means of the trials of a cell."
 # Numbers that have a text chart, and columns that a narrow terminal omits first.
 BARS = ("rows_s", "seconds")
-SPARE = ("input MB/s", "WAL MB/s", "WAL B a row", "WAL B a byte of input", "median s")
+SPARE = (*map(header, ("input_s", "wal_s", "wal_row", "wal_byte")), "median s")
 
 
 class CellsWork(Struct, frozen=True):
@@ -69,7 +70,7 @@ def _column(show: Callable[[Bulk], TableCell | str]) -> Callable[[Digest], Table
 OF_TRIAL: tuple[Column[Digest], ...] = (
     ("executions", _column(lambda command: f"{command.counts.due}")),
     ("succeeded", _column(lambda command: f"{command.done}")),
-    ("seconds", _column(lambda command: estimate_cell(command.seconds, "{:.3g}".format))),
+    (header("seconds"), _column(lambda command: metric_cell("seconds", command.seconds))),
     ("rows", _column(lambda command: or_dash(command.rows, "{:,.0f}".format))),
     ("input", _column(lambda command: or_dash(command.input_total, size_text))),
     ("WAL", _column(lambda command: or_dash(command.wal_bytes, size_text))),

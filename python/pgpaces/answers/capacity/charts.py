@@ -15,6 +15,7 @@ from pgpaces.analysis.capacity.trials import ROLES, CellSearch
 from pgpaces.analysis.capacity.value import Capacities, Holds
 from pgpaces.answers.sweep.axes import along, axis_of_names
 from pgpaces.answers.trials import cell_name, factor_name, levels_alone
+from pgpaces.core.metrics import header
 from pgpaces.show.chart import (
     SERIES_MAX,
     Axis,
@@ -205,7 +206,7 @@ def _trials(search: CellSearch, number: int, factors: Sequence[Factor]) -> Figur
         f"{_KEY}-trials" + (f"-{number}" if number else ""),
         f"Missed at each load{where}",
         f"each dot is a trial, a hollow one is invalid{legend}{more}",
-        ("run", "for", "load", "missed %", "valid"),
+        ("run", "for", "load", header("missed"), "valid"),
         rows,
         (_chart(search, near),),
     )

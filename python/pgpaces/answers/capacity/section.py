@@ -22,18 +22,18 @@ from pgpaces.answers.sweep.axes import along
 from pgpaces.answers.trials import cell_name, factor_name, levels_text
 from pgpaces.core import causes
 from pgpaces.core.findings import length
+from pgpaces.core.metrics import header, number
 from pgpaces.core.units import measured_text
 from pgpaces.show.numbers import (
     NOT_KNOWN,
     STARTED,
     estimate_cell,
-    milliseconds,
+    metric_cell,
     moment,
     ms,
     or_dash,
     percent,
     rate,
-    share_cell,
 )
 from pgpaces.show.section import Headline, Mark, Section, Sentence, Table, TableCell, Weight
 from pgpaces.spec.design import Cell as DesignCell
@@ -379,7 +379,7 @@ def _loads(answer: Capacities, factors: Sequence[Factor]) -> Table:
     """Each load that had long trials, by these trials alone; of a quick search each load."""
     first = answer.cells[0]
     names = _names(factors) if factors else ()
-    columns = (*names, f"load, {first.unit}", "missed %", "trials", "verdict")
+    columns = (*names, f"load, {first.unit}", header("missed"), "trials", "verdict")
     rows = tuple(
         (*_own(each.levels, factors), *_of_load(load, each))
         for each in answer.cells
@@ -407,7 +407,7 @@ def _trials(searches: Sequence[CellSearch], factors: Sequence[Factor]) -> Table:
     unit = value.UNITS[searches[0].goal.load]
     columns = (
         *(_names(factors) if factors else ()), "run", "for", STARTED, f"load, {unit}",
-        "seconds", "due", "missed %", "p99 ms", "state",
+        "seconds", *map(header, ("due", "missed", "p99")), "state",
     )  # fmt: skip
     every = [(digest, each) for each in searches for digest in each.digests]
     points = {digest.trial.id: point for each in searches for digest, point in each.trials}
@@ -416,7 +416,7 @@ def _trials(searches: Sequence[CellSearch], factors: Sequence[Factor]) -> Table:
         trial, summary, place = digest.trial, digest.summary, digest.trial.place
         levels = dict(place.levels) if place else {}
         kind = role(DesignCell(tuple(levels.items())))
-        missed, due = whole(digest)
+        (missed, due), p99 = whole(digest), summary.latency.p99
         point = points.get(trial.id)
         counts = point.valid if point else not objections(trial, summary)
         state = "valid" if counts else "invalid"
@@ -431,10 +431,8 @@ def _trials(searches: Sequence[CellSearch], factors: Sequence[Factor]) -> Table:
                 TableCell(at.removesuffix("/s")),
                 TableCell(f"{(trial.measured_ns or 0) / 1e9:.0f}"),
                 TableCell(f"{due:,}"),
-                share_cell(share([[(missed, due)]], summary.phi)),
-                TableCell(milliseconds(summary.latency.p99.value, "above"))
-                if summary.latency.p99
-                else TableCell(NOT_KNOWN),
+                metric_cell("missed", share([[(missed, due)]], summary.phi)),
+                TableCell(number("p99", p99.value, "above") if p99 else NOT_KNOWN),
                 TableCell(state, "", "" if counts else "invalid"),
             )
         )

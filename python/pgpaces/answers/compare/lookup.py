@@ -109,7 +109,7 @@ def section(comparison: Compared) -> Section:
             if sound_ones
         ),
         notes=(
-            *shown.planned(comparison.verdict.metric.name, every),
+            *shown.planned(comparison.verdict.metric, every),
             *((Sentence(single, "note"),) if alone else ()),
             *_without_valid(comparison),
             *shown.differing(listed),

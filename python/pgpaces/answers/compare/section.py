@@ -7,26 +7,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.analysis import compare
-from pgpaces.analysis.compare import METRICS, Metric, Pair, Secondary, Side, Verdict
+from pgpaces.analysis.compare import Pair, Secondary, Side, Verdict
 from pgpaces.analysis.digest import Digest
 from pgpaces.answers.compare import words as verdicts
 from pgpaces.answers.sweep.axes import log_ticks
+from pgpaces.core import metrics
+from pgpaces.core.metrics import axis, header, is_share, number, title
 from pgpaces.show.chart import Axis, Chart, Layer, Place, Point, number_at, series
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import (
     NOT_KNOWN,
-    estimate_cell,
+    capital,
     interval_line,
-    milliseconds,
-    percent,
+    metric_cell,
     plural,
-    rate,
 )
 from pgpaces.show.section import (
     Column,
@@ -119,22 +118,21 @@ def _facts(effects: Sequence[Effect], basis: VerdictBasis) -> Iterator[tuple[str
     """Each metric: values of A and B, and the effect; the first with its interval drawn."""
     for each in effects:
         a, b = (compare.own(sides, each.metric) for sides in (basis.a, basis.b))
-        title, unit = named(each.metric).split(", ")
-        unit = {"1/s": " tx/s", "%": "%"}.get(unit, f" {unit}")
         values = ""
         if a is not None and b is not None:
-            values = f"{number(each.metric, a.value)} → {number(each.metric, b.value)}{unit}   "
+            values = f"{number(each.metric, a.value)} → {metrics.shown(each.metric, b.value)}   "
         if each.estimate is None:
-            yield title, f"{values}no estimate of the difference"
+            yield title(each.metric), f"{values}no estimate of the difference"
             continue
         value, ends = short(each.metric, each.estimate)
-        yield title, f"{values}{value}" + (f"   95% CI {ends}" if each.estimate.estimable else "")
+        ci = f"   95% CI {ends}" if each.estimate.estimable else ""
+        yield title(each.metric), f"{values}{value}{ci}"
         if each is effects[0] and (drawn := _drawn(each.metric, each.estimate)):
             yield "", drawn
 
 
-def _drawn(metric: Metric, estimate: Estimate) -> str:
-    if metric.scale == "share" or estimate.low <= 0:
+def _drawn(metric: str, estimate: Estimate) -> str:
+    if is_share(metric) or estimate.low <= 0:
         return interval_line(estimate, 0.0, lambda value: _signed(metric, estimate, value))
     # On a logarithmic axis one half and twice are equally far from no difference.
     value, low, high = (math.log(each) for each in (estimate.value, estimate.low, estimate.high))
@@ -148,9 +146,9 @@ def _table(effects: Sequence[Effect], names: tuple[str, str], basis: VerdictBasi
         " shares, with 95% intervals."
     )
     columns: list[Column[Effect]] = [
-        ("metric", lambda each: named(each.metric)),
-        ("A", lambda each: _own(basis.a, each.metric)),
-        ("B", lambda each: _own(basis.b, each.metric)),
+        ("metric", lambda each: axis(each.metric)),
+        ("A", lambda each: metric_cell(each.metric, compare.own(basis.a, each.metric))),
+        ("B", lambda each: metric_cell(each.metric, compare.own(basis.b, each.metric))),
         (
             "B against A",
             lambda e: TableCell(*short(e.metric, e.estimate)) if e.estimate else NOT_KNOWN,
@@ -163,39 +161,22 @@ def _table(effects: Sequence[Effect], names: tuple[str, str], basis: VerdictBasi
     )
 
 
-def named(metric: Metric) -> str:
-    unit = {"rate": "1/s", "missed": "%"}.get(metric.name, "ms")
-    return f"{verdicts.title(metric)}, {unit}"
-
-
-def number(metric: Metric, value: float) -> str:
-    if metric.name == "rate":
-        return rate(value)
-    return percent(value) if metric.scale == "share" else milliseconds(value, "above")
-
-
-def _own(sides: Sequence[Side], metric: Metric) -> TableCell:
-    return estimate_cell(compare.own(sides, metric), partial(number, metric))
-
-
-def short(metric: Metric, estimate: Estimate) -> tuple[str, str]:
+def short(metric: str, estimate: Estimate) -> tuple[str, str]:
     """An effect and its interval in few characters: `+17.4%` and `+16.2 to +18.5`."""
     value, low, high = (
         _signed(metric, estimate, end) for end in (estimate.value, estimate.low, estimate.high)
     )
-    unit = (
-        " points" if metric.scale == "share" else " times" if _in_times(metric, estimate) else "%"
-    )
+    unit = " points" if is_share(metric) else " times" if _in_times(metric, estimate) else "%"
     return f"{value}{unit}", f"{low} to {high}" if estimate.estimable else NOT_KNOWN
 
 
-def _in_times(metric: Metric, estimate: Estimate) -> bool:
+def _in_times(metric: str, estimate: Estimate) -> bool:
     high = estimate.high if estimate.estimable else estimate.value
-    return metric.scale == "ratio" and max(estimate.value, high) >= _LINEAR[1]
+    return not is_share(metric) and max(estimate.value, high) >= _LINEAR[1]
 
 
-def _signed(metric: Metric, estimate: Estimate, value: float) -> str:
-    if metric.scale == "share":
+def _signed(metric: str, estimate: Estimate, value: float) -> str:
+    if is_share(metric):
         return f"{100 * value:+.2f}"
     return f"{value:.3g}" if _in_times(metric, estimate) else f"{100 * (value - 1):+.3g}"
 
@@ -203,8 +184,8 @@ def _signed(metric: Metric, estimate: Estimate, value: float) -> str:
 def _figures(
     effects: Sequence[Effect], names: tuple[str, str], basis: VerdictBasis
 ) -> Iterator[Figure]:
-    ratios = [each for each in effects if each.metric.scale == "ratio" and _drawable(each)]
-    shares = [each for each in effects if each.metric.scale == "share" and _drawable(each)]
+    ratios = [each for each in effects if not is_share(each.metric) and _drawable(each)]
+    shares = [each for each in effects if is_share(each.metric) and _drawable(each)]
     for key, group in ((f"{KEY}-effect", ratios), (f"{KEY}-shares", shares)):
         if group:
             yield _effects(key, group, basis)
@@ -218,7 +199,7 @@ def _drawable(effect: Effect) -> bool:
 
 
 def _effects(key: str, effects: Sequence[Effect], basis: VerdictBasis) -> Figure:
-    share = effects[0].metric.scale == "share"
+    share = is_share(effects[0].metric)
     band = _delta(effects[0])
     dots = "small dots are single trials over the mean of A, hollow ones A's own"
     parts = ["bars are 95% intervals", "small dots are single pairs" if basis.pairs else dots]
@@ -244,10 +225,10 @@ def _noise(effect: Effect) -> Estimate | None:
     return effect.noise if isinstance(effect, Verdict) else None
 
 
-def _rows(effects: Sequence[Effect]) -> Iterator[tuple[str, Metric, Estimate]]:
+def _rows(effects: Sequence[Effect]) -> Iterator[tuple[str, str, Estimate]]:
     for each in effects:
         if each.estimate is not None:
-            yield verdicts.title(each.metric), each.metric, each.estimate
+            yield title(each.metric), each.metric, each.estimate
         if (noise := _noise(each)) is not None:
             yield _SAME, each.metric, noise
 
@@ -258,7 +239,7 @@ _SAME = "A with itself"
 def _dots(effects: Sequence[Effect], basis: VerdictBasis) -> Iterator[Point]:
     """Each pair, or each trial over the mean of A, in units of the axis."""
     for each in effects:
-        name, metric = verdicts.title(each.metric), each.metric
+        name, metric = title(each.metric), each.metric
         if basis.pairs:
             for pair in basis.pairs:
                 both = compare.numbers((pair.a, pair.b), metric)
@@ -273,13 +254,13 @@ def _dots(effects: Sequence[Effect], basis: VerdictBasis) -> Iterator[Point]:
                 yield Point(_placed(metric, value - middle), name, filled=is_b)
 
 
-def _placed(metric: Metric, difference: float) -> float:
+def _placed(metric: str, difference: float) -> float:
     """A difference of logarithms as a ratio; of shares in points."""
-    return 100 * difference if metric.scale == "share" else math.exp(min(difference, 700))
+    return 100 * difference if is_share(metric) else math.exp(min(difference, 700))
 
 
 def _effect_chart(effects: Sequence[Effect], basis: VerdictBasis) -> Chart:
-    share = effects[0].metric.scale == "share"
+    share = is_share(effects[0].metric)
     factor, none = (100.0, 0.0) if share else (1.0, 1.0)
     points = []
     for name, metric, estimate in _rows(effects):
@@ -319,7 +300,7 @@ def _estimates(points: Sequence[Point], color: str) -> Iterator[Layer]:
         yield Layer("text", tuple(points), "ink", dy=-11)
 
 
-def _by_trial(metric: Metric, names: tuple[str, str], basis: VerdictBasis) -> list[Point]:
+def _by_trial(metric: str, names: tuple[str, str], basis: VerdictBasis) -> list[Point]:
     labels = _labels(names)
     if basis.pairs:
         every = [
@@ -341,13 +322,16 @@ def _labels(names: tuple[str, str]) -> tuple[str, str]:
 
 
 def _over_trials(
-    metric: Metric, names: tuple[str, str], basis: VerdictBasis, *, points: Sequence[Point]
+    metric: str, names: tuple[str, str], basis: VerdictBasis, *, points: Sequence[Point]
 ) -> Figure:
     paired = bool(basis.pairs)
     what = "pair" if paired else "trial, in the order of time"
-    scale = 100 if METRICS["missed"].scale == metric.scale else 1
     rows = tuple(
-        (f"{number_at(each.x):.0f}", each.series, number(metric, number_at(each.y) / scale))
+        (
+            f"{number_at(each.x):.0f}",
+            each.series,
+            number(metric, number_at(each.y) / metrics.scale(metric)),
+        )
         for each in points
     )
     at = sorted({number_at(each.x) for each in points})
@@ -358,7 +342,7 @@ def _over_trials(
     ticks = tuple(at[:: -(-len(at) // _TICKS_MAX) or 1])
     chart = Chart(
         Axis(what, ticks=ticks, format="d", room=12),
-        Axis(named(metric), room=10, nice=True),
+        Axis(axis(metric), room=10, nice=True),
         (
             Layer("point", tuple(points), size=42, opacity=0.9),
             Layer("rule", tuple(joined), "muted", size=1, opacity=0.5),
@@ -368,10 +352,10 @@ def _over_trials(
     )
     return Figure(
         f"{KEY}-trials",
-        f"{verdicts.title(metric).capitalize()} of each trial",
+        f"{capital(title(metric))} of each trial",
         "every trial that counts; "
         + ("lines join the two of a pair" if paired else "what drifts shows over all of them"),
-        (what.partition(",")[0], "of", named(metric)),
+        (what.partition(",")[0], "of", header(metric)),
         rows,
         (chart,),
     )
@@ -383,7 +367,7 @@ def is_planned(digests: Sequence[Digest]) -> bool:
 
 
 def planned(metric: str, digests: Sequence[Digest]) -> tuple[Sentence, ...]:
-    if metric != "rate" or not is_planned(digests):
+    if metric != "throughput" or not is_planned(digests):
         return ()
     text = (
         "The load has a planned rate, so up to the capacity throughput says nothing of the server:"

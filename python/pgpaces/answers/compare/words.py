@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from pgpaces.analysis.compare import PAIRS_MIN, Metric, Secondary, Verdict
+from pgpaces.analysis.compare import PAIRS_MIN, Secondary, Verdict
 from pgpaces.analysis.differences import Between
+from pgpaces.core.metrics import is_share, title
 from pgpaces.show.escape import line
 from pgpaces.show.numbers import capital
 from pgpaces.show.section import Sentence
@@ -20,7 +21,6 @@ from pgpaces.spec.result import Estimate
 _SHOWN, _VALUES_SHOWN = 8, 4
 # Larger ratios are in times rather than percent.
 _TIMES = 2.0
-_TITLES = {"rate": "throughput", "mean": "mean latency", "missed": "share missed"}
 BASIS = {
     "pairs": "{n} pairs in random order, with the same arrivals within a pair.",
     "blocks": "{n} pairs of trials from the blocks of an experiment, in random order.",
@@ -32,47 +32,43 @@ BASIS = {
 }
 
 
-def title(metric: Metric) -> str:
-    return _TITLES.get(metric.name, f"{metric.name} latency")
-
-
-def difference(metric: Metric, value: float) -> str:
+def difference(metric: str, value: float) -> str:
     """How B differs: `8.8% lower`, `3.1 times as high`, `2.1 points higher`."""
     if _in_times(metric, value):
         return f"{value:.3g} times as high"
     return f"{_amount(metric, value)}{_unit(metric)} {_way(metric, value)}"
 
 
-def _in_times(metric: Metric, value: float) -> bool:
-    return metric.scale == "ratio" and not 1 / _TIMES < value < _TIMES
+def _in_times(metric: str, value: float) -> bool:
+    return not is_share(metric) and not 1 / _TIMES < value < _TIMES
 
 
-def _way(metric: Metric, value: float) -> str:
-    return "higher" if value > (metric.scale == "ratio") else "lower"
+def _way(metric: str, value: float) -> str:
+    return "higher" if value > (not is_share(metric)) else "lower"
 
 
-def _unit(metric: Metric) -> str:
-    return " points" if metric.scale == "share" else "%"
+def _unit(metric: str) -> str:
+    return " points" if is_share(metric) else "%"
 
 
-def _amount(metric: Metric, value: float) -> str:
+def _amount(metric: str, value: float) -> str:
     """The size of a difference, with one decimal place; below 0.95 with two."""
-    apart = 100 * abs(value - (metric.scale == "ratio"))
+    apart = 100 * abs(value - (not is_share(metric)))
     return f"{apart:.2f}" if apart < 0.95 else f"{apart:.1f}"
 
 
-def size(metric: Metric, value: float) -> str:
+def size(metric: str, value: float) -> str:
     return f"{float(f'{100 * value:.2g}'):g}{_unit(metric)}"
 
 
-def changed_by(metric: Metric, estimate: Estimate, than: str = "") -> str:
+def changed_by(metric: str, estimate: Estimate, than: str = "") -> str:
     """A difference with its interval; than: from what."""
     text = difference(metric, estimate.value)
     link = f" {'as' if text.endswith('as high') else 'than'} {than}" if than else ""
     return f"{text}{link} ({_ends(metric, estimate)})"
 
 
-def _ends(metric: Metric, estimate: Estimate) -> str:
+def _ends(metric: str, estimate: Estimate) -> str:
     """The interval, with the direction once if both ends have the same."""
     low, high = estimate.low, estimate.high
     if not estimate.estimable:
@@ -81,7 +77,7 @@ def _ends(metric: Metric, estimate: Estimate) -> str:
         return f"{low:.3g} to {high:.3g} times"
     if _in_times(metric, low) or _in_times(metric, high) or _way(metric, low) != _way(metric, high):
         return f"{difference(metric, low)} to {difference(metric, high)}"
-    least, most = sorted((low, high), key=lambda value: abs(value - (metric.scale == "ratio")))
+    least, most = sorted((low, high), key=lambda value: abs(value - (not is_share(metric))))
     return f"{_amount(metric, least)} to {_amount(metric, most)}{_unit(metric)}"
 
 

@@ -25,9 +25,10 @@ from pgpaces.answers.sweep.axes import (
 )
 from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.trials import factor_name, levels_alone
+from pgpaces.core import metrics
 from pgpaces.show.chart import WIDTH, Axis, Chart, Layer, Point, bound, number_at, series
 from pgpaces.show.escape import line as shown
-from pgpaces.show.numbers import NOT_KNOWN, estimate_texts, milliseconds, percent, rate
+from pgpaces.show.numbers import NOT_KNOWN, capital, estimate_texts
 from pgpaces.show.section import Figure
 from pgpaces.spec.design import Factor
 from pgpaces.spec.result import Estimate
@@ -37,19 +38,6 @@ DASHES = ((), (6, 3), (2, 2), (8, 3, 2, 3), (4, 4), (10, 4), (1, 3))
 # The measures shown in addition to those of other work, if there are queries or a limit.
 _ADDITIONAL = ("missed", "p95")
 _HEAT_ROWS_MAX = 40
-
-
-def _share(name: str, about: str, bound: tuple[float, str] | None = None) -> Measure:
-    return Measure(
-        name,
-        f"{name.capitalize()} %",
-        f"{name}, % of due",
-        about,
-        100,
-        percent,
-        partial(trial_estimate, name=name),
-        bound,
-    )
 
 
 def measures(page: Page) -> tuple[Measure, ...]:
@@ -74,33 +62,13 @@ def _of_transactions(page: Page) -> tuple[Measure, ...]:
         for name in ("late", "skipped", "failed", "unfinished")
         if any(getattr(row.counts, name) for row in page.rows)
     ]
-    apart = occurred if len(occurred) > 1 and page.limits else []
-    missed = (100 * page.missed_max, f"allowed: {100 * page.missed_max:g}%")
-
-    def times(key: str, name: str, about: str) -> Measure:
-        of_trial, form = partial(trial_estimate, name=key), lambda ms: milliseconds(ms, ">")
-        return Measure(key, name, f"{name}, ms", about, 1, form, of_trial, limit, True)
-
-    shares = (
-        _share("missed", "late, skipped, failed or unfinished, of all that was due", missed),
-        _share("late", "answered, but later than the limit"),
-        _share("skipped", "never sent, because it was too late already"),
-    )
-    throughput = Measure(
-        "rate",
-        "Achieved rate",
-        "succeeded, 1/s",
-        "transactions that succeeded, a second",
-        1,
-        rate,
-        partial(trial_estimate, name="rate"),
-    )
-    return (
-        *(() if page.limits else (throughput,)),
-        *(each for each in shares if each.key in ("missed", *apart)),
-        times("p95", "95th percentile of latency", "within this time 95% of what was due"),
-        times("p99", "99th percentile of latency", "within this time 99% of what was due"),
-        throughput if page.limits else times("mean", "Mean latency", "of what succeeded"),
+    apart = {"late", "skipped"} & {*occurred} if len(occurred) > 1 and page.limits else ()
+    allowed = (100 * page.missed_max, f"allowed: {100 * page.missed_max:g}%")
+    bounds = {"missed": allowed, "throughput": None, **dict.fromkeys(apart)}
+    first, last = ("missed", "throughput") if page.limits else ("throughput", "mean")
+    names = dict.fromkeys((first, "missed", *sorted(apart), "p95", "p99", last))
+    return tuple(
+        Measure(name, partial(trial_estimate, name=name), bounds.get(name, limit)) for name in names
     )
 
 
@@ -127,21 +95,21 @@ def _over(
 ) -> Iterator[Figure]:
     key = measure.key.replace(".", "")
     contents = [_content(axis, panel, measure) for panel in every]
-    vertical = _vertical(contents, measure)
+    vertical, main = _vertical(contents, measure), shown(axis.title.partition(",")[0])
     for number, (panel, content) in enumerate(zip(every, contents, strict=True)):
         where = f", {shown(panel.name)}" if panel.name else ""
         columns = (
             shown(axis.title),
             shown(factor_name(panel.legend)) if panel.legend else "cell",
-            measure.axis,
+            metrics.header(measure.key),
             "95% interval",
             "trials",
             "valid",
         )
         yield Figure(
             f"{key}-{number + 1}" if number else key,
-            f"{measure.name} by {shown(axis.title.partition(',')[0])}{where}",
-            f"{measure.about}; {_legend(panel, measure)}",
+            f"{capital(metrics.title(measure.key))} by {main}{where}",
+            f"{metrics.metric(measure.key).about} {capital(_legend(panel, measure))}.",
             columns,
             tuple(_table(axis, panel, measure)),
             (_chart(panel, axis.axis(page.rows), vertical, content=content, measure=measure),),
@@ -212,9 +180,13 @@ def _content(axis: MainAxis, panel: Panel, measure: Measure) -> _Content:
 def _estimated(place: Point, estimate: Estimate, measure: Measure) -> Point:
     value, scale = estimate.value, measure.scale
     # The bar of a time without a lower bound begins at the value: from 0 it would dominate.
-    below = value if estimate.low == 0 and measure.log else estimate.low
+    below = value if estimate.low == 0 and _is_time(measure) else estimate.low
     low, high = (below, estimate.high) if estimate.estimable else (value, value)
     return replace(place, y=value * scale, low=low * scale, high=high * scale)
+
+
+def _is_time(measure: Measure) -> bool:
+    return metrics.metric(measure.key).format == "ms"
 
 
 def _is_above(cell: Point) -> bool:
@@ -231,14 +203,18 @@ def _vertical(every: Sequence[_Content], measure: Measure) -> _Vertical:
     top = 1.1 * max([*finite, 1e-9]) if beyond else None
     values = [*finite, *([top] if top else [])]
     above_zero = [value for value in values if value > 0]
-    if measure.log and above_zero and max(above_zero) / min(above_zero) > LOG_FROM:
+    if _is_time(measure) and above_zero and max(above_zero) / min(above_zero) > LOG_FROM:
         low, high = min(above_zero) * 0.9, max(above_zero) * 1.15
         ticks = log_ticks(low, high)
-        return _Vertical(Axis(measure.axis, scale="log", ends=(low, high), ticks=ticks), top)
+        return _Vertical(
+            Axis(metrics.axis(measure.key), scale="log", ends=(low, high), ticks=ticks), top
+        )
     end = max(values, default=1.0) * (1.12 if top is not None else 1.04) or 1.0
-    if measure.scale == 100:
+    if metrics.is_share(measure.key):
         end = min(100.0, max(end, 1.0))
-    return _Vertical(Axis(measure.axis, ends=(0.0, end), nice=end < 90, zero=True), top)
+    return _Vertical(
+        Axis(metrics.axis(measure.key), ends=(0.0, end), nice=end < 90, zero=True), top
+    )
 
 
 def _chart(
@@ -302,12 +278,12 @@ def _free_side(
 def _heat_map(page: Page, main: Factor) -> Figure:
     """The missed share of every cell (p95 without a limit) as a map of two factors."""
     by_limit = bool(page.limits)
+    name = "missed" if by_limit else "p95"
     lines = page.lines[:_HEAT_ROWS_MAX]
     cells = [(shown(levels_alone(line.levels)), row) for line in lines for row in line.rows]
-    estimates = [row.missed if by_limit else row.p95 for _, row in cells]
+    estimates = [row.estimate(name) for _, row in cells]
     numbers = [None if each is None else each.value for each in estimates]
-    form = percent if by_limit else partial(milliseconds, above=">")
-    texts = [estimate_texts(each, form)[0] for each in estimates]
+    texts = [metrics.number(name, value, ">") for value in numbers]
     middle = page.missed_max if by_limit else None
     steps = _heat_steps(numbers, middle)
     table, points = [], []
@@ -317,7 +293,6 @@ def _heat_map(page: Page, main: Factor) -> Figure:
         table.append((level, line, text, verdict))
         shade = _shade(row, value, steps, missed_max=middle)
         points.append(Point(level, line, shade=shade, text=text, filled=row.sound))
-    name = "Missed %" if by_limit else "p95 in ms"
     title = shown(factor_name(main.name))
     aside = shown(", ".join(factor_name(each.name) for each in page.factors if each != main))
     names = tuple(dict.fromkeys(line for line, _ in cells))
@@ -336,9 +311,9 @@ def _heat_map(page: Page, main: Factor) -> Figure:
     rule = rule if by_limit else ""
     return Figure(
         "heat-map",
-        f"{name} in all cells",
-        f"{name} of every cell{rule}; outlined cells have no valid trial{left}",
-        (title, aside, name, "verdict"),
+        f"{capital(metrics.title(name))} in all cells",
+        f"{metrics.axis(name)}, of every cell{rule}; outlined cells have no valid trial{left}",
+        (title, aside, metrics.header(name), "verdict"),
         tuple(table),
         (chart,),
     )

@@ -14,6 +14,7 @@ from pgpaces.answers.sweep import words
 from pgpaces.answers.sweep.axes import LOG_FROM, MainAxis, axis_of, panels
 from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.trials import above, cell_name
+from pgpaces.core.metrics import axis, header
 from pgpaces.show.chart import SERIES_MAX, Axis, Chart, Layer, Point, Series, bound, series
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import NOT_KNOWN, estimate_texts, milliseconds, ms, or_dash, percent
@@ -28,7 +29,7 @@ _ROWS_MAX = 60
 # From here on numbers at an axis are shortened: 20k, 10G.
 _LARGE = 10_000
 _WAITS_TITLE = "sessions of the load and of others, by what they wait for"
-_BANDS = ("median", "95%", "99%")
+_BANDS = ("p50", "p95", "p99")
 # Up to 99.99%, in decades of the remaining share.
 _TICKS = (0.0, 0.30103, 1.0, 2.0, 3.0, 4.0)
 _TICK_TEXTS = ("0", "50", "90", "99", "99.9", "99.99")
@@ -106,7 +107,7 @@ def _over_time(row: Row, number: int) -> Iterator[Figure]:
             f"time-{number}",
             f"Latency over time{cell}",
             about,
-            ("second", "due", *(f"{band}, ms" for band in _BANDS), "missed %", "p99 lag, ms"),
+            ("second", "due", *map(header, (*_BANDS, "missed", "lag_p99"))),
             tuple(_time_rows(digest)),
             tuple(_latency_charts(digest)),
         )
@@ -197,10 +198,10 @@ def _latency_charts(digest: Digest) -> Iterator[Chart]:
         kinds = [Series(kind, color, "") for kind, color in colors.items() if any(amounts[kind])]
         points = tuple(_stacked(series, {each.name: amounts[each.name] for each in kinds}))
         y = Axis(ends=(0.0, max([1.0, *(point.high or 0.0 for point in points)])), ticks=2)
-        title = ("missed, % of due",)
+        title = (axis("missed"),)
         yield Chart(x, y, (Layer("rect", points),), tuple(kinds), height=46, title=title)
     lag = zip(_middles(digest), _finite(bucket.lag_p99_ms for bucket in series), strict=True)
-    yield _strip("p99 schedule lag, ms", lag, x, color="line6")
+    yield _strip(axis("lag_p99"), lag, x, color="line6")
 
 
 def _machine_charts(digest: Digest) -> Iterator[Chart]:
@@ -257,7 +258,7 @@ def _latency_chart(digest: Digest, x: Axis) -> Chart:
     layers.append(Layer("line", lines, "line0", size=1.3))
     if limit:
         layers += bound(limit, "limit")
-    return Chart(x, y, tuple(layers), dashes=_BANDS, height=150, title=("latency, ms",))
+    return Chart(x, y, tuple(layers), dashes=_BANDS, height=150, title=(axis("latency"),))
 
 
 def _stacked(
@@ -276,8 +277,8 @@ def _strip(
 ) -> Chart:
     points = tuple(Point(second, value) for second, value in pairs)
     large = any(point.y is not None and float(point.y) >= _LARGE for point in points)
-    axis = Axis(ticks=2, format="~s" if large else "", zero=True, nice=True)
-    return Chart(x, axis, (Layer("line", points, color, size=1.2),), height=40, title=(title,))
+    y = Axis(ticks=2, format="~s" if large else "", zero=True, nice=True)
+    return Chart(x, y, (Layer("line", points, color, size=1.2),), height=40, title=(title,))
 
 
 def _distribution(row: Row, number: int) -> Iterator[Figure]:
@@ -351,28 +352,28 @@ def statements(page: Page) -> Iterator[Figure]:
     log = bool(values) and max(values) / min(values) > LOG_FROM
     top = max((each.high if each.estimable else each.value for each in means), default=0.0) or 1.0
     vertical = Axis(
-        "mean, ms",
+        axis("mean"),
         scale="log" if log else "linear",
         ends=(min(values) * 0.5 if log else 0.0, top),
         zero=True,
         nice=not log,
     )
-    axis = axis_of(page)
+    main = axis_of(page)
     for number, (line, used) in enumerate(zip(lines, every, strict=True)):
         if used:
             name = words.line_name(line)
-            yield _statement_figure(axis, vertical, used, name=name, number=number)
+            yield _statement_figure(main, vertical, used, name=name, number=number)
 
 
 def _statement_figure(
-    axis: MainAxis, vertical: Axis, used: Sequence[StatementRow], *, name: str, number: int
+    main: MainAxis, vertical: Axis, used: Sequence[StatementRow], *, name: str, number: int
 ) -> Figure:
     floor = vertical.ends[0] or 0.0
 
     def point(each: StatementRow, mean: Estimate) -> Point:
         low, high = (mean.low, mean.high) if mean.estimable else (mean.value, mean.value)
         return Point(
-            axis.place(each.row),
+            main.place(each.row),
             mean.value,
             low=max(low, floor),
             high=high,
@@ -382,11 +383,11 @@ def _statement_figure(
 
     points = tuple(point(each, each.mean) for each in used if each.mean)
     chart = Chart(
-        axis.axis(each.row for each in used),
+        main.axis(each.row for each in used),
         vertical,
         (
             Layer("rule", points, opacity=0.75),
-            *((Layer("line", points),) if axis.step else ()),
+            *((Layer("line", points),) if main.step else ()),
             Layer("point", points, size=55),
         ),
         series(list(dict.fromkeys(shown(each.name) for each in used))),
@@ -394,7 +395,7 @@ def _statement_figure(
     )
     table = tuple(
         (
-            shown(crossing.shown_level(each.row, axis.factor.name)) if axis.factor else "all",
+            shown(crossing.shown_level(each.row, main.factor.name)) if main.factor else "all",
             shown(each.name),
             *estimate_texts(each.mean, ms),
         )
@@ -404,7 +405,7 @@ def _statement_figure(
         f"statements-{number + 1}" if number else "statements",
         f"Mean time of each statement{f', {shown(name)}' if name else ''}",
         "by script and line; bars are 95% intervals",
-        (shown(axis.title), "statement", "mean, ms", "95% interval"),
+        (shown(main.title), "statement", header("mean"), "95% interval"),
         table,
         (chart,),
     )

@@ -10,16 +10,19 @@ from functools import partial
 from typing import Any
 
 from pgpaces.analysis import bulk, crossing
-from pgpaces.analysis.cells import SHARES, TIMES, Row, sound, trial_estimate
+from pgpaces.analysis.cells import Row, sound, trial_estimate
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.summary import as_json
 from pgpaces.answers import costs
 from pgpaces.answers.bulk.words import NUMBERS, of_digest
 from pgpaces.answers.sweep.page import Page
+from pgpaces.core import metrics
+from pgpaces.core.metrics import SHARES, TIMES
 from pgpaces.show.section import Records
 from pgpaces.spec.result import Counts, Estimate, fields, plain
 
 _COUNTS = ("due", "on_time", "late", "skipped", "failed", "unfinished")
+_NUMBERS = (*SHARES, "throughput", *TIMES, "sd", "lag_p99")
 _TEXTS = ("row", "experiment", "cell", "run", "state", "verdict", "started_at", "currency")
 _WHOLE = ("trials", "block", "attempt", "users", *_COUNTS)
 
@@ -27,8 +30,9 @@ _WHOLE = ("trials", "block", "attempt", "users", *_COUNTS)
 def records(page: Page) -> Records:
     """A row for each cell and for each of its trials, with the same columns.
 
-    Shares from 0 to 1, times in ms, rates per second, each with `_low` and `_high` (None if they
-    cannot be estimated). Infinity is above every time. Cells have columns of the costs of machines.
+    Shares from 0 to 1, times in ms, throughput per second, each with `_low` and `_high` (None if
+    they cannot be estimated). Infinity is above every time. Cells have columns of the costs of
+    machines.
     """
     texts = {*_TEXTS, *(f"factor_{factor.name}" for factor in page.factors)}
     rows = tuple(each for row in page.rows for each in _rows(page, row))
@@ -91,14 +95,7 @@ def _counts(counts: Counts) -> dict[str, int]:
 
 
 def _numbers(estimate: Callable[[str], Estimate | None]) -> dict[str, float | None]:
-    stddev = estimate("stddev")
-    return {
-        **_ends_of({f"{name}_share": estimate(name) for name in SHARES}),
-        **_ends_of({"rate": estimate("rate")}),
-        **_ends_of({f"{name.replace('.', '')}_ms": estimate(name) for name in TIMES}),
-        "stddev_ms": stddev.value if stddev else None,
-        **_ends_of({"lag_p99_ms": estimate("lag_p99")}),
-    }
+    return _ends_of({metrics.key(name): estimate(name) for name in _NUMBERS})
 
 
 def _ends_of(estimates: Mapping[str, Estimate | None]) -> dict[str, float | None]:
@@ -135,8 +132,8 @@ def document(page: Page) -> dict[str, Any]:
                 **fields(each, "factor", "level"),
                 "against": each.base,
                 "at": dict(each.at),
-                "rate": plain(each.rate),
-                "mean_latency": plain(each.latency),
+                "throughput": plain(each.throughput),
+                "mean": plain(each.mean),
             }
             for each in page.ratios
         ],
@@ -144,8 +141,10 @@ def document(page: Page) -> dict[str, Any]:
             {
                 "cell": each.row.cell.key,
                 "workload": each.name,
-                **fields(each, "due", "missed", "rate"),
-                **{f"{name}_ms": plain(getattr(each, name)) for name in ("mean", "p95", "p99")},
+                **fields(each, "due", "missed", "throughput"),
+                **{
+                    metrics.key(name): plain(getattr(each, name)) for name in ("mean", "p95", "p99")
+                },
             }
             for each in page.background
         ],
@@ -184,14 +183,13 @@ def document(page: Page) -> dict[str, Any]:
 
 
 def _cell(page: Page, row: Row) -> dict[str, Any]:
-    numbers = (*SHARES, "rate", *TIMES, "stddev", "lag_p99")
     return {
         "cell": row.cell.key,
         "levels": dict(row.cell.levels),
         "valid": row.sound,
         "verdict": _verdict(page, row),
         "counts": _counts(row.counts),
-        **{name: plain(row.estimate(name)) for name in numbers},
+        **{name: plain(row.estimate(name)) for name in _NUMBERS},
         **({"bulk": {name: plain(each) for name, each in row.more.items()}} if row.more else {}),
         "trials": [
             {

@@ -149,7 +149,7 @@ def _comparison(
         pairs,
         ids=tuple(digest.trial.id for digest in digests),
         left_out=sum(not sound(d) for d in digests) if running else len(digests) - 2 * len(pairs),
-        notes=(*comparing.planned(verdict.metric.name, digests), *comparing.differing(differing)),
+        notes=(*comparing.planned(verdict.metric, digests), *comparing.differing(differing)),
         running=running,
     )
     section = comparing.section(verdict, *goal.names(), basis=basis)

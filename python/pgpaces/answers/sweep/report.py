@@ -23,6 +23,7 @@ from pgpaces.answers.measure import Measure
 from pgpaces.answers.sweep import axes, charts, closeups, data, tables, words
 from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.trials import cell_name, judgment, levels_alone
+from pgpaces.core import metrics
 from pgpaces.show.numbers import NOT_KNOWN, interval
 from pgpaces.show.section import Bar, Bars, Block, Figure, Headline, Report, Section, Sentence
 from pgpaces.spec.result import Estimate
@@ -32,7 +33,7 @@ _MAINS_MAX = 4
 _FAILED = "FAIL: "
 # The prefix of the keys of attribution sections.
 _LATE = "why"
-_BARS = ("missed", "p95", "rate")
+_BARS = ("missed", "p95", "throughput")
 
 
 def report(page: Page) -> Report:
@@ -329,10 +330,10 @@ def _method(page: Page) -> Iterator[Sentence]:
         )
     yield Sentence(
         "Intervals are of 95%. Shares: Wilson's, widened by how much trials and machines"
-        " (Student's t) and stretches of ten seconds differ. Times and rates: each trial yields"
-        " one number; the interval across trials is Student's t, for two trials no narrower than"
-        " the range of their own intervals. A dash means that a trial has too few transactions for"
-        " an interval of a percentile; more such trials do not help. Transactions of several"
+        " (Student's t) and stretches of ten seconds differ. Times and throughput: each trial"
+        " yields one number; the interval across trials is Student's t, for two trials no narrower"
+        " than the range of their own intervals. A dash means that a trial has too few transactions"
+        " for an interval of a percentile; more such trials do not help. Transactions of several"
         " trials are never pooled into one percentile."
     )
     if page.searched:
@@ -390,7 +391,9 @@ def _bars(page: Page) -> Iterator[Bars]:
                 (words.line_name(line), tuple(_group(page, line, measure, top=top)))
                 for line in page.lines
             )
-            yield Bars(measure.axis, tuple((name, bars) for name, bars in groups if bars))
+            yield Bars(
+                metrics.axis(measure.key), tuple((name, bars) for name, bars in groups if bars)
+            )
 
 
 def _group(page: Page, line: Line, measure: Measure, *, top: float) -> Iterator[Bar]:

@@ -21,22 +21,20 @@ from pgpaces.answers.bulk.words import median_s
 from pgpaces.answers.measure import Measure
 from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.trials import cell_name, factor_name, levels_text
+from pgpaces.core.metrics import header, title
 from pgpaces.core.units import memory_text
 from pgpaces.show.numbers import (
     NOT_KNOWN,
     STARTED,
+    column,
     estimate_cell,
-    milliseconds,
+    metric_cell,
     moment,
-    ms,
     or_dash,
     quantile,
-    rate,
-    share_cell,
 )
 from pgpaces.show.section import Column, Table, TableCell, table
 from pgpaces.spec.design import level_text
-from pgpaces.spec.result import Estimate
 
 T = TypeVar("T")
 _CELLS_NAMED = 4
@@ -45,17 +43,14 @@ _OPEN_MAX = 12
 FAILURES_SHOWN = 20
 # The columns that a narrow terminal omits, in this order.
 _SPARE = (
-    *("stddev ms", "skipped %", "unfinished %", "failed %", "late %", "trials", "tx/s"),
-    *("latency ms", "p95 ms", "p99 ms"),
+    *map(header, ("sd", "skipped", "unfinished", "failed", "late")),
+    "trials",
+    *map(header, ("throughput", "mean", "p95", "p99")),
 )
 
 
 def above(page: Page) -> str:
     return f"> {page.limit}" if page.limit else "none"
-
-
-def _time(page: Page, estimate: Estimate | None) -> TableCell:
-    return estimate_cell(estimate, lambda value: milliseconds(value, above(page)))
 
 
 def _levels(page: Page, row: Callable[[T], Row], single: str = "") -> list[Column[T]]:
@@ -73,6 +68,7 @@ def cells(page: Page) -> Table:
     columns = _of_transactions(page) if page.work is None else _of_work(page, page.work)
     one = any(len(row.trials) == 1 for row in page.rows)
     spare = (*bulk.SPARE, *_SPARE) if page.work else _SPARE
+    last = header("throughput")
     few = "; of one trial alone they do not know how much the next would differ" if one else ""
     return table(
         "cells",
@@ -81,8 +77,8 @@ def cells(page: Page) -> Table:
         items=page.rows,
         labels=len(levels),
         note=f"Small figures are 95% intervals across the trials of a cell{few}.",
-        # Without a limit the answer is the cell of the highest rate: tx/s is omitted last.
-        spare=spare if page.limits else (*(name for name in spare if name != "tx/s"), "tx/s"),
+        # Without a limit the answer is the cell of the highest throughput, which is omitted last.
+        spare=spare if page.limits else (*(name for name in spare if name != last), last),
         absent=_absent(page),
     )
 
@@ -91,8 +87,8 @@ def _absent(page: Page) -> tuple[int, ...]:
     return tuple(at for at, row in enumerate(page.rows) if not row.trials)
 
 
-def _share(name: str) -> Column[Row]:
-    return f"{name} %", lambda row: share_cell(row.estimate(name))
+def _metric(page: Page, name: str) -> Column[Row]:
+    return column(name, lambda row: row.estimate(name), above(page))
 
 
 def _verdict(page: Page) -> Column[Row]:
@@ -100,17 +96,9 @@ def _verdict(page: Page) -> Column[Row]:
 
 
 def _of_transactions(page: Page) -> Iterator[Column[Row]]:
-    yield "tx/s", lambda row: estimate_cell(row.rate, rate)
-    yield "latency ms", lambda row: _time(page, row.mean)
-    yield "stddev ms", lambda row: _time(page, row.stddev)
-    if page.limits:
-        yield from (_share("late"), _share("skipped"))
-    for name in ("failed", "unfinished"):
-        if any(getattr(row.counts, name) for row in page.rows):
-            yield _share(name)
-    yield _share("missed")
-    yield "p95 ms", lambda row: _time(page, row.p95)
-    yield "p99 ms", lambda row: _time(page, row.p99)
+    names = ["throughput", "mean", "sd", *(("late", "skipped") if page.limits else ())]
+    names += [n for n in ("failed", "unfinished") if any(getattr(r.counts, n) for r in page.rows)]
+    yield from (_metric(page, name) for name in (*names, "missed", "p95", "p99"))
     if page.limits:
         yield _verdict(page)
 
@@ -120,15 +108,15 @@ def _of_work(page: Page, work: bulk.CellsWork) -> Iterator[Column[Row]]:
     yield from (_of_number(number) for number in work.numbers)
     lost = any(row.counts.failed + row.counts.unfinished for row in page.rows)
     if page.limits:
-        yield from (_share("late"), _share("missed"), _verdict(page))
+        yield from (_metric(page, "late"), _metric(page, "missed"), _verdict(page))
     elif lost:
-        yield _share("missed")
+        yield _metric(page, "missed")
     if not work.only:
-        yield "p95 ms", lambda row: _time(page, row.p95)
+        yield _metric(page, "p95")
 
 
 def _of_number(number: Measure) -> Column[Row]:
-    return number.name, lambda row: estimate_cell(row.estimate(number.key), number.form)
+    return column(number.key, lambda row: row.estimate(number.key))
 
 
 def brief(page: Page) -> Table:
@@ -136,23 +124,18 @@ def brief(page: Page) -> Table:
         return replace(cells(page), brief=True)
     levels = _levels(page, lambda row: row, "the one cell")
 
-    def alone(cell: TableCell) -> TableCell:
-        return replace(cell, ends="")
+    def alone(name: str) -> Column[Row]:
+        return header(name), lambda row: replace(metric_cell(name, row.estimate(name)), ends="")
 
-    def done(row: Row) -> TableCell:
-        cell = estimate_cell(row.rate, rate)
-        return alone(cell) if page.limits else cell
-
-    failed: Column[Row] = ("failed %", lambda row: alone(share_cell(row.estimate("failed"))))
     columns: list[Column[Row]] = [
         *levels,
-        ("tx/s", done),
-        ("p95 ms", lambda row: quantile(row.p95, above(page))),
-        *((_share("missed"), _verdict(page)) if page.limits else (failed,)),
+        alone("throughput") if page.limits else _metric(page, "throughput"),
+        (header("p95"), lambda row: quantile(row.p95, above(page))),
+        *((_metric(page, "missed"), _verdict(page)) if page.limits else (alone("failed"),)),
     ]
     return table(
         "brief", "Cells", columns, items=page.rows, labels=len(levels),
-        spare=("p95 ms", "tx/s"), absent=_absent(page), brief=True,
+        spare=(header("p95"), header("throughput")), absent=_absent(page), brief=True,
     )  # fmt: skip
 
 
@@ -178,10 +161,10 @@ def trials(page: Page, rows: Iterable[Row]) -> Table:
     counted = {id(digest) for row in shown for digest in row.trials}
     numbers: Sequence[Column[Digest]] = [
         ("due", lambda digest: f"{digest.summary.counts.due:,}"),
-        ("tx/s", lambda digest: estimate_cell(digest.summary.rate, rate)),
-        ("latency ms", lambda digest: estimate_cell(digest.summary.latency.mean, ms)),
-        ("missed %", lambda digest: share_cell(digest.summary.missed)),
-        ("p99 ms", lambda digest: _time(page, digest.summary.latency.p99)),
+        column("throughput", lambda digest: digest.summary.throughput),
+        column("mean", lambda digest: digest.summary.latency.mean),
+        column("missed", lambda digest: digest.summary.missed),
+        column("p99", lambda digest: digest.summary.latency.p99, above(page)),
     ]
     columns: list[Column[Digest]] = [
         ("run", lambda digest: digest.trial.id[-8:]),
@@ -220,8 +203,8 @@ def statements(page: Page) -> Table:
         *levels,
         ("done", lambda each: f"{each.done:,}"),
         *((name, _count(name)) for name in shown),
-        ("mean ms", lambda each: estimate_cell(each.mean, ms)),
-        ("p95 ms", lambda each: estimate_cell(each.p95, ms)),
+        column("mean", lambda each: each.mean),
+        column("p95", lambda each: each.p95),
     ]
     title, folded = "Every statement in every cell", len(page.statements) > _OPEN_MAX
     return table(
@@ -243,12 +226,12 @@ def ratios(page: Page) -> Table:
         ("level", lambda each: levels_text([(each.factor, each.level)])),
         ("against", lambda each: level_text(each.base)),
         *((factor_name(factor.name), at(factor.name)) for factor in others),
-        ("pairs", lambda each: str(max(e.n for e in (each.rate, each.latency) if e))),
-        ("tx/s, times", lambda each: estimate_cell(each.rate, times)),
-        ("mean latency, times", lambda each: estimate_cell(each.latency, times)),
+        ("pairs", lambda each: str(max(e.n for e in (each.throughput, each.mean) if e))),
+        (f"{title('throughput')}, times", lambda each: estimate_cell(each.throughput, times)),
+        (f"{title('mean')}, times", lambda each: estimate_cell(each.mean, times)),
     ]
     note = "The mean ratio over pairs of trials of one block, with its 95% interval."
-    rows = [each for each in page.ratios if each.rate or each.latency]
+    rows = [each for each in page.ratios if each.throughput or each.mean]
     labels = 2 + len(others)
     return table(
         "ratios", "Against each other", columns, items=rows, labels=labels, note=note, spare=_SPARE
@@ -263,18 +246,15 @@ def times(value: float) -> str:
 def background(page: Page) -> Table:
     levels: list[Column[BackgroundRow]] = _levels(page, lambda each: each.row)
 
-    def time(estimate: Estimate | None) -> TableCell:
-        return estimate_cell(estimate, lambda value: milliseconds(value, "none"))
-
     columns: list[Column[BackgroundRow]] = [
         ("workload", lambda each: each.name),
         *levels,
         ("due", lambda each: f"{each.due:,}"),
-        ("tx/s", lambda each: estimate_cell(each.rate, rate)),
-        ("missed %", lambda each: share_cell(each.missed)),
-        ("mean ms", lambda each: time(each.mean)),
-        ("p95 ms", lambda each: time(each.p95)),
-        ("p99 ms", lambda each: time(each.p99)),
+        column("throughput", lambda each: each.throughput),
+        column("missed", lambda each: each.missed),
+        column("mean", lambda each: each.mean, "none"),
+        column("p95", lambda each: each.p95, "none"),
+        column("p99", lambda each: each.p99, "none"),
     ]
     labels = 1 + len(levels)
     return table(

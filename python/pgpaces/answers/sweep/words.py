@@ -17,12 +17,12 @@ from pgpaces.answers.again import length
 from pgpaces.answers.sweep import facts
 from pgpaces.answers.trials import cell_name, factor_name, levels_text
 from pgpaces.core.findings import finding
+from pgpaces.core.metrics import shown
 from pgpaces.show.numbers import (
     NOT_KNOWN,
     capital,
     in_words,
     interval,
-    milliseconds,
     plural,
     rate,
     share_in_words,
@@ -326,14 +326,15 @@ def _without_limit(ran: Sequence[Row]) -> Iterable[Sentence]:
     rows = [row for row in ran if row.sound or len(ran) == 1]
     if not rows:
         yield Sentence("Which has the highest throughput is unknown: no trial is valid.", "main")
-    best = max(rows, key=lambda row: row.rate.value if row.rate else 0.0, default=None)
-    if best is not None and best.rate:
+    best = max(rows, key=lambda row: row.throughput.value if row.throughput else 0.0, default=None)
+    if best is not None and best.throughput:
         where = f"Highest throughput with {cell_name(best.cell)}: "
         where = where if len(ran) > 1 else ""
-        yield Sentence(f"{where}{in_words(best.rate, rate, '/s')}.", "main")
-        low = best.rate.low
+        yield Sentence(f"{where}{in_words(best.throughput, rate, '/s')}.", "main")
+        low = best.throughput.low
         overlapping = sum(
-            row is not best and row.rate is not None and row.rate.high >= low for row in rows
+            row is not best and row.throughput is not None and row.throughput.high >= low
+            for row in rows
         )
         if overlapping:
             yield Sentence(
@@ -368,10 +369,8 @@ def _extremes(rows: Sequence[Row]) -> Iterable[Sentence]:
 
 
 def _measured(row: Row) -> str:
-    p95 = NOT_KNOWN
-    if row.p95 is not None:
-        value = milliseconds(row.p95.value, "above every time that was seen")
-        p95 = f"{value} ms" if value[0].isdigit() else value
+    above = "above every time that was seen"
+    p95 = NOT_KNOWN if row.p95 is None else shown("p95", row.p95.value, above)
     return f"{cell_name(row.cell)} with {_missed(row)}, p95 {p95}"
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pgpaces.analysis.attribution import Attribution, Card
 from pgpaces.analysis.next_step import MISSED_MIN
 from pgpaces.core import causes
+from pgpaces.core.metrics import axis, header
 from pgpaces.show.chart import Axis, Chart, Layer, Point
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import NOT_KNOWN, estimate_cell, interval, or_dash, percent
@@ -133,7 +134,7 @@ def _figure(answer: Attribution, key: str) -> Figure | None:
         f"{key}-seconds",
         f"Missed requests, and {' and '.join(names)}",
         causes.note("chart", run=answer.shown),
-        ("second", "missed %", *(f"{name}, %" for name in names)),
+        ("second", header("missed"), *(f"{name}, %" for name in names)),
         rows,
         tuple(_charts(answer, cards)),
     )
@@ -142,7 +143,7 @@ def _figure(answer: Attribution, key: str) -> Figure | None:
 def _charts(answer: Attribution, cards: Sequence[Card]) -> Iterator[Chart]:
     x = Axis("seconds from the start", ends=(0.0, float(len(answer.missed_by_second))), ticks=6,
              grid=True)  # fmt: skip
-    yield _strip("missed, % of due", answer.missed_by_second, x, color="alarm")
+    yield _strip(axis("missed"), answer.missed_by_second, x, color="alarm")
     for number, card in enumerate(cards):
         yield _strip(f"{shown(card.title)}, %", card.by_second, x, color=f"line{number}")
 

@@ -17,12 +17,12 @@ const shareOf = (row) => {
 
 // --- charts: title, unit, series (name, color, value of a row, dash) ---
 const CHARTS = [
-  ["Rate", "/s", [["offered", "line1", (row) => row[at.due], [6, 4]], ["achieved", "line0", (row) => row[at.achieved]]]],
+  ["Load", "tx/s", [["rate", "line1", (row) => row[at.due], [6, 4]], ["throughput", "line0", (row) => row[at.throughput]]]],
   ["Latency", "ms", [["p50", "line2", (row) => row[at.p50]], ["p95", "line0", (row) => row[at.p95]], ["p99", "line1", (row) => row[at.p99]]]],
   ["Missed", "%", [["missed", "line1", shareOf]]],
   ["Lag of the generator", "ms", [["p99 dispatch lag", "line3", (row) => row[at.dispatch_lag]]]],
   ["CPU of the generator", "%", [["busiest thread", "line4", (row) => 100 * row[at.generator_cpu]]]],
-  ["Start after due, with the wait for a client", "ms", [["p99", "line3", (row) => row[at.start_lag]]]],
+  ["Start after due, with the wait for a client", "ms", [["p99", "line3", (row) => row[at.lag_p99]]]],
   ["In flight", "transactions", [["in flight", "line0", (row) => row[at.in_flight]], ["due and not done", "line1", (row) => row[at.backlog], [6, 4]]]],
 ];
 // Of the machine: by second, what is known at this moment.
@@ -170,8 +170,8 @@ const tell = () => {
   byId("tiles").replaceChildren(
     tile("due", measured.due.toLocaleString("en")),
     tile("missed", known ? `${short((100 * missed) / known)}% (${missed.toLocaleString("en")})` : "–"),
-    tile("offered, last 5 s", `${short(mean("due"))}/s`),
-    tile("achieved, last 5 s", `${short(mean("achieved"))}/s`),
+    tile("rate, last 5 s", `${short(mean("due"))} tx/s`),
+    tile("throughput, last 5 s", `${short(mean("throughput"))} tx/s`),
     tile("p95, last second", `${short(last?.[at.p95])} ms`),
     tile("failed", measured.failed.toLocaleString("en")),
   );
