@@ -21,6 +21,7 @@ from pgpaces.answers.sweep import lookup
 from pgpaces.answers.sweep.page import About, gather
 from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.answers.why import lookup as attribution
+from pgpaces.core.messages import message
 from pgpaces.show import draw
 from pgpaces.show.charts import specification
 from pgpaces.show.html import html
@@ -148,7 +149,7 @@ def test_a_search_that_was_cut_short_did_not_end_where_a_trial_could_not_be_run(
     about = About(datetime.now(UTC), "0", failures=failures, state=state)
     assert lookup.stopped(about) == why
     assert lookup.stopped(replace(about, failures=())) == ""
-    assert said([searched(slope(17.5), most=0)]) == "Nothing was run yet, so nothing is known."
+    assert said([searched(slope(17.5), most=0)]) == message("sweep-not-run")
 
 
 def test_the_loads_of_a_quick_search_have_no_interval():

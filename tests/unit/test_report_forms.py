@@ -488,7 +488,8 @@ def test_versions_of_different_builds_are_told_in_all_forms(builds, told):
     found = gather(digests, ABOUT, experiment(design=plan))
     for form in ("html", "md", "text", "json"):
         shown = said(report_of(found), form)  # type: ignore[arg-type]
-        assert ("of different builds (Debian: 15.18; Maven" in shown) is told, form
+        assert ("server-builds-differ" in shown) is told, form
+        assert ("Debian (15.18), Maven" in shown) is told, form
 
 
 WIDE = Design((Factor("clients", tuple(map(str, range(1, 501)))),))
@@ -505,7 +506,7 @@ def test_a_page_without_a_trial_says_why_in_all_forms():
     forms: tuple[render.Form, ...] = ("html", "md", "text")
     for form in forms:
         shown = said(one, form)
-        assert "(500 times, first for clients=1, trial 1)" in shown
+        assert "could not start: 500; the first, of clients=1, trial 1: no route" in shown
         assert "clients=1, trial 1, and 499 more" in shown, form
         assert "\x1b" not in shown
         shown = said(many, form)
@@ -520,8 +521,8 @@ def test_a_terminal_shows_cells_that_ran_and_the_first_of_the_others():
     for digests, listed in ((ran, 22), ([], 20)):
         page = gather(digests, ABOUT, experiment(design=WIDE))
         shown = terminal(report_of(page), 120)
-        # Where any ran, each in the table, and once for all of them; and below.
-        assert shown.count("not run") == (20 + 1 if digests else 0) + 1
+        # Where any ran, each in the table, and once for all of them; below, and in the finding.
+        assert shown.count("not run") == (20 + 1 if digests else 0) + 2
         assert f"and {500 - listed} more cells that were not run" in shown
         assert len(shown.splitlines()) < 250
     assert "and 0 more" not in terminal(REPORTED, 120)
@@ -530,7 +531,7 @@ def test_a_terminal_shows_cells_that_ran_and_the_first_of_the_others():
 
 def test_without_a_limit_the_most_is_not_called_the_fastest_where_intervals_overlap():
     slots = [Slot(block, Cell(((WORKERS, w),))) for block in (1, 2) for w in ("0", "1")]
-    overlap = "they do not say that it is the fastest"
+    overlap = "but intervals of other cells overlap it: 1"
 
     def answer(rates: dict[str, float]) -> str:
         rows = []
@@ -558,10 +559,10 @@ def test_trials_that_are_missing_are_a_warning_only_once_the_experiment_has_ende
     for why in ((), failures):
         about = replace(ABOUT, state=state, failures=why)
         page = gather(DIGESTS[:-2], about, experiment(design=PLAN))
-        [shown] = [each for each in page.answer if "2 trials" in each.text]
-        assert shown.weight == weight
-        if weight == "warning":
-            assert ("96 free connections" in shown.text) == bool(why)
+        names = ("trials-to-run: ", "trials-missing: ")
+        [shown] = [each for each in page.answer if each.text.startswith(names)]
+        assert (shown.weight, shown.text[-1]) == (weight, "2")
+        assert any("96 free connections" in each.text for each in page.answer) == bool(why)
 
 
 def test_charts_over_time_end_where_a_percentile_is_of_what_did_not_succeed():

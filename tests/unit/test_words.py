@@ -18,16 +18,18 @@ from pgpaces.analysis.cells import Row
 from pgpaces.analysis.compare import ComparisonGoal, Pair, Verdict, judge
 from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.replicates import Apart
 from pgpaces.analysis.stats import proportion
 from pgpaces.analysis.trend import check, trend
 from pgpaces.answers import trend as trend_words
-from pgpaces.answers.again import length
 from pgpaces.answers.compare import words as verdicts
 from pgpaces.answers.sweep import words
 from pgpaces.answers.sweep.page import About, Page, gather
+from pgpaces.core.findings import Finding, finding
+from pgpaces.core.findings import length as seconds
 from pgpaces.show.section import Sentence
 from pgpaces.spec.design import Cell, Factor, Slot
-from pgpaces.spec.result import Counts
+from pgpaces.spec.result import Counts, Estimate
 from tests.unit.comparisons import MISSED, STEADY, runs, shares, verdict, with_noise
 from tests.unit.drifting import side
 from tests.unit.experiments import WORKERS, made
@@ -47,93 +49,57 @@ def row(said: str, **levels: str) -> Row:
     return Row(cell, (TRIAL, TRIAL), sound=True, counts=counts, missed=missed)
 
 
-def answer(rows: list[Row], **changes: Any) -> list[str]:
+def page_of(rows: list[Row], **changes: Any) -> Page:
     names = list(dict.fromkeys(name for each in rows for name, _ in each.cell.levels))
     levels = {n: dict.fromkeys(crossing.level_of(each, n) for each in rows) for n in names}
     factors = tuple(Factor(name, tuple(found)) for name, found in levels.items() if len(found) > 1)
     main = crossing.main_factor(factors)
     lines = crossing.lines(rows, main.name) if main else (Line((), tuple(rows)),)
     about = About(datetime(2026, 11, 1, tzinfo=UTC), "1")
-    page = Page("", "", about, factors, main, tuple(rows), lines, 0.05, (), None, (), **changes)
-    return [each.text for each in words.answer(page)]
+    return Page("", "", about, factors, main, tuple(rows), lines, 0.05, (), None, (), **changes)
 
 
-def line(said: str, **others: str) -> list[Row]:
-    return [row(each, clients=str(2**n), **others) for n, each in enumerate(said)]
+def found(rows: list[Row], **changes: Any) -> dict[str, Finding]:
+    return {each.name: each for each in words.findings(page_of(rows, **changes))}
 
 
 @pytest.mark.parametrize(
-    ("said", "first"),
+    ("said", "word", "mark", "text"),
     [
-        ("hh?b", "Pass up to 2 clients; fail from 8 clients; unknown: 4 clients."),
-        ("hhh", "Pass up to 4 clients (highest tested)."),
-        ("h+?", "Pass up to 1 client; unknown: 2 and 4 clients."),
-        ("?hb", "Pass up to 2 clients; fail from 4 clients; unknown: 1 client."),
-        ("bb", "Fail from 1 client (lowest tested)."),
-        ("?+?", "Unknown: 1, 2 and 4 clients."),
-        ("h-", "Pass up to 1 client; unknown: 2 clients."),
+        ("hh?b", "SWEEP", "", "cells: 2 pass, 1 fail, 1 unknown"),
+        ("hh", "SWEEP", "pass", "cells: 2 pass, 0 fail, 0 unknown"),
+        ("bb-", "SWEEP", "fail", "cells: 0 pass, 2 fail, 0 unknown"),
+        ("?+", "SWEEP", "unknown", "cells: 0 pass, 0 fail, 2 unknown"),
+        ("h", "PASS", "pass", "missed 0.0% (0.0 to 1.3) of 300 requests, limit 500ms"),
+        ("--", "SWEEP", "unknown", "no trial has run yet"),
     ],
 )
-def test_one_factor(said, first):
-    assert answer(line(said))[0] == first
+def test_the_headline_counts_the_verdicts_of_the_cells(said, word, mark, text):
+    rows = [row(each, clients=str(2**n)) for n, each in enumerate(said)]
+    top = words.headline(replace(page_of(rows), limit="500ms"))
+    assert (top.word, top.mark, top.text) == (word, mark, text)
+
+
+def test_a_load_that_passes_above_one_that_fails_is_a_finding_of_its_line():
+    rows = [row(each, clients=str(2**n), a=a)
+            for a, said in (("x", "hbh"), ("y", "hhb")) for n, each in enumerate(said)]  # fmt: skip
+    assert found(rows)["not-monotonic"] == finding("not-monotonic", "a = x")
 
 
 @pytest.mark.parametrize(
-    ("said", "levels", "first", "second"),
+    ("said", "cut", "missed"),
     [
-        ("hb", "xy", "each a (x and y): pass up to 1", "Does not move the threshold: a."),
-        ("??", "xyz", "each a (x, y and z): unknown", "Unknown whether it moves the threshold: a"),
-        ("hh", "xy", "each a (x and y): pass up to 2", "No level of a failed"),
-    ],
-)
-def test_two_factors_that_say_the_same_are_said_once(said, levels, first, second):
-    told = answer([each for level in levels for each in line(said, a=level)])
-    assert (told[0].startswith(first), told[1].startswith(second)) == (True, True)
-
-
-def test_three_factors_are_said_by_what_the_same_answers_share():
-    found = [
-        each
-        for a, said in (("x", "hb"), ("y", "hh"))
-        for server in ("15", "18")
-        for each in line(said, a=a, server=server)
-    ]
-    said = answer(found)
-    assert said[0].startswith("a = x, any server: pass up to 1 client")
-    assert said[1].startswith("a = y, any server: pass up to 2 clients")
-    assert said[2].startswith("a moves the threshold: at 2 clients, y passes")
-    assert sum(each.startswith("a = ") for each in said) == 2
-
-
-@pytest.mark.parametrize(
-    ("said", "first"),
-    [
-        ("hh", ["Pass: 2 of 2 cells."]),
-        ("hb", ["Pass: 1 of 2 cells (a = 0).", "Fail: 1 of 2 cells (a = 1)."]),
-        ("?hh", ["Pass: 2 of 3 cells (a = 1; a = 2).", "Unknown: 1 of 3 cells (a = 0)."]),
-        ("??", ["Unknown: 2 of 2 cells."]),
-    ],
-)
-def test_a_factor_that_is_no_load(said, first):
-    found = [row(each, a=str(n)) for n, each in enumerate(said)]
-    assert answer(found)[: len(first)] == first
-
-
-@pytest.mark.parametrize(
-    ("said", "cut", "hangs"),
-    [
-        ("h", Counts(100, 20, 80), "the one cell: with the warm-up that was cut 32% missed"),
+        ("h", Counts(100, 20, 80), 0.32),
         ("h", Counts(100, 99, 1), None),
-        ("b", Counts(2000, 2000), "the one cell: with the warm-up that was cut 2.1% missed"),
+        ("b", Counts(2000, 2000), 0.0209),
         ("?", Counts(100, 0, 100), None),
     ],
 )
-def test_a_verdict_that_depends_on_cut_says_so(said, cut, hangs):
+def test_a_verdict_that_depends_on_the_cut_warm_up_says_so(said, cut, missed):
     """Two trials, so twice what was cut in each."""
-    known = row(said)
     trial = replace(TRIAL, summary=replace(TRIAL.summary, left_out=cut))
-    hanging = [text for text in answer([replace(known, trials=(trial, trial))]) if "hangs" in text]
-    assert hanging == ([] if hangs is None else [f"{hangs}, so the verdict hangs on the cut."])
+    told = found([replace(row(said), trials=(trial, trial))]).get("verdict-by-warm-up")
+    assert (told and told.values["missed"]) == (missed and pytest.approx(missed, abs=1e-4))
 
 
 def of_run(id_: str, allowed: float | None) -> Digest:
@@ -149,20 +115,21 @@ def test_runs_are_judged_by_the_share_that_they_allow():
     assert gather([strict], about).missed_max == 0.01
     both = gather([strict, usual], about)
     assert both.missed_max == 0.01
-    said = " ".join(each.text for each in words.answer(both))
-    assert "The runs allow 1% and 5%: all are judged by the least." in said
+    assert finding("goals-differ", shares=["1%", "5%"], least="1%") in words.findings(both)
 
 
 def test_the_time_that_would_decide_is_longer_than_the_time_so_far():
-    """And it is that of the verdict of the same run, rounded up as an option is."""
+    """And it is that of the verdict of the same run."""
     base = row("?")
-    for due in (60, 70, 72):
-        missed = proportion(0, due)
-        close = Row(base.cell, base.trials, sound=True, counts=base.counts, missed=missed)
-        (text,) = [each for each in answer([close]) if "would decide" in each]
-        count, unit = length(goal.needed_s(missed, 20, 0.05) or 0)
-        assert f"would decide: about {count} {unit} a cell" in text
-        assert (unit, count > 20) == ("s", True)
+    shares = [proportion(0, due) for due in (60, 70)]
+    needs = [goal.needed_s(missed, 20, 0.05) or 0 for missed in shares]
+    rows = [Row(Cell((("clients", str(n)),)), base.trials, sound=True, counts=base.counts, missed=m)
+            for n, m in enumerate(shares)]  # fmt: skip
+    assert min(needs) > 20
+    told = found(rows)["more-times-decide"].values
+    assert told == {"cells": 2, "least": seconds(min(needs)), "most": seconds(max(needs))}
+    one = found(rows[:1])["more-time-decides"].values
+    assert one == {"cells": 1, "time": seconds(needs[0])}
 
 
 @given(st.integers(1, 2000), st.integers(1, 3000), st.floats(0.01, 0.5))
@@ -187,29 +154,38 @@ def test_as_many_trials_as_are_said_to_be_needed_decide(hits, due, most):
             assert (at.high <= most or at.low > most) is known
 
 
-def test_a_share_on_the_threshold_is_said_to_be_no_question_of_time():
+def test_a_share_on_the_threshold_is_no_question_of_time():
     base = row("?")
     on = Row(base.cell, base.trials, sound=True, counts=base.counts, missed=proportion(15, 300))
-    said = answer([on])
-    assert said[1].startswith("Cells very near 5% missed: 1. No reasonable time would decide")
+    assert found([on])["on-the-threshold"].values == {"cells": 1, "allowed_percent": 5.0}
 
 
 @pytest.mark.parametrize(
-    ("state", "invalid", "text"),
-    [
-        ("interrupted", False, "No complete trial: the numbers are shown, marked, and nothing is"
-                               " concluded from them. Why: interrupted."),
-        ("finished", True, "No valid trial: the numbers are shown, marked, and nothing is"
-                           " concluded from them."),
-    ],
-)  # fmt: skip
-def test_a_cell_without_a_sound_trial_says_whether_it_is_incomplete_or_not_valid(
-    state, invalid, text
-):
+    ("state", "invalid", "reasons"),
+    [("interrupted", False, ["interrupted"]), ("finished", True, None)],
+)
+def test_a_cell_without_a_valid_trial_is_a_finding_with_the_reasons(state, invalid, reasons):
     one = made(Slot(1, Cell(())), 10, invalid)
     one = replace(one, trial=replace(one.trial, state=state))
     page = gather([one], About(datetime(2026, 11, 1, tzinfo=UTC), "1"))
-    assert any(each.text.startswith(text) for each in page.answer)
+    [told] = [each for each in words.findings(page) if each.name == "no-valid-trial"]
+    assert told.values["reasons"] == (reasons or list(one.summary.validity.reasons))
+
+
+def test_cells_with_one_trial_and_trials_that_did_not_run_are_findings():
+    rows = [replace(row("h", clients=n), trials=(TRIAL,)) for n in ("1", "2")]
+    assert found(rows)["one-trial-each"].values == {"cells": 2, "total": 2}
+    told = found(rows, missing=3, failures=(("clients=4, trial 1", "no disk"),))
+    assert told["trials-missing"].values == {"count": 3}
+    assert told["trial-not-started"].values["error"] == "no disk"
+    left = replace(rows[0], left_out=(made(Slot(1, Cell(())), 10, True),))
+    assert found([left])["trials-left-out"].values == {"count": 1}
+    running = replace(
+        page_of(rows, missing=3), about=About(datetime.now(UTC), "1", state="running")
+    )
+    assert finding("trials-to-run", count=3) in words.findings(running)
+    slow = Apart("pi4c", "pi4", Estimate(1.25, 1.1, 1.4, 9), apart=True)
+    assert found(rows, apart=(slow,))["machine-stands-apart"].about == "pi4c"
 
 
 FINITE = [

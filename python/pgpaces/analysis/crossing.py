@@ -136,13 +136,6 @@ class ThresholdCrossing(Struct, frozen=True):
     unknown: tuple[Row, ...] = ()
     irregular: bool = False
 
-    @property
-    def open(self) -> tuple[Row, ...]:
-        """The unknown rows above `passes`: there the line may cross."""
-        rows = self.line.rows
-        above = rows[rows.index(self.passes) + 1 :] if self.passes else rows
-        return tuple(row for row in self.unknown if row in above)
-
 
 def find_crossing(line: Line, missed_max: float) -> ThresholdCrossing:
     verdicts = [verdict(row, missed_max) for row in line.rows]
@@ -155,30 +148,3 @@ def find_crossing(line: Line, missed_max: float) -> ThresholdCrossing:
         tuple(row for row, each in below if each == "unknown"),
         "pass" in verdicts[end:],
     )
-
-
-class Shift(Struct, frozen=True):
-    """Whether a factor moves the crossing.
-
-    pairs: cells that differ in it alone, one that meets the goal and one that misses it. decided:
-    all lines miss it from a load on, or all meet it to their end, and no row in between is unknown.
-    """
-
-    pairs: tuple[tuple[Row, Row], ...]
-    decided: bool
-
-
-def shift(
-    crossings: Sequence[ThresholdCrossing], factor: str, main: str, *, missed_max: float
-) -> Shift:
-    """Whether one level of a factor meets the goal where another misses it."""
-    pairs = []
-    for part in _by_others((row for each in crossings for row in each.line.rows), factor).values():
-        passing = [row for row in part if verdict(row, missed_max) == "pass"]
-        failing = [row for row in part if verdict(row, missed_max) == "fail"]
-        pairs += [(better, worse) for better in passing for worse in failing]
-    pairs.sort(key=lambda pair: quantity(level_of(pair[0], main)) or 0.0)
-    all_miss = all(each.fails for each in crossings)
-    all_meet = all(each.passes is each.line.rows[-1] for each in crossings)
-    decided = (all_miss or all_meet) and not any(each.open for each in crossings)
-    return Shift(tuple(pairs), decided)

@@ -22,6 +22,7 @@ from pgpaces.answers.sweep.axes import along
 from pgpaces.answers.trials import cell_name, factor_name, levels_text
 from pgpaces.core import causes
 from pgpaces.core.findings import length
+from pgpaces.core.messages import message
 from pgpaces.core.metrics import header, number
 from pgpaces.core.units import measured_text
 from pgpaces.show.numbers import (
@@ -78,10 +79,13 @@ def _headline(
     searches: Sequence[CellSearch], answer: Capacities, factors: Sequence[Factor]
 ) -> Headline:
     """The highest load that passes, in a line; for several cells, the best one."""
+    capacities = [each.capacity for each in searches]
+    fails = all(each.fails is not None and each.passes is None for each in capacities)
+    mark: Mark = "fail" if fails else ""
     if len(searches) == 1:
-        return Headline("CAPACITY", "", words.answer(searches[0].capacity))
+        return Headline("CAPACITY", mark, words.answer(capacities[0]))
     if answer.most is None:
-        return Headline("CAPACITY", "unknown", "Nothing is known yet.")
+        return Headline("CAPACITY", mark or "unknown", message("capacity-none"))
     by_key = {each.cell.key: each for each in searches}
     return Headline("CAPACITY", "", _most(answer.most, by_key, factors))
 
@@ -100,7 +104,7 @@ def _sentences(
     searches: Sequence[CellSearch], answer: Capacities, factors: Sequence[Factor], *, stopped: str
 ) -> Iterator[Sentence]:
     if not any(each.digests for each in searches):
-        yield Sentence("Nothing was run yet, so nothing is known.", "main")
+        yield Sentence(message("sweep-not-run"), "main")
         return
     first, *others = (
         _one(searches[0], answer.cells[0])

@@ -24,7 +24,7 @@ from pgpaces.answers.compare import words as verdicts
 from pgpaces.answers.sweep import closeups, facts
 from pgpaces.answers.sweep.page import About, Page, gather
 from pgpaces.answers.why import lookup as attribution
-from pgpaces.show.section import Section, Sentence
+from pgpaces.show.section import Headline, Section, Sentence
 from pgpaces.spec.design import Experiment
 from pgpaces.store.store import Store
 from pgpaces.trial import document
@@ -76,7 +76,11 @@ def answer_for(store: Store, section: Section) -> Answer:
         answer = (each for each in section.sentences if each.weight == "main")
         warnings = (each for each in page.answer if each.weight == "warning")
         return replace(
-            page, title=section.title, answer=(*answer, *warnings), sections=(section, *rest)
+            page,
+            title=section.title,
+            headline=section.headline,
+            answer=(*answer, *warnings),
+            sections=(section, *rest),
         )
 
     return Answer(section, front)
@@ -114,14 +118,14 @@ def _chosen(
         searched = [cell_search(goal, cell, own[cell.key]) for cell in cells]
         limits = {each.cell.key: attribution.limit(store, each) for each in searched}
         section = capacity.section(searched, limits, stopped(about))
-    failure = outcome.no_trial(digests)
+    headline, sentences = section.headline, section.sentences
+    if (failure := outcome.no_trial(digests)) is not None:
+        headline = Headline("FAIL", "fail", failure.sentence)
+        sentences = (Sentence(failure.sentence, "main"),)
     return replace(
         page,
-        answer=(
-            section.sentences
-            if failure is None
-            else (Sentence(f"FAIL: {failure.sentence}.", "main"),)
-        ),
+        headline=headline,
+        answer=sentences,
         sections=(replace(section, sentences=()), *page.sections),
         searched="" if isinstance(goal, Pairing) else goal.goal.load,
         # Without the number of trials of each cell, which follows from the goal.

@@ -43,7 +43,7 @@ from pgpaces.answers.bulk.work import CellsWork, of_cells
 from pgpaces.answers.sweep import facts, words
 from pgpaces.answers.sweep.facts import ServerFacts
 from pgpaces.answers.trials import queries_text
-from pgpaces.show.section import Section, Sentence
+from pgpaces.show.section import Headline, Section, Sentence
 from pgpaces.spec.design import Cell, Experiment, Factor
 from pgpaces.spec.result import Observed
 
@@ -95,6 +95,7 @@ class Page(Struct, frozen=True):
     limits: tuple[str, ...]
     limit: str | None
     options: tuple[tuple[str, str], ...]
+    headline: Headline | None = None
     answer: tuple[Sentence, ...] = ()
     statements: tuple[StatementRow, ...] = ()
     plans: tuple[StatementPlans, ...] = ()
@@ -175,11 +176,11 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         work=of_cells(rows),
     )
     answer = (
-        *words.answer(page),
+        *words.sentences(page),
         *_queries(rows),
         *costs.sentences(machines, limited=bool(limits)),
     )
-    return replace(page, answer=answer)
+    return replace(page, headline=words.headline(page), answer=answer)
 
 
 def _queries(rows: Sequence[Row]) -> Iterator[Sentence]:

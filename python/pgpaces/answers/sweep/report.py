@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from pgpaces.analysis import crossing, goal
+from pgpaces.analysis import crossing
 from pgpaces.analysis.cells import Row
 from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.digest import Digest
@@ -24,13 +24,12 @@ from pgpaces.answers.sweep import axes, charts, closeups, data, tables, words
 from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.trials import cell_name, judgment, levels_alone
 from pgpaces.core import metrics
+from pgpaces.core.messages import message
 from pgpaces.show.numbers import NOT_KNOWN, interval
 from pgpaces.show.section import Bar, Bars, Block, Figure, Headline, Report, Section, Sentence
 from pgpaces.spec.result import Estimate
 
 _MAINS_MAX = 4
-# The prefix of an answer without a measurement.
-_FAILED = "FAIL: "
 # The prefix of the keys of attribution sections.
 _LATE = "why"
 _BARS = ("missed", "p95", "throughput")
@@ -39,7 +38,7 @@ _BARS = ("missed", "p95", "throughput")
 def report(page: Page) -> Report:
     if (head := _of_run(page)) is not None and page.answer:
         text = ": ".join(filter(None, (head.word, head.text)))
-        page = replace(page, answer=(Sentence(text, "main"), *page.answer[1:]))
+        page = replace(page, headline=head, answer=(Sentence(text, "main"), *page.answer[1:]))
     sections = tuple(_sections(page))
     figures = (figure for each in sections if not each.folded for figure in each.every_figure())
     return Report(
@@ -81,17 +80,15 @@ def top(page: Page) -> Section:
         and first.headline is not None
         and not first.sentences
     ):
-        if page.answer and page.answer[0].text.startswith(_FAILED):
-            first = replace(first, headline=_headline_of(page))
         steps = (*(() if running else first.next), *steps)
-        return replace(first, sentences=page.answer, next=steps)
+        return replace(first, headline=page.headline, sentences=page.answer, next=steps)
     mains = [each for each in page.answer if each.weight == "main"]
     return Section(
         "answer",
         page.title,
         sentences=tuple(each for each in page.answer if each.weight in ("warning", "note")),
-        headline=_headline_of(page),
-        note=page.question,
+        headline=_of_run(page) or page.headline,
+        note=page.question or _about(page),
         facts=(
             *(("", each.text) for each in mains[1:_MAINS_MAX]),
             *(("costs", each.text) for each in costs.sentences(page.machines, limited=limited)),
@@ -132,17 +129,16 @@ def _of_run(page: Page) -> Headline | None:
     return None if alone is None else run.headline(alone.trial, alone.summary)
 
 
-def _headline_of(page: Page) -> Headline:
-    if (head := _of_run(page)) is not None:
-        return head
-    text = next((each.text for each in page.answer if each.weight == "main"), "Nothing is known.")
-    if text.startswith(_FAILED):
-        return Headline("FAIL", "fail", text.removeprefix(_FAILED))
-    verdicts = {crossing.verdict(row, page.missed_max) for row in page.rows}
-    if not page.limits or len(verdicts) != 1:
-        return Headline("", "", text)
-    [mark] = verdicts
-    return Headline(goal.WORDS[mark], mark, text)
+def _about(page: Page) -> str:
+    """The number of trials, their time together, and the limit."""
+    if len(page.rows) < 2 or not page.digests:
+        return ""
+    seconds = sum(digest.summary.seconds for digest in page.digests)
+    values = {"trials": len(page.digests), "seconds": seconds}
+    if not page.limits:
+        return message("sweep-about", **values)
+    allowed = 100 * page.missed_max
+    return message("sweep-about-limit", limit=page.limits, allowed_percent=allowed, **values)
 
 
 def _sections(page: Page) -> Iterator[Section]:

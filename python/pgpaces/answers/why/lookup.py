@@ -158,7 +158,8 @@ def page_with(store: Store, answers: tuple[Section, ...], name: str) -> Page:
     whole = page_of(store, (store.find_any(name),))
     rest = [each for each in whole.sections if each.key.partition("-")[0] != "why"]
     title = answers[0].title if len(answers) == 1 else f"Why late: {whole.title}"
-    return replace(whole, title=title, sections=(*answers, *rest))
+    headline = answers[0].headline
+    return replace(whole, title=title, headline=headline, sections=(*answers, *rest))
 
 
 def why(name: str = "last", *, store: str | Path | None = None) -> Answer:
