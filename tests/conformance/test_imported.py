@@ -86,7 +86,7 @@ def test_a_log_of_transactions_gives_the_numbers_of_the_report(program, pg15, tm
     mean = number(report, r"latency average = ([\d.]+)")
     assert summary.latency.mean.value == pytest.approx(mean, abs=0.002)
     stddev = number(report, r"latency stddev = ([\d.]+)")
-    assert summary.latency.stddev == pytest.approx(stddev, abs=0.002)
+    assert summary.latency.sd == pytest.approx(stddev, abs=0.002)
     assert summary.lag.mean.value == pytest.approx(number(report, r"avg ([\d.]+)"), abs=0.002)
     assert len(summary.scripts) == 2
     assert summary.validity.reasons == ()

@@ -43,7 +43,7 @@ def assert_as_asked(pgpaces: Command) -> None:
         levels = trial.place.levels
         assert trial.plan.clients == int(levels["clients"])
         assert trial.plan.load_text == f"open, {5 * int(levels['clients'])}/s"
-        assert trial.server.settings["work_mem"] == levels["set.work_mem"]
+        assert trial.server.settings["work_mem"] == levels["server_set.work_mem"]
         assert trial.server.applied == {"work_mem": "connection"}
         assert trial.explained
         assert trial.samples
@@ -86,7 +86,7 @@ def test_a_setting_that_needs_a_restart_is_one_of_a_server_of_ours(pgpaces):
         assert trial.place is not None
         levels_of, found = trial.place.levels, {"bgwriter_delay": "200ms", **trial.server.settings}
         for name in ("shared_buffers", "bgwriter_delay"):
-            assert found[name] == levels_of[f"set.{name}"]
+            assert found[name] == levels_of[f"server_set.{name}"]
         assert trial.server.applied == {"bgwriter_delay": "reload", "shared_buffers": "start"}
 
 

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 from pgpaces.cli.compare import check, compare
+from pgpaces.core.findings import finding
 from pgpaces.spec.result import Place
 from pgpaces.store.store import Store
 from tests.errors import sentence
@@ -90,7 +91,7 @@ def test_a_factor_may_be_named_as_pages_show_it(place):
 @pytest.mark.parametrize(
     ("ms", "baseline", "code", "said"),
     [
-        (30.0, "large", 30, "WORSE 03R against large"),
+        (30.0, "large", 30, "WORSE 03R vs. large"),
         (6.0, "large", 0, "BETTER"),
         (12.0, "large", 0, "SAME"),
         (12.5, "021", 32, "UNKNOWN"),
@@ -112,12 +113,16 @@ def test_a_page_of_the_runs_begins_with_the_comparison(place, tmp_path, name):
     result = called(place, *LEVELS, "-o", str(tmp_path / name))
     assert result.exit_code == 0, result.output
     text = (tmp_path / name).read_text()
-    first = text.index("variant=log is better than variant=triggers")
-    assert first < text.index("8 pairs of trials from the blocks")
+    first = text.index("better: variant=log vs. variant=triggers")
+    assert first < text.index("Pairs of trials from the blocks")
 
 
-def test_what_is_not_valid_is_left_out_and_counted(place):
+def test_what_is_not_valid_or_alone_is_left_out_and_counted(place):
     store = Store.open(place)
+    experiment = store.load("01L1").place.experiment
+    _put(store, "01L9", 10.0, Place(experiment, "log", {"variant": "log"}, 9))
+    told = str(finding("trials-without-partner", count=1))
+    assert told in " ".join(called(place, *LEVELS).stdout.split())
     trial = replace(store.load("021"), id="02X", state="interrupted")
     store.begin(trial)
     store.finish(trial, {})
@@ -125,7 +130,7 @@ def test_what_is_not_valid_is_left_out_and_counted(place):
     text = " ".join(
         called(place, "variant=log", "large", "--in", "sensors", "--anyway").stdout.split()
     )
-    assert "Left out as unfinished or invalid: 1 trial." in text
+    assert str(finding("trials-left-out", count=1)) in text
 
 
 @pytest.mark.parametrize(("factor", "known"), [("serverr", False), ("set.work_mem", True)])

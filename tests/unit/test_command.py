@@ -208,7 +208,7 @@ def test_when_its_watchdog_is_killed_the_load_says_so_and_the_command_ends(tmp_p
     pid = started(tmp_path / "pid")
     os.kill(runner._watchdog.pid, signal.SIGKILL)
     found = []
-    with pytest.raises(RunError, match="watches"):
+    with pytest.raises(RunError, match="watchdog"):
         found += list(made)
     until(lambda: not alive(pid), "the command has ended")
     runner.close()

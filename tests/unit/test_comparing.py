@@ -12,6 +12,7 @@ from pgpaces.analysis import compare, unpaired
 from pgpaces.analysis.compare import ComparisonGoal, Pair, judge
 from pgpaces.answers.compare.section import VerdictBasis, planned, section, short
 from pgpaces.answers.sweep.report import report as report_of
+from pgpaces.core.findings import finding
 from pgpaces.show import draw, render
 from pgpaces.show.style import DARK, LIGHT, PAGE
 from pgpaces.show.terminal import terminal
@@ -59,7 +60,7 @@ def test_throughput_that_was_planned_is_said_to_decide_nothing():
     digests = PAGE_OF.digests
     assert {digest.trial.plan.model for digest in digests} == {"open"}
     [warning] = planned("throughput", digests)
-    assert "--metric p95" in warning.text
+    assert warning.text == str(finding("throughput-is-planned"))
     assert planned("p95", digests) == ()
     free = replace(digests[0].trial, plan=replace(digests[0].trial.plan, model="closed"))
     assert planned("throughput", [replace(digests[0], trial=free)]) == ()

@@ -114,7 +114,7 @@ def test_the_clock_source_is_what_the_kernel_says(tmp_path):
     [
         (errno.ENOSYS, message("io-uring-absent")),
         (errno.EINVAL, message("io-uring-too-old")),
-        (errno.EPERM, message("io-uring-forbidden")),
+        (errno.EPERM, message("io-uring-refused")),
         (errno.EMFILE, os.strerror(errno.EMFILE)),
     ],
 )

@@ -119,7 +119,7 @@ def test_an_answer_ends_with_commands_that_find_its_run(tmp_path):
 
 
 def test_a_result_that_is_not_stored_is_printed_whole_with_the_reason(tmp_path, monkeypatch):
-    full = StoreError("cannot-write-home", path="/x.db", why="full")
+    full = StoreError("unwritable-folder", path="/x.db", why="full")
     done = trial([Tally(0, 0, due=3, on_time=3)])
     outcome = Outcome(done, summarize(done), store_error=full, stored=False)
     monkeypatch.setattr("pgpaces.trial.trial.run", lambda *_: outcome)

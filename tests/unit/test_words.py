@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,7 +26,6 @@ from pgpaces.answers.sweep import words
 from pgpaces.answers.sweep.page import About, Page, gather
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.findings import length as seconds
-from pgpaces.show.section import Sentence
 from pgpaces.spec.design import Cell, Factor, Slot
 from pgpaces.spec.result import Counts, Estimate
 from tests.unit.comparisons import MISSED, STEADY, runs, shares, verdict, with_noise
@@ -217,19 +215,43 @@ FOUND: dict[str, Verdict] = {
 }  # fmt: skip
 
 
-def text(said: Sequence[Sentence]) -> str:
-    return " ".join(each.text for each in said)
-
-
-@pytest.mark.parametrize("name", FOUND)
-def test_a_verdict_is_told_with_what_to_do(name):
+@pytest.mark.parametrize(
+    ("name", "names"),
+    [
+        ("better", []), ("same", []), ("noise floor", []), ("against earlier runs", []),
+        ("wide", ["detectable-difference", "more-pairs-decide"]),
+        ("one pair", ["too-few-to-compare"]),
+        ("no pairs", ["too-few-to-compare"]),
+        ("without any", ["too-few-to-compare"]),
+        ("it may hide in the noise", ["noise-hides-difference"]),
+        ("equal things differ", ["equal-sides-differ"]),
+        ("no number", ["metric-without-value"]),
+        ("apart in time", ["trials-apart-in-time", "few-pairs"]),
+        ("mixed", ["few-pairs"]),
+        ("against them, unknown", ["detectable-difference", "more-runs-tell-more"]),
+    ],
+)  # fmt: skip
+def test_a_comparison_without_a_verdict_says_why_and_what_would_decide(name, names):
     said = verdicts.comparison(FOUND[name])
-    told = text(said)
+    assert [each.name for each in verdicts.findings(FOUND[name])] == names
     assert said[0].weight == "main"
-    assert "no difference" not in told.lower()
-    assert "e-" not in told.split("p =")[0], "no more digits than anybody believes"
-    if FOUND[name].outcome == "unknown":
-        assert said[-1].text != said[0].text, "the last one says what to do"
+    assert said[0].text.startswith(f"{FOUND[name].outcome}: B vs. A")
+    assert "e-" not in said[0].text, "no more digits than anybody believes"
+
+
+@pytest.mark.parametrize(
+    ("why", "running", "name"),
+    [
+        ("look", True, "next-look"),
+        ("look", False, "ended-before-look"),
+        ("nothing new", False, "new-run-unusable"),
+    ],
+)
+def test_a_comparison_that_has_not_come_to_its_end_says_so(why, running, name):
+    found = replace(FOUND["wide"], why=why)
+    assert [each.name for each in verdicts.findings(found, running=running)] == [name]
+    wide = replace(FOUND["wide"], needed=None, detectable=None)
+    assert [each.name for each in verdicts.findings(wide)] == ["too-wide-to-decide"]
 
 
 def test_every_outcome_and_every_reason_has_words():

@@ -112,7 +112,7 @@ class Answer(Struct, frozen=True):
     @property
     def verdict(self) -> str:
         """The first word, such as PASS, FAIL or UNKNOWN; empty if there is none."""
-        return self.section.headline.word if self.section.headline else ""
+        return self.section.headline.outcome if self.section.headline else ""
 
     @property
     def sentences(self) -> tuple[str, ...]:

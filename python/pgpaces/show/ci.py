@@ -59,7 +59,8 @@ def _mark(section: Section) -> Mark:
 
 
 def _word(section: Section) -> str:
-    return section.headline.word.lower() if section.headline else section.key
+    head = section.headline
+    return (head.outcome or head.word).lower() if head else section.key
 
 
 def _data(text: str) -> str:

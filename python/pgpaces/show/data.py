@@ -84,7 +84,7 @@ def json(report: Report) -> str:
 def verdict(answer: Section) -> dict[str, str | None] | None:
     """The first line of an answer; its outcome is null where it is no verdict."""
     top = answer.headline
-    return None if top is None else {"outcome": top.word or None, "text": top.text}
+    return None if top is None else {"outcome": top.outcome or None, "text": top.text}
 
 
 def section(answer: Section) -> dict[str, Any]:

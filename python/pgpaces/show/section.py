@@ -21,6 +21,10 @@ Cells = tuple[tuple[str, ...], ...]
 Facts = tuple[tuple[str, str], ...]
 
 
+# Words of headlines that are not verdicts.
+TOPICS = ("SWEEP", "CAPACITY")
+
+
 class Sentence(Struct, frozen=True):
     """A sentence of the answer; main: the conclusion. note: a footnote to the numbers."""
 
@@ -29,11 +33,16 @@ class Sentence(Struct, frozen=True):
 
 
 class Headline(Struct, frozen=True):
-    """The first line: a word such as PASS, its mark, and the text with the number."""
+    """The first line: a verdict or a topic (SWEEP), its mark, and the text with the number."""
 
     word: str
     mark: Mark
     text: str
+
+    @property
+    def outcome(self) -> str:
+        """The verdict: PASS, BETTER, ...; empty if there is none."""
+        return self.mark.upper() if self.word in TOPICS else self.word
 
 
 class TableCell(Struct, frozen=True):

@@ -20,7 +20,7 @@ from pgpaces.answers.compare import section as shown
 from pgpaces.answers.compare import words as verdicts
 from pgpaces.answers.trials import factor_name, levels_listed
 from pgpaces.core.errors import PlanError, RunError
-from pgpaces.show.numbers import plural
+from pgpaces.core.findings import finding
 from pgpaces.show.section import Section, Sentence
 from pgpaces.spec import levels
 from pgpaces.store.store import Store
@@ -95,7 +95,7 @@ def section(comparison: Compared) -> Section:
     listed = verdicts.refused(comparison.other_differences, ", ".join(comparison.factors))
     pairs = tuple(unpaired.blocks(*valid)) if comparison.verdict.basis == "blocks" else ()
     alone = len(valid[0]) + len(valid[1]) - 2 * len(pairs) if pairs else 0
-    single = f"{plural(alone, 'valid trial')} of one of the two alone in a block: not counted."
+    single = str(finding("trials-without-partner", count=alone))
     both = [(False, digest) for digest in valid[0]] + [(True, digest) for digest in valid[1]]
     both.sort(key=lambda pair: pair[1].trial.started_at)
     in_order = tuple((is_b, side(digest.summary)) for is_b, digest in both)
@@ -142,7 +142,8 @@ def _without_valid(comparison: Compared) -> Iterator[Sentence]:
         reasons = first.summary.validity.reasons or (defect(first.trial, first.summary),)
         why = "; ".join(reasons) if failure is None else failure.sentence
         count = len(group.digests)
-        yield Sentence(f"No valid trial of {group.name}, {count} left out: {why}.", "warning")
+        told = finding("side-without-valid-trial", group.name, count=count, why=why)
+        yield Sentence(str(told), "warning")
 
 
 def _closer(digests: Sequence[Digest]) -> str:

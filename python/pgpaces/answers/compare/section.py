@@ -17,6 +17,7 @@ from pgpaces.analysis.digest import Digest
 from pgpaces.answers.compare import words as verdicts
 from pgpaces.answers.sweep.axes import log_ticks
 from pgpaces.core import metrics
+from pgpaces.core.findings import finding
 from pgpaces.core.metrics import axis, header, is_share, number, title
 from pgpaces.show.chart import Axis, Chart, Layer, Place, Point, number_at, series
 from pgpaces.show.escape import line as shown
@@ -83,20 +84,21 @@ class VerdictBasis(Struct, frozen=True):
 
 def section(verdict: Verdict, a: str, b: str, *, basis: VerdictBasis) -> Section:
     effects: tuple[Effect, ...] = (verdict, *verdict.secondary)
-    trials = plural(basis.left_out, "trial")
-    left_out = Sentence(f"Left out as unfinished or invalid: {trials}.", "warning")
+    main, *said = verdicts.comparison(verdict, a, b, running=basis.running)
+    left_out = finding("trials-left-out", count=basis.left_out)
     return Section(
         key=KEY,
-        title=f"{b} against {a}",
+        title=f"{b} vs. {a}",
         sentences=(
-            *verdicts.comparison(verdict, a, b, running=basis.running),
-            *((left_out,) if basis.left_out else ()),
+            main,
             *basis.notes,
+            *said,
+            *((Sentence(str(left_out), "warning"),) if basis.left_out else ()),
         ),
         headline=Headline(
             verdict.outcome.upper(),
             _MARKS[verdict.outcome],
-            f"{b} against {a}, {_count(verdict, basis)}",
+            f"{b} vs. {a}, {_count(verdict, basis)}",
         ),
         facts=tuple(_facts(effects, basis)),
         tables=(_table(effects, (a, b), basis),) if basis.a or basis.b else (),
@@ -369,11 +371,7 @@ def is_planned(digests: Sequence[Digest]) -> bool:
 def planned(metric: str, digests: Sequence[Digest]) -> tuple[Sentence, ...]:
     if metric != "throughput" or not is_planned(digests):
         return ()
-    text = (
-        "The load has a planned rate, so up to the capacity throughput says nothing of the server:"
-        " compare with --metric p95 or --metric missed."
-    )
-    return (Sentence(text, "warning"),)
+    return (Sentence(str(finding("throughput-is-planned")), "warning"),)
 
 
 def differing(sentences: Sequence[Sentence]) -> tuple[Sentence, ...]:

@@ -1,20 +1,17 @@
-"""Comparisons in words. Values in, sentences out.
-
-No sentence claims that A and B do not differ: a difference that was not shown is unknown, and
-the last sentence is what to do then. The names of A and B are unescaped.
-"""
+"""Comparisons in words. Values in, sentences out; the names of A and B are unescaped."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from msgspec.structs import replace
-
-from pgpaces.analysis.compare import PAIRS_MIN, Secondary, Verdict
+from pgpaces.analysis.compare import PAIRS_MIN, Verdict
 from pgpaces.analysis.differences import Between
+from pgpaces.core.findings import Finding, finding
+from pgpaces.core.findings import needed as needed_of
+from pgpaces.core.messages import message
 from pgpaces.core.metrics import is_share, title
 from pgpaces.show.escape import line
-from pgpaces.show.numbers import capital
 from pgpaces.show.section import Sentence
 from pgpaces.spec.result import Estimate
 
@@ -22,13 +19,23 @@ _SHOWN, _VALUES_SHOWN = 8, 4
 # Larger ratios are in times rather than percent.
 _TIMES = 2.0
 BASIS = {
-    "pairs": "{n} pairs in random order, with the same arrivals within a pair.",
-    "blocks": "{n} pairs of trials from the blocks of an experiment, in random order.",
-    "trials": "Trials that are no pairs ({n} of each at least), in mixed order: what the machine"
-    " did in between is in the spread, so it takes more of them than of pairs.",
-    "apart": "All trials of one ran before all of the other ({n} of each at least), so whatever"
-    " changed on the machine is in the difference; 8% of drift are allowed for.",
-    "runs": "Held against {n} earlier runs and how far these are from each other.",
+    "pairs": "basis-pairs",
+    "blocks": "basis-blocks",
+    "trials": "basis-trials",
+    "apart": "basis-apart",
+    "runs": "basis-runs",
+}
+
+
+# The finding for each reason why a comparison has no verdict.
+_REASONS = {
+    "few": "too-few-to-compare",
+    "nothing new": "new-run-unusable",
+    "unbounded": "metric-without-value",
+    "noise": "noise-hides-difference",
+    "biased": "equal-sides-differ",
+    "look": "ended-before-look",
+    "apart": "trials-apart-in-time",
 }
 
 
@@ -84,122 +91,65 @@ def _ends(metric: str, estimate: Estimate) -> str:
 def comparison(
     verdict: Verdict, a: str = "A", b: str = "B", *, running: bool = False
 ) -> tuple[Sentence, ...]:
-    """A verdict on B against A: the answer first, what to do last. running: more pairs follow."""
-    metric = verdict.metric
-    effect = ""
-    if verdict.estimate is not None:
-        than = changed_by(metric, verdict.estimate, f"that of {a}")
-        verb = "comes out" if verdict.outcome == "unknown" else "is"
-        effect = f"its {title(metric)} {verb} {than}"
-    match verdict.outcome:
-        case "better" | "worse":
-            text = f"{b} is {verdict.outcome} than {a}: {effect}."
-        case "same":
-            within = size(metric, verdict.delta)
-            text = f"{b} is the same as {a} within {within}: {effect}."
-        case _:
-            text = f"Unknown whether {b} is better or worse than {a}"
-            text += f": {effect}." if effect else "."
-    return (
-        Sentence(text, "main"),
-        *_reason(verdict, a, b, running=running),
-        *_evidence(verdict),
-        *(_secondary(each, len(verdict.secondary)) for each in verdict.secondary),
-        *(replace(each, weight="note") for each in _next(verdict, a)),
-    )
-
-
-def _reason(verdict: Verdict, a: str, b: str, *, running: bool) -> Iterable[Sentence]:
-    metric, delta = verdict.metric, size(verdict.metric, verdict.delta)
-    match verdict.why:
-        case "few":
-            pairs = capital(count(verdict.pairs, verdict.basis))
-            few = "cannot make an interval" if verdict.pairs else "that count: nothing to compare"
-            yield Sentence(f"{pairs} {few}.")
-        case "nothing new":
-            yield Sentence("The run did not finish or is invalid. Run it again.")
-        case "unbounded":
-            yield Sentence(
-                f"In {verdict.undefined} of them the {title(metric)} of {a} or {b} is no number: it"
-                " falls among what was missed, or there is nothing.",
-                "warning",
-            )
-        case "noise" if verdict.noise is not None:
-            yield Sentence(
-                f"The two look alike, but {a} with itself comes out"
-                f" {changed_by(metric, verdict.noise)}: a difference of {delta} may hide in that.",
-                "warning",
-            )
-        case "biased" if verdict.noise is not None:
-            yield Sentence(
-                f"{a} with itself comes out {changed_by(metric, verdict.noise)}: this place tells"
-                f" equal things apart, and {b} is not further off than that.",
-                "warning",
-            )
-        case "look":
-            state = "Not decided yet" if running else "The comparison ended before it was decided"
-            yield Sentence(
-                f"{state}. The next look is at {verdict.needed} pairs; nothing is decided between"
-                " looks.",
-                "note",
-            )
-        case "apart":
-            yield Sentence("A difference of that size may be the machine's.", "warning")
-        case _:
-            return
-
-
-def _evidence(verdict: Verdict) -> Iterable[Sentence]:
-    if verdict.why in ("few", "nothing new"):
-        return
-    yield Sentence(BASIS[verdict.basis].format(n=verdict.pairs))
-    if verdict.pairs < PAIRS_MIN and verdict.basis != "runs":
-        text = f"With fewer than {PAIRS_MIN} the interval assumes normally distributed differences."
-        yield Sentence(text, "warning")
-    if verdict.p is not None and verdict.level not in (0.0, 0.05):
-        yield Sentence(f"p = {verdict.p:.2g}, held against {verdict.level:g} at this look.")
-    if verdict.noise is not None and verdict.why not in ("noise", "biased"):
-        noise = changed_by(verdict.metric, verdict.noise)
-        yield Sentence(f"Noise floor, A with itself: {noise}.")
-
-
-def _secondary(secondary: Secondary, count: int) -> Sentence:
-    among = f" by Holm among {count}" if count > 1 else ""
-    return Sentence(
-        f"Secondary metric, {title(secondary.metric)}: {secondary.outcome},"
-        f" {changed_by(secondary.metric, secondary.estimate)}, p = {secondary.p:.2g}{among}."
-    )
-
-
-def _next(verdict: Verdict, a: str) -> Iterable[Sentence]:
-    if verdict.outcome != "unknown" or verdict.why in ("look", "nothing new"):
-        return
-    if verdict.detectable is not None and verdict.why == "wide":
-        yield Sentence(
-            "The smallest detectable difference with this spread (80% power) is"
-            f" {size(verdict.metric, verdict.detectable)}."
-        )
-    if verdict.why == "few":
-        yield Sentence(f"It takes {count(verdict.needed or PAIRS_MIN, verdict.basis)} at least.")
-    elif verdict.why == "unbounded":
-        yield Sentence("Compare by the share missed, or under less load.")
-    elif verdict.basis == "apart":
-        yield Sentence(f"Run pairs of both, at least {PAIRS_MIN}, in random order.")
-    elif verdict.why == "noise":
-        yield Sentence(f"More pairs of {a} with itself, longer trials or a larger delta would do.")
-    elif verdict.why == "biased":
-        yield Sentence("Find what disturbs this machine, or use longer trials.")
-    elif verdict.basis == "runs":
-        yield Sentence("Run it again: the mean of several runs tells more.")
-    elif verdict.needed is None:
-        yield Sentence(
-            "No reasonable number of pairs would decide; longer trials or a larger delta would."
-        )
+    """A verdict on B against A, and what it rests on. running: more pairs follow."""
+    metric, values = verdict.metric, {"outcome": verdict.outcome, "a": a, "b": b}
+    if verdict.estimate is None:
+        text = message("comparison-open", **values)
     else:
-        needed = max(PAIRS_MIN, verdict.needed, verdict.pairs + 1)
-        yield Sentence(
-            f"About {needed:,} pairs would decide if value and spread stay as they are. Make a new"
-            f" comparison: extending these {verdict.pairs} after a look at them would bias it."
+        effect = changed_by(metric, verdict.estimate)
+        text = message("comparison", metric=title(metric), effect=effect, **values)
+    found = [
+        Sentence(str(each), "note" if each.severity == "nothing" else "warning")
+        for each in findings(verdict, running=running)
+    ]
+    return (Sentence(text, "main"), *map(Sentence, _evidence(verdict)), *found)
+
+
+def findings(verdict: Verdict, *, running: bool = False) -> Iterator[Finding]:
+    pairs, needed = verdict.pairs, verdict.needed
+    name = "next-look" if verdict.why == "look" and running else _REASONS.get(verdict.why, "")
+    noise = None if verdict.noise is None else changed_by(verdict.metric, verdict.noise)
+    values: dict[str, Any] = {
+        "count": verdict.undefined if verdict.why == "unbounded" else pairs,
+        "basis": verdict.basis,
+        "needed": (needed or PAIRS_MIN) if verdict.why == "few" else needed,
+        "metric": title(verdict.metric),
+        "noise": noise,
+        "delta": size(verdict.metric, verdict.delta),
+    }
+    if name:
+        yield Finding(name, needed_of(name, values))
+    usable = verdict.why not in ("few", "nothing new")
+    if usable and pairs < PAIRS_MIN and verdict.basis != "runs":
+        yield finding("few-pairs", count=pairs, least=PAIRS_MIN)
+    if verdict.why != "wide":
+        return
+    if verdict.detectable is not None:
+        yield finding("detectable-difference", smallest=size(verdict.metric, verdict.detectable))
+    if verdict.basis == "runs":
+        yield finding("more-runs-tell-more")
+    elif needed is None:
+        yield finding("too-wide-to-decide")
+    else:
+        yield finding("more-pairs-decide", needed=max(PAIRS_MIN, needed, pairs + 1))
+
+
+def _evidence(verdict: Verdict) -> Iterator[str]:
+    """What the verdict rests on: trials, p, the noise floor, and other metrics."""
+    metric = verdict.metric
+    if verdict.why not in ("few", "nothing new"):
+        yield message(BASIS[verdict.basis], count=verdict.pairs)
+        if verdict.p is not None and verdict.level not in (0.0, 0.05):
+            yield message("p-at-look", p=verdict.p, level=verdict.level)
+        if verdict.noise is not None and verdict.why not in ("noise", "biased"):
+            yield message("noise-floor", noise=changed_by(metric, verdict.noise))
+    for each in verdict.secondary:
+        yield message(
+            "secondary-metric",
+            metric=title(each.metric),
+            outcome=each.outcome,
+            effect=changed_by(each.metric, each.estimate),
+            p=each.p,
         )
 
 
@@ -215,14 +165,10 @@ def count(number: int, basis: str) -> str:
 def refused(differences: Sequence[Between], compared: str) -> tuple[Sentence, ...]:
     """In what A and B differ other than the compared factors; compared: their names, or empty."""
     texts = [
-        f"{each.name}: {', '.join(each.a) or '-'} of A, {', '.join(each.b) or '-'} of B."
+        message("difference-of-sides", name=each.name, a=each.a or ["-"], b=each.b or ["-"])
         for each in differences
     ]
-    than = f"A and B differ in more than {compared}"
-    main = (
-        f"{than if compared else 'A and B differ, and what is compared was not named'}, so the"
-        " cause of a difference would be unknown."
-    )
+    main = message("sides-differ-in-more" if compared else "sides-differ", compared=compared)
     return first_of(main, texts)
 
 
@@ -231,7 +177,7 @@ def first_of(main: str, texts: Sequence[str]) -> tuple[Sentence, ...]:
     if not texts:
         return ()
     left = len(texts) - _SHOWN
-    more = (f"And {left} more.",) if left > 0 else ()
+    more = (message("more-not-shown", count=left),) if left > 0 else ()
     return (Sentence(main, "main"), *map(Sentence, (*texts[:_SHOWN], *more)))
 
 
