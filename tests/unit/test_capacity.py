@@ -127,7 +127,7 @@ def test_no_kind_of_server_is_claimed_to_hold_more(queue, truth):
 def test_a_cliff_is_found_within_4_percent_and_a_gentle_slope_followed_to_the_threshold():
     found, _ = run(BASE, cliff(200))
     assert found.passes <= 200 < found.fails <= 1.04 * found.passes
-    assert sentences(found)[0].startswith("Pass up to ")
+    assert " pass" in sentences(found)[0]
     found, _ = run(BASE, slope(175, 10))
     assert found.passes <= 175 <= found.fails
     assert found.estimate.value == pytest.approx(175, rel=0.02)
@@ -140,9 +140,7 @@ def test_the_bounds_of_clients_are_whole_numbers(capacity):
     found, points = run(goal, cliff(capacity), rate=20)
     assert (found.passes, found.fails) == (capacity, capacity + 1)
     assert all(p.load == int(p.load) for p in points)
-    unit = "client" if capacity == 1 else "clients"
-    said = f"Pass up to {capacity} {unit}; fail from {capacity + 1} clients; unknown in between."
-    assert sentences(found)[0] == said
+    assert sentences(found)[0] == f"clients: {capacity} pass, {capacity + 1} fail"
 
 
 @pytest.mark.parametrize(
@@ -229,7 +227,7 @@ def test_a_quick_search_takes_three_minutes_and_leaves_a_margin_at_each_end():
     assert found.passes <= 200 / 1.15
     assert 200 * 1.15 < found.fails <= 1.5 * found.passes
     assert found.more is None, "more short trials would not narrow it"
-    assert sentences(found)[0].startswith("Pass up to ")
+    assert " pass" in sentences(found)[0]
 
 
 def test_a_load_of_a_quick_search_has_the_verdict_of_the_answer():
@@ -364,7 +362,7 @@ def test_a_load_whose_trials_met_the_goal_is_not_said_to_miss_it(goal, above, fa
     ]
     found = answer.of(fine, goal)
     assert found.fails == fails
-    assert sentences(found)[0].endswith("; unknown above.") is (fails is None)
+    assert sentences(found)[0].endswith("unknown above") is (fails is None)
 
 
 def test_a_load_whose_misses_the_generator_may_explain_has_not_failed():

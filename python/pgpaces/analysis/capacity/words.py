@@ -68,14 +68,19 @@ def bound(value: float, goal: CapacityGoal, turn: int) -> str:
 
 
 def answer(capacity: Capacity) -> str:
-    passes, fails = ends(capacity)
+    """`users: 20 pass, 24 fail`; which of the two is unknown if there is none."""
+    goal, unit = capacity.goal, capacity.goal.load
+    passes, fails = (
+        None if end is None else load(safe(end, goal, turn), goal).split()[0]
+        for end, turn in ((capacity.passes, -1), (capacity.fails, 1))
+    )
     if passes is None and fails is None:
-        return message("capacity-unknown", missed_percent=100 * capacity.goal.missed_max)
+        return message("capacity-unknown", unit=unit)
     if fails is None:
-        return message("capacity-passes", passes=passes)
+        return message("capacity-passes", unit=unit, passes=passes)
     if passes is None:
-        return message("capacity-fails", fails=fails)
-    return message("capacity-between", passes=passes, fails=fails)
+        return message("capacity-fails", unit=unit, fails=fails)
+    return message("capacity-between", unit=unit, passes=passes, fails=fails)
 
 
 def ends(capacity: Capacity) -> tuple[str | None, str | None]:

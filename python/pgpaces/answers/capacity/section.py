@@ -21,17 +21,15 @@ from pgpaces.answers.sweep import facts
 from pgpaces.answers.sweep.axes import along
 from pgpaces.answers.trials import cell_name, factor_name, levels_text
 from pgpaces.core import causes
-from pgpaces.core.findings import length
+from pgpaces.core.findings import Finding, finding, length
 from pgpaces.core.messages import message
 from pgpaces.core.metrics import header, number
-from pgpaces.core.units import measured_text
 from pgpaces.show.numbers import (
     NOT_KNOWN,
     STARTED,
     estimate_cell,
     metric_cell,
     moment,
-    ms,
     or_dash,
     percent,
     rate,
@@ -43,7 +41,7 @@ from pgpaces.spec.design import Factor, level_text
 KEY = "capacity"
 # The columns that a narrow terminal omits, in this order.
 _SPARE = ("warnings", "limit", "trials", "users")
-_CELLS_MAX, _DOUBTS_MAX, _GROUPS_MAX = 6, 6, 6
+_CELLS_MAX, _GROUPS_MAX, _RIVALS_MAX = 6, 6, 3
 _FOR = {"preflight": "saturating"}
 _BIG = ((1e9, " billion"), (1e6, " million"))
 
@@ -65,8 +63,8 @@ def section(
         headline=_headline(searches, answer, factors),
         note=_rule(searches),
         facts=(
-            *(("worth", text) for each in answer.cells[:alone] for text in _worth(each)),
-            *(("bottleneck", text) for each in answer.cells[:alone] for text in _limit(each)),
+            *(fact for each in answer.cells[:alone] for fact in _limit(each)),
+            *(fact for each in answer.cells[:alone] for fact in _worth(each)),
         ),
         tables=tuple(_tables(searches, answer, factors)),
         figures=tuple(capacity_charts.figures(searches, answer, factors)),
@@ -106,68 +104,36 @@ def _sentences(
     if not any(each.digests for each in searches):
         yield Sentence(message("sweep-not-run"), "main")
         return
-    first, *others = (
-        _one(searches[0], answer.cells[0])
-        if len(searches) == 1
-        else _several(searches, answer, factors)
-    )
+    yield Sentence(_headline(searches, answer, factors).text, "main")
     running = sum(not each.ended for each in searches)
-    yield first
     if running and stopped:
-        yield Sentence(f"More could not be run: {stopped}.", "warning")
+        yield Sentence(str(finding("search-stopped", error=stopped)), "warning")
     elif running:
-        of = "" if len(searches) == 1 else f" of {running} of {len(searches)} cells"
-        yield Sentence(f"The search{of} has not ended: this is what is known so far.", "warning")
-    yield from others
+        yield Sentence(str(finding("search-running", cells=running)), "warning")
+    yield from _groups(answer.cells, {each.cell.key: each for each in searches}, factors)
+    for each in searches[:_CELLS_MAX]:
+        capacity, where = each.capacity, name(each.cell, factors) if factors else ""
+        texts = (words.answer(capacity),) if factors else ()
+        weight: Weight = "warning" if capacity.soak_failed else "plain"
+        for text in (*texts, *words.soaked(capacity)):
+            told = message("in-cell", cell=where, text=text) if where else text
+            yield Sentence(told, "main" if capacity.can_hold and not where else weight)
+    yield from _doubts(searches, factors)
+    for holds in answer.cells if len(answer.cells) == 1 else ():
+        yield from (Sentence(text) for _, text in (*_limit(holds), *_worth(holds)))
+        yield from (Sentence(text) for text in words.outlook(searches[0].capacity))
     yield Sentence(_rule(searches))
 
 
-def _one(search: CellSearch, holds: Holds) -> Iterator[Sentence]:
-    capacity = search.capacity
-    yield Sentence(words.answer(capacity), "main")
-    soaked = words.soaked(capacity)
-    weight: Weight = "warning" if capacity.soak_failed else "plain"
-    weight = "main" if capacity.can_hold else weight
-    yield from (Sentence(text, weight) for text in soaked)
-    yield from (Sentence(str(each), "warning") for each in words.doubts(capacity))
-    yield from (Sentence(text) for text in _limit(holds))
-    yield from (Sentence(text) for text in _worth(holds))
-    yield from (Sentence(text) for text in words.outlook(capacity))
-
-
-def _several(
-    searches: Sequence[CellSearch], answer: Capacities, factors: Sequence[Factor]
-) -> Iterator[Sentence]:
-    """The best cell, the capacity of each, their warnings, the best one in other units."""
-    by_key = {each.cell.key: each for each in searches}
-    if answer.most is not None:
-        yield Sentence(_most(answer.most, by_key, factors), "main")
-        yield from _groups(answer.cells, by_key, factors)
-    for each in searches[:_CELLS_MAX]:
-        text = words.answer(each.capacity)
-        yield Sentence(f"{name(each.cell, factors)}: {_lower(text)}")
-    if len(searches) > _CELLS_MAX:
-        yield Sentence(f"The table has {len(searches) - _CELLS_MAX} more cells.")
-    doubts: dict[str, list[CellSearch]] = {}
+def _doubts(searches: Sequence[CellSearch], factors: Sequence[Factor]) -> Iterator[Sentence]:
+    """The findings of the searches, each once, with the cells that have it."""
+    doubts: dict[str, tuple[Finding, list[str]]] = {}
     for each in searches:
-        for text in map(str, words.doubts(each.capacity)):
-            doubts.setdefault(text, []).append(each)
-    for text, of in list(doubts.items())[:_DOUBTS_MAX]:
-        cells = "; ".join(name(each.cell, factors) for each in of)
-        yield Sentence(text if len(of) == len(searches) else f"{cells}: {text}", "warning")
-    if len(doubts) > _DOUBTS_MAX:
-        more = len(doubts) - _DOUBTS_MAX
-        yield Sentence(f"The table has {more} more warnings.", "warning")
-    if answer.most is not None:
-        best = next(each for each in answer.cells if each.cell == answer.most.cell)
-        where = name(by_key[best.cell].cell, factors)
-        soaked = words.soaked(by_key[best.cell].capacity)
-        texts = (*soaked, *_limit(best), *_worth(best))
-        yield from (Sentence(f"With {where}: {_lower(text)}") for text in texts)
-
-
-def _lower(text: str) -> str:
-    return f"{text[0].lower()}{text[1:]}"
+        for found in words.doubts(each.capacity):
+            doubts.setdefault(str(found), (found, []))[1].append(name(each.cell, factors))
+    for found, cells in doubts.values():
+        about = "" if len(cells) == len(searches) else "; ".join(cells)
+        yield Sentence(str(replace(found, about=about)), "warning")
 
 
 def name(cell: DesignCell, factors: Sequence[Factor]) -> str:
@@ -183,16 +149,10 @@ def _most(most: Most, searches: Mapping[str, CellSearch], factors: Sequence[Fact
     assert size is not None
     load = words.load(size, best.goal)
     if most.certain:
-        return f"{of} passes at the highest load, {load}; every other cell fails there."
+        return message("highest-certain", cell=of, load=load)
     rivals = [name(searches[key].cell, factors) for key in most.rivals]
-    if len(rivals) == len(searches) - 1 > 1:
-        less = "any other cell"
-    else:
-        less = " or ".join(rivals[:3]) + (f" or {len(rivals) - 3} more" if rivals[3:] else "")
-    return (
-        f"Unknown which cell passes at the highest load: {of} passes up to {load},"
-        f" and {less} may pass there too."
-    )
+    listed = rivals if len(rivals) <= _RIVALS_MAX else [*rivals[:_RIVALS_MAX], "…"]
+    return message("highest-unknown", cell=of, load=load, rivals=listed)
 
 
 def _groups(
@@ -213,61 +173,48 @@ def _groups(
             continue
         where = levels_text(at)
         text = _most(most, {each.cell: searches[each.cell] for each in group}, [main])
-        yield Sentence(f"With {where}: {_lower(text)}")
+        yield Sentence(message("in-cell", cell=where, text=text))
 
 
 def _rule(searches: Sequence[CellSearch]) -> str:
     """What it means that a load passes."""
     digests = [digest for each in searches for digest, _ in each.trials]
     limits = list(dict.fromkeys(x for digest in digests for x in facts.limits_of(digest.trial)))
-    policies = {digest.trial.plan.policy for digest in digests}
-    limit = f"the limit of {limits[0]}" if len(limits) == 1 else "their latency limit"
-    policy = ", policy skip" if policies == {"skip"} else ""
-    share = f"{100 * searches[0].goal.missed_max:.4g}%"
-    text = f"A load passes if at most {share} of transactions miss {limit}{policy}."
-    if searches[0].goal.quick:
-        text += " This was a quick search: short trials leave a wider range unknown."
-    return text
+    values = {"missed_percent": 100 * searches[0].goal.missed_max, "limits": limits or None}
+    return message("capacity-rule-quick" if searches[0].goal.quick else "capacity-rule", **values)
 
 
-def _limit(holds: Holds) -> Iterator[str]:
+def _limit(holds: Holds) -> Iterator[tuple[str, str]]:
     limit = holds.limit
     if limit is not None:
-        evidence = f": {causes.observed(limit.evidence[0])}" if limit.evidence else ""
-        share = percent(limit.share.value)
-        yield (
-            f"At loads that fail, {share}% of the missed transactions are associated"
-            f" with {causes.title(limit.key)}{evidence}."
-        )
+        evidence = [causes.observed(each) for each in limit.evidence[:1]]
+        told = "limited-by-seen" if evidence else "limited-by"
+        values = {"cause": causes.title(limit.key), "share": limit.share.value}
+        yield "limited by", message(told, evidence=evidence, **values)
 
 
-def _worth(holds: Holds) -> Iterator[str]:
+def _worth(holds: Holds) -> Iterator[tuple[str, str]]:
+    """The highest load that passes, in other units."""
     worth = holds.worth
     if worth is None:
         return
-    at = _load(worth.load, holds)
-    are = "is" if holds.load == "rate" or worth.load == 1 else "are"
+    values = {"load": _load(worth.load, holds), "rate": worth.rate, "day": many(worth.per_day)}
     if worth.think_s is not None and worth.response_s is not None:
-        yield (
-            f"{at} {are} as many users who pause for {measured_text(worth.think_s * 1e9)} between"
-            f" transactions: each waits for {ms(1e3 * worth.response_s)} ms, so"
-            f" together they make {rate(worth.rate)}/s (N = X (R + Z))."
-        )
-    elif holds.load != "rate":
-        makes = "makes" if worth.load == 1 else "make"
-        yield f"{at} {makes} {rate(worth.rate)} transactions a second."
-    each = worth.queries_per_day in (None, worth.per_day)
-    queries = "" if each else f", {many(worth.queries_per_day or 0)} queries"
-    yield f"{at} {are} {many(worth.per_day)} transactions{queries} a day."
+        pause, wait = 1e3 * worth.think_s, 1e3 * worth.response_s
+        yield "equivalent", message("worth-users", pause_ms=pause, wait_ms=wait, **values)
+    elif holds.load == "rate":
+        yield "equivalent", message("worth-rate", day=values["day"])
+    else:
+        yield "equivalent", message("worth", **values)
+    if worth.queries_per_day not in (None, worth.per_day):
+        yield "queries", message("worth-queries", queries=many(worth.queries_per_day or 0))
     if worth.month is None or worth.year is None:
         return
-    currency = worth.currency
-    user = f" and {rate(worth.per_user)} {currency} per user a month" if worth.per_user else ""
-    yield (
-        f"The machine costs about {rate(worth.month)} {currency} a month, {rate(worth.year)} a"
-        f" year: at {at} that is {rate(worth.per_million or 0)} {currency} per million"
-        f" transactions{user}."
-    )
+    costs = {name: rate(getattr(worth, name) or 0) for name in ("month", "year", "per_million")}
+    yield "costs", message("worth-costs", currency=worth.currency, **costs)
+    if worth.per_user:
+        per_user = rate(worth.per_user)
+        yield "per user", message("worth-per-user", currency=worth.currency, per_user=per_user)
 
 
 def many(count: float) -> str:
@@ -336,10 +283,7 @@ def _cells(answer: Capacities, factors: Sequence[Factor]) -> Table:
                 TableCell(", ".join(each.flags) or NOT_KNOWN),
             )
         )
-    note = (
-        "Loads between the two are unknown. The estimate is the load at which the missed share"
-        " equals the goal, with its 95% interval. Soak: a long trial at 0.9 of the highest pass."
-    )
+    note = message("capacity-table")
     labels = max(1, len(factors))
     return Table(f"{KEY}-cells", "Pass and fail", columns, labels, tuple(rows), note, spare=_SPARE)
 
@@ -374,9 +318,8 @@ def _worths(worths: Sequence[tuple[Holds, Worth]], factors: Sequence[Factor]) ->
         for at, (holds, _) in enumerate(worths)
     )
     columns = (*_names(factors), *(title for title, _ in shown))
-    note = "At the highest load that passes."
-    labels = max(1, len(factors))
-    return Table(f"{KEY}-worth", "What that is", columns, labels, rows, note, spare=_SPARE)
+    note, labels = message("at-highest-pass"), max(1, len(factors))
+    return Table(f"{KEY}-worth", "Equivalent", columns, labels, rows, note, spare=_SPARE)
 
 
 def _loads(answer: Capacities, factors: Sequence[Factor]) -> Table:
@@ -389,13 +332,9 @@ def _loads(answer: Capacities, factors: Sequence[Factor]) -> Table:
         for each in answer.cells
         for load in each.loads
     )
-    note = "The verdicts of the search follow from the curve through all of them."
-    title = "Loads that were tried"
-    if not first.goal.quick:
-        note = f"By its own trials alone, each end of the interval one-sided. {note}"
-        title += " for long"
+    note = message("loads-by-curve" if first.goal.quick else "loads-by-own-trials")
     labels, folded = len(factors) + 1, len(answer.cells) > 1
-    return Table(f"{KEY}-loads", title, columns, labels, rows, note, folded, _SPARE)
+    return Table(f"{KEY}-loads", "Loads", columns, labels, rows, note, folded, _SPARE)
 
 
 def _of_load(load: Load, holds: Holds) -> Iterator[TableCell]:
@@ -440,6 +379,6 @@ def _trials(searches: Sequence[CellSearch], factors: Sequence[Factor]) -> Table:
                 TableCell(state, "", "" if counts else "invalid"),
             )
         )
-    note = f"For: {', '.join(ROLES.values())} or saturating, which is never a bound."
+    note = message("roles-of-trials", roles=list(ROLES.values()))
     labels = len(factors) + 3
     return Table(f"{KEY}-trials", "Every trial", columns, labels, tuple(rows), note, folded=True)
