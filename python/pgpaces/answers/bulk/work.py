@@ -19,18 +19,8 @@ if TYPE_CHECKING:
     from pgpaces.analysis.cells import Row
     from pgpaces.analysis.digest import Digest
 
-METHOD = (
-    Sentence(
-        "Seconds are from the start of the command to its end, as measured by the operating"
-        " system, without preparation. Rows, input and WAL per second, per row and per byte are"
-        " of trials in which all executions succeeded."
-    ),
-    Sentence(
-        "WAL is that of the whole server. Rows are the count of a query, or without one the"
-        " inserted rows in the statistics of the server, without system catalogs."
-    ),
-)
-NOTE = "Bars are means of the trials of a cell."
+METHOD = ("method-seconds", "method-wal")
+NOTE = "bars-are-means"
 # Numbers that have a text chart, and columns that a narrow terminal omits first.
 BARS = ("rows_s", "seconds")
 SPARE = (*map(header, ("input_s", "wal_s", "wal_row", "wal_byte")), "median s")

@@ -165,11 +165,7 @@ def _sections(page: Page) -> Iterator[Section]:
             "failures", "Trials that never began", facts=tables.failures(page), rank="numbers"
         )
     if page.differences:
-        note = (
-            "No level asked for these. What differs within cells was not caused by the experiment"
-            " and may explain a spread."
-        )
-        table = (tables.differences(page),)
+        note, table = message("differences-not-asked"), (tables.differences(page),)
         yield Section("differences", "What else differed", tables=table, note=note, rank="details")
     if not page.searched:
         every = tables.trials(page, page.rows)
@@ -186,15 +182,9 @@ def _charts(page: Page) -> Iterator[Section]:
     figures = tuple(each for each in every if each.key != "heat-map")
     if figures:
         left = axes.panels(page)[1]
-        if page.work is not None:
-            note = bulk.NOTE
-        else:
-            note = (
-                "Lines join cells that differ only along the axis. A hollow mark has no valid"
-                " trial."
-            )
-            if left:
-                note += f" Charts of {left} more groups of cells are left out; the table has all."
+        note = message(bulk.NOTE if page.work is not None else "charts-join-cells")
+        if page.work is None and left:
+            note = f"{note} {message('charts-left-out', count=left)}"
         yield Section("charts", "At a glance", figures=figures, note=note, rank="page")
     if heat := tuple(each for each in every if each.key == "heat-map"):
         yield Section("map", "The whole grid", figures=heat, rank="page")
@@ -204,8 +194,7 @@ def _comparisons(page: Page) -> Iterator[Section]:
     if not page.searched and (ratios := tables.ratios(page)).rows:
         yield Section("ratios", "Against each other", tables=(ratios,), rank="numbers")
     if page.background:
-        note = "Background workloads of the cells above, each with a latency limit of its own."
-        table = tables.background(page)
+        note, table = message("background-of-cells"), tables.background(page)
         yield Section("background", "At the same time", tables=(table,), note=note, rank="numbers")
     if not page.searched and page.machines:
         yield costs.section(page.machines, limited=bool(page.limits))
@@ -226,12 +215,12 @@ def _statements(page: Page) -> Iterator[Section]:
 
 def _plan(page: Page, plan: StatementPlans, number: int) -> Section:
     count = len(plan.shapes)
-    how = f"Plans differ: {count} different ones between these cells."
+    how = message("plans-differ" if count > 1 else "plans-same", count=count)
     full = {plan.letter(each.plan.shape): each.plan for each in reversed(plan.plans)}
     return Section(
         f"plan-{number}",
         f"{plan.script}:{plan.line}",
-        sentences=(Sentence(how if count > 1 else "The same plan in all cells."),),
+        sentences=(Sentence(how),),
         tables=tables.plans(page, plan),
         blocks=(
             Block(plan.text),
@@ -246,16 +235,12 @@ def _plan(page: Page, plan: StatementPlans, number: int) -> Section:
 def _details(page: Page) -> Section:
     details = list(closeups.closeups(page))
     left = sum(bool(row.trials) for row in page.rows) - len(details)
-    note = (
-        f"Of many cells only {len(details)} are shown in detail here: those about the threshold,"
-        f" the best, the worst, and then as the table has them. {left} more are in the table above,"
-        " and in the report as JSON or Parquet."
-    )
+    note = message("cells-in-detail", shown=len(details), left=left) if left > 0 else ""
     title = "Load by load" if page.searched else "Cell by cell" if len(details) > 1 else "Over time"
     return Section(
         "details",
         title,
-        note=note if left > 0 else "",
+        note=note,
         parts=tuple(_cell(page, *each, alone=len(details) == 1) for each in details),
         rank="page",
     )
@@ -299,9 +284,9 @@ def _where(page: Page) -> Section:
     parts = [Section("asked", "Asked for", facts=page.options)]
     for number, place in enumerate(page.places, 1):
         of = f" ({place.trials} trials)" if len(page.places) > 1 else ""
-        settings = f"{len(place.settings)} settings that are not at their default"
+        settings = message("settings-not-default", count=len(place.settings))
         inner = (
-            Section(f"generator-{number}", "Machine that made the load", facts=place.generator),
+            Section(f"generator-{number}", "Load generator", facts=place.generator),
             Section(f"settings-{number}", settings, facts=place.settings, folded=True),
         )
         name = f"{place.name}{of}"
@@ -310,45 +295,18 @@ def _where(page: Page) -> Section:
 
 
 def _method(page: Page) -> Iterator[Sentence]:
-    allowed = f"{100 * page.missed_max:g}%"
+    allowed = {"allowed_percent": 100 * page.missed_max}
     if page.work is not None:
-        yield from bulk.METHOD
+        yield from map(Sentence, map(message, bulk.METHOD))
     if page.limits or page.work is None:
-        above = f' ("{tables.above(page)}")' if page.limits else ""
-        yield Sentence(
-            "Latency is from when a transaction was due to when it was done, so waiting for a free"
-            " connection counts. Percentiles rank over all that was due; what was skipped or failed"
-            f" lies above every time{above}."
-        )
-        yield Sentence(
-            "Missed is late, skipped, failed and unfinished together, of all that was due. Late %"
-            " and skipped % have the same denominator, so they add up."
-        )
-    yield Sentence(
-        "Intervals are of 95%. Shares: Wilson's, widened by how much trials and machines"
-        " (Student's t) and stretches of ten seconds differ. Times and throughput: each trial"
-        " yields one number; the interval across trials is Student's t, for two trials no narrower"
-        " than the range of their own intervals. A dash means that a trial has too few transactions"
-        " for an interval of a percentile; more such trials do not help. Transactions of several"
-        " trials are never pooled into one percentile."
-    )
+        yield Sentence(message("method-latency", above=tables.above(page)))
+        yield Sentence(message("method-missed"))
+    yield Sentence(message("method-intervals"))
     if page.searched:
-        yield Sentence(
-            f"A load passes if at most {allowed} miss in the long run, and fails if more do; each"
-            " bound is wrong in about one search of twenty. Both follow from the curve through the"
-            " log odds of all long trials near them, by Fieller's inequality. Short and invalid"
-            " trials set no bound. The server can hold a load if the soak, a long trial at 0.9 of"
-            " the highest pass, passed too."
-        )
+        yield Sentence(message("method-search", **allowed))
     elif page.limits or page.work is None:
-        yield Sentence(
-            "A cell passes or fails if the whole interval lies on one side of"
-            f" {allowed} missed. Otherwise the verdict is unknown; more trials decide it."
-        )
-    yield Sentence(
-        "Invalid trials are shown, hollow and marked. They count only if a cell has no valid one,"
-        " and then nothing is concluded. Of a repeated trial, the newest finished one counts."
-    )
+        yield Sentence(message("method-verdict", **allowed))
+    yield Sentence(message("method-invalid"))
 
 
 def _headline(page: Page) -> Iterator[tuple[str, str]]:
