@@ -279,8 +279,8 @@ def test_many_lines_are_charts_of_few_lines_and_what_is_left_out_is_said():
     assert all(len(panel.lines) <= 7 for panel in groups)
     assert len(chosen(page)) == CELLS_MAX
     made_page = html(report_of(page))
-    assert f"only {CELLS_MAX} are shown in detail" in made_page
-    assert f"Charts of {left} more groups of cells are left out" in made_page
+    assert f"Details are shown for {CELLS_MAX} cells" in made_page
+    assert f"Groups of cells without a chart: {left}" in made_page
 
 
 def test_a_grid_of_names_has_charts_too():

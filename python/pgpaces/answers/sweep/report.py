@@ -184,7 +184,7 @@ def _charts(page: Page) -> Iterator[Section]:
         left = axes.panels(page)[1]
         note = message(bulk.NOTE if page.work is not None else "charts-join-cells")
         if page.work is None and left:
-            note = f"{note} {message('charts-left-out', count=left)}"
+            note = " ".join((note, message("charts-left-out", count=left)))
         yield Section("charts", "At a glance", figures=figures, note=note, rank="page")
     if heat := tuple(each for each in every if each.key == "heat-map"):
         yield Section("map", "The whole grid", figures=heat, rank="page")
