@@ -454,7 +454,7 @@ def test_the_list_compares_by_two_clicks(browser, served):
         boxes = page.locator("input[name=run]")
         boxes.nth(1).check()
         boxes.nth(0).click()
-        expect(page.locator("h1")).to_contain_text("unknown: ")
+        expect(page.locator("h1")).to_contain_text("UNKNOWN 01B")
         assert "run=01A000000000000000000000RN&run=01B000000000000000000000RN" in page.url
         assert wrong == []
 
