@@ -36,6 +36,22 @@ def environment(home: Path, buffered: bool) -> dict[str, str]:
     return kept | {"PGPACES_HOME": str(home)} | ({} if buffered else {"PYTHONUNBUFFERED": "1"})
 
 
+@pytest.mark.parametrize(
+    ("late", "words", "code"),
+    [(0, [], 0), (60, [], 30), (60, ["--allow-fail"], 0), (60, ["--fail-if", "late > 5%"], 30),
+     (60, ["--allow-fail", "--fail-if", "late > 5%"], 30)],
+)  # fmt: skip
+def test_a_run_that_fails_ends_with_30_unless_that_is_allowed(
+    late, words, code, tmp_path, monkeypatch
+):
+    done = trial([Tally(0, 0, due=600, on_time=600 - late * 5, late=late * 5)])
+    outcome = Outcome(done, summarize(done), stored=True)
+    monkeypatch.setattr("pgpaces.trial.trial.run", lambda *_: outcome)
+    (tmp_path / "x.sql").write_text("SELECT 1;")
+    given = ["-f", f"{tmp_path}/x.sql", "-L", "500ms", "-T", "9s", *words]
+    assert CliRunner().invoke(run, given, standalone_mode=False).return_value == code
+
+
 @needs("/dev/full")
 @pytest.mark.parametrize(
     ("command", "buffered"),
