@@ -1,6 +1,7 @@
 """How much a server holds: what a search claims against servers whose capacity is known."""
 
 import math
+import re
 from functools import partial
 
 import numpy as np
@@ -127,7 +128,7 @@ def test_no_kind_of_server_is_claimed_to_hold_more(queue, truth):
 def test_a_cliff_is_found_within_4_percent_and_a_gentle_slope_followed_to_the_threshold():
     found, _ = run(BASE, cliff(200))
     assert found.passes <= 200 < found.fails <= 1.04 * found.passes
-    assert " pass" in sentences(found)[0]
+    assert re.fullmatch(r"rate: \S+ pass, \S+ fail", sentences(found)[0])
     found, _ = run(BASE, slope(175, 10))
     assert found.passes <= 175 <= found.fails
     assert found.estimate.value == pytest.approx(175, rel=0.02)
@@ -227,7 +228,7 @@ def test_a_quick_search_takes_three_minutes_and_leaves_a_margin_at_each_end():
     assert found.passes <= 200 / 1.15
     assert 200 * 1.15 < found.fails <= 1.5 * found.passes
     assert found.more is None, "more short trials would not narrow it"
-    assert " pass" in sentences(found)[0]
+    assert re.fullmatch(r"rate: \S+ pass, \S+ fail", sentences(found)[0])
 
 
 def test_a_load_of_a_quick_search_has_the_verdict_of_the_answer():

@@ -27,10 +27,6 @@ _RENAMED = {"think_ns": "think time"}
 # Facts that differ between any two trials, or concern only the answer.
 _OWN = frozenset(("seed", "variables", "log", "missed_max", "generated"))
 
-# How the names of differences begin that no option names.
-_SETUP = (
-    *("PostgreSQL", "build of", "setting ", "machine: ", "hash of", "fingerprint", "pgpaces"),
-)
 # Second names of differences: left out where one that says the same is listed.
 _SECOND = {
     "load text": ("load", "rate", "think", "think time", "arrivals", "shape"),
@@ -112,7 +108,8 @@ def between(
 
 def of_setup(a: Digest, b: Digest) -> tuple[Between, ...]:
     """The differences between two trials that no option names: server, data, machine, version."""
-    return tuple(each for each in between([a], [b]) if each.name.startswith(_SETUP))
+    names = {name for digest in (a, b) for name, _ in _setup(digest.trial)}
+    return tuple(each for each in between([a], [b]) if each.name in names)
 
 
 def among(digests: Iterable[Digest], compared: Iterable[str] = ()) -> tuple[Varied, ...]:
@@ -171,8 +168,13 @@ def _flat(trial: Trial) -> Iterator[tuple[str, str]]:
             called = _RENAMED.get(name, name.removesuffix("_ns").replace("_", " "))
             yield called, shown(name, value)
     yield "workload", trial.workload.name
-    yield "hash of the workload", trial.workload.hash[:12]
     yield "scale", str(trial.workload.scale)
+    yield from _setup(trial)
+
+
+def _setup(trial: Trial) -> Iterator[tuple[str, str]]:
+    """What no option names: server, data, machine, and version."""
+    yield "hash of the workload", trial.workload.hash[:12]
     if (prepared := trial.workload.prepared) is not None:
         yield "fingerprint of the data", prepared.fingerprint
     yield "PostgreSQL", trial.server.version_text

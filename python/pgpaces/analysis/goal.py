@@ -1,6 +1,6 @@
 """The verdict on a share that missed, by its interval and the share that may miss. Pure.
 
-"Meets": even the upper end of the interval is within the allowed share. "Misses": its lower end is
+"pass": even the upper end of the interval is within the allowed share. "fail": its lower end is
 above it. Everything else is unknown.
 """
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from pgpaces.analysis.accumulator import by_functions
 from pgpaces.core import causes
+from pgpaces.core.findings import filled
 from pgpaces.spec.facts import PlanFacts
 from pgpaces.spec.result import Trial
 
@@ -71,14 +72,12 @@ def next_step_for(key: str, trial: Trial, failures: Mapping[str, int] = _NONE) -
         "threads": f"{each},{2 * each},{4 * each}",
         "shared_buffers": trial.server.settings.get("shared_buffers", "128MB"),
     }
-    advice, command, question = causes.advice(key, values)
-    if command.startswith("pgpaces sweep") and not in_sweep(trial):
-        command = f"pgpaces {again(trial)}"
-    elif command.startswith("pgpaces run"):
-        command = command.replace("pgpaces run", f"pgpaces {again(trial).split()[0]}", 1)
-    return NextStep(advice, command, question)
-
-
-def again(trial: Trial) -> str:
-    """The command, without the program's name, that runs a trial again."""
-    return f"{'load' if 'command' in trial.plan.spec else 'run'} --like {trial.id[-8:]}"
+    entry = causes.remedy(key)
+    name, changed = entry.next, filled(entry.options, values)
+    if name == "sweep" and not in_sweep(trial):
+        name, changed = "run", ""
+    if name == "run" and "command" in trial.plan.spec:
+        name = "load"
+    run = values["run"] if name == "show" else f"--like {values['run']}"
+    command = f"pgpaces {name} {run} {changed}".rstrip()
+    return NextStep(filled(entry.advice, values), command, entry.question)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pgpaces.spec.result import Trial
     from pgpaces.spec.workload import Workload
 
-# Parameters of commands whose names differ from those of a spec.
-_NAMES = {"files": "files", "inputs": "input"}
+# A parameter of a command whose name differs from that of a spec.
+_NAMES = {"inputs": "input"}
 # What runs; if one of these is typed, the stored workload need not be as it was.
 _WHAT = ("workload", "variant", "files", "command")
 

@@ -1,4 +1,4 @@
-"""`pgpaces why`: what the late transactions of a run or an experiment are associated with."""
+"""`pgpaces why`: the cause that coincides with the late transactions of a run or an experiment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pgpaces.cli.streams import put
 def why(
     name: str, *, verbose: bool, as_json: bool, output: str | None, store_path: str | None
 ) -> None:
-    """Show what the late transactions of a run are associated with, and how to confirm the cause.
+    """Show which cause coincides with the late transactions of a run, and how to test it.
 
     For an experiment, the command shows up to three cells that missed the limit. The result can
     also be that no cause dominates.

@@ -23,6 +23,7 @@ class Form(Struct, frozen=True, forbid_unknown_fields=True):
     advice: str
     next: str
     question: str
+    options: str = ""
 
 
 class Cause(Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,6 +35,7 @@ class Cause(Struct, frozen=True, forbid_unknown_fields=True):
     advice: str
     next: str
     question: str
+    options: str = ""
     evidence: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -87,7 +89,6 @@ def explanation(key: str) -> dict[str, str]:
     return {"name": f"cause-{key}", "severity": "cause", **shown}
 
 
-def advice(form: str, values: Mapping[str, Any]) -> tuple[str, str, str]:
-    """What to do about a cause or a form of one, the command that tests it, and its question."""
-    entry = catalog().forms.get(form) or catalog().causes[form]
-    return filled(entry.advice, values), filled(entry.next, values), entry.question
+def remedy(key: str) -> Cause | Form:
+    """What to do about a cause, or about a form of one."""
+    return catalog().forms.get(key) or catalog().causes[key]

@@ -144,11 +144,11 @@ class Section(Struct, frozen=True):
 
     key: for anchors and in JSON, unique in a report, and a prefix of the keys of its figures.
     sentences: the answer first. note: how to read it, or what ran. next: follow-up commands.
-    question: what the first of them answers. facts:
-    names and values. value: a value of `analysis/`, for Python and JSON. trials: the ids of the
-    trials that it rests on. parts: subsections. aside, mark: shown after the title. folded: only
-    the title is visible at first, unless open. rank: a terminal shows `answer` and `numbers`;
-    Markdown all but `page`; the page all but `text`.
+    question: what the first of them answers. facts: names and values. value: a value of
+    `analysis/`, for Python and JSON. trials: the ids of the trials that it rests on. parts:
+    subsections. aside, mark: shown after the title. folded: only the title is visible at first,
+    unless open. rank: a terminal shows `answer` and `numbers`; Markdown all but `page`; the page
+    all but `text`.
     """
 
     key: str

@@ -1,6 +1,6 @@
 """The spec of a trial: the options that it was created from, by name, as they are typed.
 
-The names are those of the table in options.py, in part with a name of the user after a dot:
+The names are those of the table in options.py. Some have a second name after a dot:
 `set.work_mem`, `define.hot`, `latency_limit.by_fk1`, `background.reporting.rate`. A spec is stored
 with its trial, has no password, and repeats the trial with `--like RUN`.
 """
@@ -18,8 +18,9 @@ from pgpaces.spec.draft import Draft
 from pgpaces.spec.options import BY_NAME, FACTORS, replaced
 
 Spec = Mapping[str, Any]
-# Names of a spec that are no options of a trial: what runs, the goal, and what --like leaves out.
+# Names of a spec that are not in the table: what runs, and the goal.
 _WHAT = ("workload", "files", "from_database", "missed", "command", "input", "rows")
+# Names that --like ignores.
 _LEFT_OUT = frozenset(("costs", "on_store_error", "fresh"))
 # Options whose values are NAME=VALUE texts. The name is empty for all scripts or nodes.
 _PAIRS = ("latency_limit", "node", "define", "set", "server_set", "target_node")

@@ -2,7 +2,7 @@
 
 A cause is named where at least half of the missed transactions saw its sign, and either those on
 time saw much less of it, or it is a share of the transactions' own time that is long by itself. So
-the word is "associated": only an experiment tells whether it is the cause.
+it only coincides: an experiment tells whether it is the cause.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Outcome = Literal["cause", "no-dominant-cause", "too-few-missed", "nothing-misse
 
 
 class Card(Struct, frozen=True):
-    """A possible cause. named: the trials show that it is associated with missed transactions.
+    """A possible cause. named: the trials show that it coincides with missed transactions.
 
     proof: what its sign proves by itself. share: of missed transactions that saw it, 0 to 1.
     on_time: the same of those on time; for a sign that is most of the transactions' time, this time
