@@ -32,7 +32,9 @@ WIDTHS = (60, 80, 120)
 WIDE = ("run single", "experiment swept", "compare")
 # Other runs have the same sentences; their answers are frozen as values.
 LEFT_OUT = ("run closed", "run paced", "run shaped", "run statements", "run users")
-LINES_MAX = 24
+# By the first word of the name; a sweep has a line for each cell besides.
+LINES_MAX = {"run": 14, "experiment": 14, **dict.fromkeys(("compare", "check", "disk"), 16),
+             **dict.fromkeys(("trend", "why"), 16)}  # fmt: skip
 
 
 def sections(store: Path) -> Iterator[tuple[str, Section]]:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from pgpaces.analysis.accumulator import own_scripts
 from pgpaces.analysis.summary import summarize
-from pgpaces.answers.run import section
+from pgpaces.answers.run import values
 from pgpaces.core.errors import PlanError
+from pgpaces.core.messages import said
 from pgpaces.core.record import Interval, Tally
 from pgpaces.spec import experiment_file, levels
 from pgpaces.spec.result import Counts
@@ -275,7 +276,8 @@ def test_each_has_an_answer_of_its_own_with_its_own_limit_and_policy():
     assert (idle.name, idle.counts) == ("idle", Counts())
     assert reporting.latency.estimate("p50").value == pytest.approx(500, rel=0.01)
     assert found.latency.estimate("p50").value == pytest.approx(50, rel=0.01)
-    reporting, idle = (text for name, text in section(made, found).facts if name == "background")
-    assert reporting.startswith("reporting on standby1, standby2: 12.5% missed")
-    assert reporting.endswith("of 32 due, limit 1s")
-    assert idle == "idle on primary: nothing was due"
+    reporting, idle = (each for name, each in values(made, found) if name == "background")
+    nodes = ["standby1", "standby2"]
+    about = {"name": "reporting", "nodes": nodes, "limit": "1s", "missed": 0.125, "due": 32}
+    assert about.items() <= reporting.values.items()
+    assert idle == said("background-idle", name="idle", nodes=["primary"])

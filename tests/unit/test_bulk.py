@@ -13,7 +13,7 @@ from pgpaces.analysis import bulk
 from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import digest
 from pgpaces.analysis.summary import summarize
-from pgpaces.answers.bulk import words as said
+from pgpaces.answers.bulk import words
 from pgpaces.answers.run import section
 from pgpaces.answers.sweep import charts, page
 from pgpaces.answers.sweep.report import report as report_of
@@ -63,36 +63,47 @@ def command_trial(took_s, seen=None, failed=None, **changes):
 
 
 def told(made):
-    return said.sentence(bulk.of(made, summarize(made)))
+    """The result of the command, and its speeds, as names and values that are known."""
+    command = bulk.of(made, summarize(made))
+    speeds = {name: each.values for name, each in words.speeds(command)}
+    return words.result(command).name, words.result(command).values, speeds
 
 
 @pytest.mark.parametrize(
-    ("took", "seen", "sentence"),
+    ("took", "seen", "name", "known", "speeds"),
     [
-        ([2.0], {}, "ran in 2 s"),
-        ([2.0], {"rows": 0.0, "wal_bytes": 0.0}, "ran in 2 s: WAL 0 B/s"),
-        ([2.0], {"rows": 1.0}, "loaded 1 row in 2 s: 0.5 rows/s"),
-        ([2.0], {"rows": 1000.0, "wal_bytes": 41_000.0},
-         "loaded 1,000 rows in 2 s: 500 rows/s, WAL 20.5 kB/s (41 B of WAL per row)"),
+        ([2.0], {}, "command-ran", {"each_s": 2.0, "ci": None}, {}),
+        ([2.0], {"rows": 0.0, "wal_bytes": 0.0}, "command-ran", {},
+         {"WAL": {"speed": 0.0, "each": None}}),
+        ([2.0], {"rows": 1.0}, "command-loaded", {"rows": 1.0, "rows_s": 0.5}, {}),
+        ([2.0], {"rows": 1000.0, "wal_bytes": 41_000.0}, "command-loaded", {"rows_s": 500.0},
+         {"WAL": {"speed": 20_500.0, "each": 41.0}}),
         # Student's t with two degrees of freedom: 4.303 x 0.4 / sqrt(3) = 0.994
-        ([7.0, 7.4, 7.8], {"rows": 2_400_000.0, "input_bytes": 100e6},
-         "loaded 800,000 rows 3 times in 7.4 s each (6.41 s to 8.39 s): 108,108 rows/s, 13.5 MB/s"
-         " of input"),
+        ([7.0, 7.4, 7.8], {"rows": 2_400_000.0, "input_bytes": 100e6}, "command-loaded",
+         {"rows": 800_000.0, "done": 3, "ci": (6.406, 8.394)}, {"input": {"speed": 13.51e6}}),
         # What the warm-up loaded is shared out with its executions.
-        ([2.0], {"rows": 300.0, "executions": 3, "spent_s": 6.0},
-         "loaded 100 rows in 2 s: 50 rows/s"),
+        ([2.0], {"rows": 300.0, "executions": 3, "spent_s": 6.0}, "command-loaded",
+         {"rows": 100.0, "rows_s": 50.0}, {}),
         # One was cut.
-        ([2.0], {"rows": 300.0, "wal_bytes": 1e6, "input_bytes": 1e6, "broken": 1},
-         "ran in 2 s: 500 kB/s of input"),
+        ([2.0], {"rows": 300.0, "wal_bytes": 1e6, "input_bytes": 1e6, "broken": 1}, "command-ran",
+         {}, {"input": {"speed": 500e3}}),
     ],
 )  # fmt: skip
-def test_what_is_known_of_a_load_is_told_in_one_sentence(took, seen, sentence):
-    assert told(command_trial(took, seen)) == sentence
+def test_what_is_known_of_a_load_is_told(took, seen, name, known, speeds):
+    found, values, fast = told(command_trial(took, seen))
+    assert found == name
+    assert {key: values[key] for key in known} == {
+        key: pytest.approx(value, rel=1e-3) if value else value for key, value in known.items()
+    }
+    assert fast.keys() == speeds.keys()
+    for key, one in speeds.items():
+        close = {n: each and pytest.approx(each, rel=1e-3) for n, each in one.items()}
+        assert {n: fast[key][n] for n in one} == close
 
 
 def test_where_one_failed_no_rows_a_second_are_claimed():
     made = command_trial([2.0, 2.0], SEEN, {"exit 1": 1})
-    assert told(made) == "1 of 3 executions failed (exit 1); 2 succeeded, in 2 s each (2 s to 2 s)"
+    assert told(made)[:2] == ("command-lost", {"lost": 1, "due": 3, "ends": ["exit 1"]})
     found = bulk.of(made, summarize(made))
     assert all(bulk.number(found, name) is None for name in bulk.NUMBERS)
 
@@ -100,13 +111,13 @@ def test_where_one_failed_no_rows_a_second_are_claimed():
 def test_with_a_limit_the_usual_verdict_is_there_too():
     made = command_trial([22.1], SEEN)
     text = printed(replace(made, plan=made.plan.but(limit_ns=30 * SECOND_NS)))
-    assert "0.0% missed" in text
-    assert "loaded 2,400,000 rows" in text
+    assert "0.0% of 1 requests missed" in text
+    assert "2,400,000 rows" in text
 
 
 def test_what_a_command_said_is_shown_harmless():
     text = printed(command_trial([], failed={"exit 1": 1}))
-    assert "the command failed (exit 1)" in text
+    assert "did not succeed: exit 1" in text
     assert "<b>no</b>" in text
     assert "\x1b" not in text
 
@@ -160,7 +171,7 @@ def test_a_load_of_hours_is_told_exactly():
     assert summary.latency.p99.value == pytest.approx(10_800_000)
     assert math.isinf(summary.latency.p50.value)
     assert found.median_s is None
-    assert told(made).startswith("loaded 18,000,000 rows 2 times in 2 h 30 min each")
+    assert told(made)[1]["rows"] == 18_000_000
 
 
 def sweep(took, rows):

@@ -13,10 +13,8 @@ from msgspec.structs import replace
 from pgpaces.analysis import costs as rules
 from pgpaces.analysis.costs import economy
 from pgpaces.analysis.digest import Track
-from pgpaces.analysis.summary import summarize
 from pgpaces.analysis.write_volume import by_server
-from pgpaces.answers.costs import facts as facts_of
-from pgpaces.answers.costs import of_run
+from pgpaces.answers.costs import of_run, values
 from pgpaces.answers.sweep.page import gather
 from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.core.errors import PlanError, StoreError
@@ -190,8 +188,9 @@ def test_what_is_written_a_day_is_what_the_server_counted_or_else_its_disk():
         found = written(unread(disk))
         assert found.source == "whole disk mmcblk0, including writes of other programs"
         assert found.bytes_a_day.value == pytest.approx(100 * 1024 * 86_400)
-        told = dict(facts_of(economy([PI], written=found), summarize(trial([]))))
-        assert told["written"].startswith("about 8.85 GB a day (whole disk mmcblk0")
+        told = dict(values(economy([PI], written=found)))["written"]
+        assert told.name == "written-a-day"
+        assert told.values["bytes_a_day"] == pytest.approx(8.85e9, rel=1e-3)
 
 
 def test_without_its_disk_and_its_server_it_is_not_known():
@@ -392,9 +391,9 @@ def test_a_run_says_what_its_machine_costs():
     paced = found.trial.plan.but(model="paced")
     worth = of_run(replace(found.trial, host=about, plan=paced), found.summary)
     assert worth.users == paced.clients
-    said = " ".join(": ".join(pair) for pair in facts_of(worth, found.summary))
-    assert "costs: about 1.77 USD a month" in said
-    assert f"({worth.users} users, missed" in said
+    told = {each.name: each.values for _, each in values(worth, found.summary)}
+    assert told["costs-month"]["month"] == pytest.approx(85 / 48)
+    assert told["costs-users"]["users"] == worth.users
     assert of_run(found.trial, found.summary) is None
 
 

@@ -59,14 +59,12 @@ def needed(name: str) -> tuple[set[str], set[str]]:
     return least, least.union(*map(placeholders, error.get("hint", ())))
 
 
-MAKERS = ("finding", "message", "announce", "StoppedError")
+MAKERS = ("finding", "message", "said", "announce", "StoppedError")
 CLASSES = [*(name for name in vars(errors) if name.endswith("Error")), "UnusableError"]
 
 
 def test_a_finding_an_error_or_a_message_has_the_values_that_its_texts_need():
-    for name, values, more, chosen in made(
-        "finding", "message", "announce", "StoppedError", *CLASSES
-    ):
+    for name, values, more, chosen in made(*MAKERS, *CLASSES):
         least, every = needed(name)
         assert chosen or values <= every, name
         assert more or least <= values, name

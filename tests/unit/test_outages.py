@@ -25,7 +25,7 @@ WHOLE = Interval(0, tallies=(Tally(0, 0, due=1, on_time=1),))
 
 
 @pytest.mark.parametrize(
-    ("intervals", "said"),
+    ("intervals", "name", "values"),
     [
         (
             (
@@ -34,20 +34,21 @@ WHOLE = Interval(0, tallies=(Tally(0, 0, due=1, on_time=1),))
                 Interval(2, outages=8, outage_ns_max=2100 * MS, some_down_ns=250 * MS,
                          all_down_ns=100 * MS),
             ),
-            "8 lost, longest outage 2.1 s, no client connected for 2.0 s,"
-            " all back after 2.1 s",
+            "outage-over",
+            {"lost": 8, "longest_s": 2.1, "all_down_s": 2.0, "back_s": 2.15},
         ),
         (
             (replace(WHOLE, disconnects=3, down=2, outage_ns_max=4000 * MS,
                      some_down_ns=1000 * MS),),
-            "3 lost, longest outage 4.0 s, clients not back at the end: 2",
+            "outage-lasting",
+            {"lost": 3, "longest_s": 4.0, "all_down_s": 0.0, "down": 2},
         ),
     ],
     ids=["all", "not back"],
 )  # fmt: skip
-def test_an_outage_is_said_in_a_line(intervals, said):
-    found = summarize(trial([], intervals=intervals))
-    assert outages(found) == said
+def test_an_outage_is_told(intervals, name, values):
+    found = outages(summarize(trial([], intervals=intervals)))
+    assert (found.name, found.values) == (name, pytest.approx(values))
 
 
 def test_the_line_of_an_outage_says_why_a_client_cannot_log_in_again():
@@ -56,8 +57,9 @@ def test_the_line_of_an_outage_says_why_a_client_cannot_log_in_again():
     assert opened == finding("transaction-left-open", script="a: b")
     refused = engine._note("a client cannot log in again: role is not permitted to log in")
     assert refused.name == "client-locked-out"
-    line = outages(summarize(trial([], intervals=(lost,))), [opened, refused])
-    assert line.endswith("not back at the end: 2 (role is not permitted to log in)")
+    told = outages(summarize(trial([], intervals=(lost,))), [opened, refused])
+    assert told.name == "outage-locked-out"
+    assert told.values["error"] == "role is not permitted to log in"
 
 
 def test_without_a_loss_nothing_is_said():

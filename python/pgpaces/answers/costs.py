@@ -15,8 +15,10 @@ from pgpaces.analysis.costs import Economy, Priced, Written
 from pgpaces.analysis.stats import proportion
 from pgpaces.analysis.summary import Summary
 from pgpaces.answers.trials import cell_name
+from pgpaces.core.messages import Message, message, said
 from pgpaces.core.units import size_text
-from pgpaces.show.numbers import NOT_KNOWN, estimate_cell, interval, percent, rate
+from pgpaces.show.numbers import NOT_KNOWN, estimate_cell, rate
+from pgpaces.show.screen import bounds
 from pgpaces.show.section import Column, Section, Sentence, TableCell, table
 from pgpaces.spec.costs import machines_of
 from pgpaces.spec.design import Design, Experiment, Factor
@@ -40,51 +42,43 @@ def of_run(trial: Trial, summary: Summary) -> Economy | None:
     )
 
 
-def facts(economy: Economy, summary: Summary) -> Iterator[tuple[str, str]]:
-    if economy.month is not None:
-        yield "costs", _month(economy)
-    if summary.counts.on_time and (gains := list(_gains(economy))):
-        missed = summary.missed
-        of = f" ({economy.users} users" if economy.users is not None else ""
-        of += f", missed {percent(missed.value)}%)" if of and missed else ")" if of else ""
-        yield "for that", f"{', '.join(gains)}{of}"
-    if economy.written is not None:
-        yield "written", _written(economy.written)
-
-
-def _month(economy: Economy) -> str:
-    """`about 5.40 USD a month, 64.8 a year`."""
-    month, year = economy.month or 0.0, economy.year or 0.0
-    return f"about {rate(month)} {economy.currency} a month, {rate(year)} a year"
-
-
-def _gains(economy: Economy) -> Iterator[str]:
+def values(economy: Economy, summary: Summary | None = None) -> Iterator[tuple[str, Message]]:
+    """The costs and what they buy. summary: of the run, if it served anybody."""
     currency = economy.currency
-    if economy.users_per_unit is not None:
-        yield f"{rate(economy.users_per_unit)} users per {currency} a month"
-    if economy.per_unit is not None:
-        ends = interval(economy.per_unit, _millions, " to ")
-        value = _millions(economy.per_unit.value)
-        yield f"{value} ({ends}) million transactions on time per {currency}"
+    if economy.month is not None:
+        month, year = economy.month, economy.year or 0.0
+        yield "costs", said("costs-month", month=month, year=year, currency=currency)
+    if summary is None or summary.counts.on_time:
+        if economy.users_per_unit is not None:
+            users = {"users": economy.users, "each": economy.users_per_unit}
+            yield "for that", said("costs-users", currency=currency, **users)
+        if (each := economy.per_unit) is not None:
+            of = {"transactions": each.value, "ci": bounds(each), "currency": currency}
+            yield "for that", said("costs-transactions", **of)
+    if (written := economy.written) is not None:
+        a_day = written.bytes_a_day
+        yield (
+            "written",
+            said(
+                "written-at-least" if _least(written) else "written-a-day",
+                bytes_a_day=a_day.value,
+                ci=bounds(a_day),
+                source=written.source,
+            ),
+        )
+
+
+def _least(written: Written) -> bool:
+    """Whether no checkpoint ended meanwhile, so that it hardly includes data files."""
+    return bool(
+        written.bytes_a_day.value
+        and (written.checkpoints or 0) < 1
+        and written.checkpoints is not None
+    )
 
 
 def _millions(count: float) -> str:
     return rate(count / _MILLION)
-
-
-def _least(written: Written) -> str:
-    if written.checkpoints is not None and written.checkpoints < 1:
-        return "no checkpoint ended meanwhile, so it hardly includes data files"
-    return ""
-
-
-def _written(written: Written) -> str:
-    estimate, why = written.bytes_a_day, _least(written)
-    if not estimate.value:
-        return f"nothing ({written.source})"
-    ends = f", {interval(estimate, size_text, ' to ')}" if estimate.estimable else ""
-    of = "; ".join(filter(None, (written.source, why)))
-    return f"{'at least' if why else 'about'} {size_text(estimate.value)} a day{ends} ({of})"
 
 
 def of_cells(
@@ -122,12 +116,7 @@ def document(machines: Sequence[Priced]) -> list[dict[str, Any]]:
 
 
 def section(machines: Sequence[Priced], *, limited: bool) -> Section:
-    passed = " that passed" if limited else ""
-    note = (
-        f"At the cell with most users, else most transactions on time{passed}. A month"
-        " has 730 hours, all of them at that load. What is written a day is what was written"
-        " during the trials, extrapolated."
-    )
+    note = message("table-costs-passed" if limited else "table-costs")
     spare = ("a year", "users", "written a day")
     title = "What it costs"
     shown = table(
@@ -136,27 +125,16 @@ def section(machines: Sequence[Priced], *, limited: bool) -> Section:
     return Section("costs", title, tables=(shown,), rank=("details", "numbers")[len(machines) > 1])
 
 
-def sentences(machines: Sequence[Priced], *, limited: bool) -> Iterator[Sentence]:
+def sentences(machines: Sequence[Priced]) -> Iterator[Sentence]:
     for one in machines[:_SHOWN]:
-        yield Sentence(" ".join(_of_machine(one, limited=limited)))
+        texts = [
+            str(each) for name, each in values(one.economy) if one.passes or name != "for that"
+        ]
+        place = {"machine": one.name or "this machine", "cell": cell_name(one.row.cell)}
+        name = "costs-of-machine" if one.passes else "costs-of-machine-unknown"
+        yield Sentence(message(name, texts=texts, **place))
     if len(machines) > _SHOWN:
-        yield Sentence(f"The table has the costs of {len(machines) - _SHOWN} more machines.")
-
-
-def _of_machine(one: Priced, *, limited: bool) -> Iterator[str]:
-    did = "passed" if limited else "was measured"
-    economy, at, name = one.economy, f"With {cell_name(one.row.cell)}", one.name or "the machine"
-    if economy.month is not None:
-        yield f"{name} costs {_month(economy)}."
-    if gains := list(_gains(economy)):
-        if one.passes:
-            yield f"{at}, the most that {did}, that is {', '.join(gains)}."
-            at = "There"
-        else:
-            none = "cell passed" if limited else "trial is valid"
-            yield f"No {none} there, so the cost of a user is unknown."
-    if economy.written is not None:
-        yield f"{at} {name} writes {_written(economy.written)}."
+        yield Sentence(message("costs-more", count=len(machines) - _SHOWN))
 
 
 def _columns(machines: Sequence[Priced]) -> list[Column[Priced]]:

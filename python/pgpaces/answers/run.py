@@ -1,6 +1,6 @@
-"""The section of one trial: a verdict, a few facts, one sparkline, and then every table.
+"""The answer of one trial: its verdict, values with names, findings, and what to do next.
 
-A trial and its summary in, a section out. Texts are unescaped; the forms of output escape them.
+Every sentence is a name of messages.toml with values. The screen says which values are shown where.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from pgpaces.analysis import bulk, cells, goal, next_step, waits
+from pgpaces.analysis import bulk, goal, next_step, waits
 from pgpaces.analysis.accumulator import by_functions
 from pgpaces.analysis.digest import Bucket
 from pgpaces.analysis.outcome import all_gave_up, no_measurement
 from pgpaces.analysis.spread import Spread
-from pgpaces.analysis.stats import quantile_ranks
 from pgpaces.analysis.summary import Summary
 from pgpaces.analysis.summary import as_json as summary_json
 from pgpaces.analysis.volume import as_json as volume_json
@@ -24,35 +23,28 @@ from pgpaces.analysis.volume import of as queries_of
 from pgpaces.answers import costs, servers
 from pgpaces.answers.again import length
 from pgpaces.answers.bulk import words as commands
-from pgpaces.answers.trials import (
-    above,
-    clients,
-    copied,
-    judgment,
-    layout,
-    limits,
-    outages,
-    queries_text,
-)
+from pgpaces.answers.trials import above, layout, limits, outages, queries
 from pgpaces.core.findings import Finding, as_json
-from pgpaces.core.metrics import TIMES, header, shown
-from pgpaces.core.units import duration_text, measured_text
-from pgpaces.show.numbers import (
-    NOT_KNOWN,
-    ci,
-    in_words,
-    metric_cell,
-    milliseconds,
-    ms,
-    percent,
-    plural,
-    quantile,
-    rate,
-    sparkline,
-)
-from pgpaces.show.section import Headline, Section, Sentence, Table, TableCell
-from pgpaces.spec.result import Estimate, Trial
+from pgpaces.core.messages import Message, message, said
+from pgpaces.core.metrics import TIMES, header
+from pgpaces.core.units import duration_text
+from pgpaces.show.numbers import NOT_KNOWN, metric_cell, milliseconds, quantile, sparkline
+from pgpaces.show.screen import Next, Screen, Values, bounds
+from pgpaces.show.section import Headline, Section, Table, TableCell
+from pgpaces.spec.facts import PlanFacts
+from pgpaces.spec.result import Trial
 
+SCREEN = Screen(
+    first=(
+        *("load", "server", "throughput", "latency", "slowest", "input", "WAL", "failed"),
+        *("tried again", "connections", "command", "background", "waits", "over time"),
+    ),
+    spare=("slowest", "tried again", "over time"),
+    details=(
+        *("run", "outcomes", "workload", "data", "executed", "protocol", "queries", "generator"),
+        *("failed with", "validity", "note", "costs", "for that", "written", "observed"),
+    ),
+)
 _SHOWN = ("p50", "p95", "p99")
 _TIMES = (*TIMES, "max")
 # Columns that a narrow terminal leaves out, in this order.
@@ -61,7 +53,7 @@ _STATEMENT_MAX = 36
 _FAILURES_SHOWN = 2
 # No longer load is recommended.
 _LONG_S = 86_400
-_WAITS_SHOWN = 3
+_WAITS_SHOWN = 2
 # With fewer observations, the shares of the wait events mean nothing.
 _WAITS_MIN = 10
 # The next commands that read the run from the store.
@@ -85,19 +77,19 @@ def section(
     can read it from the store.
     """
     useless = _READS_IT if not in_store else _READS_IT[:1] if whole else ()
-    return Section(
+    steps = [each for each in next_steps(trial, summary) if not each.command.startswith(useless)]
+    return SCREEN.section(
         key="run",
         title=f"Run {trial.id}",
-        sentences=tuple(_sentences(trial, summary, whole=whole)),
         headline=headline(trial, summary),
-        note=_context(trial, summary),
-        facts=tuple(_facts(trial, summary, series)),
-        next=tuple(each for each in next_steps(trial, summary) if not each.startswith(useless)),
+        values=[*values(trial, summary, series), *_details(trial, summary, in_store)],
+        findings=list(_findings(trial, summary)),
+        steps=steps,
         tables=tuple(_tables(trial, summary)),
-        parts=(Section("details", "Details", facts=tuple(_details(trial, summary, in_store))),),
         value=summary,
         trials=(trial.id,),
-        aside=() if whole else ("details: pgpaces show", "page: pgpaces report -o run.html"),
+        aside="" if whole else message("run-commands", run=trial.id[-8:]),
+        whole=whole,
     )
 
 
@@ -125,162 +117,170 @@ def document(trial: Trial, summary: Summary) -> dict[str, Any]:
 
 def headline(trial: Trial, summary: Summary) -> Headline:
     """The verdict where there is a latency limit, else the throughput or the command's result."""
-    command = bulk.of(trial, summary)
-    if command and not goal.limited(trial) and (head := commands.headline(command)) is not None:
-        return head
+    command, limited = bulk.of(trial, summary), goal.limited(trial)
+    if command and not limited and command.main and command.counts.due:
+        told = str(commands.result(command))
+        return Headline("", "", told) if command.whole else Headline("FAIL", "fail", told)
     if trial.state == "finished" and (failure := no_measurement(summary)) is not None:
         return Headline("FAIL", "fail", failure.sentence)
+    mark = verdict(trial, summary)
+    word = "" if mark is None else goal.WORDS[mark]
     if summary.missed is None:
-        text = f"nothing was due; the trial is {cells.defect(trial, summary)}"
-        return Headline(goal.WORDS["unknown"] if goal.limited(trial) else "", "unknown", text)
-    if not goal.limited(trial):
+        return Headline(word, "unknown", message("nothing-was-due"))
+    if mark is None:
         done = summary.throughput
-        return Headline("", "", f"{shown('throughput', done.value)}{ci(done, rate)}")
-    share = goal.allowed(trial)
-    defect = cells.defect(trial, summary)
-    mark = "unknown" if defect else goal.verdict(summary.missed, share)
-    text = f"{_missed(summary.missed)}, allowed {100 * share:.4g}%"
-    if defect:
-        text += f"; the trial is {defect}"
-    elif (needed := goal.needed_s(summary.missed, summary.seconds, share)) is not None:
-        text += f": {_deciding(needed, trial)}"
-    return Headline(goal.WORDS[mark], mark, text)
+        return Headline("", "", message("run-throughput", throughput=done.value, ci=bounds(done)))
+    return Headline(word, mark, str(_missed(trial, summary)))
 
 
-def _missed(missed: Estimate) -> str:
-    return f"{percent(missed.value)}% missed{ci(missed, percent, '%')}"
+def verdict(trial: Trial, summary: Summary) -> goal.Verdict | None:
+    """None without a latency limit; unknown if the trial is not valid or has not finished."""
+    if not goal.limited(trial):
+        return None
+    if summary.validity.state != "valid" or trial.state != "finished":
+        return "unknown"
+    return goal.verdict(summary.missed, goal.allowed(trial))
 
 
-def _deciding(needed: float, trial: Trial) -> str:
-    """How long a trial would have to be for a verdict, as an option."""
-    if needed > _LONG_S:
-        return "no reasonable time can decide"
-    if trial.plan.transactions:
-        count, unit = length(needed)
-        return f"about {count} {unit} of load can decide"
-    return f"-T {_length(needed)} can decide"
+def _missed(trial: Trial, summary: Summary) -> Message:
+    missed, plan = summary.missed, trial.plan
+    assert missed is not None
+    one = plan.limit_ns is not None and not plan.limits
+    values = {
+        "missed": missed.value,
+        "due": summary.counts.due,
+        "ci": bounds(missed),
+        "allowed": goal.allowed(trial),
+    }
+    if one:
+        return said("run-missed", limit_s=(plan.limit_ns or 0) / 1e9, **values)
+    return said("run-missed-limits", **values)
 
 
-def _length(value: float) -> str:
-    """Seconds as a round duration, as an option takes it: 90s, 20min."""
-    count, unit = length(value)
-    return f"{count}{unit}"
-
-
-def _context(trial: Trial, summary: Summary) -> str:
-    plan, server = trial.plan, trial.server
-    if trial.workload.command_alone and bulk.of(trial, summary) is not None:
-        parts = [trial.workload.name, commands.load_text(trial)]
-    else:
-        load = plan.load_text.replace("open, ", "open ")
-        parts = [trial.workload.name, load]
-        if plan.model != "open":
-            parts.append(plural(plan.own_clients, "client"))
-        parts[-1] += f" for {measured_text(summary.seconds * 1e9)}"
-    limit = limits(plan)
-    host = server.target.get("host", "")
-    where = "managed" if server.ours else "" if host.startswith(("/", "@")) else host
-    version = f"PostgreSQL {server.version}{layout(server)}" + (f" ({where})" if where else "")
-    return ", ".join([*parts, *([f"limit {limit}"] if limit else []), version])
-
-
-def _facts(trial: Trial, summary: Summary, series: Sequence[Bucket]) -> Iterator[tuple[str, str]]:
-    if not trial.workload.command_alone:
-        yield from _of_load(trial, summary)
+def values(trial: Trial, summary: Summary, series: Sequence[Bucket] = ()) -> Values:
+    """What the first screen may show, each after its name."""
+    plan, alone = trial.plan, trial.workload.command_alone
     command = bulk.of(trial, summary)
-    if command is not None and command.main and goal.limited(trial):
-        yield "command", commands.sentence(command)
-    states = sorted(summary.failures.items(), key=lambda pair: -pair[1])
-    for state, count in states[:_FAILURES_SHOWN]:
-        lines = summary.messages.get(state, "").splitlines()
-        more = f" (and {len(lines) - 1} more lines)" if len(lines) > 1 else ""
-        yield "failed", f"{count:,} with {state}: {lines[0] if lines else 'no message'}{more}"
-    if len(states) > _FAILURES_SHOWN:
-        rest = states[_FAILURES_SHOWN:]
-        yield "failed", f"{sum(count for _, count in rest):,} in {len(rest)} other ways"
+    yield "load", commands.load(trial) if alone else _load(plan, summary)
+    if plan.imported is None:
+        yield "server", _server(trial)
+    if not alone:
+        yield from _of_load(trial, summary)
+    if command is not None:
+        if command.main and goal.limited(trial):
+            yield "command", commands.result(command)
+        if command.main:
+            yield from commands.speeds(command)
+    yield from _failed(summary)
     if summary.retried:
-        yield "tried again", f"{summary.retried} transactions, {summary.retries} times in all"
+        counts = {"transactions": summary.retried, "retries": summary.retries}
+        yield "tried again", said("run-retried", **counts)
     if summary.disconnects or summary.outages.down:
         yield "connections", outages(summary, trial.notes)
-    yield from (("background", text) for text in _background(trial, summary))
-    if text := _waited(trial, summary):
-        yield "waits", text
-    economy = costs.of_run(trial, summary)
-    yield from () if economy is None else costs.facts(economy, summary)
-    if (drawn := _over_time(series, above(trial.plan))) and not trial.workload.command_alone:
+    yield from (("background", each) for each in _background(trial, summary))
+    if (waited := _waited(trial, summary)) is not None:
+        yield "waits", waited
+    if not alone and (drawn := _over_time(series, above(plan))) is not None:
         yield "over time", drawn
 
 
-def _of_load(trial: Trial, summary: Summary) -> Iterator[tuple[str, str]]:
-    counts, limit = summary.counts, goal.limited(trial)
-    if limit or trial.plan.model != "closed":
-        text = shown("throughput", summary.throughput.value)
-        if trial.plan.model != "closed" and summary.seconds:
-            text += f" of {rate(counts.due / summary.seconds)} offered"
-        yield "throughput", text
-    parts = [f"{counts.on_time:,} on time" if limit else f"{counts.on_time:,} succeeded"]
-    for name in ("late", "skipped", "failed", "unfinished"):
-        count = getattr(counts, name)
-        if count or name == "failed" or (name == "late" and limit):
-            parts.append(f"{count:,} {name}")
-    yield "outcomes", f"{counts.due:,} due: {', '.join(parts)}"
+def _failed(summary: Summary) -> Values:
+    states = sorted(summary.failures.items(), key=lambda pair: -pair[1])
+    for state, count in states[:_FAILURES_SHOWN]:
+        lines = summary.messages.get(state, "").splitlines() or [""]
+        yield "failed", said("run-failed", count=count, state=state, text=lines[0])
+    if rest := dict(states[_FAILURES_SHOWN:]):
+        values = {"count": sum(rest.values()), "states": list(rest)}
+        yield "failed", said("run-failed-otherwise", **values)
+
+
+def _load(plan: PlanFacts, summary: Summary) -> Message:
+    rate, seconds = plan.rate or 0.0, summary.seconds
+    values: dict[str, Any] = {"clients": plan.own_clients, "measured_s": seconds}
+    if plan.shape != "constant":
+        values["shape"] = plan.shape
+        return said("run-load-shaped", rate=rate, **values)
+    if plan.model == "paced":
+        return said("run-load-paced", rate=rate, **values)
+    if plan.model == "open":
+        return said("run-load-open", rate=rate, **values)
+    if plan.think_ns:
+        return said("run-load-thinking", pause_s=plan.think_ns / 1e9, **values)
+    return said("run-load-closed", **values)
+
+
+def _server(trial: Trial) -> Message:
+    server, host = trial.server, trial.server.target.get("host", "")
+    values = {"version": server.version, "layout": layout(server)}
+    if server.ours:
+        return said("run-server-managed", **values)
+    if not host or host.startswith(("/", "@")):
+        return said("run-server-local", **values)
+    return said("run-server-elsewhere", host=host, **values)
+
+
+def _of_load(trial: Trial, summary: Summary) -> Values:
+    counts, limited = summary.counts, goal.limited(trial)
+    throughput, plan = summary.throughput.value, trial.plan
+    if plan.model != "closed" and summary.seconds:
+        offered = counts.due / summary.seconds
+        yield "throughput", said("run-offered", throughput=throughput, offered=offered)
+    elif limited:
+        yield "throughput", said("run-throughput", throughput=throughput, ci=None)
     if no_measurement(summary) is None:
-        spread, beyond = summary.latency, above(trial.plan)
-        numbers: list[str] = []
-        dashes: list[str] = []
-        for name in _SHOWN:
-            value = quantile(spread.estimate(name), beyond)
-            (dashes if value == NOT_KNOWN else numbers).append(f"{name} {value}")
-        numbers.append(f"max {milliseconds(spread.max, beyond if spread.p50 else NOT_KNOWN)} ms")
-        yield "latency", "   ".join([*numbers, *dashes])
-    if slowest := _slowest(trial, summary):
+        spread, beyond = summary.latency, above(plan)
+        times = {name: quantile(spread.estimate(name), beyond) for name in _SHOWN}
+        times["max"] = milliseconds(spread.max, beyond if spread.p50 else NOT_KNOWN)
+        known = {name: text for name, text in times.items() if text != NOT_KNOWN}
+        if known:
+            yield "latency", said("run-latency", times=known)
+    if (slowest := _slowest(trial, summary)) is not None:
         yield "slowest", slowest
 
 
-def _slowest(trial: Trial, summary: Summary) -> str:
+def _slowest(trial: Trial, summary: Summary) -> Message | None:
     """The script with the largest missed share, or else the longest median, of several."""
     background = tuple(f"{each.name}/" for each in summary.background)
     own = [each for each in summary.scripts if not each.name.startswith(background)]
     able = [each for each in own if each.missed and each.latency.p50]
     if len(able) < 2:
-        return ""
+        return None
     worst = max(able, key=lambda s: (s.missed.value if s.missed else 0, _p50(s.latency)))
-    lost = worst.missed.value if worst.missed else 0.0
-    missed = f"{percent(lost)}% missed, " if lost else ""
-    beyond = above(trial.plan, worst.name)
-    return f"{worst.name}: {missed}p50 {milliseconds(_p50(worst.latency), beyond)} ms"
+    late, p95 = worst.counts.late, worst.latency.p95
+    if p95 is not None and p95.estimable and math.isfinite(p95.value):
+        return said("run-slowest", script=worst.name, p95_ms=p95.value, late=late)
+    p50 = milliseconds(_p50(worst.latency), above(trial.plan, worst.name))
+    return said("run-slowest-median", script=worst.name, p50=p50, late=late)
 
 
 def _p50(spread: Spread) -> float:
     return spread.p50.value if spread.p50 else 0.0
 
 
-def _background(trial: Trial, summary: Summary) -> Iterator[str]:
+def _background(trial: Trial, summary: Summary) -> Iterator[Message]:
     command, workload = bulk.of(trial, summary), ""
     if command is not None and not command.main:
         workload = command.label.partition("/")[0]
-        yield f"{command.label}: {commands.sentence(command)}"
+        result = str(commands.result(command))
+        yield said("background-command", name=command.label, result=result)
     for each in summary.background:
         if each.name == workload:
             continue
         components = [one for one in trial.plan.components if one.of == each.name]
-        text = "nothing was due"
-        if each.missed is not None:
-            limit = limits(components[0])
-            text = f"{_missed(each.missed)} of {each.counts.due:,} due"
-            text += f", limit {limit}" if limit else ""
-        yield f"{each.name} on {', '.join(one.node for one in components)}: {text}"
+        values: dict[str, Any] = {"name": each.name, "nodes": [one.node for one in components]}
+        if each.missed is None:
+            yield said("background-idle", **values)
+            continue
+        values |= {"missed": each.missed.value, "due": each.counts.due, "ci": bounds(each.missed)}
+        if limit := limits(components[0]):
+            yield said("background-missed-limit", limit=limit, **values)
+        else:
+            yield said("background-missed", **values)
 
 
-def _waited(trial: Trial, summary: Summary) -> str:
-    shares = ""
+def _waited(trial: Trial, summary: Summary) -> Message | None:
     able = [(waits.observations(observed.waits), observed) for observed in trial.observed]
-    observations, busiest = max(able, key=lambda pair: pair[0], default=(0, None))
-    if busiest is not None and observations >= _WAITS_MIN:
-        top = waits.top(busiest.waits, most=_WAITS_SHOWN)
-        where = f"{busiest.node}: " if busiest.node not in ("", "primary") else ""
-        listed = (f"{name} {100 * share:.0f}%" for name, _, share in top if share >= 0.005)
-        shares = f"{where}{', '.join(listed)}"
+    observations, most = max(able, key=lambda pair: pair[0], default=(0, None))
     start, end = summary.cut_s, summary.cut_s + summary.seconds
     busy = [
         value
@@ -288,137 +288,133 @@ def _waited(trial: Trial, summary: Summary) -> str:
         if each.source == "host" and each.name == "cpu_busy"
         for value in each.between(start, end)
     ]
-    cpu = f"host CPU {math.fsum(busy) / len(busy):.0f}%" if busy else ""
-    return "; ".join(filter(None, (shares, cpu)))
+    cpu = math.fsum(busy) / len(busy) if busy else None
+    if most is None or observations < _WAITS_MIN:
+        return None if cpu is None else said("run-machine", cpu_percent=cpu)
+    top = waits.top(most.waits, most=_WAITS_SHOWN)
+    shares = {name: share for name, _, share in top if share >= 0.005}
+    if most.node not in ("", "primary"):
+        shares = {f"{most.node} {name}": share for name, share in shares.items()}
+    if cpu is None:
+        return said("run-waits", shares=shares)
+    return said("run-waits-machine", shares=shares, cpu_percent=cpu)
 
 
-def _over_time(series: Sequence[Bucket], beyond: str) -> str:
+def _over_time(series: Sequence[Bucket], beyond: str) -> Message | None:
     values = [bucket.p95_ms for bucket in series]
     numbers = [value for value in values if value is not None]
     if len(numbers) < 2:
-        return ""
-    ends = dict.fromkeys(milliseconds(end, beyond) for end in (min(numbers), max(numbers)))
-    return f"{sparkline(values)}  p95, {' to '.join(ends)} ms"
+        return None
+    peak = milliseconds(max(numbers), beyond)
+    return said("run-over-time", line=sparkline(values), peak=peak)
 
 
-def _sentences(trial: Trial, summary: Summary, *, whole: bool) -> Iterator[Sentence]:
-    """Why the trial is not valid, else its first warning; why a percentile has no interval."""
+def _findings(trial: Trial, summary: Summary) -> Iterator[Finding]:
+    """Why the trial is not valid, then what weakens it; not what the first line says already."""
     failure = no_measurement(summary) if trial.state == "finished" else None
+    same = {failure.name, "nothing-due", "background-failed"} if failure else set()
     reasons = [f for f in summary.validity.findings if f.severity == "invalid"]
-    if failure is not None:  # the first line says it
-        same = {failure.name, "nothing-due", "background-failed"}
-        reasons = [each for each in reasons if each.name not in same]
-    cautions = summary.validity.warnings
-    for each in reasons:
-        yield Sentence(str(each), "warning")
-    if cautions and not reasons:
-        more = len(cautions) - 1
-        rest = f" ({plural(more, 'more warning')}: pgpaces show {trial.id[-8:]})"
-        yield Sentence(cautions[0] + (rest if more and not whole else ""), "warning")
-    if not trial.workload.command_alone and (footnote := _too_few(trial, summary)):
-        yield Sentence(footnote, "note")
+    yield from (each for each in reasons if each.name not in same)
+    yield from (f for f in summary.validity.findings if f.severity == "caution")
 
 
-def _too_few(trial: Trial, summary: Summary) -> str:
-    """The first percentile without an interval, and how many transactions would give it one."""
-    for name, q in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
-        time = summary.latency.estimate(name)
-        if time is None or time.estimable or math.isinf(time.value) or not time.n:
-            continue
-        if quantile_ranks(q, time.n) is not None:
-            return f"transactions came in bursts: too few independent ones for a {name}"
-        enough = next(n for n in range(time.n, 100_000) if quantile_ranks(q, n) is not None)
-        count = summary.counts.due * enough / time.n
-        due = summary.counts.due
-        text = f"{due:,} transactions are" if due != 1 else "1 transaction is"
-        text += f" too few for a {name}"
-        if trial.plan.duration_ns and summary.counts.due > 1:
-            needed = _length(summary.seconds * count / due)
-            return f"{text}; about {_round(count)} give one: -T {needed}"
-        return f"{text}; about {_round(count)} give one"
-    return ""
-
-
-def _round(count: float) -> str:
-    size = 10 ** max(0, math.floor(math.log10(count)) - 1)
-    return f"{math.ceil(count / size) * size:,}"
-
-
-def next_steps(trial: Trial, summary: Summary) -> Iterator[str]:
+def next_steps(trial: Trial, summary: Summary) -> Iterator[Next]:
     """The command to continue with, unless the load cannot be repeated from a command line."""
-    run, top = trial.id[-8:], headline(trial, summary)
+    run, mark = trial.id[-8:], verdict(trial, summary)
     alone = trial.workload.command_alone
     repeatable = next_step.repeatable(trial) and not alone
     needed = goal.needed_s(summary.missed, summary.seconds, goal.allowed(trial))
     failed = trial.state == "finished" and no_measurement(summary) is not None
     if failed or all_gave_up(summary.validity.findings):
-        yield f"pgpaces show {run}"
+        yield Next(f"pgpaces show {run}", "next-details")
     elif summary.generator.limited and repeatable:
         # More threads of a process that stood still do so, too.
         more = f" -j {2 * next_step.threads(trial.plan)}"
-        yield f"pgpaces run --like {run}{'' if summary.generator.still_s else more}"
-    elif summary.counts.missed >= next_step.MISSED_MIN and top.mark != "pass" and not alone:
-        yield f"pgpaces why {run}"
+        still = bool(summary.generator.still_s)
+        yield Next(f"pgpaces run --like {run}{'' if still else more}", "next-generator")
+    elif summary.counts.missed >= next_step.MISSED_MIN and mark != "pass" and not alone:
+        yield Next(f"pgpaces why {run}", "next-why")
     elif trial.state == "failed":
-        yield f"pgpaces show {run}"
+        yield Next(f"pgpaces show {run}", "next-details")
     elif trial.state == "interrupted":
         if repeatable:
-            yield f"pgpaces run --like {run}"
-    elif repeatable and top.mark == "unknown" and needed and needed <= _LONG_S:
-        yield f"pgpaces run --like {run} -T {_length(needed)}"
+            yield Next(f"pgpaces run --like {run}", "next-again")
+    elif repeatable and mark == "unknown" and needed and needed <= _LONG_S:
+        count, unit = length(needed)
+        yield Next(f"pgpaces run --like {run} -T {count}{unit}", "next-longer")
     elif repeatable and next_step.in_sweep(trial):
         yield _onward(trial)
 
 
-def _onward(trial: Trial) -> str:
+def _onward(trial: Trial) -> Next:
     if trial.plan.model == "closed" or not goal.limited(trial):
         levels = f"{next_step.clients(trial)} {next_step.multiples(trial, 1, 2, 4)}"
-        return f"pgpaces sweep --like {trial.id[-8:]} {levels}"
-    return f"pgpaces capacity --like {trial.id[-8:]}"
+        return Next(f"pgpaces sweep --like {trial.id[-8:]} {levels}", "next-sweep")
+    name = "next-capacity-users" if trial.plan.model == "paced" else "next-capacity"
+    return Next(f"pgpaces capacity --like {trial.id[-8:]}", name)
 
 
-def _details(trial: Trial, summary: Summary, in_store: bool) -> Iterator[tuple[str, str]]:
-    workload, plan = trial.workload, trial.plan
-    yield "run", f"{trial.id}, scale {workload.scale}, seed {plan.seed}"
-    yield from (("data", text) for text in copied(workload.prepared))
+def _details(trial: Trial, summary: Summary, in_store: bool) -> Values:
+    workload, plan, counts = trial.workload, trial.plan, summary.counts
+    yield "run", said("run-of", id=trial.id, at=f"{trial.started_at:%Y-%m-%d %H:%M:%S %Z}")
+    values = {"name": workload.name, "scale": workload.scale, "seed": plan.seed}
+    yield "workload", said("run-workload", **values)
+    copy = workload.prepared
+    if copy and copy.cloned_from and copy.clone_seconds:
+        took = {"copied_s": copy.clone_seconds, "settled_s": copy.settle_seconds}
+        yield "data", said("run-copied", size_bytes=copy.size_bytes, **took)
     if (command := bulk.of(trial, summary)) is not None:
-        yield from (("command", text) for text in commands.lines(trial, command))
-    if not trial.workload.command_alone:
-        plan, generator = trial.plan, summary.generator
-        functions = by_functions(trial)
-        how = "Python functions" if functions else f"{plan.protocol} protocol"
-        warmup_ns = plan.warmup_ns + summary.cut_s * 1_000_000_000
-        warmup = f" after {duration_text(warmup_ns)} warm-up" if warmup_ns else ""
-        yield "load", f"{plan.load_text}; {clients(plan)}, {how}, policy {plan.policy}{warmup}"
-        if (queries := queries_of(trial, summary)) is not None:
-            yield "queries", queries_text(queries)
-        if plan.imported is None:
-            lag = generator.dispatch_p99
-            dispatch = in_words(lag, ms, " ms") if lag else NOT_KNOWN
-            unit = "process" if functions else "thread"
-            by = f"by {plan.poll}, " if plan.poll else ""
-            busy = f"{by}busiest {unit} {100 * generator.cpu:.0f}% CPU"
-            yield "generator", f"{busy}, p99 dispatch lag {dispatch}"
+        yield from (("executed", each) for each in commands.lines(trial, command))
+    if not workload.command_alone:
+        every = {name: getattr(counts, name) for name in OUTCOMES}
+        yield "outcomes", said("run-outcomes", due=counts.due, **every)
+        yield from _of_generator(trial, summary)
     for state, count in sorted(summary.failures.items()):
-        yield f"failed with {state}", f"{count:,} ({summary.messages.get(state) or 'no message'})"
-    yield from (("validity", text) for text in judgment(summary.validity))
-    yield from (("note", text) for text in _notes(trial, summary, in_store))
-    yield from (("server", text) for text in servers.lines(trial))
+        text = summary.messages.get(state, "")
+        yield "failed with", said("run-failed", count=count, state=state, text=text)
+    yield "validity", said("run-validity", state=summary.validity.state)
+    yield from (("note", each) for each in _notes(trial, summary, in_store))
+    if (economy := costs.of_run(trial, summary)) is not None:
+        yield from costs.values(economy, summary)
+    yield from (("observed", each) for each in servers.lines(trial))
 
 
-def _notes(trial: Trial, summary: Summary, in_store: bool) -> Iterator[str]:
+OUTCOMES = ("on_time", "late", "skipped", "failed", "unfinished")
+
+
+def _of_generator(trial: Trial, summary: Summary) -> Values:
+    plan, generator, functions = trial.plan, summary.generator, by_functions(trial)
+    warmup_s = plan.warmup_ns / 1e9 + summary.cut_s
+    values = {"policy": plan.policy, "warmup_s": warmup_s, "clients": plan.own_clients}
+    how = "Python functions" if functions else plan.protocol
+    yield "protocol", said("run-protocol", protocol=how, **values)
+    if plan.start_every_ns:
+        yield "protocol", said("run-starts", every=duration_text(plan.start_every_ns))
+    if (own := queries_of(trial, summary)) is not None:
+        yield "queries", queries(own)
+    if plan.imported is None:
+        lag = generator.dispatch_p99
+        yield (
+            "generator",
+            said(
+                "run-generator",
+                poll=plan.poll or how,
+                cpu_percent=100 * generator.cpu,
+                lag_ms=lag.value if lag else None,
+            ),
+        )
+
+
+def _notes(trial: Trial, summary: Summary, in_store: bool) -> Iterator[Finding | Message]:
     """The notes of a trial; those that nearly every run has are only counted if it is stored."""
     notes = [
         *trial.notes,
         *(f for f in summary.validity.findings if f.severity == "nothing" and f.name != bulk.WORK),
     ]
     routine = [note for note in notes if in_store and _is_routine(note)]
-    yield from (str(note) for note in notes if note not in routine)
-    if count := len(routine):
-        yield (
-            f"{count} more on the cost of monitoring and storing, and on settings that would show"
-            f" more: pgpaces show {trial.id[-8:]} --json"
-        )
+    yield from (note for note in notes if note not in routine)
+    if routine:
+        yield said("run-routine-notes", count=len(routine), run=trial.id[-8:])
 
 
 def _is_routine(note: Finding) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from pgpaces.analysis import waits
+from pgpaces.core.messages import Message, message, said
 from pgpaces.core.metrics import header
 from pgpaces.core.units import memory_text
 from pgpaces.show.numbers import NOT_KNOWN, ms, or_dash, percent
@@ -23,41 +24,39 @@ _SESSIONS_MIN = 10
 _CPU = "CPU or run queue"
 
 
-def lines(trial: Trial) -> Iterator[str]:
+def lines(trial: Trial) -> Iterator[Message]:
+    """What stands out on each node of a trial."""
     for observed in trial.observed:
-        where = f"{observed.node}: " if observed.node else ""
-        yield from (f"{where}{text}" for text in _lines(observed))
-
-
-def _lines(observed: Observed) -> Iterator[str]:
-    top = waits.top(observed.waits, most=5)
-    if waits.observations(observed.waits) >= _SESSIONS_MIN:
-        means = ", ".join(
-            f"{_event(name)} {mean:.2g} ({percent(share)}%)" for name, mean, share in top
-        )
-        yield f"sessions of the load that executed something, on average: {means}"
-    if observed.blocked:
-        first, more = observed.blocked[0], len(observed.blocked) - 1
-        statement = f" ({first.statement})" if first.statement else ""
-        others = f"; {more} other pairs" if more else ""
-        yield (
-            f"blocked: {first.waiting} waited for {first.event} of"
-            f" {first.blocking or 'a session'}{statement}, seen {first.samples} times{others}"
-        )
-    grew = [one for one in observed.grown if _growth(one) >= _GREW_MIN_BYTES][:_LINES_MAX]
-    if grew:
-        sizes = (
-            f"{one.name} {memory_text(one.before_bytes)} to {memory_text(one.after_bytes)}"
-            for one in grew
-        )
-        yield f"grew: {', '.join(sizes)}"
-    if executed := observed.executed:
-        total = sum(one.total_ms for one in executed) or 1.0
-        own = sum(one.total_ms for one in executed if one.load)
-        yield (
-            f"statements: {percent(own / total)}% of their time on the server was of the load's"
-            f" role; most ({percent(executed[0].total_ms / total)}%) took: {executed[0].text}"
-        )
+        node = observed.node or "primary"
+        if waits.observations(observed.waits) >= _SESSIONS_MIN:
+            top = waits.top(observed.waits, most=5)
+            means = {_event(name): f"{mean:.2g}" for name, mean, _ in top}
+            yield said("observed-sessions", node=node, means=means)
+        if observed.blocked:
+            first = observed.blocked[0]
+            yield said(
+                "observed-blocked",
+                node=node,
+                pairs=len(observed.blocked),
+                waiting=first.waiting,
+                event=first.event,
+                blocking=first.blocking,
+                statement=first.statement,
+                samples=first.samples,
+            )
+        grew = [one for one in observed.grown if _growth(one) >= _GREW_MIN_BYTES][:_LINES_MAX]
+        for one in grew:
+            sizes = {"before_bytes": one.before_bytes, "after_bytes": one.after_bytes}
+            yield said("observed-growth", node=node, relation=one.name, **sizes)
+        if executed := observed.executed:
+            total = sum(one.total_ms for one in executed) or 1.0
+            yield said(
+                "observed-statements",
+                node=node,
+                share=sum(one.total_ms for one in executed if one.load) / total,
+                statement=executed[0].text,
+                most=executed[0].total_ms / total,
+            )
 
 
 def _event(name: str) -> str:
@@ -89,10 +88,7 @@ def _waits(observed: Observed, of: str) -> Table:
         for who in ("load", "others")
         for one in waits.top(observed.waits, who, _EVENTS_MAX)
     ]
-    note = (
-        f"Of sessions that executed something, in {observed.waits.looks:,} samples, ten a second. A"
-        " session without a wait event is on a CPU, or waits for one."
-    )
+    note = message("table-waits", samples=observed.waits.looks)
     return table(
         "waits", f"What sessions waited for{of}", columns, items=every, labels=2, note=note
     )
@@ -124,10 +120,7 @@ def _grown(observed: Observed, of: str) -> Table:
         ("grew by", lambda one: _signed(_growth(one))),
         ("dead tuples", _dead),
     ]
-    note = (
-        "From the start of the load, with its warm-up, to its end, without unchanged relations;"
-        " TOAST counts with its table."
-    )
+    note = message("table-growth")
     changed = [
         one
         for one in observed.grown[:_ROWS_MAX]
@@ -159,7 +152,7 @@ def _executed(observed: Observed, of: str) -> Table:
         ("blocks read", lambda one: f"{one.blocks_read:,}"),
         ("WAL", lambda one: or_dash(one.wal_bytes, memory_text)),
     ]
-    note = "By pg_stat_statements, from the start of the load, with its warm-up, to its end."
+    note = message("table-statements")
     return table(
         "executed",
         f"Statements on the server{of}",
@@ -176,7 +169,7 @@ def _moved(observed: Observed, of: str) -> Table:
         ("went up by", lambda one: _amount(one.value, one.unit)),
     ]
     every = [one for one in observed.moved if one.value]
-    note = "From the start of the measured part to the end of the load, without unchanged counters."
+    note = message("table-counters")
     return table("moved", f"Counters{of}", columns, items=every, note=note)
 
 

@@ -5,19 +5,17 @@ Texts are unescaped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pgpaces.analysis.summary import Summary
-from pgpaces.analysis.validity import Validity
 from pgpaces.analysis.volume import Volume
 from pgpaces.core.findings import Finding
-from pgpaces.core.units import duration_text, measured_text
-from pgpaces.show.numbers import in_words, plural, rate, seconds
+from pgpaces.core.messages import Message, said
+from pgpaces.core.units import duration_text
+from pgpaces.show.numbers import plural
+from pgpaces.show.screen import bounds
 from pgpaces.spec.design import Cell, level_text
-from pgpaces.spec.facts import ComponentFacts, PlanFacts, Prepared, ServerFacts
-from pgpaces.spec.result import Estimate
-
-_MILLION = 1_000_000
+from pgpaces.spec.facts import ComponentFacts, PlanFacts, ServerFacts
 
 
 def limits(plan: PlanFacts | ComponentFacts) -> str:
@@ -27,58 +25,34 @@ def limits(plan: PlanFacts | ComponentFacts) -> str:
     return " ".join([*general, *([f"({own})" if general else own] if own else [])])
 
 
-def outages(summary: Summary, notes: Iterable[Finding] = ()) -> str:
+def outages(summary: Summary, notes: Iterable[Finding] = ()) -> Message:
+    """The connections that were lost, and for how long."""
     outages = summary.outages
-    parts = [f"{summary.disconnects} lost"]
-    if outages.longest_s:
-        parts.append(f"longest outage {seconds(outages.longest_s)}")
-    if outages.all_down_s:
-        parts.append(f"no client connected for {seconds(outages.all_down_s)}")
-    if outages.down:
-        refusals = [each.values.get("error") for each in notes if each.name == "client-locked-out"]
-        why = f" ({refusals[0]})" if refusals else ""
-        parts.append(f"clients not back at the end: {outages.down}{why}")
-    elif outages.some_down_s:
-        parts.append(f"all back after {seconds(outages.some_down_s)}")
-    return ", ".join(parts)
+    values = {
+        "lost": summary.disconnects,
+        "longest_s": outages.longest_s,
+        "all_down_s": outages.all_down_s,
+    }
+    if not outages.down:
+        return said("outage-over", back_s=outages.some_down_s, **values)
+    errors = [each.values.get("error") for each in notes if each.name == "client-locked-out"]
+    if errors:
+        return said("outage-locked-out", down=outages.down, error=errors[0], **values)
+    return said("outage-lasting", down=outages.down, **values)
 
 
-def queries_text(queries: Volume) -> str:
-    """`90,000 in 1086s: 4,972 a minute (4,950 to 4,990), 7.16 million a day (7.13 to 7.19)`."""
-
-    def shown(number: Estimate) -> str:
-        unit, size = (" million", _MILLION) if number.value >= _MILLION else ("", 1)
-        return in_words(number, lambda value: rate(value / size), unit)
-
-    return (
-        f"{queries.queries:,} in {measured_text(queries.seconds * 1e9)}:"
-        f" {shown(queries.per_minute)} a minute, {shown(queries.per_day)} a day"
+def queries(volume: Volume) -> Message:
+    """The queries of a trial, per minute and per day."""
+    minute, day = volume.per_minute, volume.per_day
+    return said(
+        "run-queries",
+        queries=volume.queries,
+        measured_s=volume.seconds,
+        per_minute=minute.value,
+        per_minute_ci=bounds(minute),
+        per_day=day.value,
+        per_day_ci=bounds(day),
     )
-
-
-def copied(prepared: Prepared | None) -> Iterator[str]:
-    """How long the trial's own copy of the database took; nothing where there was none."""
-    if prepared and prepared.cloned_from and prepared.clone_seconds:
-        size = prepared.size_bytes / 2**20
-        yield (
-            f"{size:.0f} MiB copied in {seconds(prepared.clone_seconds)},"
-            f" settled in {seconds(prepared.settle_seconds)}"
-        )
-
-
-def judgment(validity: Validity) -> Iterator[str]:
-    yield "valid" if validity.state == "valid" else f"invalid: {'; '.join(validity.reasons)}"
-    for text in validity.warnings:
-        yield f"warning: {text}"
-
-
-def clients(plan: PlanFacts) -> str:
-    background = [component for component in plan.components if component.of]
-    text = f"{plural(plan.own_clients, 'client')}{at_nodes(plan.own)}"
-    if every_ns := plan.start_every_ns:
-        text += f", one every {duration_text(every_ns)}"
-    count = sum(component.clients for component in background)
-    return f"{text} and {count} in the background{at_nodes(background)}" if background else text
 
 
 def at_nodes(components: Sequence[ComponentFacts]) -> str:

@@ -326,7 +326,7 @@ def _result(outcome: Outcome | PgpacesError) -> str:
     workload = outcome.trial.workload
     command = bulk.of(outcome.trial, summary) if workload.about_command else None
     valid = "" if summary.validity.state == "valid" else ", invalid"
-    loaded = words.sentence(command) if command is not None else ""
+    loaded = str(words.result(command)) if command is not None else ""
     if loaded and workload.command_alone:
         return f"{loaded}{valid}"
     if missed is None:

@@ -10,7 +10,8 @@ import math
 import re
 import textwrap
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from string import Formatter
 from typing import Any, Literal
@@ -19,7 +20,14 @@ import msgspec
 from msgspec import Struct, field
 
 from pgpaces.core import errors, metrics
-from pgpaces.core.units import ms_text, rate_text, significant, size_text
+from pgpaces.core.units import (
+    memory_text,
+    ms_text,
+    percent_text,
+    rate_text,
+    significant,
+    size_text,
+)
 
 Severity = Literal["nothing", "caution", "invalid"]
 SEVERITIES: tuple[Severity, ...] = ("invalid", "caution", "nothing")
@@ -178,13 +186,41 @@ def _percent(value: float) -> str:
     return significant(value, 3 if abs(value) >= 1 else 2)
 
 
+def _bounds(pair: Sequence[float], form: str) -> str:
+    """An interval: `0.1–1.5%` or, if it has no upper end, `over 3.1%`."""
+    low, high = (_shown(form, each) for each in pair)
+    if math.isinf(pair[1]):
+        return f"over {low}"
+    unit = "".join(takewhile(lambda char: not char.isdigit(), reversed(low)))[::-1]
+    return f"{low.removesuffix(unit)}–{high}" if high.endswith(unit) else f"{low}–{high}"
+
+
+def _confidence(pair: Sequence[float] | None, form: str) -> str:
+    return f"95% CI {_bounds(pair, form)}" if pair else ""
+
+
 _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "ms": lambda value: f"{ms_text(value)} ms",
     "s": length,
     "moment": moment,
     "percent": lambda value: f"{_percent(value)}%",
+    "share": lambda value: f"{percent_text(value)}%",
+    "goal": lambda value: f"{100 * value:.4g}%",
+    "number": rate_text,
     "rate": lambda value: f"{rate_text(value)}/s",
     "size": size_text,
+    "memory": memory_text,
+    "each": lambda values: "   ".join(f"{name} {value}" for name, value in values.items()),
+    "shares": lambda values: ", ".join(
+        f"{name} {100 * share:.0f}%" for name, share in values.items()
+    ),
+}
+# Formats with an argument after a blank: the format of the ends of an interval, or a noun.
+_OF: Mapping[str, Callable[[Any, str], str]] = {
+    "n": lambda value, noun: f"{_shown('number', value)} {noun}{'' if value == 1 else 's'}",
+    "ci": lambda pair, form: f" ({_confidence(pair, form)})" if pair else "",
+    "ends": _bounds,
+    "ci,": lambda pair, form: f"{_confidence(pair, form)}, " if pair else "",
 }
 _UNITS = {"ms": " ms", "kb_s": " kB/s", "s": " s", "us": " µs", "celsius": " °C"}
 
@@ -194,21 +230,29 @@ class _Filler(Formatter):
         return labels(kwargs) if key == "values" else kwargs.get(str(key))
 
     def format_field(self, value: Any, format_spec: str) -> str:
+        return _shown(format_spec, value)
+
+
+def _shown(form: str, value: Any) -> str:
+    kind, _, argument = form.partition(" ")
+    try:
+        if argument and kind in _OF:
+            return _OF[kind](value, argument)
         if value is None:
             return UNKNOWN
         if isinstance(value, list | tuple):
-            return (" and " if format_spec == "and" else ", ").join(map(str, value))
-        try:
-            return _FORMATS.get(format_spec, lambda each: format(each, format_spec))(value)
-        except (TypeError, ValueError, OverflowError):  # the stored value has another type
-            return str(value)
+            return (" and " if form == "and" else ", ").join(map(str, value))
+        return _FORMATS.get(form, lambda each: format(each, form))(value)
+    except (TypeError, ValueError, OverflowError):  # the stored value has another type
+        return str(value)
 
 
 def filled(text: str, values: Mapping[str, Any]) -> str:
     """The text with values in place of its placeholders.
 
-    {NAME:FORMAT} takes a format of Python, or ms, s, moment, percent, rate, size, or and; {values}
-    lists all values.
+    {NAME:FORMAT} takes a format of Python, or one of these: ms, s, moment, percent; share and goal,
+    from 0 to 1; number, rate, size, memory; `n NOUN`; `ci FORMAT`, of a pair or None; each and
+    shares, of values by name; and, of a list. {values} lists all values.
     """
     return _Filler().vformat(text, (), values)
 

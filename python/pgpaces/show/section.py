@@ -147,8 +147,8 @@ class Section(Struct, frozen=True):
     question: what the first of them answers. facts: names and values. value: a value of
     `analysis/`, for Python and JSON. trials: the ids of the trials that it rests on. parts:
     subsections. aside, mark: shown after the title. folded: only the title is visible at first,
-    unless open. rank: a terminal shows `answer` and `numbers`; Markdown all but `page`; the page
-    all but `text`.
+    unless open. tables_first: a screen has its tables above the facts. rank: a terminal shows
+    `answer` and `numbers`; Markdown all but `page`; the page all but `text`.
     """
 
     key: str
@@ -170,6 +170,7 @@ class Section(Struct, frozen=True):
     mark: TableCell | None = None
     folded: bool = False
     open: bool = False
+    tables_first: bool = False
     rank: Rank = "answer"
 
     def every_figure(self) -> Iterator[Figure]:

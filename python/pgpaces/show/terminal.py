@@ -15,8 +15,8 @@ from rich.text import Text
 
 from pgpaces.show.escape import line
 from pgpaces.show.grid import table
-from pgpaces.show.numbers import NOT_KNOWN, plural
-from pgpaces.show.section import Bars, Facts, Report, Section, Sentence, Table
+from pgpaces.show.numbers import NOT_KNOWN
+from pgpaces.show.section import Bars, Facts, Report, Section, Sentence, Table, TableCell
 
 # A word of a command; spaces within quotes do not separate words.
 _WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+|\S+""")
@@ -33,6 +33,8 @@ _SENTENCE_SIGNS = {"warning": ("!", "yellow"), "note": ("–", "dim")}
 # The least and largest width of names of facts, and the least width of their values.
 _NAME_MIN, _NAME_MAX, _VALUE_MIN = 11, 24, 20
 _WARNINGS_MAX = 1
+# The column at which the note of a first line ends, and that at which a question may begin.
+_NOTE_ENDS, _QUESTION_AT = 80, 34
 _STYLES = {"pass": "green", "fail": "red", "unknown": "yellow", "invalid": "magenta"}
 
 
@@ -86,51 +88,54 @@ def answered(answer: Section, width: int) -> Iterator[RenderableType]:
 def brief(
     answer: Section, width: int, warnings: int | None = _WARNINGS_MAX
 ) -> Iterator[RenderableType]:
-    """A section in one screen: its headline, facts, warnings and what to do next.
+    """A section in one screen: its first line, values, findings, and what to do next.
 
-    warnings: how many are shown; the others are counted. None: all.
+    warnings: how many findings are shown. None: all.
     """
-    if (top := answer.headline) is not None:
-        style = f"bold {_STYLES.get(top.mark, '')}".strip()
-        sign = f"{_SIGNS[top.mark]} " if top.mark else ""
-        word = f"{sign}{top.word}  " if top.word else ""
-        lines = _wrapped(word + line(top.text), width, indent=2)
-        yield from (Text(each, style=style) for each in lines)
-    if answer.note:
-        yield from (Text(f"  {each}") for each in _wrapped(line(answer.note), width - 2))
-    yield from _rows(answer.facts, width)
-    yield from _warnings(answer.sentences, width, warnings)
-    for shown in answer.tables:
-        if shown.brief:
-            yield from (
-                Padding(part, (0, 0, 0, 2), expand=False)
-                for part in _table(shown, width - 2, inline=True)
-            )
-    if answer.aside:
-        # Its parts are three blanks apart, and lines break only there: two are commands.
-        lines = [f"  run {answer.trials[0][-8:]}"]
-        for part in answer.aside:
-            fits = len(lines[-1]) + 3 + len(part) <= width
-            lines[-1:] = [f"{lines[-1]}   {part}"] if fits else [lines[-1], f"  {part}"]
-        yield from map(_unbroken, lines)
-    if answer.next:
-        first, *others = answer.next
-        asking = f"{first}  # {answer.question}" if answer.question else first
-        steps = (asking if len(asking) + 15 <= width else first, *others)
-        yield from _rows(tuple(("next", each) for each in steps), width)
-
-
-def _warnings(
-    sentences: Sequence[Sentence], width: int, most: int | None
-) -> Iterator[RenderableType]:
-    warnings = [each for each in sentences if each.weight == "warning"]
-    if most is not None and (more := len(warnings[most:])):
-        text = f"{plural(more, 'more warning')}: --verbose"
-        warnings[most:] = [Sentence(text, "warning")]
-    for sentence in (*warnings, *(each for each in sentences if each.weight == "note")):
+    yield from _top(answer, width)
+    tables = [each for each in answer.tables if each.brief]
+    if answer.facts or tables:
+        yield Text("")
+    facts = list(_rows(answer.facts, width))
+    yield from () if answer.tables_first else facts
+    for shown in tables:
+        yield from (
+            Padding(part, (0, 0, 0, 2), expand=False)
+            for part in _table(shown, width - 2, inline=True)
+        )
+    yield from facts if answer.tables_first else ()
+    sentences = [each for each in answer.sentences if each.weight == "warning"][:warnings]
+    sentences += [each for each in answer.sentences if each.weight == "note"]
+    for sentence in sentences:
         sign, style = _SENTENCE_SIGNS[sentence.weight]
         for number, each in enumerate(_wrapped(line(sentence.text), width - 4)):
             yield Text(f"  {' ' if number else sign} {each}", style=style)
+    if answer.aside:
+        yield Text("")
+        yield from (_unbroken(f"  {each}") for each in answer.aside)
+    for number, each in enumerate(answer.next):
+        lines = command(each, width, "  next: ").splitlines()
+        if answer.question and not number and len(lines) == 1:
+            asked = f"{lines[0]:<{_QUESTION_AT}}    {answer.question}"
+            lines = [asked] if len(asked) <= width else lines
+        yield from map(_unbroken, lines)
+
+
+def _top(answer: Section, width: int) -> Iterator[RenderableType]:
+    """The verdict and the number it rests on, with the note at the end of the line if it fits."""
+    note, top = line(answer.note), answer.headline
+    if top is not None:
+        style = f"bold {_STYLES.get(top.mark, '')}".strip()
+        sign = f"{_SIGNS[top.mark]} " if top.mark else ""
+        word = f"{sign}{top.word}  " if top.word else ""
+        first, *rest = _wrapped(word + line(top.text), width, indent=2)
+        room = min(width, _NOTE_ENDS) - len(first) - len(note)
+        if note and not rest and room > 2:
+            yield Text.assemble((first, style), " " * room, note)
+            return
+        yield from (Text(each, style=style) for each in (first, *rest))
+    if note:
+        yield from (Text(f"  {each}") for each in _wrapped(note, width - 2))
 
 
 def whole(answer: Section, width: int) -> Iterator[RenderableType]:
@@ -222,10 +227,15 @@ def _table(content: Table, width: int, *, inline: bool = False) -> Iterator[Rend
             cells = []
             for cell in row:
                 ends = f" ({cell.ends})" if cell.ends not in ("", NOT_KNOWN) else ""
-                cells.append(replace(cell, text=f"{cell.text}{ends}", ends=""))
+                sign = f"{_SIGNS[cell.mark]} " if cell.mark else ""
+                cells.append(replace(cell, text=f"{sign}{cell.text}{ends}", ends=""))
             rows.append(tuple(cells))
         content = replace(content, rows=tuple(rows))
-    yield _grid(content, names, width, left=left)
+    columns = _fitting(content, names, width)
+    if inline:
+        yield from _lines(content, names, columns, left=left)
+    else:
+        yield _grid(content, names, columns, left=left)
     if left:
         yield Text(f"and {len(left)} more cells that were not run", style="dim")
 
@@ -245,8 +255,8 @@ def _short(names: Sequence[str]) -> dict[str, str]:
     return short
 
 
-def _grid(content: Table, names: Sequence[str], width: int, *, left: set[int]) -> RenderableType:
-    """A table with the columns that fit. left: the indexes of rows that are left out."""
+def _fitting(content: Table, names: Sequence[str], width: int) -> list[int]:
+    """The indexes of the columns that fit."""
 
     def needed(at: int) -> int:
         cells = (max(len(r[at].text), len(r[at].ends)) for r in content.rows)
@@ -256,11 +266,35 @@ def _grid(content: Table, names: Sequence[str], width: int, *, left: set[int]) -
     for name in content.spare:
         if sum(needed(at) for at in columns) > width and name in names:
             columns.remove(names.index(name))
+    return columns
+
+
+def _lines(
+    content: Table, names: Sequence[str], columns: Sequence[int], *, left: set[int]
+) -> Iterator[RenderableType]:
+    """A table as lines. left: the indexes of rows that are left out."""
+    rows = [row for number, row in enumerate(content.rows) if number not in left]
+    for cells in (tuple(map(TableCell, names)), *rows):
+        text = Text()
+        for at in columns:
+            size = max(len(line(names[at])), *(len(line(row[at].text)) for row in rows), 0)
+            texts = at < content.labels or any(row[at].mark for row in rows)
+            shown = line(cells[at].text)
+            padded = f"{shown:<{size}}" if texts else f"{shown:>{size}}"
+            last = at == columns[-1]
+            text.append(padded.rstrip() if last else padded, _STYLES.get(cells[at].mark, ""))
+            text.append("" if last else "  ")
+        yield text
+
+
+def _grid(
+    content: Table, names: Sequence[str], columns: Sequence[int], *, left: set[int]
+) -> RenderableType:
     grid = table(names[0], [names[at] for at in columns[1:]])
-    for at, column in enumerate(grid.columns):
+    for at, column in zip(columns, grid.columns, strict=True):
         column.overflow = "fold"
-        column.no_wrap = columns[at] >= content.labels
-        column.justify = "left" if columns[at] < content.labels else "right"
+        column.no_wrap = at >= content.labels
+        column.justify = "left" if at < content.labels else "right"
     for number, row in enumerate(content.rows):
         if number not in left:
             grid.add_row(

@@ -16,9 +16,11 @@ from pgpaces.analysis.cells import Row
 from pgpaces.analysis.digest import Digest
 from pgpaces.answers.measure import Measure
 from pgpaces.answers.trials import cell_name
+from pgpaces.core.messages import Message, said
 from pgpaces.core.units import size_text
 from pgpaces.show.numbers import in_words, rate, seconds
-from pgpaces.show.section import Headline, Sentence
+from pgpaces.show.screen import bounds
+from pgpaces.show.section import Sentence
 from pgpaces.spec.result import Estimate, Trial
 
 
@@ -32,82 +34,63 @@ def span(value: float) -> str:
     )
 
 
-def of_bytes(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def sentence(command: Bulk) -> str:
-    if not command.counts.due:
-        return "no execution has ended"
-    each = " each" if command.done > 1 else ""
-    took = f"in {in_words(command.seconds, span, each)}" if command.seconds else ""
+def result(command: Bulk) -> Message:
+    """How the executions of a command went, in one sentence."""
+    counts, each = command.counts, command.seconds
+    if not counts.due:
+        return said("command-not-ended")
     if not command.whole:
-        lost = command.counts.due - command.done
-        only = f"; {command.done} succeeded, {took}" if command.done else ""
-        how = f" ({', '.join(command.failures)})" if command.failures else ""
-        cut = "was ended before its end" if command.counts.unfinished else ""
-        failure = f"failed{how}" if command.counts.failed else ""
-        ends = " or ".join(filter(None, (failure, cut)))
-        of = (
-            f"{lost} of {command.counts.due} executions"
-            if command.counts.due > 1
-            else "the command"
-        )
-        return f"{of} {ends}{only}"
-    times = f" {command.done} times" if command.done > 1 else ""
-    did = f"ran{times}"
-    if command.rows and command.clean:
+        lost = counts.due - command.done
+        ends = [*command.failures, *(("not ended",) if counts.unfinished else ())]
+        return said("command-lost", lost=lost, due=counts.due, ends=ends or ["failed"])
+    values = {
+        "done": command.done,
+        "each_s": each.value if each else None,
+        "ci": bounds(each),
+    }
+    speed = bulk.number(command, "rows_s")
+    if command.rows and command.clean and speed and speed.value:
         rows = command.rows / command.runs
-        did = f"loaded {rows:,.0f} row{'' if round(rows) == 1 else 's'}{times}"
-    parts = ", ".join(_speeds(command))
-    return f"{did} {took}" + (f": {parts}" if parts else "")
+        return said("command-loaded", rows=rows, rows_s=speed.value, **values)
+    return said("command-ran", **values)
 
 
-def headline(command: Bulk) -> Headline | None:
-    """The answer of a trial without a latency limit, if the command is its own workload."""
-    if not command.main or not command.counts.due:
-        return None
-    lost = command.counts.failed or command.counts.unfinished
-    return Headline("FAIL" if lost else "", "fail" if lost else "", sentence(command))
+def speeds(command: Bulk) -> Iterator[tuple[str, Message]]:
+    """Input and WAL per second."""
+    found = {name: bulk.number(command, name) for name in bulk.NUMBERS}
+    known = {name: each.value for name, each in found.items() if each is not None}
+    if "input_s" in known:
+        yield "input", said("command-input", speed=known["input_s"])
+    if "wal_s" in known and "wal_byte" in known:
+        of = {"speed": known["wal_s"], "each": known["wal_byte"]}
+        yield "WAL", said("command-wal-byte", **of)
+    elif "wal_s" in known:
+        yield "WAL", said("command-wal-row", speed=known["wal_s"], each=known.get("wal_row"))
 
 
-def _speeds(command: Bulk) -> Iterator[str]:
-    values = {name: bulk.number(command, name) for name in bulk.NUMBERS}
-    if (rows := values["rows_s"]) and rows.value:
-        yield f"{rate(rows.value)} rows/s"
-    if each := values["input_s"]:
-        yield f"{size_text(each.value)}/s of input"
-    if wal := values["wal_s"]:
-        text = f"WAL {size_text(wal.value)}/s"
-        if by_byte := values["wal_byte"]:
-            text += f" ({of_bytes(by_byte.value)} B of WAL per byte of input)"
-        elif by_row := values["wal_row"]:
-            text += f" ({of_bytes(by_row.value)} B of WAL per row)"
-        yield text
-
-
-def lines(trial: Trial, command: Bulk) -> Iterator[str]:
+def lines(trial: Trial, command: Bulk) -> Iterator[Message]:
     if command.main:
-        yield f"{trial.workload.scripts[0].text}, {load_text(trial)}"
+        yield said("command-text", text=trial.workload.scripts[0].text)
     if each := bulk.number(command, "us_row"):
-        yield f"a row took {of_bytes(each.value)} us on average"
+        yield said("command-row", us=each.value)
     if command.before_bytes is not None and command.after_bytes is not None:
-        after = size_text(command.after_bytes)
-        yield f"database: {size_text(command.before_bytes)} before, {after} after"
+        sizes = {"before": command.before_bytes, "after": command.after_bytes}
+        yield said("command-database", **sizes)
     if command.cpu_s is not None and command.spent_s:
-        share = 100 * command.cpu_s / command.spent_s
-        yield f"the command itself used {span(command.cpu_s)} of CPU ({share:.0f}% of one)"
+        percent = 100 * command.cpu_s / command.spent_s
+        yield said("command-cpu", cpu_s=command.cpu_s, cpu_percent=percent)
     if command.broken and command.whole:
-        yield "an execution did not complete, so rows and WAL of the others are unknown"
+        yield said("command-broken")
     if command.shared:
-        yield "rows and WAL include other sessions that wrote meanwhile, not the command alone"
+        yield said("command-shared")
 
 
-def load_text(trial: Trial) -> str:
+def load(trial: Trial) -> Message:
+    """How often the command ran."""
     plan = trial.plan
     if (times := plan.transactions) is not None:
-        return "once" if times == 1 else f"{times} times, one after the other"
-    return f"again and again for {span((plan.duration_ns or 0) / 1e9)}"
+        return said("command-times", times=times)
+    return said("command-repeated", planned_s=(plan.duration_ns or 0) / 1e9)
 
 
 def _of_trial(key: str, digest: Digest) -> Estimate | None:

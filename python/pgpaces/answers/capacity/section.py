@@ -34,6 +34,7 @@ from pgpaces.show.numbers import (
     percent,
     rate,
 )
+from pgpaces.show.screen import bounds
 from pgpaces.show.section import Headline, Mark, Section, Sentence, Table, TableCell, Weight
 from pgpaces.spec.design import Cell as DesignCell
 from pgpaces.spec.design import Factor, level_text
@@ -63,10 +64,17 @@ def section(
         headline=_headline(searches, answer, factors),
         note=_rule(searches),
         facts=(
+            *(
+                ("soak", text)
+                for each in searches[:alone]
+                if not each.goal.quick
+                for text in words.soaked(each.capacity)
+            ),
             *(fact for each in answer.cells[:alone] for fact in _limit(each)),
             *(fact for each in answer.cells[:alone] for fact in _worth(each)),
         ),
         tables=tuple(_tables(searches, answer, factors)),
+        tables_first=True,
         figures=tuple(capacity_charts.figures(searches, answer, factors)),
         value=answer,
         trials=tuple(digest.trial.id for each in searches for digest in each.digests),
@@ -81,6 +89,14 @@ def _headline(
     fails = all(each.fails is not None and each.passes is None for each in capacities)
     mark: Mark = "fail" if fails else ""
     if len(searches) == 1:
+        [only] = answer.cells
+        if only.goal.quick and (ci := bounds(only.estimate)) is not None:
+            about = {
+                "unit": only.load,
+                "load": only.estimate.value if only.estimate else 0.0,
+                "ci": ci,
+            }
+            return Headline("CAPACITY", mark, message("capacity-about", **about))
         return Headline("CAPACITY", mark, words.answer(capacities[0]))
     if answer.most is None:
         return Headline("CAPACITY", mark or "unknown", message("capacity-none"))
@@ -326,7 +342,7 @@ def _loads(answer: Capacities, factors: Sequence[Factor]) -> Table:
     """Each load that had long trials, by these trials alone; of a quick search each load."""
     first = answer.cells[0]
     names = _names(factors) if factors else ()
-    columns = (*names, f"load, {first.unit}", header("missed"), "trials", "verdict")
+    columns = (*names, first.load, header("missed"), "trials", "verdict")
     rows = tuple(
         (*_own(each.levels, factors), *_of_load(load, each))
         for each in answer.cells

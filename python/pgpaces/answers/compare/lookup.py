@@ -148,9 +148,7 @@ def _without_valid(comparison: Compared) -> Iterator[Sentence]:
 
 def _closer(digests: Sequence[Digest]) -> str:
     newest = max(digests, key=lambda digest: digest.trial.started_at)
-    late = any(
-        step.startswith("pgpaces why") for step in run.next_steps(newest.trial, newest.summary)
-    )
+    late = any(step.question == "next-why" for step in run.next_steps(newest.trial, newest.summary))
     return f"pgpaces {'why' if late else 'show'} {newest.trial.id[-8:]}"
 
 

@@ -42,7 +42,7 @@ from pgpaces.answers.bulk import words as commands
 from pgpaces.answers.bulk.work import CellsWork, of_cells
 from pgpaces.answers.sweep import facts, words
 from pgpaces.answers.sweep.facts import ServerFacts
-from pgpaces.answers.trials import queries_text
+from pgpaces.answers.trials import queries as queries_of
 from pgpaces.show.section import Headline, Section, Sentence
 from pgpaces.spec.design import Cell, Experiment, Factor
 from pgpaces.spec.result import Observed
@@ -178,7 +178,7 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
     answer = (
         *words.sentences(page),
         *_queries(rows),
-        *costs.sentences(machines, limited=bool(limits)),
+        *costs.sentences(machines),
     )
     return replace(page, headline=words.headline(page), answer=answer)
 
@@ -186,7 +186,7 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
 def _queries(rows: Sequence[Row]) -> Iterator[Sentence]:
     trials = [digest for row in rows for digest in row.trials]
     if len(trials) == 1 and (queries := volume.of(trials[0].trial, trials[0].summary)) is not None:
-        yield Sentence(f"In queries that is {queries_text(queries)}.")
+        yield Sentence(str(queries_of(queries)))
 
 
 def _missing(experiment: Experiment, digests: Sequence[Digest]) -> int:

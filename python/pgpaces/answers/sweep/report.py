@@ -22,7 +22,7 @@ from pgpaces.answers.bulk import work as bulk
 from pgpaces.answers.measure import Measure
 from pgpaces.answers.sweep import axes, charts, closeups, data, tables, words
 from pgpaces.answers.sweep.page import Page
-from pgpaces.answers.trials import cell_name, judgment, levels_alone
+from pgpaces.answers.trials import cell_name, levels_alone
 from pgpaces.core import metrics
 from pgpaces.core.messages import message
 from pgpaces.show.numbers import NOT_KNOWN, interval
@@ -64,15 +64,15 @@ def top(page: Page) -> Section:
 
     While trials follow there is nothing to do next but to wait.
     """
-    command = f"pgpaces report {page.about.id[-8:]} -o report.html".replace("  ", " ")
+    id_ = page.about.id[-8:]
+    made = message("experiment-report", id=id_) if id_ else message("runs-report")
     alone = _alone(page)
-    own = () if alone is None else tuple(run.next_steps(alone.trial, alone.summary))
+    own = () if alone is None else run.next_steps(alone.trial, alone.summary)
     running = page.about.state == "running"
-    limited = bool(page.limits)
     missed = any(crossing.verdict(row, page.missed_max) == "fail" for row in page.rows)
     late = missed and page.limits and page.about.id
-    why = [f"pgpaces why {page.about.id[-8:]}"] if late else []
-    steps = (*(() if running else own or _surer(page) or why), command)
+    onward = (f"pgpaces {'why' if late else 'show'} {id_}",) if id_ else ()
+    steps = () if running else tuple(each.command for each in own) or _surer(page) or onward
     first = page.sections[0] if page.sections else None
     if (
         first is not None
@@ -81,7 +81,8 @@ def top(page: Page) -> Section:
         and not first.sentences
     ):
         steps = (*(() if running else first.next), *steps)
-        return replace(first, headline=page.headline, sentences=page.answer, next=steps)
+        shown = replace(first, headline=page.headline, sentences=page.answer, next=steps)
+        return replace(shown, aside=(made,))
     mains = [each for each in page.answer if each.weight == "main"]
     return Section(
         "answer",
@@ -91,10 +92,11 @@ def top(page: Page) -> Section:
         note=page.question or _about(page),
         facts=(
             *(("", each.text) for each in mains[1:_MAINS_MAX]),
-            *(("costs", each.text) for each in costs.sentences(page.machines, limited=limited)),
+            *(("costs", each.text) for each in costs.sentences(page.machines)),
         ),
         tables=(tables.brief(page),),
         next=steps,
+        aside=(made,),
         value=page.rows,
         trials=tuple(digest.trial.id for digest in page.digests),
     )
@@ -105,15 +107,15 @@ def _of_why(page: Page) -> bool:
     return page.title.startswith("Why late")
 
 
-def _surer(page: Page) -> list[str]:
+def _surer(page: Page) -> tuple[str, ...]:
     """A sweep like this one with trials that are long enough for verdicts."""
     if page.about.chosen or not page.limits:
-        return []
+        return ()
     needs = (crossing.needed_s(row, page.missed_max) for row in page.rows)
     finite = [need for need in needs if need is not None and need <= words.LONG_S]
     if page.about.id and finite and all(factor.name != "duration" for factor in page.factors):
-        return [longer(page.about.id, max(finite))]
-    return []
+        return (longer(page.about.id, max(finite)),)
+    return ()
 
 
 def _alone(page: Page) -> Digest | None:
@@ -137,8 +139,7 @@ def _about(page: Page) -> str:
     values = {"trials": len(page.digests), "seconds": seconds}
     if not page.limits:
         return message("sweep-about", **values)
-    allowed = 100 * page.missed_max
-    return message("sweep-about-limit", limit=page.limits, allowed_percent=allowed, **values)
+    return message("sweep-about-limit", limit=page.limits, **values)
 
 
 def _sections(page: Page) -> Iterator[Section]:
@@ -267,7 +268,7 @@ def _remarks(row: Row) -> Iterator[str]:
     trials: dict[str, list[str]] = {}
     for digest in row.every:
         trial, summary = digest.trial, digest.summary
-        texts = [text for text in judgment(summary.validity) if text != "valid"]
+        texts = [str(f) for f in summary.validity.findings if f.severity != "nothing"]
         texts += (f"ended with: {trial.error}",) if trial.error else ()
         for state, count in sorted(summary.failures.items()):
             message = summary.messages.get(state, "no message")

@@ -129,13 +129,13 @@ def brief(page: Page) -> Table:
 
     columns: list[Column[Row]] = [
         *levels,
-        alone("throughput") if page.limits else _metric(page, "throughput"),
+        _metric(page, "missed" if page.limits else "throughput"),
         (header("p95"), lambda row: quantile(row.p95, above(page))),
-        *((_metric(page, "missed"), _verdict(page)) if page.limits else (alone("failed"),)),
+        _verdict(page) if page.limits else alone("failed"),
     ]
     return table(
         "brief", "Cells", columns, items=page.rows, labels=len(levels),
-        spare=(header("p95"), header("throughput")), absent=_absent(page), brief=True,
+        spare=(header("p95"),), absent=_absent(page), brief=True,
     )  # fmt: skip
 
 

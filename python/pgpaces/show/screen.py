@@ -1,0 +1,81 @@
+"""A screen is a declaration: which named values of an answer stand where, in which order.
+
+It turns an answer into a section, which every form of output shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from pgpaces.core.findings import Finding
+from pgpaces.core.messages import Message, message
+from pgpaces.show.section import Facts, Headline, Section, Sentence
+from pgpaces.spec.result import Estimate
+
+# Named values in order; a name may have several.
+Values = Iterable[tuple[str, Message | Finding]]
+
+
+class Next(Struct, frozen=True):
+    """A command that continues, and what it answers: a name of messages.toml."""
+
+    command: str
+    question: str
+
+
+class Screen(Struct, frozen=True):
+    """The names of values on the first screen and in the details, in their order.
+
+    spare: those that the first screen leaves out, in this order, if it has more than `most` lines.
+    """
+
+    first: tuple[str, ...]
+    details: tuple[str, ...] = ()
+    spare: tuple[str, ...] = ()
+    most: int = 8
+
+    def section(
+        self,
+        headline: Headline,
+        values: Values,
+        *,
+        findings: Sequence[Finding] = (),
+        steps: Sequence[Next] = (),
+        aside: str = "",
+        whole: bool = False,
+        **more: Any,
+    ) -> Section:
+        """The answer. findings: the most severe first; the first screen has one. steps: commands.
+
+        aside: how to see more. whole: it has everything. more: other fields of the section.
+        """
+        said: dict[str, list[str]] = {}
+        for name, value in values:
+            said.setdefault(name, []).append(str(value))
+        facts = self._facts(self.first, said)
+        for name in () if whole else self.spare:
+            if len(facts) > self.most:
+                facts = tuple(each for each in facts if each[0] != name)
+        details = Section("details", "Details", facts=self._facts(self.details, said))
+        shown = findings if whole else findings[:1]
+        return Section(
+            headline=headline,
+            facts=facts,
+            sentences=tuple(Sentence(str(each), "warning") for each in shown),
+            parts=(details,) if details.facts else (),
+            next=tuple(each.command for each in steps),
+            question=message(steps[0].question) if steps else "",
+            aside=(aside,) if aside else (),
+            **more,
+        )
+
+    def _facts(self, names: Sequence[str], said: dict[str, list[str]]) -> Facts:
+        return tuple((name, text) for name in names for text in said.get(name, ()))
+
+
+def bounds(estimate: Estimate | None) -> tuple[float, float] | None:
+    """Both ends of an interval, for the formats of the catalog; None if there is none."""
+    return (estimate.low, estimate.high) if estimate is not None and estimate.estimable else None
