@@ -76,14 +76,14 @@ KEYS = {
     "kind": "What runs: `scripts`, a timed `command`, or `users`, which are Python functions.",
     "scale": "Size of the data without `--scale`.",
     "writes": "Whether the scripts change data: each run then gets a copy, which is dropped"
-    " afterwards.",
+    " afterward.",
     "init": "What creates the data, in this order: SQL files, run by psql with the variables"
-    " `scale` and `seed`, and programs, each a table `{ run = ... }`. Paths start at the folder and"
-    " stay in it; `[]` means no data.",
+    " `scale` and `seed`, and programs, each a table `{ run = ... }`. Paths start at the directory"
+    " and stay in it; `[]` means no data.",
     "init.run": "A program that creates data: words or a text, as in `command.run`. It gets only"
     " the variables that it names; data is made anew when what it names or reads has changed.",
-    "init.input": "Patterns of further files that it reads. Files of the folder that are words of"
-    " `run` count anyway.",
+    "init.input": "Patterns of further files that it reads. Files of the directory that are words"
+    " of `run` count anyway.",
     "scripts": "The scripts, each a table `[[scripts]]`.",
     "scripts.file": "The script. Its name is that of the file without the ending.",
     "scripts.weight": "How often it is chosen, relative to the others. 0: never, unless"
@@ -92,8 +92,8 @@ KEYS = {
     "command.run": "Its words, with placeholders such as `{dsn}`; or one text for `/bin/sh`, with"
     " variables such as `$PGPACES_DSN`.",
     "command.before": "Runs once before each trial and is not timed, for example to make input.",
-    "command.input": "Patterns of the files that it reads, relative to the folder; their bytes are"
-    " counted.",
+    "command.input": "Patterns of the files that it reads, relative to the directory; their bytes"
+    " are counted.",
     "command.rows": "SQL that returns the number of rows present. Its growth is what was loaded."
     " Without it the server's counters are used.",
     "command.timeout": "A longer execution is ended and has failed.",
@@ -122,13 +122,13 @@ KEYS = {
 
 # Arguments of functions that are no options of the command of that name, or differ from them.
 RUN_ARGUMENTS = {
-    "run.name": "A shipped workload or a folder; may be left out with `files` or `tasks`.",
+    "run.name": "A shipped workload or a directory; may be left out with `files` or `tasks`.",
     "run.files": "Scripts that run instead of the workload's.",
     "run.tasks": "[Python functions](../how-to/users-in-python.md) that users perform instead.",
     "run.scripts": "Names of the scripts to run. Default: all.",
     "run.listener": "An object that hears what happens: a subclass of"
     " `pgpaces.trial.listener.Listener`.",
-    "sweep.what": "An experiment file (`.toml`), a shipped workload, or a folder.",
+    "sweep.what": "An experiment file (`.toml`), a shipped workload, or a directory.",
     "sweep.exclude": 'Cells to leave out: `[{"clients": 8, "protocol": "simple"}]`.',
     "sweep.targets": "External servers: a DSN or a `pgpaces.spec.design.Target`, by the names that"
     " levels of `target` use.",

@@ -134,7 +134,7 @@ class Result(Answer, frozen=True):
 
     @property
     def generator(self) -> Generator:
-        """The self-check of the generator."""
+        """The self-check of the load generator."""
         return self.summary.generator
 
 
@@ -239,10 +239,10 @@ def run(  # noqa: PLR0913 - keywords that are no options of a trial
 ) -> Result:
     """Runs a workload and returns its answer; the same as `pgpaces run`.
 
-    name: a shipped workload or a folder. like: a stored run; every option that is not an argument
-    comes from it. tasks: Python functions that users perform, on its data if
-    it is named; one marked @user is the set-up of each user. missed: the share that may miss the
-    latency limit, "5%" by default. trust: folders of workloads may execute programs; by default
+    name: a shipped workload or a directory. like: a stored run; every option that is not an
+    argument comes from it. tasks: Python functions that users perform, on its data if it is named;
+    one marked @user is the set-up of each user. missed: the share that may miss the
+    latency limit, "5%" by default. trust: directories of workloads may execute programs; by default
     only those with confirmed content. options: those of `pgpaces run` by name, and other fields of
     TrialPlan. Durations are texts with a unit ("500ms") or seconds; rates are texts ("1/s") or
     numbers per second. The default duration is 60 s, or one execution of a command. Raises

@@ -164,7 +164,7 @@ def test_tasks_that_always_fail_end_the_run_early(pgpaces, pg15, tmp_path, kind,
     words = ("run", folder, "--trust", "--target", pg15.dsn("postgres"), "-c", "4", "-T", "2s")
     ended = pgpaces(*words, *NOW)
     assert ended.code == 5
-    for text in ("script 'typo' cannot work", "42P01", "--from-database", "--keep-going"):
+    for text in ("script 'typo' fails", "42P01", "--from-database", "--keep-going"):
         assert text in ended.err
     shown = pgpaces("show", "last", "--json").json()
     assert 50 <= shown["counts"]["failed"] <= 54

@@ -324,7 +324,7 @@ def test_a_load_that_no_trial_came_near_is_neither_proved_nor_refuted(short, lon
         (600, 0.2, False, False, "Soak: fail"),
         (600, 0.011, False, False, "Soak: unknown"),
         (600, 0.2, True, False, "Soak: unknown"),
-        (30, 0.0, False, False, "for 30 s, 0% missed; a soak of 10 minutes shows more."),
+        (30, 0.0, False, False, "for 30 s, 0% missed; a soak of 10 minutes is more reliable."),
     ],
 )
 def test_a_server_can_hold_a_load_after_a_long_soak(soak_s, missed, excused, holds, said):

@@ -53,7 +53,7 @@ def called(store, *words):
 def test_what_differs_in_more_than_what_is_compared_is_refused_and_listed(place):
     words = ("variant=log", "large", "--in", "sensors", "--metric", "mean")
     error = refused(called(place, *words))
-    assert "setting work_mem: 4MB of A, 64MB of B" in error.message
+    assert "setting work_mem: 4MB in A, 64MB in B" in error.message
     assert error.hint is not None
     assert "--factor" in error.hint
     for more in (("--factor", "set.work_mem"), ("--anyway",)):

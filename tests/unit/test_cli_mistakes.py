@@ -80,7 +80,7 @@ MISTAKES = [
     ("run sensor --variant lag", 3, "variant 'lag'", "did you mean log?"),
     ("run reporting -D hot", 2, "--define 'hot' ", "--define hot=VALUE"),
     ("run reporting --server ~no1", 2, NO_HOME, "path"),
-    ("run ~no1/x", 3, sentence("unknown-workload", workload="~no1/x"), "a folder like ./x"),
+    ("run ~no1/x", 3, sentence("unknown-workload", workload="~no1/x"), "a directory like ./x"),
     ("run reporting --server-set jit", 2, "--server-set 'jit' ", "--server-set jit=VALUE"),
     ("run reporting --profile pi-4", 2, sentence("unknown-profile", profile="pi-4"), "pi-4gb?"),
     ("run reporting --rate 5 --users 5", 2, "--rate and --users ", "choose one"),
@@ -105,8 +105,8 @@ MISTAKES = [
     (f"run {TOO_LONG}", 3, ": File name too long", "pgpaces workload list"),
     (f"run reporting --profile {TOO_LONG}", 2, "there is no profile", "default, pi-1gb"),
     (f"run reporting --store {TOO_LONG} -T 1s", 20, "unable to open", "PGPACES_HOME"),
-    (f"workload new {TOO_LONG}", 3, ": File name too long", "use a folder"),
-    ("disk /nowhere", 2, sentence("disk-folder-missing", path="/nowhere"), "use a folder on"),
+    (f"workload new {TOO_LONG}", 3, ": File name too long", "use a directory"),
+    ("disk /nowhere", 2, sentence("disk-folder-missing", path="/nowhere"), "use a directory on"),
 ] + [(line, each.exit_code, each.message, each.hint) for line, each in NAMED.items()]
 
 

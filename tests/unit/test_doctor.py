@@ -37,7 +37,7 @@ def test_what_is_here_fits_80_columns_and_json_has_every_part(monkeypatch):
     result = call()
     assert result.return_value == 0, result.output
     assert max(map(len, result.stdout.splitlines())) <= 80
-    for group in ("PostgreSQL", "monitors", "machine", "data folder", "store"):
+    for group in ("PostgreSQL", "monitors", "machine", "data directory", "store"):
         assert f"\n  {group}" in result.stdout
     found = json.loads(call("--json").stdout)
     assert found["works"] is True

@@ -506,7 +506,7 @@ def test_a_page_without_a_trial_says_why_in_all_forms():
     forms: tuple[render.Form, ...] = ("html", "md", "text")
     for form in forms:
         shown = said(one, form)
-        assert "could not start: 500; the first, of clients=1, trial 1: no route" in shown
+        assert "could not start: 500; first error (clients=1, trial 1): no route" in shown
         assert "clients=1, trial 1, and 499 more" in shown, form
         assert "\x1b" not in shown
         shown = said(many, form)

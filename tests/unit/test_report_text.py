@@ -216,7 +216,7 @@ def test_an_interrupted_trial_is_still_shown_with_a_warning():
     assert lines[0].startswith("? UNKNOWN  ")
     assert printed(run(), 200)[0].startswith("✓ PASS  ")
     empty = run(intervals=(Interval(0),), state="finished")
-    assert printed(empty, 200)[0] == "✗ FAIL  no transaction was due in the measured time"
+    assert printed(empty, 200)[0] == f"✗ FAIL  {finding('nothing-due').sentence}"
     early = run(intervals=(Interval(0),), state="interrupted")
     assert printed(early, 200)[0] == "? UNKNOWN  nothing was due"
 

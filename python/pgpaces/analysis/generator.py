@@ -43,7 +43,7 @@ BACKLOG_TIMES = 3.0
 
 
 class Generator(Struct, frozen=True):
-    """The generator's check of itself in one trial.
+    """The load generator's check of itself in one trial.
 
     cpu: share of the busiest thread over the trial, 0 to 1. dispatch_p99: lag of transactions
     whose client was idle when they were due, ms. little: transactions due and not done, integrated

@@ -223,13 +223,13 @@ def _limit(number: int) -> str:
 
 
 def _storage() -> Iterator[Part]:
-    """The data folder and the store. Neither is created."""
+    """The data directory and the store. Neither is created."""
     folder = home.home()
     above = next(each for each in (folder, *folder.parents) if home.is_there(each))
     free = memory_text(shutil.disk_usage(above).free)
     usable = os.access(above, os.W_OK | os.X_OK)
     gives = message("home-not-writable", path=above)
-    yield Part("data folder", "", f"{folder}, {free} free" if usable else "", gives, needed=True)
+    yield Part("data directory", "", f"{folder}, {free} free" if usable else "", gives, needed=True)
     try:
         yield Part("store", "", _store())
     except (StoreError, OSError) as error:

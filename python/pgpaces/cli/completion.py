@@ -79,8 +79,8 @@ def _stored(kind: str, context: click.Context) -> Iterator[tuple[str, str]]:
         yield from ((name, f"{run.workload}, {run.load}") for name in names)
 
 
-_FILES = {"FILE", "FOLDER", "PATH", "DIR"}
-# Workloads may be folders.
+_FILES = {"FILE", "PATH", "DIR"}
+# Workloads may be directories.
 _WORKLOADS = ("WORKLOAD", "FILE")
 # Parameters whose metavar does not say what fits.
 _BY_NAME = {

@@ -30,8 +30,8 @@ _OF_TRIAL = (
 def load(**params: Any) -> int:
     """Time COMMAND, a shell command that loads data. It runs once, or as -t and -T specify.
 
-    The command runs in the current folder. PG* variables point it to an empty database on a managed
-    server, or to the existing database of --target.
+    The command runs in the current directory. PG* variables point it to an empty database on a
+    managed server, or to the existing database of --target.
     """
     from pgpaces.spec import workload
 

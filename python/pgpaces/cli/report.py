@@ -22,7 +22,7 @@ _FORMS = ("html", "md", "text", "csv", "json", "parquet", "svg", "png")
 
 @options.command()
 @options.argument("names", nargs=-1, metavar="[EXPERIMENT|RUN]...")
-@options.option("-o", "--output", group="Output", metavar="FILE|FOLDER")
+@options.option("-o", "--output", group="Output", metavar="FILE|DIR")
 @options.option("--format", "form", group="Output", type=click.Choice(_FORMS))
 @options.options(options.of("store"))
 def report(

@@ -37,11 +37,11 @@ INTERRUPTED_EXIT = 130
     options.of_trial(),
 )
 def run(**params: Any) -> int:
-    """Run WORKLOAD and report the fraction of transactions on time.
+    """Run WORKLOAD and report the share of transactions on time.
 
-    WORKLOAD is the name of a shipped workload or a folder. With --file, your scripts run instead of
-    the workload's scripts. Without WORKLOAD, your scripts run in the existing database of --target,
-    or in an empty database on a managed server.
+    WORKLOAD is the name of a shipped workload or a directory. With --file, your scripts run instead
+    of the workload's scripts. Without WORKLOAD, your scripts run in the existing database of
+    --target, or in an empty database on a managed server.
     """
     params, stored = like.options(params)
     workload = _workload(params)

@@ -120,7 +120,7 @@ def diff(left: str, right: str) -> None:
 def profiles() -> None:
     """List all profiles.
 
-    Your own profiles are files in the folder `profiles` of the data directory.
+    Your own profiles are files in the directory `profiles` of the data directory.
     """
     from pgpaces.server import profiles as shipped
     from pgpaces.show import escape

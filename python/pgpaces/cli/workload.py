@@ -49,7 +49,7 @@ def show(name: str) -> None:
         put(f"{line(text)}\n")
 
     tell(f"{workload.name}: {workload.description}")
-    tell(f"folder {workload.folder}")
+    tell(f"directory {workload.folder}")
     tell(message("workload-copies" if workload.writes else "workload-shared", scale=workload.scale))
     defaults = ", ".join(f"{key} {value}" for key, value in workload.load.items())
     name = "workload-load" if defaults else "workload-load-default"
@@ -98,9 +98,9 @@ def _work(workload: Workload) -> Iterator[str]:
 
 
 @workload.command()
-@options.argument("folder", type=click.Path(path_type=Path))
+@options.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 def new(folder: Path) -> None:
-    """Create a small example workload in FOLDER."""
+    """Create a small example workload in DIR."""
     from pgpaces.spec import trust
     from pgpaces.spec import workload as workloads
 
@@ -112,14 +112,14 @@ def new(folder: Path) -> None:
 
 @workload.command("from-statements")
 @options.option("--target", group="Target", required=True, metavar="DSN")
-@options.argument("folder", required=False, type=click.Path(path_type=Path))
+@options.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 @options.options(options.of("log", "top", "no_values"))
 def from_statements(
     target: str, folder: Path | None, logs: tuple[str, ...], top: int, no_values: bool
 ) -> None:
-    """Create a workload in FOLDER from a database's pg_stat_statements.
+    """Create a workload in DIR from a database's pg_stat_statements.
 
-    The command only reads the database and does not execute the statements. The default FOLDER is
+    The command only reads the database and does not execute the statements. The default DIR is
     from-DATABASE.
     """
     from pgpaces.capture import CaptureOptions, capture, words

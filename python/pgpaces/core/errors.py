@@ -2,8 +2,8 @@
 
 PgpacesError                        exit code
 ├── PlanError                       2   an option, duration, rate or combination that cannot be
-├── WorkloadError                   3   no such workload, or its folder is not as it should be
-│   └── TrustError                  6   it executes programs, and its folder was not confirmed
+├── WorkloadError                   3   no such workload, or its directory is not as it should be
+│   └── TrustError                  6   it executes programs, and its directory was not confirmed
 ├── ScriptError                     4   a script does not parse: file, line, caret
 ├── ServerError                     10  the target cannot be used
 │   ├── AuthError                   11  it rejects the login
@@ -98,13 +98,13 @@ class PlanError(PgpacesError):
 
 
 class WorkloadError(PgpacesError):
-    """No such workload, or its folder is not as it should be."""
+    """No such workload, or its directory is not as it should be."""
 
     exit_code = 3
 
 
 class TrustError(WorkloadError):
-    """A workload would execute programs, and its folder was not confirmed."""
+    """A workload would execute programs, and its directory was not confirmed."""
 
     exit_code = 6
 

@@ -74,7 +74,7 @@ Benchmarking options:
 Common options:
   --debug                  report every step of every client, and where the result is
   -d, --dbname=DBNAME      database, or a connection string
-  -h, --host=HOSTNAME      server's host, or the folder of its socket
+  -h, --host=HOSTNAME      server's host, or its socket directory
   -p, --port=PORT          server's port
   -U, --username=USERNAME  role to log in as
   -V, --version            print the version, then end
