@@ -40,16 +40,16 @@ from pgpaces.answers.run import section
 from pgpaces.answers.sweep.lookup import page_of
 from pgpaces.answers.sweep.page import Page
 from pgpaces.core.errors import PlanError, similar
-from pgpaces.spec import draft, levels, spec, workload
+from pgpaces.spec import spec, workload
 from pgpaces.spec import trust as consents
 from pgpaces.spec.keywords import RunOptions
-from pgpaces.spec.options import DURATION, FACTORS, FOLDER, OPTIONS, RATE, Option, defaults
+from pgpaces.spec.options import DURATION, FOLDER, OPTIONS, RATE, Option
 from pgpaces.spec.plan import TrialPlan
 from pgpaces.spec.result import Counts, Estimate, Trial
 from pgpaces.store.store import Store
 from pgpaces.trial import trial as pipeline
 from pgpaces.trial.listener import Listener
-from pgpaces.trial.request import OnStoreError, background_levels, run_of
+from pgpaces.trial.request import OnStoreError, run_of, workload_of
 
 if TYPE_CHECKING:
     from pgpaces.analysis.bulk import Bulk
@@ -139,24 +139,17 @@ class Result(Answer, frozen=True):
 
 
 def _workload(
-    name: str | None,
-    files: Sequence[str],
-    tasks: Sequence[Callable[..., Any]],
-    *,
-    consent: consents.Consent,
+    asked: spec.Spec, tasks: Sequence[Callable[..., Any]], *, consent: consents.Consent
 ) -> workload.Workload:
-    """The named workload, with the scripts in these files or these tasks if there are any."""
-    if tasks:
-        if files:
-            raise PlanError("cannot-combine", options=["tasks", "files"])
-        return workload.of_tasks(tasks, None if name is None else consents.find(name, consent))
-    scripts = tuple(workload.read_script(file) for file in files)
-    if name is not None:
-        base = consents.find(name, consent)
-        return replace(base, scripts=scripts) if scripts else base
-    if not scripts:
-        raise PlanError("nothing-to-run-in-python")
-    return workload.of_scripts("scripts", scripts)
+    """The workload of a spec, with these tasks if there are any."""
+    if not tasks:
+        if not asked.keys() & {"workload", "files"}:
+            raise PlanError("nothing-to-run-in-python")
+        return workload_of(asked, consent, typed=True)
+    if "files" in asked:
+        raise PlanError("cannot-combine", options=["tasks", "files"])
+    base = workload_of(asked, consent) if "workload" in asked else None
+    return workload.of_tasks(tasks, base)
 
 
 _KEYWORDS = {option.python[0]: option for option in OPTIONS if option.run}
@@ -166,6 +159,8 @@ _FIELDS = frozenset(TrialPlan.__struct_fields__)
 def _value(option: Option, value: Any) -> Any:
     """A value as the command line has it: texts for durations and rates, tuples for several."""
     if option.several:
+        if option.name == "background":
+            return value
         if isinstance(value, Mapping):
             return tuple(f"{name}={_value_text(option, each)}" for name, each in value.items())
         single = isinstance(value, str | int | float)
@@ -250,34 +245,25 @@ def run(  # noqa: PLR0913 - keywords that are no options of a trial
     """
     _check({key: value for key, value in locals().items() if key != "options"}, run)
     given, others = _values(options)
-    named = options.get("background") or {}
-    given.pop("background", None)
     paths = (files,) if isinstance(files, str | Path) else files
     chosen = (scripts,) if isinstance(scripts, str) else scripts
-    of_workload = {"workload": name and str(name), "files": tuple(map(str, paths)),
-                   "scripts": tuple(chosen), "from_database": from_database}  # fmt: skip
-    given |= {key: value for key, value in of_workload.items() if value}
+    asked = spec.named({
+        "workload": name and str(name),
+        "files": tuple(f"{each}@1" if "@" in str(each) else str(each) for each in paths),
+        "scripts": tuple(chosen),
+        "from_database": from_database,
+        "missed": missed,
+        **given,
+    })  # fmt: skip
     if like is not None:
         with closing(Store.existing(store)) as opened:
-            given = spec.over(opened.load(opened.find(like)).plan.spec, given)
-    values = {**defaults(), **given}
+            asked = spec.over(opened.load(opened.find(like)).plan.spec, asked)
     consent = consents.answer(trust)
-    base = _workload(values.get("workload"), values.get("files", ()), tasks, consent=consent)
-    values["fresh"] = values["fresh"] or values.get("from_database") is not None
-    listed = " ".join(values["scripts"])
-    values["scripts"] = FACTORS["scripts"].kind.read(listed) if listed else ()
-    background = background_levels(
-        levels.backgrounds(values["background"]) | levels.of_values({"background": named})
-    )
-    share = values.get("missed") if missed is None else draft.goal_share(missed, "missed")
     request = run_of(
-        base,
-        values,
-        {of: background.get(of, {}) for of in (*background, *named)},
+        asked,
+        _workload(asked, tasks, consent=consent),
         consent=consents.of_typed(consent),
         host_file=host_file,
-        from_database=values.get("from_database"),
-        missed_max=share,
         store=store,
         on_store_error=on_store_error,
     )

@@ -14,10 +14,12 @@ from pgpaces.answers.run import values
 from pgpaces.core.errors import PlanError
 from pgpaces.core.messages import said
 from pgpaces.core.record import Interval, Tally
-from pgpaces.spec import experiment_file, levels
+from pgpaces.spec import experiment_file, levels, workload
+from pgpaces.spec.plan import family
 from pgpaces.spec.result import Counts
+from pgpaces.spec.spec import read
 from pgpaces.trial import document, sweep
-from pgpaces.trial.request import background_levels
+from pgpaces.trial.request import request_of
 from tests.errors import raises, sentence
 from tests.unit.trials import SECOND_NS, times, trial
 
@@ -84,7 +86,7 @@ def test_a_level_without_a_workload_beside_it_is_compared_with_those_that_have_o
     found = levels.background("bulk-load workload=none,bulk-load scale=10")
     assert found["background.bulk-load.workload"] == ("none", "bulk-load")
     given_levels = {"background.bulk-load.workload": "none", "background.bulk-load.scale": "10"}
-    assert levels.options_of(given_levels, {}).background == {}
+    assert request_of(given_levels, workload.of_scripts("w", ())).background == ()
 
 
 @pytest.mark.parametrize(
@@ -138,9 +140,9 @@ def test_any_level_can_be_quoted(given_levels):
 )
 def test_a_text_that_is_no_workload_beside_another_is_refused(texts, name, values):
     with raises(PlanError, name, **values):
-        background_levels(levels.backgrounds(texts))
+        levels.single(levels.backgrounds(texts))
     with pytest.raises(PlanError, match="a run has one level of each"):
-        background_levels(levels.backgrounds(["reporting rate=1,2"]))
+        levels.single(levels.backgrounds(["reporting rate=1,2"]))
 
 
 def test_tables_beside_in_a_file(tmp_path):
@@ -152,20 +154,18 @@ def test_tables_beside_in_a_file(tmp_path):
         ("pool", ("none", "pgbouncer")),
         ("background.reporting.scale", ("1", "2")),
     ]
-    asked = levels.options_of({**design.fixed, **dict(design.cells()[-1].levels)}, {})
-    assert asked.background == {
-        "reporting": {
-            "node": "standby1",
-            "rate": "2/s",
-            "latency_limit.by_fk1": "1s",
-            "define.hot": "3",
-            "scale": "2",
-        },
-        "own": {"workload": str(tmp_path / "mine")},
-        "script": {"workload": str(tmp_path / "q.sql")},
+    asked = read({**design.fixed, **dict(design.cells()[-1].levels)})
+    assert family(asked, "background") == {
+        "reporting.node": "standby1",
+        "reporting.rate": "2/s",
+        "reporting.latency_limit.by_fk1": "1s",
+        "reporting.define.hot": "3",
+        "reporting.scale": "2",
+        "own.workload": str(tmp_path / "mine"),
+        "script.workload": str(tmp_path / "q.sql"),
     }
-    assert asked.nodes == (("update", "primary"),)
-    assert (asked.standbys, asked.pool) == (1, "pgbouncer")
+    assert family(asked, "node") == {"update": "primary"}
+    assert (asked["standbys"], asked["pool"]) == (1, "pgbouncer")
 
 
 def test_what_runs_beside_it_is_part_of_what_an_experiment_goes_on_with(tmp_path):

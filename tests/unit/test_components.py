@@ -128,7 +128,7 @@ def test_a_limit_of_a_script_goes_where_the_script_goes():
 
 
 STANDBYS = TargetPlan(standbys=2)
-BESIDE = {"workload": "reporting"}
+BESIDE = {"background.r.workload": "reporting"}
 
 
 @pytest.mark.parametrize(
@@ -145,14 +145,15 @@ BESIDE = {"workload": "reporting"}
         ({"target": TargetPlan(dsn="host=board"), "pool": PoolPlan("pgbouncer")}, {},
          "managed-only {'option': 'pool'}"),
         ({"target": TargetPlan(tls=True), "pool": PoolPlan("pgbouncer")}, {}, "pool-without-tls"),
-        ({}, {**BESIDE, "node": "standby1"}, "background r unknown-node {'node': 'standby1',"),
-        ({}, {**BESIDE, "rate": "fast"}, "background r: --rate"),
+        ({}, BESIDE | {"background.r.node": "standby1"},
+         "background r unknown-node {'node': 'standby1',"),
+        ({}, {**BESIDE, "background.r.rate": "fast"}, "background r: --rate"),
     ],
 )  # fmt: skip
 def test_what_cannot_run_is_refused_before_anything_is_started(changes, beside, said):
     request = work(**changes).request
     with pytest.raises(PlanError) as caught:
-        check(replace(request, background=backgrounds(request, {"r": beside} if beside else {})))
+        check(replace(request, background=backgrounds(request, beside)))
     error = caught.value
     assert said in f"{error.about} {error.name} {error.values} {error.message}"
 
@@ -165,7 +166,7 @@ def test_fewer_clients_than_servers_are_refused_where_only_the_server_knows_how_
 
 def test_a_workload_beside_another_runs_as_long_as_that():
     request = work(trial={"duration_ns": 7, "warmup_ns": 3, "settings": (("jit", "off"),)}).request
-    ((name, other),) = backgrounds(request, {"r": {**BESIDE, "rate": "2/s"}})
+    ((name, other),) = backgrounds(request, {**BESIDE, "background.r.rate": "2/s"})
     assert (name, other.workload.name, other.trial.load.rate) == ("r", "reporting", 2.0)
     assert (other.trial.duration_ns, other.trial.warmup) == (7, 3)
     assert other.trial.settings == request.trial.settings

@@ -16,7 +16,7 @@ from pgpaces.cli import options
 from pgpaces.cli.main import HELP
 from pgpaces.core import errors, tables
 from pgpaces.server import profiles
-from pgpaces.spec import costs, experiment_file, host_file, plan, workload, workload_toml
+from pgpaces.spec import costs, experiment_file, host_file, plan, spec, workload, workload_toml
 from pgpaces.spec.scripts import commands_in
 from pgpaces.store.store import Store
 from pgpaces.trial.request import target_of
@@ -167,9 +167,9 @@ def test_every_printed_command_line_and_its_load_would_be_accepted(place, words)
     command, given = parsed(words)
     if command.name == "run" and given:
         name = str(given["workload"])
-        defaults = workload.find(name).load if name in workload.shipped() else {}
-        values = options.values(given)
-        plan.trial_plan(values, defaults)
+        base = workload.find(name if name in workload.shipped() else "select-only")
+        values = spec.complete(spec.read(options.spec(given)), base.load)
+        plan.trial_plan(values)
         target_of(values)
 
 

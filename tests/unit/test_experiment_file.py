@@ -9,9 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces.core.errors import PlanError
-from pgpaces.spec import experiment_file, levels, options
+from pgpaces.spec import experiment_file, levels, options, workload
 from pgpaces.spec.draft import Draft, share
+from pgpaces.spec.plan import trial_plan
+from pgpaces.spec.spec import complete, read
 from pgpaces.trial import document
+from pgpaces.trial.request import request_of
 from tests.errors import raises
 from tests.unit import experiments
 
@@ -30,7 +33,7 @@ def test_every_example_is_an_experiment_and_fits_the_schema(path):
     jsonschema.validate(tomllib.loads(path.read_text()), experiment_file.schema())
     experiment = experiment_file.read(path).experiment()
     for cell in experiment.design.cells():
-        levels.options_of({**experiment.design.fixed, **dict(cell.levels)}, {})
+        trial_plan(complete(read({**experiment.design.fixed, **dict(cell.levels)}), {}))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +89,7 @@ def test_a_file_that_is_wrong_says_where(tmp_path, text, name, values):
 )
 def test_a_level_that_a_factor_cannot_take_is_said(given_levels, name, values):
     with raises(PlanError, name, **values):
-        levels.options_of(given_levels, {})
+        request_of(given_levels, workload.of_scripts("w", ()))
 
 
 @pytest.mark.parametrize("text", ["", "5", "-1%", "100%", "nan", "inf%"])

@@ -31,7 +31,7 @@ from pgpaces.load.cluster.workers import Worker, Workers
 from pgpaces.monitor.procfs import Item
 from pgpaces.spec.design import Cell, Slot, Target
 from pgpaces.spec.draft import Draft
-from pgpaces.spec.plan import GeneratorsPlan, Load, TrialPlan, generators_plan
+from pgpaces.spec.plan import GeneratorsPlan, Load, TrialPlan, generators_of
 from pgpaces.spec.target_plan import TargetPlan
 from pgpaces.trial import dealt
 from pgpaces.trial.order import Builder, Order
@@ -401,7 +401,7 @@ def test_a_machine_can_be_read_twice_and_is_no_reason_to_be_invalid():
 )
 def test_what_is_no_generator_is_refused(text):
     with raises(PlanError, "host-twice" if "me@a" in text else "not-generators"):
-        generators_plan({"generators": text, "cluster": None, "insecure_cluster": False})
+        generators_of({"generators": text})
 
 
 ELSEWHERE = GeneratorsPlan(None, (), "tcp://10.0.0.1:8786")

@@ -28,7 +28,7 @@ from pgpaces.spec.result import Trial
 from pgpaces.store.store import Store
 from pgpaces.trial import trial as pipeline
 from pgpaces.trial.order import Builder, Order
-from pgpaces.trial.request import Request, choose, spec_of
+from pgpaces.trial.request import Request, choose
 from tests.unit.documented import parsed
 from tests.unit.sure import sure
 from tests.unit.trials import SECOND_NS, second
@@ -148,7 +148,7 @@ def stored(request: Request) -> Trial:
 
 def stored_trial(request: Request, more: dict[str, Any]) -> Trial:
     told, _ = STORIES["lock"].told()
-    plan = told.plan.but(spec=spec_of(request) | more, model=request.trial.load.model)
+    plan = told.plan.but(spec={**request.spec, **more}, model=request.trial.load.model)
     workload = told.workload.but(name=request.workload.name, hash=request.workload.hash)
     return replace(told, plan=plan, workload=workload, intervals=())
 
@@ -175,7 +175,13 @@ def plain(request: Request) -> Request:
     background = tuple((name, plain(each)) for name, each in request.background)
     workload = replace(request.workload, scripts=scripts)
     return replace(
-        request, target=target, scale=scale, scripts=(), workload=workload, background=background
+        request,
+        target=target,
+        scale=scale,
+        scripts=(),
+        workload=workload,
+        background=background,
+        spec={},
     )
 
 
@@ -259,8 +265,7 @@ def test_a_run_like_one_of_a_changed_workload_says_what_changed(folder, monkeypa
 
 def test_a_stored_option_that_this_version_lacks_is_named(folder, monkeypatch):
     request = request_of(["mine", "-c", "1"], monkeypatch)
-    monkeypatch.setattr("tests.unit.test_like.spec_of", lambda _: {"warp": 9, "clients": 1})
-    stored(request)
+    keep(stored_trial(request, {"warp": 9}))
     refused = CliRunner().invoke(cli, ["run", "--like", "last", "--store", "s.db"])
     assert isinstance(refused.exception, PlanError)
     assert refused.exception.name == "stored-option-unknown"
@@ -268,9 +273,7 @@ def test_a_stored_option_that_this_version_lacks_is_named(folder, monkeypatch):
 
 
 def test_the_standard_input_cannot_be_run_again(folder, monkeypatch):
-    piped = request_of(["-f", "b.sql", "-c", "1"], monkeypatch)
-    script = replace(piped.workload.scripts[0], name="-", source="-")
-    piped = replace(piped, workload=replace(piped.workload, scripts=(script,)))
+    piped = request_of(["-f", "-", "-c", "1"], monkeypatch)
     trial = replace(stored(piped), intervals=(second(0, [1.0] * 9),), measured_ns=SECOND_NS)
     assert not list(run_question.next_steps(trial, summarize(trial)))
 

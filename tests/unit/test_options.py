@@ -15,7 +15,7 @@ from pgpaces.cli.sweep import sweep
 from pgpaces.core.errors import PlanError
 from pgpaces.spec import options
 from pgpaces.trial import trial as pipeline
-from pgpaces.trial.request import Request, spec_of
+from pgpaces.trial.request import Request
 from tests.unit.asked import asked
 
 # An option as it is typed, and as Python has it; each with what it needs beside it.
@@ -108,7 +108,7 @@ def test_what_is_typed_and_what_python_passes_ask_for_the_same(name, reached):
         cli.main(["run", "reporting", *shlex.split(words)], standalone_mode=False)
     with pytest.raises(ReachedError):
         pgpaces.run("reporting", **keywords)
-    typed, passed = map(spec_of, reached)
+    typed, passed = (each.spec for each in reached)
     assert typed == passed
 
 

@@ -18,8 +18,10 @@ from pgpaces.core.errors import LogError, PlanError, RunError, StoreError
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.times import Times
 from pgpaces.load import engine
-from pgpaces.spec.plan import THREADS_MAX
+from pgpaces.spec.plan import THREADS_MAX, TrialPlan
 from pgpaces.spec.result import Trial
+from pgpaces.spec.target_plan import TargetPlan
+from pgpaces.spec.workload import of_scripts
 from pgpaces.trial.trial import Outcome
 from tests.errors import raises
 from tests.unit.trials import LEAST, known
@@ -97,6 +99,11 @@ def test_progress_is_told_at_whole_seconds_only(capsys):
     assert [line[:15] for line in capsys.readouterr().err.splitlines()] == ["progress: 2.0 s"]
 
 
+def planned(options: Options, facts: Facts) -> TrialPlan:
+    target = TargetPlan(dsn="", overrides=(("host", "x"),))
+    return run._request(options, facts, of_scripts("w", ()), target=target).trial
+
+
 def test_every_option_of_the_load_reaches_the_plan():
     options = replace(
         OPTIONS, clients=3, jobs=2, rate=5.0, limit_us=1500, transactions=None,
@@ -106,7 +113,7 @@ def test_every_option_of_the_load_reaches_the_plan():
         log=True, failures_detailed=True,
         aggregate_s=2, defines=(("scale", "9"),),
     )  # fmt: skip
-    plan = run._trial(options, Facts(4))
+    plan = planned(options, Facts(4))
     assert (plan.load.model, plan.load.rate, plan.load.arrivals) == ("open", 5.0, "poisson")
     assert (plan.policy, plan.limit_ns, plan.backlog) == ("skip", 1_500_000, "drop")
     assert (plan.clients, plan.threads, plan.protocol) == (3, 2, "prepared")
@@ -120,7 +127,7 @@ def test_every_option_of_the_load_reaches_the_plan():
 
 
 def test_more_threads_than_the_engine_has_are_as_many_as_it_has():
-    assert run._trial(replace(OPTIONS, clients=2000, jobs=2000), Facts()).threads == THREADS_MAX
+    assert planned(replace(OPTIONS, clients=2000, jobs=2000), Facts()).threads == THREADS_MAX
 
 
 class Session:
@@ -144,7 +151,7 @@ def test_what_cannot_run_is_refused_before_anything_is_changed(monkeypatch, rate
     session = Session()
     monkeypatch.setattr(run, "connect", lambda *_: Setup(session, {}))  # type: ignore[arg-type]
     options = replace(OPTIONS, rate=rate, store=False)
-    with raises(PlanError, "out-of-range", what="rate"):
+    with raises(PlanError, "rate-out-of-range", what="--rate"):
         run.run(options, ["SELECT 1;"], Voice("p"))
     assert session.queries == []
 
@@ -189,7 +196,7 @@ def test_setup_goes_to_the_server_of_the_load_under_a_name_that_others_may_repla
 
 
 def test_a_plain_run_is_a_closed_load_of_so_many_transactions():
-    plan = run._trial(OPTIONS, Facts(4))
+    plan = planned(OPTIONS, Facts(4))
     assert (plan.load.model, plan.transactions, plan.duration_ns) == ("closed", 10, None)
     assert (plan.policy, plan.limit_ns, plan.log) == ("run", None, None)
     assert dict(plan.variables) == {"scale": "4"}

@@ -26,8 +26,8 @@ from pgpaces.core.units import (
     rate_text,
     size_text,
 )
-from pgpaces.spec import experiment_file, workload
-from pgpaces.spec.plan import Load, TrialPlan, start_every_ns
+from pgpaces.spec import experiment_file, spec, workload
+from pgpaces.spec.plan import Load, TrialPlan
 from pgpaces.spec.shape import Segment, parse
 from pgpaces.spec.target_plan import PoolPlan
 from pgpaces.trial import request
@@ -109,12 +109,6 @@ def test_no_text_breaks_the_readers(text):
             assert read(text) > 0
 
 
-def options(**given: Any) -> dict[str, Any]:
-    names = ("rate", "rate_per_client", "clients", "users", "pace", "think_time", "shape")
-    names = (*names, "start_every")
-    return dict.fromkeys(names) | {"arrivals": "poisson", "think": "exponential"} | given
-
-
 @pytest.mark.parametrize(
     ("given", "ns"),
     [
@@ -129,8 +123,9 @@ def options(**given: Any) -> dict[str, Any]:
     ],
 )
 def test_a_workloads_start_of_clients_is_for_its_own_kind_of_load(given, ns):
-    assert start_every_ns(options(**given), {"start_every": "1s"}) == ns
-    assert start_every_ns(options(**{**given, "start_every": None}), {}) == 0
+    text = spec.complete(given, {"start_every": "1s"}).get("start_every", "0s")
+    assert duration_ns(text, zero=True) == ns
+    assert spec.complete(given, {}).get("start_every") == given.get("start_every")
 
 
 @pytest.mark.parametrize("rate", [1e8, 1e-7, math.nan])

@@ -17,8 +17,8 @@ from pgpaces.core.errors import PlanError, ServerError
 from pgpaces.server import pooler
 from pgpaces.server.pooler import SPARE, PoolerProgram, PoolSpec
 from pgpaces.server.record import ServerRecord
-from pgpaces.spec import levels
 from pgpaces.spec.target_plan import PoolMode, PoolPlan
+from pgpaces.trial.request import pool_of
 from tests.errors import raises, sentence
 
 MODES: tuple[PoolMode, ...] = ("session", "transaction")
@@ -128,7 +128,7 @@ def test_prepared_statements_in_transaction_mode_need_a_pgbouncer_that_knows_the
 
 
 def test_no_pool_is_a_level():
-    assert levels.options_of({"pool": "none"}, {}).pool_plan is None
+    assert pool_of({"pool": "none"}) is None
 
 
 @pytest.mark.parametrize(("which", "package"), [("pgbouncer", "pgbouncer"), ("pgpool", "pgpool2")])

@@ -216,7 +216,7 @@ def test_a_workload_beside_another_is_asked_about_as_well(tmp_path, text):
     made = folder(tmp_path, s_sql=text)
     trial = TrialPlan(Load("closed"), transactions=1, duration_ns=None)
     main = Request(workload.find("select-only"), trial)
-    given = {"b": {"workload": str(made), "clients": "1"}}
+    given = {"background.b.workload": str(made), "background.b.clients": "1"}
     if "shell" in text:
         with pytest.raises(TrustError):
             backgrounds(main, given)

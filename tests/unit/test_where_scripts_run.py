@@ -81,7 +81,9 @@ def test_so_do_the_trials_of_experiments_and_searches(tmp_path, names, source):
 
 def test_a_script_beside_a_workload_works_on_its_data(tmp_path):
     main = Request(workload.find("reporting"), TRIAL, THERE)
-    [(_, other)] = backgrounds(main, {"x": {"workload": script(tmp_path), "rate": "1/s"}})
+    [(_, other)] = backgrounds(
+        main, {"background.x.workload": script(tmp_path), "background.x.rate": "1/s"}
+    )
     from pgpaces.trial.request import shares_data
 
     assert shares_data(main, other)

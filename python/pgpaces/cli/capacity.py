@@ -32,7 +32,7 @@ def capacity(**params: Any) -> int:
     if params["quick"] and soak_given:
         raise PlanError("cannot-combine", options=["--quick", "--soak"])
     for name in ("duration", "transactions"):
-        if params[f"level_{name}"]:
+        if params[name]:
             raise PlanError("search-chooses", option=f"--{name}")
     # Here --quick and --missed apply to the search, not to its trials.
     draft = experiment_options.draft({**params, "quick": False, "missed": None})

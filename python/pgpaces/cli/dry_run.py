@@ -22,7 +22,7 @@ from pgpaces.store import listing
 from pgpaces.store.listing import RunFilter
 from pgpaces.store.store import Store
 from pgpaces.trial import sweep, targets
-from pgpaces.trial.request import choose, dataset_of, spec_of
+from pgpaces.trial.request import choose, dataset_of
 
 if TYPE_CHECKING:
     from pgpaces.trial.request import Request
@@ -40,7 +40,7 @@ def show(request: Request, *, in_json: bool) -> None:
     if in_json:
         takes = preview.as_json(alone, estimate)
         names = ("seconds", "store_bytes", "data_bytes", "copy_bytes", "cost")
-        asked = {"spec": spec_of(request)}
+        asked = {"spec": request.spec}
         put(escape.json_text(document | asked | {name: takes[name] for name in names}))
         return
     _, *takes_lines = preview.lines(alone, estimate)

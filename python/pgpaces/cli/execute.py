@@ -51,14 +51,14 @@ def preview(planned: SweepPlan, params: Mapping[str, Any]) -> None:
     from pgpaces.answers.sweep.preview import as_json, lines
     from pgpaces.server import packages
     from pgpaces.show import escape
-    from pgpaces.trial import request, strategies
+    from pgpaces.trial import strategies
 
     warn_of_names(planned.requests.values())
     factors = {each.name: each.levels for each in planned.order.experiment.design.factors}
     if note := packages.mixed(factors.get("server", ())):
         click.echo(f"note: {escape.line(note)}", err=True)
     if params["dry_run"] and params["as_json"]:
-        specs = [request.spec_of(planned.requests[at]) for at in sorted(planned.requests)]
+        specs = [planned.requests[at].spec for at in sorted(planned.requests)]
         plan = as_json(planned.order.experiment, planned.preview)
         put(escape.json_text(plan | {"specs": specs}))
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,12 @@ from pgpaces.core.errors import PlanError
 from pgpaces.core.home import is_there
 from pgpaces.core.units import SEED_MAX
 from pgpaces.spec import draft as drafts
-from pgpaces.spec import experiment_file, levels
+from pgpaces.spec import experiment_file
 from pgpaces.spec import options as table
 from pgpaces.spec.costs import Costs
 from pgpaces.spec.design import Target
+from pgpaces.spec.plan import family
+from pgpaces.spec.spec import named
 
 # The keywords that a conninfo string can begin with, so none can be the name of a target.
 _KEYWORDS = re.compile(
@@ -36,29 +38,26 @@ class Once(options.Option):
     once = True
 
 
-def level_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    for each in reversed(list(table.FACTORS.values())):
-        words = [*filter(None, (each.short, each.word)), f"level_{each.name}"]
-        several = each.several or each.name == "target"
-        function = options.option(
-            *words,
-            group=each.group,
-            rare=each.rare,
-            metavar="[NAME=]DSN" if each.name == "target" else "LEVELS",
-            help=each.help,
-            multiple=True,
-            cls=options.Option if several else Once,
-        )(function)
-    return function
+def _levels_of(name: str) -> options.Decorator:
+    each = table.BY_NAME[name]
+    return options.option(
+        *filter(None, (each.short, each.word)),
+        name,
+        group=each.group,
+        rare=each.rare,
+        metavar={"target": "[NAME=]DSN", **dict.fromkeys(_FAMILIES, "NAME=LEVELS")}.get(
+            name, "LEVELS"
+        ),
+        help=each.help if each.factor else None,
+        multiple=True,
+        cls=options.Option if each.several or name == "target" else Once,
+    )
 
 
+# Levels of settings and variables, which the user names.
+_FAMILIES = ("set", "server_set", "define")
 OF_WHAT: tuple[options.Decorator, ...] = (
-    level_options,
-    options.option(*("--set", "settings"), group="Target", multiple=True, metavar="NAME=LEVELS"),
-    options.option(
-        *("--server-set", "server_settings"), group="Target", multiple=True, metavar="NAME=LEVELS"
-    ),
-    options.option(*("-D", "--define"), group="Workload", multiple=True, metavar="NAME=LEVELS"),
+    *(_levels_of(name) for name in (*table.FACTORS, *_FAMILIES)),
     options.option("--seed", group="Generator", type=options.Count(0, SEED_MAX), metavar="N"),
     *options.of_trial("background", "target_node", "observe_command"),
     *options.of("file", "like", "from_database", "name"),
@@ -84,13 +83,13 @@ def draft(params: Mapping[str, Any]) -> drafts.Draft | None:
     """
     what = params["what"]
     for name in ("restart_command", "observe_command", "price_per_hour", "target_node"):
-        if params[name] and not params["level_target"]:
+        if params[name] and not params["target"]:
             raise PlanError("needs-target", option=f"--{name.replace('_', '-')}")
     if params["like"] is not None:
         base = like.draft(params)
         base = replace(base, workload=what, files=()) if what else base
     elif what is None and not params["files"]:
-        if params["level_target"] or _levels(params, targets=()):
+        if params["target"] or _levels(params, targets=()):
             raise PlanError("levels-without-workload")
         return None
     elif what is not None and (what.endswith(".toml") or is_there(what, Path.is_file)):
@@ -99,7 +98,7 @@ def draft(params: Mapping[str, Any]) -> drafts.Draft | None:
         base = drafts.Draft(workload=what, name=what.strip("./").replace("/", "-") if what else "")
     if params.get("quick"):
         base = base.quickly()
-    targets = tuple(_target(text, params) for text in params["level_target"])
+    targets = tuple(_target(text, params) for text in params["target"])
     if params.get("trials"):
         base = replace(base, trials=params["trials"])
     base = base.with_levels(_levels(params, targets))
@@ -117,54 +116,10 @@ def draft(params: Mapping[str, Any]) -> drafts.Draft | None:
 
 
 def _levels(params: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, tuple[str, ...]]:
-    by_name: dict[str, tuple[str, ...]] = {}
-    for name in table.FACTORS:
-        texts = params[f"level_{name}"]
-        if name == "scripts" and texts:
-            if len(texts) > 1 and any("," in text for text in texts):
-                scripts = " ".join(texts)
-                raise PlanError("scripts-given-twice", count=len(texts), scripts=scripts)
-            _add(by_name, name, " ".join(texts))
-        elif name in ("latency_limit", "node"):
-            for text in texts:  # `500ms,250ms` for all scripts, `NAME=100ms` for one
-                script, equals, values = text.rpartition("=")
-                _add(by_name, f"{name}.{script}" if equals else name, values)
-        elif name != "target":
-            for text in texts:
-                _add(by_name, name, text)
-    if "data_dir" in by_name:
-        by_name["data_dir"] = tuple(str(Path(each).absolute()) for each in by_name["data_dir"])
-    if targets:
-        by_name["target"] = tuple(target.name for target in targets)
-    _families(by_name, params)
-    by_name |= levels.backgrounds(params["background"])
-    return by_name
-
-
-def _families(by_name: dict[str, tuple[str, ...]], params: Mapping[str, Any]) -> None:
-    """Adds levels of settings and variables, which the user names. Raises PlanError."""
-    for family, word, of in (
-        ("set", "--set", "settings"),
-        ("server_set", "--server-set", "server_settings"),
-        ("define", "--define", "define"),
-    ):
-        for text in params[of]:
-            name, equals, values = text.partition("=")
-            if not equals or not name.strip():
-                raise PlanError("not-levels", option=word, value=text, factor=name)
-            _add(by_name, f"{family}.{name.strip()}", values)
-
-
-def _add(by_name: dict[str, tuple[str, ...]], name: str, text: str) -> None:
-    """Adds the levels of a name. Raises PlanError if it has levels already."""
-    if name in by_name:
-        both = ",".join((*by_name[name], text))
-        raise PlanError("given-twice", what=name, levels=both)
-    by_name[name] = levels.split(text)
-    if name in table.FACTORS and "" in by_name[name]:
-        every = ",".join(filter(None, by_name[name])) or "A,B"
-        word = table.FACTORS[name].word
-        raise PlanError("empty-level", option=word, value=text, levels=every)
+    names = (*table.FACTORS, *_FAMILIES, "background")
+    given = {name: params[name] for name in names if name != "target"}
+    own = {"target": tuple(target.name for target in targets)} if targets else {}
+    return {**named(given, several=True), **own}
 
 
 def _target(text: str, params: Mapping[str, Any]) -> Target:
@@ -190,12 +145,14 @@ def _target(text: str, params: Mapping[str, Any]) -> Target:
         alter_system=params["allow_alter_system"],
         restart=params["restart_command"],
         observe_command=params["observe_command"],
-        nodes=dict(node_addresses(params["target_node"])),
+        nodes=dict(
+            node_addresses(family(named({"target_node": params["target_node"]}), "target_node"))
+        ),
     )
 
 
 def command(params: Mapping[str, Any]) -> str:
-    dsns = [*params["level_target"], params["from_database"] or "", params["store_path"] or ""]
+    dsns = [*params["target"], params["from_database"] or "", params["store_path"] or ""]
     dsns += params["target_node"]
     words = ["pgpaces", *sys.argv[1:]]
     for dsn in filter(None, dsns):

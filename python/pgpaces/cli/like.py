@@ -6,59 +6,28 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from pgpaces.cli import options
 from pgpaces.core.errors import PlanError
-from pgpaces.spec import options as table
 
 if TYPE_CHECKING:
     from pgpaces.spec.draft import Draft
     from pgpaces.spec.result import Trial
     from pgpaces.spec.workload import Workload
 
-# A parameter of a command whose name differs from that of a spec.
-_NAMES = {"inputs": "input"}
-# What runs; if one of these is typed, the stored workload need not be as it was.
-_WHAT = ("workload", "variant", "files", "command")
 
+def spec(params: Mapping[str, Any]) -> tuple[dict[str, Any], Trial | None]:
+    """The spec of a run: what is typed, over that of the run that --like names; and this run.
 
-def options(params: Mapping[str, Any]) -> tuple[dict[str, Any], Trial | None]:
-    """The parameters of a run with those of the run that --like names, and this run.
-
-    Raises PlanError, StoreError.
+    No run if something else than the run's workload is to run. Raises PlanError, StoreError.
     """
+    typed = options.spec(params)
     if params["like"] is None:
-        return dict(params), None
-    from pgpaces.spec import spec
+        return typed, None
+    from pgpaces.spec import spec as specs
 
     trial = _trial(params)
-    context = click.get_current_context()
-    typed = {
-        _NAMES.get(name, name): value
-        for name, value in params.items()
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-    }
-    own = {name: value for name, value in typed.items() if _of_a_spec(name)}
-    merged = spec.over(trial.plan.spec, own)
-    for name, value in merged.items():
-        if name == "tls" and isinstance(value, bool):
-            merged[name] = "on" if value else "off"
-        elif name == "missed" and isinstance(value, float):
-            merged[name] = f"{100 * value:.15g}%"
-    names = {name: _NAMES.get(name, name) for name in params}
-    gone = {name: _empty(name) for name in table.replaced(own)}
-    found = {p: merged[n] for p, n in names.items() if n in merged}
-    absent = {p: gone[n] for p, n in names.items() if n in gone and n not in merged}
-    return {**params, **absent, **found}, None if own.keys() & set(_WHAT) else trial
-
-
-def _of_a_spec(name: str) -> bool:
-    return name in table.BY_NAME or name in (*_WHAT, "from_database", "missed", "input", "rows")
-
-
-def _empty(name: str) -> Any:
-    several = name == "files" or (name in table.BY_NAME and table.BY_NAME[name].several)
-    return () if several else None
+    other = typed.keys() & {"workload", "variant", "files", "command"}
+    return specs.over(trial.plan.spec, typed), None if other else trial
 
 
 def _trial(params: Mapping[str, Any]) -> Trial:

@@ -35,9 +35,8 @@ def load(**params: Any) -> int:
     """
     from pgpaces.spec import workload
 
-    params = {**params, "anyway": True, "files": (), "scripts": (), "fresh": False}
-    params, _ = like.options(params)
-    text = params["command"]
+    spec, _ = like.spec({**params, "anyway": True})
+    text = spec.get("command")
     if text is None:
         context = click.get_current_context()
         raise click.MissingParameter(ctx=context, param=context.command.params[0])
@@ -45,5 +44,5 @@ def load(**params: Any) -> int:
         raise PlanError("empty-command")
     if text in workload.shipped() or is_there(Path(text, workload.FILE)):
         raise PlanError("workload-as-command", workload=text)
-    command = workload.Command(text, None, params["inputs"], params["rows"])
-    return measure(workload.of_command(command), params)
+    command = workload.Command(text, None, tuple(spec.get("input", ())), spec.get("rows"))
+    return measure(workload.of_command(command), spec, {**params, "files": ()})

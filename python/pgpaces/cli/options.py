@@ -15,8 +15,6 @@ from pgpaces.spec import options as table
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from pgpaces.spec.workload import WorkloadScript
-
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -207,29 +205,12 @@ def options(*groups: Sequence[Decorator]) -> Decorator:
     return add
 
 
-def _weighted(value: str, option: str) -> tuple[str, int | None]:
-    name, at, weight = value.rpartition("@")
-    if not at:
-        return value, None
-    if (number := digits(weight)) is not None:
-        return name, number
-    raise PlanError("not-a-number", what="weight", value=weight).at(f"{option} '{value}'")
+def spec(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec of a run that a command line asks for: what was typed. Raises PlanError."""
+    from pgpaces.spec import spec as specs
 
-
-def values(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a run's options by name. Raises PlanError."""
-    scripts = (_weighted(name, "--script") for text in params["scripts"] for name in text.split())
-    return {
-        **table.defaults(),
-        **{name: params[name] for name in table.BY_NAME if name in params},
-        "tls": None if params["tls"] is None else params["tls"] == "on",
-        "scripts": tuple(scripts),
-    }
-
-
-def files(values: Sequence[str]) -> tuple[WorkloadScript, ...]:
-    """FILE or FILE@WEIGHT texts as scripts. Raises PlanError, WorkloadError."""
-    from pgpaces.spec.workload import read_script
-
-    named = (_weighted(value, "--file") for value in values)
-    return tuple(read_script(path, 1 if weight is None else weight) for path, weight in named)
+    context = click.get_current_context(silent=True)
+    usual = click.core.ParameterSource.DEFAULT
+    names = (name for name in (*table.BY_NAME, *specs.WHAT) if name in params)
+    typed = (n for n in names if not context or context.get_parameter_source(n) is not usual)
+    return specs.named({name: params[name] for name in typed})

@@ -6,11 +6,9 @@ import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
 from pgpaces.cli import consent, like, options
 from pgpaces.cli.streams import announce, fail, put
-from pgpaces.core.errors import PlanError, RunError, StoreError
+from pgpaces.core.errors import RunError, StoreError
 from pgpaces.show import escape
 
 if TYPE_CHECKING:
@@ -43,37 +41,32 @@ def run(**params: Any) -> int:
     of the workload's scripts. Without WORKLOAD, your scripts run in the existing database of
     --target, or in an empty database on a managed server.
     """
-    params, stored = like.options(params)
-    workload = _workload(params)
+    from pgpaces.trial.request import workload_of
+
+    spec, stored = like.spec(params)
+    workload = workload_of(spec, consent.of(params, spec), typed=True)
     like.check(stored, workload, params)
-    return measure(workload, params)
+    return measure(workload, spec, params)
 
 
-def measure(workload: Workload, params: dict[str, Any]) -> int:
+def measure(workload: Workload, spec: Mapping[str, Any], params: Mapping[str, Any]) -> int:
     from pgpaces.analysis import condition
     from pgpaces.cli import output
     from pgpaces.cli.followed import followed, outputs_of
     from pgpaces.cli.progress import WARNING, TrialProgress
-    from pgpaces.spec import levels
-    from pgpaces.spec.draft import goal_share
     from pgpaces.trial import trial as pipeline
-    from pgpaces.trial.request import background_levels, run_of
+    from pgpaces.trial.request import run_of
 
     output.check(params)
     outputs_of(params["live"], params["metrics"])
-    # A run copies the database as it is now; an experiment uses one copy for all its trials.
-    params["fresh"] = params["fresh"] or params["from_database"] is not None
     conditions = [condition.parse(text) for text in params["fail_if"]]
     request = run_of(
+        spec,
         workload,
-        options.values(params),
-        background_levels(levels.backgrounds(params["background"])),
-        consent=consent.of(params),
+        consent=consent.of(params, spec),
         host_file=params["host_file"],
         store=params["store_path"],
         on_store_error=params["on_store_error"],
-        from_database=params["from_database"],
-        missed_max=None if params["missed"] is None else goal_share(params["missed"], "--missed"),
     )
     if params["dry_run"]:
         from pgpaces.cli import dry_run
@@ -109,22 +102,6 @@ def measure(workload: Workload, params: dict[str, Any]) -> int:
     fails = not params["allow_fail"] and headline(outcome.trial, summary).mark == "fail"
     failed = fails or any(each(summary) for each in conditions)
     return _exit_code(outcome, failed, params["output"])
-
-
-def _workload(params: Mapping[str, Any]) -> Workload:
-    from pgpaces.spec import trust, workload
-
-    name, scripts = params["workload"], options.files(params["files"])
-    if name is not None:
-        named = trust.find(name, consent.of(params))
-        if params["variant"] is not None:
-            named = trust.variant(named, params["variant"], consent.of(params))
-        return replace(named, scripts=scripts) if scripts else named
-    if params["variant"] is not None:
-        raise PlanError("option-needs", option="--variant", needed="a workload")
-    if not scripts:
-        raise PlanError("nothing-to-run")
-    return workload.of_scripts("scripts", scripts)
 
 
 def answer_text(

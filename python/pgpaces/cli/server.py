@@ -14,7 +14,8 @@ from pgpaces.cli import options
 from pgpaces.cli.streams import announce, put
 from pgpaces.core.errors import PlanError
 from pgpaces.core.messages import message
-from pgpaces.spec.plan import pairs
+from pgpaces.spec.plan import family
+from pgpaces.spec.spec import named
 
 
 @click.group(cls=options.Group)
@@ -34,7 +35,7 @@ def start(**params: Any) -> None:
     installation = packages.locate(params["wanted"], _say)
     profile, tls = params["profile"], params["tls"]
     settings = dict(profiles.find(profile).settings) if profile else {}
-    settings |= dict(pairs(params["server_set"], "--server-set"))
+    settings |= family(named({"server_set": params["server_set"]}), "server_set")
     has_jit = libraries.has_jit(installation.bin.parent)
     spec = embedded.ServerSpec(
         installation,

@@ -1,34 +1,19 @@
-"""Levels of an experiment: options by name, as texts, and the options of a cell.
-
-Turns them into the values of `plan.py`. Knows no files and no server.
-"""
+"""Levels of an experiment: options by name, as texts. Knows no files and no server."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
-
-from msgspec import Struct, field
+from typing import Any
 
 from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.units import exact
 from pgpaces.spec import options
-from pgpaces.spec.design import Cell, Levels
+from pgpaces.spec.design import Cell
 from pgpaces.spec.options import FACTORS, FAMILIES
-from pgpaces.spec.plan import TrialPlan, pairs, trial_plan
-from pgpaces.spec.target_plan import Pooler, PoolMode, PoolPlan
 
 BACKGROUND_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
-
-
-_POOLERS = "--pool pgbouncer or --pool pgpool"
-# Options of a cell in addition to those of its trial.
-_OWN = (
-    *("scale", "data_seed", "variant", "scripts", "server", "data_dir", "tls", "target"),
-    *("profile", "standbys", "pool", "pool_mode", "pool_size"),
-)
 
 
 def names() -> list[str]:
@@ -58,101 +43,17 @@ def check_name(name: str) -> None:
     raise PlanError("unknown-factor", factor=name, near=similar(name, [*names(), *ending]))
 
 
-class CellOptions(Struct, frozen=True):
-    """The options of a cell.
+def backgrounds(given: Iterable[str] | Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """The levels of background workloads, from texts or Python values.
 
-    settings: of the server, applied with the least possible interruption. node: where the load
-    goes; nodes: where individual scripts go. background: the levels of each background workload,
-    by its name.
+    Raises PlanError if two texts have one name.
     """
-
-    trial: TrialPlan
-    scale: int | None = None
-    data_seed: int = 1
-    variant: str | None = None
-    scripts: tuple[tuple[str, int | None], ...] = ()
-    server: str | None = None
-    data_dir: str | None = None
-    tls: bool | None = None
-    target: str | None = None
-    profile: str | None = None
-    settings: tuple[tuple[str, str], ...] = ()
-    node: str | None = None
-    nodes: tuple[tuple[str, str], ...] = ()
-    standbys: int = 0
-    pool: str | None = None
-    pool_mode: str | None = None
-    pool_size: int | None = None
-    background: Mapping[str, Levels] = field(default_factory=dict)
-
-    @property
-    def pool_plan(self) -> PoolPlan | None:
-        """The requested pooler. Raises PlanError if it is invalid."""
-        if self.pool in (None, "none"):
-            if self.pool_mode or self.pool_size:
-                name = "pool_mode" if self.pool_mode else "pool_size"
-                word = options.BY_NAME[name].word
-                raise PlanError("option-needs", option=word, needed=_POOLERS)
-            return None
-        mode = self.pool_mode or "session"
-        return PoolPlan(cast("Pooler", self.pool), cast("PoolMode", mode), self.pool_size)
-
-
-def _family(levels: Levels, family: str) -> tuple[tuple[str, str], ...]:
-    prefix = f"{family}."
-    return tuple((k.removeprefix(prefix), v) for k, v in levels.items() if k.startswith(prefix))
-
-
-def options_of(levels: Levels, defaults: Mapping[str, str], seed: int = 1) -> CellOptions:
-    """The options of these levels, over the workload's defaults. Raises PlanError."""
-    for name in levels:
-        check_name(name)
-    values = {**options.defaults(), "seed": seed}
-    for name, text in levels.items():
-        try:
-            if name in FACTORS:
-                values[name] = FACTORS[name].kind.read(text)
-        except PlanError as error:
-            raise error.at(name) from None
-    for several in ("latency_limit", "node"):
-        values[several] = (levels[several],) if several in levels else ()
-    for family in ("latency_limit", "define", "set"):
-        values[family] += tuple(f"{name}={text}" for name, text in _family(levels, family))
-    own = {"settings": _family(levels, "server_set"), "nodes": _family(levels, "node")}
-    return cell_options(values, defaults, **own, background=background_of(levels))
-
-
-def cell_options(
-    values: Mapping[str, Any], defaults: Mapping[str, str], **more: Any
-) -> CellOptions:
-    """The options of a cell. values: of options by name, as `options.defaults` has them.
-
-    more: fields of CellOptions that are not options. Raises PlanError.
-    """
-    trial = trial_plan(values, defaults)
-    own = {name: values[name] for name in _OWN if values[name] is not None}
-    # [SCRIPT=]NODE texts: the node of all, and of individual scripts.
-    of_all = [value for value in values["node"] if "=" not in value]
-    if len(of_all) > 1:
-        raise PlanError("node-twice", nodes=of_all)
-    own["node"] = of_all[0] if of_all else None
-    own["nodes"] = pairs([value for value in values["node"] if "=" in value], "--node")
-    return CellOptions(trial, **own | more)
-
-
-def background_of(levels: Levels) -> dict[str, dict[str, str]]:
-    """The levels of each background workload, by its name, except for a workload `none`."""
-    workloads: dict[str, dict[str, str]] = {}
-    for rest, level in _family(levels, "background"):
-        of, _, name = rest.partition(".")
-        workloads.setdefault(of, {})[name] = level
-    return {of: own for of, own in workloads.items() if own.get("workload") != "none"}
-
-
-def backgrounds(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """The levels of several texts of `background`. Raises PlanError if two have one name."""
+    if isinstance(given, Mapping):
+        found = of_values(given, "background.")
+        usual = {f"background.{of}.workload": (of,) for of in given}
+        return found | {name: own for name, own in usual.items() if name not in found}
     levels: dict[str, tuple[str, ...]] = {}
-    for text in texts:
+    for text in given:
         more = background(text)
         if twice := sorted(levels.keys() & more.keys()):
             name = twice[0].split(".")[1]
@@ -160,6 +61,15 @@ def backgrounds(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
             raise PlanError("background-twice", background=name, workload=of)
         levels |= more
     return levels
+
+
+def single(several: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    """The levels of background workloads of a run, which has one of each. Raises PlanError."""
+    for name, texts in several.items():
+        check_name(name)
+        if len(texts) != 1:
+            raise PlanError("several-levels", factor=name, levels=texts)
+    return {name: texts[0] for name, texts in several.items()}
 
 
 def background(text: str) -> dict[str, tuple[str, ...]]:

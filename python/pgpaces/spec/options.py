@@ -246,7 +246,7 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
     Option("file", TEXT, WORKLOAD, short="-f", metavar="FILE[@WEIGHT]", several=True,
            keyword="files"),
     Option("like", TEXT, WORKLOAD, metavar="RUN"),
-    Option("input", TEXT, WORKLOAD, metavar="PATTERN", several=True, keyword="inputs"),
+    Option("input", TEXT, WORKLOAD, metavar="PATTERN", several=True),
     Option("rows", TEXT, WORKLOAD, metavar="SQL"),
     Option("from_database", TEXT, WORKLOAD, metavar="NAME|DSN"),
     Option("trust", SWITCH, WORKLOAD, flag=True, rare=True),
@@ -331,7 +331,3 @@ def replaced(typed: Iterable[str]) -> set[str]:
 def follows(factor: str) -> tuple[str, ...]:
     option = BY_NAME.get("variant" if factor == "workload" else factor)
     return () if option is None else option.follows
-
-
-def defaults() -> dict[str, Any]:
-    return {option.name: () if option.several else option.default for option in OPTIONS}

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from pgpaces.core.errors import PlanError
 from pgpaces.core.units import (
@@ -108,70 +107,44 @@ class Load(Struct, frozen=True):
         return f"closed, {self.think} think time of {self.think_ns / 1e6:g} ms"
 
 
-def _one_of(options: Mapping[str, Any], names: tuple[str, ...]) -> None:
-    used = [f"--{name.replace('_', '-')}" for name in names if options.get(name) is not None]
+def family(spec: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The values of `NAME.` by their second name."""
+    prefix = f"{name}."
+    return {n.removeprefix(prefix): value for n, value in spec.items() if n.startswith(prefix)}
+
+
+def _one_of(spec: Mapping[str, Any], *names: str) -> None:
+    used = [f"--{name.replace('_', '-')}" for name in names if name in spec]
     if len(used) > 1:
         raise PlanError("cannot-combine", options=used)
 
 
-def choose_load(options: Mapping[str, Any], defaults: Mapping[str, str]) -> tuple[Load, int | None]:
-    """The load, of a constant rate, and the number of clients of the options (texts, by name).
-
-    options: rate, rate_per_client, clients, users, pace, think_time, think, arrivals; None if not
-    specified. defaults: the workload's own, used if no kind of load is named.
-    Raises PlanError for options that exclude each other, and for missing ones.
-    """
-    _one_of(options, ("rate", "rate_per_client", "users", "think_time"))
-    _one_of(options, ("clients", "users"))
-    if options["users"] is not None or options["pace"] is not None:
-        if options["pace"] is None:
+def load_of(spec: Mapping[str, Any]) -> Load:
+    """The load of a complete spec. Raises PlanError for options that exclude each other."""
+    _one_of(spec, "rate", "rate_per_client", "users", "think_time")
+    _one_of(spec, "clients", "users")
+    varying = shape.parse(spec["shape"]) if "shape" in spec else shape.CONSTANT
+    if spec.keys() & {"users", "pace"}:
+        if "pace" not in spec:
             raise PlanError("users-need-pace")
-        if options["users"] is None:
+        if "users" not in spec:
             raise PlanError("option-needs", option="--pace", needed="--users N")
-        pace = rate_per_s(options["pace"], "--pace")
-        return Load("paced", pace, options["arrivals"]), options["users"]
-    clients = options["clients"]
-    if clients is None and "clients" in defaults:
-        clients = int(defaults["clients"])
-    if options["think_time"] is not None:
-        return _closed(options, defaults), clients or 1
-    rate = _open_rate(options, defaults)
-    if rate is None:
-        own = {"think_time": defaults.get("think_time", "0"), "think": options["think"]}
-        return _closed(own, defaults), clients or 1
-    return Load("open", rate, options["arrivals"]), clients
-
-
-def _closed(options: Mapping[str, Any], defaults: Mapping[str, str]) -> Load:
-    pause = duration_ns(options["think_time"], "--think-time", zero=True, bare="s")
-    if not pause:
-        return Load("closed")
-    think = options["think"] or defaults.get("think", "exponential")
-    return Load("closed", think_ns=pause, think="fixed" if think == "fixed" else "exponential")
-
-
-def _open_rate(options: Mapping[str, Any], defaults: Mapping[str, str]) -> float | None:
-    """The total rate; None if no option and no default names one."""
-    if options["rate_per_client"] is not None:
-        if options["clients"] is None:
+        return Load("paced", rate_per_s(spec["pace"]), spec["arrivals"], shape=varying)
+    if "rate_per_client" in spec:
+        if "clients" not in spec:
             raise PlanError("option-needs", option="--rate-per-client", needed="--clients N")
-        each = rate_per_s(options["rate_per_client"], "--rate-per-client")
-        return each * float(options["clients"])
-    if options["rate"] is not None:
-        return rate_per_s(options["rate"], "--rate")
-    return rate_per_s(defaults["rate"], "the workload's rate") if "rate" in defaults else None
+        rate = rate_per_s(spec["rate_per_client"]) * float(spec["clients"])
+        return Load("open", rate, spec["arrivals"], shape=varying)
+    if "rate" in spec:
+        return Load("open", rate_per_s(spec["rate"]), spec["arrivals"], shape=varying)
+    think_ns = _ns(spec, "think_time") or 0
+    return Load(
+        "closed", think_ns=think_ns, think=spec["think"] if think_ns else "none", shape=varying
+    )
 
 
-def start_every_ns(options: Mapping[str, Any], defaults: Mapping[str, str]) -> int:
-    """The interval between the starts of clients, ns.
-
-    options: start_every, rate, rate_per_client, shape, as texts; None if not specified. The
-    workload's default applies to its own kind of load only, not with a rate or a shape.
-    """
-    text = options["start_every"]
-    if text is None and all(options[name] is None for name in ("rate", "rate_per_client", "shape")):
-        text = defaults.get("start_every")
-    return 0 if text is None else duration_ns(text, "--start-every", zero=True, bare="s")
+def _ns(spec: Mapping[str, Any], name: str) -> int | None:
+    return duration_ns(spec[name], zero=True) if name in spec else None
 
 
 class LogPlan(Struct, frozen=True):
@@ -211,13 +184,10 @@ class GeneratorsPlan(Struct, frozen=True):
         return " of ".join(str(each) for each in (self.count, self.cluster) if each is not None)
 
 
-def generators_plan(options: Mapping[str, Any]) -> GeneratorsPlan | None:
-    """Where the load is generated; None: in this process. Raises PlanError.
-
-    options: generators (an integer, or ssh:HOST,HOST), cluster, insecure_cluster.
-    """
-    text = "" if options["generators"] is None else str(options["generators"])
-    cluster, count, hosts = options["cluster"], digits(text), tuple[str, ...]()
+def generators_of(spec: Mapping[str, Any]) -> GeneratorsPlan | None:
+    """Where the load is generated; None: in this process. Raises PlanError."""
+    text = str(spec.get("generators", ""))
+    cluster, count, hosts = spec.get("cluster"), digits(text), tuple[str, ...]()
     kind, colon, listed = text.partition(":")
     names = tuple(name.strip() for name in listed.split(","))
     if colon and kind == "ssh" and all(re.fullmatch(r"[^\s/:-][^\s/:]*", name) for name in names):
@@ -227,14 +197,14 @@ def generators_plan(options: Mapping[str, Any]) -> GeneratorsPlan | None:
     elif text and (count is None or not 1 <= count <= GENERATORS_MAX):
         raise PlanError("not-generators", generators=text, maximum=GENERATORS_MAX)
     if cluster is None:
-        if options["insecure_cluster"]:
+        if spec.get("insecure_cluster", False):
             raise PlanError("option-needs", option="--insecure-cluster", needed="--cluster ADDRESS")
         return GeneratorsPlan(count, hosts) if hosts or (count or 1) > 1 else None
     if hosts:
         raise PlanError("cannot-combine", options=[f"--generators {text}", "--cluster"])
     if not re.fullmatch(r"(tcp|tls)://[^/\s]+:\d+", cluster):
         raise PlanError("not-a-scheduler", address=cluster)
-    return GeneratorsPlan(count, (), cluster, options["insecure_cluster"])
+    return GeneratorsPlan(count, (), cluster, spec.get("insecure_cluster", False))
 
 
 class TrialPlan(Struct, frozen=True):
@@ -384,64 +354,30 @@ class TrialPlan(Struct, frozen=True):
         return clients if most is None else max(1, min(clients, most))
 
 
-def pairs(values: Sequence[str], option: str) -> tuple[tuple[str, str], ...]:
-    """NAME=VALUE texts as pairs. Raises PlanError."""
-    named = []
-    for value in values:
-        name, equals, text = value.partition("=")
-        if not equals or not name.strip():
-            raise PlanError("not-a-pair", option=option, value=value, key=name)
-        named.append((name.strip(), text))
-    return tuple(named)
+def trial_plan(spec: Mapping[str, Any]) -> TrialPlan:
+    """The trial of a complete spec. Raises PlanError."""
+    _one_of(spec, "duration", "transactions")
+    continue_on_error, exit_on_abort, recover = ON_ERROR[spec["on_error"]]
 
-
-def trial_plan(options: Mapping[str, Any], defaults: Mapping[str, str]) -> TrialPlan:
-    """The trial of the options, over the workload's defaults.
-
-    options: values of the command line's options by name, None if not specified; durations and
-    rates as texts; latency limits as texts LIMIT or SCRIPT=LIMIT. Raises PlanError.
-    """
-    if options["duration"] is not None and options["transactions"] is not None:
-        raise PlanError("cannot-combine", options=["--duration", "--transactions"])
-    load, clients = choose_load(options, defaults)
-    if options["shape"] is not None:
-        load = replace(load, shape=shape.parse(options["shape"]))
-    limits: dict[str, int] = {}
-    for text in options["latency_limit"] or ():
-        name, _, limit = text.rpartition("=")
-        if name in limits:
-            raise PlanError("given-twice", what=f"--latency-limit {name}".rstrip())
-        limits[name] = duration_ns(limit, "--latency-limit", bare="ms")
-    limit_ns = limits.pop("", None)
-    if limit_ns is None and "latency_limit" in defaults:
-        limit_ns = duration_ns(defaults["latency_limit"], "the workload's latency limit")
-
-    def optional(name: str) -> int | None:
-        text = defaults.get(name) if options[name] is None else options[name]
-        return None if text is None else duration_ns(text, f"--{name}", zero=True, bare="s")
-
-    transactions = options["transactions"]
-    if transactions is None and options["duration"] is None and "transactions" in defaults:
-        transactions = int(defaults["transactions"])
-    duration = "60s" if options["duration"] is None else options["duration"]
-    continue_on_error, exit_on_abort, recover = ON_ERROR[options["on_error"]]
     return TrialPlan(
-        load=load,
-        clients=clients,
-        limit_ns=limit_ns,
-        limits=tuple(limits.items()),
-        duration_ns=None if transactions else duration_ns(duration, "--duration", bare="s"),
-        transactions=transactions,
-        start_every_ns=start_every_ns(options, defaults),
-        warmup_ns=optional("warmup"),
-        grace_ns=optional("grace"),
-        variables=pairs(options["define"], "--define"),
-        settings=pairs(options["set"], "--set"),
-        on_connect=tuple(options["on_connect"]),
+        load=load_of(spec),
+        clients=spec.get("users", spec.get("clients")),
+        limit_ns=_ns(spec, "latency_limit"),
+        limits=tuple(
+            (name, duration_ns(text)) for name, text in family(spec, "latency_limit").items()
+        ),
+        duration_ns=_ns(spec, "duration"),
+        transactions=spec.get("transactions"),
+        start_every_ns=_ns(spec, "start_every") or 0,
+        warmup_ns=_ns(spec, "warmup"),
+        grace_ns=_ns(spec, "grace"),
+        variables=tuple(family(spec, "define").items()),
+        settings=tuple(family(spec, "set").items()),
+        on_connect=tuple(family(spec, "on_connect").values()),
         continue_on_error=continue_on_error,
         exit_on_abort=exit_on_abort,
         recover=recover,
-        verbose=options["verbose_errors"],
-        generators=generators_plan(options),
-        **{name: options[name] for name in _SAME},
+        verbose=spec.get("verbose_errors", False),
+        generators=generators_of(spec),
+        **{name: spec[name] for name in _SAME if name in spec},
     )

@@ -1,122 +1,223 @@
-"""The spec of a trial: the options that it was created from, by name, as they are typed.
+"""The spec of a trial: the values of its options by name, the only form in which a request exists.
 
 The names are those of the table in options.py. Some have a second name after a dot:
-`set.work_mem`, `define.hot`, `latency_limit.by_fk1`, `background.reporting.rate`. A spec is stored
-with its trial, has no password, and repeats the trial with `--like RUN`.
+`set.work_mem`, `define.hot`, `latency_limit.by_fk1`, `background.reporting.rate`. The command line,
+files, Python, stored runs, and cells of experiments all become specs here. A spec is stored with
+its trial, has no password, and repeats the trial with `--like RUN`.
 """
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from pgpaces.core.errors import PlanError
+from pgpaces.core.units import digits, duration_ns, duration_text, exact, rate_per_s
 from pgpaces.spec import levels
 from pgpaces.spec.design import Target
-from pgpaces.spec.draft import Draft
-from pgpaces.spec.options import BY_NAME, FACTORS, replaced
+from pgpaces.spec.draft import Draft, goal_share
+from pgpaces.spec.options import (
+    BY_NAME,
+    DURATION,
+    FACTORS,
+    FOLDER,
+    OPTIONS,
+    RATE,
+    SCRIPTS,
+    replaced,
+)
+from pgpaces.spec.plan import family
 
 Spec = Mapping[str, Any]
 # Names of a spec that are not in the table: what runs, and the goal.
-_WHAT = ("workload", "files", "from_database", "missed", "command", "input", "rows")
+WHAT = ("workload", "files", "from_database", "missed", "command", "input", "rows")
 # Names that --like ignores.
 _LEFT_OUT = frozenset(("costs", "on_store_error", "fresh"))
-# Options whose values are NAME=VALUE texts. The name is empty for all scripts or nodes.
+# Options whose values are NAME=VALUE texts; of the first two, VALUE alone is for all names.
 _PAIRS = ("latency_limit", "node", "define", "set", "server_set", "target_node")
 # Options of one run, which an experiment does not have.
 _OF_A_RUN = ("own", "on_connect", "command")
+_KINDS_OF_LOAD = frozenset(("users", "pace", "rate", "rate_per_client", "think_time"))
+# Durations that may be zero.
+_ZERO = ("think_time", "start_every", "warmup", "grace")
 
 
-def values(spec: Spec) -> dict[str, Any]:
-    """The values of options as `pgpaces run` has them, without defaults; of several, a tuple.
+def named(values: Mapping[str, Any], *, several: bool = False) -> dict[str, Any]:
+    """Options under their full names: `{"define": ("hot=3",)}` as `{"define.hot": "3"}`.
 
-    Raises PlanError for an option that this version does not have.
+    values: as the command line and Python have them, by the names of the table. several: each text
+    is a list of levels, and the result has tuples of them. Raises PlanError.
     """
     found: dict[str, Any] = {}
-    background: dict[str, dict[str, Any]] = {}
-    for name, value in ((n, v) for n, v in spec.items() if n not in _LEFT_OUT):
-        option, _, rest = name.partition(".")
-        known = BY_NAME.get(option)
-        if name in _WHAT:
-            found[name] = tuple(value) if isinstance(value, list) else value
-        elif known is None:
-            raise PlanError("stored-option-unknown", option=name)
-        elif option == "background":
-            of, _, key = rest.partition(".")
-            background.setdefault(of, {})[key] = value
-        elif known.several:
-            found[option] = (*found.get(option, ()), _text(option, rest, value))
-        elif value != known.default:
-            found[name] = value
-    if "command" in spec or ("files" in spec and "workload" not in spec):
-        found.pop("scripts", None)  # the files have the weights
-    if background:
-        found["background"] = tuple(_background(of, own) for of, own in background.items())
+    for option, value in values.items():
+        if value is None or value == ():
+            continue
+        if option == "background":
+            own = levels.backgrounds(value)
+            found |= own if several else levels.single(own)
+            continue
+        for name, text in _each(option, value, several=several):
+            if several and name in found:
+                raise PlanError("given-twice", what=name, levels=",".join((*found[name], text)))
+            if name in found and option in _PAIRS[:2]:
+                what = f"{BY_NAME[option].word} {name.partition('.')[2]}".rstrip()
+                raise PlanError("given-twice", what=what)
+            found[name] = _levels(name, text) if several else text
     return found
 
 
-def _text(option: str, name: str, value: Any) -> str:
-    if option == "scripts":
-        return f"{name}@{value}"
-    return f"{name}={value}" if name and option in _PAIRS else str(value)
+def _each(option: str, value: Any, *, several: bool) -> Iterator[tuple[str, Any]]:
+    """The full names of an option's values."""
+    if option == "on_connect":
+        yield from ((f"on_connect.{at}", sql) for at, sql in enumerate(value))
+    elif option == "scripts":
+        if several and len(value) > 1 and any("," in text for text in value):
+            scripts = " ".join(value)
+            raise PlanError("scripts-given-twice", count=len(value), scripts=scripts)
+        yield option, " ".join(value)
+    elif option in _PAIRS:
+        yield from (_pair(option, text, several=several) for text in value)
+    elif several:
+        yield from ((option, text) for text in value)
+    else:
+        is_folder = option in BY_NAME and BY_NAME[option].kind is FOLDER
+        yield option, str(Path(value).absolute()) if is_folder else value
 
 
-def _background(name: str, spec: Spec) -> str:
-    """A background workload as the option takes it."""
-    scripts = [f"{key.partition('.')[2]}@{spec[key]}" for key in spec if key[:8] == "scripts."]
-    own = {"workload": spec["workload"]}
-    if own["workload"].endswith(".sql"):
-        scripts = []
-    for key, value in {**spec, **({"scripts": " ".join(scripts)} if scripts else {})}.items():
-        family, dot, _ = key.partition(".")
-        named = dot and family in ("define", "latency_limit", "node")
-        if named or (key in FACTORS and not FACTORS[key].whole):
-            own[key] = levels.text(value).replace(",", "\\,")
-    return shlex.join((name, *(f"{key}={value}" for key, value in own.items())))
+def _levels(name: str, text: str) -> tuple[str, ...]:
+    several = levels.split(text)
+    if name in FACTORS and "" in several:
+        every = ",".join(filter(None, several)) or "A,B"
+        raise PlanError("empty-level", option=FACTORS[name].word, value=text, levels=every)
+    if name == "data_dir":
+        return tuple(str(Path(each).absolute()) for each in several)
+    return several
 
 
-def over(spec: Spec, typed: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a spec with the typed ones in their place; NAME=VALUE replaces its name."""
-    gone = replaced(typed)
-    merged = {name: value for name, value in values(spec).items() if name not in gone}
-    for name, value in typed.items():
-        if name in _PAIRS or name == "background":
-            keys = {_key(name, text) for text in value}
-            kept = (each for each in merged.get(name, ()) if _key(name, each) not in keys)
-            merged[name] = (*kept, *value)
-        else:
-            merged[name] = value
-    return merged
+def _pair(option: str, text: str, *, several: bool) -> tuple[str, str]:
+    """The full name and the value of a NAME=VALUE text."""
+    if option in _PAIRS[:2]:
+        name, _, value = text.rpartition("=")
+        return (f"{option}.{name}" if name else option), value
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        word = BY_NAME[option].word
+        if several:
+            raise PlanError("not-levels", option=word, value=text, factor=name)
+        raise PlanError("not-a-pair", option=word, value=text, key=name)
+    return f"{option}.{name.strip()}", value
 
 
-def _key(option: str, text: str) -> str:
-    head, separator, _ = text.partition(" " if option == "background" else "=")
-    return head if separator or option == "background" else ""
+def read(spec: Spec) -> dict[str, Any]:
+    """A spec with values in place of texts, each in the one form that it has: `60s` is `1min`.
+
+    Raises PlanError for unknown names and wrong values.
+    """
+    for name in spec:
+        option, _, rest = name.partition(".")
+        alone = name in BY_NAME and name not in (*_PAIRS[2:], "on_connect")
+        if not (alone or name in WHAT or (rest and option in (*_PAIRS, "on_connect"))):
+            levels.check_name(name)
+    return {name: value_of(name, value) for name, value in spec.items() if value is not None}
+
+
+def value_of(name: str, value: Any, what: str = "") -> Any:
+    """The value of an option. what: its name in errors. Raises PlanError."""
+    if name == "missed" and isinstance(value, str):
+        return goal_share(value, "--missed")
+    option = BY_NAME.get(name if name in BY_NAME else name.partition(".")[0])
+    if option is None or not isinstance(value, str) or name.startswith("background."):
+        return value
+    if option.kind is RATE:
+        return f"{exact(rate_per_s(value, what or option.word))}/s"
+    if option.kind is DURATION:
+        bare = "ms" if option.name == "latency_limit" else "s"
+        zero = option.name in _ZERO
+        return duration_text(duration_ns(value, what or option.word, zero=zero, bare=bare))
+    if option.name == "generators":
+        return value if (count := digits(value)) is None else count
+    try:
+        found = option.kind.read(value)
+    except PlanError as error:
+        raise error.at(name) from None
+    return value if option.kind is SCRIPTS else found
+
+
+def complete(spec: Spec, defaults: Mapping[str, str]) -> dict[str, Any]:
+    """A spec that has been read, with the default of every option that it leaves open.
+
+    defaults: of the workload. Those of its load apply unless the spec has a load of another kind.
+    """
+    found = _loaded(spec, defaults)
+    if "transactions" not in found:
+        found.setdefault("duration", "1min")
+    if found.get("pool", "none") != "none":
+        found.setdefault("pool_mode", "session")
+    usual = {o.name: o.default for o in OPTIONS if o.default not in (None, False)}
+    if "think_time" in found:
+        del usual["arrivals"]
+    if "target" not in found:
+        del usual["guard"]
+    return usual | found
+
+
+def _loaded(spec: Spec, defaults: Mapping[str, str]) -> dict[str, Any]:
+    """A spec with the load and the length that the workload suggests."""
+    found = dict(spec)
+
+    def fill(*names: str) -> None:
+        for name in names:
+            if name in defaults and name not in found:
+                what = f"the workload's {name.replace('_', ' ')}"
+                found[name] = value_of(name, defaults[name], what)
+
+    fill("latency_limit", "warmup", "grace")
+    if not found.keys() & {"rate", "rate_per_client", "shape"}:
+        fill("start_every")
+    if not found.keys() & {"duration", "transactions"}:
+        fill("transactions")
+    if not found.keys() & _KINDS_OF_LOAD:
+        fill("rate" if "rate" in defaults else "think_time")
+    if not found.keys() & {"users", "pace", "rate_per_client"}:
+        fill("clients")
+    if not found.keys() & (_KINDS_OF_LOAD - {"think_time"}):
+        found = {"clients": 1, "think_time": "0s"} | found
+        if found["think_time"] != "0s":
+            found.setdefault("think", defaults.get("think", "exponential"))
+    return found
+
+
+def over(stored: Spec, typed: Spec) -> dict[str, Any]:
+    """A stored spec with the typed one in its place. Raises PlanError for an unknown option."""
+    gone = replaced(typed) | {"on_connect" for name in typed if name.startswith("on_connect.")}
+    gone |= {".".join(n.split(".")[:2]) for n in typed if n.startswith("background.")}
+    kept = {}
+    for name, value in stored.items():
+        option, _, rest = name.partition(".")
+        if option not in BY_NAME and name not in (*WHAT, *_LEFT_OUT):
+            raise PlanError("stored-option-unknown", option=name)
+        whole = f"{option}.{rest.partition('.')[0]}" if option == "background" else option
+        if not {name, whole} & (gone | _LEFT_OUT):
+            kept[name] = value
+    return {**kept, **typed}
 
 
 def draft(spec: Spec) -> Draft:
-    """The experiment of one cell with the load of a spec. Raises PlanError."""
-    known = values(spec)
-    for name in _OF_A_RUN:
-        if name in known:
-            raise PlanError("only-of-a-run", option=f"--{name.replace('_', '-')}")
-    own = levels.backgrounds(known.get("background", ()))
+    """The experiment of one cell with the load of a stored spec. Raises PlanError."""
+    known = over(spec, {})
+    for name in known:
+        if (option := name.partition(".")[0]) in _OF_A_RUN:
+            raise PlanError("only-of-a-run", option=f"--{option.replace('_', '-')}")
+    own = {}
     for name, value in known.items():
-        if name in _PAIRS[:2]:
-            pairs = (text.rpartition("=") for text in value)
-            own |= {f"{name}.{key}" if key else name: (each,) for key, _, each in pairs}
-        elif name in ("define", "set", "server_set"):
-            pairs = (text.partition("=") for text in value)
-            own |= {f"{name}.{key}": (each,) for key, _, each in pairs}
-        elif name == "scripts":
-            own[name] = (" ".join(value),)
-        elif name in FACTORS and name != "target":
+        option = name.partition(".")[0]
+        usual = name in BY_NAME and value == BY_NAME[name].default
+        if (option in FACTORS or option in _PAIRS[:5] or option == "background") and not usual:
             own[name] = (levels.text(value),)
-    targets: Collection[Target] = ()
+    targets: tuple[Target, ...] = ()
     if dsn := known.get("target"):
-        nodes = dict(text.split("=", 1) for text in known.get("target_node", ()))
-        observe = known.get("observe_command")
+        nodes, observe = family(known, "target_node"), known.get("observe_command")
         targets = (Target(name="target", dsn=dsn, observe_command=observe, nodes=nodes),)
         own["target"] = ("target",)
     workload = known.get("workload")
@@ -127,6 +228,6 @@ def draft(spec: Spec) -> Draft:
         from_database=known.get("from_database"),
         seed=known.get("seed", 1),
         levels=own,
-        targets=tuple(targets),
+        targets=targets,
         **({"missed_max": spec["missed"]} if "missed" in spec else {}),
     )

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from pgpaces.core.errors import PlanError
 from pgpaces.core.locality import is_local
 from pgpaces.core.redaction import Redacted
-from pgpaces.core.units import digits
 from pgpaces.database.specification import typed
 from pgpaces.load import engine as generator
 from pgpaces.load.engine import for_driver
 from pgpaces.spec import levels, trust, workload
+from pgpaces.spec import spec as specs
 from pgpaces.spec.costs import Costs
 from pgpaces.spec.design import HERE, ROLE, Experiment, Slot, Target
+from pgpaces.spec.plan import family
 from pgpaces.spec.result import Place
 from pgpaces.spec.target_plan import TargetPlan
-from pgpaces.trial.request import OnStoreError, Request, request_of
+from pgpaces.trial.request import OnStoreError, Request, request_of, workload_of
 from pgpaces.trial.site import source_database
 from pgpaces.trial.strategies import Goal
 
@@ -45,20 +45,6 @@ class Order(Struct, frozen=True):
     consent: trust.Consent = trust.refuse
 
 
-def _workload(experiment: Experiment, consent: trust.Consent) -> workload.Workload:
-    scripts = tuple(trust.script(*_weighted(file), consent) for file in experiment.files)
-    if experiment.workload is None:
-        return workload.of_scripts(experiment.name, scripts)
-    base = trust.find(experiment.workload, consent)
-    return replace(base, scripts=scripts) if scripts else base
-
-
-def _weighted(file: str) -> tuple[str, int]:
-    path, at, weight = file.rpartition("@")
-    number = digits(weight) if at else None
-    return (file, 1) if number is None else (path, number)
-
-
 class _ResolvedTarget(Redacted, frozen=True):
     """A target with all connection keywords, also of the environment; machine: HERE if local."""
 
@@ -66,6 +52,17 @@ class _ResolvedTarget(Redacted, frozen=True):
     target: Target
     keywords: Mapping[str, str]
     machine: str
+
+    def plan(self) -> TargetPlan:
+        return TargetPlan(
+            dsn="",
+            overrides=tuple(self.keywords.items()),
+            alter_system=self.target.alter_system,
+            restart=self.target.restart,
+            observe_command=self.target.observe_command,
+            nodes=tuple(self.target.nodes.items()),
+            typed=tuple(typed(self.target.dsn).items()),
+        )
 
 
 def _resolved(target: Target) -> _ResolvedTarget:
@@ -92,7 +89,11 @@ class Builder(Redacted, frozen=True):
         """Reads the workload, resolves the targets. Raises PlanError, WorkloadError, TrustError."""
         targets = {target.name: _resolved(target) for target in order.experiment.targets}
         source = source_database(order.experiment.from_database)
-        return cls(order, _workload(order.experiment, order.consent), targets, source)
+        experiment = order.experiment
+        what: dict[str, Any] = {"files": experiment.files}
+        what |= {} if experiment.workload is None else {"workload": experiment.workload}
+        base = workload_of(what, order.consent, name=experiment.name)
+        return cls(order, base, targets, source)
 
     @property
     def machines(self) -> dict[str, str]:
@@ -108,54 +109,35 @@ class Builder(Redacted, frozen=True):
         experiment = self.order.experiment
         design = experiment.design
         named = {**design.fixed, **dict(slot.cell.levels), **(overrides or {})}
-        every = {n: v for n, v in named.items() if v is not None and n != ROLE}
         try:
-            variant = every.get("variant")
+            every = specs.read({n: v for n, v in named.items() if n != ROLE})
+            variant, profile = every.pop("variant", None), every.pop("profile", "")
             base = trust.variant(self.base, variant, self.order.consent) if variant else self.base
+            # pgpaces applies all settings with the least possible interruption.
+            settings = {**experiment.profiles.get(profile, {})}
+            for of in ("server_set", "set"):
+                settings |= family(every, of)
+            spec = {
+                n: v for n, v in every.items() if n.partition(".")[0] not in ("server_set", "set")
+            }
+            spec |= {f"set.{name}": value for name, value in settings.items()}
             # All cells of a block meet the same arrivals.
-            options = levels.options_of(every, base.load, design.seed + slot.block - 1)
-            trial = replace(options.trial, settings=self._settings(options))
-            costs = self.order.costs
-            if options.target is not None:
-                resolved = self.targets[options.target]
+            spec |= {"seed": design.seed + slot.block - 1, "missed": experiment.missed_max}
+            spec |= {} if self.source is None else {"from_database": self.source}
+            costs, target = self.order.costs, None
+            if "target" in spec:
+                resolved = self.targets[spec["target"]]
                 costs = resolved.target.costs or (costs if resolved.machine == HERE else None)
+                target = resolved.plan()
             return request_of(
+                spec,
                 base,
-                replace(options, trial=trial),
-                self._target(options),
+                target=target,
                 consent=self.order.consent,
                 on_store_error=self.order.on_store_error,
                 place=Place(experiment_id, slot.cell.key, dict(slot.cell.levels), slot.block),
-                from_database=self.source,
                 occasion=experiment_id,
                 costs=costs,
-                missed_max=experiment.missed_max,
             )
         except PlanError as error:
             raise levels.in_cell(error, slot.cell) from None
-
-    def _settings(self, options: levels.CellOptions) -> tuple[tuple[str, str], ...]:
-        profile = self.order.experiment.profiles.get(options.profile or "", {})
-        return tuple({**profile, **dict(options.settings), **dict(options.trial.settings)}.items())
-
-    def _target(self, options: levels.CellOptions) -> TargetPlan:
-        if options.target is None:
-            return TargetPlan(
-                server=options.server,
-                data_dir=options.data_dir,
-                tls=options.tls,
-                standbys=options.standbys,
-            )
-        for name in ("server", "data_dir", "tls", "standbys"):
-            if getattr(options, name) not in (None, 0) or getattr(options, name) is False:
-                raise PlanError("managed-only", option=name)
-        resolved = self.targets[options.target]
-        return TargetPlan(
-            dsn="",
-            overrides=tuple(resolved.keywords.items()),
-            alter_system=resolved.target.alter_system,
-            restart=resolved.target.restart,
-            observe_command=resolved.target.observe_command,
-            nodes=tuple(resolved.target.nodes.items()),
-            typed=tuple(typed(resolved.target.dsn).items()),
-        )

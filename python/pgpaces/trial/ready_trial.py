@@ -39,7 +39,7 @@ from pgpaces.spec.scripts import ScriptCommand
 from pgpaces.spec.workload import WorkloadScript
 from pgpaces.store.store import new_id
 from pgpaces.trial.components import ComponentLoad, Work, limits
-from pgpaces.trial.request import POOL, PRIMARY, Request, spec_of
+from pgpaces.trial.request import POOL, PRIMARY, Request
 from pgpaces.trial.site import Site
 
 # Characters of a script, or of a line of it, that are stored; the hash is of all of it.
@@ -153,7 +153,7 @@ def _plan(ready: ReadyTrial) -> PlanFacts:
         guard=trial.guard and not ready.site.managed,
         missed_max=ready.request.missed_max,
         components=tuple(component.facts() for component in ready.components),
-        spec=spec_of(ready.request),
+        spec=ready.request.spec,
     )
 
 

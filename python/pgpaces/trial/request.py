@@ -7,39 +7,43 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from msgspec import field, to_builtins
+from msgspec import field
 from msgspec.structs import replace
 
 from pgpaces.core.errors import PlanError, similar
+from pgpaces.core.home import is_there
 from pgpaces.core.locality import is_local
 from pgpaces.core.redaction import Redacted
-from pgpaces.core.units import SEED_MAX, duration_text, exact, whole
+from pgpaces.core.units import SEED_MAX, digits, whole
 from pgpaces.database import data
 from pgpaces.database.specification import DatasetSpec
 from pgpaces.load import engine as generator
 from pgpaces.load.engine import for_driver
 from pgpaces.server import pooler, profiles
-from pgpaces.spec import levels, options, trust, workload
+from pgpaces.spec import options, trust, workload
+from pgpaces.spec import spec as specs
 from pgpaces.spec.costs import Costs
-from pgpaces.spec.design import Levels
 from pgpaces.spec.facts import ServerFacts
-from pgpaces.spec.levels import CellOptions
-from pgpaces.spec.plan import ON_ERROR, ONLY_OF_SCRIPTS, TrialPlan, pairs
+from pgpaces.spec.plan import ONLY_OF_SCRIPTS, TrialPlan, family, trial_plan
 from pgpaces.spec.result import Place
 from pgpaces.spec.scripts import ScriptCommand, commands_in
+from pgpaces.spec.spec import Spec
 from pgpaces.spec.target_plan import PoolPlan, TargetPlan
 from pgpaces.spec.users import call
 from pgpaces.spec.workload import Workload, WorkloadScript
 from pgpaces.trial import bulk, dealt, targets
 
 _SCALE_MAX = 1_000_000
-# What a background workload has from its trial.
-_OF_A_TRIAL = (
-    *("target", "server", "data_dir", "tls", "standbys", "on_store_error", "seed", "duration"),
-    *("pool", "pool_mode", "pool_size", "warmup"),
-)
 # The duration of a background workload of a trial that ends by count: it ends with the trial.
 _UNTIL_ENDED_NS = 30 * 86_400 * 1_000_000_000
+# Names of a spec that are stored as the workload and the target have them, without passwords.
+_RESOLVED = (
+    *("workload", "files", "variant", "command", "input", "rows", "from_database", "missed"),
+    *("profile", "target", "observe_command"),
+)
+_POOLERS = "--pool pgbouncer or --pool pgpool"
+# Options that a background workload has of its own.
+_OF_BACKGROUND = {name for name, option in options.FACTORS.items() if not option.whole} | {"define"}
 PRIMARY, STANDBYS, ANY, POOL = "primary", "standbys", "any", "pool"
 
 OnStoreError = Literal["continue", "stop"]
@@ -57,7 +61,7 @@ class Request(Redacted, frozen=True):
     node: where the load goes; by default the pool if there is one, else the primary; nodes: of
     individual scripts. pool: a pooler in front of a managed server. background: other workloads
     that run during this one, by name. costs: of the server's machine. missed_max: the share of
-    due transactions that may be missed, if requested.
+    due transactions that may be missed, if requested. spec: see spec/spec.py.
     """
 
     REDACTED: ClassVar = ("from_database", "expected")  # not in the repr: may hold a password
@@ -81,6 +85,7 @@ class Request(Redacted, frozen=True):
     expected: ServerFacts | None = None
     costs: Costs | None = None
     missed_max: float | None = None
+    spec: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def as_is(self) -> bool:
@@ -96,80 +101,66 @@ class Request(Redacted, frozen=True):
         return (*self.target.node_names, *(("pool",) if self.pool else ()))
 
 
-def spec_of(request: Request) -> dict[str, Any]:
-    """The options that make this request, by name, as they are typed; see spec/spec.py.
+def request_of(
+    asked: Spec,
+    base: Workload,
+    *,
+    target: TargetPlan | None = None,
+    consent: trust.Consent = trust.refuse,
+    **more: Any,
+) -> Request:
+    """The trial of a spec. Raises PlanError, TrustError.
 
-    The load, the target, and the seed of a background workload are those of the whole trial.
+    target: an external server, if it is resolved. consent: whether folders of background workloads
+    may execute programs. more: other fields of the request.
     """
-    trial, target, load = request.trial, request.target, request.trial.load
-    workload, command = request.workload, request.workload.command
-    alone = command if command is not None and workload.reference is None else None
-    paced, generators = load.model == "paced", trial.generators
-    how = (trial.continue_on_error, trial.exit_on_abort, trial.recover)
-    rate = None if load.rate is None else f"{exact(load.rate)}/s"
+    values = specs.complete(specs.read(asked), base.load)
+    where = target_of(values, alone=base.alone)
+    scripts = values.get("scripts")
+    request = Request(
+        workload=base,
+        trial=trial_plan(values),
+        target=target or where,
+        scale=values.get("scale"),
+        data_seed=values["data_seed"],
+        scripts=options.FACTORS["scripts"].kind.read(scripts) if scripts else (),
+        node=values.get("node"),
+        nodes=tuple(family(values, "node").items()),
+        from_database=values.get("from_database"),
+        missed_max=values.get("missed"),
+        **{"pool": pool_of(values), **more},
+    )
+    request = replace(request, background=backgrounds(request, values, consent))
+    return replace(request, spec=_stored(request, values))
+
+
+def _stored(request: Request, values: Spec) -> dict[str, Any]:
+    """The spec of a request as it is stored: complete, and without a password."""
+    target, base = request.target, request.workload
+    alone = base.command if base.reference is None else None
     on_server = target.dsn is not None
-
-    def time(ns: int | None) -> str | None:
-        return None if ns is None else duration_text(ns)
-
-    values = {
-        "workload": None if workload.users and not workload.users_file else workload.reference,
-        "files": [_file(each) for each in workload.scripts if _is_file(each)] or None,
+    found = {
+        "workload": None if base.users and not base.users_file else base.reference,
+        "files": [_file(each) for each in base.scripts if _is_file(each)] or None,
         "command": alone and str(alone),
         "input": (alone and list(alone.input)) or None,
         "rows": alone and alone.rows,
-        **{f"scripts.{each.name}": each.weight for each in choose(workload, request.scripts)},
-        "clients": None if paced else trial.clients,
-        "users": trial.clients if paced else None,
-        "rate": None if paced else rate,
-        "pace": rate if paced else None,
-        "arrivals": load.arrivals if rate else None,
-        "think_time": time(load.think_ns) if load.model == "closed" else None,
-        "think": None if load.think == "none" else load.think,
-        "shape": load.shape.text,
-        "start_every": time(trial.start_every_ns)
-        if trial.start_every_ns or "start_every" in workload.load else None,
-        "latency_limit": time(trial.limit_ns),
-        **{f"latency_limit.{name}": time(ns) for name, ns in trial.limits},
+        **{n: value for n, value in values.items()
+           if n not in _RESOLVED and n.partition(".")[0] not in ("background", "target_node")},
         "missed": request.missed_max,
-        "duration": time(trial.duration_ns),
-        **{name: getattr(trial, name) for name in (
-            "policy", "transactions", "protocol", "threads", "poll", "seed", "max_tries")},
-        **{name: getattr(trial, name) or None for name in (
-            "describe", "connect_each", "keep_going")},
-        "warmup": time(trial.warmup_ns),
-        "grace": time(trial.grace_ns),
-        "generators": None if generators is None
-        else f"ssh:{','.join(generators.hosts)}" if generators.hosts else generators.count,
-        "cluster": generators and generators.cluster,
-        "insecure_cluster": (generators and generators.insecure) or None,
-        **{f"define.{name}": value for name, value in trial.variables},
-        **{f"set.{name}": value for name, value in trial.settings},
-        **{f"on_connect.{at}": sql for at, sql in enumerate(trial.on_connect)},
-        "on_error": next((name for name, each in ON_ERROR.items() if each == how), None),
-        "verbose_errors": trial.verbose or None,
-        "scale": request.scale,
-        "data_seed": request.data_seed,
         "from_database": targets.source(request.from_database),
-        "guard": trial.guard if on_server else None,
         "target": targets.target(target.dsn or "", **dict(target.overrides)) if on_server else None,
-        **{name: getattr(target, name) or None for name in (
-            "server", "data_dir", "own", "fresh", "observe_command", "standbys")},
-        "tls": target.tls,
+        "observe_command": target.observe_command,
         **{f"server_set.{name}": value for name, value in target.server_settings},
         **{f"target_node.{name}": targets.target(dsn) for name, dsn in target.nodes},
-        "node": request.node,
-        **{f"node.{name}": node for name, node in request.nodes},
-        "pool": request.pool and request.pool.pooler,
-        "pool_mode": request.pool and request.pool.mode,
-        "pool_size": request.pool and request.pool.size,
         "on_store_error": request.on_store_error,
-        "costs": None if request.costs is None else to_builtins(request.costs),
     }  # fmt: skip
     for name, other in request.background:
-        own = {"workload": other.workload.name, **spec_of(other)}
-        values |= {f"background.{name}.{key}": own[key] for key in own if key not in _OF_A_TRIAL}
-    return {name: value for name, value in values.items() if value is not None}
+        found[f"background.{name}.workload"] = other.workload.reference or other.workload.name
+        own = (n for n in other.spec if n.partition(".")[0] in _OF_BACKGROUND)
+        found |= {f"background.{name}.{n}": other.spec[n] for n in own}
+    dropped = {n for n in found if n in options.BY_NAME and options.BY_NAME[n].default is False}
+    return {n: v for n, v in found.items() if v is not None and (v or n not in dropped)}
 
 
 def _is_file(script: WorkloadScript) -> bool:
@@ -182,50 +173,55 @@ def _file(script: WorkloadScript) -> str:
     return script.name if plain else f"{script.name}@{script.weight}"
 
 
-def request_of(
-    base: Workload,
-    options: CellOptions,
-    target: TargetPlan,
-    *,
-    consent: trust.Consent = trust.refuse,
-    **more: Any,
-) -> Request:
-    """The trial of a workload by these options; more: other fields of it. Raises PlanError."""
-    request = Request(
-        workload=base,
-        trial=options.trial,
-        target=target,
-        scale=options.scale,
-        data_seed=options.data_seed,
-        scripts=options.scripts,
-        node=options.node,
-        nodes=options.nodes,
-        **{"pool": options.pool_plan, **more},
+def _weighted(file: str) -> tuple[str, int]:
+    """The path and the weight of FILE or FILE@WEIGHT. Raises PlanError."""
+    path, at, weight = file.rpartition("@")
+    if not at or (digits(weight) is None and is_there(Path(file), Path.is_file)):
+        return file, 1
+    if (number := digits(weight)) is None:
+        raise PlanError("not-a-number", what="weight", value=weight).at(f"--file '{file}'")
+    return path, number
+
+
+def workload_of(
+    asked: Spec, consent: trust.Consent, *, name: str = "scripts", typed: bool = False
+) -> Workload:
+    """The workload of a spec. Raises PlanError, WorkloadError, TrustError.
+
+    name: of scripts without a workload. typed: the user named the scripts in this call, which
+    therefore need no consent.
+    """
+    files = [_weighted(file) for file in asked.get("files", ())]
+    scripts = tuple(
+        workload.read_script(*file) if typed else trust.script(*file, consent) for file in files
     )
-    return replace(request, background=backgrounds(request, options.background, consent))
+    variant = asked.get("variant")
+    if "workload" not in asked:
+        if variant is not None:
+            raise PlanError("option-needs", option="--variant", needed="a workload")
+        if not scripts:
+            raise PlanError("nothing-to-run")
+        return workload.of_scripts(name, scripts)
+    base = trust.find(asked["workload"], consent)
+    base = base if variant is None else trust.variant(base, variant, consent)
+    return replace(base, scripts=scripts) if scripts else base
 
 
 def run_of(
-    workload: Workload,
-    values: Mapping[str, Any],
-    background: Mapping[str, Levels],
+    asked: Spec,
+    base: Workload,
     *,
     consent: trust.Consent,
     host_file: str | Path | None = None,
     **more: Any,
 ) -> Request:
-    """The run of a workload.
+    """The run of a spec. host_file: with the costs of the machine. Raises as `request_of`.
 
-    values: of options by name, as `options.defaults` has them. background: the levels of each
-    background workload. host_file: with the costs of the machine. more: other fields of the
-    request. Raises PlanError, TrustError.
+    A run copies the database as it is now; an experiment uses one copy for all its trials.
     """
-    where = target_of(values, alone=workload.alone)
-    cell_options = levels.cell_options(values, workload.load, background=background)
-    priced = costs_of_target(where, host_file)
-    return request_of(
-        workload, cell_options, where, consent=consent, occasion="run", costs=priced, **more
-    )
+    copied = {"fresh": True} if "from_database" in asked else {}
+    request = request_of({**asked, **copied}, base, consent=consent, occasion="run", **more)
+    return replace(request, costs=costs_of_target(request.target, host_file))
 
 
 def costs_of_target(target: TargetPlan, named: str | Path | None = None) -> Costs | None:
@@ -242,94 +238,93 @@ def costs_of_target(target: TargetPlan, named: str | Path | None = None) -> Cost
     return host_file.find(named)
 
 
-def target_of(values: Mapping[str, Any], *, alone: bool = False) -> TargetPlan:
-    """The target of a run; alone: of scripts without a workload. Raises PlanError."""
-    if alone and values["own"] is not None:
+def target_of(values: Spec, *, alone: bool = False) -> TargetPlan:
+    """The target of a complete spec; alone: of scripts without a workload. Raises PlanError."""
+    if alone and "own" in values:
         raise PlanError("own-without-workload")
-    if values["target"] is not None:
+    settings = family(values, "server_set")
+    if "target" in values:
+        given = {**values, "server_set": settings, "pool": pool_of(values)}
         for name in ("server", "data_dir", "profile", "tls", "standbys", "pool", "server_set"):
-            if values[name] or values[name] is False:
+            if given.get(name) or given.get(name) is False:
                 raise PlanError("managed-only", option=options.BY_NAME[name].word)
-    elif values["observe_command"] is not None:
+    elif "observe_command" in values:
         raise PlanError("option-needs", option="--observe-command", needed="--target")
-    elif values["target_node"]:
+    elif family(values, "target_node"):
         raise PlanError("node-without-target")
-    elif values["own"] is not None:
+    elif "own" in values:
         raise PlanError("own-without-target")
-    settings = pairs(values["server_set"], "--server-set")
-    if values["profile"] is not None:
-        own = {**profiles.find(values["profile"]).settings, **dict(settings)}
-        settings = tuple(own.items())
+    if "profile" in values:
+        settings = {**profiles.find(values["profile"]).settings, **settings}
+    names = ("server", "data_dir", "own", "fresh", "tls", "standbys", "observe_command")
     return TargetPlan(
-        dsn=values["target"],
-        observe_command=values["observe_command"],
-        server=values["server"],
-        data_dir=values["data_dir"],
-        own=values["own"],
-        fresh=values["fresh"],
-        server_settings=settings,
-        tls=values["tls"],
-        standbys=values["standbys"] or 0,
-        nodes=node_addresses(values["target_node"]),
+        dsn=values.get("target"),
+        server_settings=tuple(settings.items()),
+        nodes=node_addresses(family(values, "target_node")),
+        **{name: values[name] for name in names if name in values},
     )
 
 
-def node_addresses(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """NAME=DSN texts of servers that belong to a target. Raises PlanError."""
-    addresses = pairs(values, "--target-node")
-    for name, _ in addresses:
+def node_addresses(addresses: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The servers that belong to a target, by name. Raises PlanError for names of other kinds."""
+    for name in addresses:
         if not re.fullmatch(r"standby[1-9][0-9]?|pool", name):
             choices = ("standby1", "standby2", "...", "pool")
             raise PlanError("not-a-choice", what="--target-node", value=name, choices=choices)
-    return addresses
+    return tuple(addresses.items())
 
 
-def background_levels(several: Mapping[str, tuple[str, ...]]) -> dict[str, dict[str, str]]:
-    """The levels of background workloads, by name: a run has one of each. Raises PlanError."""
-    for name, texts in several.items():
-        levels.check_name(name)
-        if len(texts) != 1:
-            raise PlanError("several-levels", factor=name, levels=texts)
-    return levels.background_of({name: texts[0] for name, texts in several.items()})
+def pool_of(values: Spec) -> PoolPlan | None:
+    """The pooler of a complete spec. Raises PlanError if it is invalid."""
+    if values.get("pool", "none") == "none":
+        for name in ("pool_mode", "pool_size"):
+            if name in values:
+                word = options.BY_NAME[name].word
+                raise PlanError("option-needs", option=word, needed=_POOLERS)
+        return None
+    return PoolPlan(values["pool"], values["pool_mode"], values.get("pool_size"))
 
 
 def backgrounds(
-    main: Request, workloads: Mapping[str, Levels], consent: trust.Consent = trust.refuse
+    main: Request, values: Spec, consent: trust.Consent = trust.refuse
 ) -> tuple[tuple[str, Request], ...]:
-    """The background workloads of a trial, from their levels, by name.
+    """The background workloads of a trial, by name; one whose workload is `none` is left out.
 
     They begin and end with it. One without init steps, or with the same data, works on its
     database. consent: whether their folders may execute programs. Raises PlanError, TrustError.
     """
+    by_name: dict[str, dict[str, Any]] = {}
+    for rest, value in family(values, "background").items():
+        name, _, option = rest.partition(".")
+        by_name.setdefault(name, {})[option] = value
     requests = []
-    for name, each in workloads.items():
+    for name, own in by_name.items():
+        text = own.pop("workload", name)
         try:
-            requests.append((name, _background(main, name, dict(each), consent=consent)))
+            if text != "none":
+                requests.append((name, _background(main, text, own, consent=consent)))
         except PlanError as error:
             raise error.at(f"background {name}") from None
     return tuple(requests)
 
 
 def _background(
-    main: Request, name: str, own: dict[str, str], *, consent: trust.Consent
+    main: Request, text: str, own: dict[str, Any], *, consent: trust.Consent
 ) -> Request:
-    text = own.pop("workload", name)
-    if text.endswith(".sql"):  # it works on the data of the main workload
-        base = workload.of_scripts(text, [trust.script(text, 1, consent)])
-    else:
-        base = trust.find(text, consent)
-    if (variant := own.get("variant")) is not None:
-        base = trust.variant(base, variant, consent)
-    options = levels.options_of(own, base.load, main.trial.seed)
+    # A script works on the data of the main workload.
+    what = {"files": (text,)} if text.endswith(".sql") else {**own, "workload": text}
+    base = workload_of(what, consent, name=text)
+    target = replace(main.target, own=None, fresh=False)
+    asked = {**own, "seed": main.trial.seed}
+    request = request_of(asked, base, target=target, consent=consent, pool=main.pool)
     trial = replace(
-        options.trial,
+        request.trial,
         duration_ns=main.trial.duration_ns or _UNTIL_ENDED_NS,
         transactions=None,
         warmup_ns=0 if main.trial.transactions is not None else main.trial.warmup,
         settings=main.trial.settings,
     )
-    target = replace(main.target, own=None, fresh=False)
-    return request_of(base, replace(options, trial=trial), target, pool=main.pool)
+    return replace(request, trial=trial)
 
 
 def shares_data(main: Request, other: Request) -> bool:

@@ -7,9 +7,10 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
+from msgspec.structs import replace
 from psycopg import sql
 
 from pgpaces.cli.pgbench import report
@@ -19,16 +20,17 @@ from pgpaces.cli.pgbench.setup import connect
 from pgpaces.cli.streams import put
 from pgpaces.core.errors import LogError
 from pgpaces.core.sessions import Session
+from pgpaces.core.units import duration_text, exact
 from pgpaces.database import identity, pgbench_tables
 from pgpaces.database.access import NOTICED_S, execute_within
 from pgpaces.show import escape
 from pgpaces.spec import workload
-from pgpaces.spec.plan import THREADS_MAX, Load, LogPlan, TrialPlan
+from pgpaces.spec.plan import THREADS_MAX, LogPlan
 from pgpaces.spec.scripts import commands_in
 from pgpaces.spec.target_plan import TargetPlan
 from pgpaces.trial import trial as pipeline
 from pgpaces.trial.listener import Listener
-from pgpaces.trial.request import Request, check
+from pgpaces.trial.request import Request, check, request_of
 from pgpaces.trial.trial import Outcome
 
 if TYPE_CHECKING:
@@ -79,14 +81,9 @@ def run(options: Options, texts: Sequence[str], voice: Voice) -> int:
             for script, text in zip(options.scripts, texts, strict=True)
         ]
         name = options.scripts[0].name if len(scripts) == 1 else "multiple scripts"
-        request = Request(
-            workload=workload.of_scripts(name, scripts, "run by pgpaces pgbench"),
-            trial=_trial(options, facts),
-            target=TargetPlan(dsn="", overrides=tuple(setup.parameters.items())),
-            scale=max(1, facts.scale),
-            keep=options.store,
-            observe=False,
-        )
+        made = workload.of_scripts(name, scripts, "run by pgpaces pgbench")
+        target = TargetPlan(dsn="", overrides=tuple(setup.parameters.items()))
+        request = _request(options, facts, made, target=target)
         check(request)  # before anything is changed
         if not options.no_vacuum:
             pgbench_tables.vacuum_before_run(
@@ -149,10 +146,11 @@ def _lock(session: Session, clients: int, voice: Voice) -> bool:
     return locked == (True,)
 
 
-def _trial(options: Options, facts: Facts) -> TrialPlan:
-    load, duration_s = Load("closed"), options.duration_s
-    if options.rate is not None:
-        load = Load("open", options.rate, "poisson")
+def _request(
+    options: Options, facts: Facts, scripts: workload.Workload, *, target: TargetPlan
+) -> Request:
+    asked = _spec(options, facts)
+    request = request_of(asked, scripts, target=target, keep=options.store, observe=False)
     log = None
     if options.log:
         log = LogPlan(
@@ -161,34 +159,46 @@ def _trial(options: Options, facts: Facts) -> TrialPlan:
             aggregate_s=options.aggregate_s or None,
             detailed=options.failures_detailed,
         )
-    return TrialPlan(
-        load=load,
-        clients=options.clients,
-        threads=min(options.jobs, THREADS_MAX),
-        limit_ns=min(options.limit_us * 1000, _FOREVER_NS) or None,
-        policy="skip" if options.rate is not None and options.limit_us else "run",
-        protocol=options.protocol,
-        describe=True,
-        duration_ns=None if duration_s is None else min(duration_s * _SECOND_NS, _FOREVER_NS),
-        transactions=options.transactions,
-        warmup_ns=0,
-        grace_ns=_FOREVER_NS,  # running transactions may finish, however long that takes
-        seed=options.seed,
-        variables=(("scale", str(facts.scale)), *options.defines),
+    trial = replace(
+        request.trial,
         backlog="drop",
-        max_tries=options.max_tries,
         continue_on_error=options.continue_on_error,
         exit_on_abort=options.exit_on_abort,
         recover=False,
-        guard=False,
-        keep_going=True,
-        connect_each=options.connect_each,
         time_commands=options.per_command,
-        verbose=options.verbose_errors,
         notices=True,
         debug=options.debug,
         log=log,
     )
+    return replace(request, trial=trial)
+
+
+def _spec(options: Options, facts: Facts) -> dict[str, Any]:
+    limit_ns, duration_s = options.limit_us * 1000, options.duration_s
+    length: dict[str, Any] = {"transactions": options.transactions}
+    if duration_s is not None:
+        length = {"duration": duration_text(min(duration_s * _SECOND_NS, _FOREVER_NS))}
+    variables = {"scale": str(facts.scale), **dict(options.defines)}
+    return {
+        **({"think_time": "0s"} if options.rate is None else {"rate": f"{exact(options.rate)}/s"}),
+        **({"latency_limit": duration_text(min(limit_ns, _FOREVER_NS))} if limit_ns else {}),
+        **length,
+        "clients": options.clients,
+        "threads": min(options.jobs, THREADS_MAX),
+        "policy": "skip" if options.rate is not None and options.limit_us else "run",
+        "protocol": options.protocol,
+        "describe": True,
+        "warmup": "0s",
+        "grace": duration_text(_FOREVER_NS),  # running transactions may finish
+        "seed": options.seed,
+        "scale": max(1, facts.scale),
+        **{f"define.{name}": text for name, text in variables.items()},
+        "max_tries": options.max_tries,
+        "guard": False,
+        "keep_going": True,
+        "connect_each": options.connect_each,
+        "verbose_errors": options.verbose_errors,
+    }
 
 
 class _Watch(Listener):
