@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.core.errors import ConnectionsError, PlanError, ServerError, from_engine
+from pgpaces.core.errors import ConnectionsError, PlanError, ServerError
 from pgpaces.database import identity
 from pgpaces.database.access import Access
 from pgpaces.database.identity import Room
@@ -265,11 +265,3 @@ def test_a_restart_ends_with_its_command_though_the_server_keeps_its_output_open
 def test_a_restart_that_fails_is_reported_also_in_words_that_are_not_utf8(answering):
     with raises(ServerError, "restart-failed", code=3, output="gesch\ufffdtzt"):
         restarting("printf 'gesch\\374tzt\\n' >&2; exit 3", answering)()
-
-
-@pytest.mark.parametrize("kind", ["role", "database"])
-def test_a_connection_limit_is_raised_where_it_is_set(kind):
-    why = f'too many connections for {kind} "app"'
-    error = from_engine("ConnectionsError", "too-many-connections", {"why": why})
-    assert (error.name, error.message) == (f"connection-limit-of-{kind}", why)
-    assert from_engine("ConnectionsError", "sorry", {"why": "x"}).name == "sorry"

@@ -12,7 +12,6 @@ from pgpaces.answers.run import section
 from pgpaces.answers.trials import outages
 from pgpaces.core.findings import finding
 from pgpaces.core.record import Interval, Tally
-from pgpaces.load import engine
 from pgpaces.spec.design import Design, Experiment, Factor
 from pgpaces.spec.result import Place
 from pgpaces.store.store import Store
@@ -53,10 +52,8 @@ def test_an_outage_is_told(intervals, name, values):
 
 def test_the_line_of_an_outage_says_why_a_client_cannot_log_in_again():
     lost = replace(WHOLE, disconnects=3, down=2, some_down_ns=1000 * MS)
-    opened = engine._note("script a: b leaves a transaction block open; it is rolled back")
-    assert opened == finding("transaction-left-open", script="a: b")
-    refused = engine._note("a client cannot log in again: role is not permitted to log in")
-    assert refused.name == "client-locked-out"
+    opened = finding("transaction-left-open", script="a: b")
+    refused = finding("client-locked-out", error="role is not permitted to log in")
     told = outages(summarize(trial([], intervals=(lost,))), [opened, refused])
     assert told.name == "outage-locked-out"
     assert told.values["error"] == "role is not permitted to log in"

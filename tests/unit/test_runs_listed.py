@@ -52,7 +52,7 @@ def test_a_narrow_terminal_has_names_in_whole_words(frozen, width):
 
 
 def row(id_: str, **plan: object) -> TrialRow:
-    told = {"model": "closed", "clients": 4, "duration_ns": 60 * 10**9, **plan}
+    told = {"model": "closed", "think": "none", "clients": 4, "duration_ns": 60 * 10**9, **plan}
     load = "closed, without think time"
     return TrialRow(
         id_, "finished", datetime(2026, 11, 1, tzinfo=UTC), "shop", load, "18", None, plan=told

@@ -1,10 +1,11 @@
 //! Values from Python to the engine and back. The shapes are documented in `_engine.pyi`.
 
-use crate::errors::exception;
+use crate::errors::{exception, sentence};
 use pgpaces_engine::error::{Error, Kind};
 use pgpaces_engine::pace::{Arrivals, Think};
 use pgpaces_engine::plan::{Backlog, Load, Log, Part, Plan, Policy, Polling, Protocol, Stop};
 use pgpaces_engine::shape::Segment;
+use pgpaces_engine::wire::Fault;
 use pgpaces_engine::{interval, record, times};
 use pyo3::prelude::*;
 use std::ffi::OsString;
@@ -224,7 +225,7 @@ pub struct Interval {
     down: u32,
     some_down_ns: u64,
     all_down_ns: u64,
-    notes: Vec<String>,
+    notes: Vec<(&'static str, &'static str, String)>,
     connect_ns: u64,
     aborted: Vec<usize>,
     lines: Vec<(&'static str, String)>,
@@ -241,6 +242,15 @@ fn level(level: record::Level) -> &'static str {
 
 fn state(sqlstate: record::SqlState) -> String {
     String::from_utf8_lossy(&sqlstate).into_owned()
+}
+
+fn note(py: Python<'_>, note: &record::Note) -> PyResult<(&'static str, &'static str, String)> {
+    let (key, text) = match note {
+        record::Note::LeftOpen(script) => ("script", script.clone()),
+        record::Note::LockedOut(Fault::Server(error)) => ("error", error.message.clone()),
+        record::Note::LockedOut(Fault::Own(error)) => ("error", sentence(py, error)?),
+    };
+    Ok((note.name(), key, text))
 }
 
 fn tally(py: Python<'_>, tally: &interval::Tally) -> PyResult<Py<Tally>> {
@@ -271,6 +281,8 @@ fn statement(py: Python<'_>, tally: &interval::StatementTally) -> PyResult<Py<St
 impl Interval {
     /// The Python form of an engine interval.
     pub fn new(py: Python<'_>, from: interval::Interval) -> PyResult<Self> {
+        let said = from.messages.into_iter().map(|(s, text)| Ok((state(s), text)));
+        let own = from.faults.iter().map(|(s, error)| Ok((state(*s), sentence(py, error)?)));
         Ok(Self {
             second: from.second,
             tallies: from.tallies.iter().map(|t| tally(py, t)).collect::<PyResult<_>>()?,
@@ -279,7 +291,7 @@ impl Interval {
                 .iter()
                 .map(|s| statement(py, s))
                 .collect::<PyResult<_>>()?,
-            messages: from.messages.into_iter().map(|(s, m)| (state(s), m)).collect(),
+            messages: said.chain(own).collect::<PyResult<_>>()?,
             cpu_ns: from.cpu_ns,
             dispatch: times(py, &from.dispatch)?,
             in_flight_ns: from.in_flight_ns,
@@ -293,7 +305,7 @@ impl Interval {
             down: from.down,
             some_down_ns: from.some_down_ns,
             all_down_ns: from.all_down_ns,
-            notes: from.notes,
+            notes: from.notes.iter().map(|each| note(py, each)).collect::<PyResult<_>>()?,
             connect_ns: from.connect_ns,
             aborted: from.aborted,
             lines: from.lines.into_iter().map(|(l, text)| (level(l), text)).collect(),

@@ -37,6 +37,11 @@ pub fn unraised<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAn
     module.call_method1("from_engine", parts)?.call_method1("at", (&error.about,))
 }
 
+/// The sentence of an error.
+pub fn sentence(py: Python<'_>, error: &Error) -> PyResult<String> {
+    unraised(py, error)?.getattr("message")?.extract()
+}
+
 /// The exception for an error.
 pub fn exception(error: &Error) -> PyErr {
     Python::attach(|py| match unraised(py, error) {

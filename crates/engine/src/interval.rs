@@ -1,8 +1,9 @@
 //! How a second is summed up: counts and distributions of what became known in it. Pure; made
 //! from the workers' batches on the thread that asks for intervals.
 
+use crate::error::Error;
 use crate::pace::{Ns, SECOND};
-use crate::record::{Batch, Class, DueCount, End, Level, Outcome, SqlState, Timing};
+use crate::record::{Batch, Class, DueCount, End, Level, Note, Outcome, SqlState, Timing};
 use crate::times::{Collector, Times};
 use std::collections::BTreeMap;
 
@@ -63,6 +64,8 @@ pub struct Interval {
     pub statements: Vec<StatementTally>,
     /// One message for each SQLSTATE.
     pub messages: Vec<(SqlState, String)>,
+    /// Why connections were ended by us, by SQLSTATE.
+    pub faults: Vec<(SqlState, Error)>,
     /// CPU time of each worker, nanoseconds.
     pub cpu_ns: Vec<u64>,
     /// Lag of transactions whose client was idle at the due time.
@@ -90,7 +93,7 @@ pub struct Interval {
     /// How long all clients were, nanoseconds.
     pub all_down_ns: u64,
     /// Things the user should know once.
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
     /// What clients say at once, in pgbench's words.
     pub lines: Vec<(Level, String)>,
     /// What connecting took, where every transaction has a connection of its own, nanoseconds.
@@ -182,6 +185,7 @@ impl Summary {
             interval.outages += batch.outages;
             interval.outage_ns_max = interval.outage_ns_max.max(batch.outage_ns_max);
             interval.messages.append(&mut batch.messages);
+            interval.faults.append(&mut batch.faults);
             interval.notes.append(&mut batch.notes);
             interval.lines.append(&mut batch.lines);
             interval.connect_ns += batch.connect_ns;

@@ -9,6 +9,7 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::pace::{Due, Ns, SECOND};
+use crate::wire::Fault;
 use serde::{Deserialize, Serialize};
 
 /// A five-character SQLSTATE.
@@ -167,6 +168,9 @@ pub struct Batch {
     pub due: Vec<DueCount>,
     /// One message for each SQLSTATE seen.
     pub messages: Vec<(SqlState, String)>,
+    /// Why connections were ended by us, one for each SQLSTATE; none in another process.
+    #[serde(skip)]
+    pub faults: Vec<(SqlState, Error)>,
     /// CPU time of the worker's thread, nanoseconds.
     pub cpu_ns: u64,
     /// The integral of transactions in flight over this second, nanoseconds.
@@ -182,7 +186,7 @@ pub struct Batch {
     /// The longest of them, and of those that last until the end of the run, nanoseconds.
     pub outage_ns_max: u64,
     /// Things the user should know once.
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
     /// What a client says at once, in pgbench's words.
     pub lines: Vec<(Level, String)>,
     /// What connecting took, where every transaction has a connection of its own, nanoseconds.
@@ -209,6 +213,27 @@ impl Batch {
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         rmp_serde::from_slice(bytes)
             .map_err(|error| Error::new(Kind::System, "invalid-data-from-process").because(&error))
+    }
+}
+
+/// What the user should know once: a finding of the catalog.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Note {
+    /// The script of this name ended within a transaction block, which is rolled back.
+    LeftOpen(String),
+    /// A client cannot log in again, for this reason; never in another process.
+    #[serde(skip)]
+    LockedOut(Fault),
+}
+
+impl Note {
+    /// The name of the finding.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::LeftOpen(_) => "transaction-left-open",
+            Self::LockedOut(_) => "client-locked-out",
+        }
     }
 }
 
@@ -281,6 +306,18 @@ impl Recorder {
     pub fn message(&mut self, sqlstate: SqlState, message: &str) {
         if self.batch.messages.len() < 32 && self.batch.messages.iter().all(|m| m.0 != sqlstate) {
             self.batch.messages.push((sqlstate, message.to_owned()));
+        }
+    }
+
+    /// Why a connection ended, kept once for each SQLSTATE and second.
+    pub fn fault(&mut self, fault: &Fault) {
+        let sqlstate = fault.sqlstate();
+        match fault {
+            Fault::Server(error) => self.message(sqlstate, &error.message),
+            Fault::Own(error) if self.batch.faults.iter().all(|each| each.0 != sqlstate) => {
+                self.batch.faults.push((sqlstate, (**error).clone()));
+            }
+            Fault::Own(_) => {}
         }
     }
 

@@ -8,7 +8,7 @@ use crate::conninfo::{
 };
 use crate::error::{Error, Kind, Result};
 use crate::poll::Address;
-use crate::wire::{Connection, Credentials, Event, Fault, Settings, tls};
+use crate::wire::{Connection, Credentials, Event, Fault, Settings, protocol, tls};
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
@@ -228,7 +228,7 @@ fn log_in(
         talk.turn(|_, event| match event {
             Event::Failed(error) => Err(Fault::Server(error)),
             Event::Ready(_) => Ok(()),
-            _ => Err(Fault::Protocol("the server sent more than a login needs".into())),
+            _ => Err(protocol("login-followed-by-results").into()),
         })?;
     }
     check_part(&mut talk, wanted)?;
@@ -405,21 +405,28 @@ fn no_answer(address: &Address, error: &io::Error) -> Error {
 /// The error of the start of a run for a fault at login.
 #[must_use]
 pub fn error_of(fault: &Fault) -> Error {
-    let sqlstate = fault.sqlstate();
-    let error = match (fault, &sqlstate) {
-        (Fault::NoTls, _) => return Error::new(Kind::Tls, NO_TLS),
-        (Fault::Tls(_), _) => Error::new(Kind::Tls, "tls-failed"),
-        (Fault::Login(_), _) => Error::new(Kind::Auth, "cannot-log-in"),
-        (Fault::Protocol(_), _) => Error::new(Kind::Connect, "not-a-postgresql-server"),
-        (_, b"3D000") => Error::new(Kind::NoDatabase, "no-such-database"),
-        (_, b"53300") => Error::new(Kind::TooManyConnections, "too-many-connections"),
-        (_, state) if state.starts_with(b"28") || *state == *b"42501" => {
+    let said = match fault {
+        Fault::Own(error) => return (**error).clone(),
+        Fault::Server(said) => said,
+    };
+    let error = match &said.sqlstate {
+        b"3D000" => Error::new(Kind::NoDatabase, "no-such-database"),
+        b"53300" => {
+            // Only the server's function tells the limits that max_connections does not raise.
+            let name = match said.routine.as_deref() {
+                Some("InitializeSessionUserId") => "connection-limit-of-role",
+                Some("CheckMyDatabase") => "connection-limit-of-database",
+                _ => "too-many-connections",
+            };
+            Error::new(Kind::TooManyConnections, name)
+        }
+        state if state.starts_with(b"28") || state == b"42501" => {
             Error::new(Kind::Auth, "login-rejected")
         }
-        (_, state) if state.starts_with(b"22") || state.starts_with(b"42") => {
+        state if state.starts_with(b"22") || state.starts_with(b"42") => {
             Error::new(Kind::Plan, "session-rejected")
         }
         _ => Error::new(Kind::Connect, "connection-rejected"),
     };
-    error.with("why", fault.message()).with_sqlstate(sqlstate)
+    error.with("why", &*said.message).with_sqlstate(said.sqlstate)
 }

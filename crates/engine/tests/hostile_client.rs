@@ -4,6 +4,7 @@
 mod support;
 
 use pgpaces_engine::client::{Next, Trouble, TroubleOr};
+use pgpaces_engine::error::Kind;
 use pgpaces_engine::pace::Think;
 use pgpaces_engine::plan::{Load, Plan, Protocol};
 use pgpaces_engine::wire::Fault;
@@ -19,11 +20,11 @@ fn client(protocol: Protocol, script: &str) -> Desk {
     desk
 }
 
-/// The client's connection ends with a fault that says this.
-fn ends(found: &TroubleOr<Next>, words: &str) {
+/// The client's connection ends with this error.
+fn ends(found: &TroubleOr<Next>, name: &str) {
     let Err(Trouble::Fault(fault)) = &found else { panic!("{found:?}") };
-    let Fault::Protocol(text) = &**fault else { panic!("{found:?}") };
-    assert!(text.contains(words), "{text} lacks: {words}");
+    let Fault::Own(error) = &**fault else { panic!("{found:?}") };
+    assert_eq!((error.kind, error.name), (Kind::Connect, name));
 }
 
 #[test]
@@ -32,7 +33,7 @@ fn a_server_that_is_ready_before_it_has_answered_is_refused() {
         for before in [vec![], frame(b'1', &[]), columns(), [columns(), row(b"1")].concat()] {
             let answer = [before, ready(b'I')].concat();
             let found = client(protocol, "SELECT 1;").receive(&answer);
-            ends(&found, "has not answered the statement");
+            ends(&found, "ready-without-answer");
         }
     }
 }
@@ -41,11 +42,11 @@ fn a_server_that_is_ready_before_it_has_answered_is_refused() {
 fn a_server_that_is_ready_twice_is_refused() {
     let mut desk = client(Protocol::Simple, "SELECT 1;");
     assert!(matches!(desk.ready(), Ok(Next::Free(_))));
-    ends(&desk.receive(&ready(b'I')), "though nothing was asked of it");
+    ends(&desk.receive(&ready(b'I')), "ready-unasked");
 
     let mut desk = client(Protocol::Simple, "SELECT 1;");
     let twice = [complete("SELECT 0"), ready(b'I'), ready(b'I')].concat();
-    ends(&desk.receive(&twice), "though nothing was asked of it");
+    ends(&desk.receive(&twice), "ready-unasked");
 }
 
 #[test]
@@ -89,7 +90,7 @@ fn counts_that_do_not_fit_what_they_count_are_refused() {
                     client(Protocol::Simple, &format!("SELECT 1 \\{command}\nSELECT :c;"));
                 let (first, second) = answer.split_at(cut);
                 let found = desk.receive(first).and_then(|_| desk.receive(second));
-                ends(&found, "does not fit its description");
+                ends(&found, "row-malformed");
             }
         }
     }

@@ -3,13 +3,14 @@
 
 mod support;
 
+use pgpaces_engine::error::Kind;
 use pgpaces_engine::wire::{Connection, Event, Fault, Status};
 use proptest::prelude::*;
 use std::sync::Arc;
 use support::backend::{
     authentication, columns, complete, error, frame, key, parameter, ready, row, welcome,
 };
-use support::line::{feed, take};
+use support::line::{feed, own, take};
 use support::scram::Scram;
 use support::trial::settings;
 
@@ -95,29 +96,37 @@ fn a_server_that_cannot_prove_itself_is_refused() {
     let mut connection = opened(Some("secret"));
     scram(&mut connection);
     let end = feed(&mut connection, &authentication(12, forged.as_bytes()));
-    assert!(matches!(end, Err(Fault::Login(_))), "{end:?}");
+    assert_eq!(own(&end.expect_err("forged")).0, Kind::Auth);
 
     let mut connection = opened(Some("secret"));
     scram(&mut connection);
     let end = feed(&mut connection, &welcome());
-    assert!(matches!(end, Err(Fault::Protocol(_))), "no proof at all: {end:?}");
+    assert_eq!(own(&end.expect_err("no proof at all")).0, Kind::Connect);
 }
 
 #[test]
 fn a_login_that_cannot_be_says_why() {
     let unknown = authentication(7, &[]);
     for (password, bytes, sqlstate, words) in [
-        (None, authentication(3, &[]), b"28000", "password"),
-        (None, authentication(5, &[1, 2, 3, 4]), b"28000", "password"),
-        (None, authentication(10, b"SCRAM-SHA-256\0\0"), b"28000", "password"),
-        (Some("p"), authentication(10, b"OAUTHBEARER\0\0"), b"28000", "OAUTHBEARER"),
-        (Some("p"), unknown, b"28000", "does not support"),
+        (None, authentication(3, &[]), b"28000", "password-required"),
+        (None, authentication(5, &[1, 2, 3, 4]), b"28000", "password-required"),
+        (None, authentication(10, b"SCRAM-SHA-256\0\0"), b"28000", "password-required"),
+        (
+            Some("p"),
+            authentication(10, b"OAUTHBEARER\0\0"),
+            b"28000",
+            "login-methods-unsupported methods=OAUTHBEARER",
+        ),
+        (Some("p"), unknown, b"28000", "login-method-unsupported"),
         (Some("p"), error("FATAL", "28P01", "password authentication failed"), b"28P01", "failed"),
         (Some("p"), error("FATAL", "53300", "too many clients"), b"53300", "too many"),
     ] {
         let fault = feed(&mut opened(password), &bytes).expect_err(words);
         assert_eq!(&fault.sqlstate(), sqlstate, "{fault:?}");
-        assert!(fault.message().contains(words), "{fault:?}");
+        match &fault {
+            Fault::Server(error) => assert!(error.message.contains(words), "{fault:?}"),
+            Fault::Own(error) => assert_eq!(error.to_string(), words),
+        }
     }
 }
 
@@ -154,7 +163,8 @@ fn what_does_not_belong_where_it_comes_is_a_fault() {
     ];
     for bytes in in_session {
         let found = feed(&mut ready_connection(), bytes);
-        assert!(matches!(found, Err(Fault::Protocol(_))), "{}: {found:?}", bytes.escape_ascii());
+        let fault = found.expect_err("no place here");
+        assert_eq!(own(&fault).0, Kind::Connect, "{}", bytes.escape_ascii());
     }
 }
 
@@ -251,7 +261,7 @@ fn an_error_too_long_to_be_held_is_a_fault_however_it_comes() {
         let mut connection = ready_connection();
         let found: Result<Vec<_>, _> =
             bytes.chunks(size).map(|chunk| feed(&mut connection, chunk)).collect();
-        assert!(matches!(found, Err(Fault::Protocol(_))), "in chunks of {size}");
+        assert_eq!(own(&found.expect_err("no protocol")).0, Kind::Connect, "in chunks of {size}");
     }
 }
 

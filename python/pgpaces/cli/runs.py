@@ -175,7 +175,8 @@ def distinct_titles(rows: Sequence[TrialRow]) -> dict[str, str]:
 def _title(row: TrialRow) -> str:
     if row.damage:
         return row.damage
-    load, clients = row.load.removesuffix(", without think time"), row.plan.get("clients")
+    load = "closed" if row.plan.get("think") == "none" else row.load
+    clients = row.plan.get("clients")
     who = {"closed": "client", "paced": "user"}.get(str(row.plan.get("model")))
     count = f", {clients} {who}{'s' * (clients != 1)}" if who and clients else ""
     return f"{row.workload}, {load}{count}"

@@ -189,12 +189,6 @@ def from_engine(kind: str, name: str, values: Mapping[str, Any]) -> PgpacesError
     """The error of a class of this module for an error of the engine."""
     if kind == "HopelessError":
         name = hopeless_name(values["sqlstate"])
-    if kind == "ConnectionsError":
-        # Only the server's words tell these limits, which max_connections does not raise.
-        if "too many connections for role " in values["why"]:
-            name = "connection-limit-of-role"
-        if "too many connections for database " in values["why"]:
-            name = "connection-limit-of-database"
     error: type[PgpacesError] = globals()[kind]
     return error(name, **values)
 

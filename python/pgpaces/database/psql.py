@@ -7,6 +7,7 @@ and results.
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import secrets
@@ -80,7 +81,7 @@ def run(
         # In any language, psql's message names the command that it expects.
         if not trusted and "\\unrestrict" in tail:
             raise TrustError("psql-commands-untrusted", step=step.name, why=tail)
-        full = "No space left on device" in tail
+        full = os.strerror(errno.ENOSPC) in tail
         raise PrepareError("data-disk-full" if full else "data-failed", step=step.name, why=tail)
 
 

@@ -5,7 +5,6 @@ Knows nothing of servers, stores and terminals.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
@@ -13,7 +12,7 @@ from msgspec.structs import asdict, replace
 
 from pgpaces import _engine
 from pgpaces.core.errors import RunError, ServerError
-from pgpaces.core.findings import Finding, finding
+from pgpaces.core.findings import finding
 from pgpaces.core.record import Interval, copied
 from pgpaces.core.texts import decoded, encoded
 from pgpaces.core.units import SECOND_NS
@@ -28,8 +27,6 @@ from pgpaces.spec.target_plan import without_secrets
 ScriptText = tuple[str, int, bytes]
 # Files that this program has open beside those of clients: the store, threads, sensors.
 _FILES_OWN = 50
-# Of the two notes of the engine, the one about a script.
-_LEFT_OPEN = re.compile("script (.*) leaves a transaction block open; it is rolled back", re.S)
 
 
 class EnginePlan(Struct, frozen=True):
@@ -186,12 +183,6 @@ def _raise_open_files(clients: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _note(text: str) -> Finding:
-    if match := _LEFT_OPEN.fullmatch(text):
-        return finding("transaction-left-open", script=match[1])
-    return finding("client-locked-out", error=text.partition(": ")[2])
-
-
 class Engine:
     """A composite.RunningLoad of scripts."""
 
@@ -217,7 +208,8 @@ class Engine:
     def __iter__(self) -> Iterator[Interval]:
         while (interval := self._run.next_interval()) is not None:
             copy = copied(Interval, interval)
-            yield replace(copy, notes=tuple(map(_note, interval.notes)))
+            notes = (finding(name, **{key: text}) for name, key, text in interval.notes)
+            yield replace(copy, notes=tuple(notes))
 
     @property
     def end_ns(self) -> int:

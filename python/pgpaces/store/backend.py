@@ -31,13 +31,14 @@ _LOCK = 0x70677061636573
 _UPGRADE_MS = 600_000
 # The default timeout of a connection, after which its loss is noticed.
 _PATIENCE_S = 10
-# Names of errors by a part of SQLite's message.
+# Names of errors by SQLite's primary code.
 _SQLITE_ERRORS = {
-    "full": "store-full",
-    "readonly": "store-read-only",
-    "unable to open": "store-unusable",
-    "locked": "store-locked",
-    "disk I/O": "store-disk-failed",
+    sqlite3.SQLITE_FULL: "store-full",
+    sqlite3.SQLITE_READONLY: "store-read-only",
+    sqlite3.SQLITE_CANTOPEN: "store-unusable",
+    sqlite3.SQLITE_BUSY: "store-locked",
+    sqlite3.SQLITE_LOCKED: "store-locked",
+    sqlite3.SQLITE_IOERR: "store-disk-failed",
 }
 # Errors of using the file, not of its content.
 _OF_USE = (sqlite3.OperationalError, sqlite3.IntegrityError, sqlite3.DataError)
@@ -94,7 +95,7 @@ class Backend(Struct, frozen=True):
                 raise StoreError("store-is-folder", store=self.address) from None
             origin = getattr(error, "orig", error)
             why = " ".join(str(origin).split())
-            name = _file_error(origin, why) if self.path else _server_error(origin, why)
+            name = _file_error(origin) if self.path else _server_error(origin, why)
             raise StoreError(name, store=self.address, why=why) from None
         except OSError as error:
             why = error.strerror or str(error)
@@ -186,10 +187,10 @@ def _engine(path: Path, connect: Callable[[Path], sqlite3.Connection]) -> sa.Eng
     return sa.create_engine(url, creator=lambda: connect(path))
 
 
-def _file_error(error: BaseException, text: str) -> str:
+def _file_error(error: BaseException) -> str:
     if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, _OF_USE):
         return "not-a-store"
-    return next((name for sign, name in _SQLITE_ERRORS.items() if sign in text), "store-failed")
+    return _SQLITE_ERRORS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "store-failed")
 
 
 class _Connector(Struct):

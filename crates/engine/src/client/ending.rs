@@ -8,7 +8,7 @@ use super::{
 use crate::error::{Error, Kind};
 use crate::pace::Ns;
 use crate::plan::{NO_LIMIT, Protocol};
-use crate::record::{Class, End, Level, Outcome, Recorder, SqlState};
+use crate::record::{Class, End, Level, Note, Outcome, Recorder, SqlState};
 use crate::request::{StatementName, simple};
 use crate::script::{Action, Command};
 use crate::wire::{Fault, ServerError, Status};
@@ -218,9 +218,7 @@ impl Runner {
     fn warn(&mut self, script: u16, turn: &mut Turn<'_>) {
         if !std::mem::replace(&mut self.warned, true) {
             let script = &turn.shared.scripts.list[usize::from(script)].name;
-            turn.record.batch.notes.push(format!(
-                "script {script} leaves a transaction block open; it is rolled back"
-            ));
+            turn.record.batch.notes.push(Note::LeftOpen(script.clone()));
         }
     }
 
@@ -308,7 +306,7 @@ impl Runner {
     pub(super) fn say_lost(&self, fault: &Fault, queries: u32, record: &mut Recorder) {
         let message = match fault {
             Fault::Server(error) => words::server_error(error, None),
-            _ => fault.message().to_owned(),
+            Fault::Own(error) => error.to_string(),
         };
         let text = match (&self.transaction, self.state) {
             (_, State::Login(_) | State::Closed) => {

@@ -25,7 +25,7 @@ use crate::control::Control;
 use crate::error::Error;
 use crate::pace::{Due, Ns};
 use crate::plan::{Plan, Protocol};
-use crate::record::{Class, Recorder, SqlState};
+use crate::record::{Class, Recorder};
 use crate::request::{Execution, StatementName};
 use crate::script::eval::Variables;
 use crate::script::random::Random;
@@ -351,10 +351,10 @@ impl Client {
         Ok(next)
     }
 
-    /// The connection is gone; a transaction in flight has failed with `sqlstate`.
-    pub fn lost(&mut self, now: Ns, sqlstate: SqlState, message: &str, record: &mut Recorder) {
-        self.runner.end_with(now, (Class::Failed, sqlstate), &self.shared, record);
-        record.message(sqlstate, message);
+    /// The connection is gone, and a transaction in flight has failed.
+    pub fn lost(&mut self, now: Ns, fault: &Fault, record: &mut Recorder) {
+        self.runner.end_with(now, (Class::Failed, fault.sqlstate()), &self.shared, record);
+        record.fault(fault);
         self.forget();
     }
 

@@ -5,7 +5,7 @@ use crate::error::{Error, Kind};
 use crate::record::Level;
 use crate::script::eval::{Value, Variable};
 use crate::script::{Action, Names, Results, Slot, is_variable_name};
-use crate::wire::{Event, Fault};
+use crate::wire::{Event, Fault, protocol};
 
 /// What is known of the result that comes in. Its memory is used again.
 #[derive(Debug, Default)]
@@ -148,5 +148,5 @@ impl Runner {
 }
 
 fn malformed() -> Fault {
-    Fault::Protocol("the server sent a row that does not fit its description".into())
+    protocol("row-malformed").into()
 }

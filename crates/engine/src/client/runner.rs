@@ -9,7 +9,7 @@ use crate::record::{End, Level, Outcome, SqlState, Timing};
 use crate::script::Results;
 use crate::script::eval::{Value, Variables};
 use crate::script::random::Random;
-use crate::wire::{Connection, Event, Fault};
+use crate::wire::{Connection, Event, Fault, protocol};
 use postgres_protocol::message::frontend;
 
 /// Why a transaction fails.
@@ -253,10 +253,10 @@ impl Runner {
 
 #[cold]
 fn unasked() -> Fault {
-    Fault::Protocol("the server says it is ready though nothing was asked of it".into())
+    protocol("ready-unasked").into()
 }
 
 #[cold]
 fn unanswered() -> Fault {
-    Fault::Protocol("the server says it is ready, but it has not answered the statement".into())
+    protocol("ready-without-answer").into()
 }

@@ -19,6 +19,14 @@ pub enum AuthMethod {
     ScramSha256,
 }
 
+impl AuthMethod {
+    /// As in `require_auth`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        METHODS.iter().find(|(_, method)| *method == Some(self)).map_or("", |(name, _)| name)
+    }
+}
+
 /// Whether SCRAM is to be tied to the TLS connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChannelBinding {

@@ -1,7 +1,8 @@
 //! The login: the allowed methods of authentication, and each of them.
 
-use super::Fault;
+use super::{Fault, protocol};
 use crate::conninfo::{AuthMethod, ChannelBinding};
+use crate::error::{Error, Kind};
 use bytes::BytesMut;
 use fallible_iterator::FallibleIterator as _;
 use postgres_protocol::authentication::md5_hash;
@@ -74,12 +75,12 @@ impl Login {
         match message {
             Message::AuthenticationOk => self.accepted(),
             Message::AuthenticationCleartextPassword => {
-                self.permit(AuthMethod::Password, "a password in clear text")?;
+                self.permit(AuthMethod::Password)?;
                 let password = self.password()?;
                 send(frontend::password_message(password.as_bytes(), out))
             }
             Message::AuthenticationMd5Password(body) => {
-                self.permit(AuthMethod::Md5, "an MD5 password")?;
+                self.permit(AuthMethod::Md5)?;
                 let user = self.credentials.user.clone();
                 let hash = md5_hash(user.as_bytes(), self.password()?.as_bytes(), body.salt());
                 send(frontend::password_message(hash.as_bytes(), out))
@@ -101,38 +102,31 @@ impl Login {
                 self.step = Step::Proved;
                 Ok(())
             }
-            _ => Err(Fault::Login(
-                "the server asks for a login method that pgpaces does not support (it supports trust, password, md5 and scram-sha-256)".into(),
-            )),
+            _ => Err(refused("login-method-unsupported").into()),
         }
     }
 
     fn accepted(&mut self) -> Result<(), Fault> {
         match self.step {
-            Step::Begun => self.permit(AuthMethod::None, "no password at all")?,
+            Step::Begun => self.permit(AuthMethod::None)?,
             Step::Proved => {}
             Step::Scram(_) | Step::Done => return Err(out_of_turn()),
         }
         if self.credentials.binding == ChannelBinding::Require && !self.bound {
-            return Err(Fault::Login(
-                "channel binding is required, but the server let us in without it".into(),
-            ));
+            return Err(refused("channel-binding-skipped").into());
         }
         self.step = Step::Done;
         Ok(())
     }
 
-    fn permit(&mut self, method: AuthMethod, what: &str) -> Result<(), Fault> {
+    fn permit(&mut self, method: AuthMethod) -> Result<(), Fault> {
         if !self.credentials.allowed.contains(&method) {
-            return Err(Fault::Login(format!(
-                "the server asks for {what}, which require_auth does not allow"
-            )));
+            return Err(refused("login-method-not-allowed").with("method", method.name()).into());
         }
         if self.credentials.binding == ChannelBinding::Require && method != AuthMethod::ScramSha256
         {
-            return Err(Fault::Login(format!(
-                "channel binding is required, but the server asks for {what}"
-            )));
+            let error = refused("channel-binding-needs-scram");
+            return Err(error.with("method", method.name()).into());
         }
         if !matches!(self.step, Step::Begun) {
             return Err(out_of_turn());
@@ -144,22 +138,20 @@ impl Login {
     }
 
     fn begin_scram(&mut self, offered: &[String], out: &mut BytesMut) -> Result<(), Fault> {
-        self.permit(AuthMethod::ScramSha256, "SCRAM-SHA-256")?;
+        self.permit(AuthMethod::ScramSha256)?;
         let has = |name: &str| offered.iter().any(|m| m == name);
         let wish = self.credentials.binding;
         if has(PLUS) && !self.encrypted {
             // No server offers that by itself: a program in between removed the TLS.
-            return Err(Fault::Login(
-                "the server offers channel binding to TLS, but the connection has no TLS".into(),
-            ));
+            return Err(refused("channel-binding-without-tls").into());
         }
         if wish == ChannelBinding::Require && self.channel.is_none() {
-            return Err(Fault::Login(if self.encrypted {
-                "channel binding is required, but the server's certificate gives nothing to bind to"
-                    .into()
+            return Err(refused(if self.encrypted {
+                "channel-binding-needs-certificate"
             } else {
-                "channel binding is required, but the connection has no TLS to bind to".into()
-            }));
+                "channel-binding-needs-tls"
+            })
+            .into());
         }
         let channel = self.channel.take().filter(|_| wish != ChannelBinding::Disable);
         let (mechanism, binding) = match channel {
@@ -168,17 +160,13 @@ impl Login {
                 (PLUS, sasl::ChannelBinding::tls_server_end_point(channel))
             }
             _ if wish == ChannelBinding::Require => {
-                return Err(Fault::Login(
-                    "channel binding is required, but the server does not offer it".into(),
-                ));
+                return Err(refused("channel-binding-not-offered").into());
             }
             Some(_) if has(SCRAM) => (SCRAM, sasl::ChannelBinding::unrequested()),
             None if has(SCRAM) => (SCRAM, sasl::ChannelBinding::unsupported()),
             _ => {
-                return Err(Fault::Login(format!(
-                    "the server offers only login methods that pgpaces does not support ({})",
-                    offered.join(", ")
-                )));
+                let offered = offered.iter().map(|each| &**each).collect::<Vec<_>>();
+                return Err(refused("login-methods-unsupported").with("methods", offered).into());
             }
         };
         let scram = ScramSha256::new(self.password()?.as_bytes(), binding);
@@ -188,9 +176,8 @@ impl Login {
     }
 
     fn password(&self) -> Result<&str, Fault> {
-        self.credentials.password.as_deref().ok_or_else(|| {
-            Fault::Login("the server asks for a password, and none was given".into())
-        })
+        let password = self.credentials.password.as_deref();
+        password.ok_or_else(|| refused("password-required").into())
     }
 }
 
@@ -206,9 +193,13 @@ fn check_rounds(challenge: &[u8]) -> Result<(), Fault> {
         return Ok(());
     }
     let shown = &rounds[..rounds.len().min(20)];
-    Err(Fault::Login(format!(
-        "the server asks for {shown} rounds of SCRAM hashing (scram_iterations), expected 1 to {ROUNDS_MAX}"
-    )))
+    let error = refused("scram-iterations-out-of-range").with("iterations", shown);
+    Err(error.with("most", i64::try_from(ROUNDS_MAX).expect("it is small")).into())
+}
+
+/// We refuse to log in as the server demands.
+fn refused(name: &'static str) -> Error {
+    Error::new(Kind::Auth, name)
 }
 
 fn send(written: std::io::Result<()>) -> Result<(), Fault> {
@@ -217,9 +208,9 @@ fn send(written: std::io::Result<()>) -> Result<(), Fault> {
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn malformed(error: std::io::Error) -> Fault {
-    Fault::Login(format!("the login failed: {error}"))
+    refused("login-message-malformed").because(&error).into()
 }
 
 fn out_of_turn() -> Fault {
-    Fault::Protocol("the server sent a login message out of turn".into())
+    protocol("login-message-out-of-turn").into()
 }

@@ -3,7 +3,8 @@
 //! expected.
 
 use super::session::Stage;
-use super::{Fault, ServerError};
+use super::{Fault, ServerError, protocol};
+use crate::error::Error;
 use bytes::BytesMut;
 use fallible_iterator::FallibleIterator as _;
 use postgres_protocol::message::backend::Message;
@@ -47,43 +48,35 @@ pub(super) fn header(bytes: &[u8], stage: Stage) -> Result<(u8, usize), Fault> {
     let tag = bytes[0];
     let length = u32::from_be_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]);
     let Some(length_max) = length_max(tag, stage) else {
-        let place = if stage == Stage::Login { "a login" } else { "a session" };
-        return Err(unexpected(&named(tag, &format!("has no place in {place}"))));
+        return Err(out_of_place(tag, if stage == Stage::Login { "login" } else { "session" }));
     };
     if !(4..=length_max).contains(&(length as usize)) {
-        return Err(unexpected(&named(
-            tag,
-            &format!(
-                "says that it is {} bytes long, expected 4 to {length_max}",
-                length.cast_signed()
-            ),
-        )));
+        let error = protocol("message-length-wrong").with("type", shown(tag));
+        let error = error.with("bytes", i64::from(length.cast_signed()));
+        return Err(error.with("most", length_max).into());
     }
     Ok((tag, length as usize + 1))
 }
 
-/// A message of this type and what is wrong with it.
-pub(super) fn named(tag: u8, what: &str) -> String {
-    format!("sent a message of type '{}' that {what}", tag.escape_ascii())
+fn shown(tag: u8) -> String {
+    tag.escape_ascii().to_string()
 }
 
-/// The server did `what`.
-pub(super) fn unexpected(what: &str) -> Fault {
-    Fault::Protocol(format!(
-        "the server {what}; it does not speak the PostgreSQL protocol as we do"
-    ))
+/// A message of this type has no place in a login, or in a session.
+pub(super) fn out_of_place(tag: u8, place: &str) -> Fault {
+    protocol("message-out-of-place").with("type", shown(tag)).with("place", place).into()
 }
 
-fn malformed(tag: u8, why: &str) -> Fault {
-    unexpected(&named(tag, &format!("is malformed ({why})")))
+fn malformed(tag: u8) -> Error {
+    protocol("message-malformed").with("type", shown(tag))
 }
 
 /// A message that is whole.
 pub(super) fn parse(frame: &[u8]) -> Result<Message, Fault> {
     match Message::parse(&mut BytesMut::from(frame)) {
         Ok(Some(message)) => Ok(message),
-        Ok(None) => Err(malformed(frame[0], "it is not complete")),
-        Err(error) => Err(malformed(frame[0], &error.to_string())),
+        Ok(None) => Err(malformed(frame[0]).into()),
+        Err(error) => Err(malformed(frame[0]).because(&error).into()),
     }
 }
 
@@ -95,7 +88,7 @@ pub(super) fn read_parameter(frame: &[u8]) -> Result<(String, String), Fault> {
             let [name, value] = [name, value].map(String::from_utf8_lossy);
             Ok((name.into_owned(), value.into_owned()))
         }
-        _ => Err(malformed(b'S', "it is not a name and a value")),
+        _ => Err(malformed(b'S').into()),
     }
 }
 
@@ -104,10 +97,7 @@ pub(super) fn read_key(frame: &[u8]) -> Result<(i32, i32), Fault> {
     let (process, secret) = frame[5..].split_at_checked(4).unwrap_or_default();
     match (<[u8; 4]>::try_from(process), <[u8; 4]>::try_from(secret)) {
         (Ok(process), Ok(secret)) => Ok((i32::from_be_bytes(process), i32::from_be_bytes(secret))),
-        _ => Err(malformed(
-            b'K',
-            &format!("a cancel key of {} bytes, where protocol 3.0 has 8", frame.len() - 5),
-        )),
+        _ => Err(protocol("cancel-key-length-wrong").with("bytes", frame.len() - 5).into()),
     }
 }
 
@@ -117,22 +107,21 @@ pub(super) fn negotiation(frame: &[u8]) -> Result<(), Fault> {
         [0, 3 | 0, 0, 0, 0, 0, 0, 0] => Ok(()),
         [a, b, c, d, 0, 0, 0, 0] => {
             let (major, minor) = (u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d]));
-            Err(unexpected(&format!(
-                "wants to speak protocol {major}.{minor}, and 3.0 was asked for"
-            )))
+            let version = format!("{major}.{minor}");
+            Err(protocol("protocol-version-unsupported").with("version", version).into())
         }
-        _ => Err(malformed(b'v', "it refuses protocol options, and none was asked for")),
+        _ => Err(malformed(b'v').into()),
     }
 }
 
 /// `ErrorResponse`.
 pub(super) fn read_error(frame: &[u8]) -> Result<ServerError, Fault> {
     let Message::ErrorResponse(body) = parse(frame)? else {
-        return Err(malformed(frame[0], "it is no error"));
+        return Err(malformed(frame[0]).into());
     };
     let mut fields = body.fields();
     let mut error = ServerError { sqlstate: *b"XX000", ..ServerError::default() };
-    let wrong = |_| malformed(b'E', "its fields do not end where it ends");
+    let wrong = |_| Fault::from(malformed(b'E'));
     while let Some(field) = fields.next().map_err(wrong)? {
         let text = text(field.value_bytes());
         match field.type_() {
@@ -154,6 +143,7 @@ pub(super) fn read_error(frame: &[u8]) -> Result<ServerError, Fault> {
             b'p' => error.internal_position = text.parse().ok(),
             b'q' => error.internal_query = Some(text),
             b'W' => error.context = Some(text),
+            b'R' => error.routine = Some(text),
             _ => {}
         }
     }

@@ -12,7 +12,7 @@ pub mod tls;
 pub use auth::Credentials;
 pub use session::{Event, ServerError, Status};
 
-use crate::error::without_numbers;
+use crate::error::{Error, Kind, without_numbers};
 use bytes::BytesMut;
 use session::Session;
 use std::sync::Arc;
@@ -33,14 +33,8 @@ pub struct Settings {
 pub enum Fault {
     /// The server refused the login or ended the session, in its own words.
     Server(Box<ServerError>),
-    /// We refuse to log in as the server demands.
-    Login(String),
-    /// The server has no TLS.
-    NoTls,
-    /// TLS could not be set up or verified.
-    Tls(String),
-    /// What came is not the protocol.
-    Protocol(String),
+    /// We refuse what the server does: `Kind::Auth`, `Kind::Tls`, or else it is not the protocol.
+    Own(Box<Error>),
 }
 
 impl Fault {
@@ -57,21 +51,24 @@ impl Fault {
     pub fn sqlstate(&self) -> [u8; 5] {
         match self {
             Self::Server(error) => error.sqlstate,
-            Self::Login(_) => *b"28000",
-            Self::NoTls | Self::Tls(_) => *b"08001",
-            Self::Protocol(_) => *b"08P01",
+            Self::Own(error) => match error.kind {
+                Kind::Auth => *b"28000",
+                Kind::Tls => *b"08001",
+                _ => *b"08P01",
+            },
         }
     }
+}
 
-    /// What happened, in words.
-    #[must_use]
-    pub fn message(&self) -> &str {
-        match self {
-            Self::Server(error) => &error.message,
-            Self::NoTls => "the server does not support TLS",
-            Self::Login(text) | Self::Tls(text) | Self::Protocol(text) => text,
-        }
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::Own(Box::new(error))
     }
+}
+
+/// What the server sends is not the protocol.
+pub(crate) fn protocol(name: &'static str) -> Error {
+    Error::new(Kind::Connect, name)
 }
 
 /// How far the layers below the session are.
@@ -164,18 +161,14 @@ impl Connection {
                 self.handshake();
                 Ok(())
             }
-            b"N" => Err(Fault::NoTls),
-            [b'E', ..] => {
-                Err(Fault::Protocol("the server answered an SSL request with an error".into()))
+            b"N" => Err(Error::new(Kind::Tls, "server-refuses-tls").into()),
+            [b'E', ..] => Err(protocol("ssl-request-failed").into()),
+            [other] => {
+                let answer = other.escape_ascii().to_string();
+                Err(protocol("ssl-request-answer-unknown").with("answer", answer).into())
             }
-            [other] => Err(Fault::Protocol(format!(
-                "the server answered an SSL request with '{}', neither S nor N",
-                other.escape_ascii()
-            ))),
             // Its author is unknown: it came before the encryption.
-            _ => Err(Fault::Tls(
-                "the server sent more than one byte in answer to an SSL request".into(),
-            )),
+            _ => Err(Error::new(Kind::Tls, "ssl-request-answer-too-long").into()),
         }
     }
 

@@ -2,9 +2,9 @@
 //! completions are skipped without a copy.
 
 use super::auth::Login;
-use super::messages::{header, named, negotiation, parse, read_error, read_key, read_parameter};
-use super::messages::{is_passed_over, unexpected};
-use super::{Fault, Settings};
+use super::messages::{header, negotiation, parse, read_error, read_key, read_parameter};
+use super::messages::{is_passed_over, out_of_place};
+use super::{Fault, Settings, protocol};
 use bytes::BytesMut;
 use postgres_protocol::message::frontend;
 
@@ -87,6 +87,8 @@ pub struct ServerError {
     pub internal_query: Option<String>,
     /// Where in functions.
     pub context: Option<String>,
+    /// The function of the server that reports it.
+    pub routine: Option<String>,
 }
 
 #[derive(Default)]
@@ -302,7 +304,7 @@ impl Session {
                 Ok(Some(Event::Failed(Box::new(read_error(frame)?))))
             }
             // Each is answered, so a flood of them would fill our memory with answers.
-            b'G' if self.copying => Err(unexpected("asked twice for the same rows to copy")),
+            b'G' if self.copying => Err(protocol("copy-asked-twice").into()),
             b'G' => {
                 self.copying = true;
                 Ok(Some(Event::CopyIn))
@@ -317,7 +319,7 @@ impl Session {
                 Ok(Some(Event::Complete))
             }
             b'S' => self.parameter(frame).map(|()| None),
-            tag => Err(unexpected(&named(tag, "has no place here"))),
+            tag => Err(out_of_place(tag, "session")),
         }
     }
 
@@ -341,10 +343,8 @@ impl Session {
         match &frame[5..] {
             [byte] if let Some(status) = status_of(*byte) => Ok(self.ready(status)),
             other => {
-                let found = other[..other.len().min(16)].escape_ascii();
-                Err(unexpected(&format!(
-                    "says it is ready with the transaction status \"{found}\", expected I, T or E,"
-                )))
+                let status = other[..other.len().min(16)].escape_ascii().to_string();
+                Err(protocol("transaction-status-unknown").with("status", status).into())
             }
         }
     }
@@ -369,7 +369,7 @@ impl Session {
                 self.phase = Phase::Open;
                 return self.ready_frame(frame).map(Some);
             }
-            tag => return Err(unexpected(&named(tag, "has no place before it let us in"))),
+            tag => return Err(out_of_place(tag, "login")),
         }
         Ok(None)
     }

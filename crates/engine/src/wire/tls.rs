@@ -54,8 +54,8 @@ impl Settings {
             provider: Arc::clone(&provider),
         };
         let builder = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(&versions(conninfo)?)
-            .map_err(|e| Error::new(Kind::Tls, "tls-not-set-up").because(&e))?
+            .with_protocol_versions(&versions(conninfo))
+            .expect("ring has both versions")
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier));
         let mut config = match client_certificate(conninfo)? {
@@ -83,17 +83,13 @@ impl Settings {
     }
 }
 
-fn versions(conninfo: &Conninfo) -> Result<Vec<&'static SupportedProtocolVersion>> {
+/// At least one: `conninfo` has refused other bounds.
+fn versions(conninfo: &Conninfo) -> Vec<&'static SupportedProtocolVersion> {
     let least = conninfo.tls_min().unwrap_or(TlsVersion::V1_2);
     let most = conninfo.tls_max().unwrap_or(TlsVersion::V1_3);
     let all =
         [(TlsVersion::V1_2, &rustls::version::TLS12), (TlsVersion::V1_3, &rustls::version::TLS13)];
-    let chosen: Vec<_> =
-        all.into_iter().filter(|(v, _)| (least..=most).contains(v)).map(|(_, v)| v).collect();
-    if chosen.is_empty() {
-        return Err(Error::new(Kind::Tls, "no-tls-version"));
-    }
-    Ok(chosen)
+    all.into_iter().filter(|(v, _)| (least..=most).contains(v)).map(|(_, v)| v).collect()
 }
 
 fn unusable(name: &'static str, path: &Path) -> Error {
@@ -328,8 +324,7 @@ impl Tunnel {
     /// Whether the server took a direct connection for one of PostgreSQL's protocol.
     pub(super) fn check_protocol(&self) -> std::result::Result<(), Fault> {
         if self.direct && self.tls.alpn_protocol() != Some(PROTOCOL) {
-            let reason = "the server did not agree to PostgreSQL's protocol (ALPN)";
-            return Err(Fault::Tls(reason.into()));
+            return Err(Error::new(Kind::Tls, "tls-protocol-not-agreed").into());
         }
         Ok(())
     }
@@ -346,16 +341,13 @@ impl Tunnel {
         plain: &mut Vec<u8>,
     ) -> std::result::Result<(), Fault> {
         while !bytes.is_empty() {
-            if self.tls.read_tls(&mut bytes).map_err(|e| Fault::Tls(e.to_string()))? == 0 {
+            if self.tls.read_tls(&mut bytes).map_err(failed)? == 0 {
                 return Err(Fault::lost("the server closed the TLS connection"));
             }
-            let state = self.tls.process_new_packets().map_err(|e| Fault::Tls(explain(&e)))?;
+            let state = self.tls.process_new_packets().map_err(|e| explain(&e))?;
             let start = plain.len();
             plain.resize(start + state.plaintext_bytes_to_read(), 0);
-            self.tls
-                .reader()
-                .read_exact(&mut plain[start..])
-                .map_err(|e| Fault::Tls(e.to_string()))?;
+            self.tls.reader().read_exact(&mut plain[start..]).map_err(failed)?;
         }
         Ok(())
     }
@@ -366,9 +358,9 @@ impl Tunnel {
         plain: &[u8],
         sealed: &mut Vec<u8>,
     ) -> std::result::Result<(), Fault> {
-        self.tls.writer().write_all(plain).map_err(|e| Fault::Tls(e.to_string()))?;
+        self.tls.writer().write_all(plain).map_err(failed)?;
         while self.tls.wants_write() {
-            self.tls.write_tls(sealed).map_err(|e| Fault::Tls(e.to_string()))?;
+            self.tls.write_tls(sealed).map_err(failed)?;
         }
         Ok(())
     }
@@ -393,25 +385,27 @@ impl Tunnel {
     }
 }
 
-/// What rustls reports, in words that say what to look at.
-fn explain(error: &rustls::Error) -> String {
-    match error {
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn failed(error: std::io::Error) -> Fault {
+    Error::new(Kind::Tls, "tls-failed").because(&error).into()
+}
+
+/// What rustls reports, as what to look at.
+fn explain(error: &rustls::Error) -> Fault {
+    let name = match error {
         rustls::Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        ) => "the server's certificate does not bear the name of the host".into(),
+        ) => "certificate-of-other-host",
         rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            "the server's certificate is not signed by a root that we know".into()
+            "certificate-issuer-unknown"
         }
         rustls::Error::InvalidCertificate(
             CertificateError::Expired | CertificateError::ExpiredContext { .. },
-        ) => "the server's certificate has expired".into(),
-        other if other.to_string().contains("UnsupportedCertVersion") => {
-            "the server's certificate is of version 1 and cannot be checked: make one of version 3"
-                .into()
-        }
-        other if other.to_string().contains("CaUsedAsEndEntity") => {
-            "the server's certificate is a CA's own and not among the roots that we know".into()
-        }
-        other => format!("TLS failed: {other}"),
-    }
+        ) => "certificate-expired",
+        // rustls has no names for these two.
+        other if other.to_string().contains("UnsupportedCertVersion") => "certificate-of-version-1",
+        other if other.to_string().contains("CaUsedAsEndEntity") => "certificate-of-ca",
+        other => return Error::new(Kind::Tls, "tls-failed").because(other).into(),
+    };
+    Error::new(Kind::Tls, name).into()
 }

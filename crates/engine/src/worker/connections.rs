@@ -6,6 +6,7 @@ use crate::control::NEVER;
 use crate::error::{Error, Kind, Result};
 use crate::pace::{Due, Feed, Ns};
 use crate::poll::{Poll, Token};
+use crate::record::Note;
 use crate::wire::Fault;
 use std::cmp::Reverse;
 
@@ -135,7 +136,7 @@ impl<P: Poll> Worker<P> {
         if aborts {
             slot.client.say_lost(fault, &mut self.record);
         }
-        slot.client.lost(now, fault.sqlstate(), fault.message(), &mut self.record);
+        slot.client.lost(now, fault, &mut self.record);
         slot.alarm = None;
         if aborts {
             let error = Error::new(Kind::Aborted, "client-lost-connection");
@@ -146,15 +147,14 @@ impl<P: Poll> Worker<P> {
             return Ok(());
         }
         let refused = logging_in
-            && (matches!(fault, Fault::Login(_) | Fault::Tls(_))
+            && (matches!(fault, Fault::Own(error) if error.kind == Kind::Tls)
                 || fault.sqlstate().starts_with(b"28"));
         // A run that ends by count would wait for this client for ever.
         let waited = now - down_since > self.setup.connect_timeout;
         if refused || (waited && self.setup.control.end() >= NEVER) {
             slot.done = true;
             slot.refused = true;
-            let note = format!("a client cannot log in again: {}", fault.message());
-            self.record.batch.notes.push(note);
+            self.record.batch.notes.push(Note::LockedOut(fault.clone()));
         } else {
             self.retry(token);
         }

@@ -1,5 +1,6 @@
 //! What goes in and comes out at a connection.
 
+use pgpaces_engine::error::Kind;
 use pgpaces_engine::wire::{Connection, Event, Fault};
 
 /// What a connection makes of bytes.
@@ -17,4 +18,10 @@ pub fn take(connection: &mut Connection) -> Vec<u8> {
     let bytes = connection.outgoing().expect("no TLS").to_vec();
     connection.sent(bytes.len());
     bytes
+}
+
+/// The kind of a fault that is ours, and its name and values.
+pub fn own(fault: &Fault) -> (Kind, String) {
+    let Fault::Own(error) = fault else { panic!("{fault:?}") };
+    (error.kind, error.to_string())
 }
