@@ -8,6 +8,8 @@ FUZZED ?= script wire stored
 NIGHTLY ?= nightly
 # The major versions of PostgreSQL that `make test-versions` tries.
 VERSIONS ?= 14 15 16 17 18
+# How often `make faults` injects each fault.
+TIMES ?= 20
 # The parts of `make test`: PART=unit has the tests in Rust too. Files begin in this order: those that
 # take minutes first, so that no process is left with one of them while the others have ended.
 PART_unit := tests/browser tests/unit
@@ -35,7 +37,7 @@ BUILT := $(VENV)/.built
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help map packages build compiled run t check test test-slow test-versions asan test-arm conformance fuzz lint format bench bench-check docs site outputs pictures commands lock man wheel wheels clean
+.PHONY: help map packages build compiled run t check test test-slow test-versions faults asan test-arm conformance fuzz lint format bench bench-check docs site outputs pictures commands lock man wheel wheels clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -95,6 +97,9 @@ test-versions: build ## Tests of run, sweep, and settings on each version of Pos
 	for version in $(VERSIONS); do \
 		PGPACES_TEST_SERVER=pypi:$$version pytest -q $(addprefix tests/integration/test_,run.py sweep.py settings.py) || exit 1; \
 	done
+
+faults: build ## Each fault of tests/faults, TIMES times (20); takes hours
+	TIMES=$(TIMES) pytest -q -m 'slow or not slow' tests/faults
 
 asan: ## The io_uring code under AddressSanitizer; needs nightly Rust with its source
 	RUSTFLAGS=-Zsanitizer=address cargo +$(NIGHTLY) test -Zbuild-std --target x86_64-unknown-linux-gnu \
