@@ -108,7 +108,8 @@ def test_a_sweep_runs_every_cell_in_every_block_also_if_it_was_stopped(pgpaces):
 
 
 @pytest.mark.parametrize(
-    ("kills", "blocks"), [(3, 3), pytest.param(30, 25, marks=pytest.mark.slow)]
+    ("kills", "blocks"),
+    [(3, 3), pytest.param(30, 25, marks=[pytest.mark.slow, pytest.mark.timeout(900)])],
 )
 def test_a_sweep_that_is_killed_at_any_moment_goes_on_to_the_same_set_of_trials(
     pgpaces, kills, blocks
