@@ -8,6 +8,8 @@ FUZZED ?= script wire stored
 NIGHTLY ?= nightly
 # The major versions of PostgreSQL that `make test-versions` tries.
 VERSIONS ?= 14 15 16 17 18
+# How often `make faults` injects each fault.
+TIMES ?= 20
 # The parts of `make test`: PART=unit has the tests in Rust too. Files begin in this order: those that
 # take minutes first, so that no process is left with one of them while the others have ended.
 PART_unit := tests/browser tests/unit
@@ -15,8 +17,6 @@ PART_servers := tests/integration
 PART_faults := tests/faults
 PART_conformance := tests/conformance
 PART ?= conformance servers faults unit
-ALONE := tests/integration/test_host.py
-LEFT_OUT := target/left-out.json
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Also in a shell where another environment is active: what is built goes to ours.
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
@@ -35,7 +35,7 @@ BUILT := $(VENV)/.built
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help map packages build compiled run t check test test-slow test-versions asan test-arm conformance fuzz lint format bench bench-check docs site outputs pictures commands lock man wheel wheels clean
+.PHONY: help map packages build compiled run t check test test-slow test-versions faults asan test-arm conformance fuzz lint format bench bench-check docs site outputs pictures commands lock man wheel wheels clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,21 +80,22 @@ check: lint ## Lint, types and all tests that need no server
 
 # One seed for all random cases: whoever runs this sees what the next one sees. `test-slow` looks
 # for what nobody has seen yet, with more cases. Four at a time, as those of servers wait more than
-# they work; behind them, alone, what looks at this machine and would see what others do there.
+# they work.
 test: packages build ## All tests but the slow ones; PART=unit for less; the last lines say which were left out
-	$(if $(filter unit,$(PART)),PROPTEST_RNG_SEED=20261122 cargo nextest run --workspace --locked)
-	rm -f $(LEFT_OUT)
-	pytest -q -n 4 --dist loadfile --no-loadscope-reorder --hypothesis-seed=20261122 --left-out $(LEFT_OUT) --ignore $(ALONE) $(foreach part,$(PART),$(PART_$(part)))
-	$(if $(filter servers,$(PART)),pytest -q --left-out $(LEFT_OUT) $(ALONE))
+	$(if $(filter unit,$(PART)),PROPTEST_RNG_SEED=20261122 PROPTEST_CASES=128 cargo nextest run --workspace --locked)
+	pytest -q -n 4 --dist loadfile --no-loadscope-reorder --hypothesis-seed=20261122 $(foreach part,$(PART),$(PART_$(part)))
 
 test-slow: build test-versions ## The slow tests, and random cases that are new each time
 	PROPTEST_CASES=4000 cargo nextest run --workspace --locked --cargo-profile release
-	pytest -q -m slow
+	pytest -q -m 'slow or hypothesis' --hypothesis-profile=many
 
 test-versions: build ## Tests of run, sweep, and settings on each version of PostgreSQL; VERSIONS="16 18" for less
 	for version in $(VERSIONS); do \
 		PGPACES_TEST_SERVER=pypi:$$version pytest -q $(addprefix tests/integration/test_,run.py sweep.py settings.py) || exit 1; \
 	done
+
+faults: build ## Each fault of tests/faults, TIMES times (20); takes hours
+	TIMES=$(TIMES) pytest -q -m 'slow or not slow' tests/faults
 
 asan: ## The io_uring code under AddressSanitizer; needs nightly Rust with its source
 	RUSTFLAGS=-Zsanitizer=address cargo +$(NIGHTLY) test -Zbuild-std --target x86_64-unknown-linux-gnu \

@@ -32,8 +32,9 @@ pytest_plugins = ["tests.left_out", "tests.early_imports"]
 # A shell without job control ignores SIGINT in what it runs behind `&`, and children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-# How long one example takes depends on what else the machine does.
-settings.register_profile("pgpaces", deadline=None)
+# How long one example takes depends on what else the machine does. The slow tests try `many`.
+settings.register_profile("pgpaces", deadline=None, max_examples=50)
+settings.register_profile("many", deadline=None, max_examples=400)
 settings.load_profile("pgpaces")
 # What is frozen has the times of this zone.
 os.environ["TZ"] = "UTC"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,12 +16,6 @@ from tests.needs import NEEDS, REASON, check
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers("needs"):
         check(*marker.args)
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--left-out", type=Path, help="a file that adds up the tests which several runs left out"
-    )
 
 
 def _left_out(config: pytest.Config) -> list[tuple[str, str]]:
@@ -58,10 +50,6 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Ite
     """Say in the last lines what this machine lacks, and how many tests were left out for it."""
     yield
     counts = Counter(name for _, name in _left_out(config))
-    file: Path | None = config.getoption("left_out")
-    if file is not None and not hasattr(config, "workerinput"):
-        counts += Counter(json.loads(file.read_text()) if file.exists() else {})
-        file.write_text(json.dumps(counts))
     for line in _told(counts):
         terminalreporter.write_line(line)
     for test, name in _forbidden(config):

@@ -13,6 +13,15 @@ from tests.faults.network import Proxy
 from tests.needs import check, lacking
 from tests.servers import postgres_15, standby_of
 
+# `make faults` injects each fault this often.
+TIMES = int(os.environ.get("TIMES", "1"))
+
+
+def pytest_generate_tests(metafunc):
+    if TIMES > 1 and "seed" not in metafunc.fixturenames:
+        metafunc.fixturenames.append("again")
+        metafunc.parametrize("again", range(TIMES))
+
 
 @pytest.fixture(scope="module")
 def fragile(certificates):

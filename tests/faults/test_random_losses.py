@@ -1,7 +1,6 @@
 """What is lost of a load from several generators, at random moments.
 
-Each test runs TIMES times (2) with a seed of its own: `TIMES=30 pytest -m slow` this file, with
-`--junit-xml` for the seconds that each took.
+Each test runs TIMES times (2), each with its own seed: see `make faults`.
 """
 
 from __future__ import annotations

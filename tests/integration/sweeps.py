@@ -30,10 +30,12 @@ def expire(store: Path) -> None:
 
 
 def rows_of(store: Path) -> int:
-    return count(store, "interval") if store.exists() else 0
+    return count(store, "interval")
 
 
 def count(store: Path, table: str) -> int:
+    if not store.exists():
+        return 0
     try:
         with sqlite3.connect(store) as connection:
             return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])

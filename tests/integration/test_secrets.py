@@ -77,6 +77,22 @@ def way(name: str, pg15: Postgres, cage: Cage, **more: str) -> tuple[str, dict[s
     return plain, {"PGPASSWORD": PASSWORD}
 
 
+# One command line after the other in one process; it ends with how many of them did not fail.
+END = "that was one"
+ONE_BY_ONE = f"""
+import json, sys
+from pgpaces.cli.main import main
+good = 0
+for sys.argv in json.loads(sys.argv[1]):
+    try:
+        main()
+    except SystemExit as ended:
+        good += ended.code in (None, 0)
+    print("{END}", file=sys.stderr, flush=True)
+sys.exit(good)
+"""
+
+
 @pytest.mark.parametrize("name", often("URI", "passfile"))
 def test_a_run_that_goes_well_leaves_no_password_anywhere(cage, pg15, name):
     dsn, variables = way(name, pg15, cage)
@@ -185,14 +201,16 @@ LOGGED_IN: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 @pytest.mark.parametrize("name", often("PGPASSWORD"))
-@pytest.mark.parametrize("command", LOGGED_IN)
-def test_each_command_logs_in_to_the_target_and_to_the_source_of_a_copy(cage, pg15, command, name):
+def test_each_command_logs_in_to_the_target_and_to_the_source_of_a_copy(cage, pg15, name):
     pg15.execute("DROP DATABASE IF EXISTS copied")
     pg15.execute("CREATE DATABASE copied OWNER u_scram")
     dsn, variables = way(name, pg15, cage, dbname="copied")
-    words, said = LOGGED_IN[command]
-    ended = cage(command, *words, "--target", dsn, "--from-database", dsn, **variables)
-    assert said in " ".join(ended.err.decode().split()), ended.err
+    places = ("--target", dsn, "--from-database", dsn)
+    lines = [("pgpaces", command, *words, *places) for command, (words, _) in LOGGED_IN.items()]
+    ended = cage.run(["-c", ONE_BY_ONE, json.dumps(lines)], **variables)
+    parts = ended.err.decode().split(f"{END}\n")
+    for (command, (_, said)), part in zip(LOGGED_IN.items(), parts[:-1], strict=True):
+        assert said in " ".join(part.split()), (command, ended.err)
 
 
 # What another test made as another role is not this one's.
@@ -311,20 +329,6 @@ BAD_STRINGS = [
     f"password='{PASSWORD}",
     "postgresql://u@[::1x:s3:cr/d?password=s3:cr",
 ]
-
-
-# One command line after the other in one process; it ends with how many of them did not fail.
-ONE_BY_ONE = """
-import json, sys
-from pgpaces.cli.main import main
-good = 0
-for sys.argv in json.loads(sys.argv[1]):
-    try:
-        main()
-    except SystemExit as ended:
-        good += ended.code in (None, 0)
-sys.exit(good)
-"""
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
-import threading
+import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -50,10 +50,10 @@ def assert_as_asked(pgpaces: Command) -> None:
     assert {t.place.block: t.plan.seed for t in trials if t.place} == {1: 1, 2: 2}
 
 
-def assert_complete(store: Path) -> None:
-    """Each of the four cells finished once in each of the two blocks."""
+def assert_complete(store: Path, trials: int) -> None:
+    """Each cell finished once in each block."""
     found = cells_of(store)
-    assert (len(found), set(found.values())) == (8, {1})
+    assert (len(found), set(found.values())) == (trials, {1})
 
 
 def test_scripts_of_no_workload_measure_the_database_of_the_target_as_it_stands(
@@ -103,31 +103,42 @@ def test_a_sweep_runs_every_cell_in_every_block_also_if_it_was_stopped(pgpaces):
         words = ("--resume",)
     for _ in range(2):
         pgpaces.well("sweep", "--resume")
-        assert_complete(pgpaces.store)
+        assert_complete(pgpaces.store, 8)
     assert_as_asked(pgpaces)
 
 
-@pytest.mark.slow
-def test_a_sweep_that_was_killed_goes_on_to_the_same_set_of_trials(pgpaces):
-    """Killed three times, wherever it was; no trial is lost, and none is run twice."""
+@pytest.mark.parametrize(
+    ("kills", "blocks"),
+    [(3, 3), pytest.param(30, 25, marks=[pytest.mark.slow, pytest.mark.timeout(900)])],
+)
+def test_a_sweep_that_is_killed_at_any_moment_goes_on_to_the_same_set_of_trials(
+    pgpaces, kills, blocks
+):
+    """No trial is lost, and none is run twice. The store alone says what is left to do."""
     chance = random.Random(6)
-    words: tuple[str, ...] = ("reporting", *GRID, "--trials", "2")
-    for _ in range(3):
+    words: tuple[object, ...] = (
+        "select-only", "--clients", "1,2", "--rate-per-client", "20/s", "--scale", "1",
+        "--duration", "300ms", "--warmup", "0", "-L", "1s", "--trials", blocks,
+    )  # fmt: skip
+    for turn in range(kills):
         process = pgpaces.start("sweep", *words)
-        before = sum(cells_of_any(pgpaces.store).values())
-        until(lambda n=before: rows_of(pgpaces.store) > n, "a second of a trial")  # type: ignore[misc]
-        threading.Event().wait(chance.uniform(0, 2.5))  # a kill may come at any moment
+        # Behind the start of the program, of a trial, or of what is stored of it.
+        table = chance.choice(("", "trial", "interval")) if turn else "experiment"
+        before = count(pgpaces.store, table) if turn and table else 0
+        until(lambda t=table, n=before: not t or count(pgpaces.store, t) > n)  # type: ignore[misc]
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(chance.uniform(0, 1))
         process.kill()
         process.communicate()
         expire(pgpaces.store)
         words = ("--resume",)
-    pgpaces.well("sweep", "--resume")
-    assert_complete(pgpaces.store)
+    pgpaces.well("sweep", *words)
+    assert_complete(pgpaces.store, 2 * blocks)
 
 
 def cells_of_any(store: Path) -> Counter[tuple[str, int]]:
     """As cells_of; none where there is no experiment yet."""
-    return cells_of(store) if store.exists() and count(store, "experiment") else Counter()
+    return cells_of(store) if count(store, "experiment") else Counter()
 
 
 def changed(pgpaces: Command, part: str, *words: object) -> None:

@@ -3,9 +3,9 @@
 import math
 
 import pytest
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats as oracle
 
 from pgpaces.analysis import across
 from pgpaces.spec.result import Estimate
@@ -17,7 +17,7 @@ def estimates(*values):
 
 def test_three_trials_have_students_interval_of_what_each_of_them_says():
     found = across.together([estimates(10, 12, 17)])
-    low, high = oracle.t.interval(0.95, 2, 13, oracle.sem([10, 12, 17]))
+    low, high = scipy.stats.t.interval(0.95, 2, 13, scipy.stats.sem([10, 12, 17]))
     assert (found.value, found.low, found.high, found.n) == pytest.approx(
         (13, max(0, low), high, 30)
     )
@@ -26,7 +26,7 @@ def test_three_trials_have_students_interval_of_what_each_of_them_says():
 def test_two_trials_have_students_interval_of_three_and_no_less_than_their_own():
     apart = across.together([estimates(10, 14)])
     agreed = across.together([estimates(10, 10)])
-    half = float(oracle.t.ppf(0.975, 2)) * 2
+    half = float(scipy.stats.t.ppf(0.975, 2)) * 2
     assert (apart.low, apart.high) == pytest.approx((12 - half, 12 + half))
     assert agreed == Estimate(10, 9, 12, 20)
 
@@ -75,7 +75,7 @@ def test_the_spread_between_machines_is_in_the_interval():
     boards = [estimates(10, 10.1, 9.9), estimates(14, 14.1, 13.9), estimates(12, 12.1, 11.9)]
     apart = across.together(boards)
     pooled = across.together([[each for board in boards for each in board]])
-    low, high = oracle.t.interval(0.95, 2, 12, oracle.sem([10, 14, 12]))
+    low, high = scipy.stats.t.interval(0.95, 2, 12, scipy.stats.sem([10, 14, 12]))
     assert (apart.low, apart.high) == pytest.approx((low, high))
     assert apart.high - apart.low > 2 * (pooled.high - pooled.low)
 

@@ -4,11 +4,10 @@ import math
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from scipy import stats as oracle
-from scipy.special import stdtr, stdtrit
 
 from pgpaces.analysis import compare, unpaired
 from pgpaces.analysis.compare import BOUNDS, ComparisonGoal, Pair, Verdict, judge, next_pairs
@@ -31,7 +30,7 @@ LOOKS = ComparisonGoal(same=0)
 def p_of(logs):
     k = logs.shape[1]
     t = logs.mean(axis=1) / (logs.std(axis=1, ddof=1) / math.sqrt(k))
-    return 2 * stdtr(k - 1, -np.abs(t))
+    return 2 * scipy.special.stdtr(k - 1, -np.abs(t))
 
 
 def claims(logs, goal):
@@ -112,7 +111,7 @@ def test_the_interval_holds_the_truth_also_where_a_look_ended_it():
         open_, held = np.ones(MACHINES, dtype=bool), 0
         for k, level in LOOKS.looks:
             part = logs[:, :k]
-            half = stdtrit(k - 1, 0.975) * part.std(axis=1, ddof=1) / math.sqrt(k)
+            half = scipy.special.stdtrit(k - 1, 0.975) * part.std(axis=1, ddof=1) / math.sqrt(k)
             ends = open_ & ((p_of(part) <= level) | (k == LOOKS.pairs))
             held += int(np.sum(ends & (np.abs(part.mean(axis=1) - effect) <= half)))
             open_ &= ~ends
@@ -122,7 +121,7 @@ def test_the_interval_holds_the_truth_also_where_a_look_ended_it():
 def test_a_ratio_is_students_of_the_logarithms():
     logs = [0.01, 0.03, -0.02, 0.05, 0.04, 0.02, 0.0, 0.03]
     found = verdict(logs)
-    test = oracle.ttest_1samp(logs, 0)
+    test = scipy.stats.ttest_1samp(logs, 0)
     ends = test.confidence_interval()
     assert found.p == pytest.approx(test.pvalue)
     assert (found.estimate.low, found.estimate.high) == pytest.approx(
@@ -133,7 +132,9 @@ def test_a_ratio_is_students_of_the_logarithms():
 
 def test_groups_are_welchs():
     a, b = [1.0, 1.1, 0.9, 1.3], [1.2, 1.6, 1.5]
-    assert over_trials(a, b).p() == pytest.approx(oracle.ttest_ind(b, a, equal_var=False).pvalue)
+    assert over_trials(a, b).p() == pytest.approx(
+        scipy.stats.ttest_ind(b, a, equal_var=False).pvalue
+    )
     assert over_pairs([0.1]) is None, "a mean of pairs needs two"
     assert Effect(0.0, 0.01, 7, 8).needed(1e-9) is None, "more pairs than anybody runs"
 
@@ -154,7 +155,7 @@ def test_what_lies_at_the_margin_is_called_the_same_in_one_of_twenty():
     for k, level in LOOKS.looks:
         part = logs[:, :k]
         t = (margin - np.abs(part.mean(axis=1))) / (part.std(axis=1, ddof=1) / math.sqrt(k))
-        claimed.append(stdtr(k - 1, -t) <= level)
+        claimed.append(scipy.special.stdtr(k - 1, -t) <= level)
     assert np.any(claimed, axis=0).mean() <= 0.053
     once = verdict(list(logs[0]), ComparisonGoal(same=0, pairs=23))
     assert once.outcome in ("better", "unknown")
@@ -178,7 +179,7 @@ def test_as_many_pairs_as_are_said_to_decide_do(value, margin):
     assert needed is not None
     logs = draw.normal(value, spread, (MACHINES // 3, needed))
     t = (margin - np.abs(logs.mean(axis=1))) / (logs.std(axis=1, ddof=1) / math.sqrt(needed))
-    decided = (p_of(logs) <= 0.05) | (stdtr(needed - 1, -t) <= 0.05)
+    decided = (p_of(logs) <= 0.05) | (scipy.special.stdtr(needed - 1, -t) <= 0.05)
     assert 0.78 <= decided.mean() <= 0.9
 
 

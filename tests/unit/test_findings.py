@@ -24,10 +24,13 @@ SAMPLES = {"ms": 123.4, "s": 31.4, "moment": 75, "percent": 99.5, "rate": 1234.5
            ",": 1302, "": "x", ".1%": 0.123, ".0f": 81.0, ".1f": 12.3, ".3f": 1.05,
            "+,.0f": -3_600_000.0, "+.1f": -12.3, ",.1f": 3595.5}  # fmt: skip
 ENGINE = ROOT / "crates" / "engine" / "src"
-EVERYTHING = "".join(p.read_text("utf-8") for p in (*CODE.rglob("*.py"), *ENGINE.rglob("*.rs")))
-TESTS = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
 OTHERS = ast.Starred | ast.Call | ast.JoinedStr | ast.NamedExpr
-TREES = [ast.parse(path.read_text("utf-8")) for path in CODE.rglob("*.py")]
+
+
+@pytest.fixture(scope="module")
+def code() -> str:
+    sources = (*CODE.rglob("*.py"), *ENGINE.rglob("*.rs"))
+    return "".join(path.read_text("utf-8") for path in sources)
 
 
 def made(*makers: str) -> Iterator[tuple[str, set[str], bool, bool]]:
@@ -35,7 +38,8 @@ def made(*makers: str) -> Iterator[tuple[str, set[str], bool, bool]]:
 
     The last: whether one of two names is chosen, so that a value may be of the other.
     """
-    for node in (each for tree in TREES for each in ast.walk(tree) if isinstance(each, ast.Call)):
+    trees = (ast.parse(path.read_text("utf-8")) for path in CODE.rglob("*.py"))
+    for node in (each for tree in trees for each in ast.walk(tree) if isinstance(each, ast.Call)):
         called = getattr(node.func, "id", getattr(node.func, "attr", ""))
         if called not in makers or not node.args or isinstance(node.args[0], OTHERS):
             continue
@@ -70,24 +74,25 @@ def test_a_finding_an_error_or_a_message_has_the_values_that_its_texts_need():
         assert more or least <= values, name
 
 
-def test_metrics_that_code_names_have_entries_and_every_entry_is_used():
+def test_metrics_that_code_names_have_entries_and_every_entry_is_used(code):
     functions = "metric|title|axis|header|number|shown|column|metric_cell"
-    found = {*re.findall(rf'(?<![.\w])(?:metrics\.)?(?:{functions})\("([a-z][\w.]*)"', EVERYTHING)}
+    found = {*re.findall(rf'(?<![.\w])(?:metrics\.)?(?:{functions})\("([a-z][\w.]*)"', code)}
     assert {"throughput", "missed", "p99", "seconds"} <= found <= {*metrics.catalog()}
     assert not {*metrics.catalog()} & {*catalog(), *errors.catalog()}
     for name, entry in metrics.catalog().items():
-        assert f'"{name}"' in EVERYTHING, name
+        assert f'"{name}"' in code, name
         assert re.fullmatch(r"(\S+ ){2,24}\S+\.", entry.about)
 
 
-def test_a_name_is_made_by_code_and_that_of_a_finding_is_named_in_a_test():
+def test_a_name_is_made_by_code_and_that_of_a_finding_is_named_in_a_test(code):
+    tests = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     catalogs = (
         catalog(), errors.catalog(), messages.catalog(), causes.catalog().observations,
     )  # fmt: skip
     for name in chain(*catalogs):
-        assert f'"{name}"' in EVERYTHING, name
+        assert f'"{name}"' in code, name
         assert sum(name in each for each in catalogs) == 1, name
-        assert name not in catalog() or f'"{name}"' in TESTS or f"{name}: " in TESTS, name
+        assert name not in catalog() or f'"{name}"' in tests or f"{name}: " in tests, name
 
 
 @pytest.mark.parametrize("name", catalog())

@@ -27,6 +27,7 @@ from tests.needs import needs
 from tests.unit.stored import Kept, keep, opened
 from tests.unit.trials import trial
 
+SLOW = pytest.mark.slow
 FULL, NO_SPACE = Path("/dev/full"), "No space left on device"
 
 
@@ -89,7 +90,7 @@ def test_an_output_that_is_closed_is_an_error_as_a_full_one(tmp_path, command, c
     assert done.returncode == 5
 
 
-@pytest.mark.parametrize("form", ["md", "html"])
+@pytest.mark.parametrize("form", ["md", pytest.param("html", marks=SLOW)])
 def test_a_file_on_stdout_is_utf8_whatever_the_terminal_can_show(tmp_path, form):
     keep(opened(tmp_path), Kept("01A"))
     done = subprocess.run(
@@ -161,7 +162,9 @@ def test_errors_that_nobody_hears_keep_their_exit_code(tmp_path):
     assert done.returncode == 2
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    "closed", ["2>&-", "<&- >&- 2>&-", *(pytest.param(n, marks=SLOW) for n in ("<&-", ">&-"))]
+)
 def test_streams_that_are_closed_are_no_file_of_ours(tmp_path, closed):
     """A store that was opened as stderr would be written to by whoever warns."""
     store = tmp_path / "results.db"

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats as oracle
 
 from pgpaces.analysis.spread import Spread, spread_of
 from pgpaces.analysis.stats import (
@@ -77,7 +77,7 @@ def test_ranks_are_the_tightest_that_the_binomial_allows(q, n):
     if low == 0:
         assert high == n
         return
-    below = oracle.binom(n, q).cdf
+    below = scipy.stats.binom(n, q).cdf
     assert below(low - 1) <= 0.025 < below(low)
     assert 1 - below(high - 1) <= 0.025 + 1e-12
     assert 1 - below(high - 2) > 0.025 - 1e-12
