@@ -42,9 +42,8 @@ _ACTIONS = {"list": (0, 0), "show": (1, 1), "compare": (2, 9)}  # the numbers of
 def disk(**params: Any) -> int:
     """Measure the disk of the directory PATH with fio: its class and its speed for PostgreSQL.
 
-    pgpaces writes to a new directory in PATH, which it always removes. It asks for confirmation
-    before it writes more than 1 GB. It stores the result, and reports of servers on the same disk
-    use it.
+    pgpaces writes to a new directory in PATH and always removes it. It asks for confirmation before
+    it writes more than 1 GB. It stores the result, and reports of servers on the same disk use it.
     """
     from pgpaces.cli import output
 
