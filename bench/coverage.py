@@ -11,11 +11,12 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import stopping
 from figures import Finding, Note
 from page import fill
 from session import Session
@@ -154,36 +155,50 @@ CELLS: dict[Key, tuple[Load, int]] = {
 }
 
 
-def kept() -> dict[Key, Sequence[str]]:
-    """The rows that the page has."""
-    lines = [re.split(r"  +", line.strip()) for line in PAGE.read_text().splitlines()]
-    return {key: line for line in lines if (key := tuple(line[:3])) in CELLS}
+STOPPED: dict[Key, Load] = {
+    stopping.Tally(load, share, Counter()).key: load
+    for share in stopping.SHARES
+    for load in (*stopping.LOADS, *stopping.COLD)
+}
 
 
-def keep(row: Sequence[str]) -> None:
-    """Writes a row into the page's table, in the order of the cells."""
-    rows = kept() | {tuple(row[:3]): row}
-    lines = [HEAD, *(rows[key] for key in CELLS if key in rows)]
-    widths = [max(len(line[at]) for line in lines) for at in range(len(HEAD))]
+def keep(row: Sequence[str], part: str, head: Key, keys: Iterable[Key]) -> None:
+    """Writes a row into a table of the page, in the order of the keys."""
+    text = PAGE.read_text().partition(f"<!-- measured: {part} -->")[2].partition("<!-- end -->")[0]
+    lines = [re.split(r"  +", line.strip()) for line in text.splitlines()]
+    rows = {tuple(line[:3]): line for line in lines} | {tuple(row[:3]): row}
+    lines = [head, *(rows[key] for key in keys if key in rows)]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(head))]
     table = "\n".join(
         "  ".join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
-    fill(PAGE, "coverage", f"\n```text\n{table}\n```\n\n")
+    fill(PAGE, part, f"\n```text\n{table}\n```\n\n")
 
 
 def section(session: Session) -> Iterator[Finding]:
-    """The table, a row as each cell is done."""
+    """Both tables, a row as each cell is done."""
+
+    def chosen(key: Key) -> bool:
+        return set(session.only.split()) <= set(" ".join(key).split())
+
+    def trials(count: int) -> int:
+        count = session.trials or count
+        return max(4, count // 100) if session.quick else count
+
     with ProcessPoolExecutor() as pool:
-        waiting = []
+        waiting: dict[Future[Cell] | Future[list[stopping.Tally]], str] = {}
         for key, (load, seconds) in CELLS.items():
-            trials = session.trials or (TRIALS_OF_AN_HOUR if seconds == HOUR_S else TRIALS)
-            if session.quick:
-                trials = max(4, trials // 100)
-            if set(session.only.split()) <= set(" ".join(key).split()):
-                waiting.append(pool.submit(measured, load, seconds, trials))
-        for each in as_completed(waiting):
-            row = each.result().row()
-            if not session.quick:
-                keep(row)
-            yield Note(SECTION, " | ".join(row))
+            if chosen(key):
+                count = trials(TRIALS_OF_AN_HOUR if seconds == HOUR_S else TRIALS)
+                waiting[pool.submit(measured, load, seconds, count)] = "coverage"
+        for load in (*stopping.LOADS, *stopping.COLD):
+            if any(chosen(key) for key, each in STOPPED.items() if each == load):
+                waiting[pool.submit(stopping.stopped, load, trials(TRIALS))] = "stopping"
+        for done in as_completed(waiting):
+            part, found = waiting[done], done.result()
+            head, keys = (HEAD, CELLS) if part == "coverage" else (stopping.HEAD, STOPPED)
+            for each in found if isinstance(found, list) else [found]:
+                if not session.quick:
+                    keep(each.row(), part, head, keys)
+                yield Note(SECTION, " | ".join(each.row()))

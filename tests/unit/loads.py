@@ -28,7 +28,7 @@ from .trials import SECOND_NS, trial
 Numbers = NDArray[np.float64]
 RATE = 100.0
 MISSED = 0.05
-QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+QUANTILES = {"p50": 0.5, "p92": 0.92, "p95": 0.95, "p97": 0.97, "p99": 0.99}
 # How long a truth is simulated, where no formula has it: beside each other, and how many seconds.
 _BESIDE, _LONG_S = 1000, 200
 
@@ -38,7 +38,7 @@ class Load(Struct, frozen=True):
 
     users: 0, or so many users; think: they wait for so many mean service times in the mean after
     each transaction (closed), or each has a schedule of its own (paced). steps: multipliers of the
-    rate, one after the other.
+    rate, one after the other. cold: so much slower at first, until cold_s or decaying over 40 s.
     """
 
     name: str
@@ -49,6 +49,7 @@ class Load(Struct, frozen=True):
     think: float = 0.0
     steps: tuple[float, ...] = (1.0,)
     cold: float = 0.0
+    cold_s: float = 0.0
 
     @property
     def service_s(self) -> float:
@@ -70,7 +71,8 @@ class Load(Struct, frozen=True):
             due = self._due(rng, seconds, warm, count)
             service = self._service(rng, due.shape)
             if self.cold:
-                service *= 1 + self.cold * np.exp(-due / 40)
+                cold = due < warm + self.cold_s if self.cold_s else np.exp(-due / 40)
+                service *= 1 + self.cold * cold
             latency = _first_come(due, service, self.servers)
         return due - warm, latency
 
@@ -131,7 +133,9 @@ class Truth(Struct, frozen=True):
 
     mean: float
     p50: float
+    p92: float
     p95: float
+    p97: float
     p99: float
     throughput: float
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.analysis import crossing, goal, grouping, unpaired
@@ -128,28 +126,6 @@ def test_the_time_that_would_decide_is_longer_than_the_time_so_far():
     assert told == {"cells": 2, "least": seconds(min(needs)), "most": seconds(max(needs))}
     one = found(rows[:1])["more-time-decides"].values
     assert one == {"cells": 1, "time": seconds(needs[0])}
-
-
-@given(st.integers(1, 2000), st.integers(1, 3000), st.floats(0.01, 0.5))
-def test_as_many_trials_as_are_said_to_be_needed_decide(hits, due, most):
-    """Where the share stays as it is, so many times the trials put the interval on one side."""
-    hits = min(hits, due - 1)
-    base = row("?")
-    found = Row(base.cell, base.trials, sound=True, missed=proportion(hits, due))
-    need = crossing.needed_s(found, most)
-    if need is None or math.isinf(need):
-        return
-    times = need / 20
-    assert times > 1.099, "never what was not enough"
-    if times < 1.101:
-        return
-    share = hits / due
-    for factor, known in ((1.02, True), (0.98, False)):
-        n = due * times * factor
-        at = proportion(round(share * n * 1e6), round(n * 1e6), 1e6)
-        assert at is not None
-        if (found.missed and found.missed.low < most < found.missed.high) and n > due:
-            assert (at.high <= most or at.low > most) is known
 
 
 def test_a_share_on_the_threshold_is_no_question_of_time():

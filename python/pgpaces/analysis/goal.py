@@ -12,6 +12,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from pgpaces.analysis.distributions import student_quantile
+from pgpaces.analysis.stats import ERROR
 from pgpaces.core.findings import Finding
 from pgpaces.spec.facts import ComponentFacts, PlanFacts
 from pgpaces.spec.result import Estimate, Trial
@@ -21,6 +23,8 @@ Verdict = Literal["pass", "fail", "unknown"]
 WORDS: Mapping[Verdict, str] = {"pass": "PASS", "fail": "FAIL", "unknown": "UNKNOWN"}
 # The default of the share that may miss.
 ALLOWED = 0.05
+# With which probability an advised length decides.
+_POWER = 0.8
 
 
 def allowed(trial: Trial) -> float:
@@ -55,23 +59,34 @@ def verdict(missed: Estimate | None, share: float) -> Verdict:
     return "fail" if missed.low > share else "unknown"
 
 
-def needed_s(missed: Estimate | None, seconds: float, share: float) -> float | None:
-    """The approximate seconds of measurement that would decide; `seconds` were not enough.
+def needed_s(
+    missed: Estimate | None, seconds: float, share: float, *, error: float = ERROR
+) -> float | None:
+    """The seconds of measurement that would decide with a probability of 0.8 at this share.
 
-    Wilson's interval, inverted: it ends at h where (h - p)^2 = z^2 h (1 - h) phi / n, which gives
-    phi / n from the present end, and the n with which it ends at the threshold, if the share stays
-    as measured; a tenth more than `seconds` at least. None where it is decided, or nothing is
-    known; infinite where the share is on the threshold.
+    error: of the interval that did not decide; the one that decides has 95%.
+
+    Wilson's interval ends at h where (h - p)^2 = z^2 h (1 - h) phi / n, which gives z^2 phi / n
+    from the end that is beyond the threshold t. The n that is needed is that of a test with power
+    0.8, with (t - p)^2 n = phi (z sqrt(t (1 - t)) + 0.84 sqrt(p (1 - p)))^2 (Fleiss, Statistical
+    Methods for Rates and Proportions, 1981, 2.4). A tenth more than `seconds` at least. None if it
+    is decided, or nothing is known; infinite if the share is on the threshold.
     """
     if missed is None or verdict(missed, share) != "unknown":
         return None
-    p, high = missed.value, missed.high
-    if not p < high < 1 or not 0 < share < 1:
+    p, end = missed.value, missed.high if missed.value < share else missed.low
+    if not 0 < share < 1:
         return None
     if p == share:
         return math.inf
-    now, then = (high - p) ** 2 / (high * (1 - high)), (share - p) ** 2
-    return seconds * max(1.1, now * share * (1 - share) / then)
+    if not 0 < end < 1:
+        return None
+    then = student_quantile(math.inf, 1 - ERROR / 2)
+    ratio = then / student_quantile(math.inf, 1 - error / 2)
+    now = ratio * abs(end - p) / math.sqrt(end * (1 - end))
+    chance = student_quantile(math.inf, _POWER) / then * math.sqrt(p * (1 - p))
+    wanted = math.sqrt(share * (1 - share)) + chance
+    return seconds * max(1.1, (now * wanted / (share - p)) ** 2)
 
 
 class Limit(Struct, frozen=True):

@@ -13,7 +13,9 @@ from pgpaces.analysis.distributions import binomial_cdf, student_quantile
 from pgpaces.spec.result import Estimate
 
 Z95 = student_quantile(math.inf, 0.975)
-_TAIL = 0.025
+# The probability that an interval does not hold the truth.
+ERROR = 0.05
+_TAIL = ERROR / 2
 # The variance of fewer points than this is too uncertain to use.
 _POINTS_MIN = 10
 # Cosines used: at most n^(2/3), and a third of the independent points.
@@ -264,9 +266,15 @@ def proportion(hits: int, trials: int, phi: float = 1.0) -> Estimate | None:
     return _wilson(hits, trials, ((_TAIL, phi), (_TAIL, phi)))
 
 
-def share(hits: int, trials: int, clusters: Clusters) -> Estimate | None:
-    """The same for hits in clusters, by Student's t."""
-    return _wilson(hits, trials, tuple((tail, clusters.divisor(tail)) for tail in clusters.tails))
+def share(
+    hits: int, trials: int, clusters: Clusters, *, errors: tuple[float, float] = (ERROR, ERROR)
+) -> Estimate | None:
+    """The same for hits in clusters, by Student's t.
+
+    errors: each end is that of an interval with this error, the lower one first.
+    """
+    tails = (tail * error / ERROR for tail, error in zip(clusters.tails, errors, strict=True))
+    return _wilson(hits, trials, tuple((tail, clusters.divisor(tail)) for tail in tails))
 
 
 def _wilson(hits: int, trials: int, ends: Sequence[tuple[float, float]]) -> Estimate | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces.analysis import outcome, stats, steady, validity
 from pgpaces.analysis.accumulator import (
@@ -27,6 +28,7 @@ from pgpaces.analysis.goal import limits_ns
 from pgpaces.analysis.spread import Blocks, Spread, Tails, spread_and_tails, spread_of
 from pgpaces.analysis.stats import Clusters
 from pgpaces.analysis.steady import Flatness
+from pgpaces.analysis.stopping import Missed
 from pgpaces.analysis.validity import Cut, Evidence, Validity
 from pgpaces.core import findings
 from pgpaces.core.times import Times, merge
@@ -197,6 +199,26 @@ def summarize(
         background=tuple(_background(part)),
         **spreads,
     )
+
+
+def so_far(trial: Trial, accumulator: Accumulator, end_s: int) -> Missed | None:
+    """What a running trial missed of what was due before second `end_s`; None if nothing was due.
+
+    What is pending has missed the latency limit if the limit has passed since `end_s`.
+    """
+    scripts = accumulator.ledgers(replace(trial, state="interrupted"))
+    numbers = own_scripts(trial)
+    own = _of(scripts, numbers)
+    own = own.between(own.first, end_s)
+    start = _cut(trial, accumulator, own).seconds
+    part = _Part(trial, accumulator, scripts, start, end_s)
+    measured = own.between(start, end_s)
+    total = measured.counts
+    if not total.due:
+        return None
+    typical = _spread(part, measured, "latency", scripts=numbers)
+    clusters = _missed(part, measured, numbers, typical=typical)[1]
+    return Missed(total.missed, total.due, clusters, end_s - start)
 
 
 def _evidence(

@@ -1,0 +1,217 @@
+"""How often a run that stops as soon as it is certain is wrong, and how long it takes.
+
+`python bench/stopping.py` prints the errors that each look allows. The coverage section of the
+bench simulates runs and writes their table.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import NormalDist
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT))
+
+from tests.unit.loads import Load, truth  # noqa: E402
+
+from pgpaces.analysis import stats, steady, stopping  # noqa: E402
+from pgpaces.analysis.stats import Clusters  # noqa: E402
+from pgpaces.analysis.stopping import LOOKS_S, Missed, decide  # noqa: E402
+
+Numbers = NDArray[np.float64]
+Counts = NDArray[np.int64]
+# The errors that all looks may spend on FAIL and on PASS, and the exponent of the power family.
+FAIL, PASS, EXPONENT = 0.025, 0.0075, 2.0
+RUN_S, BATCH, _SEED = LOOKS_S[-1], 100, 1
+ALLOWED = 0.05
+# True shares that miss, and the quantile of the latency that is then the limit.
+SHARES = {0.05: "p95", 0.03: "p97", 0.08: "p92"}
+# A share below these is weighed with what is above this quantile (analysis/spread.py).
+_RARER = {0.02: 0.95, 0.005: 0.99}
+_NORMAL = NormalDist()
+_POINTS, _FAR, _HALVINGS = 1001, 12.0, 50
+
+LOADS = [
+    Load(name, servers, utilization, even, users)
+    for name, servers, even, users in (
+        ("M/M/1", 1, False, 0), ("M/D/1", 1, True, 0), ("M/M/4", 4, False, 0),
+        ("M/M/16", 16, False, 0), ("paced, 16 users, 4 servers", 4, False, 16),
+    )
+    for utilization in (0.5, 0.7, 0.8, 0.9)
+]  # fmt: skip
+COLD = [
+    Load("20 s cold, M/M/1", 1, 0.5, cold=0.5, cold_s=20),
+    Load("20 s cold, M/M/4", 4, 0.7, cold=0.5, cold_s=20),
+]
+HEAD = (
+    "load", "busy", "missed", "runs", "pass", "fail", "median", "by 30s", "60s", "120s", "300s",
+)  # fmt: skip
+
+
+def spent(part: float, error: float) -> float:
+    """What is spent of an error once this part of the longest run has been seen."""
+    return error * part**EXPONENT
+
+
+def errors(error: float, looks_s: Sequence[int] = LOOKS_S) -> list[float]:
+    """The error of a two-sided interval at each look, if all spend this error on each side.
+
+    An interval excludes the true share on a side at its look, and at none before, with what the
+    look spends. The boundaries follow by integration over the density of the walk that no look has
+    stopped (Armitage, McPherson and Rowe, Journal of the Royal Statistical Society A 132, 1969).
+    """
+    found, before, part_before = [], 0.0, 0.0
+    walk, weights = np.zeros(1), np.ones(1)
+    for part in (look / looks_s[-1] for look in looks_s):
+        sd, low, high = math.sqrt(part - part_before), 0.0, _FAR
+        wanted = spent(part, error) - before
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            tails = (_NORMAL.cdf((at - middle) / sd) for at in walk.tolist())
+            above = float(np.dot(list(tails), weights))
+            low, high = (middle, high) if above > wanted else (low, middle)
+        found.append(2 * _NORMAL.cdf(-low / math.sqrt(part)))
+        points = np.linspace(low - _FAR * math.sqrt(part), low, _POINTS)
+        density = np.exp(-np.square((points[:, None] - walk) / sd) / 2) @ weights
+        density[[0, -1]] /= 2
+        weights = density * (points[1] - points[0]) / (sd * math.sqrt(2 * math.pi))
+        walk, before, part_before = points, spent(part, error), part
+    return found
+
+
+class Seconds(Struct, frozen=True):
+    """A simulated run by due second, from its warm-up on. first: the second of the first row."""
+
+    first: int
+    second: Counts
+    latency: Numbers
+    due: Counts
+    sums: Numbers
+    squares: Numbers
+
+    @classmethod
+    def of(cls, due: Numbers, latency: Numbers) -> Seconds:
+        inside = due < RUN_S
+        due, latency = due[inside], latency[inside] * 1000
+        first = math.floor(due.min())
+        second = np.floor(due).astype(np.int64) - first
+        rows = RUN_S - first
+
+        def by_second(weights: Numbers) -> Numbers:
+            return np.bincount(second, weights, minlength=rows)
+
+        counts = np.bincount(second, minlength=rows)
+        sums, squares = by_second(latency), by_second(latency * latency)
+        return cls(first, second, latency, counts, sums, squares)
+
+    def missed(self, look_s: int, limits_ms: Sequence[float], *, cold: bool) -> list[Missed]:
+        """What `summary.so_far` finds at a look, for each limit, without histograms.
+
+        cold: whether the test for a longer warm-up is simulated, which takes most of the time.
+        """
+        end, size, cut = look_s - self.first, 1 if look_s <= 200 else 2, 0
+        if cold:
+            busy = self.due[:end].nonzero()[0]
+            warm_up = steady.warm_up(self.sums[busy] / self.due[busy])
+            if warm_up is not None and not warm_up.too_short:
+                cut = max(0, int(busy[warm_up.points]) + self.first)
+        start = -(-cut // size) * size - self.first
+        inside = (self.second >= start) & (self.second < end)
+        second, latency = self.second[inside] - start, self.latency[inside]
+        due, sums = self.due[start:end], self.sums[start:end]
+        total, mean = int(due.sum()), float(sums.sum() / due.sum())
+        sd = math.sqrt(max(0.0, float(self.squares[start:end].sum()) / total - mean * mean))
+        body = stats.clusters(sums, due, sd)
+
+        def above(limit_ms: float) -> Counts:
+            return np.bincount(second[latency > limit_ms], minlength=len(due))
+
+        found = []
+        for limit_ms in limits_ms:
+            hits, prior = above(limit_ms), body
+            for rarer, q in _RARER.items():
+                if hits.sum() / total < rarer:
+                    rank = stats.quantile_rank(q, total) - 1
+                    begins = np.arange(0, len(due), size)
+                    parts = (above(float(np.partition(latency, rank)[rank])), due)
+                    tail, tail_due = (np.add.reduceat(each, begins) for each in parts)
+                    own = stats.clusters_of(tail, tail_due, prior, is_rarer=q > 0.95)
+                    prior = Clusters(own.effect, body.freedom)
+            clusters = stats.clusters_of(hits, due, prior)
+            found.append(Missed(int(hits.sum()), total, clusters, end - start))
+        return found
+
+
+class Tally(Struct):
+    """Verdicts of runs of a load with a true share, and when each was said."""
+
+    load: Load
+    share: float
+    said: Counter[tuple[str, int]]
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.load.name, f"{self.load.utilization:g}", f"{100 * self.share:g}%"
+
+    def row(self) -> tuple[str, ...]:
+        """Its line of the table, in percent. The median is that of all runs."""
+        runs = self.said.total()
+        decided = Counter({each: n for each, n in self.said.items() if each[0] != "unknown"})
+        passed = sum(n for (verdict, _), n in decided.items() if verdict == "pass")
+
+        def until(end_s: int) -> int:
+            return sum(n for (_, at), n in decided.items() if at <= end_s)
+
+        middle = next((f"{look}s" for look in LOOKS_S if 2 * until(look) >= runs), "-")
+        return (
+            *self.key,
+            str(runs),
+            f"{100 * passed / runs:.1f}",
+            f"{100 * (decided.total() - passed) / runs:.1f}",
+            middle,
+            *(f"{100 * until(end) / runs:.0f}" for end in (30, 60, 120, 300)),
+        )
+
+
+def batch(load: Load, runs: int, seed: int) -> list[Tally]:
+    """Some runs of a load, each judged with a limit that each of `SHARES` misses."""
+    true = truth(load, RUN_S)
+    limits_ms = [getattr(true, name) for name in SHARES.values()]
+    tallies = [Tally(load, share, Counter()) for share in SHARES]
+    due, latency = load.trials(RUN_S, runs, seed)
+    for run in range(runs):
+        seconds = Seconds.of(due[:, run], latency[:, run])
+        left = dict(enumerate(limits_ms))
+        for look in LOOKS_S:
+            found = seconds.missed(look, list(left.values()), cold=load.cold > 0)
+            for place, missed in zip(list(left), found, strict=True):
+                verdict = decide(missed, look, ALLOWED).verdict
+                if verdict != "unknown" or look == RUN_S:
+                    tallies[place].said[verdict, look] += 1
+                    del left[place]
+            if not left:
+                break
+    return tallies
+
+
+def stopped(load: Load, runs: int) -> list[Tally]:
+    """The same in batches that fit into memory."""
+    whole = [Tally(load, share, Counter()) for share in SHARES]
+    for seed, start in enumerate(range(0, runs, BATCH), _SEED):
+        for mine, part in zip(whole, batch(load, min(BATCH, runs - start), seed), strict=True):
+            mine.said.update(part.said)
+    return whole
+
+
+if __name__ == "__main__":
+    for name, error in (("fail", FAIL), ("pass", PASS)):
+        print(name, *(f"{each:.5f}" for each in errors(error)))
+    print("the program", stopping.ERRORS)

@@ -1,0 +1,117 @@
+"""When a run may stop: the errors of its looks, its verdict, and what would decide it."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats as oracle
+
+from pgpaces.analysis import stopping
+from pgpaces.analysis.stats import INDEPENDENT, Clusters, proportion, share
+from pgpaces.analysis.stopping import ERRORS, Missed, certain_in, decide, would_decide
+from pgpaces.analysis.summary import so_far, summarize
+
+from .loads import Load, stored, truth
+from .seeds import seeds
+from .sure import sure
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
+
+import stopping as bench
+
+QUEUES = [Load("M/M/1", 1, 0.9), Load("M/M/4", 4, 0.8), Load("M/M/16", 16, 0.9)]
+
+
+def test_boundaries_are_the_published_ones(monkeypatch):
+    """Lan and DeMets' function for Pocock, five looks, 2.5% on a side (Reboussin et al. 2000)."""
+    monkeypatch.setattr(bench, "spent", lambda part, a: a * math.log(1 + (math.e - 1) * part))
+    found = [oracle.norm.isf(error / 2) for error in bench.errors(0.025, (1, 2, 3, 4, 5))]
+    assert found == pytest.approx([2.4380, 2.4268, 2.4102, 2.3966, 2.3859], abs=2e-4)
+
+
+def test_each_look_has_its_part_of_the_error_and_later_ones_have_more():
+    sides = np.array(ERRORS).T
+    for found, error in zip(sides, (bench.FAIL, bench.PASS), strict=True):
+        assert found == pytest.approx(bench.errors(error), abs=1e-5)
+        assert (np.diff(found) > 0).all()
+    assert bench.FAIL + bench.PASS <= 0.05
+    assert [stopping.errors(ran_s) for ran_s in (0, 30, 44.9, 45, 301)] == [
+        ERRORS[look] for look in (0, 0, 0, 1, 7)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("more", [(30, 60, 90, 300), (15, 30, 90, 300), (30, 90, 150, 300)])
+def test_one_look_more_allows_none_of_the_others_a_larger_error(more):
+    few, many = (
+        dict(zip(at, bench.errors(0.025, at), strict=True)) for at in ((30, 90, 300), more)
+    )
+    assert all(many[at] <= error + 1e-12 for at, error in few.items())
+
+
+@pytest.mark.parametrize(
+    ("missed", "due", "effect", "ran_s", "verdict"),
+    [(0, 240, 1, 30, "unknown"), (0, 360, 1, 45, "pass"), (2, 482, 1, 60, "pass"),
+     (222, 607, 1, 30, "fail"), (61, 1204, 1, 300, "unknown"), (450, 9000, 1, 300, "unknown"),
+     (900, 30_000, 1, 300, "pass"), (900, 30_000, 60, 300, "unknown"),
+     (240, 3000, 1, 30, "fail"), (240, 3000, 10, 30, "unknown"), (0, 0, 1, 30, "unknown")],
+)  # fmt: skip
+def test_a_run_passes_or_fails_by_the_interval_of_its_look(missed, due, effect, ran_s, verdict):
+    found = decide(Missed(missed, due, Clusters(effect), ran_s), ran_s, 0.05)
+    assert found.verdict == verdict
+    assert found.level == 1 - sum(stopping.errors(ran_s)) / 2
+    plain = share(missed, due, Clusters(effect))
+    if plain and found.missed:
+        assert found.missed.low <= plain.low <= plain.high <= found.missed.high
+
+
+def test_a_running_trial_has_the_share_that_it_has_in_the_store():
+    load = QUEUES[1]
+    for limit_ms in (truth(load, 60).p95, truth(load, 60).p99):
+        due, latency = load.trials(60, 1, 5)
+        [(trial, accumulator)] = stored(load, 60, 1, 5, limit_ms)
+        found, later = so_far(trial, accumulator, 60), summarize(trial, accumulator).missed
+        assert share(found.missed, found.due, found.clusters) == later
+        [quick] = bench.Seconds.of(due[:, 0], latency[:, 0]).missed(60, [limit_ms], cold=True)
+        assert (quick.missed, quick.due) == (found.missed, found.due)
+        assert quick.clusters.phi == pytest.approx(found.clusters.phi, rel=0.01)
+
+
+@given(st.integers(0, 300), st.integers(20, 900), st.sampled_from([0.01, 0.05, 0.3]))
+def test_an_advised_length_decides_four_times_in_five(missed, due, allowed):
+    p = min(missed, due) / due
+    needed = would_decide(proportion(min(missed, due), due), 60, allowed)
+    if needed is None or needed < 66.1:
+        return
+
+    def power(n: int) -> float:
+        ends = [sure(proportion(k, n)) for k in range(n + 1)]
+        decides = [each.high <= allowed or each.low > allowed for each in ends]
+        return float(oracle.binom(n, p).pmf(np.arange(n + 1)) @ decides)
+
+    n = math.ceil(1.02 * due * needed / 60)
+    assert power(n) >= 0.74, "0.8, less what whole numbers may cost"
+    assert power(n // 2) < 0.74
+
+
+def test_what_is_close_or_certain_has_no_advice_and_certainty_comes_at_a_look():
+    assert would_decide(proportion(61, 1204), 300, 0.05, ran_s=300) is None
+    assert would_decide(proportion(1, 1204), 300, 0.05, ran_s=300) is None
+    assert certain_in(Missed(0, 400, INDEPENDENT, 50), 50, 0.05) == 10
+    assert certain_in(Missed(20, 400, INDEPENDENT, 50), 50, 0.05) is None
+    assert certain_in(Missed(0, 0, INDEPENDENT, 0), 0, 0.05) is None
+
+
+@pytest.mark.parametrize("runs", seeds(40, 400))
+def test_runs_on_the_threshold_are_seldom_decided(runs):
+    """At most 5%, with three standard errors. Eight intervals of 95% would decide 20%."""
+    said = sum((bench.batch(load, runs, 2)[0].said for load in QUEUES), Counter())
+    wrong = sum(n for (verdict, _), n in said.items() if verdict != "unknown")
+    assert said.total() == 3 * runs
+    assert wrong <= 0.05 * 3 * runs + 3 * math.sqrt(0.05 * 0.95 * 3 * runs)
