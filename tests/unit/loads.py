@@ -237,6 +237,12 @@ def stored(
         yield replace(made, intervals=()), accumulator
 
 
+def intervals_of(load: Load, seconds: int, seed: int, limit_ms: float) -> Iterator[Interval]:
+    """The seconds of one trial of a load, one after the other."""
+    due, latency = load.trials(seconds, 1, seed)
+    return _intervals(due[:, 0], latency[:, 0], seconds, round(limit_ms * 1e6))
+
+
 def _intervals(due: Numbers, latency: Numbers, seconds: int, limit_ns: int) -> Iterator[Interval]:
     order = np.argsort(due, kind="stable")
     due, ns = due[order], np.rint(latency[order] * 1e9).astype(np.int64)

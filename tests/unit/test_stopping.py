@@ -11,14 +11,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from scipy import stats as oracle
 
 from pgpaces.analysis import stopping
+from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.stats import INDEPENDENT, Clusters, proportion, share
 from pgpaces.analysis.stopping import ERRORS, Missed, certain_in, decide, would_decide
 from pgpaces.analysis.summary import so_far, summarize
+from pgpaces.core.findings import finding
+from pgpaces.trial.listener import Listener
+from pgpaces.trial.looks import Looks
 
-from .loads import Load, stored, truth
+from .loads import Load, intervals_of, stored, truth
 from .seeds import seeds
 from .sure import sure
 
@@ -81,6 +86,55 @@ def test_a_running_trial_has_the_share_that_it_has_in_the_store():
         [quick] = bench.Seconds.of(due[:, 0], latency[:, 0]).missed(60, [limit_ms], cold=True)
         assert (quick.missed, quick.due) == (found.missed, found.due)
         assert quick.clusters.phi == pytest.approx(found.clusters.phi, rel=0.01)
+
+
+class Ending(Listener):
+    """A load, and a listener: when it was stopped, and what it was told."""
+
+    def __init__(self) -> None:
+        self.stops, self.second, self.told = [], 0, []
+
+    def stop(self) -> None:
+        self.stops.append(self.second)
+
+    def looked(self, missed, certain_in_s) -> None:
+        self.told.append((missed, certain_in_s))
+
+
+def watched(load, limit_ms, seconds=320):
+    """A run of a load that may end by its looks: its record, and what happened."""
+    [(trial, _)] = stored(load, seconds, 1, 7, limit_ms)
+    trial = replace(trial, plan=trial.plan.but(auto=True, duration_ns=300_000_000_000))
+    ending, accumulator = Ending(), Accumulator()
+    looks = Looks(replace(trial, state="running", measured_ns=None), ending)
+    for interval in intervals_of(load, seconds, 7, limit_ms):
+        accumulator.add(interval)
+        ending.second = interval.second
+        looks.after(interval.second, accumulator, ending)
+        if ending.stops:
+            break
+    ended_ns = looks.measured_ns(300_000_000_000, accumulator.ended_ns)
+    return replace(trial, measured_ns=ended_ns), accumulator, ending
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict", "ended_s"), [(4.0, "pass", 30), (0.5, "fail", 45), (1.02, "unknown", 300)]
+)
+def test_a_run_ends_at_the_look_that_decides_and_keeps_its_interval(factor, verdict, ended_s):
+    load = QUEUES[2]
+    limit_ms = truth(load, 300).limit_ms * factor
+    trial, accumulator, ending = watched(load, limit_ms)
+    assert trial.measured_ns == ended_s * 1_000_000_000
+    assert ending.stops == [ended_s - 1 + math.ceil(limit_ms / 1e3)], "once, and all is known"
+    found = so_far(replace(trial, state="running", measured_ns=None), accumulator, ended_s)
+    decision, later = decide(found, ended_s, 0.05), summarize(trial, accumulator)
+    assert (decision.verdict, later.missed) == (verdict, decision.missed)
+    assert summarize(trial, accumulator).counts == later.counts, "the same once more"
+    assert later.counts.due == found.due
+    unseen = finding("maintenance-unseen", ended_s=float(ended_s))
+    assert (unseen in later.validity.findings) == (ended_s < 300)
+    assert not [f for f in later.validity.findings if f.name == "counts-disagree"]
+    assert ending.told[-1][1] == (5 if verdict != "unknown" else None)
 
 
 @given(st.integers(0, 300), st.integers(20, 900), st.sampled_from([0.01, 0.05, 0.3]))

@@ -63,6 +63,10 @@ class _Rows:
         """The second after the last."""
         return self.first + len(self._cells) // len(self.names)
 
+    def drop(self, end: int) -> None:
+        """Forgets the seconds from `end` on."""
+        del self._cells[max(0, end - self.first) * len(self.names) :]
+
     def between(self, start: int, end: int) -> Numbers:
         """The table from second `start` until before `end`."""
         return _window(self.table(), self.first, start, end=end)
@@ -89,8 +93,14 @@ class _Blocks:
         for block, parts in before.items():
             self.add(block // 2, merge(parts))
 
-    def since(self, block: int) -> Times:
-        return merge(part for b, parts in self._parts.items() if b >= block for part in parts)
+    def drop(self, end: int) -> None:
+        """Forgets the blocks from `end` on."""
+        self._parts = {block: parts for block, parts in self._parts.items() if block < end}
+
+    def since(self, block: int, end: int | None = None) -> Times:
+        """The times of the blocks from `block` until before `end`."""
+        chosen = (b for b in self._parts if b >= block and (end is None or b < end))
+        return merge(part for b in chosen for part in self._parts[b])
 
     def at(self, block: int) -> Sequence[Times]:
         return self._parts.get(block, ())
@@ -249,6 +259,16 @@ class Accumulator:
                 blocks.fold()
         return second // self.block_s
 
+    def drop(self, end: int) -> None:
+        """Forgets what fell due from second `end` on, at which a block begins."""
+        place = _TALLY.index("service")
+        for rows in self._scripts.values():
+            self.in_flight_ns -= int(rows.between(end, max(end, rows.end))[:, place].sum())
+        for rows in (*self._scripts.values(), *self._failures.values()):
+            rows.drop(end)
+        for blocks in self._times.values():
+            blocks.drop(-(-end // self.block_s))
+
     def whole(self, second: int) -> int:
         """The first second from `second` on at which a block begins, and a cut can be."""
         return -(-second // self.block_s) * self.block_s
@@ -272,10 +292,14 @@ class Accumulator:
         every = (self._times.get((script, kind)) for script in scripts)
         return [part for blocks in every if blocks is not None for part in blocks.at(block)]
 
-    def times(self, kind: str, script: int, since: int) -> Times:
-        """The distribution of the times of a script's transactions due from `since` on."""
+    def times(self, kind: str, script: int, since: int, until: int | None = None) -> Times:
+        """The distribution of the times of a script's transactions due from `since` on.
+
+        until: the second before which they were due, at which a block begins.
+        """
         blocks = self._times.get((script, kind))
-        return Times() if blocks is None else blocks.since(since // self.block_s)
+        end = None if until is None else -(-until // self.block_s)
+        return Times() if blocks is None else blocks.since(since // self.block_s, end)
 
     def failures(self, since: int, scripts: Container[int]) -> dict[str, int]:
         """Failed transactions of these scripts due from second `since` on, by SQLSTATE."""

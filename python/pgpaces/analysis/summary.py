@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.analysis import outcome, stats, steady, validity
+from pgpaces.analysis import outcome, stats, steady, stopping, validity
 from pgpaces.analysis.accumulator import (
     KINDS,
     Accumulator,
@@ -112,19 +112,23 @@ class Summary(Struct, frozen=True):
 
 
 class _Part(Struct, frozen=True):
-    """The part of a trial that is evaluated: `start` to `end`, in seconds of due time."""
+    """The part of a trial that is evaluated: `start` to `end`, in seconds of due time.
+
+    until: later times are left out; None: there are none, or they count.
+    """
 
     trial: Trial
     accumulator: Accumulator
     scripts: Mapping[int, ScriptSeconds]
     start: int
     end: float
+    until: int | None = None
 
     def seconds(self, ledger: ScriptSeconds) -> ScriptSeconds:
         return ledger.between(self.start, max(ledger.end, math.ceil(self.end)))
 
     def times(self, kind: str, script: int) -> Times:
-        return self.accumulator.times(kind, script, self.start)
+        return self.accumulator.times(kind, script, self.start, self.until)
 
     def limit_ms(self, scripts: Sequence[int]) -> float:
         """The least latency limit of these scripts; infinite without one."""
@@ -156,6 +160,8 @@ def summarize(
     warm-up that outlasted the minimum, as every answer does that is shown.
     """
     accumulator = Accumulator.of(trial.intervals) if accumulator is None else accumulator
+    if trial.plan.auto and trial.measured_ns is not None:
+        accumulator.drop(math.ceil(trial.measured_ns / 1e9))
     scripts = accumulator.ledgers(trial)
     every = together(scripts.values())
     end = _end(trial, every)
@@ -211,7 +217,7 @@ def so_far(trial: Trial, accumulator: Accumulator, end_s: int) -> Missed | None:
     own = _of(scripts, numbers)
     own = own.between(own.first, end_s)
     start = _cut(trial, accumulator, own).seconds
-    part = _Part(trial, accumulator, scripts, start, end_s)
+    part = _Part(trial, accumulator, scripts, start, end_s, end_s)
     measured = own.between(start, end_s)
     total = measured.counts
     if not total.due:
@@ -321,7 +327,9 @@ def _missed(
     prior = stats.INDEPENDENT if is_far else tails.prior(total.missed / total.due)
     planned = part.planned(len(due), scripts)
     clusters = stats.clusters_of(due - seconds.column("on_time"), due, prior, planned=planned)
-    return stats.share(total.missed, total.due, clusters), clusters
+    auto = part.trial.plan.auto
+    errors = stopping.errors(part.end) if auto else (stats.ERROR, stats.ERROR)
+    return stats.share(total.missed, total.due, clusters, errors=errors), clusters
 
 
 def _spread(

@@ -134,7 +134,10 @@ def _run(trial: Trial) -> Iterable[Finding]:
         yield finding("interrupted")
     planned_ns = trial.plan.duration_ns or 0
     measured_ns = planned_ns if trial.measured_ns is None else trial.measured_ns
-    unknown = trial.state == "finished" and not outcome.all_gave_up(trial.findings)
+    if trial.plan.auto and measured_ns < planned_ns:
+        yield finding("maintenance-unseen", ended_s=measured_ns / SECOND_NS)
+    fixed = trial.state == "finished" and not trial.plan.auto
+    unknown = fixed and not outcome.all_gave_up(trial.findings)
     if unknown and planned_ns - measured_ns > SECOND_NS:
         ended_s, planned_s = measured_ns / SECOND_NS, planned_ns / SECOND_NS
         yield finding("load-ended-early", ended_s=ended_s, planned_s=planned_s)

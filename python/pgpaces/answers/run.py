@@ -16,6 +16,7 @@ from pgpaces.analysis.accumulator import by_functions
 from pgpaces.analysis.digest import Bucket
 from pgpaces.analysis.outcome import all_gave_up, no_measurement
 from pgpaces.analysis.spread import Spread
+from pgpaces.analysis.stopping import would_decide
 from pgpaces.analysis.summary import Summary
 from pgpaces.analysis.summary import as_json as summary_json
 from pgpaces.analysis.volume import as_json as volume_json
@@ -51,8 +52,6 @@ _TIMES = (*TIMES, "max")
 _SPARE = ("mean", "p99.9", "p95", "p50", "retries", "due")
 _STATEMENT_MAX = 36
 _FAILURES_SHOWN = 2
-# No longer load is recommended.
-_LONG_S = 86_400
 _WAITS_SHOWN = 2
 # With fewer observations, the shares of the wait events mean nothing.
 _WAITS_MIN = 10
@@ -315,7 +314,10 @@ def _findings(trial: Trial, summary: Summary) -> Iterator[Finding]:
     same = {failure.name, "nothing-due", "background-failed"} if failure else set()
     reasons = [f for f in summary.validity.findings if f.severity == "invalid"]
     yield from (each for each in reasons if each.name not in same)
-    yield from (f for f in summary.validity.findings if f.severity == "caution")
+    # A late generator makes requests late, so a PASS holds in spite of it.
+    moot = {"generator-late"} if verdict(trial, summary) == "pass" else set()
+    cautions = (f for f in summary.validity.findings if f.severity == "caution")
+    yield from (each for each in cautions if each.name not in moot)
 
 
 def next_steps(trial: Trial, summary: Summary) -> Iterator[Next]:
@@ -323,7 +325,8 @@ def next_steps(trial: Trial, summary: Summary) -> Iterator[Next]:
     run, mark = trial.id[-8:], verdict(trial, summary)
     alone = trial.workload.command_alone
     repeatable = next_step.repeatable(trial) and not alone
-    needed = goal.needed_s(summary.missed, summary.seconds, goal.allowed(trial))
+    ran_s = (trial.measured_ns or 0) / 1e9 if trial.plan.auto else None
+    needed = would_decide(summary.missed, summary.seconds, goal.allowed(trial), ran_s=ran_s)
     failed = trial.state == "finished" and no_measurement(summary) is not None
     if failed or all_gave_up(summary.validity.findings):
         yield Next(f"pgpaces show {run}", "next-details")
@@ -332,16 +335,17 @@ def next_steps(trial: Trial, summary: Summary) -> Iterator[Next]:
         more = f" -j {2 * next_step.threads(trial.plan)}"
         still = bool(summary.generator.still_s)
         yield Next(f"pgpaces run --like {run}{'' if still else more}", "next-generator")
+    elif repeatable and mark == "unknown" and needed and trial.state == "finished":
+        count, unit = length(needed)
+        yield Next(f"pgpaces run --like {run} -T {count}{unit}", "next-longer")
     elif summary.counts.missed >= next_step.MISSED_MIN and mark != "pass" and not alone:
-        yield Next(f"pgpaces why {run}", "next-why")
+        close = mark == "unknown" and summary.validity.state == "valid"
+        yield Next(f"pgpaces why {run}", "next-too-close" if close else "next-why")
     elif trial.state == "failed":
         yield Next(f"pgpaces show {run}", "next-details")
     elif trial.state == "interrupted":
         if repeatable:
             yield Next(f"pgpaces run --like {run}", "next-again")
-    elif repeatable and mark == "unknown" and needed and needed <= _LONG_S:
-        count, unit = length(needed)
-        yield Next(f"pgpaces run --like {run} -T {count}{unit}", "next-longer")
     elif repeatable and next_step.in_sweep(trial):
         yield _onward(trial)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pgpaces.core.record import Interval
     from pgpaces.core.times import Times
     from pgpaces.spec.design import Slot
-    from pgpaces.spec.result import Trial
+    from pgpaces.spec.result import Estimate, Trial
     from pgpaces.trial.listener import Progress
     from pgpaces.trial.trial import Outcome
 
@@ -90,6 +90,7 @@ class LiveLine:
         self._passed = 0
         self._stage = ""
         self._p95: deque[float | None] = deque(maxlen=_SPARKLINE)
+        self.certainty = ""
         self._clear()
 
     def _clear(self) -> None:
@@ -121,11 +122,12 @@ class LiveLine:
         p95 = milliseconds(self._p95[-1], "–")
         done = f"{rate(self._succeeded / self.seconds)}/s  p95 {p95} ms"
         share = f"{percent(self._missed / ended)}%" if ended else "–"
-        missed = f"missed {share}" + (f"  {self._failed} failed" if self._failed else "")
+        missed = self.certainty or f"missed {share}"
+        missed += f"  {self._failed} failed" if self._failed else ""
         self._clear()
         if not terminal:
             return f"{self._stage}: {done}  {missed}"
-        bar, left = "", ""
+        bar, left = "", f"{self._stage}  "
         if self._whole_s:
             full = round(_BAR * min(1.0, self._passed / self._whole_s))
             bar = f"{'█' * full}{'░' * (_BAR - full)} "
@@ -173,10 +175,12 @@ class TrialProgress(Listener):
         self._by_command = trial.workload.command_alone
         plan = trial.plan
         whole_ns = plan.duration_ns and plan.warmup_ns + plan.duration_ns
-        self._live = LiveLine(whole_ns / 1e9 if whole_ns else None, len(own_scripts(trial)))
+        whole_s = None if plan.auto or not whole_ns else whole_ns / 1e9
+        self._live = LiveLine(whole_s, len(own_scripts(trial)))
         if not self._every_s or self._prefix:
             return
         name = "running-duration" if plan.duration_ns else "running-transactions"
+        name = "running-auto" if plan.auto else name
         text = message(
             "running" if self._by_command else name,
             workload=trial.workload.name,
@@ -200,6 +204,14 @@ class TrialProgress(Listener):
         if self._live.seconds >= self._every_s:
             text = self._live.text(terminal=self._teller.terminal and not self._prefix)
             self._teller.tell(f"{self._prefix}{text}{self._suffix}", rewrite=True)
+
+    def looked(self, missed: Estimate, certain_in_s: float | None) -> None:
+        values = {"missed": missed.value, "ci": (missed.low, missed.high)}
+        self._live.certainty = (
+            message("live-uncertain", **values)
+            if certain_in_s is None
+            else message("live-certain", certain_s=certain_in_s, **values)
+        )
 
     def stopping(self, count: int) -> None:
         if count == 1:

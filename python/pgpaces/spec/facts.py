@@ -71,7 +71,8 @@ class PlanFacts(Facts, frozen=True, kw_only=True):
     """The plan of the trial's own load, with the clients and threads of all components.
 
     model: open, closed or paced. rate: transactions per second; of each user if paced.
-    limits: of scripts with their own limit, by name. shape, load_text: as typed. poll: how the
+    limits: of scripts with their own limit, by name. auto: it ended as soon as its verdict was
+    certain, and duration_ns is the longest time. shape, load_text: as typed. poll: how the
     generator waited. generators: as typed, if they are several; generated: each of
     them. missed_max: a share, the goal; None: the default. imported: None for a trial that pgpaces
     ran. Times in nanoseconds; None if an imported file lacks them.
@@ -91,6 +92,7 @@ class PlanFacts(Facts, frozen=True, kw_only=True):
     limit_ns: Count | None
     limits: tuple[tuple[str, Count], ...] = ()
     duration_ns: Count | None = None
+    auto: bool = False
     transactions: Count | None = None
     start_every_ns: Count = 0
     warmup_ns: Count

@@ -27,6 +27,9 @@ from pgpaces.core.units import (
 from pgpaces.spec import shape
 from pgpaces.spec.shape import Shape
 
+# The duration of a run that stops as soon as its verdict is certain, its longest time, its warm-up.
+AUTO = "auto"
+AUTO_NS, AUTO_WARMUP_NS = 300 * SECOND_NS, 5 * SECOND_NS
 GENERATORS_MAX = 1000
 THREADS_MAX = 1024
 # name: continue_on_error, exit_on_abort, recover of a TrialPlan
@@ -214,6 +217,7 @@ class TrialPlan(Struct, frozen=True):
     limit_ns: a transaction that takes longer is late. limits: of scripts with their own limit, by
     name.
     duration_ns or transactions (of each client) ends the trial; the warm-up comes on top.
+    auto: it ends as soon as its verdict is certain, and after duration_ns at the latest.
     start_every_ns: interval between the starts of clients of a closed or paced load.
     backlog: transactions that were due and not started at the end are still served, or dropped.
     max_tries: of a transaction that fails by serialization or deadlock, within its latency limit;
@@ -241,6 +245,7 @@ class TrialPlan(Struct, frozen=True):
     protocol: Protocol = "simple"
     describe: bool = False
     duration_ns: int | None = 60 * SECOND_NS
+    auto: bool = False
     transactions: int | None = None
     warmup_ns: int | None = None
     grace_ns: int | None = None
@@ -329,10 +334,10 @@ class TrialPlan(Struct, frozen=True):
 
     @property
     def warmup(self) -> int:
-        """The warm-up: as specified, else a tenth of the duration and at most 30 s."""
+        """The warm-up: as specified, else a tenth of a fixed duration and at most 30 s."""
         if self.warmup_ns is not None:
             return self.warmup_ns
-        return min((self.duration_ns or 0) // 10, 30 * SECOND_NS)
+        return AUTO_WARMUP_NS if self.auto else min((self.duration_ns or 0) // 10, 30 * SECOND_NS)
 
     @property
     def grace(self) -> int:
@@ -366,7 +371,8 @@ def trial_plan(spec: Mapping[str, Any]) -> TrialPlan:
         limits=tuple(
             (name, duration_ns(text)) for name, text in family(spec, "latency_limit").items()
         ),
-        duration_ns=_ns(spec, "duration"),
+        duration_ns=AUTO_NS if spec.get("duration") == AUTO else _ns(spec, "duration"),
+        auto=spec.get("duration") == AUTO,
         transactions=spec.get("transactions"),
         start_every_ns=_ns(spec, "start_every") or 0,
         warmup_ns=_ns(spec, "warmup"),

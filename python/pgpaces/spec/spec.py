@@ -27,7 +27,7 @@ from pgpaces.spec.options import (
     SCRIPTS,
     replaced,
 )
-from pgpaces.spec.plan import family
+from pgpaces.spec.plan import AUTO, family
 
 Spec = Mapping[str, Any]
 # Names of a spec that are not in the table: what runs, and the goal.
@@ -127,7 +127,8 @@ def value_of(name: str, value: Any, what: str = "") -> Any:
     if name == "missed" and isinstance(value, str):
         return goal_share(value, "--missed")
     option = BY_NAME.get(name if name in BY_NAME else name.partition(".")[0])
-    if option is None or not isinstance(value, str) or name.startswith("background."):
+    plain = name.startswith("background.") or (name, value) == ("duration", AUTO)
+    if option is None or plain or not isinstance(value, str):
         return value
     if option.kind is RATE:
         return f"{exact(rate_per_s(value, what or option.word))}/s"
@@ -144,14 +145,19 @@ def value_of(name: str, value: Any, what: str = "") -> Any:
     return value if option.kind is SCRIPTS else found
 
 
-def complete(spec: Spec, defaults: Mapping[str, str]) -> dict[str, Any]:
+def complete(spec: Spec, defaults: Mapping[str, str], *, auto: bool = False) -> dict[str, Any]:
     """A spec that has been read, with the default of every option that it leaves open.
 
     defaults: of the workload. Those of its load apply unless the spec has a load of another kind.
+    auto: with a latency limit, it ends by default as soon as its verdict is certain.
     """
     found = _loaded(spec, defaults)
     if "transactions" not in found:
-        found.setdefault("duration", "1min")
+        limited = "latency_limit" in found or family(found, "latency_limit")
+        certain = auto and limited and "shape" not in found
+        found.setdefault("duration", AUTO if certain else "1min")
+    if found.get("duration") == AUTO:
+        _check_auto(found, auto=auto)
     if found.get("pool", "none") != "none":
         found.setdefault("pool_mode", "session")
     usual = {o.name: o.default for o in OPTIONS if o.default not in (None, False)}
@@ -160,6 +166,15 @@ def complete(spec: Spec, defaults: Mapping[str, str]) -> dict[str, Any]:
     if "target" not in found:
         del usual["guard"]
     return usual | found
+
+
+def _check_auto(found: Spec, *, auto: bool) -> None:
+    if not auto:
+        raise PlanError("only-of-a-run", option="-T auto")
+    if "latency_limit" not in found and not family(found, "latency_limit"):
+        raise PlanError("option-needs", option="-T auto", needed="--latency-limit TIME")
+    if "shape" in found:
+        raise PlanError("cannot-combine", options=["-T auto", "--shape"])
 
 
 def _loaded(spec: Spec, defaults: Mapping[str, str]) -> dict[str, Any]:
@@ -212,7 +227,7 @@ def draft(spec: Spec) -> Draft:
     own = {}
     for name, value in known.items():
         option = name.partition(".")[0]
-        usual = name in BY_NAME and value == BY_NAME[name].default
+        usual = name in BY_NAME and value in (BY_NAME[name].default, AUTO)
         if (option in FACTORS or option in _PAIRS[:5] or option == "background") and not usual:
             own[name] = (levels.text(value),)
     targets: tuple[Target, ...] = ()

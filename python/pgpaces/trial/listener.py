@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from pgpaces.core.record import Interval
-from pgpaces.spec.result import Trial
+from pgpaces.spec.result import Estimate, Trial
 
 if TYPE_CHECKING:
     from pgpaces.core.errors import PgpacesError
@@ -27,6 +27,9 @@ class Listener:
 
     def interval(self, interval: Interval) -> None:
         """A second has passed and is stored."""
+
+    def looked(self, missed: Estimate, certain_in_s: float | None) -> None:
+        """The missed share so far, and when it is certain if it stays; None: not known."""
 
     def stopping(self, count: int) -> None:
         """The user asked to stop, for the first or a further time."""

@@ -147,6 +147,7 @@ def _plan(ready: ReadyTrial) -> PlanFacts:
     return PlanFacts(
         **named,
         generators=None if trial.generators is None else str(trial.generators),
+        auto=trial.auto,
         load_text=str(trial.load),
         model=trial.load.model,
         settings=dict(trial.settings),

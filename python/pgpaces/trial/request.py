@@ -107,14 +107,15 @@ def request_of(
     *,
     target: TargetPlan | None = None,
     consent: trust.Consent = trust.refuse,
+    auto: bool = False,
     **more: Any,
 ) -> Request:
     """The trial of a spec. Raises PlanError, TrustError.
 
-    target: an external server, if it is resolved. consent: whether folders of background workloads
-    may execute programs. more: other fields of the request.
+    auto: see `complete`. target: an external server, if it is resolved. consent: whether folders
+    of background workloads may execute programs. more: other fields of the request.
     """
-    values = specs.complete(specs.read(asked), base.load)
+    values = specs.complete(specs.read(asked), base.load, auto=auto)
     where = target_of(values, alone=base.alone)
     scripts = values.get("scripts")
     request = Request(
@@ -220,7 +221,8 @@ def run_of(
     A run copies the database as it is now; an experiment uses one copy for all its trials.
     """
     copied = {"fresh": True} if "from_database" in asked else {}
-    request = request_of({**asked, **copied}, base, consent=consent, occasion="run", **more)
+    more |= {"occasion": "run", "auto": base.command is None}
+    request = request_of({**asked, **copied}, base, consent=consent, **more)
     return replace(request, costs=costs_of_target(request.target, host_file))
 
 

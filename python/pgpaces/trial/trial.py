@@ -28,14 +28,13 @@ from pgpaces.store.store import Store
 from pgpaces.trial import bulk, dealt, preparation, script_check
 from pgpaces.trial.courtesy import held_back
 from pgpaces.trial.listener import Listener
+from pgpaces.trial.looks import Looks
 from pgpaces.trial.monitors import monitoring
 from pgpaces.trial.ready_trial import ReadyTrial, trial_of
 from pgpaces.trial.recorder import Recorder
 from pgpaces.trial.request import Request, check
 from pgpaces.trial.site import Site, site, source_database
 from pgpaces.trial.stops import Stops, retry_write, signals
-
-_MEASURED_MAX_NS = 2**61
 
 
 class Outcome(Struct, frozen=True):
@@ -143,6 +142,7 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
                 begins_ns = load.begin()
                 listener.started(trial, load.connect_ns)
                 monitors.begin((begins_ns + plan.warmup_ns) / 1e9)
+                looks = Looks(trial, listener)
                 try:
                     for interval in load:
                         recorder.add(interval, monitors.drain(), monitors.news(interval.second))
@@ -150,6 +150,7 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
                             load.stop()
                         listener.interval(interval)
                         monitors.sample(load)
+                        looks.after(interval.second, recorder.accumulator, load)
                 except PgpacesError as ended_by:
                     error = ended_by
             except BaseException:
@@ -164,10 +165,7 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
     with recorder.beating():
         if state == "finished" and ready.request.observe and answers:
             monitors.explain()
-        # As planned, or to the end of the load if that was earlier.
-        ended_ns = accumulator.ended_ns
-        planned_ns = load.end_ns if load.end_ns < _MEASURED_MAX_NS else ended_ns
-        measured_ns = max(0, min(planned_ns, ended_ns))
+        measured_ns = looks.measured_ns(load.end_ns, accumulator.ended_ns)
         series = recorder.series(monitors.drain())
         trial = replace(
             trial,
