@@ -18,13 +18,13 @@ from pgpaces.analysis.stats import INDEPENDENT, Clusters, proportion, share
 from pgpaces.analysis.stopping import ERRORS, Missed, certain_in, decide, would_decide
 from pgpaces.analysis.summary import so_far, summarize
 
-from .loads import Load, stored, truth
 from .seeds import seeds
 from .sure import sure
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 
 import stopping as bench
+from loads import Load, stored, truth
 
 QUEUES = [Load("M/M/1", 1, 0.9), Load("M/M/4", 4, 0.8), Load("M/M/16", 16, 0.9)]
 
