@@ -8,30 +8,25 @@ with service times 10% longer; what is decided is of trials drawn from them.
 from __future__ import annotations
 
 import random
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from figures import Finding, Note
+from loads import Load, stored, truth
 from msgspec.structs import replace
 from page import fill
 from session import Session
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT))
-
-from tests.unit.loads import Load, stored, truth  # noqa: E402
-
-from pgpaces.analysis import cells, compare, crossing, trend  # noqa: E402
-from pgpaces.analysis.digest import Digest  # noqa: E402
-from pgpaces.analysis.summary import summarize  # noqa: E402
-from pgpaces.spec.design import Cell  # noqa: E402
-from pgpaces.spec.result import Place  # noqa: E402
+from pgpaces.analysis import cells, compare, crossing, trend
+from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.summary import summarize
+from pgpaces.spec.design import Cell
+from pgpaces.spec.result import Place
 
 SECTION = "Operating characteristics"
-PAGE = ROOT / "docs" / "internals" / "coverage.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "internals" / "coverage.md"
 SECONDS, TRIALS, DRAWS, BATCH = 60, 2000, 2000, 100
 SLOWER = 1.1
 # Of what may be missed, where 5% are: the bound, and those that a verdict should tell from it.

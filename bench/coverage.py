@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -18,19 +17,15 @@ from pathlib import Path
 
 import stopping
 from figures import Finding, Note
+from loads import QUANTILES, Load, stored, truth
 from page import fill
 from session import Session
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT))
-
-from tests.unit.loads import QUANTILES, Load, stored, truth  # noqa: E402
-
-from pgpaces.analysis.summary import summarize  # noqa: E402
-from pgpaces.spec.result import Estimate  # noqa: E402
+from pgpaces.analysis.summary import summarize
+from pgpaces.spec.result import Estimate
 
 SECTION = "Coverage"
-PAGE = ROOT / "docs" / "internals" / "coverage.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "internals" / "coverage.md"
 NAMES = ("missed", "throughput", "mean", "p50", "p95", "p99")
 TRIALS, TRIALS_OF_AN_HOUR, HOUR_S = 2000, 400, 3600
 LENGTHS_S = (30, 60, 300, HOUR_S)

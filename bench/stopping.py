@@ -7,24 +7,18 @@ bench simulates runs and writes their table.
 from __future__ import annotations
 
 import math
-import sys
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
+from loads import Load, truth
 from msgspec import Struct
 from numpy.typing import NDArray
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT))
-
-from tests.unit.loads import Load, truth  # noqa: E402
-
-from pgpaces.analysis import stats, steady, stopping  # noqa: E402
-from pgpaces.analysis.stats import Clusters  # noqa: E402
-from pgpaces.analysis.stopping import LOOKS_S, Missed, decide  # noqa: E402
+from pgpaces.analysis import stats, steady, stopping
+from pgpaces.analysis.stats import Clusters
+from pgpaces.analysis.stopping import LOOKS_S, Missed, decide
 
 Numbers = NDArray[np.float64]
 Counts = NDArray[np.int64]

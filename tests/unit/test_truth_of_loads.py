@@ -13,13 +13,13 @@ import pytest
 
 from pgpaces.analysis.summary import summarize
 
-from . import loads
-from .loads import Load, stored, truth
 from .seeds import seeds
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 
 import coverage
+import loads
+from loads import Load, stored, truth
 
 STEADY = [
     Load("M/M/1", 1, 0.8),

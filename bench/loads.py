@@ -7,9 +7,11 @@ it in the long run.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from decimal import Decimal, localcontext
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 from msgspec import Struct
@@ -22,8 +24,10 @@ from pgpaces.core.record import Interval, Tally
 from pgpaces.core.times import Times
 from pgpaces.spec.result import Trial
 
-from .queues import sorted_servers
-from .trials import SECOND_NS, trial
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from tests.unit.queues import sorted_servers
+from tests.unit.trials import SECOND_NS, trial
 
 Numbers = NDArray[np.float64]
 RATE = 100.0
