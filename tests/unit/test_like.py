@@ -221,7 +221,9 @@ def test_a_sweep_has_the_data_and_scripts_of_the_run(run, key, folder, monkeypat
         assert where == place(first.target.dsn)
         assert again.target.server == first.target.server
         assert (again.node, again.pool) == (first.node, first.pool)
-        names = ("limit_ns", "limits", "duration_ns", "transactions", "protocol", "connect_each")
+        fixed = 60 * SECOND_NS if first.trial.auto else first.trial.duration_ns
+        assert (again.trial.auto, again.trial.duration_ns) == (False, fixed)
+        names = ("limit_ns", "limits", "transactions", "protocol", "connect_each")
         names = (*names, "policy", "continue_on_error", "exit_on_abort", "max_tries", "variables")
         for name in (*names, "generators"):
             assert getattr(again.trial, name) == getattr(first.trial, name), name
