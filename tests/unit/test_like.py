@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import next_step
 from pgpaces.analysis.attribution import attribute
+from pgpaces.analysis.sequential import Ask
 from pgpaces.analysis.summary import summarize
 from pgpaces.answers import run as run_question
 from pgpaces.cli import experiment_options
@@ -23,7 +24,6 @@ from pgpaces.cli.main import cli
 from pgpaces.core import causes
 from pgpaces.core.errors import PlanError
 from pgpaces.load import engine
-from pgpaces.spec.design import Slot
 from pgpaces.spec.result import Trial
 from pgpaces.store.store import Store
 from pgpaces.trial import trial as pipeline
@@ -212,7 +212,7 @@ def test_a_sweep_has_the_data_and_scripts_of_the_run(run, key, folder, monkeypat
     made = draft.experiment(lambda _: None)
     builder = Builder.of(Order(made))
     for cell in made.design.cells():
-        again = builder.request(Slot(1, cell), "")
+        again = builder.request(Ask(cell, 1), "")
         assert again.workload.scripts == first.workload.scripts
         assert again.workload.folder == first.workload.folder
         assert again.from_database == first.from_database

@@ -58,9 +58,8 @@ def preview(planned: SweepPlan, params: Mapping[str, Any]) -> None:
     if note := packages.mixed(factors.get("server", ())):
         click.echo(f"note: {escape.line(note)}", err=True)
     if params["dry_run"] and params["as_json"]:
-        specs = [planned.requests[at].spec for at in sorted(planned.requests)]
         plan = as_json(planned.order.experiment, planned.preview)
-        put(escape.json_text(plan | {"specs": specs}))
+        put(escape.json_text(plan | {"specs": planned.specs}))
         return
     order = planned.order
     question = () if order.goal is None else strategies.question(order.goal)
