@@ -24,8 +24,8 @@ class Listed(Struct, frozen=True):
 
     asks: tuple[Ask, ...]
 
-    def samples(self) -> list[Ask]:
-        return list({ask.cell.key: ask for ask in reversed(self.asks)}.values())[::-1]
+    def samples(self) -> Sequence[Ask]:
+        return self.asks
 
     def expected(self) -> Expected:
         return self.asks, self.asks
@@ -41,7 +41,7 @@ class Listed(Struct, frozen=True):
 
 
 Goal = searches.SearchSpec | Pairing
-# samples: one trial of each kind, to check them in advance; left: a lower bound of the trials until
+# samples: trials of every kind, to check them in advance; left: a lower bound of the trials until
 # an answer is known, 0 if there is none; given_up: why it ended without an answer, else empty.
 Strategy = searches.Searches | Pairing | Listed
 _KINDS: Mapping[str, type[Goal]] = {

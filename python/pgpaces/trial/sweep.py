@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -27,7 +27,6 @@ from pgpaces.server import binaries, embedded, packages, tls
 from pgpaces.spec import levels
 from pgpaces.spec.design import HERE, Experiment, Slot, by_machine
 from pgpaces.spec.facts import ServerFacts
-from pgpaces.spec.spec import Spec
 from pgpaces.spec.target_plan import TargetPlan
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.listing import sizes_at_once
@@ -52,28 +51,37 @@ PATIENCE_S = 60.0
 class SweepPlan(Struct, frozen=True):
     """An experiment whose trials were all checked, as far as that is possible without a server.
 
-    asks: the missing trials of its design, else one of each kind. total: including the trials that
-    ran before; None if trials are chosen adaptively. requests: one of each cell, by its key.
+    strategies: of each machine, for the missing trials. requests: by block and cell; those of a
+    design are all made before anything runs, else there is one of each kind.
     """
 
     order: Order
     builder: Builder
-    asks: tuple[Ask, ...]
-    total: int | None
-    preview: Preview
-    requests: Mapping[str, Request]
-    id: str = ""
-    workload_hash: str = ""
+    strategies: Mapping[str, Strategy]
+    requests: Mapping[tuple[int, str], Request]
+    id: str
+    workload_hash: str
 
     @property
-    def specs(self) -> list[Spec]:
-        asks = sorted(self.asks, key=lambda ask: (ask.block, ask.cell.key))
-        return [self.builder.request(ask, self.id).spec for ask in asks]
+    def asks(self) -> tuple[Ask, ...]:
+        """The missing trials of the design, else one of each kind."""
+        return tuple(ask for each in self.strategies.values() for ask in each.samples())
 
-    def strategies(self, done: Iterable[tuple[int, str]]) -> dict[str, Strategy]:
-        """The strategy of each machine. done: trials of the design that are not run again."""
-        order = self.order
-        return strategies(order.goal, order.experiment.design, self.builder.machines, done=done)
+    @property
+    def total(self) -> int | None:
+        """Including the trials that ran before; None if trials are chosen adaptively."""
+        return len(self.requests) if self.order.goal is None else None
+
+    def request(self, ask: Ask) -> Request:
+        if self.order.goal is None:
+            return self.requests[ask.block, ask.cell.key]
+        return self.builder.request(ask, self.id)
+
+    def preview(self) -> Preview:
+        """The time and size of the missing trials."""
+        ends = zip(*(each.expected() for each in self.strategies.values()), strict=True)
+        estimates = [_preview(self, list(chain.from_iterable(asks))) for asks in ends]
+        return between(*estimates) if self.order.goal else (estimates or [_preview(self, ())])[0]
 
 
 class SweepResult(Struct, frozen=True):
@@ -107,10 +115,10 @@ def plan(order: Order) -> SweepPlan:
     design, goal = order.experiment.design, order.goal
     every = strategies(goal, design, builder.machines)
     samples = [ask for each in every.values() for ask in each.samples()]
-    requests = {ask.cell.key: builder.request(ask, id_) for ask in samples}
-    for ask in samples:
+    requests = {(ask.block, ask.cell.key): builder.request(ask, id_) for ask in samples}
+    for ask in {ask.cell.key: ask for ask in samples}.values():
         try:
-            check(requests[ask.cell.key])
+            check(requests[ask.block, ask.cell.key])
         except PlanError as error:
             raise levels.in_cell(error, ask.cell) from None
     # Results depend on the workload and its background workloads.
@@ -120,24 +128,13 @@ def plan(order: Order) -> SweepPlan:
         text = "\0".join([workload_hash, *sorted(others)])
         workload_hash = hashlib.sha256(text.encode()).hexdigest()
     done = [] if order.resume is None else _done_before(order, workload_hash)
-    left = list(strategies(goal, design, builder.machines, done=done).values())
-    asks = samples if goal else [ask for each in left for ask in each.expected()[0]]
+    left = strategies(goal, design, builder.machines, done=done)
+    planned = SweepPlan(order, builder, left, requests, id_, workload_hash)
     staying = {running.name for running in embedded.running() if running.stays}
-    plans = {requests[ask.cell.key].target for ask in asks}
+    plans = {requests[ask.block, ask.cell.key].target for ask in planned.asks}
     for server in {target.server for target in plans if target.dsn is None} - staying:
         packages.check(server)
-    fewest, most = zip(*(each.expected() for each in left), strict=True) if left else ((), ())
-    ends = (_preview(builder, list(chain.from_iterable(asks)), id_) for asks in (fewest, most))
-    return SweepPlan(
-        order=order,
-        builder=builder,
-        asks=tuple(asks),
-        total=None if goal else len(design.cells()) * design.trials,
-        preview=between(*ends) if goal else next(ends),
-        requests=requests,
-        id=id_,
-        workload_hash=workload_hash,
-    )
+    return planned
 
 
 def _done_before(order: Order, workload_hash: str) -> list[tuple[int, str]]:
@@ -172,14 +169,14 @@ def _done(store: Store, experiment_id: str) -> list[tuple[int, str]]:
     return [(each.block, each.cell) for each in finished if each.id not in outages]
 
 
-def _preview(builder: Builder, asks: Sequence[Ask], experiment_id: str) -> Preview:
-    sizes = sizes_at_once(builder.order.store)
+def _preview(planned: SweepPlan, asks: Sequence[Ask]) -> Preview:
+    sizes, machines = sizes_at_once(planned.order.store), planned.builder.machines
     cells = {ask.cell.key: ask for ask in asks}
-    requests = {key: builder.request(ask, experiment_id) for key, ask in cells.items()}
+    requests = {key: planned.request(ask) for key, ask in cells.items()}
     each = {key: _step(request, sizes) for key, request in requests.items()}
     steps: dict[str, list[Step]] = {}
     prices: dict[str, tuple[float, str]] = {}
-    for machine, own in by_machine((Slot(a.block, a.cell) for a in asks), builder.machines).items():
+    for machine, own in by_machine((Slot(a.block, a.cell) for a in asks), machines).items():
         steps[machine] = [each[slot.cell.key] for slot in own]
         for costs in (requests[slot.cell.key].costs for slot in own):
             if costs is not None and (hourly := costs.an_hour) is not None:
@@ -281,8 +278,9 @@ def _queues(
         done, results = _done(store, id_), list[Tell]()
         first: dict[TargetPlan, str] = {}  # the first trial on each server
         for each in placed:
-            if each.state == "finished" and each.cell in planned.requests:
-                first.setdefault(planned.requests[each.cell].target, each.id)
+            request = planned.requests.get((each.block, each.cell))
+            if request is not None and each.state == "finished":
+                first.setdefault(request.target, each.id)
         digests = store.digests(list(first.values()))
         expected = {each: d.trial.server for each, d in zip(first, digests, strict=True)}
     else:
@@ -291,19 +289,21 @@ def _queues(
         done, results = [], resumed(goal, cells, tells)
         for tell in results:
             if tell.digest is not None and tell.digest.trial.state == "finished":
-                target = planned.builder.request(Ask(tell.cell, tell.block), id_).target
+                target = planned.request(Ask(tell.cell, tell.block)).target
                 expected.setdefault(target, tell.digest.trial.server)
+    design, machines = order.experiment.design, planned.builder.machines
+    left = strategies(goal, design, machines, done=done)
     queues = {
         name: Queue(
             strategy,
             list(results),
-            lambda ask: planned.builder.request(ask, id_),
+            planned.request,
             lambda trial: store.digests([trial])[0],
         )
-        for name, strategy in planned.strategies(done).items()
+        for name, strategy in left.items()
     }
-    left = sum(queue.left for queue in queues.values())
-    return queues, expected, len(results) if planned.total is None else planned.total - left
+    missing = sum(queue.left for queue in queues.values())
+    return queues, expected, len(results) if planned.total is None else planned.total - missing
 
 
 def _get_servers(planned: SweepPlan, listener: SweepListener) -> None:
@@ -311,7 +311,7 @@ def _get_servers(planned: SweepPlan, listener: SweepListener) -> None:
 
     Raises PlanError, ServerError for servers that are not available.
     """
-    targets = {planned.requests[ask.cell.key].target for ask in planned.asks}
+    targets = {planned.requests[ask.block, ask.cell.key].target for ask in planned.asks}
     for target in sorted(targets, key=lambda target: target.server or ""):
         if target.dsn is not None or not binaries.is_version(target.server or "18"):
             continue
