@@ -113,7 +113,6 @@ NOT_IN_SWEEP = [run for run in RUNS if "--own" in run or "--on-connect" in run]
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A place with scripts and a workload in it."""
     for name in ("a.sql", "b.sql", "odd name@2.sql", "mine/w.sql"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"SELECT '{name}';\n")
@@ -128,7 +127,6 @@ def folder(tmp_path, monkeypatch):
 
 
 def request_of(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Request:
-    """What `pgpaces run` would have done; nothing runs."""
     found: list[Request] = []
 
     def run(request: Request, *_: object) -> None:
@@ -142,7 +140,6 @@ def request_of(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Request:
 
 
 def stored(request: Request) -> Trial:
-    """A finished trial of a request, in the store."""
     return keep(stored_trial(request, {}))
 
 
@@ -161,7 +158,6 @@ def keep(trial: Trial) -> Trial:
 
 
 def place(dsn: str | None, more: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
-    """Where a DSN leads; a password comes from elsewhere."""
     found = {} if dsn is None else dict(engine.resolve(dsn, **dict(more)).keywords)
     return {name: value for name, value in found.items() if not name.startswith("pass")}
 

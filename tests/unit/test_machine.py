@@ -49,8 +49,6 @@ def went(state: str = "finished", **more: Any) -> Outcome:
 
 
 class Kept:
-    """A store of which only what an experiment writes is asked."""
-
     def __init__(self) -> None:
         self.failures: list[tuple[int, str]] = []
 
@@ -63,8 +61,6 @@ class Kept:
 
 @dataclass
 class Heard(SweepListener):
-    """What a machine told."""
-
     said: list[str] = field(default_factory=list)
     ended: list[Found] = field(default_factory=list)
     gone: list[int] = field(default_factory=list)
