@@ -33,8 +33,7 @@ from pgpaces.spec.target_plan import TargetPlan
 from pgpaces.store.store import Store
 from pgpaces.trial import machine, stops, sweep
 from pgpaces.trial.listener import Progress, SweepListener
-from pgpaces.trial.machine import Machine
-from pgpaces.trial.queue import Queue
+from pgpaces.trial.machine import Machine, Queue
 from pgpaces.trial.request import Request
 from pgpaces.trial.strategies import Listed
 from pgpaces.trial.trial import Outcome, TrialContext

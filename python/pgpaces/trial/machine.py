@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from functools import partial
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgpaces.analysis.sequential import Ask
+from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.sequential import Ask, Tell
 from pgpaces.core.errors import (
     ConnectionsError,
     ConsentError,
@@ -28,9 +30,9 @@ from pgpaces.database import settings
 from pgpaces.spec.facts import ServerFacts
 from pgpaces.spec.target_plan import TargetPlan
 from pgpaces.trial.listener import Progress, SweepListener
-from pgpaces.trial.queue import Queue
 from pgpaces.trial.request import Request
 from pgpaces.trial.site import Site, site
+from pgpaces.trial.strategies import Listed, Strategy
 from pgpaces.trial.trial import Outcome, TrialContext, run_at
 
 ATTEMPTS = 2
@@ -45,6 +47,39 @@ AWAY_AFTER = 3
 # Wait for a server that earlier trials reached and that is away now: it may be restarting.
 BACK_S = 120.0
 _LOOK_S = 1.0
+
+
+class Queue(Struct):
+    """The trials of a machine: which is next follows from the results so far.
+
+    results: of this machine, in their order. request: makes the request of an ask. read: a
+    trial's digest, by its id.
+    """
+
+    strategy: Strategy
+    results: list[Tell]
+    request: Callable[[Ask], Request]
+    read: Callable[[str], Digest]
+
+    def next(self) -> tuple[Ask, Request] | None:
+        ask = self.strategy.ask(self.results)
+        return None if ask is None else (ask, self.request(ask))
+
+    def ended(self, ask: Ask, request: Request, outcome: Outcome | PgpacesError) -> None:
+        if isinstance(outcome, PgpacesError):
+            too_much = isinstance(outcome, ConnectionsError)
+            attempt = request.place.attempt if request.place else 1
+            tell = Tell(ask.cell, ask.block, None, outcome.message, attempt, too_much)
+        elif isinstance(self.strategy, Listed):  # the digests of a whole experiment need memory
+            tell = Tell(ask.cell, ask.block, None)
+        else:
+            tell = Tell.of(self.read(outcome.trial.id))
+        self.results.append(tell)
+
+    @property
+    def left(self) -> int:
+        """The number of trials that remain, as far as that is known."""
+        return self.strategy.left(self.results)
 
 
 class Machine(Struct):

@@ -46,30 +46,27 @@ class Order(Struct, frozen=True):
     consent: trust.Consent = trust.refuse
 
 
-class _ResolvedTarget(Redacted, frozen=True):
+class _Resolved(Struct, frozen=True):
     """A target with all connection keywords, also of the environment; machine: HERE if local."""
 
-    REDACTED: ClassVar = ("keywords",)
-    target: Target
-    keywords: Mapping[str, str]
+    plan: TargetPlan
+    costs: Costs | None
     machine: str
 
-    def plan(self) -> TargetPlan:
-        return TargetPlan(
+    @classmethod
+    def of(cls, target: Target) -> _Resolved:
+        keywords = for_driver(generator.resolve(target.dsn))
+        host = keywords.get("hostaddr") or keywords.get("host", "")
+        plan = TargetPlan(
             dsn="",
-            overrides=tuple(self.keywords.items()),
-            alter_system=self.target.alter_system,
-            restart=self.target.restart,
-            observe_command=self.target.observe_command,
-            nodes=tuple(self.target.nodes.items()),
-            typed=tuple(typed(self.target.dsn).items()),
+            overrides=tuple(keywords.items()),
+            alter_system=target.alter_system,
+            restart=target.restart,
+            observe_command=target.observe_command,
+            nodes=tuple(target.nodes.items()),
+            typed=tuple(typed(target.dsn).items()),
         )
-
-
-def _resolved(target: Target) -> _ResolvedTarget:
-    keywords = for_driver(generator.resolve(target.dsn))
-    host = keywords.get("hostaddr") or keywords.get("host", "")
-    return _ResolvedTarget(target, keywords, HERE if is_local(keywords) else host)
+        return cls(plan, target.costs, HERE if is_local(keywords) else host)
 
 
 class Builder(Redacted, frozen=True):
@@ -82,13 +79,13 @@ class Builder(Redacted, frozen=True):
     REDACTED: ClassVar = ("targets", "source")
     order: Order
     base: workload.Workload
-    targets: Mapping[str, _ResolvedTarget]
+    targets: Mapping[str, _Resolved]
     source: str | None
 
     @classmethod
     def of(cls, order: Order) -> Builder:
         """Reads the workload, resolves the targets. Raises PlanError, WorkloadError, TrustError."""
-        targets = {target.name: _resolved(target) for target in order.experiment.targets}
+        targets = {each.name: _Resolved.of(each) for each in order.experiment.targets}
         source = source_database(order.experiment.from_database)
         experiment = order.experiment
         what: dict[str, Any] = {"files": experiment.files}
@@ -123,8 +120,8 @@ class Builder(Redacted, frozen=True):
             costs, target = self.order.costs, None
             if "target" in spec:
                 resolved = self.targets[spec["target"]]
-                costs = resolved.target.costs or (costs if resolved.machine == HERE else None)
-                target = resolved.plan()
+                costs = resolved.costs or (costs if resolved.machine == HERE else None)
+                target = resolved.plan
             return request_of(
                 spec,
                 base,

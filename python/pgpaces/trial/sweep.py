@@ -34,9 +34,8 @@ from pgpaces.store.rows import ExperimentState
 from pgpaces.store.store import Store, new_id
 from pgpaces.trial import document, targets
 from pgpaces.trial.listener import Progress, SweepListener
-from pgpaces.trial.machine import LASTING, Machine
+from pgpaces.trial.machine import LASTING, Machine, Queue
 from pgpaces.trial.order import Builder, Order
-from pgpaces.trial.queue import Queue
 from pgpaces.trial.request import Request, check, choose, commands_of, dataset_of
 from pgpaces.trial.site import without_pg_variables
 from pgpaces.trial.stops import Stops, signals
