@@ -19,16 +19,12 @@ from tests.unit.stored import Kept, keep, opened
 
 
 class AskedError(Exception):
-    """Instead of running anything."""
-
     def __init__(self, request):
         self.request = request
 
 
 @pytest.fixture
 def asked(monkeypatch):
-    """What a call of pgpaces.run asks for."""
-
     def run(request, _):
         raise AskedError(request)
 

@@ -20,7 +20,7 @@ from pgpaces.analysis.validity import Validity
 from pgpaces.core.errors import StoreError
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.messages import message
-from pgpaces.spec.design import ROLE, Cell, Slot
+from pgpaces.spec.design import ROLE, Cell, Design, Factor, Slot
 from pgpaces.spec.result import Counts, Estimate, Place
 from pgpaces.trial import strategies
 from tests.errors import raises
@@ -471,7 +471,7 @@ def test_a_damaged_goal_is_called_that(wrong):
 
 
 def test_machines_search_their_own_cells_and_pairs_are_of_all_machines():
-    cells = [Cell((("target", name),)) for name in ("a", "b", "c")]
-    found = strategies.strategies(SPEC, cells, {"a": "one", "b": "one", "c": "two"})
+    design = Design((Factor("target", ("a", "b", "c")),))
+    found = strategies.strategies(SPEC, design, {"a": "one", "b": "one", "c": "two"})
     assert {name: len(s.samples()) for name, s in found.items()} == {"one": 2, "two": 1}
-    assert list(strategies.strategies(PAIRING, cells, {"a": "one"})) == [""]
+    assert list(strategies.strategies(PAIRING, design, {"a": "one"})) == [""]

@@ -17,7 +17,7 @@ from pgpaces.answers.capacity.api import load_capacity
 from pgpaces.cli.capacity import capacity as face
 from pgpaces.cli.report import report
 from pgpaces.core.errors import PlanError
-from pgpaces.spec.design import Cell, Design, Factor, Slot
+from pgpaces.spec.design import Cell, Design, Factor
 from pgpaces.spec.draft import Draft
 from pgpaces.store.store import Store
 from pgpaces.trial import capacity, sweep
@@ -191,7 +191,7 @@ def test_the_saturating_trial_has_no_pause_whatever_pace_the_workload_has(name, 
     experiment, spec = capacity.ask(draft, capacity.CapacityQuestion(missed="1%"))
     [cell] = experiment.design.cells()
     asked = ask(replace(spec, each=1.0), cell, [])
-    load = Builder.of(Order(experiment)).request(Slot(1, asked.cell), "", asked.options).trial.load
+    load = Builder.of(Order(experiment)).request(asked, "").trial.load
     assert (load.model, load.think_ns, load.rate, str(load.shape)) == (
         "closed",
         0,

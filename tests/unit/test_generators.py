@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pgpaces.analysis.sequential import Ask
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.record import Interval, Offset, StatementTally, Tally, merged
 from pgpaces.database.specification import typed
@@ -29,7 +30,7 @@ from pgpaces.load.cluster.load import DealtLoad
 from pgpaces.load.cluster.order import LoadOrder, Ready, Report, pack, unpack
 from pgpaces.load.cluster.workers import Worker, Workers
 from pgpaces.monitor.procfs import Item
-from pgpaces.spec.design import Cell, Slot, Target
+from pgpaces.spec.design import Cell, Target
 from pgpaces.spec.draft import Draft
 from pgpaces.spec.plan import GeneratorsPlan, Load, TrialPlan, generators_of
 from pgpaces.spec.target_plan import TargetPlan
@@ -463,7 +464,7 @@ def test_an_experiment_keeps_what_was_typed_of_its_targets():
     levels = {"generators": ("ssh:a,b",), "target": ("db",)}
     experiment = Draft(workload="reporting", levels=levels, targets=targets).experiment()
     builder = Builder.of(Order(experiment))
-    target = builder.request(Slot(1, Cell(())), "E").target
+    target = builder.request(Ask(Cell(()), 1), "E").target
     assert dict(target.typed) == {"password": "secret"}
     assert "secret" not in repr(target)
 

@@ -16,7 +16,7 @@ from pgpaces.core.errors import PlanError
 from pgpaces.core.findings import finding
 from pgpaces.imports import ImportOptions, PgbenchFile
 from pgpaces.spec.result import Trial, counts
-from pgpaces.spec.validation import check
+from pgpaces.store.rows import check
 from pgpaces.store.store import Store
 from tests.errors import raises
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import next_step
 from pgpaces.analysis.attribution import attribute
+from pgpaces.analysis.sequential import Ask
 from pgpaces.analysis.summary import summarize
 from pgpaces.answers import run as run_question
 from pgpaces.cli import experiment_options
@@ -23,7 +24,6 @@ from pgpaces.cli.main import cli
 from pgpaces.core import causes
 from pgpaces.core.errors import PlanError
 from pgpaces.load import engine
-from pgpaces.spec.design import Slot
 from pgpaces.spec.result import Trial
 from pgpaces.store.store import Store
 from pgpaces.trial import trial as pipeline
@@ -113,7 +113,6 @@ NOT_IN_SWEEP = [run for run in RUNS if "--own" in run or "--on-connect" in run]
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A place with scripts and a workload in it."""
     for name in ("a.sql", "b.sql", "odd name@2.sql", "mine/w.sql"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"SELECT '{name}';\n")
@@ -128,7 +127,6 @@ def folder(tmp_path, monkeypatch):
 
 
 def request_of(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Request:
-    """What `pgpaces run` would have done; nothing runs."""
     found: list[Request] = []
 
     def run(request: Request, *_: object) -> None:
@@ -142,7 +140,6 @@ def request_of(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Request:
 
 
 def stored(request: Request) -> Trial:
-    """A finished trial of a request, in the store."""
     return keep(stored_trial(request, {}))
 
 
@@ -161,7 +158,6 @@ def keep(trial: Trial) -> Trial:
 
 
 def place(dsn: str | None, more: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
-    """Where a DSN leads; a password comes from elsewhere."""
     found = {} if dsn is None else dict(engine.resolve(dsn, **dict(more)).keywords)
     return {name: value for name, value in found.items() if not name.startswith("pass")}
 
@@ -212,7 +208,7 @@ def test_a_sweep_has_the_data_and_scripts_of_the_run(run, key, folder, monkeypat
     made = draft.experiment(lambda _: None)
     builder = Builder.of(Order(made))
     for cell in made.design.cells():
-        again = builder.request(Slot(1, cell), "")
+        again = builder.request(Ask(cell, 1), "")
         assert again.workload.scripts == first.workload.scripts
         assert again.workload.folder == first.workload.folder
         assert again.from_database == first.from_database

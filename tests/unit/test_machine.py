@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
+from pgpaces.analysis.sequential import Ask
 from pgpaces.core.errors import (
     ConnectionsError,
     ConsentError,
@@ -25,16 +26,16 @@ from pgpaces.core.errors import (
     StoreError,
 )
 from pgpaces.spec import workload
-from pgpaces.spec.design import Cell, Design, Experiment, Factor, Slot
+from pgpaces.spec.design import Cell, Design, Experiment, Factor
 from pgpaces.spec.plan import Load, TrialPlan
 from pgpaces.spec.result import Place
 from pgpaces.spec.target_plan import TargetPlan
 from pgpaces.store.store import Store
 from pgpaces.trial import machine, stops, sweep
 from pgpaces.trial.listener import Progress, SweepListener
-from pgpaces.trial.machine import Machine
-from pgpaces.trial.queue import ListedTrials
+from pgpaces.trial.machine import Machine, Queue
 from pgpaces.trial.request import Request
+from pgpaces.trial.strategies import Listed
 from pgpaces.trial.trial import Outcome, TrialContext
 from tests.unit.trials import trial
 
@@ -47,8 +48,6 @@ def went(state: str = "finished", **more: Any) -> Outcome:
 
 
 class Kept:
-    """A store of which only what an experiment writes is asked."""
-
     def __init__(self) -> None:
         self.failures: list[tuple[int, str]] = []
 
@@ -61,8 +60,6 @@ class Kept:
 
 @dataclass
 class Heard(SweepListener):
-    """What a machine told."""
-
     said: list[str] = field(default_factory=list)
     ended: list[Found] = field(default_factory=list)
     gone: list[int] = field(default_factory=list)
@@ -73,7 +70,7 @@ class Heard(SweepListener):
     def say(self, text: str) -> None:
         self.said.append(text)
 
-    def done(self, _machine: str, _slot: Slot, found: Found) -> None:
+    def done(self, _machine: str, _ask: Ask, found: Found) -> None:
         self.ended.append(found)
 
     def away(self, _machine: str, _error: PgpacesError, trials: int) -> None:
@@ -99,15 +96,16 @@ class Bench:
         settings: Sequence[dict[str, str]] = (),
     ) -> Machine:
         self.patch()
-        found = [Slot(block, Cell(())) for block in range(1, slots + 1)]
+        asks = tuple(Ask(Cell(()), block) for block in range(1, slots + 1))
         base = TrialPlan(Load("open", 1.0), clients=1, duration_ns=10**9)
         requests = {}
-        for slot, own in zip_longest(found, settings, fillvalue={}):
+        for ask, own in zip_longest(asks, settings, fillvalue={}):
             plan = replace(base, settings=tuple(own.items()))
-            place = Place("E", slot.cell.key, {}, 1)
+            place = Place("E", ask.cell.key, {}, 1)
             request = Request(workload.of_scripts("w", ()), plan, target, place=place)
-            requests[slot.block, slot.cell.key] = request
-        made = Machine("", ListedTrials(found, requests), Progress(slots))
+            requests[ask.block] = request
+        queue = Queue(Listed(asks), [], lambda ask: requests[ask.block], cast("Any", None))
+        made = Machine("", queue, Progress(slots))
         made.run(TrialContext(self.heard, self.stops, cast("Store", self.store), 60.0))
         return made
 

@@ -82,9 +82,6 @@ SAME: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-PARTS = ("trial.", "target.", "scale", "data_seed", "pool", "node")
-
-
 class ReachedError(Exception):
     """A run would begin here."""
 

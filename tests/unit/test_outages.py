@@ -86,7 +86,7 @@ def test_a_trial_in_an_outage_is_run_again_when_the_experiment_is_resumed(tmp_pa
     ends = {"1": [well], "2": [away], "4": [away, well], "8": [failed]}
     store = Store.open(place)
     sweep._begin(store, planned)
-    for slot in planned.slots:
+    for slot in planned.asks:
         levels = dict(slot.cell.levels)
         for n, interval in enumerate(ends[levels["clients"]]):
             run: dict[str, Any] = {"id": f"{slot.cell.key}{n}", "state": "finished"}
@@ -98,4 +98,4 @@ def test_a_trial_in_an_outage_is_run_again_when_the_experiment_is_resumed(tmp_pa
             store.finish(one, brief(summarize(one)))
     store.finish_experiment(planned.id, "finished")
     resumed = sweep.plan(replace(order, resume=planned.id))
-    assert [dict(slot.cell.levels)["clients"] for slot in resumed.slots] == ["2"]
+    assert [dict(slot.cell.levels)["clients"] for slot in resumed.asks] == ["2"]

@@ -131,8 +131,6 @@ def test_more_threads_than_the_engine_has_are_as_many_as_it_has():
 
 
 class Session:
-    """What a setup connection answers, and what it was told to do."""
-
     def __init__(self, pid: int = 7, free: int = 10, unlimited: bool = True) -> None:
         self.info = SimpleNamespace(backend_pid=7, parameter_status=lambda name: "15.4")
         self.queries: list[str] = []

@@ -9,17 +9,18 @@ import pytest
 from msgspec.structs import replace
 
 from pgpaces.analysis.accumulator import Accumulator
+from pgpaces.analysis.sequential import Ask
 from pgpaces.analysis.summary import summarize
 from pgpaces.cli.progress import LiveLine, SweepProgress, TrialProgress
 from pgpaces.core.errors import PgpacesError, PlanError, StoreError
 from pgpaces.core.record import Interval, Tally
-from pgpaces.spec.design import Cell, Slot
+from pgpaces.spec.design import Cell
 from pgpaces.spec.result import Estimate
 from pgpaces.trial.listener import Progress
 from pgpaces.trial.trial import Outcome
 from tests.unit.trials import series, times
 
-SLOT = Slot(1, Cell((("clients", "2"),)))
+ASK = Ask(Cell((("clients", "2"),)), 1)
 
 
 def outcome(**changed: object) -> Outcome:
@@ -30,25 +31,25 @@ def outcome(**changed: object) -> Outcome:
 def told(
     capsys: pytest.CaptureFixture[str],
     found: Outcome | PgpacesError,
-    slot: Slot = SLOT,
+    ask: Ask = ASK,
     every_s: int | None = None,
 ) -> str:
     listener = SweepProgress(every_s)
-    listener.due("", slot, "what is known")
-    listener.trial("", slot, 1, progress=Progress(4, left={"": 4}))
-    listener.done("", slot, found)
+    listener.due("", replace(ask, why="what is known"))
+    listener.trial("", ask, 1, progress=Progress(4, left={"": 4}))
+    listener.done("", ask, found)
     return capsys.readouterr().err
 
 
 ABOVE = Estimate(math.inf, math.inf, math.inf, 4)
-LONG = Slot(5, Cell((("set.work_mem", "4MB"), ("rate", "171/s"), ("role", "long"))))
+LONG = Ask(Cell((("set.work_mem", "4MB"), ("rate", "171/s"), ("role", "long"))), 5)
 
 
-@pytest.mark.parametrize("slot", [SLOT, LONG])
-def test_a_trial_that_failed_is_told_with_why_and_what_to_do(capsys, slot):
+@pytest.mark.parametrize("ask", [ASK, LONG])
+def test_a_trial_that_failed_is_told_with_why_and_what_to_do(capsys, ask):
     error = StoreError("store-in-memory", store="x")
     for found in (error, outcome(store_error=error)):
-        assert f"failed: {error.message} ({error.hint})" in told(capsys, found, slot)
+        assert f"failed: {error.message} ({error.hint})" in told(capsys, found, ask)
 
 
 def test_a_percentile_that_there_is_not_has_no_unit(capsys):
@@ -69,7 +70,7 @@ def test_a_trial_of_a_search_is_a_line_with_its_load_and_without_its_role(capsys
 
 @pytest.mark.parametrize(("every_s", "shown"), [(None, True), (0, False)])
 def test_a_warning_of_a_trial_in_a_sweep_is_told_unless_nothing_is_to_be(capsys, every_s, shown):
-    listener = SweepProgress(every_s).trial("", SLOT, 1, progress=Progress(4))
+    listener = SweepProgress(every_s).trial("", ASK, 1, progress=Progress(4))
     assert isinstance(listener, TrialProgress)
     listener.say("making the data")
     listener.say("warning: the store takes nothing")
@@ -80,10 +81,10 @@ def test_a_warning_of_a_trial_in_a_sweep_is_told_unless_nothing_is_to_be(capsys,
 
 def test_what_ctrl_c_kept_from_beginning_is_no_failure(capsys):
     listener = SweepProgress(None)
-    listener.trial("", SLOT, 1, progress=Progress(4, left={"": 4}))
+    listener.trial("", ASK, 1, progress=Progress(4, left={"": 4}))
     listener.stopping(1)
-    listener.done("", SLOT, error := PlanError("all-cells-excluded"))
-    listener.done("", SLOT, outcome())
+    listener.done("", ASK, error := PlanError("all-cells-excluded"))
+    listener.done("", ASK, outcome())
     text = capsys.readouterr().err
     assert "not begun" in text
     assert str(error.hint) not in text
@@ -107,7 +108,7 @@ def test_on_a_terminal_what_is_known_stands_in_the_line_that_is_rewritten(monkey
         listener.teller, "tell", lambda text, rewrite=False, **_: told.append((text, rewrite))
     )
     listener._every_s = 1
-    listener.due("", LONG, "pass up to 160/s, fail from 180/s")
+    listener.due("", replace(LONG, why="pass up to 160/s, fail from 180/s"))
     ear = listener.trial("", LONG, 1, progress=Progress(None))
     for interval in series([[10.0, 20.0]]).intervals:
         ear.interval(interval)

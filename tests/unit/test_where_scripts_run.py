@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from pgpaces.analysis.sequential import Ask
 from pgpaces.database import data
 from pgpaces.database.specification import DatasetSpec
 from pgpaces.spec import workload
-from pgpaces.spec.design import Design, Experiment, Slot, Target
+from pgpaces.spec.design import Design, Experiment, Target
 from pgpaces.spec.plan import Load, TrialPlan
 from pgpaces.spec.target_plan import TargetPlan
 from pgpaces.trial.order import Builder, Order
@@ -74,7 +75,7 @@ def test_so_do_the_trials_of_experiments_and_searches(tmp_path, names, source):
         targets=(Target("pi", "host=127.0.0.1 dbname=shop"),),
     )  # fmt: skip
     builder = Builder.of(Order(experiment))
-    request = builder.request(Slot(1, design.cells()[0]), "id")
+    request = builder.request(Ask(design.cells()[0], 1), "id")
     assert request.as_is is (names is None and source is None)
     assert dict(request.target.overrides)["dbname"] == "shop"
 

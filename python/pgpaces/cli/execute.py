@@ -59,13 +59,13 @@ def preview(planned: SweepPlan, params: Mapping[str, Any]) -> None:
         click.echo(f"note: {escape.line(note)}", err=True)
     if params["dry_run"] and params["as_json"]:
         specs = [planned.requests[at].spec for at in sorted(planned.requests)]
-        plan = as_json(planned.order.experiment, planned.preview)
+        plan = as_json(planned.order.experiment, planned.preview())
         put(escape.json_text(plan | {"specs": specs}))
         return
     order = planned.order
     question = () if order.goal is None else strategies.question(order.goal)
     chosen = order.goal is not None
-    shown = lines(order.experiment, planned.preview, chosen=chosen, goals=question)
+    shown = lines(order.experiment, planned.preview(), chosen=chosen, goals=question)
     text = "".join(f"{escape.line(line)}\n" for line in shown)
     if params["dry_run"]:
         put(text)

@@ -20,11 +20,11 @@ from pgpaces.show import escape
 from pgpaces.trial.listener import Listener, SweepListener
 
 if TYPE_CHECKING:
+    from pgpaces.analysis.sequential import Ask
     from pgpaces.analysis.summary import Summary
     from pgpaces.core.errors import PgpacesError
     from pgpaces.core.record import Interval
     from pgpaces.core.times import Times
-    from pgpaces.spec.design import Slot
     from pgpaces.spec.result import Estimate, Trial
     from pgpaces.trial.listener import Progress
     from pgpaces.trial.trial import Outcome
@@ -232,19 +232,19 @@ class SweepProgress(SweepListener):
         self._stopping = False
         self._why: dict[str, str] = {}
 
-    def trial(self, machine: str, slot: Slot, attempt: int, *, progress: Progress) -> Listener:
+    def trial(self, machine: str, ask: Ask, attempt: int, *, progress: Progress) -> Listener:
         """The progress of a trial: in the rewritten line, with its place in the experiment."""
         self._progress = progress
         at = f"{machine}: " if machine else ""
         again = ", again" if attempt > 1 else ""
-        searched = _searched(slot)
-        prefix = f"{at}{searched or f'{progress.place()}{again} {slot.cell}'}"
+        searched = _searched(ask)
+        prefix = f"{at}{searched or f'{progress.place()}{again} {ask.cell}'}"
         prefix += f"{again}: " if searched else ": "
         why = self._why.get(machine, "")
         suffix = f"; {why}" if why else ""
         return TrialProgress(self._every_s, self.teller, prefix, suffix=suffix, quiet=self._quiet)
 
-    def done(self, machine: str, slot: Slot, outcome: Outcome | PgpacesError) -> None:
+    def done(self, machine: str, ask: Ask, outcome: Outcome | PgpacesError) -> None:
         if self._quiet or self._progress is None:
             return
         from pgpaces.core.errors import PgpacesError
@@ -252,7 +252,7 @@ class SweepProgress(SweepListener):
 
         progress = self._progress
         at = f"{machine}: " if machine else ""
-        searched = _searched(slot)
+        searched = _searched(ask)
         if searched and not (self._stopping and isinstance(outcome, PgpacesError)):
             if isinstance(outcome, PgpacesError) or outcome.error or outcome.store_error:
                 result = f": {_result(outcome)}"
@@ -270,14 +270,14 @@ class SweepProgress(SweepListener):
         # An error that the end of the experiment caused is none that the user has to fix.
         stopped = self._stopping and isinstance(outcome, PgpacesError)
         text = "not begun" if stopped else _result(outcome)
-        self.teller.tell(f"{at}{progress.place()} {slot.cell}: {text}{left}", whole=True)
+        self.teller.tell(f"{at}{progress.place()} {ask.cell}: {text}{left}", whole=True)
 
-    def due(self, machine: str, slot: Slot, why: str) -> None:
+    def due(self, machine: str, ask: Ask) -> None:
         """Prints the next trial and why it was chosen: on a terminal in the rewritten line."""
-        self._why[machine] = why
+        self._why[machine] = ask.why
         if not self._quiet:
             at = f"{machine}: " if machine else ""
-            text = f"{at}{_searched(slot) or slot.cell}: {why}"
+            text = f"{at}{_searched(ask) or ask.cell}: {ask.why}"
             self.teller.tell(text, rewrite=True, whole=not self.teller.terminal)
 
     def away(self, machine: str, error: PgpacesError, trials: int) -> None:
@@ -293,11 +293,11 @@ class SweepProgress(SweepListener):
             self.teller.tell(message("stopping-trials"))
 
 
-def _searched(slot: Slot) -> str | None:
+def _searched(ask: Ask) -> str | None:
     """The name of a trial of a search for a capacity; None for any other trial."""
     from pgpaces.analysis.capacity.trials import label
 
-    return label(slot.cell)
+    return label(ask.cell)
 
 
 def _of_search(trial: Trial, summary: Summary) -> str:

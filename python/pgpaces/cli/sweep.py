@@ -43,7 +43,7 @@ def sweep(**params: Any) -> int:
         put(escape.json_text(experiment_file.schema()))
         return 0
     planned = _planned(params)
-    if planned.slots or params["as_json"]:
+    if planned.asks or params["as_json"]:
         execute.preview(planned, params)
     else:
         announce("no-trials-missing")

@@ -1,9 +1,9 @@
 """The record of a second: the outcomes that became known in it, each number declared once.
 
 A declaration specifies how a number is merged over loads, whether it is stored, and its range. The
-columns of the store, reading and writing them, merging, copying from the engine, and validation
-follow from it. A new number needs a line here, an upgrade of the store, and its measurement. Knows
-no store and no engine.
+columns of the store, reading and writing them, merging, and copying from the engine follow from it.
+A new number needs a line here, an upgrade of the store, and its measurement. Knows no store and no
+engine.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from pgpaces.core.findings import Finding, Notes
@@ -29,13 +29,12 @@ class FieldRule(Struct, frozen=True):
     """The properties of a field of the record.
 
     merge: combines the values of several loads in one second. stored: it has a column. small: it
-    fits into 32 bits. signed: it may be negative. key: part of the key within a second.
+    fits into 32 bits. key: part of the key within a second.
     """
 
     merge: Merge | None = None
     stored: bool = True
     small: bool = False
-    signed: bool = False
     key: bool = False
 
 
@@ -53,14 +52,15 @@ def _once(parts: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
     return tuple(notes)
 
 
-_Key = Annotated[int, FieldRule(small=True, key=True)]
-_SignedKey = Annotated[int, FieldRule(small=True, signed=True, key=True)]
-_Number = Annotated[int, FieldRule(sum)]
-_SmallNumber = Annotated[int, FieldRule(sum, small=True)]
-_Largest = Annotated[int, FieldRule(max)]
+Count = Annotated[int, Meta(ge=0)]
+_Key = Annotated[Count, FieldRule(small=True, key=True)]
+_SignedKey = Annotated[int, FieldRule(small=True, key=True)]
+_Number = Annotated[Count, FieldRule(sum)]
+_SmallNumber = Annotated[Count, FieldRule(sum, small=True)]
+_Largest = Annotated[Count, FieldRule(max)]
 _Times = Annotated[Times, FieldRule(merge)]
 _Texts = tuple[tuple[str, str], ...]
-_ByThread = Annotated[tuple[int, ...], FieldRule()]
+_ByThread = Annotated[tuple[Count, ...], FieldRule()]
 
 
 class Tally(Struct, frozen=True):
@@ -77,7 +77,7 @@ class Tally(Struct, frozen=True):
     on_time: _Number = 0
     late: _Number = 0
     skipped: _Number = 0
-    failed: Annotated[Mapping[str, int], FieldRule(_counted)] = field(default_factory=dict)
+    failed: Annotated[Mapping[str, Count], FieldRule(_counted)] = field(default_factory=dict)
     unfinished: _Number = 0
     latency: _Times = Times()
     lag: _Times = Times()
@@ -122,9 +122,9 @@ class Interval(Struct, frozen=True):
     cpu_ns: _ByThread = ()
     dispatch: _Times = Times()
     in_flight_ns: _Number = 0
-    pending_ns: Annotated[int, FieldRule(sum, signed=True)] = 0
+    pending_ns: Annotated[int, FieldRule(sum)] = 0
     waited_ns: _Number = 0
-    ended_ns: Annotated[int, FieldRule(max, signed=True)] = 0
+    ended_ns: Annotated[int, FieldRule(max)] = 0
     connects: _SmallNumber = 0
     disconnects: _SmallNumber = 0
     notes: Annotated[tuple[Finding, ...], FieldRule(_once, stored=False)] = ()
@@ -135,7 +135,7 @@ class Interval(Struct, frozen=True):
     outage_ns_max: _Largest = 0
     down: _SmallNumber = 0
     some_down_ns: _Largest = 0
-    all_down_ns: Annotated[int, FieldRule(min)] = 0
+    all_down_ns: Annotated[Count, FieldRule(min)] = 0
 
 
 class Declared(Struct, frozen=True):
@@ -153,7 +153,7 @@ class Declared(Struct, frozen=True):
 def declared(kind: type[Any]) -> tuple[Declared, ...]:
     hints = get_type_hints(kind, include_extras=True).items()
     annotated = {name: get_args(hint) for name, hint in hints if get_origin(hint) is Annotated}
-    return tuple(Declared(name, type_, rule) for name, (type_, rule) in annotated.items())
+    return tuple(Declared(name, type_, rule) for name, (type_, *_, rule) in annotated.items())
 
 
 TIMES = Times.__struct_fields__
@@ -193,19 +193,15 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def of_row(kind: type[Record], row: Mapping[Any, Any]) -> Record:
-    """The record of a row, without its parts."""
+def of_row(kind: type[Struct], row: Mapping[Any, Any]) -> dict[str, Any]:
+    """The values of a row's record, without its parts, as msgspec converts them."""
     values: dict[str, Any] = {}
     for one in declared(kind):
         if one.is_times:
-            values[one.name] = Times(*(row[f"{one.name}_{name}"] for name in TIMES))
+            values[one.name] = {name: row[f"{one.name}_{name}"] for name in TIMES}
         elif one.rule.stored:
-            values[one.name] = _frozen(row[one.name])
-    return kind(**values)
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(each) for each in value) if isinstance(value, list) else value
+            values[one.name] = row[one.name]
+    return values
 
 
 class Offset(Struct, frozen=True):

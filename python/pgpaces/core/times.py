@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from pgpaces._engine import Histogram, histogram_count, histogram_counts
 
@@ -13,10 +15,10 @@ from pgpaces._engine import Histogram, histogram_count, histogram_counts
 class Times(Struct, frozen=True):
     """A distribution of times: exact count, sum and maximum in ns, and an HDR histogram (V2)."""
 
-    count: int = 0
-    sum_ns: int = 0
-    square_sum: float = 0.0
-    max_ns: int = 0
+    count: Annotated[int, Meta(ge=0)] = 0
+    sum_ns: Annotated[int, Meta(ge=0)] = 0
+    square_sum: Annotated[float, Meta(ge=0, le=sys.float_info.max)] = 0.0
+    max_ns: Annotated[int, Meta(ge=0)] = 0
     histogram: bytes = b""
 
     @property

@@ -59,12 +59,6 @@ _RANGES = (
     ("seed", 0, 2**64 - 1),
 )
 
-# Options with the name and value of a field of a TrialPlan.
-_SAME = (
-    *("threads", "policy", "protocol", "describe", "poll", "seed", "connect_each", "max_tries"),
-    *("guard", "keep_going"),
-)
-
 Model = Literal["open", "closed", "paced"]
 Policy = Literal["run", "skip"]
 Protocol = Literal["simple", "extended", "prepared"]
@@ -364,26 +358,27 @@ def trial_plan(spec: Mapping[str, Any]) -> TrialPlan:
     _one_of(spec, "duration", "transactions")
     continue_on_error, exit_on_abort, recover = ON_ERROR[spec["on_error"]]
 
-    return TrialPlan(
-        load=load_of(spec),
-        clients=spec.get("users", spec.get("clients")),
-        limit_ns=_ns(spec, "latency_limit"),
-        limits=tuple(
+    auto = spec.get("duration") == AUTO
+    # Other options have the name and the value of a field.
+    same = {name: spec[name] for name in TrialPlan.__struct_fields__ if name in spec}
+    return TrialPlan(**same | {
+        "load": load_of(spec),
+        "clients": spec.get("users", spec.get("clients")),
+        "limit_ns": _ns(spec, "latency_limit"),
+        "limits": tuple(
             (name, duration_ns(text)) for name, text in family(spec, "latency_limit").items()
         ),
-        duration_ns=AUTO_NS if spec.get("duration") == AUTO else _ns(spec, "duration"),
-        auto=spec.get("duration") == AUTO,
-        transactions=spec.get("transactions"),
-        start_every_ns=_ns(spec, "start_every") or 0,
-        warmup_ns=_ns(spec, "warmup"),
-        grace_ns=_ns(spec, "grace"),
-        variables=tuple(family(spec, "define").items()),
-        settings=tuple(family(spec, "set").items()),
-        on_connect=tuple(family(spec, "on_connect").values()),
-        continue_on_error=continue_on_error,
-        exit_on_abort=exit_on_abort,
-        recover=recover,
-        verbose=spec.get("verbose_errors", False),
-        generators=generators_of(spec),
-        **{name: spec[name] for name in _SAME if name in spec},
-    )
+        "duration_ns": AUTO_NS if auto else _ns(spec, "duration"),
+        "auto": auto,
+        "start_every_ns": _ns(spec, "start_every") or 0,
+        "warmup_ns": _ns(spec, "warmup"),
+        "grace_ns": _ns(spec, "grace"),
+        "variables": tuple(family(spec, "define").items()),
+        "settings": tuple(family(spec, "set").items()),
+        "on_connect": tuple(family(spec, "on_connect").values()),
+        "continue_on_error": continue_on_error,
+        "exit_on_abort": exit_on_abort,
+        "recover": recover,
+        "verbose": spec.get("verbose_errors", False),
+        "generators": generators_of(spec),
+    })  # fmt: skip

@@ -6,11 +6,12 @@ Knows no source of them. The seconds of a trial are in record.py.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import astuple
 
 from pgpaces.core.findings import Finding
@@ -97,8 +98,19 @@ class Place(Struct, frozen=True):
     experiment: str
     cell: str
     levels: Mapping[str, str]
-    block: int
-    attempt: int = 1
+    block: Annotated[int, Meta(ge=1)]
+    attempt: Annotated[int, Meta(ge=1)] = 1
+
+
+_Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+
+
+class Brief(Struct, frozen=True):
+    """The numbers of a trial that lists of runs show. missed_share: with its interval."""
+
+    due: _Finite | None = None
+    missed_share: tuple[_Finite, _Finite, _Finite] | None = None
+    p99_ms: _Finite | str | None = None
 
 
 class Explained(Struct, frozen=True):
@@ -232,7 +244,7 @@ class Trial(Struct, frozen=True):
     version: str
     intervals: tuple[Interval, ...] = ()
     ended_at: datetime | None = None
-    measured_ns: int | None = None
+    measured_ns: Count | None = None
     error: str | None = None
     notes: tuple[Finding, ...] = ()
     findings: tuple[Finding, ...] = ()

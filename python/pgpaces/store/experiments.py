@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 import sqlalchemy as sa
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from pgpaces.spec.result import State
-from pgpaces.spec.validation import check_place, check_summary
+from pgpaces.spec import facts
+from pgpaces.spec.result import Brief, State
 from pgpaces.store import encoding, rows
 from pgpaces.store.rows import ExperimentState, Row
 from pgpaces.store.schema import experiment, trial
@@ -29,8 +29,8 @@ class ExperimentRow(Struct, frozen=True):
 class PlacedTrial(Struct, frozen=True):
     id: str
     cell: str
-    block: int
-    attempt: int
+    block: Annotated[int, Meta(ge=1)]
+    attempt: Annotated[int, Meta(ge=1)]
     state: State
     brief: Mapping[str, Any] | None
 
@@ -106,12 +106,9 @@ def placed(connection: sa.Connection, id_: str) -> list[PlacedTrial]:
     query = query.where(t.experiment == id_).order_by(t.started_at, t.id)
     trials = []
     for row in connection.execute(query).mappings():
-        check_summary(row["summary"])
-        check_place(row["cell"], row["block"], row["attempt"])
-        trials.append(
-            PlacedTrial(
-                row["id"], row["cell"], row["block"], row["attempt"], rows.state(row),
-                row["summary"],
-            )
-        )  # fmt: skip
+        if row["summary"] is not None:
+            facts.read(Brief, row["summary"], "its summary")
+        own = {name: row[name] for name in ("id", "cell", "block", "attempt")}
+        own |= {"state": rows.state(row), "brief": row["summary"]}
+        trials.append(facts.read(PlacedTrial, own, "a trial"))
     return trials

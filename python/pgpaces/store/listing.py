@@ -15,8 +15,8 @@ from typing import Any, TypeVar, cast, get_args
 
 from msgspec import Struct, field
 
-from pgpaces.spec.result import State
-from pgpaces.spec.validation import check_summary
+from pgpaces.spec import facts
+from pgpaces.spec.result import Brief, State
 from pgpaces.store import address, encoding, sqlite, upgrades
 
 T = TypeVar("T")
@@ -175,7 +175,8 @@ def _row(values: tuple[Any, ...], names: tuple[str, ...]) -> TrialRow:
     id_, stored, started, heartbeat, *texts, experiment = values
     try:
         plan, workload, server, summary = (json.loads(text or "null") for text in texts)
-        check_summary(summary)
+        if summary is not None:
+            facts.read(Brief, summary, "its summary")
         shown = (workload["name"], plan["load_text"], server["version"])
         for text in (id_, *shown):
             if not isinstance(text, str):

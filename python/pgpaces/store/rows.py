@@ -5,27 +5,39 @@ Damaged values raise one of encoding.UNREADABLE; the store turns it into a messa
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, get_type_hints
 
 import sqlalchemy as sa
 from msgspec import to_builtins
 from msgspec.structs import asdict, replace
 
 from pgpaces.core import record
-from pgpaces.core.findings import Finding
 from pgpaces.core.record import Interval, StatementTally, Tally
 from pgpaces.core.series import Collection, Series
+from pgpaces.core.times import counted
+from pgpaces.core.units import SECOND_NS
 from pgpaces.spec import facts
-from pgpaces.spec.result import Explained, Observed, Place, State, Trial
+from pgpaces.spec.result import Observed, Place, State, Trial
 from pgpaces.store import encoding
 
 Row = sa.RowMapping
+R = TypeVar("R", Interval, Tally, StatementTally)
 # Ordered as the key, so that no rows are sorted.
 SAMPLES = """SELECT second, source, name, value, unit FROM sample WHERE trial = ? AND second > ?
  ORDER BY trial, second, source, name"""
+# Columns of a trial that are fields with the same name.
+_OF_TRIAL = (
+    *("id", "started_at", "ended_at", "plan", "workload", "server", "host", "version"),
+    *("measured_ns", "error", "notes", "findings", "explained"),
+)
+# Seconds of a trial that may be missing in all: more than a day.
+_GAPS_MAX_S = 100_000
+# Excess of the measured time over the seconds: a table of this length still fits in memory.
+_MEASURED_MAX_S = 1_000_000
 ExperimentState = Literal["running", "finished", "interrupted"]
 
 
@@ -84,24 +96,49 @@ def observed(observed_rows: Iterable[Row]) -> tuple[Observed, ...]:
 
 def trial(row: Row) -> Trial:
     """A trial without its seconds and samples."""
-    place = (row["experiment"], row["cell"], row["levels"], row["block"], row["attempt"])
-    return Trial(
-        id=row["id"],
-        state=state(row),
-        started_at=row["started_at"],
-        ended_at=row["ended_at"],
-        plan=facts.read(facts.PlanFacts, row["plan"], "its plan"),
-        workload=facts.read(facts.WorkloadFacts, row["workload"], "its workload"),
-        server=facts.read(facts.ServerFacts, row["server"], "its server"),
-        host=facts.read(facts.HostFacts, row["host"], "its host"),
-        version=row["version"],
-        measured_ns=row["measured_ns"],
-        error=row["error"],
-        notes=facts.read(tuple[Finding, ...], row["notes"], "its notes"),
-        findings=facts.read(tuple[Finding, ...], row["findings"], "its findings"),
-        explained=facts.read(tuple[Explained, ...], row["explained"], "its plans of statements"),
-        place=None if row["experiment"] is None else Place(*place),
-    )
+    place = None
+    if row["experiment"] is not None:
+        place = {name: row[name] for name in Place.__struct_fields__}
+    stored = {**{n: row[n] for n in _OF_TRIAL}, "state": state(row), "place": place}
+    values = {n: facts.read(_kinds()[n], each, f"its {n}") for n, each in stored.items()}
+    return Trial(**values)
+
+
+@functools.cache
+def _kinds() -> dict[str, Any]:
+    return get_type_hints(Trial, include_extras=True)
+
+
+def check(trial: Trial) -> None:
+    """Raises ValueError for a trial that is damaged, although every value has its type.
+
+    Each histogram has the count that stands beside it, scripts and commands are those of the
+    workload, and the seconds fit into a table. analysis/summary.py checks the sums.
+    """
+    if (trial.measured_ns or 0) > (len(trial.intervals) + _MEASURED_MAX_S) * SECOND_NS:
+        raise ValueError(f"it measured for {trial.measured_ns} ns, and has no such seconds")
+    commands = [len(script.commands) for script in trial.workload.scripts]
+    seconds = []
+    for interval in trial.intervals:
+        seconds += [interval.second, *(tally.due_second for tally in interval.tallies)]
+        _check_histograms(interval)
+        parts: list[Tally | StatementTally] = [*interval.tallies, *interval.statements]
+        for each in parts:
+            if commands and each.script >= len(commands):
+                raise ValueError(f"second {interval.second}: script {each.script} does not exist")
+        for own in interval.statements:
+            if commands and own.command >= commands[own.script]:
+                raise ValueError(f"second {interval.second}: command {own.command} does not exist")
+    if seconds and max(seconds) - min(seconds) > len(trial.intervals) + _GAPS_MAX_S:
+        raise ValueError(f"its seconds are from {min(seconds)} to {max(seconds)}")
+
+
+def _check_histograms(interval: Interval) -> None:
+    for part in (interval, *interval.tallies, *interval.statements):
+        for one in record.declared(type(part)):
+            if one.is_times and (times := getattr(part, one.name)).count != counted(times):
+                what = f"second {interval.second}: {one.name} counts {times.count} times"
+                raise ValueError(f"{what}, and its histogram {counted(times)}")
 
 
 def series(sample_rows: Iterable[tuple[Any, ...]]) -> Collection:
@@ -119,13 +156,17 @@ def series(sample_rows: Iterable[tuple[Any, ...]]) -> Collection:
 
 def intervals(tables: Mapping[str, Iterable[Row]]) -> tuple[Interval, ...]:
     """A trial's intervals from the rows of three tables, each in order; gaps stay gaps."""
-    seconds = {row["second"]: record.of_row(Interval, row) for row in tables["interval"]}
+    seconds = {row["second"]: _record(Interval, row) for row in tables["interval"]}
     tallies = _by_second(tables["tally"], Tally, seconds, what="counts")
     statements = _by_second(tables["statement"], StatementTally, seconds, what="statements")
     return tuple(
         replace(interval, tallies=tuple(tallies[second]), statements=tuple(statements[second]))
         for second, interval in seconds.items()
     )
+
+
+def _record(kind: type[R], row: Row) -> R:
+    return facts.read(kind, record.of_row(kind, row), f"second {row['second']}")
 
 
 def _by_second(
@@ -135,5 +176,5 @@ def _by_second(
     for row in part_rows:
         if row["second"] not in parts:
             raise ValueError(f"second {row['second']} has {what} and no interval")
-        parts[row["second"]].append(record.of_row(kind, row))
+        parts[row["second"]].append(_record(kind, row))
     return parts

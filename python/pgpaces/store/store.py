@@ -22,7 +22,6 @@ from pgpaces.core.errors import PlanError, StoreError, similar
 from pgpaces.core.record import Interval
 from pgpaces.core.series import Collection, Sample
 from pgpaces.spec.result import Observed, State, Trial
-from pgpaces.spec.validation import check
 from pgpaces.store import backend, copying, encoding, experiments, listing, names, rows, schema
 from pgpaces.store import disks as disk_rows
 from pgpaces.store.backend import Backend
@@ -173,7 +172,7 @@ class Store:
                 samples=_series(connection, trial_id).series(),
                 observed=rows.observed(_ordered(connection, schema.observed, trial_id)),
             )
-            check(trial)
+            rows.check(trial)
         return trial
 
     def head(self, trial_id: str) -> Trial:
@@ -224,7 +223,7 @@ class Store:
         if row["digest"] is not None and row["digest_version"] == digests.VERSION:
             with contextlib.suppress(*encoding.UNREADABLE):
                 trial = rows.trial(row)
-                check(trial)
+                rows.check(trial)
                 return digests.read(trial, row["digest"])
         digest = digests.compute(self.load(id_))
         if row["state"] != "running":

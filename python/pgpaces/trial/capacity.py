@@ -11,11 +11,12 @@ from msgspec.structs import replace
 
 from pgpaces.analysis.capacity.goal import CapacityGoal, Kind
 from pgpaces.analysis.capacity.trials import SearchSpec, first, level
+from pgpaces.analysis.sequential import Ask
 from pgpaces.core.errors import PlanError
 from pgpaces.core.units import duration_ns, rate_per_s
 from pgpaces.server import profiles
 from pgpaces.spec import levels, options, trust
-from pgpaces.spec.design import Experiment, Slot
+from pgpaces.spec.design import Experiment
 from pgpaces.spec.draft import Draft, goal_share
 from pgpaces.trial.order import Builder, Order
 
@@ -166,8 +167,8 @@ def _each(
     for cell in experiment.design.cells():
         # Of the cell as the user wrote it, so that errors do not name the load of a trial.
         ask = first(SearchSpec(goal), cell)
-        load: dict[str, str | None] = {goal.load: dict(ask.cell.levels)[goal.load]}
-        request = builder.request(Slot(1, cell), "", {**ask.options, **load})
+        load = {**ask.options, goal.load: dict(ask.cell.levels)[goal.load]}
+        request = builder.request(Ask(cell, 1, load), "")
         plan, start = request.trial, goal.start
         if plan.load.model not in _MODELS[goal.load]:
             error = PlanError("search-of-other-load", by=goal.load, model=plan.load.model)

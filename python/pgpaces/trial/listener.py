@@ -11,8 +11,8 @@ from pgpaces.core.record import Interval
 from pgpaces.spec.result import Estimate, Trial
 
 if TYPE_CHECKING:
+    from pgpaces.analysis.sequential import Ask
     from pgpaces.core.errors import PgpacesError
-    from pgpaces.spec.design import Slot
     from pgpaces.trial.trial import Outcome
 
 
@@ -38,13 +38,13 @@ class Listener:
 class SweepListener(Listener):
     """Receives the events of an experiment. Each machine calls it from its own thread."""
 
-    def trial(self, machine: str, slot: Slot, attempt: int, *, progress: Progress) -> Listener:
+    def trial(self, machine: str, ask: Ask, attempt: int, *, progress: Progress) -> Listener:
         return Listener()
 
-    def done(self, machine: str, slot: Slot, outcome: Outcome | PgpacesError) -> None:
+    def done(self, machine: str, ask: Ask, outcome: Outcome | PgpacesError) -> None:
         """A trial has ended, or could not begin."""
 
-    def due(self, machine: str, slot: Slot, why: str) -> None:
+    def due(self, machine: str, ask: Ask) -> None:
         """The next trial of an adaptive experiment, and why it was chosen."""
 
     def away(self, machine: str, error: PgpacesError, trials: int) -> None:

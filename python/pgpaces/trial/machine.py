@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from functools import partial
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.sequential import Ask, Tell
 from pgpaces.core.errors import (
     ConnectionsError,
     ConsentError,
@@ -27,9 +30,9 @@ from pgpaces.database import settings
 from pgpaces.spec.facts import ServerFacts
 from pgpaces.spec.target_plan import TargetPlan
 from pgpaces.trial.listener import Progress, SweepListener
-from pgpaces.trial.queue import Due, Queue
 from pgpaces.trial.request import Request
 from pgpaces.trial.site import Site, site
+from pgpaces.trial.strategies import Listed, Strategy
 from pgpaces.trial.trial import Outcome, TrialContext, run_at
 
 ATTEMPTS = 2
@@ -44,6 +47,39 @@ AWAY_AFTER = 3
 # Wait for a server that earlier trials reached and that is away now: it may be restarting.
 BACK_S = 120.0
 _LOOK_S = 1.0
+
+
+class Queue(Struct):
+    """The trials of a machine: which is next follows from the results so far.
+
+    results: of this machine, in their order. request: makes the request of an ask. read: a
+    trial's digest, by its id.
+    """
+
+    strategy: Strategy
+    results: list[Tell]
+    request: Callable[[Ask], Request]
+    read: Callable[[str], Digest]
+
+    def next(self) -> tuple[Ask, Request] | None:
+        ask = self.strategy.ask(self.results)
+        return None if ask is None else (ask, self.request(ask))
+
+    def ended(self, ask: Ask, request: Request, outcome: Outcome | PgpacesError) -> None:
+        if isinstance(outcome, PgpacesError):
+            too_much = isinstance(outcome, ConnectionsError)
+            attempt = request.place.attempt if request.place else 1
+            tell = Tell(ask.cell, ask.block, None, outcome.message, attempt, too_much)
+        elif isinstance(self.strategy, Listed):  # the digests of a whole experiment need memory
+            tell = Tell(ask.cell, ask.block, None)
+        else:
+            tell = Tell.of(self.read(outcome.trial.id))
+        self.results.append(tell)
+
+    @property
+    def left(self) -> int:
+        """The number of trials that remain, as far as that is known."""
+        return self.strategy.left(self.results)
 
 
 class Machine(Struct):
@@ -69,36 +105,35 @@ class Machine(Struct):
         try:
             with contextlib.closing(_Sites()) as sites, context.with_clusters() as own:
                 while not own.stops.requests and (due := self.queue.next()) is not None:
-                    self._trial(due, sites, own)
+                    self._trial(*due, sites, context=own)
         except BaseException as error:
             self.failure = error
             if not context.stops.requests:  # the other machines complete their trials
                 context.stops.ask()
 
-    def _trial(self, due: Due, sites: _Sites, context: TrialContext) -> None:
+    def _trial(self, ask: Ask, request: Request, sites: _Sites, *, context: TrialContext) -> None:
         """Runs one trial, twice if it fails. Raises StoreError if it cannot be stored."""
         listener, stops = context.listener, context.stops
         assert isinstance(listener, SweepListener)
-        slot, request = due.slot, due.request
         key = _server(request)
         if self._away.get(key, 0) >= AWAY_AFTER:
             self.errors.append(ServerError("server-away", trials=AWAY_AFTER))
-            self.queue.ended(due, self.errors[-1])
+            self.queue.ended(ask, request, self.errors[-1])
             self.progress.left_out(self.name, self.queue.left)
             return
-        if due.why:
-            listener.due(self.name, slot, due.why)
+        if ask.why:
+            listener.due(self.name, ask)
         started = time.monotonic()
         well, killed = False, None
         outcome: Outcome | PgpacesError = RunError("trial-incomplete")
         for attempt in range(1, ATTEMPTS + 1):
             own = replace(
-                context, listener=listener.trial(self.name, slot, attempt, progress=self.progress)
+                context, listener=listener.trial(self.name, ask, attempt, progress=self.progress)
             )
             if isinstance(outcome, ServerError):
                 self._await(request, sites, own)
             outcome = self._attempt(request, attempt, sites, context=own)
-            listener.done(self.name, slot, outcome)
+            listener.done(self.name, ask, outcome)
             well = isinstance(outcome, Outcome) and outcome.trial.state == "finished"
             well = well and not _lost(outcome)
             # Another attempt would fail the same way, or alarm the guard again.
@@ -114,7 +149,7 @@ class Machine(Struct):
             if error is None and killed:
                 error = RunError("trial-killed", why=str(killed))
             self.errors.append(error or RunError("trial-incomplete"))
-        self.queue.ended(due, outcome)
+        self.queue.ended(ask, request, outcome)
         self.progress.ended(self.name, time.monotonic() - started, self.queue.left, well=well)
         self._count_away(key, outcome, listener)
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
+from pgpaces.analysis.sequential import Ask
 from pgpaces.core.errors import PlanError
 from pgpaces.core.locality import is_local
 from pgpaces.core.redaction import Redacted
@@ -17,7 +18,7 @@ from pgpaces.load.engine import for_driver
 from pgpaces.spec import levels, trust, workload
 from pgpaces.spec import spec as specs
 from pgpaces.spec.costs import Costs
-from pgpaces.spec.design import HERE, ROLE, Experiment, Slot, Target
+from pgpaces.spec.design import HERE, ROLE, Experiment, Target
 from pgpaces.spec.plan import family
 from pgpaces.spec.result import Place
 from pgpaces.spec.target_plan import TargetPlan
@@ -45,30 +46,27 @@ class Order(Struct, frozen=True):
     consent: trust.Consent = trust.refuse
 
 
-class _ResolvedTarget(Redacted, frozen=True):
+class _Resolved(Struct, frozen=True):
     """A target with all connection keywords, also of the environment; machine: HERE if local."""
 
-    REDACTED: ClassVar = ("keywords",)
-    target: Target
-    keywords: Mapping[str, str]
+    plan: TargetPlan
+    costs: Costs | None
     machine: str
 
-    def plan(self) -> TargetPlan:
-        return TargetPlan(
+    @classmethod
+    def of(cls, target: Target) -> _Resolved:
+        keywords = for_driver(generator.resolve(target.dsn))
+        host = keywords.get("hostaddr") or keywords.get("host", "")
+        plan = TargetPlan(
             dsn="",
-            overrides=tuple(self.keywords.items()),
-            alter_system=self.target.alter_system,
-            restart=self.target.restart,
-            observe_command=self.target.observe_command,
-            nodes=tuple(self.target.nodes.items()),
-            typed=tuple(typed(self.target.dsn).items()),
+            overrides=tuple(keywords.items()),
+            alter_system=target.alter_system,
+            restart=target.restart,
+            observe_command=target.observe_command,
+            nodes=tuple(target.nodes.items()),
+            typed=tuple(typed(target.dsn).items()),
         )
-
-
-def _resolved(target: Target) -> _ResolvedTarget:
-    keywords = for_driver(generator.resolve(target.dsn))
-    host = keywords.get("hostaddr") or keywords.get("host", "")
-    return _ResolvedTarget(target, keywords, HERE if is_local(keywords) else host)
+        return cls(plan, target.costs, HERE if is_local(keywords) else host)
 
 
 class Builder(Redacted, frozen=True):
@@ -81,13 +79,13 @@ class Builder(Redacted, frozen=True):
     REDACTED: ClassVar = ("targets", "source")
     order: Order
     base: workload.Workload
-    targets: Mapping[str, _ResolvedTarget]
+    targets: Mapping[str, _Resolved]
     source: str | None
 
     @classmethod
     def of(cls, order: Order) -> Builder:
         """Reads the workload, resolves the targets. Raises PlanError, WorkloadError, TrustError."""
-        targets = {target.name: _resolved(target) for target in order.experiment.targets}
+        targets = {each.name: _Resolved.of(each) for each in order.experiment.targets}
         source = source_database(order.experiment.from_database)
         experiment = order.experiment
         what: dict[str, Any] = {"files": experiment.files}
@@ -99,16 +97,11 @@ class Builder(Redacted, frozen=True):
     def machines(self) -> dict[str, str]:
         return {name: target.machine for name, target in self.targets.items()}
 
-    def request(
-        self, slot: Slot, experiment_id: str, overrides: Mapping[str, str | None] | None = None
-    ) -> Request:
-        """The trial of a slot. Raises PlanError, naming the cell, for invalid levels.
-
-        overrides: levels of this trial alone, not of its cell; None removes a level.
-        """
+    def request(self, ask: Ask, experiment_id: str) -> Request:
+        """The trial of an ask. Raises PlanError, naming the cell, for invalid levels."""
         experiment = self.order.experiment
         design = experiment.design
-        named = {**design.fixed, **dict(slot.cell.levels), **(overrides or {})}
+        named = {**design.fixed, **dict(ask.cell.levels), **ask.options}
         try:
             every = specs.read({n: v for n, v in named.items() if n != ROLE})
             variant, profile = every.pop("variant", None), every.pop("profile", "")
@@ -122,22 +115,24 @@ class Builder(Redacted, frozen=True):
             }
             spec |= {f"set.{name}": value for name, value in settings.items()}
             # All cells of a block meet the same arrivals.
-            spec |= {"seed": design.seed + slot.block - 1, "missed": experiment.missed_max}
+            spec |= {"seed": design.seed + ask.block - 1, "missed": experiment.missed_max}
             spec |= {} if self.source is None else {"from_database": self.source}
             costs, target = self.order.costs, None
             if "target" in spec:
                 resolved = self.targets[spec["target"]]
-                costs = resolved.target.costs or (costs if resolved.machine == HERE else None)
-                target = resolved.plan()
+                costs = resolved.costs or (costs if resolved.machine == HERE else None)
+                target = resolved.plan
             return request_of(
                 spec,
                 base,
                 target=target,
                 consent=self.order.consent,
                 on_store_error=self.order.on_store_error,
-                place=Place(experiment_id, slot.cell.key, dict(slot.cell.levels), slot.block),
+                place=Place(
+                    experiment_id, ask.cell.key, dict(ask.cell.levels), ask.block, ask.attempt
+                ),
                 occasion=experiment_id,
                 costs=costs,
             )
         except PlanError as error:
-            raise levels.in_cell(error, slot.cell) from None
+            raise levels.in_cell(error, ask.cell) from None

@@ -1,4 +1,4 @@
-"""The goals of adaptive experiments, and the strategies that choose their trials.
+"""Which trials an experiment runs: those of its design, or those that a goal needs.
 
 A goal is stored with its experiment and read again to resume it. The choice itself is pure; this
 module only dispatches to it.
@@ -6,22 +6,44 @@ module only dispatches to it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 
 from pgpaces.analysis.capacity import searches
 from pgpaces.analysis.pairing import Pairing
-from pgpaces.analysis.sequential import Tell
+from pgpaces.analysis.sequential import Ask, Expected, Tell
 from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.spec import facts
-from pgpaces.spec.design import HERE, Cell, Slot, by_machine
+from pgpaces.spec.design import HERE, Cell, Design, Slot, by_machine, missing
+
+
+class Listed(Struct, frozen=True):
+    """The trials of a design, in their order; each result is of the next one."""
+
+    asks: tuple[Ask, ...]
+
+    def samples(self) -> Sequence[Ask]:
+        return self.asks
+
+    def expected(self) -> Expected:
+        return self.asks, self.asks
+
+    def ask(self, tells: Sequence[Tell]) -> Ask | None:
+        return self.asks[len(tells)] if self.left(tells) else None
+
+    def left(self, tells: Sequence[Tell]) -> int:
+        return len(self.asks) - len(tells)
+
+    def given_up(self, tells: Sequence[Tell]) -> str:
+        return ""
+
 
 Goal = searches.SearchSpec | Pairing
-# samples: one trial of each kind, to check them in advance; left: a lower bound of the trials until
+# samples: trials of every kind, to check them in advance; left: a lower bound of the trials until
 # an answer is known, 0 if there is none; given_up: why it ended without an answer, else empty.
-Strategy = searches.Searches | Pairing
+Strategy = searches.Searches | Pairing | Listed
 _KINDS: Mapping[str, type[Goal]] = {
     "capacity": searches.SearchSpec,
     "comparison": Pairing,
@@ -29,16 +51,27 @@ _KINDS: Mapping[str, type[Goal]] = {
 
 
 def strategies(
-    goal: Goal, cells: Sequence[Cell], machine_of: Mapping[str, str]
+    goal: Goal | None,
+    design: Design,
+    machine_of: Mapping[str, str],
+    *,
+    done: Iterable[tuple[int, str]] = (),
 ) -> dict[str, Strategy]:
-    """The strategy of each machine. cells: those of the design.
+    """The strategy of each machine. Without a goal the trials are those of the design.
 
-    machine_of: the machine of each target level. Pairs run one after the other, whatever their
-    machines, so that drift between pairs affects both members.
+    machine_of: the machine of each target level. done: block and cell key of trials of the design
+    that are not run again. Pairs run one after the other, whatever their machines, so that drift
+    between pairs affects both members.
     """
     if isinstance(goal, Pairing):
         return {HERE: goal}
-    of_machines = by_machine((Slot(1, cell) for cell in cells), machine_of)
+    if goal is None:
+        listed = by_machine(missing(design.slots(), done), machine_of)
+        return {
+            machine: Listed(tuple(Ask(slot.cell, slot.block) for slot in own))
+            for machine, own in listed.items()
+        }
+    of_machines = by_machine((Slot(1, cell) for cell in design.cells()), machine_of)
     return {
         machine: searches.Searches(goal, tuple(slot.cell for slot in own))
         for machine, own in of_machines.items()

@@ -25,7 +25,7 @@ from pgpaces.database import data
 from pgpaces.load import engine as generator
 from pgpaces.server import binaries, embedded, packages, tls
 from pgpaces.spec import levels
-from pgpaces.spec.design import HERE, Experiment, Slot, by_machine, missing
+from pgpaces.spec.design import HERE, Experiment, Slot, by_machine
 from pgpaces.spec.facts import ServerFacts
 from pgpaces.spec.target_plan import TargetPlan
 from pgpaces.store.experiments import ExperimentRow
@@ -34,9 +34,8 @@ from pgpaces.store.rows import ExperimentState
 from pgpaces.store.store import Store, new_id
 from pgpaces.trial import document, targets
 from pgpaces.trial.listener import Progress, SweepListener
-from pgpaces.trial.machine import LASTING, Machine
+from pgpaces.trial.machine import LASTING, Machine, Queue
 from pgpaces.trial.order import Builder, Order
-from pgpaces.trial.queue import ChosenTrials, ListedTrials, Queue
 from pgpaces.trial.request import Request, check, choose, commands_of, dataset_of
 from pgpaces.trial.site import without_pg_variables
 from pgpaces.trial.stops import Stops, signals
@@ -51,18 +50,37 @@ PATIENCE_S = 60.0
 class SweepPlan(Struct, frozen=True):
     """An experiment whose trials were all checked, as far as that is possible without a server.
 
-    slots: the missing ones of a design. total: including the trials that ran before; None if
-    trials are chosen adaptively. requests: by block and cell of the design, else one of each kind.
+    strategies: of each machine, for the missing trials. requests: by block and cell; those of a
+    design are all made before anything runs, else there is one of each kind.
     """
 
     order: Order
     builder: Builder
-    slots: tuple[Slot, ...]
-    total: int | None
-    preview: Preview
+    strategies: Mapping[str, Strategy]
     requests: Mapping[tuple[int, str], Request]
-    id: str = ""
-    workload_hash: str = ""
+    id: str
+    workload_hash: str
+
+    @property
+    def asks(self) -> tuple[Ask, ...]:
+        """The missing trials of the design, else one of each kind."""
+        return tuple(ask for each in self.strategies.values() for ask in each.samples())
+
+    @property
+    def total(self) -> int | None:
+        """Including the trials that ran before; None if trials are chosen adaptively."""
+        return len(self.requests) if self.order.goal is None else None
+
+    def request(self, ask: Ask) -> Request:
+        if self.order.goal is None:
+            return self.requests[ask.block, ask.cell.key]
+        return self.builder.request(ask, self.id)
+
+    def preview(self) -> Preview:
+        """The time and size of the missing trials."""
+        ends = zip(*(each.expected() for each in self.strategies.values()), strict=True)
+        estimates = [_preview(self, list(chain.from_iterable(asks))) for asks in ends]
+        return between(*estimates) if self.order.goal else (estimates or [_preview(self, ())])[0]
 
 
 class SweepResult(Struct, frozen=True):
@@ -90,74 +108,36 @@ def plan(order: Order) -> SweepPlan:
     """
     builder, id_ = Builder.of(order), order.resume or new_id()
     if isinstance(order.goal, Pairing):
-        sample = builder.request(Slot(1, order.goal.cells[0]), id_)
+        sample = builder.request(Ask(order.goal.cells[0], 1), id_)
         metric = order.goal.goal.of(planned=sample.trial.load.model != "closed")
         order = replace(order, goal=replace(order.goal, goal=metric))
-    goal, cells = order.goal, order.experiment.design.cells()
-    chosen: list[Strategy] = []
-    if goal is None:
-        slots = order.experiment.design.slots()
-        requests = {(slot.block, slot.cell.key): builder.request(slot, id_) for slot in slots}
-    else:
-        chosen = list(strategies(goal, cells, builder.machines).values())
-        samples = [ask for strategy in chosen for ask in strategy.samples()]
-        slots = tuple(Slot(ask.block, ask.cell) for ask in samples)
-        requests = {(ask.block, ask.cell.key): _request(builder, ask, id_) for ask in samples}
-    for slot in {slot.cell.key: slot for slot in slots}.values():
+    design, goal = order.experiment.design, order.goal
+    every = strategies(goal, design, builder.machines)
+    samples = [ask for each in every.values() for ask in each.samples()]
+    requests = {(ask.block, ask.cell.key): builder.request(ask, id_) for ask in samples}
+    for ask in {ask.cell.key: ask for ask in samples}.values():
         try:
-            check(requests[slot.block, slot.cell.key])
+            check(requests[ask.block, ask.cell.key])
         except PlanError as error:
-            raise levels.in_cell(error, slot.cell) from None
+            raise levels.in_cell(error, ask.cell) from None
     # Results depend on the workload and its background workloads.
-    left, workload_hash = slots, builder.base.hash
+    workload_hash = builder.base.hash
     backgrounds = (pair for request in requests.values() for pair in request.background)
     if others := {f"{name}\0{other.workload.hash}" for name, other in backgrounds}:
         text = "\0".join([workload_hash, *sorted(others)])
         workload_hash = hashlib.sha256(text.encode()).hexdigest()
-    if order.resume is not None:
-        left = _left(order, slots, workload_hash)
+    done = [] if order.resume is None else _done_before(order, workload_hash)
+    left = strategies(goal, design, builder.machines, done=done)
+    planned = SweepPlan(order, builder, left, requests, id_, workload_hash)
     staying = {running.name for running in embedded.running() if running.stays}
-    plans = {requests[slot.block, slot.cell.key].target for slot in left}
+    plans = {requests[ask.block, ask.cell.key].target for ask in planned.asks}
     for server in {target.server for target in plans if target.dsn is None} - staying:
         packages.check(server)
-    if chosen:
-        fewest, most = zip(*(each.expected() for each in chosen), strict=True)
-        estimate = between(
-            *(
-                _preview(
-                    order,
-                    [
-                        (Slot(ask.block, ask.cell), _request(builder, ask, id_))
-                        for ask in chain.from_iterable(asks)
-                    ],
-                    builder.machines,
-                )
-                for asks in (fewest, most)
-            )
-        )
-    else:
-        steps = [(slot, requests[slot.block, slot.cell.key]) for slot in left]
-        estimate = _preview(order, steps, builder.machines)
-    return SweepPlan(
-        order=order,
-        builder=builder,
-        slots=left,
-        total=len(slots) if goal is None else None,
-        preview=estimate,
-        requests=requests,
-        id=id_,
-        workload_hash=workload_hash,
-    )
+    return planned
 
 
-def _request(builder: Builder, ask: Ask, experiment_id: str) -> Request:
-    request = builder.request(Slot(ask.block, ask.cell), experiment_id, ask.options)
-    assert request.place is not None
-    return replace(request, place=replace(request.place, attempt=ask.attempt))
-
-
-def _left(order: Order, slots: Sequence[Slot], workload_hash: str) -> tuple[Slot, ...]:
-    """The missing trials of a resumed experiment. Raises PlanError if it has changed."""
+def _done_before(order: Order, workload_hash: str) -> list[tuple[int, str]]:
+    """The trials that a resumed experiment has. Raises PlanError if it has changed."""
     store = Store.existing(order.store)
     row = store.experiment(order.resume or "")
     before = document.read(row.document)
@@ -177,7 +157,7 @@ def _left(order: Order, slots: Sequence[Slot], workload_hash: str) -> tuple[Slot
     ]
     if changed:
         raise PlanError("experiment-changed", experiment=row.name, id=row.id, changed=changed)
-    return tuple(slots) if order.goal else missing(slots, _done(store, row.id))
+    return [] if order.goal else _done(store, row.id)
 
 
 def _done(store: Store, experiment_id: str) -> list[tuple[int, str]]:
@@ -188,22 +168,19 @@ def _done(store: Store, experiment_id: str) -> list[tuple[int, str]]:
     return [(each.block, each.cell) for each in finished if each.id not in outages]
 
 
-def _preview(
-    order: Order, due: Sequence[tuple[Slot, Request]], machines: Mapping[str, str]
-) -> Preview:
-    sizes = sizes_at_once(order.store)
-    requests = {(slot.block, slot.cell.key): request for slot, request in due}
+def _preview(planned: SweepPlan, asks: Sequence[Ask]) -> Preview:
+    sizes, machines = sizes_at_once(planned.order.store), planned.builder.machines
+    cells = {ask.cell.key: ask for ask in asks}
+    requests = {key: planned.request(ask) for key, ask in cells.items()}
+    each = {key: _step(request, sizes) for key, request in requests.items()}
     steps: dict[str, list[Step]] = {}
     prices: dict[str, tuple[float, str]] = {}
-    slots = [slot for slot, _ in due]
-    for machine, own in by_machine(slots, machines).items():
-        of_cells = {slot.cell.key: requests[slot.block, slot.cell.key] for slot in own}
-        cells_steps = {key: _step(request, sizes) for key, request in of_cells.items()}
-        steps[machine] = [cells_steps[slot.cell.key] for slot in own]
-        for costs in (request.costs for request in of_cells.values()):
+    for machine, own in by_machine((Slot(a.block, a.cell) for a in asks), machines).items():
+        steps[machine] = [each[slot.cell.key] for slot in own]
+        for costs in (requests[slot.cell.key].costs for slot in own):
             if costs is not None and (hourly := costs.an_hour) is not None:
                 prices[machine] = (hourly, costs.currency)
-    return preview(len({slot.cell.key for slot in slots}), steps, prices)
+    return preview(len(cells), steps, prices)
 
 
 def preview_of(request: Request) -> Preview:
@@ -251,16 +228,16 @@ def run(
         _begin(store, planned)
         context = TrialContext(listener, stops, store, PATIENCE_S)
         try:
-            work = _work(planned, store)
-            progress = Progress(planned.total, work.before)
+            queues, expected, before = _queues(planned, store)
+            progress = Progress(planned.total, before)
             try:
                 machines = [
-                    Machine(name, queue, progress, dict(work.expected))
-                    for name, queue in work.queues.items()
+                    Machine(name, queue, progress, dict(expected)) for name, queue in queues.items()
                 ]
                 with without_pg_variables():
                     _together(machines, context, planned.id)
-                reason = work.given_up()
+                reasons = (each.strategy.given_up(each.results) for each in queues.values())
+                reason = "; ".join(filter(None, reasons))
                 absent = 0 if planned.total is None else planned.total - progress.done
                 errors = tuple(error for machine in machines for error in machine.errors)
                 lasting = all(isinstance(error, LASTING) for error in errors)
@@ -286,60 +263,46 @@ def run(
     )
 
 
-class _Work(Struct, frozen=True):
-    """The trials of each machine. before: how many ran earlier. expected: facts of each server."""
+def _queues(
+    planned: SweepPlan, store: Store
+) -> tuple[dict[str, Queue], dict[TargetPlan, ServerFacts], int]:
+    """The trials of each machine, the facts of each server in its first trial, the trials so far.
 
-    queues: Mapping[str, Queue]
-    before: int
-    expected: Mapping[TargetPlan, ServerFacts]
-
-    def given_up(self) -> str:
-        """Why there is no answer; empty if there is one, or if the trials are those of a design."""
-        chosen = (queue for queue in self.queues.values() if isinstance(queue, ChosenTrials))
-        return "; ".join(filter(None, (each.strategy.given_up(each.results) for each in chosen)))
-
-
-def _work(planned: SweepPlan, store: Store) -> _Work:
-    """The trials to run: since planning, another pgpaces may have run some of them and ended."""
-    order, goal = planned.order, planned.order.goal
-    if goal is not None:
-        return _chosen(planned, store, goal)
-    slots = missing(planned.slots, _done(store, planned.id))
-    first: dict[TargetPlan, str] = {}  # the first trial on each server
-    for placed in store.placed(planned.id) if order.resume else ():
-        request = planned.requests.get((placed.block, placed.cell))
-        if request is not None and placed.state == "finished":
-            first.setdefault(request.target, placed.id)
-    digests = store.digests(list(first.values()))
-    before = {each: digest.trial.server for each, digest in zip(first, digests, strict=True)}
-    queues = {
-        name: ListedTrials(own, planned.requests)
-        for name, own in by_machine(slots, planned.builder.machines).items()
-    }
-    assert planned.total is not None
-    return _Work(queues, planned.total - len(slots), before)
-
-
-def _chosen(planned: SweepPlan, store: Store, goal: Goal) -> _Work:
-    builder, id_ = planned.builder, planned.id
-    cells = planned.order.experiment.design.cells()
-    ids = [each.id for each in store.placed(id_)] if planned.order.resume else []
-    results = resumed(goal, cells, [Tell.of(digest) for digest in store.digests(ids)])
+    Since planning, another pgpaces may have run some of the trials and ended.
+    """
+    order, goal, id_ = planned.order, planned.order.goal, planned.id
+    placed = store.placed(id_) if order.resume else []
     expected: dict[TargetPlan, ServerFacts] = {}
-    for each in results:
-        if each.digest is not None and each.digest.trial.state == "finished":
-            target = builder.request(Slot(each.block, each.cell), id_).target
-            expected.setdefault(target, each.digest.trial.server)
-    chosen = {
-        name: ChosenTrials(
+    if goal is None:
+        done, results = _done(store, id_), list[Tell]()
+        first: dict[TargetPlan, str] = {}  # the first trial on each server
+        for each in placed:
+            request = planned.requests.get((each.block, each.cell))
+            if request is not None and each.state == "finished":
+                first.setdefault(request.target, each.id)
+        digests = store.digests(list(first.values()))
+        expected = {each: d.trial.server for each, d in zip(first, digests, strict=True)}
+    else:
+        cells = order.experiment.design.cells()
+        tells = [Tell.of(digest) for digest in store.digests([each.id for each in placed])]
+        done, results = [], resumed(goal, cells, tells)
+        for tell in results:
+            if tell.digest is not None and tell.digest.trial.state == "finished":
+                target = planned.request(Ask(tell.cell, tell.block)).target
+                expected.setdefault(target, tell.digest.trial.server)
+    design, machines = order.experiment.design, planned.builder.machines
+    left = strategies(goal, design, machines, done=done)
+    queues = {
+        name: Queue(
             strategy,
             list(results),
-            lambda ask: _request(builder, ask, id_),
+            planned.request,
             lambda trial: store.digests([trial])[0],
         )
-        for name, strategy in strategies(goal, cells, builder.machines).items()
+        for name, strategy in left.items()
     }
-    return _Work(chosen, len(results), expected)
+    missing = sum(queue.left for queue in queues.values())
+    return queues, expected, len(results) if planned.total is None else planned.total - missing
 
 
 def _get_servers(planned: SweepPlan, listener: SweepListener) -> None:
@@ -347,7 +310,7 @@ def _get_servers(planned: SweepPlan, listener: SweepListener) -> None:
 
     Raises PlanError, ServerError for servers that are not available.
     """
-    targets = {planned.requests[slot.block, slot.cell.key].target for slot in planned.slots}
+    targets = {planned.requests[ask.block, ask.cell.key].target for ask in planned.asks}
     for target in sorted(targets, key=lambda target: target.server or ""):
         if target.dsn is not None or not binaries.is_version(target.server or "18"):
             continue
