@@ -66,7 +66,7 @@ packages: ## Install the Debian packages that are missing, as root or with sudo
 build: $(BUILT) ## Build the engine and install pgpaces into .venv
 
 run: build ## From nothing to a first answer: eight users of a reporting database
-	pgpaces run reporting --scale 1 --users 8 --pace 1/s -L 500ms -T 40s --allow-fail
+	pgpaces run reporting --scale 1 --users 8 --pace 1/s -L 500ms --allow-fail
 	@pgpaces runs --limit 5
 
 # Python is run from python/, so the engine is built anew only where Rust or its dependencies changed.

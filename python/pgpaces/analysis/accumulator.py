@@ -292,7 +292,7 @@ class Accumulator:
         every = (self._times.get((script, kind)) for script in scripts)
         return [part for blocks in every if blocks is not None for part in blocks.at(block)]
 
-    def times(self, kind: str, script: int, since: int, until: int | None = None) -> Times:
+    def times(self, kind: str, script: int, since: int, *, until: int | None = None) -> Times:
         """The distribution of the times of a script's transactions due from `since` on.
 
         until: the second before which they were due, at which a block begins.

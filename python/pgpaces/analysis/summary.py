@@ -128,7 +128,7 @@ class _Part(Struct, frozen=True):
         return ledger.between(self.start, max(ledger.end, math.ceil(self.end)))
 
     def times(self, kind: str, script: int) -> Times:
-        return self.accumulator.times(kind, script, self.start, self.until)
+        return self.accumulator.times(kind, script, self.start, until=self.until)
 
     def limit_ms(self, scripts: Sequence[int]) -> float:
         """The least latency limit of these scripts; infinite without one."""
