@@ -310,7 +310,7 @@ DAMAGES: dict[str, tuple[str, str, Any, str]] = {
     "messages that are no pairs": ("interval", "messages", "[false]", "expected tuple"),
     "a message without a text": ("interval", "messages", '[["a"]]', "expected a pair"),
     "failures that are a list": ("tally", "failed", "[]", "failed is (), expected dict"),
-    "a missing interval": ("interval", "second", 5, "has counts and no interval"),
+    "a missing interval": ("interval", "second", 5, "has counts but no interval"),
     "a command that is not there": ("statement", "command", 3, "command 3 does not exist"),
     "a summary that is none": ("trial", "summary", "[]", "damaged"),
     "a share of two": ("trial", "summary", '{"missed_share": [1, 2]}', "expected three numbers"),
