@@ -138,6 +138,15 @@ class Postgres:
             cursor = connection.execute(sql.encode())
             return cursor.fetchall() if cursor.description else []
 
+    @contextlib.contextmanager
+    def meanwhile(self, sql: str, undo: str) -> Iterator[None]:
+        """The server after this SQL; at the end that which takes it back."""
+        self.execute(sql)
+        try:
+            yield
+        finally:
+            self.execute(undo)
+
     def wait_until(self, sql: str) -> None:
         """Until the query gives true, asked again and again; or the test fails."""
         deadline = time.monotonic() + DEADLINE_S

@@ -282,12 +282,10 @@ def test_too_many_connections_are_tried_again_until_there_is_room(fragile, start
     fragile.wait_until(gone)
     load = going_on(start_load, fragile.dsn("u_limited", application_name=NAME), clients=1)
     served(load)
-    fragile.execute("ALTER ROLE u_limited CONNECTION LIMIT 0")
-    try:
+    most = "ALTER ROLE u_limited CONNECTION LIMIT"
+    with fragile.meanwhile(f"{most} 0", f"{most} 1"):
         fragile.execute(f"SELECT pg_terminate_backend({backends(fragile)[0]})")
         until(lambda: load.next() and "53300" in load.outcome.messages, "53300")
-    finally:
-        fragile.execute("ALTER ROLE u_limited CONNECTION LIMIT 1")
     served(load)
     done = stopped(load)
     assert (done.outages, done.down, done.unfinished) == (1, 0, 0)
@@ -300,15 +298,12 @@ def test_a_refused_login_is_not_tried_again_while_arrivals_go_on_being_counted(f
     )  # fmt: skip
     assert load.next()
     log = fragile.folder / "log"
-    fragile.execute("ALTER ROLE u_trust NOLOGIN")
-    try:
+    with fragile.meanwhile("ALTER ROLE u_trust NOLOGIN", "ALTER ROLE u_trust LOGIN"):
         before = log.read_text().count("not permitted to log in")
         for pid in backends(fragile):
             fragile.execute(f"SELECT pg_terminate_backend({pid})")
         done = load.finish()
         assert log.read_text().count("not permitted to log in") - before == 4
-    finally:
-        fragile.execute("ALTER ROLE u_trust LOGIN")
     assert len([note for note in done.notes if note[0] == "client-locked-out"]) == 4
     assert (done.due, done.down) == (250, 4)
     assert done.unfinished >= 40

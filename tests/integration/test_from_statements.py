@@ -236,12 +236,10 @@ def test_a_role_that_only_monitors_is_enough_and_is_told_what_it_lacks(
 def test_a_database_without_the_extension_is_told(counting, pg15, tmp_path):
     with raises(ServerError, "statements-extension-missing"):
         capture(CaptureOptions(counting.dsn(), tmp_path / "made"))
-    pg15.execute("CREATE EXTENSION pg_stat_statements")
-    try:
-        with raises(ServerError, "statements-extension-not-loaded"):
-            capture(CaptureOptions(pg15.dsn("postgres"), tmp_path / "made"))
-    finally:
-        pg15.execute("DROP EXTENSION pg_stat_statements")
+    name = "EXTENSION pg_stat_statements"
+    loaded = raises(ServerError, "statements-extension-not-loaded")
+    with pg15.meanwhile(f"CREATE {name}", f"DROP {name}"), loaded:
+        capture(CaptureOptions(pg15.dsn("postgres"), tmp_path / "made"))
 
 
 def test_statements_within_functions_are_not_scripts(counting, executed, tmp_path):

@@ -69,12 +69,9 @@ def test_data_made_by_a_program_is_used_again_until_what_it_reads_changes(tmp_pa
 def test_a_program_is_told_what_it_names_and_no_password(tmp_path, pg15):
     script = "env > seen; tr '\\\\0' ' ' < /proc/$$/cmdline >> seen; echo $PGPACES_HOT >> seen"
     made = folder(tmp_path, f"run = \"{script}; psql -Xqc 'insert into t values (1)'\"")
-    pg15.execute("ALTER ROLE u_scram CREATEDB")
-    try:
+    with pg15.meanwhile("ALTER ROLE u_scram CREATEDB", "ALTER ROLE u_scram NOCREATEDB"):
         way = {"host": "127.0.0.1", "password": PASSWORD}
         assert prepare(made, pg15, "u_scram", **way) == (True, 1)
-    finally:
-        pg15.execute("ALTER ROLE u_scram NOCREATEDB")
     seen = (made / "seen").read_text()
     assert PASSWORD not in seen
     assert seen.endswith(" 5\n")

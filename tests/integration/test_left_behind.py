@@ -129,26 +129,20 @@ def test_copies_and_unfinished_data_go_once_no_process_holds_them(pg15, access):
 
 def test_a_database_that_was_handed_over_stays_whatever_its_state(pg15, access):
     name = "pgpaces_handed_over"
-    pg15.execute(f"CREATE DATABASE {name}")
-    try:
+    with pg15.meanwhile(f"CREATE DATABASE {name}", f"DROP DATABASE {name}"):
         owned(access, name, "preparing", own=True)
         next_run(access)
         creation.clean(access)
         assert name in names(pg15)
-    finally:
-        pg15.execute(f"DROP DATABASE {name}")
 
 
 def test_what_another_role_left_is_left_to_it(pg15, access):
     name = "pgpaces_left_0000000000_run"
     pg15.execute(f"CREATE DATABASE {name}")
     owned(access, name, "copy")
-    pg15.execute("ALTER ROLE u_trust CREATEDB")
-    try:
-        with prepared(access_to(pg15, "u_trust"), seed=91):
-            assert name in names(pg15)
-    finally:
-        pg15.execute("ALTER ROLE u_trust NOCREATEDB")
+    may_create = pg15.meanwhile("ALTER ROLE u_trust CREATEDB", "ALTER ROLE u_trust NOCREATEDB")
+    with may_create, prepared(access_to(pg15, "u_trust"), seed=91):
+        assert name in names(pg15)
 
 
 def test_a_database_whose_drop_broke_off_is_made_anew(pg15, access):

@@ -100,8 +100,8 @@ def test_every_counter_of_the_version_is_read(access):
 
 
 def test_what_a_role_may_not_read_is_noted_and_the_rest_is_read(pg15):
-    pg15.execute("REVOKE EXECUTE ON FUNCTION pg_current_wal_insert_lsn() FROM PUBLIC")
-    try:
+    right = "EXECUTE ON FUNCTION pg_current_wal_insert_lsn()"
+    with pg15.meanwhile(f"REVOKE {right} FROM PUBLIC", f"GRANT {right} TO PUBLIC"):
         reader = CounterReader(access_to(pg15, "u_trust").keywords, "postgres")
         reading = reader.read()
         names = {(counter.source, counter.name) for counter in reading.values}
@@ -112,8 +112,6 @@ def test_what_a_role_may_not_read_is_noted_and_the_rest_is_read(pg15):
         assert all("permission denied" in note.values["error"] for note in reader.notes)
         assert finding("other-roles-hidden") in reader.more
         reader.close()
-    finally:
-        pg15.execute("GRANT EXECUTE ON FUNCTION pg_current_wal_insert_lsn() TO PUBLIC")
 
 
 def test_a_server_that_is_not_there_is_a_note(pg15):

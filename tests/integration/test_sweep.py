@@ -62,8 +62,7 @@ def test_scripts_of_no_workload_measure_the_database_of_the_target_as_it_stands(
     """As `run` does: in an empty database every transaction would fail."""
     script = tmp_path / "x.sql"
     script.write_text("INSERT INTO only_here VALUES (1);\n")
-    pg15.execute("CREATE TABLE only_here (i int)")
-    try:
+    with pg15.meanwhile("CREATE TABLE only_here (i int)", "DROP TABLE only_here"):
         target = ("-f", script, "--target", pg15.dsn("postgres"))
         pgpaces.well("sweep", *target, "-c", "1", *CALM, "-L", "1s")
         trials = pgpaces.trials()
@@ -73,8 +72,6 @@ def test_scripts_of_no_workload_measure_the_database_of_the_target_as_it_stands(
         assert not any(tally.failed for tally in kept)
         [[rows]] = pg15.execute("SELECT count(*) FROM only_here")
         assert rows >= sum(tally.on_time for tally in kept)
-    finally:
-        pg15.execute("DROP TABLE only_here")
 
 
 @needs("PostgreSQL 15")

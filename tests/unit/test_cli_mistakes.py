@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from pgpaces.cli import main
-from pgpaces.core.errors import PlanError, RunError, StoreError
+from pgpaces.core.errors import PlanError, RunError, StoreError, WorkloadError
 from pgpaces.store.store import new_id
 from tests.errors import sentence
 from tests.unit.stored import Kept, keep, opened
@@ -58,6 +58,14 @@ NAMED = {
     "check": PlanError("missing-option", option="--baseline", about="--baseline NAME: A base"),
     "runs --store /no/x.db": StoreError("store-absent", store="/no/x.db"),
     "runs --store mysql://u:p@x/y": StoreError("store-scheme", scheme="mysql://"),
+    "run .": WorkloadError("not-a-workload", folder=".", file="workload.toml"),
+    "run reporting -D hot": PlanError("not-a-pair", option="--define", value="hot", key="hot"),
+    "workload new a+b": WorkloadError("bad-workload-name", workload="a+b"),
+    "run reporting --node a --node b": PlanError("node-twice", nodes=["a", "b"]),
+    "compare server.work_mem=4MB a --run tpcb-like":
+        PlanError("unknown-factor", factor="server.work_mem", near="server_set.work_mem"),
+    "compare variant=a variant=b --run reporting -c 1,2":
+        PlanError("level-not-chosen", factor="clients", count=2, level="1"),
     "import x.log": PlanError("cannot-read-log", path="x.log", why="No such file or directory"),
     "export last --format cvs": no_choice(what="--format", value="cvs", choices="csv", near="csv"),
     f"export last -o {TOO_LONG}":
@@ -78,7 +86,6 @@ MISTAKES = [
     ("run reporting --script by_fk", 2, NO_SCRIPT, "by_fk1"),
     ("run select-only --script select-only@0", 2, sentence("no-script-runs"), "select-only@1"),
     ("run sensor --variant lag", 3, "variant 'lag'", "did you mean log?"),
-    ("run reporting -D hot", 2, "--define 'hot' ", "--define hot=VALUE"),
     ("run reporting --server ~no1", 2, NO_HOME, "path"),
     ("run ~no1/x", 3, sentence("unknown-workload", workload="~no1/x"), "a directory like ./x"),
     ("run reporting --server-set jit", 2, "--server-set 'jit' ", "--server-set jit=VALUE"),
@@ -91,12 +98,6 @@ MISTAKES = [
     ("capacity reporting --goal 'p99 < fast'", 2, "time in --goal 'fast'", "a number with"),
     ("capacity tpcb-like --goal 'p99 < 1s' -L 1s", 2, "--goal and --latency-limit", "choose one"),
     ("capacity reporting --goal 'mean < 5ms'", 2, NO_QUANTILE, "'p99 <= 250ms'"),
-    (
-        "compare server.work_mem=4MB a --run tpcb-like",
-        2,
-        "'server.work_mem'",
-        "mean server_set.work_mem?",
-    ),
     ("compare xyz=4MB a --run tpcb-like", 2, sentence("unknown-factor", factor="xyz"), "set.xyz"),
     ("compare set.jit=on clients=1 --run w", 2, FACTORS, "each factor"),
     ("compare rate=1 rate=1 --run w", 2, sentence("same-levels", levels="rate=1"), "A or B"),

@@ -19,6 +19,7 @@ from pgpaces.load import command
 from pgpaces.load.command import SECOND_NS, Books, CommandLoad, Executions
 from pgpaces.load.composite import Together
 from pgpaces.spec.result import Counts, counts
+from tests.errors import raises
 from tests.intervals import failures, messages, total
 from tests.needs import needs
 from tests.processes import alive, started
@@ -208,7 +209,7 @@ def test_when_its_watchdog_is_killed_the_load_says_so_and_the_command_ends(tmp_p
     pid = started(tmp_path / "pid")
     os.kill(runner._watchdog.pid, signal.SIGKILL)
     found = []
-    with pytest.raises(RunError, match="watchdog"):
+    with raises(RunError, "watchdog-ended"):
         found += list(made)
     until(lambda: not alive(pid), "the command has ended")
     runner.close()

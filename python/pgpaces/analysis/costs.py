@@ -12,6 +12,7 @@ from pgpaces.analysis import across
 from pgpaces.analysis.cells import Row, board
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.write_volume import NAME, SOURCE, by_server
+from pgpaces.core.messages import message
 from pgpaces.core.series import Series
 from pgpaces.spec.costs import HOURS_A_MONTH, Costs, MonthlyCost, machines_of
 from pgpaces.spec.design import HERE
@@ -19,7 +20,6 @@ from pgpaces.spec.result import Counts, Estimate, Trial
 
 _DAY_S = 86_400
 _KB = 1024
-SERVER = "by the server's counters, without what its file system adds"
 # Devices that are no disks, or parts of others.
 _VIRTUAL = ("dm-", "loop", "md", "ram", "sr", "zram")
 
@@ -165,7 +165,7 @@ def written(trials: Sequence[tuple[Trial, Means, float]]) -> Written | None:
 def _written(trial: Trial, means: Means) -> tuple[float, str] | None:
     server = means.get((SOURCE, NAME))
     if server is not None:
-        return server, SERVER
+        return server, message("written-by-server")
     names = [
         name.removeprefix("disk_").removesuffix("_written")
         for source, name in means
@@ -176,8 +176,7 @@ def _written(trial: Trial, means: Means) -> tuple[float, str] | None:
     disk = data if data in names else real[0] if data is None and len(real) == 1 else None
     if disk is None:
         return None
-    source = f"whole disk {disk}, including writes of other programs"
-    return means["host", f"disk_{disk}_written"] * _KB, source
+    return means["host", f"disk_{disk}_written"] * _KB, message("written-by-disk", disk=disk)
 
 
 def of_row(row: Row, *, clients: bool) -> Economy | None:

@@ -15,6 +15,7 @@ from pgpaces.analysis import compare
 from pgpaces.analysis.cells import sound
 from pgpaces.analysis.compare import ComparisonGoal, Pair, PlannedPair, Verdict
 from pgpaces.analysis.sequential import Ask, Expected, Tell, cut_short, last_attempts
+from pgpaces.core.messages import message
 from pgpaces.core.metrics import is_share
 from pgpaces.spec.design import ROLE, Cell, Levels
 
@@ -60,8 +61,8 @@ class Pairing(Struct, frozen=True):
         looks = ", ".join(str(look) for look, _ in goal.looks)
         margin = f"{100 * goal.margin:.3g}{' points' if is_share(goal.metric) else '%'}"
         return (
-            f"by {goal.metric}, where {margin} do not matter; there is a look at {looks} pairs",
-            f"{goal.same} pairs of A with itself" if goal.same else "no pairs of A with itself",
+            message("pairs-terms", metric=goal.metric, margin=margin, looks=looks),
+            message("pairs-of-same", count=goal.same) if goal.same else message("no-pairs-of-same"),
         )
 
     def samples(self) -> list[Ask]:
@@ -105,7 +106,7 @@ class Pairing(Struct, frozen=True):
             return ""
         last = (member.tells[-1] for member in self._members(todo[0], tells))
         reasons = "; ".join(reason for each in last if (reason := _reason(each)))
-        return f"pair {todo[0].number} was invalid {_ROUNDS} times: {reasons}"
+        return message("pair-invalid", number=todo[0].number, rounds=_ROUNDS, reasons=reasons)
 
     def resumed(self, tells: Sequence[Tell]) -> list[Tell]:
         """The results so far when it is resumed: a pair that ended the comparison begins again."""

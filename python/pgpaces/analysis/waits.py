@@ -18,6 +18,7 @@ from typing import Literal
 from msgspec import Struct
 
 from pgpaces.analysis.arrays import Numbers, np
+from pgpaces.core.messages import message
 from pgpaces.core.series import Sample, Seconds
 from pgpaces.spec.result import WaitEvent, Waits
 
@@ -158,9 +159,9 @@ def _triples(waits: Waits) -> Numbers:
     try:
         raw = unpacker.decompress(waits.tenths, _BYTES_MAX)
     except zlib.error as error:
-        raise ValueError(f"the wait events cannot be read: {error}") from None
+        raise ValueError(message("waits-unreadable", why=error)) from None
     if len(raw) % 12 or not unpacker.eof:
-        raise ValueError("the wait events are cut short")
+        raise ValueError(message("waits-cut"))
     return np.frombuffer(raw, dtype="<i4").reshape(-1, 3)
 
 

@@ -132,9 +132,9 @@ def families(versions: Sequence[str | None]) -> list[str]:
     candidates = installations()
     return list(
         dict.fromkeys(
-            f"the programs in {version}"
+            message("programs-in", folder=version)
             if version is not None and not is_version(version)
-            else FAMILIES.get(_source(version, candidates), "installed on this machine")
+            else FAMILIES.get(_source(version, candidates), message("programs-installed"))
             for version in versions
         )
     )

@@ -9,6 +9,7 @@ from typing import Annotated, Any, get_args
 import sqlalchemy as sa
 from msgspec import Meta, Struct
 
+from pgpaces.core.messages import message
 from pgpaces.spec import facts
 from pgpaces.spec.result import Brief, State
 from pgpaces.store import encoding, rows
@@ -86,9 +87,9 @@ def _with_beats() -> sa.Select[Any]:
 def _row(row: Row) -> ExperimentRow:
     state = row["state"]
     if state not in get_args(ExperimentState):
-        raise ValueError(f"the state of experiment {row['id']} is {state!r}")
+        raise ValueError(message("experiment-state-unknown", id=row["id"], state=state))
     if not isinstance(row["document"], dict):
-        raise TypeError(f"the document of experiment {row['id']} is no object")
+        raise TypeError(message("experiment-without-document", id=row["id"]))
     if state == "running" and encoding.silent(row["heartbeat"]):
         # The heartbeat of a running trial is also one of its experiment.
         alive = row["beat"] is not None and not encoding.silent(row["beat"])

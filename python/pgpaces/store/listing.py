@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast, get_args
 
 from msgspec import Struct, field
 
+from pgpaces.core.messages import message
 from pgpaces.spec import facts
 from pgpaces.spec.result import Brief, State
 from pgpaces.store import address, encoding, sqlite, upgrades
@@ -159,7 +160,7 @@ def _experiment(values: tuple[Any, ...], names: tuple[str, ...]) -> ExperimentLi
     id_, state, name, started, ended, heartbeat, beat, runs = values
     try:
         if state not in _STATES:
-            raise ValueError(f"the state of experiment {id_} is {state!r}")
+            raise ValueError(message("experiment-state-unknown", id=id_, state=state))
         if state == "running":
             # The heartbeat of a running trial is also one of its experiment.
             beats = [_moment(each) for each in (heartbeat, beat) if each is not None]

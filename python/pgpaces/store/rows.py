@@ -16,6 +16,7 @@ from msgspec import to_builtins
 from msgspec.structs import asdict, replace
 
 from pgpaces.core import record
+from pgpaces.core.messages import message
 from pgpaces.core.record import Interval, StatementTally, Tally
 from pgpaces.core.series import Collection, Series
 from pgpaces.core.times import counted
@@ -175,6 +176,6 @@ def _by_second(
     parts: dict[int, list[Any]] = {second: [] for second in seconds}
     for row in part_rows:
         if row["second"] not in parts:
-            raise ValueError(f"second {row['second']} has {what} and no interval")
+            raise ValueError(message("second-without-interval", second=row["second"], what=what))
         parts[row["second"]].append(_record(kind, row))
     return parts

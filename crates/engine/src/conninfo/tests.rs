@@ -2,6 +2,7 @@
 //! `strings` and `sources` hold what libpq 18.6 answered to the same question.
 
 mod endpoints;
+mod names;
 mod security;
 mod sources;
 mod strings;

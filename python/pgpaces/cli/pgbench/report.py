@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct, field
 
 from pgpaces.cli.pgbench.options import Options
+from pgpaces.core.messages import message
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.times import Times
 
@@ -177,10 +178,8 @@ def unfinished(totals: Totals) -> str | None:
     if not totals.all.unfinished:
         return None
     share = 100 * totals.missed / totals.due
-    return (
-        f"{totals.all.unfinished} transactions were due and never finished;"
-        f" {share:.3f}% of {totals.due} due were missed"
-    )
+    count = totals.all.unfinished
+    return message("pgbench-unfinished", unfinished=count, due=totals.due, missed_percent=share)
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -19,6 +19,7 @@ from pgpaces.cli.pgbench.report import Facts
 from pgpaces.cli.pgbench.setup import connect
 from pgpaces.cli.streams import put
 from pgpaces.core.errors import LogError
+from pgpaces.core.messages import message
 from pgpaces.core.sessions import Session
 from pgpaces.core.units import duration_text, exact
 from pgpaces.database import identity, pgbench_tables
@@ -142,7 +143,7 @@ def _lock(session: Session, clients: int, voice: Voice) -> bool:
     except psycopg.Error:
         return False  # a server without such locks
     if locked == (False,):
-        voice.tell(("warning", "another pgpaces pgbench runs on this database"))
+        voice.tell(("warning", message("pgbench-twice")))
     return locked == (True,)
 
 
@@ -222,7 +223,7 @@ class _Watch(Listener):
 
     def stopping(self, count: int) -> None:
         if count == 1:
-            self.voice.tell(("info", "stopping, waiting for what runs (again to end at once)"))
+            self.voice.tell(("info", message("pgbench-stopping")))
 
 
 def _end(options: Options, facts: Facts, outcome: Outcome, *, watch: _Watch) -> int:
@@ -240,7 +241,7 @@ def _end(options: Options, facts: Facts, outcome: Outcome, *, watch: _Watch) -> 
         if aborted:
             voice.tell(("error", "Run was aborted; the above results are incomplete."))
     if outcome.store_error is not None:
-        voice.tell(("warning", f"the result is not stored: {outcome.store_error.message}"))
+        voice.tell(("warning", message("pgbench-not-stored", why=outcome.store_error.message)))
     # The error above already says that an aborted run is incomplete.
     if not aborted and (lost := report.unfinished(totals)):
         voice.tell(("warning", lost))

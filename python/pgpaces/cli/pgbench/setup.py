@@ -14,7 +14,7 @@ from psycopg.pq import ConnStatus, PGconn, abc
 
 from pgpaces.cli.pgbench.values import PgbenchError
 from pgpaces.core import sessions
-from pgpaces.core.errors import PgpacesError
+from pgpaces.core.errors import PgpacesError, ServerError
 from pgpaces.core.redaction import Redacted
 from pgpaces.core.sessions import Session
 from pgpaces.core.texts import decoded, encoded
@@ -50,7 +50,7 @@ def _parameters(options: Options, program: str, purpose: str) -> dict[str, str]:
         return parameters | {k: str(v) for k, v in conninfo.conninfo_to_dict(name).items()}
     if re.match(r"[a-zA-Z0-9+]+://", name):
         # A misspelled URI would be sent as a database name, and quoted with its password.
-        raise _unconnected("the connection string is a URI, but not one of PostgreSQL", purpose)
+        raise _unconnected(ServerError("uri-of-other-program").message, purpose)
     return parameters | ({"dbname": name} if name else {})
 
 
