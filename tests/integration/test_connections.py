@@ -21,7 +21,7 @@ from msgspec import Struct, field
 from psycopg import conninfo
 from tests.integration.impostors import answering, frame, man_in_the_middle
 from tests.needs import lacking
-from tests.servers import quoted
+from tests.servers import PASSWORD, quoted
 
 from pgpaces import _engine
 from pgpaces.core.errors import (
@@ -36,7 +36,6 @@ from pgpaces.core.errors import (
 from pgpaces.load import engine
 
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
-PASSWORD = "s3:cr\\t@/%27' ü"  # as in conftest: hard to quote
 WRONG = "Wr0ng:pass"
 
 
@@ -150,21 +149,16 @@ def test_a_refusal_has_its_class_and_a_hint(pg15, user, words, kind, message):
     refusal(pg15.tcp(user, **{"password": PASSWORD} | words), kind, message)
 
 
-def test_a_database_that_one_may_not_enter_is_a_matter_of_login(pg15):
+def test_who_may_not_enter_a_database_or_log_in_is_a_matter_of_login(pg15):
     pg15.execute("CREATE DATABASE closed_db")
+    pg15.execute("REVOKE CONNECT ON DATABASE closed_db FROM PUBLIC")
     try:
-        pg15.execute("REVOKE CONNECT ON DATABASE closed_db FROM PUBLIC")
         refusal(pg15.tcp(dbname="closed_db"), AuthError, "permission denied for database")
-    finally:
-        pg15.execute("DROP DATABASE closed_db")
-
-
-def test_a_role_that_may_not_log_in_is_a_matter_of_login(pg15):
-    pg15.execute("ALTER ROLE u_trust NOLOGIN")
-    try:
+        pg15.execute("ALTER ROLE u_trust NOLOGIN")
         refusal(pg15.tcp(), AuthError, "not permitted to log in")
     finally:
         pg15.execute("ALTER ROLE u_trust LOGIN")
+        pg15.execute("DROP DATABASE closed_db")
 
 
 def test_nobody_listening_is_said_with_the_address():

@@ -91,5 +91,6 @@ def test_each_cause_suggests_a_command_that_runs(pgpaces, model):
     keys = (*causes.catalog().causes, *causes.catalog().forms)
     commands = {next_step.next_step_for(key, trial).command for key in keys}
     assert len(commands) > 10
+    assert max(map(len, commands)) < 80
     for command in sorted(commands):
         shortly(pgpaces, shlex.split(command)[1:])
