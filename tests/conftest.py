@@ -6,6 +6,7 @@ Every server here ends with the test session, also when that is killed: a watchd
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import subprocess
@@ -39,6 +40,10 @@ settings.load_profile("pgpaces")
 # What is frozen has the times of this zone.
 os.environ["TZ"] = "UTC"
 time.tzset()
+
+
+def pytest_collection_finish():
+    gc.freeze()  # what thousands of tests consist of is there to the end
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.commands import Command
 from tests.errors import sentence
 from tests.faults.breaking import ENDLESS, fill, postmaster, start_again
 from tests.faults.network import Proxy
-from tests.integration.sweeps import expire, rows_of
+from tests.integration.sweeps import count, expire
 from tests.waiting import until
 
 from pgpaces.store.store import Store
@@ -249,7 +249,7 @@ def test_an_experiment_that_runs_is_not_gone_on_with(pgpaces, pg15):
     words = ("--scale", "1", "--duration", "10min", "--warmup", "0", "--grace", "1s")
     process = pgpaces.start("sweep", "select-only", *words, "--target", pg15.tcp("postgres"))
     try:
-        until(lambda: rows_of(pgpaces.store) > 0, "a second of a trial")
+        until(lambda: count(pgpaces.store, "interval") > 0, "a second of a trial")
         rival = pgpaces("sweep", "--resume")
         running = sentence("experiment-running", experiment="select-only")
         assert (rival.code, running in rival.err) == (2, True)

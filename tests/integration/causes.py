@@ -305,6 +305,16 @@ def freeze(place: Place) -> Result:
     )  # fmt: skip
 
 
+def _slow_disk(path: Path, operations: int) -> Act:
+    def slow(acting: Acting) -> None:
+        assert acting.trial is not None
+        device = _disk_of(Path(acting.trial.server.data_directory))
+        _io_limit(path, device, operations)
+        take(path, acting.processes())
+
+    return slow
+
+
 def disk(place: Place) -> Result:
     """The server's disk does few operations a second: for a while, or from before the start."""
     draw = place.draw("disk")
@@ -312,17 +322,12 @@ def disk(place: Place) -> Result:
     operations = round(rate / draw.uniform(1.5, 4.0))
     with group("blkio") as path:
 
-        def limit(acting: Acting) -> None:
-            assert acting.trial is not None
-            device = _disk_of(Path(acting.trial.server.data_directory))
-            _io_limit(path, device, operations)
-            take(path, acting.processes())
-
         def lift(acting: Acting) -> None:
             take(path.parent, acting.processes())
 
         return _run(
-            place, "tpcb-like", _for_a_while(place, draw, limit, lift), rate=rate,
+            place, "tpcb-like",
+            _for_a_while(place, draw, _slow_disk(path, operations), lift), rate=rate,
             scale=draw.choice((2, 5, 10)), clients=draw.choice((4, 8, 16)),
             latency_limit=draw.choice(("30ms", "50ms", "80ms")),
         )  # fmt: skip
@@ -339,12 +344,6 @@ def checkpoint(place: Place) -> Result:
         begin, lasting = 1, place.seconds - 3.0
     with group("blkio") as path:
 
-        def slow(acting: Acting) -> None:
-            assert acting.trial is not None
-            device = _disk_of(Path(acting.trial.server.data_directory))
-            _io_limit(path, device, operations)
-            take(path, acting.processes())
-
         def storm(acting: Acting) -> None:
             with acting.connect() as session:
                 session.autocommit = True
@@ -354,8 +353,8 @@ def checkpoint(place: Place) -> Result:
                     time.sleep(every)
 
         return _run(
-            place, "tpcb-like", {0: slow, begin: storm}, scale=draw.choice((5, 10)),
-            rate=rate, clients=draw.choice((4, 8, 16)),
+            place, "tpcb-like", {0: _slow_disk(path, operations), begin: storm},
+            scale=draw.choice((5, 10)), rate=rate, clients=draw.choice((4, 8, 16)),
             latency_limit=draw.choice(("30ms", "50ms", "80ms")),
         )  # fmt: skip
 

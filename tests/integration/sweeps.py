@@ -29,10 +29,6 @@ def expire(store: Path) -> None:
             connection.execute(f"UPDATE {table} SET heartbeat = '2020-01-01 00:00:00.000000'")
 
 
-def rows_of(store: Path) -> int:
-    return count(store, "interval")
-
-
 def count(store: Path, table: str) -> int:
     if not store.exists():
         return 0

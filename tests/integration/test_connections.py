@@ -23,7 +23,7 @@ from psycopg import conninfo
 from tests.errors import raises, sentence
 from tests.integration.impostors import answering, frame, man_in_the_middle
 from tests.needs import lacking
-from tests.servers import quoted
+from tests.servers import PASSWORD, quoted
 
 from pgpaces import _engine
 from pgpaces.core.errors import (
@@ -38,7 +38,6 @@ from pgpaces.core.errors import (
 from pgpaces.load import engine
 
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
-PASSWORD = "s3:cr\\t@/%27' ü"  # as in conftest: hard to quote
 WRONG = "Wr0ng:pass"
 
 

@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 from tests.commands import Command, Ended, ctrl_c
-from tests.integration.sweeps import rows_of
+from tests.integration.sweeps import count
 from tests.waiting import until
 
 from pgpaces.analysis import next_step
@@ -56,9 +56,9 @@ def ran(pgpaces: Command, words: list[str]) -> Ended:
 def shortly(pgpaces: Command, words: list[str]) -> None:
     """Runs a suggested command with short trials; a search is interrupted in its first one."""
     if words[0] == "capacity":
-        before = rows_of(pgpaces.store)
+        before = count(pgpaces.store, "interval")
         process = pgpaces.start(*words)
-        until(lambda: rows_of(pgpaces.store) > before, "a second of a trial")
+        until(lambda: count(pgpaces.store, "interval") > before, "a second of a trial")
         ctrl_c(process)
         return
     more = SHORTER.get(words[0], [])
@@ -91,5 +91,6 @@ def test_each_cause_suggests_a_command_that_runs(pgpaces, model):
     keys = (*causes.catalog().causes, *causes.catalog().forms)
     commands = {next_step.next_step_for(key, trial).command for key in keys}
     assert len(commands) > 10
+    assert max(map(len, commands)) < 80
     for command in sorted(commands):
         shortly(pgpaces, shlex.split(command)[1:])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.commands import Command, ctrl_c
 from tests.errors import sentence
-from tests.integration.sweeps import Ear, cells_of, count, expire, rows_of
+from tests.integration.sweeps import Ear, cells_of, count, expire
 from tests.needs import needs
 from tests.waiting import until
 
@@ -245,7 +245,7 @@ def test_who_goes_on_needs_not_say_again_where_the_data_lies(pgpaces):
     folder.mkdir()
     words = ("sweep", "select-only", *GRID, "--data-dir", folder, "--trials", "9")
     process = pgpaces.start(*words)
-    until(lambda: rows_of(pgpaces.store) > 0, "a second of a trial")
+    until(lambda: count(pgpaces.store, "interval") > 0, "a second of a trial")
     ctrl_c(process)
     found = sweep.find("last", pgpaces.store)[1]
     assert found.design.fixed["data_dir"] == str(folder)

@@ -63,27 +63,16 @@ def covered(cell, trials, truth, runs):
 
 @pytest.mark.parametrize("runs", RUNS)
 @pytest.mark.parametrize(
-    ("trials", "spread", "least"),
-    [(2, 0.3, 0.86), (3, 0.3, 0.94), (5, 0.3, 0.93), (8, 0.3, 0.93),
-     (2, 0.6, 0.82), (3, 0.6, 0.93), (5, 0.6, 0.92)],
+    ("of", "trials", "spread", "least"),
+    [(shares, 2, 0.3, 0.86), (shares, 3, 0.3, 0.94), (shares, 5, 0.3, 0.93), (shares, 8, 0.3, 0.93),
+     (shares, 2, 0.6, 0.82), (shares, 3, 0.6, 0.93), (shares, 5, 0.6, 0.92),
+     (times, 2, 0.05, 0.93), (times, 3, 0.05, 0.92), (times, 5, 0.05, 0.92),
+     (times, 2, 0.15, 0.86), (times, 3, 0.15, 0.92), (times, 5, 0.15, 0.92)],
 )  # fmt: skip
-def test_the_interval_of_a_share_holds_the_truth_when_the_server_wavers(
-    trials, spread, least, runs
-):
-    assert covered(shares(0.05, spread), trials, 0.05, runs) >= least
-
-
-@pytest.mark.parametrize("runs", RUNS)
-@pytest.mark.parametrize(
-    ("trials", "spread", "least"),
-    [(2, 0.05, 0.93), (3, 0.05, 0.92), (5, 0.05, 0.92), (2, 0.15, 0.86), (3, 0.15, 0.92),
-     (5, 0.15, 0.92)],
-)  # fmt: skip
-def test_the_interval_of_a_percentile_holds_the_truth_when_the_server_wavers(
-    trials, spread, least, runs
-):
-    truth = float(np.exp(0.5 * 1.6448536 + spread**2 / 2))
-    assert covered(times(0.95, spread), trials, truth, runs) >= least
+def test_an_interval_holds_the_truth_when_the_server_wavers(of, trials, spread, least, runs):
+    truth = 0.05 if of is shares else float(np.exp(0.5 * 1.6448536 + spread**2 / 2))
+    cell = of(0.05 if of is shares else 0.95, spread)
+    assert covered(cell, trials, truth, runs) >= least
 
 
 def test_a_percentile_that_no_trial_can_tell_is_not_estimable_from_any_number_of_them():

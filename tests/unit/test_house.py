@@ -22,10 +22,6 @@ ENGINE = ROOT / "crates" / "engine"
 PACKAGE = ROOT / "python" / "pgpaces"
 
 
-def named(paths):
-    return [pytest.param(path, id=str(path.relative_to(ROOT))) for path in paths]
-
-
 PURE_FILES = (
     *("pace.rs", "shape.rs", "rehearsal.rs", "record.rs", "interval.rs", "times.rs"),
     *("backlog.rs", "plan.rs"),
@@ -38,12 +34,12 @@ PURE = [
 ]
 
 
-@pytest.mark.parametrize("path", named(PURE))
-def test_the_middle_of_the_engine_reads_no_clock_and_touches_no_socket(path):
+def test_the_middle_of_the_engine_reads_no_clock_and_touches_no_socket():
     forbidden = (
         r"Instant|SystemTime|std::net|std::os::unix::net|\bmio\b|TcpStream|UnixStream|rustix"
     )
-    assert not re.search(forbidden, path.read_text())
+    assert len(PURE) > 25
+    assert [path for path in PURE if re.search(forbidden, path.read_text())] == []
 
 
 def test_only_the_rings_of_io_uring_are_unsafe():

@@ -21,7 +21,6 @@ from pgpaces.analysis.summary import summarize
 from pgpaces.answers import run as run_question
 from pgpaces.cli import experiment_options
 from pgpaces.cli.main import cli
-from pgpaces.core import causes
 from pgpaces.core.errors import PlanError
 from pgpaces.load import engine
 from pgpaces.spec.result import Trial
@@ -33,18 +32,7 @@ from tests.unit.documented import parsed
 from tests.unit.sure import sure
 from tests.unit.trials import SECOND_NS, second
 
-from .late_stories import STORIES, Story
-
-
-@pytest.mark.parametrize("key", [*causes.catalog().causes, *causes.catalog().forms])
-@pytest.mark.parametrize("model", ["open", "closed", "paced"])
-def test_every_next_experiment_is_a_short_command_that_there_is(key, model):
-    trial, _ = Story(plan={"model": model}).told()
-    command = next_step.next_step_for(key, trial).command
-    program, *words = shlex.split(command)
-    assert program == "pgpaces"
-    assert len(command) < 80
-    assert parsed(words)
+from .late_stories import STORIES
 
 
 @pytest.mark.parametrize(

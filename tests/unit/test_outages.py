@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from pgpaces.analysis.summary import summarize
-from pgpaces.answers.run import section
 from pgpaces.answers.trials import outages
 from pgpaces.core.findings import finding
 from pgpaces.core.record import Interval, Tally
@@ -57,20 +56,6 @@ def test_the_line_of_an_outage_says_why_a_client_cannot_log_in_again():
     told = outages(summarize(trial([], intervals=(lost,))), [opened, refused])
     assert told.name == "outage-locked-out"
     assert told.values["error"] == "role is not permitted to log in"
-
-
-def test_without_a_loss_nothing_is_said():
-    found = trial([], intervals=(WHOLE,), plan=PLAN, workload=WORKLOAD, server={"version": "18"})
-    assert "connections" not in dict(section(found, summarize(found)).facts)
-
-
-PLAN = {
-    "limit_ns": None, "policy": "run", "model": "open", "load_text": "open", "warmup_ns": 0,
-    "clients": 1, "protocol": "simple", "seed": 1,
-}  # fmt: skip
-WORKLOAD = {
-    "name": "w", "scale": 1, "scripts": [{"name": "a", "weight": 1, "commands": []}],
-}  # fmt: skip
 
 
 def test_a_trial_in_an_outage_is_run_again_when_the_experiment_is_resumed(tmp_path):

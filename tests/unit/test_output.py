@@ -28,7 +28,6 @@ from tests.unit.stored import Kept, keep, opened
 from tests.unit.trials import trial
 
 SLOW = pytest.mark.slow
-FULL, NO_SPACE = Path("/dev/full"), "No space left on device"
 
 
 def environment(home: Path, buffered: bool) -> dict[str, str]:
@@ -55,37 +54,26 @@ def test_a_run_that_fails_ends_with_30_unless_that_is_allowed(
 
 @needs("/dev/full")
 @pytest.mark.parametrize(
-    ("command", "buffered"),
+    ("command", "to", "buffered"),
     [
-        ("workload list", True),
-        ("workload list", False),
-        ("--version", True),
-        ("observe -n 1", True),
+        ("workload list", ">/dev/full", True),
+        ("workload list", ">/dev/full", False),
+        ("--version", ">/dev/full", True),
+        ("observe -n 1", ">/dev/full", True),
+        ("workload list", ">&-", True),
+        ("--version", "<&- >&-", True),
     ],
 )
-def test_an_output_that_is_full_is_an_error_with_an_exit_code(tmp_path, command, buffered):
-    with FULL.open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "pgpaces", *command.split()],
-            env=environment(tmp_path, buffered), stdout=full, stderr=subprocess.PIPE,
-            text=True, check=False,
-        )  # fmt: skip
-    error, hint = done.stderr.splitlines()
-    assert error == "pgpaces: error: " + sentence("cannot-write-output", why=NO_SPACE)
-    assert hint.startswith("pgpaces: hint: ")
-    assert done.returncode == 5
-
-
-@pytest.mark.parametrize(
-    ("command", "closed"), [("workload list", ">&-"), ("--version", "<&- >&-")]
-)
-def test_an_output_that_is_closed_is_an_error_as_a_full_one(tmp_path, command, closed):
+def test_an_output_that_is_full_or_closed_is_an_error_with_an_exit_code(
+    tmp_path, command, to, buffered
+):
     done = subprocess.run(
-        ["sh", "-c", f"exec {sys.executable} -m pgpaces {command} {closed}"],
-        env=environment(tmp_path, True), stderr=subprocess.PIPE, text=True, check=False,
+        ["sh", "-c", f"exec {sys.executable} -m pgpaces {command} {to}"],
+        env=environment(tmp_path, buffered), stderr=subprocess.PIPE, text=True, check=False,
     )  # fmt: skip
     error, hint = done.stderr.splitlines()
-    assert error == "pgpaces: error: " + sentence("cannot-write-output", why="Bad file descriptor")
+    why = "No space left on device" if "full" in to else "Bad file descriptor"
+    assert error == "pgpaces: error: " + sentence("cannot-write-output", why=why)
     assert hint.startswith("pgpaces: hint: ")
     assert done.returncode == 5
 
@@ -156,7 +144,7 @@ def test_a_result_that_is_not_stored_is_printed_whole_with_the_reason(tmp_path, 
 
 @needs("/dev/full")
 def test_errors_that_nobody_hears_keep_their_exit_code(tmp_path):
-    with FULL.open("w") as full:
+    with Path("/dev/full").open("w") as full:
         words = [sys.executable, "-m", "pgpaces", "run"]
         done = subprocess.run(words, env=environment(tmp_path, True), stderr=full, check=False)
     assert done.returncode == 2

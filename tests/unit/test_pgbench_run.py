@@ -74,24 +74,6 @@ def test_every_end_has_its_code_and_its_words(case, code, told, capsys):
     assert err.splitlines() == ["p: error: client 0 aborted", *told]
 
 
-def test_a_run_that_ends_with_the_first_abort_has_no_report(
-    capsys,
-):
-    options = replace(OPTIONS, exit_on_abort=True, store=False)
-    assert ended(options, aborted=(1, 0)) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.splitlines()[1:] == [IN_THREAD]
-
-
-def test_a_result_that_is_kept_is_told_with_its_place_where_steps_are_told(capsys, monkeypatch):
-    monkeypatch.setenv("PGPACES_STORE", "/some/where.db")
-    assert ended(replace(OPTIONS, debug=True)) == 0
-    assert capsys.readouterr().err.splitlines()[-1] == "p: stored as run ID in /some/where.db"
-    assert ended(OPTIONS) == 0
-    assert "stored" not in capsys.readouterr().err
-
-
 def test_progress_is_told_at_whole_seconds_only(capsys):
     watch = run._Watch(replace(OPTIONS, progress_s=2), Voice("p"))
     for second, ended_ns in ((0, 1), (1, 2), (2, 3), (3, 3.5)):

@@ -42,8 +42,6 @@ from tests.unit.experiments import WORKERS, experiment, made, moved
 from tests.unit.reports import ABOUT, DIGESTS, NASTY_REPORT, PAGE_OF, PLAN, REPORTED, page_of
 
 LIBRARIES = "set.shared_preload_libraries"
-
-
 CONTROL = "[\x00-\x08\x0b-\x1f\x7f\u202e\ud800-\udfff]"
 
 
