@@ -248,7 +248,8 @@ def test_reporting_runs_on_a_standby_of_its_own_beside_the_application(
 ):
     script = tmp_path / "report.sql"
     script.write_text("SELECT sum(v) FROM r;\n")
-    backgrounds = {"report": {"workload": str(script), "node": "standby1", "rate": "20/s"}}
+    options = {"workload": str(script), "node": "standby1", "rate": "20/s"}
+    backgrounds = {f"background.report.{name}": value for name, value in options.items()}
     outcome, trial = run(
         folder, tmp_path / "r.db", 3, watcher, **layout(1, backgrounds=backgrounds)
     )
