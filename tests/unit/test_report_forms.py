@@ -27,13 +27,13 @@ from pgpaces.answers.sweep.closeups import CELLS_MAX, chosen, closeups
 from pgpaces.answers.sweep.page import Page, gather
 from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.core.errors import PlanError
-from pgpaces.show import draw, render
+from pgpaces.show import draw, render, template
 from pgpaces.show.chart import SHAPES, Axis, Chart, Layer, Point, series
 from pgpaces.show.charts import specification
 from pgpaces.show.html import html
 from pgpaces.show.markdown import markdown, text
 from pgpaces.show.section import Figure, Report
-from pgpaces.show.style import DARK, LIGHT, PAGE
+from pgpaces.show.style import DARK, LIGHT, PAGE, Look
 from pgpaces.show.terminal import terminal
 from pgpaces.spec.design import Cell, Design, Factor, Slot, Target
 from pgpaces.spec.result import Estimate, Place
@@ -159,10 +159,13 @@ def test_a_page_without_the_library_that_draws_has_the_tables_and_says_so(
 
 
 def specifications(figure: Figure) -> list[str]:
-    return [
-        json.dumps(specification(figure.charts, look), allow_nan=False)
-        for look in (LIGHT, DARK, PAGE)
-    ]
+    return [json.dumps(specified(figure, look), allow_nan=False) for look in (LIGHT, DARK, PAGE)]
+
+
+def specified(figure: Figure, look: Look) -> dict[str, Any]:
+    if figure.template:
+        return template.specification(figure, look)
+    return specification(figure.charts, look)
 
 
 @pytest.mark.usefixtures("drawn")
@@ -226,7 +229,7 @@ def test_lines_that_are_drawn_as_one_stay_where_they_were():
 
 def test_texts_of_others_are_never_expressions():
     for figure in NASTY_REPORT.figures():
-        found = json.loads(json.dumps(specification(figure.charts, PAGE)))
+        found = json.loads(json.dumps(specified(figure, PAGE)))
         for key, value in walk(found):
             if key in ("expr", "test", "labelExpr", "signal", "field"):
                 assert "alert" not in str(value)
@@ -292,7 +295,7 @@ def test_a_grid_of_names_has_charts_too():
     assert [[line_label(line, panel) for line in panel.lines] for panel in panels(page)[0]] == [
         ["simple", "prepared"]
     ]
-    drawn = [layer["encoding"] for layer in specification(first.charts, LIGHT)["layer"]]
+    drawn = [layer["encoding"] for layer in specified(first, LIGHT)["layer"]]
     [points, *_] = [each for each in drawn if "shape" in each]
     assert points["color"]["scale"]["domain"] == ["simple", "prepared"], "a color for each"
     assert points["color"]["legend"]["title"] == "protocol"
@@ -316,7 +319,7 @@ def test_an_empty_level_is_shown_in_quotes_in_texts_tables_and_charts(clients, o
         ]
         about = replace(ABOUT, failures=((plan.cells()[0].key, 1, "it broke"),))
         report = report_of(gather(found, about, experiment(design=plan)))
-        charts = [specification(figure.charts, LIGHT) for figure in report.figures()]
+        charts = [specified(figure, LIGHT) for figure in report.figures()]
         return markdown(report), terminal(report), charts
 
     assert shown("") == shown("''")
@@ -334,7 +337,7 @@ def test_long_names_along_an_axis_stand_aslant_and_none_is_left_out():
     page = of(Factor("variant", names), seconds=60, trials=1)
     assert axis_of(page).axis(page.rows).aslant
     first = next(report_of(page).figures())
-    drawn = specification(first.charts, LIGHT)["layer"][0]["encoding"]["x"]["axis"]
+    drawn = specified(first, LIGHT)["layer"][0]["encoding"]["x"]["axis"]
     assert drawn["labelAngle"] != 0
     assert drawn["labelOverlap"] is False
 
@@ -381,11 +384,10 @@ def test_a_limit_of_one_script_is_not_said_to_be_that_of_all():
 
 def test_a_cell_of_the_grid_is_as_pale_as_its_verdict_is_unknown():
     [figure] = [each for each in report_of(grid("1", "6", "8")).figures() if each.key == "heat-map"]
-    shades = [point.shade for point in figure.charts[0].layers[0].points]
     pale = {"pass": {0, 1}, "unknown": {2, 3}, "fail": {4, 5}}
     assert {row[-1] for row in figure.rows} >= {"unknown", "fail"}
-    for row, shade in zip(figure.rows, shades, strict=True):
-        assert shade in pale[row[-1]]
+    for row in figure.data:
+        assert row["shade"] in pale[row["verdict"]]
     zeros = grid("1", "2")
     assert not any(row.missed and row.missed.value for row in zeros.rows)
     assert "heat-map" not in [each.key for each in report_of(zeros).figures()]
@@ -431,7 +433,7 @@ def test_servers_stand_side_by_side_with_the_same_axes_and_short_legends():
     assert len(pair) == 2
     scales = []
     for figure in pair:
-        found = json.loads(json.dumps(specification(figure.charts, LIGHT)))
+        found = json.loads(json.dumps(specified(figure, LIGHT)))
         legends = [v for k, v in walk(found) if k == "legend" and isinstance(v, dict)]
         assert {legend["title"] for legend in legends if "title" in legend} == {
             "max_parallel_workers_per_gather"

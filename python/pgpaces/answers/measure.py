@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,14 @@ class Measure(Struct, frozen=True):
     def scale(self) -> float:
         """The factor from the number to the unit of the axis."""
         return metrics.scale(self.key)
+
+    def numbers(self, estimate: Estimate | None) -> dict[str, float]:
+        """value, low, and high, as far as they are known and finite, in the unit of the axis."""
+        if estimate is None:
+            return {}
+        ends = {"low": estimate.low, "high": estimate.high} if estimate.estimable else {}
+        every = {"value": estimate.value, **ends}
+        return {name: each * self.scale for name, each in every.items() if math.isfinite(each)}
 
     def form(self, value: float) -> str:
         """A value without its unit."""

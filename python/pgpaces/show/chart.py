@@ -10,13 +10,14 @@ from typing import Literal
 
 from msgspec import Struct
 
+from pgpaces.show.style import WIDTH
+
 # A number, a name on an axis of names, or a moment as an ISO 8601 text on one of time.
 Place = float | str | None
 Kind = Literal["point", "line", "rule", "area", "rect", "bar", "text"]
 # The name of a color: ink, muted, alarm, line0 to line6.
 Color = str
-# The default width in pixels, and the shapes of the series.
-WIDTH = 372
+# The shapes of the series.
 SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-right")
 SERIES_MAX = len(SHAPES)
 LABELED_WIDTH = WIDTH - 80

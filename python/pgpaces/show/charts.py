@@ -13,8 +13,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from pgpaces.show.chart import WIDTH, Axis, Chart, Layer, Place, Point
-from pgpaces.show.style import NUMBER, Look, configuration
+from pgpaces.show.chart import Axis, Chart, Layer, Place, Point
+from pgpaces.show.style import NUMBER, WIDTH, Look, configuration
 
 _DASHES = ([1, 0], [6, 3], [2, 2])
 _FONT = 11

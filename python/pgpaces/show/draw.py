@@ -16,9 +16,10 @@ from xml.etree.ElementTree import Element
 from msgspec.structs import replace
 
 from pgpaces.core.errors import RunError
+from pgpaces.show import template
 from pgpaces.show.charts import plot_width, specification
 from pgpaces.show.section import Figure, Report
-from pgpaces.show.style import LIGHT, PAGE, Look
+from pgpaces.show.style import LIGHT, PAGE, WIDTH, Look
 
 _DECIMALS = re.compile(r"\d+\.\d+")
 _MOVED = re.compile(r"translate\((-?[\d.]+),(-?[\d.]+)\)")
@@ -62,13 +63,17 @@ def inline(figure: Figure, width: int = 0) -> str:
     entry of the legend (data-key). data-plot: of stacked charts, the horizontal bounds of the plot
     in pixels, and the values of the x axis there.
     """
-    if width:
+    if width and not figure.template:
         figure = replace(figure, charts=tuple(replace(c, width=width) for c in figure.charts))
-    root = ElementTree.fromstring(_svg(figure, PAGE, described=True))
+    root = ElementTree.fromstring(_svg(figure, PAGE, described=True, width=width))
     box = root.get("width", "0"), root.get("height", "0")
-    names = {each.name: (number, f"var(--{each.color})")
-             for number, each in enumerate(figure.charts[0].series)}  # fmt: skip
-    if len(figure.charts) == 1 and len(names) > 1:
+    if figure.template:
+        found = figure.encodings.get("color", {}).get("scale", {}).get("domain", ())
+        names = {name: (n, f"var(--line{n})") for n, name in enumerate(found)}
+    else:
+        names = {each.name: (number, f"var(--{each.color})")
+                 for number, each in enumerate(figure.charts[0].series)}  # fmt: skip
+    if len(figure.charts) < 2 and len(names) > 1:
         _series(root, names)
     children = [child for each in root for child in _pruned(each)]
     root.attrib = {
@@ -76,13 +81,15 @@ def inline(figure: Figure, width: int = 0) -> str:
         "aria-label": f"{figure.title}: {figure.about}",
         "viewBox": f"0 0 {box[0]} {box[1]}",
         "style": f"max-width:{box[0]}px;font-size:12px",
-        **_plot(figure, children),
+        **_plot(figure, children, width),
     }
     root[:], root.tag = children, "svg"
     return ElementTree.tostring(root, encoding="unicode").replace(" />", "/>")
 
 
-def _plot(figure: Figure, children: Sequence[Element]) -> dict[str, str]:
+def _plot(figure: Figure, children: Sequence[Element], width: int) -> dict[str, str]:
+    if figure.template:
+        return {}
     low, high = figure.charts[0].x.ends
     moved = _MOVED.match(children[0].get("transform", "")) if children else None
     if len(figure.charts) == 1 or moved is None or low is None or high is None:
@@ -210,10 +217,10 @@ def _hoist(group: Element) -> None:
                 del child.attrib[name]
 
 
-def _svg(figure: Figure, look: Look, *, described: bool = False) -> str:
+def _svg(figure: Figure, look: Look, *, described: bool = False, width: int = 0) -> str:
     import vl_convert
 
-    specified = _json(figure, look, described=described)
+    specified = _json(figure, look, described=described, width=width)
     text: str = _converted(vl_convert.vegalite_to_svg, specified)
     return text
 
@@ -230,7 +237,9 @@ def _converted(convert: Callable[..., Any], specified: str, **how: Any) -> Any:
         return convert(_PAIR.sub(r"\\ufffd", specified), **how)
 
 
-def _json(figure: Figure, look: Look, *, described: bool = False) -> str:
+def _json(figure: Figure, look: Look, *, described: bool = False, width: int = 0) -> str:
+    if figure.template:
+        return json.dumps(template.specification(figure, look, width or WIDTH), allow_nan=False)
     return json.dumps(specification(figure.charts, look, described=described), allow_nan=False)
 
 

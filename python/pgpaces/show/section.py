@@ -6,7 +6,7 @@ Texts are unescaped; the code that renders them escapes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 
@@ -109,8 +109,40 @@ class Figure(Struct, frozen=True):
     about: str
     columns: tuple[str, ...]
     rows: Cells
-    charts: tuple[Chart, ...]
+    charts: tuple[Chart, ...] = ()
     group: str = ""
+    template: str = ""
+    data: tuple[dict[str, Any], ...] = ()
+    encodings: Mapping[str, Any] = {}
+
+
+def figure(
+    key: str,
+    title: str,
+    about: str,
+    *,
+    columns: Sequence[tuple[str, str]],
+    data: Iterable[dict[str, Any]],
+    template: str,
+    group: str = "",
+    **encodings: Any,
+) -> Figure:
+    """A chart of rows. columns: the titles of its table, and the fields of the rows behind them.
+
+    Each row describes itself by those of its fields that are columns. The table consists of the
+    rows that have all of them.
+    """
+    described, table = [], []
+    for row in data:
+        texts = [(name, row[field]) for name, field in columns if field in row]
+        description = " · ".join(f"{name}: {text}" for name, text in texts)
+        described.append({**row, "description": description} if texts else row)
+        if len(texts) == len(columns):
+            table.append(tuple(text for _, text in texts))
+    return Figure(
+        key, title, about, tuple(name for name, _ in columns), tuple(table),
+        group=group, template=template, data=tuple(described), encodings=encodings,
+    )  # fmt: skip
 
 
 class Bar(Struct, frozen=True):

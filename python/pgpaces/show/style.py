@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from pgpaces.show.chart import WIDTH
-
+# The default width of a chart in pixels.
+WIDTH = 372
 # Six digits, no more than needed, and no exponent before they end.
 NUMBER = ".6~g"
 

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
-
-from msgspec.structs import replace
+from typing import Any
 
 from pgpaces.analysis.cells import Row, sound
 from pgpaces.answers.measure import Measure
 from pgpaces.answers.trials import cell_name, factor_name, levels_alone
 from pgpaces.core import metrics
-from pgpaces.show.chart import WIDTH, Axis, Chart, Layer, Place, Point
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import capital, estimate_texts
-from pgpaces.show.section import Figure
+from pgpaces.show.section import Figure, figure
+from pgpaces.show.style import NUMBER, WIDTH
+from pgpaces.show.template import names_down, of_metric
 
 _KEYS = ("rows_s", "seconds", "wal_row", "us_row")
 _BARS_MAX = 30
-_BAR_HEIGHT = 26
+# Beyond the longest bar there is room for its number.
+_ROOM = 1.35
 
 
 def figures(every: Sequence[Row], numbers: Sequence[Measure]) -> Iterator[Figure]:
@@ -31,69 +31,70 @@ def figures(every: Sequence[Row], numbers: Sequence[Measure]) -> Iterator[Figure
             yield _figure(rows, columns[key])
 
 
-def _figure(rows: Sequence[Row], column: Measure) -> Figure:
+def _figure(rows: Sequence[Row], measure: Measure) -> Figure:
     left = len(rows) - _BARS_MAX
     more = f"; {left} more cells are in the table" if left > 0 else ""
-    table = tuple(
-        (
-            _name(row),
-            *estimate_texts(row.estimate(column.key), column.form),
-            str(len(row.trials)),
-            "yes" if row.sound else "no",
-        )
-        for row in rows
-    )
-    return Figure(
-        column.key.replace("_", "-"),
-        capital(metrics.title(column.key)),
-        f"{metrics.metric(column.key).about} Lines are 95% intervals where there are several"
+    # The names of the factors stand above the bars, as a chart of few bars is too low for them.
+    factors = ", ".join(factor_name(name) for name, _ in rows[0].cell.levels)
+    data = tuple(_rows(rows, measure))
+    top = max(row.get("farthest", 0.0) for row in data) or 1.0
+    return figure(
+        measure.key.replace("_", "-"),
+        capital(metrics.title(measure.key)),
+        f"{metrics.metric(measure.key).about} Lines are 95% intervals where there are several"
         f" trials, dots are single trials, and a hollow bar has no valid one{more}.",
-        ("cell", metrics.header(column.key), "95% interval", "trials", "valid"),
-        table,
-        (_chart(rows[:_BARS_MAX], column),),
+        columns=(
+            ("cell", "cell"),
+            (metrics.header(measure.key), "text"),
+            ("95% interval", "interval"),
+            ("trials", "trials"),
+            ("valid", "sound"),
+        ),
+        data=data,
+        template="bars",
+        above=wrap(shown(factors), WIDTH // 7),
+        x=of_metric(
+            measure.key,
+            format="~s" if top >= 1e4 else NUMBER,
+            grid=True,
+            domainMax=_ROOM * top,
+            nice=False,
+            tickCount=5,
+        ),
+        y=names_down("", [_name(row) for row in rows[:_BARS_MAX]]),
     )
+
+
+def _rows(rows: Sequence[Row], measure: Measure) -> Iterator[dict[str, Any]]:
+    """A row for each cell and each trial; those beyond the chart have no place in it."""
+    for number, row in enumerate(rows):
+        drawn = {"y": _name(row)} if number < _BARS_MAX else {}
+        estimate = row.estimate(measure.key)
+        trials = [(each, of) for each in row.trials if (of := measure.of_trial(each))]
+        numbers = measure.numbers(estimate)
+        text, ends = estimate_texts(estimate, measure.form)
+        places = [value for value in (numbers.get("value"), numbers.get("high")) if value]
+        yield {
+            "cell": _name(row),
+            "text": text,
+            "interval": ends,
+            "trials": str(len(row.trials)),
+            "sound": "yes" if row.sound else "no",
+            "valid": row.sound,
+            "farthest": max([*places, *(of.value * measure.scale for _, of in trials)], default=0),
+            **numbers,
+            **drawn,
+        }
+        for digest, of in trials if drawn else ():
+            yield {
+                "cell": _name(row),
+                "text": measure.form(of.value),
+                "trials": "1",
+                "trial": of.value * measure.scale,
+                "valid": sound(digest),
+                **drawn,
+            }
 
 
 def _name(row: Row) -> str:
     return shown(levels_alone(row.cell.levels) or cell_name(row.cell))
-
-
-def _chart(rows: Sequence[Row], column: Measure) -> Chart:
-    cells: list[Point] = []
-    ends: list[Point] = []
-    dots: list[Point] = []
-    for row in rows:
-        estimate, name = row.estimate(column.key), _name(row)
-        if estimate is None:
-            continue
-        text = column.form(estimate.value)
-        cells.append(Point(estimate.value * column.scale, name, text=text, filled=row.sound))
-        if estimate.estimable and math.isfinite(estimate.high):
-            low, high = max(0.0, estimate.low) * column.scale, estimate.high * column.scale
-            ends.append(Point(y=name, low=low, high=high))
-        for digest in row.trials:
-            if of_trial := column.of_trial(digest):
-                dots.append(Point(of_trial.value * column.scale, name, filled=sound(digest)))
-    farthest: dict[Place, float] = {}
-    for point in (*cells, *ends, *dots):
-        place = point.high if isinstance(point.high, float) else point.x
-        if isinstance(place, float):
-            farthest[point.y] = max(place, farthest.get(point.y, 0.0))
-    top = max(farthest.values(), default=0.0) or 1.0
-    # The names of the factors stand above the bars, as a chart of few bars is too low for them.
-    factors = ", ".join(factor_name(name) for name, _ in rows[0].cell.levels)
-    title = tuple(wrap(shown(factors), WIDTH // 7))
-    form = "~s" if top >= 1e4 else ""
-    return Chart(
-        Axis(metrics.axis(column.key), ends=(0.0, top * 1.35), zero=True, format=form, grid=True),
-        Axis(names=tuple(_name(row) for row in rows)),
-        (
-            Layer("bar", tuple(cells), "line0"),
-            Layer("rule", tuple(ends), "ink", along="x"),
-            Layer("point", tuple(dots), "ink", size=14, opacity=0.7),
-            Layer("text", tuple(replace(each, x=farthest[each.y]) for each in cells), "ink",
-                  align="left", dx=6, size=12),
-        ),
-        height=60 + 15 * len(title) + _BAR_HEIGHT * max(1, len(cells)),
-        title=title,
-    )  # fmt: skip

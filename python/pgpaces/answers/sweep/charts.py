@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,10 +26,12 @@ from pgpaces.answers.sweep.axes import (
 from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.trials import factor_name, levels_alone
 from pgpaces.core import metrics
-from pgpaces.show.chart import WIDTH, Axis, Chart, Layer, Point, bound, number_at, series
+from pgpaces.show.chart import Axis, Chart, Layer, Point, bound, number_at, series
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import NOT_KNOWN, capital, estimate_texts
-from pgpaces.show.section import Figure
+from pgpaces.show.section import Figure, figure
+from pgpaces.show.style import WIDTH
+from pgpaces.show.template import names, names_down
 from pgpaces.spec.design import Factor
 from pgpaces.spec.result import Estimate
 
@@ -38,6 +40,7 @@ DASHES = ((), (6, 3), (2, 2), (8, 3, 2, 3), (4, 4), (10, 4), (1, 3))
 # The measures shown in addition to those of other work, if there are queries or a limit.
 _ADDITIONAL = ("missed", "p95")
 _HEAT_ROWS_MAX = 40
+_WIDE_FROM = 7
 
 
 def measures(page: Page) -> tuple[Measure, ...]:
@@ -286,36 +289,36 @@ def _heat_map(page: Page, main: Factor) -> Figure:
     texts = [metrics.number(name, value, ">") for value in numbers]
     middle = page.missed_max if by_limit else None
     steps = _heat_steps(numbers, middle)
-    table, points = [], []
+    data: list[dict[str, Any]] = []
     for (line, row), value, text in zip(cells, numbers, texts, strict=True):
-        level = shown(crossing.level_of(row, main.name))
         verdict = crossing.verdict(row, page.missed_max) if by_limit else NOT_KNOWN
-        table.append((level, line, text, verdict))
         shade = _shade(row, value, steps, missed_max=middle)
-        points.append(Point(level, line, shade=shade, text=text, filled=row.sound))
+        level = shown(crossing.level_of(row, main.name))
+        data.append({"x": level, "y": line, "text": text, "verdict": verdict, "shade": shade,
+                     "valid": row.sound})  # fmt: skip
     title = shown(factor_name(main.name))
     aside = shown(", ".join(factor_name(each.name) for each in page.factors if each != main))
-    names = tuple(dict.fromkeys(line for line, _ in cells))
-    levels = tuple(shown(level) for level in main.levels)
-    chart = Chart(
-        Axis(title, levels),
-        Axis(names=names),
-        (Layer("rect", tuple(points)), Layer("text", tuple(points), size=12)),
-        height=max(90, 34 * len(names) + 44),
-        width=2 * WIDTH if len(levels) > 7 else WIDTH,
-        title=(aside,),
-    )
+    levels = [shown(level) for level in main.levels]
     more = len(page.lines) - len(lines)
     left = f"; {more} more combinations are in the table" if more else ""
     rule = f", blue up to {100 * page.missed_max:g}%, red above, pale where the verdict is unknown"
     rule = rule if by_limit else ""
-    return Figure(
+    return figure(
         "heat-map",
         f"{capital(metrics.title(name))} in all cells",
         f"{metrics.axis(name)}, of every cell{rule}; outlined cells have no valid trial{left}",
-        (title, aside, metrics.header(name), "verdict"),
-        tuple(table),
-        (chart,),
+        columns=(
+            (title, "x"),
+            (aside, "y"),
+            (metrics.header(name), "text"),
+            ("verdict", "verdict"),
+        ),
+        data=data,
+        template="heat-map",
+        above=aside,
+        x=names(title, levels),
+        y=names_down("", list(dict.fromkeys(line for line, _ in cells))),
+        width=2 * WIDTH if len(levels) > _WIDE_FROM else WIDTH,
     )
 
 
