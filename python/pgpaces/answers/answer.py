@@ -64,13 +64,10 @@ class Plot(Struct, frozen=True):
     @property
     def spec(self) -> dict[str, Any]:
         """The Vega-Lite specification."""
-        from pgpaces.show import template
         from pgpaces.show.charts import specification
         from pgpaces.show.style import LIGHT
 
-        if self._figure.template:
-            return template.specification(self._figure, LIGHT)
-        return specification(self._figure.charts, LIGHT)
+        return specification(self._figure, LIGHT)
 
     @property
     def svg(self) -> str:

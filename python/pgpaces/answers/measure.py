@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -31,12 +30,15 @@ class Measure(Struct, frozen=True):
         return metrics.scale(self.key)
 
     def numbers(self, estimate: Estimate | None) -> dict[str, float]:
-        """value, low, and high, as far as they are known and finite, in the unit of the axis."""
+        """value, low, and high, as far as they are known, in the unit of the axis."""
         if estimate is None:
             return {}
-        ends = {"low": estimate.low, "high": estimate.high} if estimate.estimable else {}
-        every = {"value": estimate.value, **ends}
-        return {name: each * self.scale for name, each in every.items() if math.isfinite(each)}
+        every = {"value": estimate.value}
+        if estimate.estimable:
+            # The bar of a time without a lower bound begins at the value: from 0 it would dominate.
+            open_below = estimate.low == 0 and metrics.metric(self.key).format == "ms"
+            every |= {"low": estimate.value if open_below else estimate.low, "high": estimate.high}
+        return {name: each * self.scale for name, each in every.items()}
 
     def form(self, value: float) -> str:
         """A value without its unit."""

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any, Literal
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from msgspec.structs import replace
-
 from pgpaces.core.errors import RunError
-from pgpaces.show import template
-from pgpaces.show.charts import plot_width, specification
+from pgpaces.show.charts import MARGIN, specification
 from pgpaces.show.section import Figure, Report
 from pgpaces.show.style import LIGHT, PAGE, WIDTH, Look
 
@@ -54,27 +51,18 @@ def available() -> bool:
     return True
 
 
-def inline(figure: Figure, width: int = 0) -> str:
+def inline(figure: Figure, width: int = WIDTH) -> str:
     """An SVG element with the colors of the page and short numbers.
-
-    width: of stacked charts, in pixels; 0: the default.
 
     data-description: the point in words. data-series: the number of the series of a mark or of an
     entry of the legend (data-key). data-plot: of stacked charts, the horizontal bounds of the plot
     in pixels, and the values of the x axis there.
     """
-    if width and not figure.template:
-        figure = replace(figure, charts=tuple(replace(c, width=width) for c in figure.charts))
-    root = ElementTree.fromstring(_svg(figure, PAGE, described=True, width=width))
+    root = ElementTree.fromstring(_svg(figure, PAGE, width))
     box = root.get("width", "0"), root.get("height", "0")
-    if figure.template:
-        found = figure.encodings.get("color", {}).get("scale", {}).get("domain", ())
-        names = {name: (n, f"var(--line{n})") for n, name in enumerate(found)}
-    else:
-        names = {each.name: (number, f"var(--{each.color})")
-                 for number, each in enumerate(figure.charts[0].series)}  # fmt: skip
-    if len(figure.charts) < 2 and len(names) > 1:
-        _series(root, names)
+    series = figure.encodings.get("color", {}).get("scale", {"domain": []})
+    if not figure.over_time and len(series["domain"]) > 1:
+        _series(root, series["domain"], series["range"])
     children = [child for each in root for child in _pruned(each)]
     root.attrib = {
         "role": "img",
@@ -88,19 +76,15 @@ def inline(figure: Figure, width: int = 0) -> str:
 
 
 def _plot(figure: Figure, children: Sequence[Element], width: int) -> dict[str, str]:
-    if figure.template:
-        return {}
-    low, high = figure.charts[0].x.ends
     moved = _MOVED.match(children[0].get("transform", "")) if children else None
-    if len(figure.charts) == 1 or moved is None or low is None or high is None:
+    if not figure.over_time or moved is None:
         return {}
-    left = float(moved[1])
-    end = left + plot_width(figure.charts[0])
-    return {"data-plot": f"{left:g} {end:g} {low:g} {high:g}"}
+    left, (low, high) = float(moved[1]), figure.encodings["x"]["scale"]["domain"]
+    return {"data-plot": f"{left:g} {left + width - MARGIN:g} {low:g} {high:g}"}
 
 
-def _series(root: Element, names: Mapping[str, tuple[int, str]]) -> None:
-    colors = {color: number for number, color in names.values()}
+def _series(root: Element, names: Sequence[str], inks: Sequence[str]) -> None:
+    colors = {f"var(--{ink})": number for number, ink in enumerate(inks)}
     for group in root.iter(f"{_NAMESPACE}g"):
         role = group.get("class", "").partition(" ")[2]
         if role.startswith(("role-axis", "role-title")):
@@ -108,7 +92,7 @@ def _series(root: Element, names: Mapping[str, tuple[int, str]]) -> None:
         for leaf in group:
             number = colors.get(leaf.get("stroke", ""), colors.get(leaf.get("fill", "")))
             if role == "role-legend-label" and (leaf.text or "") in names:
-                number = names[leaf.text or ""][0]
+                number = names.index(leaf.text or "")
             if leaf.tag != f"{_NAMESPACE}g" and number is not None:
                 leaf.set("data-series", str(number))
                 if role.startswith("role-legend"):
@@ -217,11 +201,10 @@ def _hoist(group: Element) -> None:
                 del child.attrib[name]
 
 
-def _svg(figure: Figure, look: Look, *, described: bool = False, width: int = 0) -> str:
+def _svg(figure: Figure, look: Look, width: int = WIDTH) -> str:
     import vl_convert
 
-    specified = _json(figure, look, described=described, width=width)
-    text: str = _converted(vl_convert.vegalite_to_svg, specified)
+    text: str = _converted(vl_convert.vegalite_to_svg, _json(figure, look, width))
     return text
 
 
@@ -237,10 +220,8 @@ def _converted(convert: Callable[..., Any], specified: str, **how: Any) -> Any:
         return convert(_PAIR.sub(r"\\ufffd", specified), **how)
 
 
-def _json(figure: Figure, look: Look, *, described: bool = False, width: int = 0) -> str:
-    if figure.template:
-        return json.dumps(template.specification(figure, look, width or WIDTH), allow_nan=False)
-    return json.dumps(specification(figure.charts, look, described=described), allow_nan=False)
+def _json(figure: Figure, look: Look, width: int = WIDTH) -> str:
+    return json.dumps(specification(figure, look, width), allow_nan=False)
 
 
 def pictures(report: Report, form: Literal["svg", "png"]) -> dict[str, bytes]:

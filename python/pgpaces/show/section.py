@@ -12,8 +12,6 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
-from pgpaces.show.chart import Chart
-
 Weight = Literal["main", "plain", "warning", "note"]
 Rank = Literal["answer", "numbers", "details", "page", "text"]
 Mark = Literal["", "pass", "fail", "unknown", "invalid"]
@@ -98,10 +96,12 @@ def table(
 
 
 class Figure(Struct, frozen=True):
-    """A chart: its title, a sentence about what it shows, and its numbers as a table.
+    """A chart: a template of Vega-Lite that is filled with rows, and its numbers as a table.
 
-    key: for file names and anchors. charts: one, or several stacked ones with the same x axis.
-    group: figures of one non-empty group stand side by side, because they have the same axes.
+    key: for file names and anchors. about: a sentence about what it shows. columns, rows: the
+    table. data: the rows of the template, whose fields it names. encodings: of its axes and series,
+    and other values by their names in the template. group: figures of one non-empty group stand
+    side by side, because they have the same axes.
     """
 
     key: str
@@ -109,11 +109,15 @@ class Figure(Struct, frozen=True):
     about: str
     columns: tuple[str, ...]
     rows: Cells
-    charts: tuple[Chart, ...] = ()
+    template: str
+    data: tuple[dict[str, Any], ...]
+    encodings: Mapping[str, Any]
     group: str = ""
-    template: str = ""
-    data: tuple[dict[str, Any], ...] = ()
-    encodings: Mapping[str, Any] = {}
+
+    @property
+    def over_time(self) -> bool:
+        """Whether its table has a row for each place of its horizontal axis."""
+        return self.template in ("latency", "strips")
 
 
 def figure(
@@ -139,10 +143,10 @@ def figure(
         described.append({**row, "description": description} if texts else row)
         if len(texts) == len(columns):
             table.append(tuple(text for _, text in texts))
+    titles = tuple(name for name, _ in columns)
     return Figure(
-        key, title, about, tuple(name for name, _ in columns), tuple(table),
-        group=group, template=template, data=tuple(described), encodings=encodings,
-    )  # fmt: skip
+        key, title, about, titles, tuple(table), template, tuple(described), encodings, group
+    )
 
 
 class Bar(Struct, frozen=True):

@@ -121,6 +121,7 @@ def configuration(look: Look) -> dict[str, Any]:
             "frame": "group",
             "offset": 4,
         },
+        "rule": {"strokeWidth": 1.6},
         "text": {"font": look.font, "fontSize": 12, "color": look.ink},
-        "header": text,
+        "header": {**text, "labelColor": look.muted, "labelFontSize": 12, "labelFontWeight": 500},
     }

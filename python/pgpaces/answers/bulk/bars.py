@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
-from typing import Any
 
 from pgpaces.analysis.cells import Row, sound
 from pgpaces.answers.measure import Measure
 from pgpaces.answers.trials import cell_name, factor_name, levels_alone
 from pgpaces.core import metrics
+from pgpaces.show.charts import Datum, names_down, of_metric
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import capital, estimate_texts
 from pgpaces.show.section import Figure, figure
 from pgpaces.show.style import NUMBER, WIDTH
-from pgpaces.show.template import names_down, of_metric
 
 _KEYS = ("rows_s", "seconds", "wal_row", "us_row")
 _BARS_MAX = 30
@@ -65,13 +65,12 @@ def _figure(rows: Sequence[Row], measure: Measure) -> Figure:
     )
 
 
-def _rows(rows: Sequence[Row], measure: Measure) -> Iterator[dict[str, Any]]:
+def _rows(rows: Sequence[Row], measure: Measure) -> Iterator[Datum]:
     """A row for each cell and each trial; those beyond the chart have no place in it."""
     for number, row in enumerate(rows):
-        drawn = {"y": _name(row)} if number < _BARS_MAX else {}
         estimate = row.estimate(measure.key)
         trials = [(each, of) for each in row.trials if (of := measure.of_trial(each))]
-        numbers = measure.numbers(estimate)
+        numbers = {k: v for k, v in measure.numbers(estimate).items() if math.isfinite(v)}
         text, ends = estimate_texts(estimate, measure.form)
         places = [value for value in (numbers.get("value"), numbers.get("high")) if value]
         yield {
@@ -82,17 +81,16 @@ def _rows(rows: Sequence[Row], measure: Measure) -> Iterator[dict[str, Any]]:
             "sound": "yes" if row.sound else "no",
             "valid": row.sound,
             "farthest": max([*places, *(of.value * measure.scale for _, of in trials)], default=0),
-            **numbers,
-            **drawn,
+            **({"y": _name(row), **numbers} if number < _BARS_MAX else {}),
         }
-        for digest, of in trials if drawn else ():
+        for digest, of in trials if number < _BARS_MAX else ():
             yield {
                 "cell": _name(row),
                 "text": measure.form(of.value),
                 "trials": "1",
                 "trial": of.value * measure.scale,
                 "valid": sound(digest),
-                **drawn,
+                "y": _name(row),
             }
 
 

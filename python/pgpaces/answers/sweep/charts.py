@@ -5,40 +5,33 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Literal
-
-from msgspec import Struct
-from msgspec.structs import replace
 
 from pgpaces.analysis import crossing
 from pgpaces.analysis.cells import Row, sound, trial_estimate
 from pgpaces.answers.bulk import bars
 from pgpaces.answers.measure import Measure
 from pgpaces.answers.sweep.axes import (
-    LOG_FROM,
     MainAxis,
     Panel,
     axis_of,
     line_label,
-    log_ticks,
     panels,
+    upright,
 )
 from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.trials import factor_name, levels_alone
 from pgpaces.core import metrics
-from pgpaces.show.chart import Axis, Chart, Layer, Point, bound, number_at, series
+from pgpaces.show.charts import Datum, names, names_down, series
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import NOT_KNOWN, capital, estimate_texts
 from pgpaces.show.section import Figure, figure
 from pgpaces.show.style import WIDTH
-from pgpaces.show.template import names, names_down
 from pgpaces.spec.design import Factor
-from pgpaces.spec.result import Estimate
 
-# The dashes of lines, which differ between series in addition to colors and shapes.
-DASHES = ((), (6, 3), (2, 2), (8, 3, 2, 3), (4, 4), (10, 4), (1, 3))
 # The measures shown in addition to those of other work, if there are queries or a limit.
 _ADDITIONAL = ("missed", "p95")
+# The distance between the lines at a level, and of all of them, in pixels.
+_SHIFT, _SHIFTS = 8.0, 40.0
 _HEAT_ROWS_MAX = 40
 _WIDE_FROM = 7
 
@@ -97,27 +90,68 @@ def _over(
     page: Page, axis: MainAxis, every: Sequence[Panel], *, measure: Measure
 ) -> Iterator[Figure]:
     key = measure.key.replace(".", "")
-    contents = [_content(axis, panel, measure) for panel in every]
-    vertical, main = _vertical(contents, measure), shown(axis.title.partition(",")[0])
-    for number, (panel, content) in enumerate(zip(every, contents, strict=True)):
+    end = 100.0 if metrics.is_share(measure.key) else math.inf
+    y, contents = upright(measure.key, [list(_rows(axis, p, measure)) for p in every], end=end)
+    limit, main = measure.bound[1] if measure.bound else "", shown(axis.title.partition(",")[0])
+    for number, (panel, data) in enumerate(zip(every, contents, strict=True)):
         where = f", {shown(panel.name)}" if panel.name else ""
+        legend = shown(factor_name(panel.legend)) if panel.legend else ""
         columns = (
-            shown(axis.title),
-            shown(factor_name(panel.legend)) if panel.legend else "cell",
-            metrics.header(measure.key),
-            "95% interval",
-            "trials",
-            "valid",
+            (shown(axis.title), "level"),
+            (legend or "cell", "series"),
+            (metrics.header(measure.key), "text"),
+            ("95% interval", "interval"),
+            ("trials", "trials"),
+            ("valid", "sound"),
         )
-        yield Figure(
+        yield figure(
             f"{key}-{number + 1}" if number else key,
             f"{capital(metrics.title(measure.key))} by {main}{where}",
             f"{metrics.metric(measure.key).about} {capital(_legend(panel, measure))}.",
-            columns,
-            tuple(_table(axis, panel, measure)),
-            (_chart(panel, axis.axis(page.rows), vertical, content=content, measure=measure),),
-            key if len(every) > 1 else "",
+            columns=columns,
+            data=data,
+            template="factor",
+            group=key if len(every) > 1 else "",
+            x=axis.encoding(page.rows),
+            y=y,
+            **series([line_label(line, panel) for line in panel.lines], legend, limit=limit),
+            joined=bool(axis.unit),
+            limit=limit,
+            above=any("above" in row for row in data),
         )
+
+
+def _rows(axis: MainAxis, panel: Panel, measure: Measure) -> Iterator[Datum]:
+    """A row for each cell and each trial. shift: of the line, in pixels."""
+    count = len(panel.lines)
+    for number, line in enumerate(panel.lines):
+        shift = (number - (count - 1) / 2) * min(_SHIFT, _SHIFTS / count)
+        for row in line.rows:
+            place = {"x": axis.place(row), "level": axis.label(row), "shift": shift,
+                     "series": line_label(line, panel)}  # fmt: skip
+            estimate = row.estimate(measure.key)
+            text, ends = estimate_texts(estimate, measure.form)
+            yield {
+                **place,
+                **measure.numbers(estimate),
+                "text": text,
+                "interval": ends,
+                "trials": str(len(row.trials)),
+                "sound": "yes" if row.sound else "no" if row.trials else NOT_KNOWN,
+                "valid": row.sound,
+            }
+            for digest in row.every:
+                own = measure.of_trial(digest)
+                if own is not None and math.isfinite(own.value):
+                    yield {
+                        **place,
+                        "trial": own.value * measure.scale,
+                        "text": measure.form(own.value),
+                        "trials": "1",
+                        "valid": digest in row.trials and sound(digest),
+                    }
+    if measure.bound is not None:
+        yield {"limit": measure.bound[0], "series": measure.bound[1]}
 
 
 def _legend(panel: Panel, measure: Measure) -> str:
@@ -127,155 +161,6 @@ def _legend(panel: Panel, measure: Measure) -> str:
         return "small dots are single trials; there is no 95% interval"
     bare = "" if all(estimable) else " (cells without one have too few data)"
     return f"bars are 95% intervals{bare}, small dots single trials"
-
-
-def _table(axis: MainAxis, panel: Panel, measure: Measure) -> Iterator[tuple[str, ...]]:
-    for line in panel.lines:
-        for row in line.rows:
-            yield (
-                _label(axis, row),
-                line_label(line, panel),
-                *estimate_texts(row.estimate(measure.key), measure.form),
-                str(len(row.trials)),
-                "yes" if row.sound else "no" if row.trials else NOT_KNOWN,
-            )
-
-
-def _label(axis: MainAxis, row: Row) -> str:
-    return shown(crossing.shown_level(row, axis.factor.name)) if axis.factor else "all"
-
-
-class _Content(Struct, frozen=True):
-    """The points of a chart, in units of the axis: estimates with their ends, and single trials.
-
-    y, high of an estimate: infinite if above every measured time.
-    """
-
-    cells: tuple[Point, ...]
-    trials: tuple[Point, ...]
-
-
-class _Vertical(Struct, frozen=True):
-    """The vertical axis of charts side by side. top: the place of infinite values."""
-
-    axis: Axis
-    top: float | None
-
-
-def _content(axis: MainAxis, panel: Panel, measure: Measure) -> _Content:
-    cells, trials = [], []
-    count = len(panel.lines)
-    for number, line in enumerate(panel.lines):
-        part = ((number + 0.5) / count - 0.5) * 0.36 if count > 1 else 0.0
-        name = line_label(line, panel)
-        for row in line.rows:
-            place = Point(axis.aside(row, part), at=_label(axis, row), series=name)
-            if (estimate := row.estimate(measure.key)) is not None:
-                cells.append(_estimated(replace(place, filled=row.sound), estimate, measure))
-            for digest in row.every:
-                own = measure.of_trial(digest)
-                if own is not None and math.isfinite(own.value):
-                    filled = digest in row.trials and sound(digest)
-                    trials.append(replace(place, y=own.value * measure.scale, filled=filled))
-    return _Content(tuple(cells), tuple(trials))
-
-
-def _estimated(place: Point, estimate: Estimate, measure: Measure) -> Point:
-    value, scale = estimate.value, measure.scale
-    # The bar of a time without a lower bound begins at the value: from 0 it would dominate.
-    below = value if estimate.low == 0 and _is_time(measure) else estimate.low
-    low, high = (below, estimate.high) if estimate.estimable else (value, value)
-    return replace(place, y=value * scale, low=low * scale, high=high * scale)
-
-
-def _is_time(measure: Measure) -> bool:
-    return metrics.metric(measure.key).format == "ms"
-
-
-def _is_above(cell: Point) -> bool:
-    return math.isinf(number_at(cell.y))
-
-
-def _vertical(every: Sequence[_Content], measure: Measure) -> _Vertical:
-    cells = [cell for each in every for cell in each.cells]
-    ends = [number_at(end) for cell in cells for end in (cell.y, cell.low, cell.high)]
-    finite = [end for end in ends if math.isfinite(end)]
-    finite += [number_at(point.y) for each in every for point in each.trials]
-    finite += [measure.bound[0]] if measure.bound else []
-    beyond = any(_is_above(cell) or cell.high == math.inf for cell in cells)
-    top = 1.1 * max([*finite, 1e-9]) if beyond else None
-    values = [*finite, *([top] if top else [])]
-    above_zero = [value for value in values if value > 0]
-    if _is_time(measure) and above_zero and max(above_zero) / min(above_zero) > LOG_FROM:
-        low, high = min(above_zero) * 0.9, max(above_zero) * 1.15
-        ticks = log_ticks(low, high)
-        return _Vertical(
-            Axis(metrics.axis(measure.key), scale="log", ends=(low, high), ticks=ticks), top
-        )
-    end = max(values, default=1.0) * (1.12 if top is not None else 1.04) or 1.0
-    if metrics.is_share(measure.key):
-        end = min(100.0, max(end, 1.0))
-    return _Vertical(
-        Axis(metrics.axis(measure.key), ends=(0.0, end), nice=end < 90, zero=True), top
-    )
-
-
-def _chart(
-    panel: Panel, x: Axis, vertical: _Vertical, *, content: _Content, measure: Measure
-) -> Chart:
-    names = [line_label(line, panel) for line in panel.lines]
-    points = tuple(_within(cell, vertical) for cell in content.cells)
-    layers = [Layer("rule", tuple(p for p in points if p.low is not None), opacity=0.75)]
-    if not x.names:
-        layers += [
-            Layer("line", tuple(p for p in points if p.series == name), dash=dash)
-            for name, dash in zip(names, DASHES, strict=False)
-        ]
-    layers += [
-        Layer("point", content.trials, size=13, opacity=0.55, name="a trial"),
-        Layer("point", points),
-    ]
-    # Not the first layer, which decides whether there is a grid: a single value has none.
-    if measure.bound is not None:
-        side = _free_side(content, points, vertical.axis, value=measure.bound[0])
-        layers += bound(*measure.bound, side)
-    # One label for all lines at a level, which stand side by side there.
-    if above := {
-        cell.at: Point(cell.x, vertical.top, text="above")
-        for cell in content.cells
-        if _is_above(cell)
-    }:
-        layers.append(Layer("text", tuple(above.values()), "muted", dy=-9))
-    legend = shown(factor_name(panel.legend)) if panel.legend else ""
-    return Chart(x, vertical.axis, tuple(layers), series(names), legend)
-
-
-def _within(cell: Point, vertical: _Vertical) -> Point:
-    """The cell within the axis; an infinite value stands at the top, without an interval."""
-    if _is_above(cell):
-        return replace(cell, y=vertical.top, low=None, high=None)
-    low = max(number_at(cell.low), vertical.axis.ends[0] or 0.0)
-    return replace(cell, low=low, high=vertical.top if cell.high == math.inf else cell.high)
-
-
-def _free_side(
-    content: _Content, points: Sequence[Point], axis: Axis, *, value: float
-) -> Literal["left", "right"]:
-    every = [(p.x, p.y if p.low is None else p.low, p.y if p.high is None else p.high)
-             for p in (*points, *content.trials)]  # fmt: skip
-    placed = [(x, a, b) for x, a, b in every if isinstance(x, float)]
-    if not placed:
-        return "left"
-    places, end = [x for x, _, _ in placed], axis.ends[1] or 0.0
-    above = 1.3 * value if axis.scale == "log" else value + 0.1 * end
-    third = (max(places) - min(places)) / 3
-
-    def hidden(low: float, high: float) -> int:
-        ends = [(a, b) for x, a, b in placed if low <= x <= high]
-        return sum(number_at(a) <= above and number_at(b) >= value for a, b in ends)
-
-    left = hidden(min(places), min(places) + third)
-    return "left" if left <= hidden(max(places) - third, max(places)) else "right"
 
 
 def _heat_map(page: Page, main: Factor) -> Figure:
@@ -289,7 +174,7 @@ def _heat_map(page: Page, main: Factor) -> Figure:
     texts = [metrics.number(name, value, ">") for value in numbers]
     middle = page.missed_max if by_limit else None
     steps = _heat_steps(numbers, middle)
-    data: list[dict[str, Any]] = []
+    data: list[Datum] = []
     for (line, row), value, text in zip(cells, numbers, texts, strict=True):
         verdict = crossing.verdict(row, page.missed_max) if by_limit else NOT_KNOWN
         shade = _shade(row, value, steps, missed_max=middle)
