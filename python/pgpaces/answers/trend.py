@@ -259,12 +259,7 @@ def _figure(series: RunSeries) -> Figure:
         f"{KEY}-runs",
         f"{capital(title(metric))} of each run",
         f"runs with their own 95% intervals where they have one{more}",
-        columns=(
-            (STARTED, "started"),
-            ("run", "run"),
-            (header(metric), "text"),
-            ("95% interval", "interval"),
-        ),
+        columns=(STARTED, "run", header(metric), "95% interval"),
         data=_rows(series),
         template="runs",
         x={"type": "temporal", "axis": {"title": STARTED, "format": form, "tickCount": 5}},
@@ -279,12 +274,7 @@ def _rows(series: RunSeries) -> Iterator[Datum]:
     for each in series.runs:
         value = each.run.estimate
         cell = metric_cell(series.metric, value, "above")
-        row: Datum = {
-            "started": moment(each.at),
-            "run": each.id[-8:],
-            "text": cell.text,
-            "interval": cell.ends,
-        }
+        row: Datum = {"texts": (moment(each.at), each.id[-8:], cell.text, cell.ends)}
         if each.id in measured:
             bounded = value.estimable and math.isfinite(value.high) and value.low > 0
             ends = {"low": value.low, "high": value.high} if bounded else {}

@@ -90,9 +90,13 @@ def _is_absent(part: Any, values: Mapping[str, Any]) -> bool:
     return any(name is not None and not values.get(name) for name in names)
 
 
-def amounts(title: str, *, log: bool = False, **how: Any) -> Encoding:
-    """A numeric axis. how: properties of the axis (of its ticks and grid) and of its scale."""
-    axis: Encoding = {"title": title or None, "format": NUMBER}
+def amounts(title: str, *, log: bool = False, short: bool = False, **how: Any) -> Encoding:
+    """A numeric axis. how: properties of the axis (of its ticks and grid) and of its scale.
+
+    short: large numbers are short: 20k, 10G.
+    """
+    axis: Encoding = {"title": title or None, "format": NUMBER, "tickCount": 5}
+    axis |= {"labelExpr": _SHORT} if short else {}
     axis |= {name: how.pop(name) for name in _OF_AXIS if name in how}
     scale = {"zero": True, "nice": True} | how
     if log:
@@ -101,22 +105,15 @@ def amounts(title: str, *, log: bool = False, **how: Any) -> Encoding:
     return {"type": "quantitative", "axis": axis, "scale": scale}
 
 
-def of_metric(name: str, *, log: bool = False, **how: Any) -> Encoding:
+def of_metric(name: str, **how: Any) -> Encoding:
     """The numeric axis of a metric, in the unit in which it is shown."""
-    return amounts(metrics.axis(name), log=log, **how)
+    return amounts(metrics.axis(name), **how)
 
 
 def seconds(end: float) -> Encoding:
     """The axis of charts over time."""
     title = "seconds from the start"
-    return amounts(title, domain=[0, end], zero=False, nice=False, tickCount=6, grid=True)
-
-
-def strip(**how: Any) -> Encoding:
-    """The vertical axis of a low chart over time, whose large numbers are short: 20k, 10G."""
-    encoding = amounts("", tickCount=2, **how)
-    encoding["axis"]["labelExpr"] = _SHORT
-    return encoding
+    return amounts(title, domain=[0, end], zero=False, nice=False, tickCount=6)
 
 
 def names(title: str, labels: Sequence[str]) -> Encoding:
@@ -126,10 +123,9 @@ def names(title: str, labels: Sequence[str]) -> Encoding:
     return {"type": "nominal", "scale": {"domain": list(labels)}, "axis": axis}
 
 
-def names_down(title: str, labels: Sequence[str]) -> Encoding:
+def names_down(labels: Sequence[str]) -> Encoding:
     """A vertical axis of names."""
-    axis = {"title": title or None, "labelLimit": 190, "labelPadding": 6, "ticks": False}
-    axis |= {"labelOverlap": False}
+    axis = {"title": None, "labelLimit": 190, "labelPadding": 6, "labelOverlap": False}
     return {"type": "nominal", "scale": {"domain": list(labels)}, "axis": axis}
 
 

@@ -20,9 +20,8 @@ from pgpaces.show.style import LIGHT, PAGE, WIDTH, Look
 
 _DECIMALS = re.compile(r"\d+\.\d+")
 _MOVED = re.compile(r"translate\((-?[\d.]+),(-?[\d.]+)\)")
-# Straight lines that do not touch; a pattern that nothing matches.
-_START = re.compile(r"M([-\d.]+),([-\d.]+)")
-_SEGMENTS, _NOTHING = re.compile(r"(?:M[-\d.,]+[hv][-\d.]+)+"), re.compile(r"(?!)")
+# Straight lines that do not touch.
+_SEGMENTS = re.compile(r"(?:M[-\d.,]+[hv][-\d.]+)+")
 # A character that JSON writes as two halves of UTF-16.
 _PAIR = re.compile(r"\\ud[89ab]..\\ud[c-f]..")
 _NAMESPACE = "{http://www.w3.org/2000/svg}"
@@ -39,8 +38,8 @@ _DEFAULTS = {
     "x2": "0",
     "y2": "0",
 }
+_INHERITED = ("fill", "stroke", "stroke-width", "text-anchor")
 _PLACE = ("d", "transform", "x2", "y2")
-_INHERITED = ("stroke", "fill", "stroke-width", "text-anchor", "font-weight")
 
 
 def available() -> bool:
@@ -110,9 +109,10 @@ def _pruned(element: Element) -> list[Element]:
     }
     element.tag = tag = element.tag.removeprefix(_NAMESPACE)
     if tag == "g":
+        _share(children, attributes)
         if not children or not attributes:
             return children
-    elif tag == "line" and not {"x2", "y2"} & set(attributes):
+    elif tag == "line" and (attributes.get("opacity") == "0" or not {"x2", "y2"} & set(attributes)):
         return []
     elif tag == "text":
         if not (element.text or len(element)):
@@ -125,12 +125,20 @@ def _pruned(element: Element) -> list[Element]:
     element[:] = children
     if tag == "g":
         _join_lines(element)
-        _hoist(element)
-        return [_alone(element)]
     if tag == "text" and (moved := _MOVED.fullmatch(attributes.get("transform", ""))):
         del attributes["transform"]
         attributes |= {"x": moved[1], "y": moved[2]}
     return [element]
+
+
+def _share(children: Sequence[Element], attributes: dict[str, str]) -> None:
+    """Moves what all children of a group have in common to its attributes."""
+    for name in _INHERITED:
+        values = {child.get(name, "") for child in children}
+        if len(children) > 2 and len(values) == 1 and "" not in values:
+            attributes[name] = values.pop()
+            for child in children:
+                del child.attrib[name]
 
 
 def _tenths(number: re.Match[str]) -> str:
@@ -168,37 +176,6 @@ def _step(place: dict[str, str]) -> str:
     moved = _MOVED.fullmatch(transform)
     start = f"M{moved[1]},{moved[2]}" if moved else "M0,0"
     return start + (f"v{y2}" if x2 == "0" else f"h{x2}" if y2 == "0" else f"l{x2},{y2}")
-
-
-def _alone(group: Element) -> Element:
-    moved = _MOVED.fullmatch(group.get("transform", ""))
-    if len(group) != 1 or moved is None or len(group.attrib) > 1 or "transform" in group[0].attrib:
-        return group
-    child, dx, dy = group[0], float(moved[1]), float(moved[2])
-    if child.tag == "text":
-        child.set("x", f"{float(child.get('x', 0)) + dx:g}")
-        child.set("y", f"{float(child.get('y', 0)) + dy:g}")
-    elif _SEGMENTS.fullmatch(child.get("d", "")):
-        child.set("d", _START.sub(lambda at: f"M{float(at[1]) + dx:g},{float(at[2]) + dy:g}",
-                                  child.get("d", "")))  # fmt: skip
-    else:
-        return group
-    return child
-
-
-def _hoist(group: Element) -> None:
-    """Moves attributes that children of a group share to the group.
-
-    Straight lines have no area and no text, so fill and anchor of the others are moved, too.
-    """
-    for name in _INHERITED:
-        bare = _SEGMENTS if name in ("fill", "text-anchor") else _NOTHING
-        owners = [e for e in group if name in e.attrib or not bare.fullmatch(e.get("d", ""))]
-        values = {child.get(name) for child in owners}
-        if len(owners) > 1 and len(values) == 1 and (value := values.pop()) is not None:
-            group.set(name, value)
-            for child in owners:
-                del child.attrib[name]
 
 
 def _svg(figure: Figure, look: Look, width: int = WIDTH) -> str:

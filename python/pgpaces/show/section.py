@@ -125,27 +125,33 @@ def figure(
     title: str,
     about: str,
     *,
-    columns: Sequence[tuple[str, str]],
+    columns: Sequence[str],
     data: Iterable[dict[str, Any]],
     template: str,
     group: str = "",
     **encodings: Any,
 ) -> Figure:
-    """A chart of rows. columns: the titles of its table, and the fields of the rows behind them.
+    """A chart of rows, each with the texts of the columns, as far as it has them, in `texts`.
 
-    Each row describes itself by those of its fields that are columns. The table consists of the
-    rows that have all of them.
+    Each row describes itself by them. The table consists of the rows that have all of them.
     """
     described, table = [], []
     for row in data:
-        texts = [(name, row[field]) for name, field in columns if field in row]
-        description = " · ".join(f"{name}: {text}" for name, text in texts)
-        described.append({**row, "description": description} if texts else row)
-        if len(texts) == len(columns):
-            table.append(tuple(text for _, text in texts))
-    titles = tuple(name for name, _ in columns)
+        texts = row.get("texts", ())
+        said = [f"{name}: {text}" for name, text in zip(columns, texts, strict=False) if text]
+        described.append({**row, "description": " · ".join(said)})
+        if texts and None not in texts:
+            table.append(tuple(texts))
     return Figure(
-        key, title, about, titles, tuple(table), template, tuple(described), encodings, group
+        key,
+        title,
+        about,
+        tuple(columns),
+        tuple(table),
+        template,
+        tuple(described),
+        encodings,
+        group,
     )
 
 

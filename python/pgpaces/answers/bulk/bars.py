@@ -14,10 +14,9 @@ from pgpaces.show.charts import Datum, names_down, of_metric
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import capital, estimate_texts
 from pgpaces.show.section import Figure, figure
-from pgpaces.show.style import NUMBER, WIDTH
+from pgpaces.show.style import WIDTH
 
 _KEYS = ("rows_s", "seconds", "wal_row", "us_row")
-_BARS_MAX = 30
 # Beyond the longest bar there is room for its number.
 _ROOM = 1.35
 
@@ -32,8 +31,6 @@ def figures(every: Sequence[Row], numbers: Sequence[Measure]) -> Iterator[Figure
 
 
 def _figure(rows: Sequence[Row], measure: Measure) -> Figure:
-    left = len(rows) - _BARS_MAX
-    more = f"; {left} more cells are in the table" if left > 0 else ""
     # The names of the factors stand above the bars, as a chart of few bars is too low for them.
     factors = ", ".join(factor_name(name) for name, _ in rows[0].cell.levels)
     data = tuple(_rows(rows, measure))
@@ -42,55 +39,38 @@ def _figure(rows: Sequence[Row], measure: Measure) -> Figure:
         measure.key.replace("_", "-"),
         capital(metrics.title(measure.key)),
         f"{metrics.metric(measure.key).about} Lines are 95% intervals where there are several"
-        f" trials, dots are single trials, and a hollow bar has no valid one{more}.",
-        columns=(
-            ("cell", "cell"),
-            (metrics.header(measure.key), "text"),
-            ("95% interval", "interval"),
-            ("trials", "trials"),
-            ("valid", "sound"),
-        ),
+        " trials, dots are single trials, and a hollow bar has no valid one.",
+        columns=("cell", metrics.header(measure.key), "95% interval", "trials", "valid"),
         data=data,
         template="bars",
         above=wrap(shown(factors), WIDTH // 7),
-        x=of_metric(
-            measure.key,
-            format="~s" if top >= 1e4 else NUMBER,
-            grid=True,
-            domainMax=_ROOM * top,
-            nice=False,
-            tickCount=5,
-        ),
-        y=names_down("", [_name(row) for row in rows[:_BARS_MAX]]),
+        x=of_metric(measure.key, short=True, grid=True, domainMax=_ROOM * top, nice=False),
+        y=names_down(list(dict.fromkeys(row["y"] for row in data))),
     )
 
 
 def _rows(rows: Sequence[Row], measure: Measure) -> Iterator[Datum]:
-    """A row for each cell and each trial; those beyond the chart have no place in it."""
-    for number, row in enumerate(rows):
-        estimate = row.estimate(measure.key)
-        trials = [(each, of) for each in row.trials if (of := measure.of_trial(each))]
+    """A row for each cell and each trial. farthest: the end of the longest of its marks."""
+    for row in rows:
+        estimate, name = row.estimate(measure.key), _name(row)
+        trials = [(each, of.value) for each in row.trials if (of := measure.of_trial(each))]
         numbers = {k: v for k, v in measure.numbers(estimate).items() if math.isfinite(v)}
-        text, ends = estimate_texts(estimate, measure.form)
-        places = [value for value in (numbers.get("value"), numbers.get("high")) if value]
+        ends = [*numbers.values(), *(value * measure.scale for _, value in trials)]
+        text, interval = estimate_texts(estimate, measure.form)
         yield {
-            "cell": _name(row),
+            "y": name,
+            **numbers,
             "text": text,
-            "interval": ends,
-            "trials": str(len(row.trials)),
-            "sound": "yes" if row.sound else "no",
+            "farthest": max(ends, default=0.0),
             "valid": row.sound,
-            "farthest": max([*places, *(of.value * measure.scale for _, of in trials)], default=0),
-            **({"y": _name(row), **numbers} if number < _BARS_MAX else {}),
+            "texts": (name, text, interval, str(len(row.trials)), "yes" if row.sound else "no"),
         }
-        for digest, of in trials if number < _BARS_MAX else ():
+        for digest, value in trials:
             yield {
-                "cell": _name(row),
-                "text": measure.form(of.value),
-                "trials": "1",
-                "trial": of.value * measure.scale,
+                "y": name,
+                "trial": value * measure.scale,
                 "valid": sound(digest),
-                "y": _name(row),
+                "texts": (name, measure.form(value), None, "1"),
             }
 
 

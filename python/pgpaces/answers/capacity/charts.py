@@ -57,13 +57,7 @@ def _by_level(answer: Capacities, factors: Sequence[Factor]) -> Iterator[Figure]
         f"capacity of each cell, {unit}: bars go from the highest pass to the lowest fail, dots"
         " are estimates, a triangle is an unknown end"
     )
-    columns = (
-        ("cell", "cell"),
-        ("passes up to", "passes"),
-        ("fails from", "fails"),
-        ("estimate", "estimate"),
-        ("95% interval", "interval"),
-    )
+    columns = ("cell", "passes up to", "fails from", "estimate", "95% interval")
     main = along(factors)
     rows = [(each, _level(each)) for each in answer.cells]
     yield from _over(
@@ -80,13 +74,21 @@ def _prices(answer: Capacities, factors: Sequence[Factor]) -> Iterator[Figure]:
         return
     per = f"{currencies.pop()} per million"
     rows = [
-        (each, {"cell": _name(each), "value": price, "top": price, "text": rate(price)})
+        (
+            each,
+            {
+                "value": price,
+                "top": price,
+                "text": rate(price),
+                "texts": (_name(each), rate(price)),
+            },
+        )
         for each, worth in priced
         if (price := worth.per_million if worth else None)
     ]
     about = f"{per} transactions at the highest load that passes, of a month's cost"
     yield from _over(
-        rows, factors, key=f"{_KEY}-price", about=about, columns=(("cell", "cell"), (per, "text")),
+        rows, factors, key=f"{_KEY}-price", about=about, columns=("cell", per),
         axis=per, title="What a million transactions cost",
     )  # fmt: skip
 
@@ -106,13 +108,8 @@ def _level(holds: Holds) -> Datum:
     at = holds.estimate.value if holds.estimate else None
     if at is not None and ((low or 0.0) > at or (high is not None and high < at)):
         at = None
-    row: Datum = {
-        "cell": _name(holds),
-        "passes": NOT_KNOWN if low is None else rate(low),
-        "fails": NOT_KNOWN if high is None else rate(high),
-        "estimate": text,
-        "interval": ends,
-    }
+    passes, fails = (NOT_KNOWN if each is None else rate(each) for each in (low, high))
+    row: Datum = {"texts": (_name(holds), passes, fails, text, ends)}
     if low is not None and high is not None:
         row |= {"low": low, "high": high, "text": f"{rate(low)}–{rate(high)}"}
     elif low is not None:
@@ -130,7 +127,7 @@ def _over(
     key: str,
     title: str,
     about: str,
-    columns: Sequence[tuple[str, str]],
+    columns: Sequence[str],
     axis: str,
 ) -> Iterator[Figure]:
     """Charts over the main factor; its table is in the first one, and the others are series."""
@@ -195,13 +192,7 @@ def _trials(search: CellSearch, number: int, factors: Sequence[Factor]) -> Figur
         f"{_KEY}-trials" + (f"-{number}" if number else ""),
         f"Missed at each load{where}",
         f"each dot is a trial, a hollow one is invalid{legend}{more}",
-        columns=(
-            ("run", "run"),
-            ("for", "series"),
-            ("load", "load"),
-            (header("missed"), "missed"),
-            ("valid", "sound"),
-        ),
+        columns=("run", "for", "load", header("missed"), "valid"),
         data=[*(_trial(digest, point, near) for digest, point in every), *_lines(search, near)],
         template="capacity",
         **_encodings(search, near),
@@ -221,13 +212,12 @@ def _near(points: Sequence[TrialPoint], search: CellSearch) -> list[TrialPoint]:
 
 def _trial(digest: Digest, point: TrialPoint, near: Sequence[TrialPoint]) -> Datum:
     """The row of a trial, with a place in the chart if it is near the others."""
+    missed = percent(point.share) if point.due else NOT_KNOWN
+    name, valid = ROLES[point.role], "yes" if point.valid else "no"
     return {
-        "run": digest.trial.id[-8:],
-        "series": ROLES[point.role],
-        "load": f"{point.load:.6g}",
-        "missed": percent(point.share) if point.due else NOT_KNOWN,
-        "sound": "yes" if point.valid else "no",
+        "series": name,
         "valid": point.valid,
+        "texts": (digest.trial.id[-8:], name, f"{point.load:.6g}", missed, valid),
         **({"x": point.load, "value": 100 * point.share} if point in near else {}),
     }
 
@@ -238,25 +228,20 @@ def _bounds(search: CellSearch) -> dict[str, float]:
     return {name: words.safe(end, search.goal, turn) for name, end, turn in ends if end is not None}
 
 
-def _ends(search: CellSearch, points: Sequence[TrialPoint]) -> tuple[float, float]:
-    loads = [*(point.load for point in points), *_bounds(search).values()] or [search.goal.start]
-    room = 0.1 * (max(loads) - min(loads)) or 0.1 * loads[0]
-    return min(loads) - room, max(loads) + room
-
-
 def _limit(search: CellSearch) -> str:
     return f"may miss: {100 * search.goal.missed_max:.4g}%"
 
 
 def _lines(search: CellSearch, points: Sequence[TrialPoint]) -> Iterator[Datum]:
-    """The fitted curve with its band, the threshold, and the bounds."""
-    low, high = _ends(search, points)
+    """The fitted curve with its band near the trials, the threshold, and the bounds."""
+    bounds = _bounds(search)
+    loads = [*(point.load for point in points), *bounds.values()] or [search.goal.start]
     for at in curve([point for _, point in search.trials], search.goal):
-        if low <= at.load <= high:
+        if min(loads) <= at.load <= max(loads):
             band = {"low": 100 * at.low, "high": 100 * at.high}
             yield {"x": at.load, "curve": 100 * at.share, **band}
     yield {"limit": 100 * search.goal.missed_max, "series": _limit(search)}
-    for side, load in _bounds(search).items():
+    for side, load in bounds.items():
         yield {"bound": load, "side": side, "text": f"{side} {rate(load)}"}
 
 
@@ -267,11 +252,9 @@ def _encodings(search: CellSearch, points: Sequence[TrialPoint]) -> dict[str, An
     steps = (float(f"{tick * scale:.3g}") for tick in _TICKS)
     roles = [role for role in ROLES if any(point.role == role for point in points)]
     ticks = [0.0, *(tick for tick in steps if theta / 10 <= tick <= top)]
+    load = f"load, {value.UNITS[search.goal.load]}"
     return {
-        "x": amounts(
-            f"load, {value.UNITS[search.goal.load]}", domain=_ends(search, points), zero=False,
-            nice=False, tickCount=6,
-        ),
+        "x": amounts(load, zero=False, nice=False, padding=20, tickCount=6),
         # Linear up to a tenth of the threshold, so that 0 has a place.
         "y": amounts("missed, % of due", values=ticks, type="symlog", constant=theta / 10,
                      domain=[0, top], clamp=True, nice=False),

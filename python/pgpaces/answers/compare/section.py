@@ -214,11 +214,11 @@ def _effects(key: str, effects: Sequence[Effect], basis: VerdictBasis) -> Figure
         "Difference of shares" if share else "B over A",
         f"{'B less A, in points' if share else 'B over A, where 1 is no difference'};"
         f" {'; '.join(parts)}",
-        columns=(("metric", "y"), ("B against A", "text"), ("95% interval", "interval")),
+        columns=("metric", "B against A", "95% interval"),
         data=rows,
         template="difference",
         x=amounts(title, log=log, zero=False, nice=False, padding=14, tickCount=5, grid=True),
-        y=names_down("", list(dict.fromkeys(row["y"] for row in rows if "y" in row))),
+        y=names_down(list(dict.fromkeys(row["y"] for row in rows if "y" in row))),
     )
 
 
@@ -246,7 +246,7 @@ def _rows(effects: Sequence[Effect], basis: VerdictBasis) -> Iterator[Datum]:
                     "y": name,
                     "noise": name == _SAME,
                     "text": text,
-                    "interval": interval,
+                    "texts": (name, text, interval),
                     **{at: factor * number for at, number in numbers.items()},
                 }
         yield from (dot for dot in _dots(each, basis) if abs(dot["trial"]) < _RATIO_MAX)
@@ -268,12 +268,14 @@ def _dots(effect: Effect, basis: VerdictBasis) -> Iterator[Datum]:
         both = compare.numbers((pair.a, pair.b), metric)
         if len(both) == 2 and not (pair.same and _noise(effect) is None):
             trial = _placed(metric, both[1] - both[0])
-            yield {"trial": trial, "y": _SAME if pair.same else name, "of_b": True}
+            row = _SAME if pair.same else name
+            yield {"trial": trial, "y": row, "of_b": True, "texts": (row, f"{trial:.4g}", None)}
     of_a = compare.numbers(basis.a, metric)
     middle = sum(of_a) / len(of_a) if of_a else 0.0
     for is_b, side in basis.trials if of_a and not basis.pairs else ():
         for value in compare.numbers((side,), metric):
-            yield {"trial": _placed(metric, value - middle), "y": name, "of_b": is_b}
+            trial = _placed(metric, value - middle)
+            yield {"trial": trial, "y": name, "of_b": is_b, "texts": (name, f"{trial:.4g}", None)}
 
 
 def _placed(metric: str, difference: float) -> float:
@@ -294,10 +296,9 @@ def _by_trial(metric: str, names: tuple[str, str], basis: VerdictBasis) -> list[
     return [
         {
             "x": n,
-            "number": str(n),
             "series": label,
             "value": (at := _placed(metric, value)),
-            "text": number(metric, at / metrics.scale(metric)),
+            "texts": (str(n), label, number(metric, at / metrics.scale(metric))),
         }
         for n, label, side in every
         for value in compare.numbers((side,), metric)
@@ -322,11 +323,7 @@ def _over_trials(
         f"{capital(title(metric))} of each trial",
         "every trial that counts; "
         + ("lines join the two of a pair" if paired else "what drifts shows over all of them"),
-        columns=(
-            (what.partition(",")[0], "number"),
-            ("of", "series"),
-            (header(metric), "text"),
-        ),
+        columns=(what.partition(",")[0], "of", header(metric)),
         data=[*rows, *joined],
         template="runs",
         x=amounts(what, format="d", zero=False, nice=False, padding=12, tickMinStep=1),

@@ -22,8 +22,6 @@ PANELS_MAX = 6
 # Factors whose levels have charts side by side rather than lines of one chart.
 _SIDE = ("server", "target", "variant")
 LOG_FROM = 20
-# Between the ends of a numeric axis and its plot, in pixels.
-_PADDING = 26
 
 
 class Panel(Struct, frozen=True):
@@ -95,8 +93,8 @@ class MainAxis(Struct, frozen=True):
         places = list(dict.fromkeys(self.place(row) for row in rows))
         if not self.unit:
             return names(self.title, [str(place) for place in places])
-        how = {"zero": False, "nice": False, "padding": _PADDING}
-        return amounts(self.title, log=self.log, values=sorted(map(float, places)), **how)
+        values = sorted(map(float, places))
+        return amounts(self.title, log=self.log, values=values, zero=False, nice=False, padding=26)
 
 
 def axis_of(page: Page) -> MainAxis:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from pgpaces.analysis import crossing
-from pgpaces.analysis.cells import Row, sound, trial_estimate
+from pgpaces.analysis.cells import sound, trial_estimate
 from pgpaces.answers.bulk import bars
 from pgpaces.answers.measure import Measure
 from pgpaces.answers.sweep.axes import (
@@ -33,6 +33,8 @@ _ADDITIONAL = ("missed", "p95")
 # The distance between the lines at a level, and of all of them, in pixels.
 _SHIFT, _SHIFTS = 8.0, 40.0
 _HEAT_ROWS_MAX = 40
+# The number of colors of a map.
+_HEAT = 6
 _WIDE_FROM = 7
 
 
@@ -96,19 +98,12 @@ def _over(
     for number, (panel, data) in enumerate(zip(every, contents, strict=True)):
         where = f", {shown(panel.name)}" if panel.name else ""
         legend = shown(factor_name(panel.legend)) if panel.legend else ""
-        columns = (
-            (shown(axis.title), "level"),
-            (legend or "cell", "series"),
-            (metrics.header(measure.key), "text"),
-            ("95% interval", "interval"),
-            ("trials", "trials"),
-            ("valid", "sound"),
-        )
+        number_of, name = metrics.header(measure.key), legend or "cell"
         yield figure(
             f"{key}-{number + 1}" if number else key,
             f"{capital(metrics.title(measure.key))} by {main}{where}",
             f"{metrics.metric(measure.key).about} {capital(_legend(panel, measure))}.",
-            columns=columns,
+            columns=(shown(axis.title), name, number_of, "95% interval", "trials", "valid"),
             data=data,
             template="factor",
             group=key if len(every) > 1 else "",
@@ -127,28 +122,21 @@ def _rows(axis: MainAxis, panel: Panel, measure: Measure) -> Iterator[Datum]:
     for number, line in enumerate(panel.lines):
         shift = (number - (count - 1) / 2) * min(_SHIFT, _SHIFTS / count)
         for row in line.rows:
-            place = {"x": axis.place(row), "level": axis.label(row), "shift": shift,
-                     "series": line_label(line, panel)}  # fmt: skip
+            own = axis.label(row), line_label(line, panel)
+            place = {"x": axis.place(row), "series": own[1], "shift": shift}
             estimate = row.estimate(measure.key)
-            text, ends = estimate_texts(estimate, measure.form)
-            yield {
-                **place,
-                **measure.numbers(estimate),
-                "text": text,
-                "interval": ends,
-                "trials": str(len(row.trials)),
-                "sound": "yes" if row.sound else "no" if row.trials else NOT_KNOWN,
-                "valid": row.sound,
-            }
+            valid = "yes" if row.sound else "no" if row.trials else NOT_KNOWN
+            texts = *estimate_texts(estimate, measure.form), str(len(row.trials)), valid
+            numbers = measure.numbers(estimate)
+            yield {**place, **numbers, "valid": row.sound, "texts": (*own, *texts)}
             for digest in row.every:
-                own = measure.of_trial(digest)
-                if own is not None and math.isfinite(own.value):
+                found = measure.of_trial(digest)
+                if found is not None and math.isfinite(found.value):
                     yield {
                         **place,
-                        "trial": own.value * measure.scale,
-                        "text": measure.form(own.value),
-                        "trials": "1",
+                        "trial": found.value * measure.scale,
                         "valid": digest in row.trials and sound(digest),
+                        "texts": (*own, measure.form(found.value), None, "1"),
                     }
     if measure.bound is not None:
         yield {"limit": measure.bound[0], "series": measure.bound[1]}
@@ -165,72 +153,39 @@ def _legend(panel: Panel, measure: Measure) -> str:
 
 def _heat_map(page: Page, main: Factor) -> Figure:
     """The missed share of every cell (p95 without a limit) as a map of two factors."""
-    by_limit = bool(page.limits)
-    name = "missed" if by_limit else "p95"
+    name = "missed" if page.limits else "p95"
     lines = page.lines[:_HEAT_ROWS_MAX]
     cells = [(shown(levels_alone(line.levels)), row) for line in lines for row in line.rows]
     estimates = [row.estimate(name) for _, row in cells]
-    numbers = [None if each is None else each.value for each in estimates]
-    texts = [metrics.number(name, value, ">") for value in numbers]
-    middle = page.missed_max if by_limit else None
-    steps = _heat_steps(numbers, middle)
+    values = [None if each is None else each.value for each in estimates]
+    known = sorted(value for value in values if value is not None)
     data: list[Datum] = []
-    for (line, row), value, text in zip(cells, numbers, texts, strict=True):
-        verdict = crossing.verdict(row, page.missed_max) if by_limit else NOT_KNOWN
-        shade = _shade(row, value, steps, missed_max=middle)
-        level = shown(crossing.level_of(row, main.name))
-        data.append({"x": level, "y": line, "text": text, "verdict": verdict, "shade": shade,
-                     "valid": row.sound})  # fmt: skip
+    for (line, row), value in zip(cells, values, strict=True):
+        verdict = crossing.verdict(row, page.missed_max) if page.limits else NOT_KNOWN
+        shade = None if value is None else _HEAT * known.index(value) // len(known)
+        if value is not None and page.limits:
+            far = not page.missed_max / 10 <= value <= 4 * page.missed_max
+            pale = 3 if value > page.missed_max else 2
+            shade = {"pass": 1 - far, "fail": 4 + far}.get(verdict, pale)
+        level, text = shown(crossing.level_of(row, main.name)), metrics.number(name, value, ">")
+        data.append({"x": level, "y": line, "text": text, "shade": shade, "valid": row.sound,
+                     "texts": (level, line, text, verdict)})  # fmt: skip
     title = shown(factor_name(main.name))
     aside = shown(", ".join(factor_name(each.name) for each in page.factors if each != main))
     levels = [shown(level) for level in main.levels]
     more = len(page.lines) - len(lines)
     left = f"; {more} more combinations are in the table" if more else ""
     rule = f", blue up to {100 * page.missed_max:g}%, red above, pale where the verdict is unknown"
-    rule = rule if by_limit else ""
+    rule = rule if page.limits else ""
     return figure(
         "heat-map",
         f"{capital(metrics.title(name))} in all cells",
         f"{metrics.axis(name)}, of every cell{rule}; outlined cells have no valid trial{left}",
-        columns=(
-            (title, "x"),
-            (aside, "y"),
-            (metrics.header(name), "text"),
-            ("verdict", "verdict"),
-        ),
+        columns=(title, aside, metrics.header(name), "verdict"),
         data=data,
         template="heat-map",
         above=aside,
         x=names(title, levels),
-        y=names_down("", list(dict.fromkeys(line for line, _ in cells))),
+        y=names_down(list(dict.fromkeys(line for line, _ in cells))),
         width=2 * WIDTH if len(levels) > _WIDE_FROM else WIDTH,
     )
-
-
-def _shade(
-    row: Row, value: float | None, steps: Sequence[float], *, missed_max: float | None
-) -> int | None:
-    """The class of a value; of a share the two in the middle, which are pale, are unknown."""
-    if value is None:
-        return None
-    shade = sum(value > step for step in steps)
-    if missed_max is None:
-        return shade
-    match crossing.verdict(row, missed_max):
-        case "pass":
-            return min(shade, 1)
-        case "fail":
-            return max(shade, 4)
-        case "unknown":
-            return min(max(shade, 2), 3)
-
-
-def _heat_steps(values: Sequence[float | None], middle: float | None) -> list[float]:
-    """The five bounds of six classes: around the allowed share, else by the range of the values."""
-    if middle is not None:
-        return [middle * factor for factor in (0.1, 0.5, 1.0, 2.0, 4.0)]
-    finite = [value for value in values if value is not None and 0 < value < math.inf]
-    if not finite:
-        return [1.0] * 5
-    low, high = math.log(min(finite)), math.log(max(finite))
-    return [math.exp(low + (high - low) * part / 6) for part in range(1, 6)]

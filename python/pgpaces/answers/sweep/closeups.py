@@ -19,11 +19,9 @@ from pgpaces.core.metrics import axis, header
 from pgpaces.show.charts import (
     SERIES_MAX,
     Datum,
-    Encoding,
     amounts,
     seconds,
     series,
-    strip,
 )
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import NOT_KNOWN, estimate_texts, milliseconds, ms, or_dash, percent
@@ -111,25 +109,24 @@ def _over_time(row: Row, number: int) -> Iterator[Figure]:
         if digest.summary.cut_s:
             about += f"; the first {digest.summary.cut_s} s are left out of the answer as warm-up"
         yield _latency(digest, f"Latency over time{cell}", about, key=f"time-{number}")
-    moving = _moving(digest)
-    tracks = [*moving[:_TRACKS_MAX], *(t for ts in _waits(digest).values() for t in ts)]
+    waiting = [t for t in digest.tracks if t.source.rpartition("/")[2] == waits.SOURCE]
+    others = [track for track in digest.tracks if track not in waiting]
+    moving = [track for track in others if len({*track.values} - {None}) > 1]
+    tracks = [*moving[:_TRACKS_MAX], *waiting]
     if not tracks:
         return
-    still = [_track_name(t) for t in digest.tracks if t not in moving and not _is_wait_event(t)]
-    panels = [*map(_track_name, moving[:_TRACKS_MAX]), *map(_waits_title, _waits(digest))]
-    waiting = dict.fromkeys(shown(t.name) for ts in _waits(digest).values() for t in ts)
+    still = [_track_name(track) for track in others if track not in moving]
     yield figure(
         f"machine-{number}",
         f"Server and machine over time{cell}",
         name + (f"; the same all the time: {', '.join(still)}" if still else ""),
-        columns=(("second", "second"), *((_track_name(t), f"t{n}") for n, t in enumerate(tracks))),
+        columns=("second", *map(_track_name, tracks)),
         data=_machine_rows(digest, tracks),
         template="strips",
-        panels=panels,
         height=44,
-        x=_seconds(digest),
-        y=strip(),
-        **series(list(waiting)[:SERIES_MAX]),
+        x=seconds(digest.series[-1].start_s + digest.series[-1].seconds),
+        y=amounts("", short=True, tickCount=2),
+        **series(list(dict.fromkeys(shown(track.name) for track in waiting))[:SERIES_MAX]),
     )
 
 
@@ -137,54 +134,44 @@ def _machine_rows(digest: Digest, tracks: Sequence[Track]) -> Iterator[Datum]:
     """The rows of the table, and one for each track and moment. amount: of what is stacked."""
     for at in _rows_at(digest):
         texts = (or_dash(track.values[at], "{:.4g}".format) for track in tracks)
-        numbered = {f"t{n}": text for n, text in enumerate(texts)}
-        yield {"second": str(digest.series[at].start_s), **numbered}
-    for track in tracks:
+        yield {"texts": (str(digest.series[at].start_s), *texts)}
+    for order, track in enumerate(tracks):
+        node, _, source = track.source.rpartition("/")
         for bucket, value in zip(digest.series, track.values, strict=True):
-            if _is_wait_event(track):
-                panel = {"panel": _waits_title(track.source), "series": shown(track.name)}
-                yield {**panel, **_span(bucket), "amount": value or 0.0}
+            if source == waits.SOURCE:
+                panel = f"{shown(node)}: {_WAITS_TITLE}" if node else _WAITS_TITLE
+                amount = {"series": shown(track.name), "amount": value or 0.0}
+                yield {"panel": panel, "order": order, **_span(bucket), **amount}
             else:
-                yield {"panel": _track_name(track), **_span(bucket), "value": value}
-
-
-def _waits_title(source: str) -> str:
-    node, _, _ = source.rpartition("/")
-    return f"{shown(node)}: {_WAITS_TITLE}" if node else _WAITS_TITLE
+                panel = _track_name(track)
+                yield {"panel": panel, "order": order, **_span(bucket), "value": value}
 
 
 def _span(bucket: Bucket) -> Datum:
-    start, seconds = bucket.start_s, bucket.seconds
-    return {"start": start, "at": start + seconds / 2, "end": start + seconds}
+    start, length = bucket.start_s, bucket.seconds
+    return {"start": start, "at": start + length / 2, "end": start + length}
 
 
 def _latency(digest: Digest, title: str, about: str, *, key: str) -> Figure:
     limit_ns, data = digest.trial.plan.limit_ns, list(_latency_rows(digest))
     limit = {"limit": limit_ns / 1e6} if limit_ns else {}
-    places = [row[name] for row in data for name in _BANDS if row[name]] + [*limit.values()] or [
-        1.0
-    ]
-    if digest.summary.cut_s:
-        data.append({"cut": 0, "cut_end": digest.summary.cut_s})
-    numbers = ("p50", "p95", "p99", "missed", "lag_p99")
+    places = [row[name] for row in data for name in _BANDS if row[name]] + [*limit.values()]
+    cut = [{"cut": 0, "cut_end": digest.summary.cut_s}] if digest.summary.cut_s else []
+    log = bool(places) and max(places) > _LOG_FROM * min(places)
     return figure(
         key,
         title,
         about,
-        columns=(
-            ("second", "second"),
-            ("due", "due"),
-            *((header(name), f"{name}_text") for name in numbers),
-        ),
-        data=({**row, **limit} for row in data),
+        columns=("second", "due", *map(header, (*_BANDS, "missed", "lag_p99"))),
+        data=[*({**row, **limit} for row in data), *cut],
         template="latency",
         latency=axis("latency"),
         missed_title=axis("missed"),
         lag=axis("lag_p99"),
-        x=_seconds(digest),
-        y=amounts("", log=max(places) > _LOG_FROM * min(places), tickCount=4),
+        x=seconds(data[-1]["end"]),
+        y=amounts("", log=log, tickCount=4),
         lines=[*_BANDS, *limit],
-        missed=[kind for kind in _KINDS if any(row[kind] for row in data if kind in row)],
+        missed=[kind for kind in _KINDS if any(row[kind] for row in data)],
         **series(_BANDS, limit="limit" if limit else "", colors=["line0"] * len(_BANDS)),
     )
 
@@ -192,45 +179,21 @@ def _latency(digest: Digest, title: str, about: str, *, key: str) -> Figure:
 def _latency_rows(digest: Digest) -> Iterator[Datum]:
     """A row for each bucket, with texts for those of the table. An infinite time ends a line."""
     beyond = partial(milliseconds, above=above(digest.trial.plan))
-    table = _rows_at(digest)
     for at, bucket in enumerate(digest.series):
-        counts = bucket.counts
-        times = {"p50": bucket.p50_ms, "p95": bucket.p95_ms, "p99": bucket.p99_ms}
-        row = {
-            **_span(bucket),
-            **{name: None if value == math.inf else value for name, value in times.items()},
-            **{kind: 100 * getattr(counts, kind) / (counts.due or 1) for kind in _KINDS},
-            "lag": None if bucket.lag_p99_ms == math.inf else bucket.lag_p99_ms,
-        }
-        if at in table:
-            row |= {f"{name}_text": or_dash(value, beyond) for name, value in times.items()}
-            row |= {
-                "second": str(bucket.start_s),
-                "due": str(counts.due),
-                "missed_text": percent(counts.missed / counts.due) if counts.due else NOT_KNOWN,
-                "lag_p99_text": ms(bucket.lag_p99_ms),
-            }
-        yield row
+        due = bucket.counts.due
+        times = (bucket.p50_ms, bucket.p95_ms, bucket.p99_ms, bucket.lag_p99_ms)
+        lines = zip((*_BANDS, "lag"), times, strict=True)
+        row: Datum = {name: None if value == math.inf else value for name, value in lines}
+        row |= {kind: 100 * getattr(bucket.counts, kind) / (due or 1) for kind in _KINDS}
+        if at in _rows_at(digest):
+            missed = percent(bucket.counts.missed / due) if due else NOT_KNOWN
+            texts = *(or_dash(value, beyond) for value in times[:3]), missed, ms(bucket.lag_p99_ms)
+            row["texts"] = (str(bucket.start_s), str(due), *texts)
+        yield row | _span(bucket)
 
 
 def _of_cell(row: Row) -> str:
     return f", {shown(cell_name(row.cell))}" if row.cell.levels else ""
-
-
-def _moving(digest: Digest) -> list[Track]:
-    return [t for t in digest.tracks if len({*t.values} - {None}) > 1 and not _is_wait_event(t)]
-
-
-def _is_wait_event(track: Track) -> bool:
-    return track.source.rpartition("/")[2] == waits.SOURCE
-
-
-def _waits(digest: Digest) -> dict[str, list[Track]]:
-    tracks: dict[str, list[Track]] = {}
-    for track in digest.tracks:
-        if _is_wait_event(track):
-            tracks.setdefault(track.source, []).append(track)
-    return tracks
 
 
 def _track_name(track: Track) -> str:
@@ -241,11 +204,6 @@ def _track_name(track: Track) -> str:
 def _rows_at(digest: Digest) -> range:
     """The indexes of every n-th bucket, at most _ROWS_MAX."""
     return range(0, len(digest.series), -(-len(digest.series) // _ROWS_MAX))
-
-
-def _seconds(digest: Digest) -> Encoding:
-    last = digest.series[-1]
-    return seconds(last.start_s + last.seconds)
 
 
 def _distribution(row: Row, number: int) -> Iterator[Figure]:
@@ -263,11 +221,7 @@ def _distribution(row: Row, number: int) -> Iterator[Figure]:
         f"Distribution of latency and lag{_of_cell(row)}",
         "share of what was due that was answered within a time (latency), or sent (lag); a line"
         f" ends where the rest was not answered{left}",
-        columns=(
-            ("trial", "series"),
-            ("time", "kind"),
-            *((f"{100 * share:g}% within, ms", f"s{share}") for share in _SHARES),
-        ),
+        columns=("trial", "time", *(f"{100 * share:g}% within, ms" for share in _SHARES)),
         data=_curves(able),
         template="distribution",
         y=amounts("ms", log=True, nice=True),
@@ -279,13 +233,15 @@ def _curves(digests: Sequence[Digest]) -> Iterator[Datum]:
     """The rows of the table, and those of the lines."""
     for digest in digests:
         for kind, curve in (("latency", digest.latency), ("lag", digest.lag)):
-            name = {"series": trial_name(digest), "kind": kind}
+            name = trial_name(digest)
             texts = (
                 next((ms(value) for at, value in curve if at >= share - 1e-9), NOT_KNOWN)
                 for share in _SHARES
             )
-            yield name | {f"s{share}": text for share, text in zip(_SHARES, texts, strict=True)}
-            yield from ({**name, "share": at, "ms": value} for at, value in curve if value)
+            yield {"texts": (name, kind, *texts)}
+            for at, value in curve:
+                if value:
+                    yield {"series": name, "kind": kind, "share": at, "ms": value}
 
 
 def statements(page: Page) -> Iterator[Figure]:
@@ -312,12 +268,7 @@ def statements(page: Page) -> Iterator[Figure]:
             f"statements-{number + 1}" if number else "statements",
             f"Mean time of each statement{f', {shown(name)}' if name else ''}",
             "by script and line; bars are 95% intervals",
-            columns=(
-                (shown(main.title), "level"),
-                ("statement", "series"),
-                (header("mean"), "text"),
-                ("95% interval", "interval"),
-            ),
+            columns=(shown(main.title), "statement", header("mean"), "95% interval"),
             data=data,
             template="factor",
             x=main.encoding(each.row for each in used),
@@ -328,13 +279,7 @@ def statements(page: Page) -> Iterator[Figure]:
 
 
 def _statement(main: MainAxis, each: StatementRow, measure: Measure) -> Datum:
-    text, ends = estimate_texts(each.mean, ms)
-    return {
-        "x": main.place(each.row),
-        "level": main.label(each.row),
-        "series": shown(each.name),
-        **measure.numbers(each.mean),
-        "text": text,
-        "interval": ends,
-        "valid": each.row.sound,
-    }
+    name = shown(each.name)
+    place = {"x": main.place(each.row), "series": name, "valid": each.row.sound}
+    texts = (main.label(each.row), name, *estimate_texts(each.mean, ms))
+    return {**place, **measure.numbers(each.mean), "texts": texts}

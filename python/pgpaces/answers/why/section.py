@@ -11,7 +11,7 @@ from pgpaces.analysis.attribution import Attribution, Card
 from pgpaces.analysis.next_step import MISSED_MIN
 from pgpaces.core import causes
 from pgpaces.core.metrics import axis, header
-from pgpaces.show.charts import Datum, seconds, strip
+from pgpaces.show.charts import Datum, amounts, seconds
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import NOT_KNOWN, estimate_cell, interval, or_dash, percent
 from pgpaces.show.section import Column, Figure, Headline, Section, Sentence, Table, figure, table
@@ -129,17 +129,12 @@ def _figure(answer: Attribution, key: str) -> Figure | None:
         f"{key}-seconds",
         f"Missed requests, and {' and '.join(names)}",
         causes.note("chart", run=answer.shown),
-        columns=(
-            ("second", "second"),
-            (header("missed"), "t0"),
-            *((f"{name}, %", f"t{number}") for number, name in enumerate(names, 1)),
-        ),
+        columns=("second", header("missed"), *(f"{name}, %" for name in names)),
         data=_rows(shares),
         template="strips",
-        panels=list(shares),
         height=70,
         x=seconds(len(answer.missed_by_second)),
-        y=strip(domain=[0, 100]),
+        y=amounts("", domain=[0, 100], tickCount=2),
         color={
             "type": "nominal",
             "scale": {"domain": list(shares), "range": _COLORS},
@@ -152,12 +147,11 @@ def _rows(shares: Mapping[str, Sequence[float | None]]) -> Iterator[Datum]:
     """The rows of the table, and for each share the means of one or several seconds."""
     length = max(map(len, shares.values()))
     for at in range(0, length, -(-length // _ROWS_MAX)):
-        numbered = enumerate(shares.values())
-        yield {"second": str(at), **{f"t{n}": or_dash(e[at], percent) for n, e in numbered}}
+        yield {"texts": (str(at), *(or_dash(each[at], percent) for each in shares.values()))}
     step = -(-length // _SECONDS_MAX)
-    for name, values in shares.items():
+    for order, (name, values) in enumerate(shares.items()):
         for at in range(0, len(values), step):
             numbers = [value for value in values[at : at + step] if value is not None]
             if numbers:
                 place = {"panel": name, "series": name, "start": at, "end": at + step}
-                yield {**place, "amount": 100 * sum(numbers) / len(numbers)}
+                yield {**place, "order": order, "amount": 100 * sum(numbers) / len(numbers)}
