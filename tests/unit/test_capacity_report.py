@@ -216,8 +216,8 @@ def test_of_two_factors_one_is_the_axis_and_the_other_the_color():
         for memory, server, at in (("4MB", "15", 12), ("64MB", "15", 14), ("4MB", "18", 16),
                                    ("64MB", "18", 18))
     ]  # fmt: skip
-    points = section(found).figures[0].charts[0].layers[0].points
-    assert {(point.x, point.series) for point in points} == {
+    rows = section(found).figures[0].data
+    assert {(row["x"], row["series"]) for row in rows} == {
         ("4MB", "15"), ("64MB", "15"), ("4MB", "18"), ("64MB", "18"),
     }  # fmt: skip
     assert "server = 15: work_mem = 64MB passes at the highest load" in said(found)
@@ -228,10 +228,9 @@ def test_open_ends_are_triangles_and_never_bars():
         of_level("4MB", 12),
         searched(slope(1e6), replace(GOAL, highest=20), Cell(((MEMORY, "1GB"),))),
     ]
-    layers = section(found).figures[0].charts[0].layers
-    up = [layer for layer in layers if layer.shape == "triangle-up"]
-    assert [point.x for point in layers[0].points] == ["4MB"]
-    assert [point.x for point in up[0].points] == ["1GB"]
+    rows = section(found).figures[0].data
+    assert [row["x"] for row in rows if "high" in row] == ["4MB"]
+    assert [row["x"] for row in rows if "over" in row] == ["1GB"]
 
 
 def test_the_page_has_every_trial_and_no_table_of_loads_as_cells():
@@ -261,29 +260,28 @@ def test_what_others_wrote_does_nothing_in_any_form():
     assert "\x1b" not in terminal(report_of(found), 100)
     assert "<script>" not in markdown(report_of(found))
     for figure in section([one()]).figures:
-        assert "expr" not in json.dumps(specification(figure.charts, DARK))
+        assert "expr" not in json.dumps(specification(figure, DARK))
 
 
 @pytest.mark.usefixtures("drawn")
 def test_charts_are_plain_values_and_can_be_drawn():
     found = [of_level("4MB", 12), searched(slope(1e6), replace(GOAL, highest=20), ONE)]
     for figure in (*section(found).figures, *section([of_level("4MB", 17.5, quick=True)]).figures):
-        json.dumps(specification(figure.charts, LIGHT), allow_nan=False)
+        json.dumps(specification(figure, LIGHT), allow_nan=False)
         assert draw.inline(figure).startswith("<svg")
         assert all(len(row) == len(figure.columns) for row in figure.rows)
 
 
 def dots(found):
-    layers = section([found]).figures[0].charts[0].layers
-    return next(layer.points for layer in layers if layer.kind == "point")
+    return [row for row in section([found]).figures[0].data if "value" in row]
 
 
 def test_trials_that_are_not_valid_are_hollow_and_never_vanish():
     found = searched(slope(17.5), invalid=lambda load: "throttled" if 17 < load < 18 else "")
-    hollow = [dot.x for dot in dots(found) if not dot.filled]
+    hollow = [dot["x"] for dot in dots(found) if not dot["valid"]]
     assert hollow
     assert all(17 < load < 18 for load in hollow)
-    assert {dot.series for dot in dots(one())} == {"short", "long", "soak"}
+    assert {dot["series"] for dot in dots(one())} == {"short", "long", "soak"}
 
 
 @pytest.mark.parametrize(

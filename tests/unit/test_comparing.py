@@ -32,10 +32,9 @@ def made(pairs=PAIRS, names=("old", "new")):
     return section(judge(pairs, GOAL), *names, basis=VerdictBasis(pairs=pairs, ids=("01A", "01B")))
 
 
-def layers(figure, kind):
-    """The points of its layers of this kind."""
-    [chart] = figure.charts
-    return [layer.points for layer in chart.layers if layer.kind == kind]
+def places(figure, field):
+    """The rows of a chart that have this field."""
+    return [row for row in figure.data if field in row]
 
 
 def test_charts_show_effects_a_noise_floor_shares_and_every_trial():
@@ -46,14 +45,14 @@ def test_charts_show_effects_a_noise_floor_shares_and_every_trial():
     beside = made((*PAIRS, *SAME)).figures[0]
     assert [row[0] for row in without.rows] == ["throughput", "mean latency"]
     assert [row[0] for row in beside.rows] == ["throughput", "A with itself", "mean latency"]
-    dots = layers(beside, "point")[0]
-    assert sum(dot.y == "A with itself" for dot in dots) == len(SAME)
-    assert sum(dot.y == "throughput" for dot in dots) == len(PAIRS)
-    [[band]] = layers(without, "rect")
-    assert (band.x, band.end) == pytest.approx((1 / 1.02, 1.02)), "what does not matter"
-    assert [point.x for point in layers(shares, "point")[1]] == [0.0]
+    dots = places(beside, "trial")
+    assert sum(dot["y"] == "A with itself" for dot in dots) == len(SAME)
+    assert sum(dot["y"] == "throughput" for dot in dots) == len(PAIRS)
+    [band] = places(without, "from")
+    assert (band["from"], band["to"]) == pytest.approx((1 / 1.02, 1.02)), "what does not matter"
+    assert [row["value"] for row in places(shares, "value")] == [0.0]
     assert len(trials.rows) == 2 * len(PAIRS)
-    assert [len(found) for found in layers(trials, "rule")] == [len(PAIRS)]
+    assert len(places(trials, "low")) == len(PAIRS)
 
 
 def test_throughput_that_was_planned_is_said_to_decide_nothing():
@@ -72,9 +71,9 @@ def test_trials_without_pairs_are_shown_over_the_mean_of_a():
     order = tuple(one for pair in both for one in pair)
     verdict = unpaired.unpaired(a, b, ComparisonGoal(), mixed=True)
     figures = section(verdict, "old", "new", basis=VerdictBasis(trials=order)).figures
-    dots = layers(figures[0], "point")[0]
-    assert [dot.filled for dot in dots] == [False, True] * 3
-    assert dots[1].x == pytest.approx(1.2, rel=1e-3)
+    dots = places(figures[0], "trial")
+    assert [dot["of_b"] for dot in dots] == [False, True] * 3
+    assert dots[1]["trial"] == pytest.approx(1.2, rel=1e-3)
     assert "trial" in figures[1].columns
 
 

@@ -142,6 +142,6 @@ def test_waits_are_stacked_among_what_the_server_did_and_are_in_its_table():
     assert [name for name in figure.columns if "waits" in name] == [
         "waits Lock:tuple, sessions", "waits CPU, sessions",
     ]  # fmt: skip
-    [chart] = [each for each in figure.charts if "wait for" in each.title[0]]
-    first = [point for point in chart.layers[0].points if point.x == 0]
-    assert [(p.series, p.low, p.high) for p in first] == [("Lock:tuple", 0, 2), ("CPU", 2, 3)]
+    first = [row for row in figure.data if "amount" in row and row["start"] == 0]
+    assert [(row["series"], row["amount"]) for row in first] == [("Lock:tuple", 2), ("CPU", 1)]
+    assert len({row["panel"] for row in first}) == 1, "in one chart"

@@ -67,7 +67,7 @@ class Plot(Struct, frozen=True):
         from pgpaces.show.charts import specification
         from pgpaces.show.style import LIGHT
 
-        return specification(self._figure.charts, LIGHT)
+        return specification(self._figure, LIGHT)
 
     @property
     def svg(self) -> str:

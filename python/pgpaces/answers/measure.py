@@ -29,6 +29,17 @@ class Measure(Struct, frozen=True):
         """The factor from the number to the unit of the axis."""
         return metrics.scale(self.key)
 
+    def numbers(self, estimate: Estimate | None) -> dict[str, float]:
+        """value, low, and high, as far as they are known, in the unit of the axis."""
+        if estimate is None:
+            return {}
+        every = {"value": estimate.value}
+        if estimate.estimable:
+            # The bar of a time without a lower bound begins at the value: from 0 it would dominate.
+            open_below = estimate.low == 0 and metrics.metric(self.key).format == "ms"
+            every |= {"low": estimate.value if open_below else estimate.low, "high": estimate.high}
+        return {name: each * self.scale for name, each in every.items()}
+
     def form(self, value: float) -> str:
         """A value without its unit."""
         return metrics.number(self.key, value, ">")

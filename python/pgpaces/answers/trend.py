@@ -10,7 +10,6 @@ from itertools import pairwise
 from pathlib import Path
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from pgpaces.analysis import differences
 from pgpaces.analysis import trend as rules
@@ -26,7 +25,7 @@ from pgpaces.answers.compare.words import changed_by, size
 from pgpaces.answers.sweep.lookup import answer_for
 from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.metrics import FOLLOWED, axis, header, number, title
-from pgpaces.show.chart import Axis, Chart, Layer, Point
+from pgpaces.show.charts import Datum, of_metric
 from pgpaces.show.numbers import (
     NOT_KNOWN,
     STARTED,
@@ -36,7 +35,7 @@ from pgpaces.show.numbers import (
     plural,
     sparkline,
 )
-from pgpaces.show.section import Figure, Headline, Section, Sentence, Table, TableCell
+from pgpaces.show.section import Figure, Headline, Section, Sentence, Table, TableCell, figure
 from pgpaces.spec.result import Estimate
 from pgpaces.store.store import Store
 
@@ -151,7 +150,6 @@ def _confounders(
 
 
 KEY = "trend"
-_HEIGHT = 230
 _MINUTES = "%Y-%m-%d %H:%M"
 _CHANGED_SHOWN = 4
 
@@ -253,53 +251,41 @@ def _measured(series: RunSeries) -> list[Timed]:
 
 def _figure(series: RunSeries) -> Figure:
     metric = series.metric
-    cells = ((each, metric_cell(metric, each.run.estimate, "above")) for each in series.runs)
-    rows = tuple((moment(each.at), each.id[-8:], cell.text, cell.ends) for each, cell in cells)
     lines = "; broken lines are changes, bands are levels with their intervals"
     more = lines if series.trend.levels else ""
-    return Figure(
+    span = series.runs[-1].at - series.runs[0].at
+    form = "%m-%d %H:%M" if span < timedelta(days=3) else "%Y-%m-%d"
+    return figure(
         f"{KEY}-runs",
         f"{capital(title(metric))} of each run",
         f"runs with their own 95% intervals where they have one{more}",
-        (STARTED, "run", header(metric), "95% interval"),
-        rows,
-        (_chart(series),),
+        columns=(STARTED, "run", header(metric), "95% interval"),
+        data=_rows(series),
+        template="runs",
+        x={"type": "temporal", "axis": {"title": STARTED, "format": form, "tickCount": 5}},
+        y=of_metric(metric, zero=False, padding=8),
+        levels=True,
     )
 
 
-def _chart(series: RunSeries) -> Chart:
-    trend, metric = series.trend, series.metric
-    places = {each.run.name: _moment(each.at) for each in series.runs}
-    points = []
-    for each in _measured(series):
+def _rows(series: RunSeries) -> Iterator[Datum]:
+    """A row for each run, for each level, and for each change."""
+    measured = {each.id for each in _measured(series)}
+    for each in series.runs:
         value = each.run.estimate
-        bounded = value.estimable and math.isfinite(value.high) and value.low > 0
-        low, high = (value.low, value.high) if bounded else (None, None)
-        points.append(Point(_moment(each.at), value.value, low=low, high=high))
-    levels = tuple(
-        Point(places[level.first], level.value.value, end=places[level.last],
-              low=level.value.low, high=level.value.high)
-        for level in trend.levels
-    )  # fmt: skip
-    means = tuple(replace(level, low=None, high=None) for level in levels)
-    changes = tuple(
-        Point(places[each.first], text=short(metric, each.ratio)[0]) for each in trend.changes
-    )
-    span = series.runs[-1].at - series.runs[0].at
-    form = "%m-%d %H:%M" if span < timedelta(days=3) else "%Y-%m-%d"
-    return Chart(
-        Axis(STARTED, scale="time", format=form),
-        Axis(axis(metric), room=8, nice=True),
-        (
-            Layer("point", tuple(points), "line0", size=36, opacity=0.9),
-            Layer("rule", tuple(p for p in points if p.low is not None), "line0", opacity=0.55),
-            Layer("rect", levels, "line1", opacity=0.18),
-            Layer("rule", means, "line1", size=2),
-            Layer("rule", changes, "alarm", size=1, dash=(5, 4)),
-            Layer("text", changes, "alarm", edge="top", align="right", dx=-4),
-        ),
-        height=_HEIGHT,
-    )
+        cell = metric_cell(series.metric, value, "above")
+        row: Datum = {"texts": (moment(each.at), each.id[-8:], cell.text, cell.ends)}
+        if each.id in measured:
+            bounded = value.estimable and math.isfinite(value.high) and value.low > 0
+            ends = {"low": value.low, "high": value.high} if bounded else {}
+            row |= {"x": _moment(each.at), "value": value.value, **ends}
+        yield row
+    places = {each.run.name: _moment(each.at) for each in series.runs}
+    for level in series.trend.levels:
+        mean = {"from": level.value.low, "mean": level.value.value, "to": level.value.high}
+        yield {"x": places[level.first], "end": places[level.last], **mean}
+    for change in series.trend.changes:
+        yield {"change": places[change.first], "text": short(series.metric, change.ratio)[0]}
 
 
 def _moment(at: datetime) -> str:

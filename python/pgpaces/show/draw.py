@@ -7,24 +7,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any, Literal
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from msgspec.structs import replace
-
 from pgpaces.core.errors import RunError
-from pgpaces.show.charts import plot_width, specification
+from pgpaces.show.charts import MARGIN, specification
 from pgpaces.show.section import Figure, Report
-from pgpaces.show.style import LIGHT, PAGE, Look
+from pgpaces.show.style import LIGHT, PAGE, WIDTH, Look
 
 _DECIMALS = re.compile(r"\d+\.\d+")
 _MOVED = re.compile(r"translate\((-?[\d.]+),(-?[\d.]+)\)")
-# Straight lines that do not touch; a pattern that nothing matches.
-_START = re.compile(r"M([-\d.]+),([-\d.]+)")
-_SEGMENTS, _NOTHING = re.compile(r"(?:M[-\d.,]+[hv][-\d.]+)+"), re.compile(r"(?!)")
+# Straight lines that do not touch.
+_SEGMENTS = re.compile(r"(?:M[-\d.,]+[hv][-\d.]+)+")
 # A character that JSON writes as two halves of UTF-16.
 _PAIR = re.compile(r"\\ud[89ab]..\\ud[c-f]..")
 _NAMESPACE = "{http://www.w3.org/2000/svg}"
@@ -41,8 +38,8 @@ _DEFAULTS = {
     "x2": "0",
     "y2": "0",
 }
+_INHERITED = ("fill", "stroke", "stroke-width", "text-anchor")
 _PLACE = ("d", "transform", "x2", "y2")
-_INHERITED = ("stroke", "fill", "stroke-width", "text-anchor", "font-weight")
 
 
 def available() -> bool:
@@ -53,47 +50,40 @@ def available() -> bool:
     return True
 
 
-def inline(figure: Figure, width: int = 0) -> str:
+def inline(figure: Figure, width: int = WIDTH) -> str:
     """An SVG element with the colors of the page and short numbers.
-
-    width: of stacked charts, in pixels; 0: the default.
 
     data-description: the point in words. data-series: the number of the series of a mark or of an
     entry of the legend (data-key). data-plot: of stacked charts, the horizontal bounds of the plot
     in pixels, and the values of the x axis there.
     """
-    if width:
-        figure = replace(figure, charts=tuple(replace(c, width=width) for c in figure.charts))
-    root = ElementTree.fromstring(_svg(figure, PAGE, described=True))
+    root = ElementTree.fromstring(_svg(figure, PAGE, width))
     box = root.get("width", "0"), root.get("height", "0")
-    names = {each.name: (number, f"var(--{each.color})")
-             for number, each in enumerate(figure.charts[0].series)}  # fmt: skip
-    if len(figure.charts) == 1 and len(names) > 1:
-        _series(root, names)
+    series = figure.encodings.get("color", {}).get("scale", {"domain": []})
+    if not figure.over_time and len(series["domain"]) > 1:
+        _series(root, series["domain"], series["range"])
     children = [child for each in root for child in _pruned(each)]
     root.attrib = {
         "role": "img",
         "aria-label": f"{figure.title}: {figure.about}",
         "viewBox": f"0 0 {box[0]} {box[1]}",
         "style": f"max-width:{box[0]}px;font-size:12px",
-        **_plot(figure, children),
+        **_plot(figure, children, width),
     }
     root[:], root.tag = children, "svg"
     return ElementTree.tostring(root, encoding="unicode").replace(" />", "/>")
 
 
-def _plot(figure: Figure, children: Sequence[Element]) -> dict[str, str]:
-    low, high = figure.charts[0].x.ends
+def _plot(figure: Figure, children: Sequence[Element], width: int) -> dict[str, str]:
     moved = _MOVED.match(children[0].get("transform", "")) if children else None
-    if len(figure.charts) == 1 or moved is None or low is None or high is None:
+    if not figure.over_time or moved is None:
         return {}
-    left = float(moved[1])
-    end = left + plot_width(figure.charts[0])
-    return {"data-plot": f"{left:g} {end:g} {low:g} {high:g}"}
+    left, (low, high) = float(moved[1]), figure.encodings["x"]["scale"]["domain"]
+    return {"data-plot": f"{left:g} {left + width - MARGIN:g} {low:g} {high:g}"}
 
 
-def _series(root: Element, names: Mapping[str, tuple[int, str]]) -> None:
-    colors = {color: number for number, color in names.values()}
+def _series(root: Element, names: Sequence[str], inks: Sequence[str]) -> None:
+    colors = {f"var(--{ink})": number for number, ink in enumerate(inks)}
     for group in root.iter(f"{_NAMESPACE}g"):
         role = group.get("class", "").partition(" ")[2]
         if role.startswith(("role-axis", "role-title")):
@@ -101,7 +91,7 @@ def _series(root: Element, names: Mapping[str, tuple[int, str]]) -> None:
         for leaf in group:
             number = colors.get(leaf.get("stroke", ""), colors.get(leaf.get("fill", "")))
             if role == "role-legend-label" and (leaf.text or "") in names:
-                number = names[leaf.text or ""][0]
+                number = names.index(leaf.text or "")
             if leaf.tag != f"{_NAMESPACE}g" and number is not None:
                 leaf.set("data-series", str(number))
                 if role.startswith("role-legend"):
@@ -119,9 +109,10 @@ def _pruned(element: Element) -> list[Element]:
     }
     element.tag = tag = element.tag.removeprefix(_NAMESPACE)
     if tag == "g":
+        _share(children, attributes)
         if not children or not attributes:
             return children
-    elif tag == "line" and not {"x2", "y2"} & set(attributes):
+    elif tag == "line" and (attributes.get("opacity") == "0" or not {"x2", "y2"} & set(attributes)):
         return []
     elif tag == "text":
         if not (element.text or len(element)):
@@ -134,12 +125,20 @@ def _pruned(element: Element) -> list[Element]:
     element[:] = children
     if tag == "g":
         _join_lines(element)
-        _hoist(element)
-        return [_alone(element)]
     if tag == "text" and (moved := _MOVED.fullmatch(attributes.get("transform", ""))):
         del attributes["transform"]
         attributes |= {"x": moved[1], "y": moved[2]}
     return [element]
+
+
+def _share(children: Sequence[Element], attributes: dict[str, str]) -> None:
+    """Moves what all children of a group have in common to its attributes."""
+    for name in _INHERITED:
+        values = {child.get(name, "") for child in children}
+        if len(children) > 2 and len(values) == 1 and "" not in values:
+            attributes[name] = values.pop()
+            for child in children:
+                del child.attrib[name]
 
 
 def _tenths(number: re.Match[str]) -> str:
@@ -179,42 +178,10 @@ def _step(place: dict[str, str]) -> str:
     return start + (f"v{y2}" if x2 == "0" else f"h{x2}" if y2 == "0" else f"l{x2},{y2}")
 
 
-def _alone(group: Element) -> Element:
-    moved = _MOVED.fullmatch(group.get("transform", ""))
-    if len(group) != 1 or moved is None or len(group.attrib) > 1 or "transform" in group[0].attrib:
-        return group
-    child, dx, dy = group[0], float(moved[1]), float(moved[2])
-    if child.tag == "text":
-        child.set("x", f"{float(child.get('x', 0)) + dx:g}")
-        child.set("y", f"{float(child.get('y', 0)) + dy:g}")
-    elif _SEGMENTS.fullmatch(child.get("d", "")):
-        child.set("d", _START.sub(lambda at: f"M{float(at[1]) + dx:g},{float(at[2]) + dy:g}",
-                                  child.get("d", "")))  # fmt: skip
-    else:
-        return group
-    return child
-
-
-def _hoist(group: Element) -> None:
-    """Moves attributes that children of a group share to the group.
-
-    Straight lines have no area and no text, so fill and anchor of the others are moved, too.
-    """
-    for name in _INHERITED:
-        bare = _SEGMENTS if name in ("fill", "text-anchor") else _NOTHING
-        owners = [e for e in group if name in e.attrib or not bare.fullmatch(e.get("d", ""))]
-        values = {child.get(name) for child in owners}
-        if len(owners) > 1 and len(values) == 1 and (value := values.pop()) is not None:
-            group.set(name, value)
-            for child in owners:
-                del child.attrib[name]
-
-
-def _svg(figure: Figure, look: Look, *, described: bool = False) -> str:
+def _svg(figure: Figure, look: Look, width: int = WIDTH) -> str:
     import vl_convert
 
-    specified = _json(figure, look, described=described)
-    text: str = _converted(vl_convert.vegalite_to_svg, specified)
+    text: str = _converted(vl_convert.vegalite_to_svg, _json(figure, look, width))
     return text
 
 
@@ -230,8 +197,8 @@ def _converted(convert: Callable[..., Any], specified: str, **how: Any) -> Any:
         return convert(_PAIR.sub(r"\\ufffd", specified), **how)
 
 
-def _json(figure: Figure, look: Look, *, described: bool = False) -> str:
-    return json.dumps(specification(figure.charts, look, described=described), allow_nan=False)
+def _json(figure: Figure, look: Look, width: int = WIDTH) -> str:
+    return json.dumps(specification(figure, look, width), allow_nan=False)
 
 
 def pictures(report: Report, form: Literal["svg", "png"]) -> dict[str, bytes]:

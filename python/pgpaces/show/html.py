@@ -52,7 +52,7 @@ def html(report: Report, *, served: bool = False, part: str = "", trials: str = 
     script = template("page.js")
     head = report.top.headline
     lead = report.lead if draw.available() else None
-    wide = lead is not None and len(lead.charts) > 1
+    wide = lead is not None and lead.over_time
     return (
         _templates()
         .get_template("page.html")

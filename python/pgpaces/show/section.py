@@ -6,13 +6,11 @@ Texts are unescaped; the code that renders them escapes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
-
-from pgpaces.show.chart import Chart
 
 Weight = Literal["main", "plain", "warning", "note"]
 Rank = Literal["answer", "numbers", "details", "page", "text"]
@@ -98,10 +96,12 @@ def table(
 
 
 class Figure(Struct, frozen=True):
-    """A chart: its title, a sentence about what it shows, and its numbers as a table.
+    """A chart: a template of Vega-Lite that is filled with rows, and its numbers as a table.
 
-    key: for file names and anchors. charts: one, or several stacked ones with the same x axis.
-    group: figures of one non-empty group stand side by side, because they have the same axes.
+    key: for file names and anchors. about: a sentence about what it shows. columns, rows: the
+    table. data: the rows of the template, whose fields it names. encodings: of its axes and series,
+    and other values by their names in the template. group: figures of one non-empty group stand
+    side by side, because they have the same axes.
     """
 
     key: str
@@ -109,8 +109,50 @@ class Figure(Struct, frozen=True):
     about: str
     columns: tuple[str, ...]
     rows: Cells
-    charts: tuple[Chart, ...]
+    template: str
+    data: tuple[dict[str, Any], ...]
+    encodings: Mapping[str, Any]
     group: str = ""
+
+    @property
+    def over_time(self) -> bool:
+        """Whether its table has a row for each place of its horizontal axis."""
+        return self.template in ("latency", "strips")
+
+
+def figure(
+    key: str,
+    title: str,
+    about: str,
+    *,
+    columns: Sequence[str],
+    data: Iterable[dict[str, Any]],
+    template: str,
+    group: str = "",
+    **encodings: Any,
+) -> Figure:
+    """A chart of rows, each with the texts of the columns, as far as it has them, in `texts`.
+
+    Each row describes itself by them. The table consists of the rows that have all of them.
+    """
+    described, table = [], []
+    for row in data:
+        texts = row.get("texts", ())
+        said = [f"{name}: {text}" for name, text in zip(columns, texts, strict=False) if text]
+        described.append({**row, "description": " · ".join(said)})
+        if texts and None not in texts:
+            table.append(tuple(texts))
+    return Figure(
+        key,
+        title,
+        about,
+        tuple(columns),
+        tuple(table),
+        template,
+        tuple(described),
+        encodings,
+        group,
+    )
 
 
 class Bar(Struct, frozen=True):

@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from pgpaces.show.chart import WIDTH
-
+# The default width of a chart in pixels.
+WIDTH = 372
 # Six digits, no more than needed, and no exponent before they end.
 NUMBER = ".6~g"
 
@@ -121,6 +121,7 @@ def configuration(look: Look) -> dict[str, Any]:
             "frame": "group",
             "offset": 4,
         },
+        "rule": {"strokeWidth": 1.6},
         "text": {"font": look.font, "fontSize": 12, "color": look.ink},
-        "header": text,
+        "header": {**text, "labelColor": look.muted, "labelFontSize": 12, "labelFontWeight": 500},
     }

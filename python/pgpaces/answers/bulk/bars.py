@@ -6,20 +6,19 @@ import math
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
-from msgspec.structs import replace
-
 from pgpaces.analysis.cells import Row, sound
 from pgpaces.answers.measure import Measure
 from pgpaces.answers.trials import cell_name, factor_name, levels_alone
 from pgpaces.core import metrics
-from pgpaces.show.chart import WIDTH, Axis, Chart, Layer, Place, Point
+from pgpaces.show.charts import Datum, names_down, of_metric
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import capital, estimate_texts
-from pgpaces.show.section import Figure
+from pgpaces.show.section import Figure, figure
+from pgpaces.show.style import WIDTH
 
 _KEYS = ("rows_s", "seconds", "wal_row", "us_row")
-_BARS_MAX = 30
-_BAR_HEIGHT = 26
+# Beyond the longest bar there is room for its number.
+_ROOM = 1.35
 
 
 def figures(every: Sequence[Row], numbers: Sequence[Measure]) -> Iterator[Figure]:
@@ -31,69 +30,49 @@ def figures(every: Sequence[Row], numbers: Sequence[Measure]) -> Iterator[Figure
             yield _figure(rows, columns[key])
 
 
-def _figure(rows: Sequence[Row], column: Measure) -> Figure:
-    left = len(rows) - _BARS_MAX
-    more = f"; {left} more cells are in the table" if left > 0 else ""
-    table = tuple(
-        (
-            _name(row),
-            *estimate_texts(row.estimate(column.key), column.form),
-            str(len(row.trials)),
-            "yes" if row.sound else "no",
-        )
-        for row in rows
+def _figure(rows: Sequence[Row], measure: Measure) -> Figure:
+    # The names of the factors stand above the bars, as a chart of few bars is too low for them.
+    factors = ", ".join(factor_name(name) for name, _ in rows[0].cell.levels)
+    data = tuple(_rows(rows, measure))
+    top = max(row.get("farthest", 0.0) for row in data) or 1.0
+    return figure(
+        measure.key.replace("_", "-"),
+        capital(metrics.title(measure.key)),
+        f"{metrics.metric(measure.key).about} Lines are 95% intervals where there are several"
+        " trials, dots are single trials, and a hollow bar has no valid one.",
+        columns=("cell", metrics.header(measure.key), "95% interval", "trials", "valid"),
+        data=data,
+        template="bars",
+        above=wrap(shown(factors), WIDTH // 7),
+        x=of_metric(measure.key, short=True, grid=True, domainMax=_ROOM * top, nice=False),
+        y=names_down(list(dict.fromkeys(row["y"] for row in data))),
     )
-    return Figure(
-        column.key.replace("_", "-"),
-        capital(metrics.title(column.key)),
-        f"{metrics.metric(column.key).about} Lines are 95% intervals where there are several"
-        f" trials, dots are single trials, and a hollow bar has no valid one{more}.",
-        ("cell", metrics.header(column.key), "95% interval", "trials", "valid"),
-        table,
-        (_chart(rows[:_BARS_MAX], column),),
-    )
+
+
+def _rows(rows: Sequence[Row], measure: Measure) -> Iterator[Datum]:
+    """A row for each cell and each trial. farthest: the end of the longest of its marks."""
+    for row in rows:
+        estimate, name = row.estimate(measure.key), _name(row)
+        trials = [(each, of.value) for each in row.trials if (of := measure.of_trial(each))]
+        numbers = {k: v for k, v in measure.numbers(estimate).items() if math.isfinite(v)}
+        ends = [*numbers.values(), *(value * measure.scale for _, value in trials)]
+        text, interval = estimate_texts(estimate, measure.form)
+        yield {
+            "y": name,
+            **numbers,
+            "text": text,
+            "farthest": max(ends, default=0.0),
+            "valid": row.sound,
+            "texts": (name, text, interval, str(len(row.trials)), "yes" if row.sound else "no"),
+        }
+        for digest, value in trials:
+            yield {
+                "y": name,
+                "trial": value * measure.scale,
+                "valid": sound(digest),
+                "texts": (name, measure.form(value), None, "1"),
+            }
 
 
 def _name(row: Row) -> str:
     return shown(levels_alone(row.cell.levels) or cell_name(row.cell))
-
-
-def _chart(rows: Sequence[Row], column: Measure) -> Chart:
-    cells: list[Point] = []
-    ends: list[Point] = []
-    dots: list[Point] = []
-    for row in rows:
-        estimate, name = row.estimate(column.key), _name(row)
-        if estimate is None:
-            continue
-        text = column.form(estimate.value)
-        cells.append(Point(estimate.value * column.scale, name, text=text, filled=row.sound))
-        if estimate.estimable and math.isfinite(estimate.high):
-            low, high = max(0.0, estimate.low) * column.scale, estimate.high * column.scale
-            ends.append(Point(y=name, low=low, high=high))
-        for digest in row.trials:
-            if of_trial := column.of_trial(digest):
-                dots.append(Point(of_trial.value * column.scale, name, filled=sound(digest)))
-    farthest: dict[Place, float] = {}
-    for point in (*cells, *ends, *dots):
-        place = point.high if isinstance(point.high, float) else point.x
-        if isinstance(place, float):
-            farthest[point.y] = max(place, farthest.get(point.y, 0.0))
-    top = max(farthest.values(), default=0.0) or 1.0
-    # The names of the factors stand above the bars, as a chart of few bars is too low for them.
-    factors = ", ".join(factor_name(name) for name, _ in rows[0].cell.levels)
-    title = tuple(wrap(shown(factors), WIDTH // 7))
-    form = "~s" if top >= 1e4 else ""
-    return Chart(
-        Axis(metrics.axis(column.key), ends=(0.0, top * 1.35), zero=True, format=form, grid=True),
-        Axis(names=tuple(_name(row) for row in rows)),
-        (
-            Layer("bar", tuple(cells), "line0"),
-            Layer("rule", tuple(ends), "ink", along="x"),
-            Layer("point", tuple(dots), "ink", size=14, opacity=0.7),
-            Layer("text", tuple(replace(each, x=farthest[each.y]) for each in cells), "ink",
-                  align="left", dx=6, size=12),
-        ),
-        height=60 + 15 * len(title) + _BAR_HEIGHT * max(1, len(cells)),
-        title=title,
-    )  # fmt: skip

@@ -15,11 +15,10 @@ from pgpaces.analysis import compare
 from pgpaces.analysis.compare import Pair, Secondary, Side, Verdict
 from pgpaces.analysis.digest import Digest
 from pgpaces.answers.compare import words as verdicts
-from pgpaces.answers.sweep.axes import log_ticks
 from pgpaces.core import metrics
 from pgpaces.core.findings import finding
 from pgpaces.core.metrics import axis, header, is_share, number, title
-from pgpaces.show.chart import Axis, Chart, Layer, Place, Point, number_at, series
+from pgpaces.show.charts import Datum, amounts, names_down, of_metric, series
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import (
     NOT_KNOWN,
@@ -37,6 +36,7 @@ from pgpaces.show.section import (
     Sentence,
     Table,
     TableCell,
+    figure,
     table,
 )
 from pgpaces.spec.result import Estimate
@@ -45,9 +45,6 @@ KEY = "comparison"
 # The effect on the metric of the verdict, or on another one.
 Effect = Verdict | Secondary
 _MARKS: dict[str, Mark] = {"better": "pass", "same": "pass", "worse": "fail", "unknown": "unknown"}
-_ROW_HEIGHT = 44
-_HEIGHT = 200
-_TICKS_MAX = 8
 # Beyond this range a ratio is drawn on a logarithmic axis.
 _LINEAR = (0.5, 2.0)
 # Larger ratios are in the table only.
@@ -192,7 +189,7 @@ def _figures(
         if group:
             yield _effects(key, group, basis)
     if (basis.pairs or basis.trials) and (values := _by_trial(effects[0].metric, names, basis)):
-        yield _over_trials(effects[0].metric, names, basis, points=values)
+        yield _over_trials(effects[0].metric, names, basis, rows=values)
 
 
 def _drawable(effect: Effect) -> bool:
@@ -207,15 +204,21 @@ def _effects(key: str, effects: Sequence[Effect], basis: VerdictBasis) -> Figure
     parts = ["bars are 95% intervals", "small dots are single pairs" if basis.pairs else dots]
     if band is not None:
         parts.append(f"the band is what does not matter, {verdicts.size(effects[0].metric, band)}")
-    rows = tuple((name, *short(metric, estimate)) for name, metric, estimate in _rows(effects))
-    return Figure(
+    rows = list(_rows(effects, basis))
+    places = [abs(row[name]) for row in rows for name in _PLACES if name in row]
+    # A ratio beyond this range has a logarithmic axis.
+    log = not share and (min(places) < _LINEAR[0] or max(places) > _LINEAR[1])
+    title = "B less A, points" if share else "B over A"
+    return figure(
         key,
         "Difference of shares" if share else "B over A",
         f"{'B less A, in points' if share else 'B over A, where 1 is no difference'};"
         f" {'; '.join(parts)}",
-        ("metric", "B against A", "95% interval"),
-        rows,
-        (_effect_chart(effects, basis),),
+        columns=("metric", "B against A", "95% interval"),
+        data=rows,
+        template="difference",
+        x=amounts(title, log=log, zero=False, nice=False, padding=14, tickCount=5, grid=True),
+        y=names_down(list(dict.fromkeys(row["y"] for row in rows if "y" in row))),
     )
 
 
@@ -227,33 +230,52 @@ def _noise(effect: Effect) -> Estimate | None:
     return effect.noise if isinstance(effect, Verdict) else None
 
 
-def _rows(effects: Sequence[Effect]) -> Iterator[tuple[str, str, Estimate]]:
+def _rows(effects: Sequence[Effect], basis: VerdictBasis) -> Iterator[Datum]:
+    """A row for each effect and its noise, and one for each pair or trial, in units of the axis."""
+    metric = effects[0].metric
+    factor, none = (100.0, 0.0) if is_share(metric) else (1.0, 1.0)
     for each in effects:
-        if each.estimate is not None:
-            yield title(each.metric), each.metric, each.estimate
-        if (noise := _noise(each)) is not None:
-            yield _SAME, each.metric, noise
+        both = ((title(each.metric), each.estimate), (_SAME, _noise(each)))
+        for name, estimate in both:
+            if estimate is not None:
+                text, interval = short(each.metric, estimate)
+                finite = estimate.estimable and math.isfinite(estimate.high)
+                ends = {"low": estimate.low, "high": estimate.high} if finite else {}
+                numbers = {"value": estimate.value, **ends}
+                yield {
+                    "y": name,
+                    "noise": name == _SAME,
+                    "text": text,
+                    "texts": (name, text, interval),
+                    **{at: factor * number for at, number in numbers.items()},
+                }
+        yield from (dot for dot in _dots(each, basis) if abs(dot["trial"]) < _RATIO_MAX)
+    yield {"none": none}
+    if (delta := _delta(effects[0])) is not None:
+        share = is_share(metric)
+        yield {"from": -100 * delta if share else 1 / (1 + delta),
+               "to": 100 * delta if share else 1 + delta}  # fmt: skip
 
 
 _SAME = "A with itself"
+_PLACES = ("value", "low", "high", "trial", "from", "to")
 
 
-def _dots(effects: Sequence[Effect], basis: VerdictBasis) -> Iterator[Point]:
-    """Each pair, or each trial over the mean of A, in units of the axis."""
-    for each in effects:
-        name, metric = title(each.metric), each.metric
-        if basis.pairs:
-            for pair in basis.pairs:
-                both = compare.numbers((pair.a, pair.b), metric)
-                if len(both) == 2 and not (pair.same and _noise(each) is None):
-                    row = _SAME if pair.same else name
-                    yield Point(_placed(metric, both[1] - both[0]), row)
-            continue
-        of_a = compare.numbers(basis.a, metric)
-        middle = sum(of_a) / len(of_a) if of_a else 0.0
-        for is_b, side in basis.trials if of_a else ():
-            for value in compare.numbers((side,), metric):
-                yield Point(_placed(metric, value - middle), name, filled=is_b)
+def _dots(effect: Effect, basis: VerdictBasis) -> Iterator[Datum]:
+    """Each pair, or each trial over the mean of A."""
+    name, metric = title(effect.metric), effect.metric
+    for pair in basis.pairs:
+        both = compare.numbers((pair.a, pair.b), metric)
+        if len(both) == 2 and not (pair.same and _noise(effect) is None):
+            trial = _placed(metric, both[1] - both[0])
+            row = _SAME if pair.same else name
+            yield {"trial": trial, "y": row, "of_b": True, "texts": (row, f"{trial:.4g}", None)}
+    of_a = compare.numbers(basis.a, metric)
+    middle = sum(of_a) / len(of_a) if of_a else 0.0
+    for is_b, side in basis.trials if of_a and not basis.pairs else ():
+        for value in compare.numbers((side,), metric):
+            trial = _placed(metric, value - middle)
+            yield {"trial": trial, "y": name, "of_b": is_b, "texts": (name, f"{trial:.4g}", None)}
 
 
 def _placed(metric: str, difference: float) -> float:
@@ -261,48 +283,7 @@ def _placed(metric: str, difference: float) -> float:
     return 100 * difference if is_share(metric) else math.exp(min(difference, 700))
 
 
-def _effect_chart(effects: Sequence[Effect], basis: VerdictBasis) -> Chart:
-    share = is_share(effects[0].metric)
-    factor, none = (100.0, 0.0) if share else (1.0, 1.0)
-    points = []
-    for name, metric, estimate in _rows(effects):
-        finite = estimate.estimable and math.isfinite(estimate.high)
-        low, high = (factor * estimate.low, factor * estimate.high) if finite else (None, None)
-        text = short(metric, estimate)[0]
-        points.append(Point(factor * estimate.value, name, low=low, high=high, text=text))
-    dots = tuple(dot for dot in _dots(effects, basis) if abs(number_at(dot.x)) < _RATIO_MAX)
-    places = [number_at(place) for p in (*dots, *points) for place in (p.x, p.low, p.high)
-              if place is not None]  # fmt: skip
-    layers = [Layer("point", dots, "ink", size=16, opacity=0.6, offset=0.75, name="a trial")]
-    if (delta := _delta(effects[0])) is not None:
-        band = (-100 * delta, 100 * delta) if share else (1 / (1 + delta), 1 + delta)
-        layers.append(Layer("rect", (Point(band[0], end=band[1]),), "muted", opacity=0.14))
-        places += band
-    layers += _estimates([point for point in points if point.y != _SAME], "line0")
-    layers += _estimates([point for point in points if point.y == _SAME], "muted")
-    layers.append(Layer("rule", (Point(none),), "alarm", size=1, dash=(5, 4)))
-    low, high = min(none, *places), max(none, *places)
-    if share or (low >= _LINEAR[0] and high <= _LINEAR[1]):
-        room = 0.08 * (high - low) or 0.1
-        title = "B less A, points" if share else "B over A"
-        x = Axis(title, ends=(low - room, high + room), grid=True)
-    else:
-        low, high = 0.9 * max(low, 1 / _RATIO_MAX), 1.1 * max(high, 1.0)
-        ticks = log_ticks(low, high)
-        x = Axis("B over A", scale="log", ends=(low, high), ticks=ticks, grid=True)
-    names = tuple(dict.fromkeys(str(point.y) for point in points))
-    return Chart(x, Axis(names=names), tuple(layers), height=50 + _ROW_HEIGHT * len(names))
-
-
-def _estimates(points: Sequence[Point], color: str) -> Iterator[Layer]:
-    if points:
-        bars = tuple(point for point in points if point.low is not None)
-        yield Layer("rule", bars, color, along="x", size=2.2)
-        yield Layer("point", tuple(points), color, size=70)
-        yield Layer("text", tuple(points), "ink", dy=-11)
-
-
-def _by_trial(metric: str, names: tuple[str, str], basis: VerdictBasis) -> list[Point]:
+def _by_trial(metric: str, names: tuple[str, str], basis: VerdictBasis) -> list[Datum]:
     labels = _labels(names)
     if basis.pairs:
         every = [
@@ -313,7 +294,12 @@ def _by_trial(metric: str, names: tuple[str, str], basis: VerdictBasis) -> list[
     else:
         every = [(n, labels[is_b], side) for n, (is_b, side) in enumerate(basis.trials, 1)]
     return [
-        Point(float(n), _placed(metric, value), series=label)
+        {
+            "x": n,
+            "series": label,
+            "value": (at := _placed(metric, value)),
+            "texts": (str(n), label, number(metric, at / metrics.scale(metric))),
+        }
         for n, label, side in every
         for value in compare.numbers((side,), metric)
     ]
@@ -324,42 +310,25 @@ def _labels(names: tuple[str, str]) -> tuple[str, str]:
 
 
 def _over_trials(
-    metric: str, names: tuple[str, str], basis: VerdictBasis, *, points: Sequence[Point]
+    metric: str, names: tuple[str, str], basis: VerdictBasis, *, rows: Sequence[Datum]
 ) -> Figure:
     paired = bool(basis.pairs)
     what = "pair" if paired else "trial, in the order of time"
-    rows = tuple(
-        (
-            f"{number_at(each.x):.0f}",
-            each.series,
-            number(metric, number_at(each.y) / metrics.scale(metric)),
-        )
-        for each in points
-    )
-    at = sorted({number_at(each.x) for each in points})
-    pairs: dict[Place, list[float]] = {}
-    for each in points if paired else ():
-        pairs.setdefault(each.x, []).append(number_at(each.y))
-    joined = [Point(x, low=min(of), high=max(of)) for x, of in pairs.items() if len(of) == 2]
-    ticks = tuple(at[:: -(-len(at) // _TICKS_MAX) or 1])
-    chart = Chart(
-        Axis(what, ticks=ticks, format="d", room=12),
-        Axis(axis(metric), room=10, nice=True),
-        (
-            Layer("point", tuple(points), size=42, opacity=0.9),
-            Layer("rule", tuple(joined), "muted", size=1, opacity=0.5),
-        ),
-        series(_labels(names)),
-        height=_HEIGHT,
-    )
-    return Figure(
+    pairs: dict[int, list[float]] = {}
+    for row in rows if paired else ():
+        pairs.setdefault(row["x"], []).append(row["value"])
+    joined = [{"x": x, "low": min(of), "high": max(of)} for x, of in pairs.items() if len(of) == 2]
+    return figure(
         f"{KEY}-trials",
         f"{capital(title(metric))} of each trial",
         "every trial that counts; "
         + ("lines join the two of a pair" if paired else "what drifts shows over all of them"),
-        (what.partition(",")[0], "of", header(metric)),
-        rows,
-        (chart,),
+        columns=(what.partition(",")[0], "of", header(metric)),
+        data=[*rows, *joined],
+        template="runs",
+        x=amounts(what, format="d", zero=False, nice=False, padding=12, tickMinStep=1),
+        y=of_metric(metric, zero=False, padding=10),
+        **series(_labels(names)),
     )
 
 

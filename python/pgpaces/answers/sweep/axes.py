@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 
@@ -14,7 +13,8 @@ from pgpaces.analysis.crossing import Line
 from pgpaces.answers.sweep import words
 from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.trials import factor_name, levels_alone
-from pgpaces.show.chart import LABELED_WIDTH, SERIES_MAX, Axis
+from pgpaces.core import metrics
+from pgpaces.show.charts import SERIES_MAX, Datum, Encoding, amounts, names, of_metric
 from pgpaces.show.escape import line as shown
 from pgpaces.spec.design import Factor
 
@@ -22,9 +22,6 @@ PANELS_MAX = 6
 # Factors whose levels have charts side by side rather than lines of one chart.
 _SIDE = ("server", "target", "variant")
 LOG_FROM = 20
-# The number of characters that fit below a chart.
-_NAMES_MAX = LABELED_WIDTH // 8
-_TICKS_MAX = 7
 
 
 class Panel(Struct, frozen=True):
@@ -77,59 +74,38 @@ def line_label(line: Line, panel: Panel) -> str:
 
 
 class MainAxis(Struct, frozen=True):
-    """The axis of the main factor. step: between numbers; 0 if the levels are names."""
+    """The axis of the main factor. unit: of its numbers; 0 if the levels are names."""
 
     factor: Factor | None
     title: str
-    unit: float
-    step: float
-    log: bool
+    unit: float = 0.0
+    log: bool = False
+
+    def label(self, row: Row) -> str:
+        return shown(crossing.shown_level(row, self.factor.name)) if self.factor else "all"
 
     def place(self, row: Row) -> float | str:
-        factor = self.factor.name if self.factor else ""
-        if not self.step:
-            return shown(crossing.shown_level(row, factor)) or "all"
-        return (crossing.quantity(crossing.level_of(row, factor)) or 0.0) / self.unit
+        if self.factor is None or not self.unit:
+            return self.label(row) or "all"
+        return (crossing.quantity(crossing.level_of(row, self.factor.name)) or 0.0) / self.unit
 
-    def aside(self, row: Row, part: float) -> float | str:
-        """The place with an offset, so that lines do not overlap; part: -0.5 to 0.5 of a step."""
-        place = self.place(row)
-        if isinstance(place, str):
-            return place
-        return place * (1 + self.step * part) if self.log else place + self.step * part
-
-    def axis(self, rows: Iterable[Row]) -> Axis:
-        if not self.step:
-            return axis_of_names(self.title, dict.fromkeys(str(self.place(row)) for row in rows), 6)
-        places = sorted({float(self.place(row)) for row in rows})
-        low, high, room = places[0], places[-1], self.step / 2
-        if self.log:
-            return Axis(
-                self.title, scale="log", ends=(low * 0.93, high * 1.07), ticks=tuple(places)
-            )
-        return Axis(self.title, ends=(low - room, high + room), ticks=tuple(places))
-
-
-def axis_of_names(title: str, names: Iterable[str], most: int) -> Axis:
-    """A nominal axis; labels that would touch, or `most` of them and more, are rotated."""
-    labels = tuple(names)
-    return Axis(title, labels, aslant=sum(map(len, labels)) > _NAMES_MAX or len(labels) >= most)
+    def encoding(self, rows: Iterable[Row]) -> Encoding:
+        places = list(dict.fromkeys(self.place(row) for row in rows))
+        if not self.unit:
+            return names(self.title, [str(place) for place in places])
+        values = sorted(map(float, places))
+        return amounts(self.title, log=self.log, values=values, zero=False, nice=False, padding=26)
 
 
 def axis_of(page: Page) -> MainAxis:
     if page.main is None:
         factor = along(page.factors)
-        title = shown(factor_name(factor.name)) if factor else ""
-        return MainAxis(factor, title, 1.0, 0.0, False)
+        return MainAxis(factor, shown(factor_name(factor.name)) if factor else "")
     name, levels = page.main.name, page.main.levels
     unit, suffix = _unit(levels)
-    places = sorted((crossing.quantity(level) or 0.0) / unit for level in levels)
-    log = places[0] > 0 and places[-1] / places[0] >= LOG_FROM
-    pairs = list(itertools.pairwise(places))
-    step = min(b / a for a, b in pairs) - 1 if log else min(b - a for a, b in pairs)
-    title = f"{shown(factor_name(name))}{suffix}"
-    room = 1.0 if log else (places[-1] - places[0]) * 0.2
-    return MainAxis(page.main, title, unit, min(step, room), log)
+    places = [(crossing.quantity(level) or 0.0) / unit for level in levels]
+    log = min(places) > 0 and max(places) / min(places) >= LOG_FROM
+    return MainAxis(page.main, f"{shown(factor_name(name))}{suffix}", unit, log)
 
 
 def _unit(levels: Sequence[str]) -> tuple[float, str]:
@@ -143,12 +119,26 @@ def _unit(levels: Sequence[str]) -> tuple[float, str]:
     return 1.0, ""
 
 
-def log_ticks(low: float, high: float) -> tuple[float, ...]:
-    """The ticks of a logarithmic axis: 1, 2 and 5 times powers of ten, or fewer."""
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for steps in ((1, 2, 5), (1, 3), (1,)):
-        every = [step * 10.0**power for power in powers for step in steps]
-        ticks = tuple(value for value in every if low <= value <= high)
-        if len(ticks) <= _TICKS_MAX:
-            break
-    return ticks
+def upright(
+    metric: str, every: Sequence[Sequence[Datum]], *, end: float = math.inf
+) -> tuple[Encoding, tuple[tuple[Datum, ...], ...]]:
+    """The vertical axis of charts side by side, and their rows within it.
+
+    What is above every measured time is at its top. end: the largest number of the axis.
+    """
+    names = ("value", "low", "high", "trial", "limit")
+    ends = [row[name] for rows in every for row in rows for name in names if name in row]
+    finite = [each for each in ends if math.isfinite(each)] or [1.0]
+    top = (1.0 if len(finite) == len(ends) else 1.1) * max(finite)
+    least = min((each for each in finite if each > 0), default=top)
+    log = metrics.metric(metric).format == "ms" and top > LOG_FROM * least
+    domain = [0.9 * least, 1.15 * top] if log else [0.0, min(end, 1.04 * top) or 1.0]
+    axis = of_metric(metric, log=log, domain=domain, clamp=True)
+    return axis, tuple(tuple(_within(row, top) for row in rows) for rows in every)
+
+
+def _within(row: Datum, top: float) -> Datum:
+    if row.get("value") == math.inf:
+        without = {name: each for name, each in row.items() if name not in ("low", "high")}
+        return {**without, "value": top, "above": "above"}
+    return {**row, "high": min(row["high"], top)} if "high" in row else row

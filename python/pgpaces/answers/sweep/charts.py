@@ -5,39 +5,37 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Literal
-
-from msgspec import Struct
-from msgspec.structs import replace
 
 from pgpaces.analysis import crossing
-from pgpaces.analysis.cells import Row, sound, trial_estimate
+from pgpaces.analysis.cells import sound, trial_estimate
 from pgpaces.answers.bulk import bars
 from pgpaces.answers.measure import Measure
 from pgpaces.answers.sweep.axes import (
-    LOG_FROM,
     MainAxis,
     Panel,
     axis_of,
     line_label,
-    log_ticks,
     panels,
+    upright,
 )
 from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.trials import factor_name, levels_alone
 from pgpaces.core import metrics
-from pgpaces.show.chart import WIDTH, Axis, Chart, Layer, Point, bound, number_at, series
+from pgpaces.show.charts import Datum, names, names_down, series
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import NOT_KNOWN, capital, estimate_texts
-from pgpaces.show.section import Figure
+from pgpaces.show.section import Figure, figure
+from pgpaces.show.style import WIDTH
 from pgpaces.spec.design import Factor
-from pgpaces.spec.result import Estimate
 
-# The dashes of lines, which differ between series in addition to colors and shapes.
-DASHES = ((), (6, 3), (2, 2), (8, 3, 2, 3), (4, 4), (10, 4), (1, 3))
 # The measures shown in addition to those of other work, if there are queries or a limit.
 _ADDITIONAL = ("missed", "p95")
+# The distance between the lines at a level, and of all of them, in pixels.
+_SHIFT, _SHIFTS = 8.0, 40.0
 _HEAT_ROWS_MAX = 40
+# The number of colors of a map.
+_HEAT = 6
+_WIDE_FROM = 7
 
 
 def measures(page: Page) -> tuple[Measure, ...]:
@@ -94,27 +92,54 @@ def _over(
     page: Page, axis: MainAxis, every: Sequence[Panel], *, measure: Measure
 ) -> Iterator[Figure]:
     key = measure.key.replace(".", "")
-    contents = [_content(axis, panel, measure) for panel in every]
-    vertical, main = _vertical(contents, measure), shown(axis.title.partition(",")[0])
-    for number, (panel, content) in enumerate(zip(every, contents, strict=True)):
+    end = 100.0 if metrics.is_share(measure.key) else math.inf
+    y, contents = upright(measure.key, [list(_rows(axis, p, measure)) for p in every], end=end)
+    limit, main = measure.bound[1] if measure.bound else "", shown(axis.title.partition(",")[0])
+    for number, (panel, data) in enumerate(zip(every, contents, strict=True)):
         where = f", {shown(panel.name)}" if panel.name else ""
-        columns = (
-            shown(axis.title),
-            shown(factor_name(panel.legend)) if panel.legend else "cell",
-            metrics.header(measure.key),
-            "95% interval",
-            "trials",
-            "valid",
-        )
-        yield Figure(
+        legend = shown(factor_name(panel.legend)) if panel.legend else ""
+        number_of, name = metrics.header(measure.key), legend or "cell"
+        yield figure(
             f"{key}-{number + 1}" if number else key,
             f"{capital(metrics.title(measure.key))} by {main}{where}",
             f"{metrics.metric(measure.key).about} {capital(_legend(panel, measure))}.",
-            columns,
-            tuple(_table(axis, panel, measure)),
-            (_chart(panel, axis.axis(page.rows), vertical, content=content, measure=measure),),
-            key if len(every) > 1 else "",
+            columns=(shown(axis.title), name, number_of, "95% interval", "trials", "valid"),
+            data=data,
+            template="factor",
+            group=key if len(every) > 1 else "",
+            x=axis.encoding(page.rows),
+            y=y,
+            **series([line_label(line, panel) for line in panel.lines], legend, limit=limit),
+            joined=bool(axis.unit),
+            limit=limit,
+            above=any("above" in row for row in data),
         )
+
+
+def _rows(axis: MainAxis, panel: Panel, measure: Measure) -> Iterator[Datum]:
+    """A row for each cell and each trial. shift: of the line, in pixels."""
+    count = len(panel.lines)
+    for number, line in enumerate(panel.lines):
+        shift = (number - (count - 1) / 2) * min(_SHIFT, _SHIFTS / count)
+        for row in line.rows:
+            own = axis.label(row), line_label(line, panel)
+            place = {"x": axis.place(row), "series": own[1], "shift": shift}
+            estimate = row.estimate(measure.key)
+            valid = "yes" if row.sound else "no" if row.trials else NOT_KNOWN
+            texts = *estimate_texts(estimate, measure.form), str(len(row.trials)), valid
+            numbers = measure.numbers(estimate)
+            yield {**place, **numbers, "valid": row.sound, "texts": (*own, *texts)}
+            for digest in row.every:
+                found = measure.of_trial(digest)
+                if found is not None and math.isfinite(found.value):
+                    yield {
+                        **place,
+                        "trial": found.value * measure.scale,
+                        "valid": digest in row.trials and sound(digest),
+                        "texts": (*own, measure.form(found.value), None, "1"),
+                    }
+    if measure.bound is not None:
+        yield {"limit": measure.bound[0], "series": measure.bound[1]}
 
 
 def _legend(panel: Panel, measure: Measure) -> str:
@@ -126,223 +151,41 @@ def _legend(panel: Panel, measure: Measure) -> str:
     return f"bars are 95% intervals{bare}, small dots single trials"
 
 
-def _table(axis: MainAxis, panel: Panel, measure: Measure) -> Iterator[tuple[str, ...]]:
-    for line in panel.lines:
-        for row in line.rows:
-            yield (
-                _label(axis, row),
-                line_label(line, panel),
-                *estimate_texts(row.estimate(measure.key), measure.form),
-                str(len(row.trials)),
-                "yes" if row.sound else "no" if row.trials else NOT_KNOWN,
-            )
-
-
-def _label(axis: MainAxis, row: Row) -> str:
-    return shown(crossing.shown_level(row, axis.factor.name)) if axis.factor else "all"
-
-
-class _Content(Struct, frozen=True):
-    """The points of a chart, in units of the axis: estimates with their ends, and single trials.
-
-    y, high of an estimate: infinite if above every measured time.
-    """
-
-    cells: tuple[Point, ...]
-    trials: tuple[Point, ...]
-
-
-class _Vertical(Struct, frozen=True):
-    """The vertical axis of charts side by side. top: the place of infinite values."""
-
-    axis: Axis
-    top: float | None
-
-
-def _content(axis: MainAxis, panel: Panel, measure: Measure) -> _Content:
-    cells, trials = [], []
-    count = len(panel.lines)
-    for number, line in enumerate(panel.lines):
-        part = ((number + 0.5) / count - 0.5) * 0.36 if count > 1 else 0.0
-        name = line_label(line, panel)
-        for row in line.rows:
-            place = Point(axis.aside(row, part), at=_label(axis, row), series=name)
-            if (estimate := row.estimate(measure.key)) is not None:
-                cells.append(_estimated(replace(place, filled=row.sound), estimate, measure))
-            for digest in row.every:
-                own = measure.of_trial(digest)
-                if own is not None and math.isfinite(own.value):
-                    filled = digest in row.trials and sound(digest)
-                    trials.append(replace(place, y=own.value * measure.scale, filled=filled))
-    return _Content(tuple(cells), tuple(trials))
-
-
-def _estimated(place: Point, estimate: Estimate, measure: Measure) -> Point:
-    value, scale = estimate.value, measure.scale
-    # The bar of a time without a lower bound begins at the value: from 0 it would dominate.
-    below = value if estimate.low == 0 and _is_time(measure) else estimate.low
-    low, high = (below, estimate.high) if estimate.estimable else (value, value)
-    return replace(place, y=value * scale, low=low * scale, high=high * scale)
-
-
-def _is_time(measure: Measure) -> bool:
-    return metrics.metric(measure.key).format == "ms"
-
-
-def _is_above(cell: Point) -> bool:
-    return math.isinf(number_at(cell.y))
-
-
-def _vertical(every: Sequence[_Content], measure: Measure) -> _Vertical:
-    cells = [cell for each in every for cell in each.cells]
-    ends = [number_at(end) for cell in cells for end in (cell.y, cell.low, cell.high)]
-    finite = [end for end in ends if math.isfinite(end)]
-    finite += [number_at(point.y) for each in every for point in each.trials]
-    finite += [measure.bound[0]] if measure.bound else []
-    beyond = any(_is_above(cell) or cell.high == math.inf for cell in cells)
-    top = 1.1 * max([*finite, 1e-9]) if beyond else None
-    values = [*finite, *([top] if top else [])]
-    above_zero = [value for value in values if value > 0]
-    if _is_time(measure) and above_zero and max(above_zero) / min(above_zero) > LOG_FROM:
-        low, high = min(above_zero) * 0.9, max(above_zero) * 1.15
-        ticks = log_ticks(low, high)
-        return _Vertical(
-            Axis(metrics.axis(measure.key), scale="log", ends=(low, high), ticks=ticks), top
-        )
-    end = max(values, default=1.0) * (1.12 if top is not None else 1.04) or 1.0
-    if metrics.is_share(measure.key):
-        end = min(100.0, max(end, 1.0))
-    return _Vertical(
-        Axis(metrics.axis(measure.key), ends=(0.0, end), nice=end < 90, zero=True), top
-    )
-
-
-def _chart(
-    panel: Panel, x: Axis, vertical: _Vertical, *, content: _Content, measure: Measure
-) -> Chart:
-    names = [line_label(line, panel) for line in panel.lines]
-    points = tuple(_within(cell, vertical) for cell in content.cells)
-    layers = [Layer("rule", tuple(p for p in points if p.low is not None), opacity=0.75)]
-    if not x.names:
-        layers += [
-            Layer("line", tuple(p for p in points if p.series == name), dash=dash)
-            for name, dash in zip(names, DASHES, strict=False)
-        ]
-    layers += [
-        Layer("point", content.trials, size=13, opacity=0.55, name="a trial"),
-        Layer("point", points),
-    ]
-    # Not the first layer, which decides whether there is a grid: a single value has none.
-    if measure.bound is not None:
-        side = _free_side(content, points, vertical.axis, value=measure.bound[0])
-        layers += bound(*measure.bound, side)
-    # One label for all lines at a level, which stand side by side there.
-    if above := {
-        cell.at: Point(cell.x, vertical.top, text="above")
-        for cell in content.cells
-        if _is_above(cell)
-    }:
-        layers.append(Layer("text", tuple(above.values()), "muted", dy=-9))
-    legend = shown(factor_name(panel.legend)) if panel.legend else ""
-    return Chart(x, vertical.axis, tuple(layers), series(names), legend)
-
-
-def _within(cell: Point, vertical: _Vertical) -> Point:
-    """The cell within the axis; an infinite value stands at the top, without an interval."""
-    if _is_above(cell):
-        return replace(cell, y=vertical.top, low=None, high=None)
-    low = max(number_at(cell.low), vertical.axis.ends[0] or 0.0)
-    return replace(cell, low=low, high=vertical.top if cell.high == math.inf else cell.high)
-
-
-def _free_side(
-    content: _Content, points: Sequence[Point], axis: Axis, *, value: float
-) -> Literal["left", "right"]:
-    every = [(p.x, p.y if p.low is None else p.low, p.y if p.high is None else p.high)
-             for p in (*points, *content.trials)]  # fmt: skip
-    placed = [(x, a, b) for x, a, b in every if isinstance(x, float)]
-    if not placed:
-        return "left"
-    places, end = [x for x, _, _ in placed], axis.ends[1] or 0.0
-    above = 1.3 * value if axis.scale == "log" else value + 0.1 * end
-    third = (max(places) - min(places)) / 3
-
-    def hidden(low: float, high: float) -> int:
-        ends = [(a, b) for x, a, b in placed if low <= x <= high]
-        return sum(number_at(a) <= above and number_at(b) >= value for a, b in ends)
-
-    left = hidden(min(places), min(places) + third)
-    return "left" if left <= hidden(max(places) - third, max(places)) else "right"
-
-
 def _heat_map(page: Page, main: Factor) -> Figure:
     """The missed share of every cell (p95 without a limit) as a map of two factors."""
-    by_limit = bool(page.limits)
-    name = "missed" if by_limit else "p95"
+    name = "missed" if page.limits else "p95"
     lines = page.lines[:_HEAT_ROWS_MAX]
     cells = [(shown(levels_alone(line.levels)), row) for line in lines for row in line.rows]
     estimates = [row.estimate(name) for _, row in cells]
-    numbers = [None if each is None else each.value for each in estimates]
-    texts = [metrics.number(name, value, ">") for value in numbers]
-    middle = page.missed_max if by_limit else None
-    steps = _heat_steps(numbers, middle)
-    table, points = [], []
-    for (line, row), value, text in zip(cells, numbers, texts, strict=True):
-        level = shown(crossing.level_of(row, main.name))
-        verdict = crossing.verdict(row, page.missed_max) if by_limit else NOT_KNOWN
-        table.append((level, line, text, verdict))
-        shade = _shade(row, value, steps, missed_max=middle)
-        points.append(Point(level, line, shade=shade, text=text, filled=row.sound))
+    values = [None if each is None else each.value for each in estimates]
+    known = sorted(value for value in values if value is not None)
+    data: list[Datum] = []
+    for (line, row), value in zip(cells, values, strict=True):
+        verdict = crossing.verdict(row, page.missed_max) if page.limits else NOT_KNOWN
+        shade = None if value is None else _HEAT * known.index(value) // len(known)
+        if value is not None and page.limits:
+            far = not page.missed_max / 10 <= value <= 4 * page.missed_max
+            pale = 3 if value > page.missed_max else 2
+            shade = {"pass": 1 - far, "fail": 4 + far}.get(verdict, pale)
+        level, text = shown(crossing.level_of(row, main.name)), metrics.number(name, value, ">")
+        data.append({"x": level, "y": line, "text": text, "shade": shade, "valid": row.sound,
+                     "texts": (level, line, text, verdict)})  # fmt: skip
     title = shown(factor_name(main.name))
     aside = shown(", ".join(factor_name(each.name) for each in page.factors if each != main))
-    names = tuple(dict.fromkeys(line for line, _ in cells))
-    levels = tuple(shown(level) for level in main.levels)
-    chart = Chart(
-        Axis(title, levels),
-        Axis(names=names),
-        (Layer("rect", tuple(points)), Layer("text", tuple(points), size=12)),
-        height=max(90, 34 * len(names) + 44),
-        width=2 * WIDTH if len(levels) > 7 else WIDTH,
-        title=(aside,),
-    )
+    levels = [shown(level) for level in main.levels]
     more = len(page.lines) - len(lines)
     left = f"; {more} more combinations are in the table" if more else ""
     rule = f", blue up to {100 * page.missed_max:g}%, red above, pale where the verdict is unknown"
-    rule = rule if by_limit else ""
-    return Figure(
+    rule = rule if page.limits else ""
+    return figure(
         "heat-map",
         f"{capital(metrics.title(name))} in all cells",
         f"{metrics.axis(name)}, of every cell{rule}; outlined cells have no valid trial{left}",
-        (title, aside, metrics.header(name), "verdict"),
-        tuple(table),
-        (chart,),
+        columns=(title, aside, metrics.header(name), "verdict"),
+        data=data,
+        template="heat-map",
+        above=aside,
+        x=names(title, levels),
+        y=names_down(list(dict.fromkeys(line for line, _ in cells))),
+        width=2 * WIDTH if len(levels) > _WIDE_FROM else WIDTH,
     )
-
-
-def _shade(
-    row: Row, value: float | None, steps: Sequence[float], *, missed_max: float | None
-) -> int | None:
-    """The class of a value; of a share the two in the middle, which are pale, are unknown."""
-    if value is None:
-        return None
-    shade = sum(value > step for step in steps)
-    if missed_max is None:
-        return shade
-    match crossing.verdict(row, missed_max):
-        case "pass":
-            return min(shade, 1)
-        case "fail":
-            return max(shade, 4)
-        case "unknown":
-            return min(max(shade, 2), 3)
-
-
-def _heat_steps(values: Sequence[float | None], middle: float | None) -> list[float]:
-    """The five bounds of six classes: around the allowed share, else by the range of the values."""
-    if middle is not None:
-        return [middle * factor for factor in (0.1, 0.5, 1.0, 2.0, 4.0)]
-    finite = [value for value in values if value is not None and 0 < value < math.inf]
-    if not finite:
-        return [1.0] * 5
-    low, high = math.log(min(finite)), math.log(max(finite))
-    return [math.exp(low + (high - low) * part / 6) for part in range(1, 6)]

@@ -3,36 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from pgpaces.analysis import crossing, waits
 from pgpaces.analysis.cells import Row
 from pgpaces.analysis.digest import Bucket, Digest, Track
 from pgpaces.analysis.parts import StatementRow
+from pgpaces.answers.measure import Measure
 from pgpaces.answers.sweep import words
-from pgpaces.answers.sweep.axes import LOG_FROM, MainAxis, axis_of, panels
+from pgpaces.answers.sweep.axes import MainAxis, axis_of, panels, upright
 from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.trials import above, cell_name
 from pgpaces.core.metrics import axis, header
-from pgpaces.show.chart import SERIES_MAX, Axis, Chart, Layer, Point, Series, bound, series
+from pgpaces.show.charts import (
+    SERIES_MAX,
+    Datum,
+    amounts,
+    seconds,
+    series,
+)
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import NOT_KNOWN, estimate_texts, milliseconds, ms, or_dash, percent
-from pgpaces.show.section import Figure
-from pgpaces.spec.result import Estimate
+from pgpaces.show.section import Figure, figure
 
 CELLS_MAX = 24
 _TRIALS_MAX = 7
 _TRACKS_MAX = 8
 _STATEMENT_PANELS_MAX = 4
 _ROWS_MAX = 60
-# From here on numbers at an axis are shortened: 20k, 10G.
-_LARGE = 10_000
 _WAITS_TITLE = "sessions of the load and of others, by what they wait for"
 _BANDS = ("p50", "p95", "p99")
-# Up to 99.99%, in decades of the remaining share.
-_TICKS = (0.0, 0.30103, 1.0, 2.0, 3.0, 4.0)
-_TICK_TEXTS = ("0", "50", "90", "99", "99.9", "99.99")
+_KINDS = ("late", "skipped", "failed", "unfinished")
+_SHARES = (0.5, 0.9, 0.99, 0.999, 0.9999)
+# Percentiles that differ by more than this have a logarithmic axis.
+_LOG_FROM = 5
 
 
 def chosen(page: Page) -> tuple[Row, ...]:
@@ -96,56 +101,99 @@ def _over_time(row: Row, number: int) -> Iterator[Figure]:
         return
     cell = _of_cell(row)
     several = f" of {len(row.trials)}, the middle one by p95" if len(row.trials) > 1 else ""
-    name, seconds = f"{trial_name(digest)}{several}", digest.series[0].seconds
+    name = f"{trial_name(digest)}{several}"
     if not _by_command(row):
-        about = f"{name}; percentiles of what was due, per {seconds} s of due time"
+        about = f"{name}; percentiles of what was due, per {digest.series[0].seconds} s of due time"
         if any(bucket.p99_ms == math.inf for bucket in digest.series):
             about += "; a line ends where its percentile falls among what did not succeed"
         if digest.summary.cut_s:
             about += f"; the first {digest.summary.cut_s} s are left out of the answer as warm-up"
-        yield Figure(
-            f"time-{number}",
-            f"Latency over time{cell}",
-            about,
-            ("second", "due", *map(header, (*_BANDS, "missed", "lag_p99"))),
-            tuple(_time_rows(digest)),
-            tuple(_latency_charts(digest)),
-        )
-    moving = _moving(digest)
-    tracks = [*moving[:_TRACKS_MAX], *(t for ts in _waits(digest).values() for t in ts)]
+        yield _latency(digest, f"Latency over time{cell}", about, key=f"time-{number}")
+    waiting = [t for t in digest.tracks if t.source.rpartition("/")[2] == waits.SOURCE]
+    others = [track for track in digest.tracks if track not in waiting]
+    moving = [track for track in others if len({*track.values} - {None}) > 1]
+    tracks = [*moving[:_TRACKS_MAX], *waiting]
     if not tracks:
         return
-    still = [_track_name(t) for t in digest.tracks if t not in moving and not _is_wait_event(t)]
-    yield Figure(
+    still = [_track_name(track) for track in others if track not in moving]
+    yield figure(
         f"machine-{number}",
         f"Server and machine over time{cell}",
         name + (f"; the same all the time: {', '.join(still)}" if still else ""),
-        ("second", *(_track_name(track) for track in tracks)),
-        tuple((str(digest.series[at].start_s),
-               *(or_dash(track.values[at], "{:.4g}".format) for track in tracks))
-              for at in _rows_at(digest)),
-        tuple(_machine_charts(digest)),
-    )  # fmt: skip
+        columns=("second", *map(_track_name, tracks)),
+        data=_machine_rows(digest, tracks),
+        template="strips",
+        height=44,
+        x=seconds(digest.series[-1].start_s + digest.series[-1].seconds),
+        y=amounts("", short=True, tickCount=2),
+        **series(list(dict.fromkeys(shown(track.name) for track in waiting))[:SERIES_MAX]),
+    )
+
+
+def _machine_rows(digest: Digest, tracks: Sequence[Track]) -> Iterator[Datum]:
+    """The rows of the table, and one for each track and moment. amount: of what is stacked."""
+    for at in _rows_at(digest):
+        texts = (or_dash(track.values[at], "{:.4g}".format) for track in tracks)
+        yield {"texts": (str(digest.series[at].start_s), *texts)}
+    for order, track in enumerate(tracks):
+        node, _, source = track.source.rpartition("/")
+        for bucket, value in zip(digest.series, track.values, strict=True):
+            if source == waits.SOURCE:
+                panel = f"{shown(node)}: {_WAITS_TITLE}" if node else _WAITS_TITLE
+                amount = {"series": shown(track.name), "amount": value or 0.0}
+                yield {"panel": panel, "order": order, **_span(bucket), **amount}
+            else:
+                panel = _track_name(track)
+                yield {"panel": panel, "order": order, **_span(bucket), "value": value}
+
+
+def _span(bucket: Bucket) -> Datum:
+    start, length = bucket.start_s, bucket.seconds
+    return {"start": start, "at": start + length / 2, "end": start + length}
+
+
+def _latency(digest: Digest, title: str, about: str, *, key: str) -> Figure:
+    limit_ns, data = digest.trial.plan.limit_ns, list(_latency_rows(digest))
+    limit = {"limit": limit_ns / 1e6} if limit_ns else {}
+    places = [row[name] for row in data for name in _BANDS if row[name]] + [*limit.values()]
+    cut = [{"cut": 0, "cut_end": digest.summary.cut_s}] if digest.summary.cut_s else []
+    log = bool(places) and max(places) > _LOG_FROM * min(places)
+    return figure(
+        key,
+        title,
+        about,
+        columns=("second", "due", *map(header, (*_BANDS, "missed", "lag_p99"))),
+        data=[*({**row, **limit} for row in data), *cut],
+        template="latency",
+        latency=axis("latency"),
+        missed_title=axis("missed"),
+        lag=axis("lag_p99"),
+        x=seconds(data[-1]["end"]),
+        y=amounts("", log=log, tickCount=4),
+        lines=[*_BANDS, *limit],
+        missed=[kind for kind in _KINDS if any(row[kind] for row in data)],
+        **series(_BANDS, limit="limit" if limit else "", colors=["line0"] * len(_BANDS)),
+    )
+
+
+def _latency_rows(digest: Digest) -> Iterator[Datum]:
+    """A row for each bucket, with texts for those of the table. An infinite time ends a line."""
+    beyond = partial(milliseconds, above=above(digest.trial.plan))
+    for at, bucket in enumerate(digest.series):
+        due = bucket.counts.due
+        times = (bucket.p50_ms, bucket.p95_ms, bucket.p99_ms, bucket.lag_p99_ms)
+        lines = zip((*_BANDS, "lag"), times, strict=True)
+        row: Datum = {name: None if value == math.inf else value for name, value in lines}
+        row |= {kind: 100 * getattr(bucket.counts, kind) / (due or 1) for kind in _KINDS}
+        if at in _rows_at(digest):
+            missed = percent(bucket.counts.missed / due) if due else NOT_KNOWN
+            texts = *(or_dash(value, beyond) for value in times[:3]), missed, ms(bucket.lag_p99_ms)
+            row["texts"] = (str(bucket.start_s), str(due), *texts)
+        yield row | _span(bucket)
 
 
 def _of_cell(row: Row) -> str:
     return f", {shown(cell_name(row.cell))}" if row.cell.levels else ""
-
-
-def _moving(digest: Digest) -> list[Track]:
-    return [t for t in digest.tracks if len({*t.values} - {None}) > 1 and not _is_wait_event(t)]
-
-
-def _is_wait_event(track: Track) -> bool:
-    return track.source.rpartition("/")[2] == waits.SOURCE
-
-
-def _waits(digest: Digest) -> dict[str, list[Track]]:
-    tracks: dict[str, list[Track]] = {}
-    for track in digest.tracks:
-        if _is_wait_event(track):
-            tracks.setdefault(track.source, []).append(track)
-    return tracks
 
 
 def _track_name(track: Track) -> str:
@@ -158,129 +206,6 @@ def _rows_at(digest: Digest) -> range:
     return range(0, len(digest.series), -(-len(digest.series) // _ROWS_MAX))
 
 
-def _time_rows(digest: Digest) -> Iterator[tuple[str, ...]]:
-    beyond = above(digest.trial.plan)
-    for at in _rows_at(digest):
-        bucket = digest.series[at]
-        due = bucket.counts.due
-        quantiles = (bucket.p50_ms, bucket.p95_ms, bucket.p99_ms)
-        yield (
-            str(bucket.start_s),
-            str(due),
-            *(or_dash(value, partial(milliseconds, above=beyond)) for value in quantiles),
-            percent(bucket.counts.missed / due) if due else NOT_KNOWN,
-            ms(bucket.lag_p99_ms),
-        )
-
-
-def _seconds(digest: Digest) -> Axis:
-    return Axis("seconds from the start", ends=(0.0, _end(digest.series[-1])), ticks=6, grid=True)
-
-
-def _middles(digest: Digest) -> list[float]:
-    return [bucket.start_s + bucket.seconds / 2 for bucket in digest.series]
-
-
-def _finite(values: Iterable[float | None]) -> Iterator[float | None]:
-    """The values, None for infinity, where a line ends."""
-    return (None if value == math.inf else value for value in values)
-
-
-def _latency_charts(digest: Digest) -> Iterator[Chart]:
-    series, x = digest.series, _seconds(digest)
-    yield _latency_chart(digest, x)
-    if any(bucket.counts.missed for bucket in series):
-        colors = {"late": "line1", "skipped": "line4", "failed": "line3", "unfinished": "line6"}
-        amounts = {
-            kind: [100 * getattr(b.counts, kind) / (b.counts.due or 1) for b in series]
-            for kind in colors
-        }
-        kinds = [Series(kind, color, "") for kind, color in colors.items() if any(amounts[kind])]
-        points = tuple(_stacked(series, {each.name: amounts[each.name] for each in kinds}))
-        y = Axis(ends=(0.0, max([1.0, *(point.high or 0.0 for point in points)])), ticks=2)
-        title = (axis("missed"),)
-        yield Chart(x, y, (Layer("rect", points),), tuple(kinds), height=46, title=title)
-    lag = zip(_middles(digest), _finite(bucket.lag_p99_ms for bucket in series), strict=True)
-    yield _strip(axis("lag_p99"), lag, x, color="line6")
-
-
-def _machine_charts(digest: Digest) -> Iterator[Chart]:
-    x = _seconds(digest)
-    for number, track in enumerate(_moving(digest)[:_TRACKS_MAX]):
-        pairs = zip(_middles(digest), track.values, strict=True)
-        yield _strip(_track_name(track), pairs, x, color=f"line{2 + number % 4}")
-    for source, tracks in _waits(digest).items():
-        node, _, _ = source.rpartition("/")
-        amounts = {shown(track.name): track.values for track in tracks}
-        names = tuple(
-            Series(name, f"line{number % SERIES_MAX}", "") for number, name in enumerate(amounts)
-        )
-        points = tuple(_stacked(digest.series, amounts))
-        title = (f"{shown(node)}: {_WAITS_TITLE}" if node else _WAITS_TITLE,)
-        y = Axis(ends=(0.0, None), ticks=3, zero=True, nice=True)
-        yield Chart(x, y, (Layer("rect", points),), names, height=80, title=title)
-
-
-def _end(bucket: Bucket) -> float:
-    return float(bucket.start_s + bucket.seconds)
-
-
-def _latency_chart(digest: Digest, x: Axis) -> Chart:
-    series = digest.series
-    bands = [
-        list(zip(_middles(digest), _finite(values), strict=True))
-        for values in zip(*((b.p50_ms, b.p95_ms, b.p99_ms) for b in series), strict=True)
-    ]
-    values = [value for band in bands for _, value in band if value]
-    limit_ns = digest.trial.plan.limit_ns
-    limit = limit_ns / 1e6 if limit_ns else None
-    places = [*values, *([limit] if limit else [])] or [1.0]
-    least, most = min(places), max(places)
-    log = most / least > 5
-    ends = (least * 0.85, most * 1.6) if log else (0.0, most * 1.18)
-    form = "~s" if most >= 1e4 else ""
-    y = Axis("", scale="log" if log else "linear", ends=ends, ticks=4, format=form)
-    layers: list[Layer] = []
-    if digest.summary.cut_s:
-        cut = (Point(0.0, end=float(digest.summary.cut_s)),)
-        layers.append(Layer("rect", cut, "muted", opacity=0.15))
-    for lower, upper, opacity in ((bands[0], bands[1], 0.28), (bands[1], bands[2], 0.14)):
-        points = tuple(
-            Point(at, low=None if high is None else low, high=high)
-            for (at, low), (_, high) in zip(lower, upper, strict=True)
-        )
-        layers.append(Layer("area", points, "line0", opacity=opacity))
-    lines = tuple(
-        Point(at, value, dash=name)
-        for name, band in zip(_BANDS, bands, strict=True)
-        for at, value in band
-    )
-    layers.append(Layer("line", lines, "line0", size=1.3))
-    if limit:
-        layers += bound(limit, "limit")
-    return Chart(x, y, tuple(layers), dashes=_BANDS, height=150, title=(axis("latency"),))
-
-
-def _stacked(
-    series: Sequence[Bucket], amounts: Mapping[str, Sequence[float | None]]
-) -> Iterator[Point]:
-    for at, bucket in enumerate(series):
-        low, start = 0.0, float(bucket.start_s)
-        for name, values in amounts.items():
-            if amount := values[at] or 0.0:
-                yield Point(start, end=_end(bucket), low=low, high=low + amount, series=name)
-            low += amount
-
-
-def _strip(
-    title: str, pairs: Iterable[tuple[float, float | None]], x: Axis, *, color: str
-) -> Chart:
-    points = tuple(Point(second, value) for second, value in pairs)
-    large = any(point.y is not None and float(point.y) >= _LARGE for point in points)
-    y = Axis(ticks=2, format="~s" if large else "", zero=True, nice=True)
-    return Chart(x, y, (Layer("line", points, color, size=1.2),), height=40, title=(title,))
-
-
 def _distribution(row: Row, number: int) -> Iterator[Figure]:
     def answered(digest: Digest) -> bool:
         counts = digest.summary.counts
@@ -291,46 +216,32 @@ def _distribution(row: Row, number: int) -> Iterator[Figure]:
         return
     more = len(row.trials) - len(able)
     left = f" ({len(able)} of {len(row.trials)} trials)" if more else ""
-    shares = [0.5, 0.9, 0.99, 0.999, 0.9999]
-    curves = [
-        (trial_name(digest), kind, curve)
-        for digest in able
-        for kind, curve in (("latency", digest.latency), ("lag", digest.lag))
-    ]
-    table = tuple(
-        (
-            name,
-            kind,
-            *(
-                next((ms(value) for at, value in curve if at >= share - 1e-9), NOT_KNOWN)
-                for share in shares
-            ),
-        )
-        for name, kind, curve in curves
-    )
-    points = tuple(
-        Point(-math.log10(1 - share), value, series=name, dash=kind)
-        for name, kind, curve in curves
-        for share, value in curve
-        if share < 1 and value
-    )
-    chart = Chart(
-        Axis("% of what was due", ends=(0.0, 4.0), ticks=_TICKS, labels=_TICK_TEXTS, grid=True),
-        Axis("ms", scale="log", nice=True),
-        (Layer("line", points, size=1.6),),
-        series([trial_name(digest) for digest in able]),
-        dashes=("latency", "lag"),
-        height=230,
-    )
-    yield Figure(
+    yield figure(
         f"distribution-{number}",
         f"Distribution of latency and lag{_of_cell(row)}",
         "share of what was due that was answered within a time (latency), or sent (lag); a line"
         f" ends where the rest was not answered{left}",
-        ("trial", "time", *(f"{100 * share:g}% within, ms" for share in shares)),
-        table,
-        (chart,),
+        columns=("trial", "time", *(f"{100 * share:g}% within, ms" for share in _SHARES)),
+        data=_curves(able),
+        template="distribution",
+        y=amounts("ms", log=True, nice=True),
+        **series([trial_name(digest) for digest in able]),
     )
+
+
+def _curves(digests: Sequence[Digest]) -> Iterator[Datum]:
+    """The rows of the table, and those of the lines."""
+    for digest in digests:
+        for kind, curve in (("latency", digest.latency), ("lag", digest.lag)):
+            name = trial_name(digest)
+            texts = (
+                next((ms(value) for at, value in curve if at >= share - 1e-9), NOT_KNOWN)
+                for share in _SHARES
+            )
+            yield {"texts": (name, kind, *texts)}
+            for at, value in curve:
+                if value:
+                    yield {"series": name, "kind": kind, "share": at, "ms": value}
 
 
 def statements(page: Page) -> Iterator[Figure]:
@@ -347,65 +258,28 @@ def statements(page: Page) -> Iterator[Figure]:
             spent[each.name] = spent.get(each.name, 0.0) + (each.mean.value if each.mean else 0)
         busiest = sorted(spent, key=lambda name: -spent[name])[:SERIES_MAX]
         every.append([each for each in able if each.name in busiest])
-    means = [each.mean for used in every for each in used if each.mean]
-    values = [mean.value for mean in means if mean.value > 0]
-    log = bool(values) and max(values) / min(values) > LOG_FROM
-    top = max((each.high if each.estimable else each.value for each in means), default=0.0) or 1.0
-    vertical = Axis(
-        axis("mean"),
-        scale="log" if log else "linear",
-        ends=(min(values) * 0.5 if log else 0.0, top),
-        zero=True,
-        nice=not log,
-    )
-    main = axis_of(page)
-    for number, (line, used) in enumerate(zip(lines, every, strict=True)):
-        if used:
-            name = words.line_name(line)
-            yield _statement_figure(main, vertical, used, name=name, number=number)
-
-
-def _statement_figure(
-    main: MainAxis, vertical: Axis, used: Sequence[StatementRow], *, name: str, number: int
-) -> Figure:
-    floor = vertical.ends[0] or 0.0
-
-    def point(each: StatementRow, mean: Estimate) -> Point:
-        low, high = (mean.low, mean.high) if mean.estimable else (mean.value, mean.value)
-        return Point(
-            main.place(each.row),
-            mean.value,
-            low=max(low, floor),
-            high=high,
-            series=shown(each.name),
-            filled=each.row.sound,
+    main, measure = axis_of(page), Measure("mean", lambda _: None)
+    y, contents = upright("mean", [[_statement(main, e, measure) for e in used] for used in every])
+    for number, (line, used, data) in enumerate(zip(lines, every, contents, strict=True)):
+        if not used:
+            continue
+        name = words.line_name(line)
+        yield figure(
+            f"statements-{number + 1}" if number else "statements",
+            f"Mean time of each statement{f', {shown(name)}' if name else ''}",
+            "by script and line; bars are 95% intervals",
+            columns=(shown(main.title), "statement", header("mean"), "95% interval"),
+            data=data,
+            template="factor",
+            x=main.encoding(each.row for each in used),
+            y=y,
+            **series(list(dict.fromkeys(row["series"] for row in data))),
+            joined=bool(main.unit),
         )
 
-    points = tuple(point(each, each.mean) for each in used if each.mean)
-    chart = Chart(
-        main.axis(each.row for each in used),
-        vertical,
-        (
-            Layer("rule", points, opacity=0.75),
-            *((Layer("line", points),) if main.step else ()),
-            Layer("point", points, size=55),
-        ),
-        series(list(dict.fromkeys(shown(each.name) for each in used))),
-        height=200,
-    )
-    table = tuple(
-        (
-            shown(crossing.shown_level(each.row, main.factor.name)) if main.factor else "all",
-            shown(each.name),
-            *estimate_texts(each.mean, ms),
-        )
-        for each in used
-    )
-    return Figure(
-        f"statements-{number + 1}" if number else "statements",
-        f"Mean time of each statement{f', {shown(name)}' if name else ''}",
-        "by script and line; bars are 95% intervals",
-        (shown(main.title), "statement", header("mean"), "95% interval"),
-        table,
-        (chart,),
-    )
+
+def _statement(main: MainAxis, each: StatementRow, measure: Measure) -> Datum:
+    name = shown(each.name)
+    place = {"x": main.place(each.row), "series": name, "valid": each.row.sound}
+    texts = (main.label(each.row), name, *estimate_texts(each.mean, ms))
+    return {**place, **measure.numbers(each.mean), "texts": texts}

@@ -5,16 +5,16 @@ A coincidence does not prove a cause, so the section names the experiment that c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pgpaces.analysis.attribution import Attribution, Card
 from pgpaces.analysis.next_step import MISSED_MIN
 from pgpaces.core import causes
 from pgpaces.core.metrics import axis, header
-from pgpaces.show.chart import Axis, Chart, Layer, Point
+from pgpaces.show.charts import Datum, amounts, seconds
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import NOT_KNOWN, estimate_cell, interval, or_dash, percent
-from pgpaces.show.section import Column, Figure, Headline, Section, Sentence, Table, table
+from pgpaces.show.section import Column, Figure, Headline, Section, Sentence, Table, figure, table
 
 _SECONDS_MAX = 300
 _ROWS_MAX = 60
@@ -22,6 +22,7 @@ _ALSO_MAX = 3
 _EVIDENCE_MAX = 3
 # The likeliest causes have evidence and advice, the others only their numbers.
 _CAUSES_MAX = 3
+_COLORS = ["alarm", "line0", "line1"]
 
 
 def section(
@@ -120,42 +121,37 @@ def _figure(answer: Attribution, key: str) -> Figure | None:
     if not answer.causes or len(answer.missed_by_second) < 2:
         return None
     cards = answer.causes[:2] if answer.cause is None else answer.causes[:1]
-    step = -(-len(answer.missed_by_second) // _ROWS_MAX)
-    rows = tuple(
-        (
-            str(at),
-            or_dash(answer.missed_by_second[at], percent),
-            *(or_dash(card.by_second[at], percent) for card in cards),
-        )
-        for at in range(0, len(answer.missed_by_second), step)
-    )
+    missed = axis("missed")
+    shares = {missed: answer.missed_by_second}
+    shares |= {f"{shown(card.title)}, %": card.by_second for card in cards}
     names = [card.title for card in cards]
-    return Figure(
+    return figure(
         f"{key}-seconds",
         f"Missed requests, and {' and '.join(names)}",
         causes.note("chart", run=answer.shown),
-        ("second", header("missed"), *(f"{name}, %" for name in names)),
-        rows,
-        tuple(_charts(answer, cards)),
+        columns=("second", header("missed"), *(f"{name}, %" for name in names)),
+        data=_rows(shares),
+        template="strips",
+        height=70,
+        x=seconds(len(answer.missed_by_second)),
+        y=amounts("", domain=[0, 100], tickCount=2),
+        color={
+            "type": "nominal",
+            "scale": {"domain": list(shares), "range": _COLORS},
+            "legend": None,
+        },
     )
 
 
-def _charts(answer: Attribution, cards: Sequence[Card]) -> Iterator[Chart]:
-    x = Axis("seconds from the start", ends=(0.0, float(len(answer.missed_by_second))), ticks=6,
-             grid=True)  # fmt: skip
-    yield _strip(axis("missed"), answer.missed_by_second, x, color="alarm")
-    for number, card in enumerate(cards):
-        yield _strip(f"{shown(card.title)}, %", card.by_second, x, color=f"line{number}")
-
-
-def _strip(title: str, values: Sequence[float | None], x: Axis, *, color: str) -> Chart:
-    """A number from 0 to 100 for each second, or the mean of several where there are many."""
-    step = -(-len(values) // _SECONDS_MAX)
-    points = []
-    for at in range(0, len(values), step):
-        numbers = [value for value in values[at : at + step] if value is not None]
-        if numbers:
-            end, mean = float(min(at + step, len(values))), 100 * sum(numbers) / len(numbers)
-            points.append(Point(float(at), end=end, low=0.0, high=mean))
-    layer = Layer("rect", tuple(points), color, opacity=0.8)
-    return Chart(x, Axis(ends=(0.0, 100.0), ticks=3), (layer,), height=70, title=(title,))
+def _rows(shares: Mapping[str, Sequence[float | None]]) -> Iterator[Datum]:
+    """The rows of the table, and for each share the means of one or several seconds."""
+    length = max(map(len, shares.values()))
+    for at in range(0, length, -(-length // _ROWS_MAX)):
+        yield {"texts": (str(at), *(or_dash(each[at], percent) for each in shares.values()))}
+    step = -(-length // _SECONDS_MAX)
+    for order, (name, values) in enumerate(shares.items()):
+        for at in range(0, len(values), step):
+            numbers = [value for value in values[at : at + step] if value is not None]
+            if numbers:
+                place = {"panel": name, "series": name, "start": at, "end": at + step}
+                yield {**place, "order": order, "amount": 100 * sum(numbers) / len(numbers)}
