@@ -22,7 +22,7 @@ CODE = ROOT / "python" / "pgpaces"
 # What a sentence has in place of a value: of a usual length, by the format.
 SAMPLES = {"ms": 123.4, "s": 31.4, "moment": 75, "percent": 99.5, "rate": 1234.5, "size": 15.3e6,
            ",": 1302, "": "x", ".1%": 0.123, ".0f": 81.0, ".1f": 12.3, ".3f": 1.05,
-           "+,.0f": -3_600_000.0, "+.1f": -12.3, ",.1f": 3595.5}  # fmt: skip
+           "+,.0f": -3_600_000.0, "+.1f": -12.3, ",.1f": 3595.5, "shares": {"x": 0.2}}  # fmt: skip
 ENGINE = ROOT / "crates" / "engine" / "src"
 EVERYTHING = "".join(p.read_text("utf-8") for p in (*CODE.rglob("*.py"), *ENGINE.rglob("*.rs")))
 TESTS = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))

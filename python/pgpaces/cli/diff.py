@@ -8,6 +8,7 @@ from typing import Any
 from pgpaces.cli import options
 from pgpaces.cli.output import text
 from pgpaces.cli.streams import put
+from pgpaces.core.messages import message
 from pgpaces.show.section import Column, Headline, Section, table
 
 
@@ -37,9 +38,14 @@ def diff(a: str, b: str, *, as_json: bool, store_path: str | None) -> None:
         *((trial.id[-8:], lambda row, at=at: _shown(row[1][at]))
           for at, trial in enumerate((one.trial, other.trial))),
     ]  # fmt: skip
-    count = f"options {len(asked)}, server, data, and machine {len(found)}"
-    shown = table("diff", "", columns, items=rows, brief=True)
-    section = Section("diff", "", headline=Headline("DIFF", "", count), tables=(shown,))
+    section = Section(
+        "diff",
+        "",
+        headline=Headline("DIFF", "", message("diff-counts", options=len(asked), setup=len(found))),
+        tables=(table("diff", "", columns, items=rows, brief=True),),
+        next=(f"pgpaces compare {a} {b} --anyway",),
+        question=message("next-compare"),
+    )
     put(text((section,), verbose=False))
 
 
