@@ -6,7 +6,7 @@ Opens no store and runs no fio.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -167,7 +167,7 @@ def _postgres_table(disk: Disk) -> Table:
         ("IOPS", lambda each: estimate_cell(each.rate, rate)),
         ("MB/s", lambda each: rate(each.bytes_per_s / 1e6)),
         *((header(name), partial(_ms, name)) for name in ("p50", "p99", "p99.9")),
-        ("2nd / 1st half", lambda each: estimate_cell(each.slowing, _plain)),
+        ("2nd / 1st half", lambda each: _ratio(each.slowing)),
     ]
     runs = [each for job in disks.POSTGRES for each in disk.of(job)]
     spare = (header("p50"), "MB/s", header("p99.9"))
@@ -179,17 +179,17 @@ def _ms(name: str, each: JobRun) -> str:
     return or_dash(ns, lambda ns: ms(ns / 1e6))
 
 
-def _plain(value: float) -> str:
-    return f"{value:.2f}"
+def _ratio(estimate: Estimate | None) -> TableCell:
+    return estimate_cell(estimate, "{:.2f}".format)
 
 
 def comparison(measured_disks: Sequence[DiskRow]) -> Section:
     first, measurements = called(measured_disks[0]), [each.disk for each in measured_disks]
-    names = [first, *(name for each in measured_disks[1:] for name in (called(each), f"/ {first}"))]
+    names = [name for each in measured_disks for name in (called(each), f"/ {first}")]
     rows = [
-        _spread("class", [class_of(disk) for disk in measurements]),
+        _spread("class", map(class_of, measurements)),
         *_compared(measurements),
-        _spread("encryption", [*map(encryption, measurements)]),
+        _spread("encryption", map(encryption, measurements)),
     ]
     found = [
         replace(each, about=called(row))
@@ -204,12 +204,13 @@ def comparison(measured_disks: Sequence[DiskRow]) -> Section:
         title=message("disks-title"),
         findings=found,
         whole=True,
-        tables=(Table("disks", "Disks", ("", *names), 1, tuple(rows), brief=True),),
+        tables=(Table("disks", "Disks", ("", first, *names[2:]), 1, tuple(rows), brief=True),),
     )
 
 
-def _spread(label: str, texts: Sequence[str]) -> tuple[TableCell, ...]:
-    return _row(label, texts[0], *(cell for text in texts[1:] for cell in (text, "")))
+def _spread(label: str, texts: Iterable[str]) -> tuple[TableCell, ...]:
+    first, _, *others = (cell for text in texts for cell in (text, ""))
+    return _row(label, first, *others)
 
 
 def encryption(disk: Disk) -> str:
@@ -222,25 +223,20 @@ def class_of(disk: Disk) -> str:
 
 def _compared(measurements: Sequence[Disk]) -> Iterator[tuple[TableCell, ...]]:
     """A job in a row: a cell for each disk, and after each but the first its ratio to the first."""
-    for job in disks.CARD:
-        runs = [disks.card_runs(each, job) for each in measurements]
-        if all(runs):
-            shown = [TableCell(_card_shown(job, statistics.median(each))) for each in runs]
-            ratios = [disks.ratio_of_runs(each, runs[0]) for each in runs]
-            yield _beside(f"{job}, {_unit(job)}", shown, ratios)
-    for job in disks.POSTGRES:
-        measured = [each.of(job)[:1] for each in measurements]
-        if all(measured):
-            rates = [each[0].rate for each in measured]
+    for job in (*disks.CARD, *disks.POSTGRES):
+        card = [disks.card_runs(each, job) for each in measurements]
+        rates = [run.rate for each in measurements for run in each.of(job)[:1]]
+        if not all(card):
+            continue
+        if job in disks.CARD:
+            shown = [TableCell(_card_shown(job, statistics.median(each))) for each in card]
+            ratios = [disks.ratio_of_runs(each, card[0]) for each in card]
+        else:
+            shown = [estimate_cell(each, rate) for each in rates]
             ratios = [disks.ratio(each, rates[0]) for each in rates]
-            yield _beside(f"{job}, IOPS", [estimate_cell(each, rate) for each in rates], ratios)
-
-
-def _beside(
-    label: str, shown: Sequence[TableCell], ratios: Sequence[Estimate | None]
-) -> tuple[TableCell, ...]:
-    pairs = zip(shown, (estimate_cell(each, _plain) for each in ratios), strict=True)
-    return TableCell(label), shown[0], *(cell for pair in list(pairs)[1:] for cell in pair)
+        pairs = zip(shown, map(_ratio, ratios), strict=True)
+        first, _, *others = (cell for pair in pairs for cell in pair)
+        yield TableCell(f"{job}, {_unit(job)}"), first, *others
 
 
 def report(rows: Sequence[DiskRow], shown: Section) -> Report:

@@ -15,9 +15,9 @@ import shutil
 import sqlite3
 import subprocess
 import tomllib
-from collections import defaultdict
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -68,17 +68,9 @@ class Part(Struct, frozen=True):
     needed: bool = False
 
     @property
-    def title(self) -> str:
-        return self.name or self.group
-
-    @property
     def shown(self) -> str:
         alone = self.state == _PRESENT or self.group == "libraries"
         return self.name if alone else f"{self.name} {self.state}".strip()
-
-    @property
-    def why(self) -> list[str]:
-        return [each for each in (self.gives, self.remedy) if each]
 
 
 class Diagnosis(Struct, frozen=True):
@@ -101,16 +93,19 @@ def diagnose() -> Diagnosis:
 
 
 def section(diagnosis: Diagnosis) -> Section:
-    present, missing = defaultdict(list), diagnosis.missing
-    for each in diagnosis.parts:
-        if each.state:
-            present[each.group].append(each.shown)
-    lacks = [said("doctor-missing", part=each.title, why=each.why) for each in missing]
+    missing, present = diagnosis.missing, [each for each in diagnosis.parts if each.state]
+    lacks = []
+    for each in missing:
+        why = list(filter(None, (each.gives, each.remedy)))
+        lacks.append(said("doctor-missing", part=each.name or each.group, why=why))
     top = Headline("PASS", "pass", message("doctor-works", missing=len(missing)))
     return SCREEN.section(
         top if diagnosis.works else Headline("FAIL", "fail", str(lacks[0])),
         [
-            *((group, said("doctor-has", parts=parts)) for group, parts in present.items()),
+            *(
+                (group, said("doctor-has", parts=[each.shown for each in parts]))
+                for group, parts in groupby(present, lambda each: each.group)
+            ),
             *(("missing", each) for each in lacks[:_MISSING_MAX]),
         ],
         key="doctor",

@@ -29,16 +29,9 @@ from pgpaces.core.findings import Finding, finding
 from pgpaces.core.messages import Message, message, said
 from pgpaces.core.metrics import FOLLOWED, axis, header, number, shown, title
 from pgpaces.show.chart import Axis, Chart, Layer, Point
-from pgpaces.show.numbers import (
-    NOT_KNOWN,
-    STARTED,
-    capital,
-    metric_cell,
-    moment,
-    sparkline,
-)
+from pgpaces.show.numbers import NOT_KNOWN, STARTED, capital, metric_cell, moment, sparkline
 from pgpaces.show.screen import Next, Screen, Values
-from pgpaces.show.section import Figure, Headline, Section, Sentence, Table, TableCell
+from pgpaces.show.section import Figure, Headline, Section, Table, TableCell
 from pgpaces.spec.result import Estimate
 from pgpaces.store.store import Store
 
@@ -175,13 +168,13 @@ def called(id_: str, at: datetime) -> str:
 
 def section(series: RunSeries) -> Section:
     top = _headline(series)
-    found = [*_findings(series)]
-    answer = SCREEN.section(
+    return SCREEN.section(
         top,
         _values(series),
         key=KEY,
         title=message("trend-title", metric=capital(title(series.metric)), name=series.name),
-        findings=found,
+        findings=[*_findings(series)],
+        main=f"{top.word}: {top.text}",
         steps=[*_next_steps(series)],
         whole=True,
         tables=(_table(series),) if series.trend.levels else (),
@@ -189,8 +182,6 @@ def section(series: RunSeries) -> Section:
         value=series.trend,
         trials=tuple(each.id for each in series.runs),
     )
-    main = Sentence(f"{top.word}: {top.text}", "main")
-    return replace(answer, sentences=(main, *answer.sentences))
 
 
 def _next_steps(series: RunSeries) -> Iterator[Next]:

@@ -24,24 +24,9 @@ from pgpaces.core.messages import message, said
 from pgpaces.core.metrics import axis, header, is_share, number, title
 from pgpaces.show.chart import Axis, Chart, Layer, Place, Point, number_at, series
 from pgpaces.show.escape import line as shown
-from pgpaces.show.numbers import (
-    NOT_KNOWN,
-    capital,
-    interval_line,
-    metric_cell,
-)
+from pgpaces.show.numbers import NOT_KNOWN, capital, interval_line, metric_cell
 from pgpaces.show.screen import Next, Screen, Values
-from pgpaces.show.section import (
-    Column,
-    Figure,
-    Headline,
-    Mark,
-    Section,
-    Sentence,
-    Table,
-    TableCell,
-    table,
-)
+from pgpaces.show.section import Column, Figure, Headline, Mark, Section, Table, TableCell, table
 from pgpaces.spec.result import Estimate
 
 KEY = "comparison"
@@ -53,14 +38,12 @@ _HEIGHT = 200
 _TICKS_MAX = 8
 SCREEN = Screen(first=(), details=("trials", "p", "A and A", "differs"))
 # The first line, and what a verdict rests on, by its basis.
-_COUNTS = dict.fromkeys(("pairs", "blocks"), "comparison-pairs")
-_COUNTS |= dict.fromkeys(("trials", "apart"), "comparison-trials") | {"runs": "comparison-runs"}
 BASIS = {
-    "pairs": "basis-pairs",
-    "blocks": "basis-blocks",
-    "trials": "basis-trials",
-    "apart": "basis-apart",
-    "runs": "basis-runs",
+    "pairs": ("comparison-pairs", "basis-pairs"),
+    "blocks": ("comparison-pairs", "basis-blocks"),
+    "trials": ("comparison-trials", "basis-trials"),
+    "apart": ("comparison-trials", "basis-apart"),
+    "runs": ("comparison-runs", "basis-runs"),
 }
 # Beyond this range a ratio is drawn on a logarithmic axis.
 _LINEAR = (0.5, 2.0)
@@ -102,25 +85,23 @@ def section(
     effects: tuple[Effect, ...] = (verdict, *verdict.secondary)
     main, *others = (each.metric for each in effects)
     values = {"a": a, "b": b, "of_a": len(basis.a), "of_b": len(basis.b), "count": verdict.pairs}
-    top = message(_COUNTS[verdict.basis], **values)
+    top = message(BASIS[verdict.basis][0], **values)
     effect = verdicts.with_ends(main, verdict.estimate)
-    answer = replace(SCREEN, first=(main, "", *others)).section(
+    told = {"outcome": verdict.outcome, "metric": title(main), "effect": effect}
+    return replace(SCREEN, first=(main, "", *others)).section(
         Headline(verdict.outcome.upper(), _MARKS[verdict.outcome], top),
         [*_effects_shown(effects, basis), *_details(verdict, basis)],
         key=KEY,
         title=message("comparison-title", a=a, b=b),
         findings=[*basis.findings, *verdicts.findings(verdict, running=basis.running)],
         steps=steps,
+        main=message("comparison", a=a, b=b, **told),
         whole=True,
         tables=(_table(effects, (a, b), basis),) if basis.a or basis.b else (),
         figures=tuple(_figures(effects, (a, b), basis)),
         value=verdict,
         trials=basis.ids,
     )
-    said_first = message(
-        "comparison", outcome=verdict.outcome, a=a, b=b, metric=title(main), effect=effect
-    )
-    return replace(answer, sentences=(Sentence(said_first, "main"), *answer.sentences))
 
 
 def _effects_shown(effects: Sequence[Effect], basis: VerdictBasis) -> Values:
@@ -128,12 +109,9 @@ def _effects_shown(effects: Sequence[Effect], basis: VerdictBasis) -> Values:
     rows = []
     for each in effects:
         a, b = (compare.own(sides, each.metric) for sides in (basis.a, basis.b))
-        values = {
-            "a": a and number(each.metric, a.value),
-            "b": b and metrics.shown(each.metric, b.value),
-        }
+        of_a, of_b = a and number(each.metric, a.value), b and metrics.shown(each.metric, b.value)
         change = short(each.metric, each.estimate) if each.estimate else (None, None)
-        rows.append((each.metric, message("comparison-sides", **values), *change))
+        rows.append((each.metric, message("comparison-sides", a=of_a, b=of_b), *change))
     widths = [max(len(row[at] or "") for row in rows) for at in (1, 2)]
     for metric, sides, effect, ends in rows:
         columns = {"sides": sides.ljust(widths[0]), "effect": effect and effect.ljust(widths[1])}
@@ -158,14 +136,11 @@ def _drawn(metric: str, estimate: Estimate) -> str:
 
 
 def _details(verdict: Verdict, basis: VerdictBasis) -> Values:
-    yield "trials", said(BASIS[verdict.basis], count=verdict.pairs)
+    yield "trials", said(BASIS[verdict.basis][1], count=verdict.pairs)
     if verdict.p is not None:
         yield "p", said("p-at-look", p=verdict.p, level=verdict.level)
-    if verdict.noise is not None:
-        yield (
-            "A and A",
-            said("noise-floor", noise=verdicts.with_ends(verdict.metric, verdict.noise)),
-        )
+    if (noise := verdicts.with_ends(verdict.metric, verdict.noise)) is not None:
+        yield "A and A", said("noise-floor", noise=noise)
     yield from (("differs", each) for each in verdicts.differing(basis.differences))
 
 

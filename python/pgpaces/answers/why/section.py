@@ -19,7 +19,7 @@ from pgpaces.show.chart import Axis, Chart, Layer, Point
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import NOT_KNOWN, estimate_cell, interval, or_dash, percent
 from pgpaces.show.screen import Screen, Values
-from pgpaces.show.section import Column, Figure, Headline, Section, Sentence, Table, table
+from pgpaces.show.section import Column, Figure, Headline, Section, Table, table
 
 _SECONDS_MAX = 300
 _ROWS_MAX = 60
@@ -37,12 +37,7 @@ _CAUSES_MAX = 3
 
 
 def section(
-    answer: Attribution,
-    about: str,
-    key: str = KEY,
-    *,
-    cost: str = "",
-    doubts: Sequence[Finding] = (),
+    answer: Attribution, about: str, key: str, *, cost: str, doubts: Sequence[Finding]
 ) -> Section:
     """The section. about: the unescaped name of the run or cell. cost: of reading the server.
 
@@ -64,10 +59,10 @@ def section(
         trials=answer.trials,
         # Of several cells, each says which one it is.
         note="" if key == KEY else str(missed),
+        main=top.text,
     )
     return replace(
         shown,
-        sentences=(Sentence(top.text, "main"), *shown.sentences),
         next=(cause.command if cause else f"pgpaces show {run[-8:]}".strip(),),
         question=cause.question if cause else message("next-values"),
     )
