@@ -311,12 +311,12 @@ def test_a_page_tells_of_the_disk_that_the_data_is_on():
     server = found.trial.server.but(data_device="uuid 1")
     there = replace(found, trial=replace(found.trial, server=server))
     disk = row(card(2100, 610, 45), hostname="pi4")
-    pairs = dict(facts.places([there], [disk])[0].server)
-    assert pairs["disk"].startswith("A1, 2,100 read and 610 write IOPS of 4 KiB, 45 MB/s")
+    told = dict(facts.places([there], [disk])[0].server)["disk"]
+    assert told.startswith("A1, 2,100 read and 610 write IOPS of 4 KiB, 45 MB/s")
     commits = JobRun(disks.COMMIT, 1, 60, 0, 18_600, 0, 18_600 * 8192, (300.0, 320.0) * 30)
     both = row(replace(disk.disk, measured=(*disk.disk.measured, commits)), hostname="pi4")
-    pairs = dict(facts.places([there], [both])[0].server)
-    assert "8 KiB with fdatasync 310/s (95% CI 30" in pairs["disk"]
+    told = dict(facts.places([there], [both])[0].server)["disk"]
+    assert "8 KiB with fdatasync 310/s (95% CI 30" in told
     elsewhere = replace(card(1, 1, 1), device=Device("uuid 2"))
     for other in (row(card(1, 1, 1), hostname="pi5"), row(elsewhere, hostname="pi4")):
         assert "disk" not in dict(facts.places([there], [other])[0].server)

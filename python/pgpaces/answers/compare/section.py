@@ -110,8 +110,9 @@ def _effects_shown(effects: Sequence[Effect], basis: VerdictBasis) -> Values:
     for each in effects:
         a, b = (compare.own(sides, each.metric) for sides in (basis.a, basis.b))
         of_a, of_b = a and number(each.metric, a.value), b and metrics.shown(each.metric, b.value)
-        change = short(each.metric, each.estimate) if each.estimate else (None, None)
-        rows.append((each.metric, message("comparison-sides", a=of_a, b=of_b), *change))
+        effect, ends = short(each.metric, each.estimate) if each.estimate else (None, None)
+        known = ends if each.estimate and each.estimate.estimable else None
+        rows.append((each.metric, message("comparison-sides", a=of_a, b=of_b), effect, known))
     widths = [max(len(row[at] or "") for row in rows) for at in (1, 2)]
     for metric, sides, effect, ends in rows:
         columns = {"sides": sides.ljust(widths[0]), "effect": effect and effect.ljust(widths[1])}
