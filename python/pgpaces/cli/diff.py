@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import closing
 from typing import Any
 
@@ -43,7 +44,7 @@ def diff(a: str, b: str, *, as_json: bool, store_path: str | None) -> None:
         "",
         headline=Headline("DIFF", "", message("diff-counts", options=len(asked), setup=len(found))),
         tables=(table("diff", "", columns, items=rows, brief=True),),
-        next=(f"pgpaces compare {a} {b} --anyway",),
+        next=(f"pgpaces compare {shlex.join((a, b))} --anyway",),
         question=message("next-compare"),
     )
     put(text((section,), verbose=False))
