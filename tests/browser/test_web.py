@@ -381,8 +381,8 @@ NARROWING = {
         15: "rate: 116/s pass, 200/s fail",
     },
     "pairs": {
-        6: "(47.3% lower to 2.88 times as high)",
-        14: "(26.1% lower to 30.8% higher)",
+        6: "(95% CI 0.527 to 2.88 times)",
+        14: "(95% CI −26 to +31%)",
     },
 }
 
@@ -551,5 +551,5 @@ def test_numbers_of_the_list_and_of_a_comparison_are_those_of_the_store(browser,
         first, second_p95 = (summary.latency.p95 for summary in summaries)
         assert first is not None
         assert second_p95 is not None
-        assert f"{100 * (second_p95.value / first.value - 1):.1f}% higher" in text
+        assert f"+{100 * (second_p95.value / first.value - 1):.0f}%" in text
         assert re.search(rf"p95 latency, ms\s+{first.value:.3g}\s+–\s+{second_p95.value:.3g}", text)

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 from click.testing import CliRunner
 
-from pgpaces.answers.trend import called as called_
 from pgpaces.cli.main import cli
 from pgpaces.cli.trend import trend
+from pgpaces.core.findings import finding
 from tests.unit.calling import refused, said
 from tests.unit.stored import START, Kept, keep, opened
 
@@ -37,12 +37,10 @@ def place(tmp_path_factory):
 
 def test_a_change_is_told_with_when_which_run_and_by_how_much(place):
     text = said(called(place, "nightly", "--metric", "mean", "--factor", "server"))
-    before, first = (called_(f"N0{n}", START + timedelta(days=n)) for n in (5, 6))
-    assert text.startswith(f"✗ WORSE Since {first} the mean latency is 2")
-    assert f"higher than up to {before} " in text
-    assert "worse" in text
-    assert "Left out: 1 unfinished or invalid" in text
-    assert "next pgpaces report N05 N06 -o change.html" in text
+    assert text.startswith("✗ WORSE mean +25% (95% CI +2")
+    assert "since run N06" in text
+    assert str(finding("trials-left-out", count=1)) in text
+    assert "next: pgpaces report N05 N06 -o change.html" in text
 
 
 def test_times_are_those_of_runs_and_of_reports_and_in_utc(place, tmp_path, monkeypatch):
@@ -60,7 +58,7 @@ def test_times_are_those_of_runs_and_of_reports_and_in_utc(place, tmp_path, monk
         shown("report", "nightly", "-o", str(tmp_path / "page.md"))
     time.tzset()
     at, report = START + timedelta(days=6), (tmp_path / "page.md").read_text()
-    assert f"Since N06 of {at:%Y-%m-%d %H:%M} UTC" in levels
+    assert f"from {at:%Y-%m-%d %H:%M} UTC (N06)" in levels
     assert "from (UTC)" in levels
     for text, form in ((levels, "%Y-%m-%d %H:%M"), (runs, "%m-%d %H:%M"), (report, "%H:%M:%S")):
         assert f"{at:{form}}" in text
@@ -81,27 +79,27 @@ def test_what_cannot_be_followed_is_said(place, words, expected):
 
 
 def test_one_run_stands_for_its_kind(place):
-    assert said(called(place, "OTHER")).startswith("? UNKNOWN 1 run: a trend requires 8")
+    assert said(called(place, "OTHER")).startswith("? UNKNOWN 1 run; a trend needs 8")
     found = json.loads(called(place, "N03", "--factor", "server", "--json").stdout)
     assert len(found["trials"]) == 12
 
 
 def test_runs_that_differ_in_more_than_time_are_refused_and_listed(place):
     error = refused(called(place, "nightly", "--metric", "mean"))
-    assert "PostgreSQL: 18.6 in 6, 18.1 in 6" in error.message
+    assert "PostgreSQL: 18.6 (6), 18.1 (6)" in error.message
     assert error.hint is not None
     assert "--factor" in error.hint
     text = said(called(place, "nightly", "--metric", "mean", "--anyway"))
-    assert "warning: The runs differ in more than time" in text
+    assert str(finding("runs-differ-otherwise", factors=["PostgreSQL"])) in text
 
 
 def test_a_workload_means_all_its_runs(place):
-    assert "clients: 2 in 12, 8 in 1" in refused(called(place, "w", "--factor", "server")).message
+    assert "clients: 2 (12), 8 (1)" in refused(called(place, "w", "--factor", "server")).message
 
 
 def test_without_a_name_the_runs_like_the_newest_are_followed(place):
     few = said(called(place, "--metric", "mean"))
-    assert few.startswith("? UNKNOWN 6 runs: a trend requires 8"), "those of the newer server"
+    assert few.startswith("? UNKNOWN 6 runs; a trend needs 8"), "those of the newer server"
     found = json.loads(called(place, "--factor", "server", "--json").stdout)
     assert found["trials"] == [f"N{night:02}" for night in range(12)], "in the order of time"
 

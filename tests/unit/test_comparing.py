@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import compare, unpaired
 from pgpaces.analysis.compare import ComparisonGoal, Pair, judge
-from pgpaces.answers.compare.section import VerdictBasis, planned, section, short
+from pgpaces.answers.compare.section import VerdictBasis, of_trials, section
+from pgpaces.answers.compare.words import short
 from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.core.findings import finding
 from pgpaces.show import draw, render
@@ -58,11 +59,11 @@ def test_charts_show_effects_a_noise_floor_shares_and_every_trial():
 def test_throughput_that_was_planned_is_said_to_decide_nothing():
     digests = PAGE_OF.digests
     assert {digest.trial.plan.model for digest in digests} == {"open"}
-    [warning] = planned("throughput", digests)
-    assert warning.text == str(finding("throughput-is-planned"))
-    assert planned("p95", digests) == ()
+    told = finding("throughput-is-planned")
+    assert [*of_trials("throughput", digests, (), left_out=0)] == [told]
+    assert [*of_trials("p95", digests, (), left_out=0)] == []
     free = replace(digests[0].trial, plan=replace(digests[0].trial.plan, model="closed"))
-    assert planned("throughput", [replace(digests[0], trial=free)]) == ()
+    assert not [*of_trials("throughput", [replace(digests[0], trial=free)], (), left_out=0)]
 
 
 def test_trials_without_pairs_are_shown_over_the_mean_of_a():
@@ -106,10 +107,10 @@ def test_the_ratio_of_what_both_say_alone_is_that_of_their_pairs(rates):
 @pytest.mark.parametrize(
     ("metric", "estimate", "expected"),
     [
-        ("throughput", Estimate(1.174, 1.162, 1.185, 8), ("+17.4%", "+16.2 to +18.5")),
-        ("throughput", Estimate(3.1, 0.9, 10.0, 8), ("3.1 times", "0.9 to 10")),
-        ("missed", Estimate(-0.021, -0.03, 0.001, 8), ("-2.10 points", "-3.00 to +0.10")),
-        ("mean", Estimate.alone(0.5, 1), ("-50%", "–")),
+        ("throughput", Estimate(1.174, 1.162, 1.185, 8), ("+17%", "+16 to +19%")),
+        ("throughput", Estimate(3.1, 0.9, 10.0, 8), ("3.1 times", "0.9 to 10 times")),
+        ("missed", Estimate(-0.021, -0.03, 0.001, 8), ("−2.1 points", "−3 to +0.1 points")),
+        ("mean", Estimate.alone(0.5, 1), ("−50%", "–")),
     ],
 )
 def test_an_effect_fits_into_a_cell(metric, estimate, expected):

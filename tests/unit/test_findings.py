@@ -22,7 +22,7 @@ CODE = ROOT / "python" / "pgpaces"
 # What a sentence has in place of a value: of a usual length, by the format.
 SAMPLES = {"ms": 123.4, "s": 31.4, "moment": 75, "percent": 99.5, "rate": 1234.5, "size": 15.3e6,
            ",": 1302, "": "x", ".1%": 0.123, ".0f": 81.0, ".1f": 12.3, ".3f": 1.05,
-           "+,.0f": -3_600_000.0, "+.1f": -12.3, ",.1f": 3595.5}  # fmt: skip
+           "+,.0f": -3_600_000.0, "+.1f": -12.3, ",.1f": 3595.5, "shares": {"x": 0.2}}  # fmt: skip
 ENGINE = [p for p in (ROOT / "crates/engine/src").rglob("*.rs") if "tests" not in str(p)]
 OTHERS = ast.Starred | ast.Call | ast.JoinedStr | ast.NamedExpr
 

@@ -126,7 +126,7 @@ def test_a_run_is_the_report_that_the_command_writes_without_inline_scripts(stor
     [
         ("/", 200, f'href="/runs/{OTHER}"'),
         (f"/compare?run={RUN}&run={OTHER}", 200, "unknown: "),
-        (f"/trend/{RUN}", 200, "a trend requires 8"),
+        (f"/trend/{RUN}", 200, "a trend needs 8"),
         ("/runs/nope", 404, absent("run", "nope")),
         ("/experiments/nope", 404, absent("experiment", "nope")),
         ("/compare?run=last", 404, sentence("choose-two-runs", count=1)),

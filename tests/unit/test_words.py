@@ -18,12 +18,12 @@ from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.replicates import Apart
 from pgpaces.analysis.stats import proportion
 from pgpaces.analysis.trend import check, trend
-from pgpaces.answers import trend as trend_words
+from pgpaces.answers import trend as trends
+from pgpaces.answers.compare import section as comparing
 from pgpaces.answers.compare import words as verdicts
 from pgpaces.answers.sweep import words
 from pgpaces.answers.sweep.page import About, Page, gather
-from pgpaces.core.findings import Finding, finding
-from pgpaces.core.findings import length as seconds
+from pgpaces.core.findings import Finding, finding, length
 from pgpaces.spec.design import Cell, Factor, Slot
 from pgpaces.spec.result import Counts, Estimate
 from tests.unit.comparisons import MISSED, STEADY, runs, shares, verdict, with_noise
@@ -123,9 +123,9 @@ def test_the_time_that_would_decide_is_longer_than_the_time_so_far():
             for n, m in enumerate(shares)]  # fmt: skip
     assert min(needs) > 20
     told = found(rows)["more-times-decide"].values
-    assert told == {"cells": 2, "least": seconds(min(needs)), "most": seconds(max(needs))}
+    assert told == {"cells": 2, "least": length(min(needs)), "most": length(max(needs))}
     one = found(rows[:1])["more-time-decides"].values
-    assert one == {"cells": 1, "time": seconds(needs[0])}
+    assert one == {"cells": 1, "time": length(needs[0])}
 
 
 def test_a_share_on_the_threshold_is_no_question_of_time():
@@ -195,7 +195,7 @@ FOUND: dict[str, Verdict] = {
     ("name", "names"),
     [
         ("better", []), ("same", []), ("noise floor", []), ("against earlier runs", []),
-        ("wide", ["detectable-difference", "more-pairs-decide"]),
+        ("wide", ["more-pairs-decide", "detectable-difference"]),
         ("one pair", ["too-few-to-compare"]),
         ("no pairs", ["too-few-to-compare"]),
         ("without any", ["too-few-to-compare"]),
@@ -204,15 +204,15 @@ FOUND: dict[str, Verdict] = {
         ("no number", ["metric-without-value"]),
         ("apart in time", ["trials-apart-in-time", "few-pairs"]),
         ("mixed", ["few-pairs"]),
-        ("against them, unknown", ["detectable-difference", "more-runs-tell-more"]),
+        ("against them, unknown", ["more-runs-tell-more", "detectable-difference"]),
     ],
 )  # fmt: skip
 def test_a_comparison_without_a_verdict_says_why_and_what_would_decide(name, names):
-    said = verdicts.comparison(FOUND[name])
+    section = comparing.section(FOUND[name], "A", "B", basis=comparing.VerdictBasis())
     assert [each.name for each in verdicts.findings(FOUND[name])] == names
-    assert said[0].weight == "main"
-    assert said[0].text.startswith(f"{FOUND[name].outcome}: B vs. A")
-    assert "e-" not in said[0].text, "no more digits than anybody believes"
+    main = section.sentences[0].text
+    assert main.startswith(f"{FOUND[name].outcome}: B vs. A, ")
+    assert "e-" not in main, "no more digits than anybody believes"
 
 
 @pytest.mark.parametrize(
@@ -231,20 +231,23 @@ def test_a_comparison_that_has_not_come_to_its_end_says_so(why, running, name):
 
 
 def test_every_outcome_and_every_reason_has_words():
-    outcomes = {found.outcome for found in FOUND.values()}
-    assert outcomes == {"better", "worse", "same", "unknown"}
+    assert {found.outcome for found in FOUND.values()} == {"better", "worse", "same", "unknown"}
     reasons = {found.why for found in FOUND.values()}
     assert reasons == {"", "few", "unbounded", "noise", "biased", "wide", "apart"}
-    assert {found.basis for found in FOUND.values()} | {"blocks"} == set(verdicts.BASIS)
+    assert {found.basis for found in FOUND.values()} | {"blocks"} == set(comparing.BASIS)
 
 
 def test_a_change_of_throughput_is_better_where_it_rises_and_of_latency_where_it_falls():
     logs = np.random.default_rng(3).normal(0, 0.01, 30)
     logs[10:20] += 0.3
-    ways = (": worse.", ": better.")
-    for metric, told in (("throughput", ways), ("mean", ways[::-1])):
-        newest, before, *_ = trend_words.sentences(trend(runs(logs)), metric)
-        assert (newest.text.endswith(told[0]), before.text.endswith(told[1])) == (True, True)
+    every = tuple(trends.Timed(each.name, datetime.now(UTC), each) for each in runs(logs))
+    said = replace(trend(runs(logs)), left_out=("x",))
+    for metric, told in (("throughput", "WORSE"), ("mean", "BETTER")):
+        section = trends.section(trends.RunSeries("", metric, every, said))
+        assert section.headline.word == told
+        assert section.sentences[1].text.startswith("runs-without-value: ")
+        changes = [text for name, text in section.parts[0].facts if name == "changes"]
+        assert [text.split()[1][0] for text in changes] == ["−", "+"]
 
 
 def loose(clients: str, workers: str = "0", block: int = 1) -> Digest:

@@ -6,19 +6,22 @@ Opens no store and runs no fio.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from pgpaces.analysis import disks
 from pgpaces.analysis.disks import Disk, JobRun
+from pgpaces.core.findings import Finding, finding, weight
+from pgpaces.core.messages import message, said
 from pgpaces.core.metrics import header
-from pgpaces.core.units import memory_text
 from pgpaces.show.escape import line
-from pgpaces.show.numbers import estimate_cell, interval, ms, or_dash, rate
+from pgpaces.show.numbers import estimate_cell, ms, or_dash, rate
+from pgpaces.show.screen import Next, Screen, Values, bounds
 from pgpaces.show.section import (
     Column,
     Headline,
@@ -43,6 +46,12 @@ _CRITERIA = (disks.CARD_READ, disks.CARD_WRITE, disks.CARD_SEQUENTIAL)
 _OTHERS_MAX = 0.1
 
 
+SCREEN = Screen(
+    first=("disk", "encryption", "measured"),
+    details=("device", "card jobs", "other jobs", "times", "flushes", "cipher", "missing", "note"),
+)
+
+
 def called(row: DiskRow) -> str:
     return line(row.name) or row.id[-8:]
 
@@ -50,86 +59,78 @@ def called(row: DiskRow) -> str:
 def section(row: DiskRow) -> Section:
     disk = row.disk
     tables = (_card_table(disk), _postgres_table(disk))
-    return Section(
-        "disk",
-        f"Disk {called(row)}",
-        sentences=tuple(Sentence(text, "warning") for text in _warnings(disk)),
-        headline=_headline(disk),
-        facts=tuple(_facts(disk)),
+    return SCREEN.section(
+        headline(disk),
+        values(disk),
+        key="disk",
+        title=message("disk-title", disk=called(row)),
+        findings=findings(disk),
+        steps=(Next(f"pgpaces disk --show {row.id[-8:]}", "next-measurements"),),
+        whole=True,
         tables=tuple(each for each in tables if each.rows),
-        next=(f"pgpaces disk --show {row.id[-8:]}",),
-        parts=(Section("remarks", "Remarks", facts=tuple(("", each) for each in _remarks(disk))),),
         value=disk,
     )
 
 
-def _headline(disk: Disk) -> Headline:
+def headline(disk: Disk) -> Headline:
     sd, medians = disks.card_class(disk), disks.card_medians(disk)
     if sd is None or medians is None:
-        return Headline("", "unknown", "no class: the emulation of a card's test is not complete")
-    return Headline(
-        sd,
-        "fail" if sd == "below A1" else "pass",
-        f"by emulation of the SD classes: {rate(medians[disks.CARD_READ])} read and"
-        f" {rate(medians[disks.CARD_WRITE])} write IOPS of 4 KiB,"
-        f" {rate(medians[disks.CARD_SEQUENTIAL] / 1e6)} MB/s",
-    )
+        return Headline("UNKNOWN", "unknown", message("disk-class-unknown"))
+    reads, writes, bytes_per_s = (medians[job] for job in _CRITERIA)
+    text = message("disk-class", reads=reads, writes=writes, mb_per_s=bytes_per_s / 1e6)
+    return Headline(sd, "fail" if sd == "below A1" else "pass", text)
 
 
 def in_short(row: DiskRow) -> str:
-    disk, parts = row.disk, []
-    sd, medians = disks.card_class(disk), disks.card_medians(disk)
-    if sd is not None and medians is not None:
-        parts.append(
-            f"{sd} by emulation ({rate(medians[disks.CARD_READ])} /"
-            f" {rate(medians[disks.CARD_WRITE])} IOPS,"
-            f" {rate(medians[disks.CARD_SEQUENTIAL] / 1e6)} MB/s)"
-        )
-    for each in disk.of(disks.COMMIT):
-        parts.append(f"8 KiB with fdatasync {_with_ends(each.rate, rate, '/s ')}")
-    quick = " (quick: indicative)" if disk.quick else ""
-    show = f"pgpaces disk --show {row.id}"
-    return f"{', '.join(parts) or 'nothing was measured'}{quick}; {show}"
+    disk, top = row.disk, headline(row.disk)
+    commits = [
+        said("disk-commits", per_s=each.rate.value, ci=bounds(each.rate))
+        for each in disk.of(disks.COMMIT)
+    ]
+    quick = [finding("disk-quick").sentence] if disk.quick else []
+    parts = [top.word, top.text, *commits, *quick]
+    return message("disk-in-short", parts=parts, id=row.id)
 
 
-def _warnings(disk: Disk) -> Iterator[str]:
+def findings(disk: Disk) -> list[Finding]:
+    found = [finding("disk-quick")] if disk.quick else []
     if disk.missing:
-        yield f"not complete, missing: {'; '.join(disk.missing)}"
-    if disk.quick:
-        yield "quick: seconds instead of minutes, indicative only"
-    measured = dict.fromkeys(each.job for each in disk.measured)
-    shares = {job: max(each.other_share or 0 for each in disk.of(job)) for job in measured}
-    jobs = ", ".join(f"{100 * n:.0f}% at '{job}'" for job, n in shares.items() if n > _OTHERS_MAX)
-    if jobs:
-        yield (
-            "the disk moved more than fio asked for, because others used it or its file system adds"
-            f" to it: {jobs}"
-        )
+        found.append(finding("disk-incomplete", count=len(disk.missing)))
+    by_share = sorted(disk.measured, key=lambda each: each.other_share or 0)
+    if shares := {
+        each.job: each.other_share for each in by_share if (each.other_share or 0) > _OTHERS_MAX
+    }:
+        found.append(finding("disk-shared", jobs=shares))
     for each in disk.measured:
         share = each.slowing if each.job in disks.POSTGRES else None
         if share is not None and share.estimable and share.high < _SLOWER:
-            yield (
-                f"slows down: '{each.job}' did {_with_ends(share, _plain)} times as much in its"
-                " second half as in its first"
-            )
+            ends = {"low": share.low, "high": share.high}
+            found.append(finding("disk-slows", each.job, share=share.value, **ends))
+    if disk.device.filesystem.startswith("fuse"):
+        found.append(finding("disk-through-fuse", filesystem=disk.device.filesystem))
+    return sorted(found, key=weight)
 
 
-def _facts(disk: Disk) -> Iterator[tuple[str, str]]:
+def values(disk: Disk) -> Values:
     device = disk.device
-    rotates = {True: "rotational", False: "not rotational", None: ""}[device.rotational]
-    parts = (
-        f"device {device.name}" if device.name else "no device of its own",
-        device.model,
-        f"{device.filesystem} ({device.mount_options})",
-        f"scheduler {device.scheduler}" if device.scheduler else "",
-        f"{rotates} according to the kernel" if rotates else "",
-        "" if device.size_bytes is None else memory_text(device.size_bytes),
-        f"{memory_text(device.free_bytes)} free" if device.free_bytes is not None else "",
-    )
-    yield "disk", f"{disk.path}: {', '.join(part for part in parts if part)}"
-    yield "encryption", device.encryption or "none detected"
-    size = memory_text(disk.size_bytes)
-    yield "measured", f"by {disk.fio} in a file of {size}, past the cache (direct)"
+    parts = [each for each in (device.name, device.model, device.filesystem) if each]
+    yield "disk", said("disk-of", path=disk.path, parts=parts)
+    yield "encryption", said("disk-encryption", method=encryption(disk))
+    yield "measured", said("disk-measured", fio=disk.fio, size_bytes=disk.size_bytes)
+    facts = {name: each or None for name, each in to_builtins(device).items() if name != "id"}
+    yield "device", said("disk-device", **facts)
+    for label, jobs in (("card jobs", disks.CARD), ("other jobs", disks.POSTGRES)):
+        if lengths := [each.seconds for each in disk.measured if each.job in jobs]:
+            yield label, said("disk-took", seconds=max(lengths))
+    if disk.of(disks.COMMIT):
+        yield "times", said("disk-times")
+    if disk.flushes:
+        per_s = {name: rate(each) for name, each in disk.flushes.per_s.items()}
+        yield "flushes", said("disk-flushes", version=disk.flushes.version, per_s=per_s)
+    if disk.cipher:
+        yield "cipher", said("disk-cipher", **to_builtins(disk.cipher))
+    yield from (("missing", said("disk-missing", job=each)) for each in disk.missing)
+    yield from (("note", each) for each in disk.absent)
 
 
 def _card_table(disk: Disk) -> Table:
@@ -140,17 +141,20 @@ def _card_table(disk: Disk) -> Table:
     rows = []
     for job in disks.CARD:
         if values := disks.card_runs(disk, job):
-            unit = "MB/s" if job == disks.CARD_SEQUENTIAL else "IOPS"
             every = [statistics.median(values), *values]
             shown = [_card_shown(job, value) for value in every] + [""] * (runs - len(values))
             least = [_card_shown(job, disks.CLASSES[name][needs[job]]) for name in classes]
-            rows.append(_row(f"{job}, {unit}", *shown, *least))
+            rows.append(_row(f"{job}, {_unit(job)}", *shown, *least))
     columns = ("job", "median", *numbers, *classes)
     return Table("disk-card", "Card emulation", columns, 1, tuple(rows), spare=numbers, brief=True)
 
 
 def _row(*texts: str) -> tuple[TableCell, ...]:
     return tuple(TableCell(text) for text in texts)
+
+
+def _unit(job: str) -> str:
+    return "MB/s" if job == disks.CARD_SEQUENTIAL else "IOPS"
 
 
 def _card_shown(job: str, value: float) -> str:
@@ -163,7 +167,7 @@ def _postgres_table(disk: Disk) -> Table:
         ("IOPS", lambda each: estimate_cell(each.rate, rate)),
         ("MB/s", lambda each: rate(each.bytes_per_s / 1e6)),
         *((header(name), partial(_ms, name)) for name in ("p50", "p99", "p99.9")),
-        ("2nd / 1st half", lambda each: estimate_cell(each.slowing, _plain)),
+        ("2nd / 1st half", lambda each: _ratio(each.slowing)),
     ]
     runs = [each for job in disks.POSTGRES for each in disk.of(job)]
     spare = (header("p50"), "MB/s", header("p99.9"))
@@ -175,108 +179,79 @@ def _ms(name: str, each: JobRun) -> str:
     return or_dash(ns, lambda ns: ms(ns / 1e6))
 
 
-def _plain(value: float) -> str:
-    return f"{value:.2f}"
-
-
-def _with_ends(estimate: Estimate, form: Callable[[float], str], between: str = " ") -> str:
-    ends = interval(estimate, form, " to ")
-    return f"{form(estimate.value)}{between}({ends})"
-
-
-def _remarks(disk: Disk) -> Iterator[str]:
-    if disk.of(disks.COMMIT):
-        yield "times of 'fdatasync each' are of the flush after a write, all others of reads"
-    if lengths := [each.seconds for each in disk.measured if each.job in disks.CARD]:
-        yield f"each run of the card's jobs took {rate(min(lengths))} to {rate(max(lengths))} s"
-    if lengths := [each.seconds for each in disk.measured if each.job in disks.POSTGRES]:
-        yield f"PostgreSQL's took {', '.join(map(rate, lengths))} s"
-    if disk.device.filesystem.startswith("fuse"):
-        yield "the file system is a program (FUSE), which may read the disk through the cache"
-    if disk.flushes is not None:
-        methods = ", ".join(f"{name} {rate(n)}/s" for name, n in disk.flushes.per_s.items())
-        yield (
-            f"pg_test_fsync {disk.flushes.version}, one write of 8 kB, a bound and not a"
-            f" prediction: {methods}"
-        )
-    if disk.cipher is not None:
-        cipher = disk.cipher
-        yield (
-            f"{cipher.name} in memory only, without a disk: encrypts {rate(cipher.encrypts)} MiB/s,"
-            f" decrypts {rate(cipher.decrypts)} MiB/s"
-        )
-    yield from map(str, disk.absent)
+def _ratio(estimate: Estimate | None) -> TableCell:
+    return estimate_cell(estimate, "{:.2f}".format)
 
 
 def comparison(measured_disks: Sequence[DiskRow]) -> Section:
     first, measurements = called(measured_disks[0]), [each.disk for each in measured_disks]
-    names = [first]
-    for each in measured_disks[1:]:
-        names += [called(each), f"/ {first}"]
-    rows = [_row("class by emulation", *_spread([class_of(disk) for disk in measurements]))]
-    for label, values, ratios in _compared(measurements):
-        cells = [values[0]]
-        for value, ratio in zip(values[1:], ratios, strict=True):
-            cells += [value, estimate_cell(ratio, _plain)]
-        rows.append((TableCell(label), *cells))
-    encryptions = [disk.device.encryption or "none detected" for disk in measurements]
-    rows.append(_row("encryption", *_spread(encryptions)))
-    note = "ratios of the card's jobs are those of the geometric means of all runs"
-    sentences = [Sentence(note, "note")]
-    for each in measured_disks:
-        if each.disk.missing:
-            text = f"{called(each)} {each.id[-8:]} is not complete: missing numbers are left out"
-            sentences.append(Sentence(text, "warning"))
-    if any(disk.quick for disk in measurements):
-        sentences.append(Sentence("quick results are indicative only", "warning"))
-    table = Table("disks", "Disks", ("", *names), 1, tuple(rows), brief=True)
-    return Section("disks", "Disks side by side", sentences=tuple(sentences), tables=(table,))
+    names = [name for each in measured_disks for name in (called(each), f"/ {first}")]
+    rows = [
+        _spread("class", map(class_of, measurements)),
+        *_compared(measurements),
+        _spread("encryption", map(encryption, measurements)),
+    ]
+    found = [
+        replace(each, about=called(row))
+        for row in measured_disks
+        for each in findings(row.disk)
+        if each.name in ("disk-quick", "disk-incomplete")
+    ]
+    return SCREEN.section(
+        Headline("DISKS", "", message("disks-compared", base=first)),
+        (),
+        key="disks",
+        title=message("disks-title"),
+        findings=found,
+        whole=True,
+        tables=(Table("disks", "Disks", ("", first, *names[2:]), 1, tuple(rows), brief=True),),
+    )
 
 
-def _spread(values: Sequence[str]) -> list[str]:
-    return [values[0], *(cell for value in values[1:] for cell in (value, ""))]
+def _spread(label: str, texts: Iterable[str]) -> tuple[TableCell, ...]:
+    first, _, *others = (cell for text in texts for cell in (text, ""))
+    return _row(label, first, *others)
+
+
+def encryption(disk: Disk) -> str:
+    return disk.device.encryption or message("disk-unencrypted")
 
 
 def class_of(disk: Disk) -> str:
-    if not disk.path:
-        return "damaged"
-    return disks.card_class(disk) or "not complete"
+    return disks.card_class(disk) or message("disk-unclassed" if disk.path else "disk-damaged")
 
 
-_Compared = tuple[str, list[TableCell], list[Estimate | None]]
-
-
-def _compared(measurements: Sequence[Disk]) -> Iterator[_Compared]:
-    """Label, a cell for each disk, and the ratio of each but the first to the first."""
-    for job in disks.CARD:
-        runs = [disks.card_runs(each, job) for each in measurements]
-        if all(runs):
-            unit = "MB/s" if job == disks.CARD_SEQUENTIAL else "IOPS"
-            shown = [TableCell(_card_shown(job, statistics.median(each))) for each in runs]
-            ratios = [disks.ratio_of_runs(each, runs[0]) for each in runs[1:]]
-            yield f"{job}, {unit}", shown, ratios
-    for job in disks.POSTGRES:
-        measured = [each.of(job)[:1] for each in measurements]
-        if all(measured):
-            rates = [each[0].rate for each in measured]
+def _compared(measurements: Sequence[Disk]) -> Iterator[tuple[TableCell, ...]]:
+    """A job in a row: a cell for each disk, and after each but the first its ratio to the first."""
+    for job in (*disks.CARD, *disks.POSTGRES):
+        card = [disks.card_runs(each, job) for each in measurements]
+        rates = [run.rate for each in measurements for run in each.of(job)[:1]]
+        if not all(card):
+            continue
+        if job in disks.CARD:
+            shown = [TableCell(_card_shown(job, statistics.median(each))) for each in card]
+            ratios = [disks.ratio_of_runs(each, card[0]) for each in card]
+        else:
             shown = [estimate_cell(each, rate) for each in rates]
-            ratios = [disks.ratio(each, rates[0]) for each in rates[1:]]
-            yield f"{job}, IOPS", shown, ratios
+            ratios = [disks.ratio(each, rates[0]) for each in rates]
+        pairs = zip(shown, map(_ratio, ratios), strict=True)
+        first, _, *others = (cell for pair in pairs for cell in pair)
+        yield TableCell(f"{job}, {_unit(job)}"), first, *others
 
 
 def report(rows: Sequence[DiskRow], shown: Section) -> Report:
     """A disk, or several side by side, as a report; shown: their section. Its rows are jobs."""
     [document, *others] = [plain(row) for row in rows]
     head = shown.headline
-    main = "" if head is None else ": ".join(filter(None, (head.word, head.text)))
-    about = Section("about", "The disk", facts=shown.facts, rank="numbers")
+    assert head is not None
+    about = Section("about", message("disk-about"), facts=shown.facts, rank="numbers")
     return Report(
         title=shown.title,
         question="",
         made_at=datetime.now(UTC),
         version=rows[0].version,
         id=rows[0].id,
-        sentences=(*((Sentence(main, "main"),) if main else ()), *shown.sentences),
+        sentences=(Sentence(f"{head.word}: {head.text}", "main"), *shown.sentences),
         headline=(),
         sections=(about, shown) if shown.facts else (shown,),
         top=shown,

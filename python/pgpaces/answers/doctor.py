@@ -17,6 +17,7 @@ import subprocess
 import tomllib
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,13 @@ from msgspec import Struct, to_builtins
 from pgpaces.core import home
 from pgpaces.core.errors import StoreError
 from pgpaces.core.findings import Finding, finding
-from pgpaces.core.messages import message
+from pgpaces.core.messages import message, said
 from pgpaces.core.units import memory_text
 from pgpaces.monitor import generator_host as host
 from pgpaces.monitor import host as machine
 from pgpaces.server import binaries, packages
-from pgpaces.show.section import Column, Headline, Section, Sentence, table
+from pgpaces.show.screen import Next, Screen
+from pgpaces.show.section import Headline, Section
 from pgpaces.store import address, sqlite
 
 # Clock sources that are read without a system call.
@@ -40,6 +42,15 @@ _TIMEOUT_S = 5
 _FILES_OWN = 64
 _FILES_FEW = 1024
 _PARTS = Path(__file__).with_name("doctor.toml")
+# The state of a part that has no version.
+_PRESENT = "yes"
+_MISSING_MAX = 2
+SCREEN = Screen(
+    first=(
+        *("pgpaces", "PostgreSQL", "can fetch", "programs", "libraries", "monitors"),
+        *("machine", "data folder", "store", "missing"),
+    )
+)
 
 
 class Part(Struct, frozen=True):
@@ -56,13 +67,20 @@ class Part(Struct, frozen=True):
     remedy: str = ""
     needed: bool = False
 
+    @property
+    def shown(self) -> str:
+        alone = self.state == _PRESENT or self.group == "libraries"
+        return self.name if alone else f"{self.name} {self.state}".strip()
+
 
 class Diagnosis(Struct, frozen=True):
     parts: tuple[Part, ...]
 
     @property
     def missing(self) -> tuple[Part, ...]:
-        return tuple(each for each in self.parts if not each.state)
+        """Those that pgpaces cannot work without first."""
+        missing = (each for each in self.parts if not each.state)
+        return tuple(sorted(missing, key=lambda each: not each.needed))
 
     @property
     def works(self) -> bool:
@@ -75,31 +93,26 @@ def diagnose() -> Diagnosis:
 
 
 def section(diagnosis: Diagnosis) -> Section:
-    missing = diagnosis.missing
-    lacking = [each for each in missing if each.needed]
-    if lacking:
-        why = "; ".join(f"{_name(each)}: {each.gives}" for each in lacking)
-        top = Headline("pgpaces cannot work here", "fail", why)
-    else:
-        optional = (
-            "every part is here" if not missing else f"optional parts missing: {len(missing)}"
-        )
-        top = Headline("pgpaces can work here", "pass", optional)
-    groups = dict.fromkeys(each.group for each in diagnosis.parts)
-    facts = ((group, text) for group in groups if (text := _listed(diagnosis, group)))
-    columns: list[Column[Part]] = [
-        ("missing", _name),
-        ("gives", lambda part: f"{part.gives}; {part.remedy}" if part.remedy else part.gives),
-    ]
-    ordered = sorted(missing, key=lambda each: not each.needed)
-    listed = table("missing", "Missing", columns, items=ordered, labels=2, brief=True)
-    return Section(
-        "doctor",
-        "What pgpaces finds here",
-        sentences=tuple(Sentence(str(each), "warning") for each in _warnings(diagnosis)),
-        headline=top,
-        facts=tuple(facts),
-        tables=(listed,) if missing else (),
+    missing, present = diagnosis.missing, [each for each in diagnosis.parts if each.state]
+    lacks = []
+    for each in missing:
+        why = list(filter(None, (each.gives, each.remedy)))
+        lacks.append(said("doctor-missing", part=each.name or each.group, why=why))
+    top = Headline("PASS", "pass", message("doctor-works", missing=len(missing)))
+    return SCREEN.section(
+        top if diagnosis.works else Headline("FAIL", "fail", str(lacks[0])),
+        [
+            *(
+                (group, said("doctor-has", parts=[each.shown for each in parts]))
+                for group, parts in groupby(present, lambda each: each.group)
+            ),
+            *(("missing", each) for each in lacks[:_MISSING_MAX]),
+        ],
+        key="doctor",
+        title=message("doctor-title"),
+        findings=tuple(_findings(diagnosis)),
+        whole=True,
+        steps=[Next("pgpaces doctor --json", "next-parts")] if len(missing) > _MISSING_MAX else (),
         value=diagnosis,
     )
 
@@ -113,18 +126,7 @@ def _parts(kind: str) -> Any:
     return tomllib.loads(_PARTS.read_text("utf-8"))[kind]
 
 
-def _listed(diagnosis: Diagnosis, group: str) -> str:
-    parts = (each for each in diagnosis.parts if each.group == group and each.state)
-    return ", ".join(
-        each.name if each.state == "yes" else f"{each.name} {each.state}".strip() for each in parts
-    )
-
-
-def _name(part: Part) -> str:
-    return part.name or part.group
-
-
-def _warnings(diagnosis: Diagnosis) -> Iterator[Finding]:
+def _findings(diagnosis: Diagnosis) -> Iterator[Finding]:
     states = {each.name: each.state for each in diagnosis.parts}
     if (clock := states.get("clock source")) and clock not in _FAST_CLOCKS:
         yield finding("clock-source-slow", clock=clock)
@@ -135,18 +137,17 @@ def _warnings(diagnosis: Diagnosis) -> Iterator[Finding]:
 
 def _itself() -> Iterator[Part]:
     group = "pgpaces"
-    try:
-        yield Part(group, "", version("pgpaces"))
-    except PackageNotFoundError:
-        yield Part(group, "", message("version-unknown"))
+    own, missing = message("version-unknown"), ""
+    with contextlib.suppress(PackageNotFoundError):
+        own = version("pgpaces")
+    yield Part(group, "", own)
     yield Part(group, "Python", platform.python_version())
     yield Part(group, "SQLite", sqlite3.sqlite_version)
     try:
         importlib.import_module("pgpaces.load.engine")
-        engine, gives = "yes", ""
     except ImportError as error:
-        engine, gives = "", message("load-engine-missing", why=str(error))
-    yield Part(group, "load engine", engine, gives, needed=True)
+        missing = message("load-engine-missing", why=str(error))
+    yield Part(group, "load engine", "" if missing else _PRESENT, missing, needed=True)
 
 
 def _postgresql() -> Iterator[Part]:
@@ -164,7 +165,9 @@ def _postgresql() -> Iterator[Part]:
 
 def _programs() -> Iterator[Part]:
     for name, package, gives in map(dict.values, _parts("programs")):
-        yield Part("programs", name, _version_of(name), gives, f"Debian: apt install {package}")
+        yield Part(
+            "programs", name, _version_of(name), gives, message("doctor-apt", package=package)
+        )
 
 
 def _version_of(name: str) -> str:
@@ -177,7 +180,7 @@ def _version_of(name: str) -> str:
         )
         if (match := re.search(r"\d+(\.\d+)+", process.stdout + process.stderr)) is not None:
             return match[0]
-    return "yes"
+    return _PRESENT
 
 
 def _libraries() -> Iterator[Part]:
@@ -185,7 +188,7 @@ def _libraries() -> Iterator[Part]:
         installed = ""
         with contextlib.suppress(PackageNotFoundError):
             installed = version(package) if importlib.util.find_spec(name) else ""
-        yield Part("libraries", package, installed, gives, f"pip install {install}")
+        yield Part("libraries", package, installed, gives, message("doctor-pip", package=install))
 
 
 def _monitors() -> Iterator[Part]:
@@ -195,7 +198,7 @@ def _monitors() -> Iterator[Part]:
         probe = machine.Probe(reader.read, ("/proc/self/cgroup",))
         names = {item.name for item in probe.items()}
     for name, prefix, gives in map(dict.values, _parts("monitors")):
-        state = "yes" if any(each.startswith(prefix) for each in names) else ""
+        state = _PRESENT if any(each.startswith(prefix) for each in names) else ""
         yield Part("monitors", name, state, gives)
     for note in reader.notes:
         yield Part("monitors", "kernel log", "", note.sentence)
@@ -204,18 +207,20 @@ def _monitors() -> Iterator[Part]:
 def _machine() -> Iterator[Part]:
     group = "machine"
     facts = host.facts()
-    yield Part(group, "", f"{facts.cpus or 1} CPUs {platform.machine()}")
+    cpus = message("doctor-cpus", cpus=facts.cpus or 1, architecture=platform.machine())
+    yield Part(group, "", cpus)
     if memory := facts.memory_bytes:
         yield Part(group, "", memory_text(memory))
     yield Part(group, platform.system(), platform.release())
     yield Part(group, "clock source", host.clock_source() or "unknown")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    yield Part(group, "open files", f"{_limit(soft)} (up to {_limit(hard)})")
+    files = message("doctor-files", soft=_limit(soft), hard=_limit(hard))
+    yield Part(group, "open files", files)
     probe = machine.Probe(machine.Local().read, ("/proc/self/cgroup",))
     quotas = (item.value for item in probe.items() if item.name == "cgroup_quota")
     yield Part(group, "CPU quota", next((f"{cpus:g} CPUs" for cpus in quotas), "none"))
     why = host.io_uring()
-    yield Part(group, "io_uring", "" if why else "yes", message("io-uring-gives"), why or "")
+    yield Part(group, "io_uring", "" if why else _PRESENT, message("io-uring-gives"), why or "")
 
 
 def _limit(number: int) -> str:
@@ -226,22 +231,18 @@ def _storage() -> Iterator[Part]:
     """The data directory and the store. Neither is created."""
     folder = home.home()
     above = next(each for each in (folder, *folder.parents) if home.is_there(each))
-    free = memory_text(shutil.disk_usage(above).free)
+    room = message("doctor-free", folder=folder, bytes=shutil.disk_usage(above).free)
     usable = os.access(above, os.W_OK | os.X_OK)
     gives = message("home-not-writable", path=above)
-    yield Part("data directory", "", f"{folder}, {free} free" if usable else "", gives, needed=True)
+    yield Part("data directory", "", room if usable else "", gives, needed=True)
     try:
-        yield Part("store", "", _store())
+        place = address.default()
+        if not isinstance(place, Path):
+            shown = address.default_shown()
+        elif place.exists():
+            shown = message("doctor-store", store=place, bytes=sqlite.size_bytes(place))
+        else:
+            shown = message("store-not-created", store=place)
+        yield Part("store", "", shown)
     except (StoreError, OSError) as error:
-        remedy = message("store-remedy")
-        yield Part("store", "", "", str(error), remedy, needed=True)
-
-
-def _store() -> str:
-    """The store's address, and the size of a file. Raises StoreError, OSError."""
-    place = address.default()
-    if not isinstance(place, Path):
-        return address.default_shown()
-    if place.exists():
-        return f"{place}, {memory_text(sqlite.size_bytes(place))}"
-    return message("store-not-created", store=place)
+        yield Part("store", "", "", str(error), message("store-remedy"), needed=True)

@@ -1,9 +1,9 @@
-"""Changes of level in a series of stored runs: which runs, the sentences, the section."""
+"""Changes of level in a series of stored runs: which runs, and the section."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -20,22 +20,17 @@ from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.trend import Change, Level, Run, Trend
 from pgpaces.answers.answer import Answer
 from pgpaces.answers.compare import words as verdicts
-from pgpaces.answers.compare.section import differing, is_planned, short
-from pgpaces.answers.compare.words import changed_by, size
+from pgpaces.answers.compare.section import is_planned
+from pgpaces.answers.compare.words import short
 from pgpaces.answers.sweep.lookup import answer_for
 from pgpaces.core.errors import PlanError, similar
-from pgpaces.core.metrics import FOLLOWED, axis, header, number, title
+from pgpaces.core.findings import Finding, finding
+from pgpaces.core.messages import Message, message, said
+from pgpaces.core.metrics import FOLLOWED, axis, header, number, shown, title
 from pgpaces.show.charts import Datum, of_metric
-from pgpaces.show.numbers import (
-    NOT_KNOWN,
-    STARTED,
-    capital,
-    metric_cell,
-    moment,
-    plural,
-    sparkline,
-)
-from pgpaces.show.section import Figure, Headline, Section, Sentence, Table, TableCell, figure
+from pgpaces.show.numbers import NOT_KNOWN, STARTED, capital, metric_cell, moment, sparkline
+from pgpaces.show.screen import Next, Screen, Values
+from pgpaces.show.section import Figure, Headline, Section, Table, TableCell, figure
 from pgpaces.spec.result import Estimate
 from pgpaces.store.store import Store
 
@@ -60,6 +55,12 @@ class RunSeries(Struct, frozen=True):
     unlike: tuple[Varied, ...] = ()
     confounders: tuple[tuple[str, tuple[Between, ...]], ...] = ()
     left_out: int = 0
+
+    def run(self, name: str) -> Timed:
+        return next(each for each in self.runs if each.run.name == name)
+
+    def id(self, name: str) -> str:
+        return self.run(name).id[-8:]
 
 
 def trend(
@@ -151,7 +152,11 @@ def _confounders(
 
 KEY = "trend"
 _MINUTES = "%Y-%m-%d %H:%M"
-_CHANGED_SHOWN = 4
+_LEVELS_SHOWN = 4
+SCREEN = Screen(
+    first=("runs", "levels"),
+    details=("metric", "spread", "changes", "also new", "differs", "left out"),
+)
 
 
 def called(id_: str, at: datetime) -> str:
@@ -160,73 +165,96 @@ def called(id_: str, at: datetime) -> str:
 
 
 def section(series: RunSeries) -> Section:
-    trend, metric = series.trend, series.metric
-    notes = differing(unlike(series.unlike))
-    if series.left_out:
-        text = f"Left out: {series.left_out} unfinished or invalid."
-        notes = (Sentence(text, "warning"), *notes)
-    return Section(
+    top = _headline(series)
+    return SCREEN.section(
+        top,
+        _values(series),
         key=KEY,
-        title=f"{capital(title(metric))} over time: {series.name}",
-        sentences=(*sentences(trend, metric), *_changed(series), *notes),
-        headline=_headline(trend, metric),
-        facts=tuple(_facts(series)),
-        tables=(_table(series),) if trend.levels else (),
+        title=message("trend-title", metric=capital(title(series.metric)), name=series.name),
+        findings=[*_findings(series)],
+        main=f"{top.word}: {top.text}",
+        steps=[*_next_steps(series)],
+        whole=True,
+        tables=(_table(series),) if series.trend.levels else (),
         figures=(_figure(series),) if _measured(series) else (),
-        value=trend,
+        value=series.trend,
         trials=tuple(each.id for each in series.runs),
-        next=tuple(_next_steps(series)),
     )
 
 
-def _next_steps(series: RunSeries) -> Iterator[str]:
+def _next_steps(series: RunSeries) -> Iterator[Next]:
     if series.trend.changes:
-        ids = {each.run.name: each.id[-8:] for each in series.runs}
         change = series.trend.changes[-1]
-        yield f"pgpaces report {ids[change.before]} {ids[change.first]} -o change.html"
+        both = f"{series.id(change.before)} {series.id(change.first)}"
+        yield Next(f"pgpaces report {both} -o change.html", "next-change")
     elif series.runs:
-        yield f"pgpaces show {series.runs[-1].id[-8:]}"
+        yield Next(f"pgpaces show {series.runs[-1].id[-8:]}", "next-values")
 
 
-def _headline(trend: Trend, metric: str) -> Headline:
-    first = sentences(trend, metric)[0].text
+def _headline(series: RunSeries) -> Headline:
+    trend, metric = series.trend, series.metric
     if trend.needed:
-        return Headline("UNKNOWN", "unknown", first)
+        few = message("trend-few", count=trend.runs, needed=trend.needed)
+        return Headline("UNKNOWN", "unknown", few)
     if not trend.changes:
-        return Headline("SAME", "pass", first)
+        same = message("trend-same", metric=title(metric), count=trend.runs)
+        return Headline("SAME", "pass", same)
     way = direction(metric, higher=trend.changes[-1].ratio.value > 1)
-    return Headline(way.upper(), "pass" if way == "better" else "fail", first)
+    text = str(_change(series, trend.changes[-1]))
+    return Headline(way.upper(), "pass" if way == "better" else "fail", text)
 
 
-def _facts(series: RunSeries) -> Iterator[tuple[str, str]]:
-    metric = series.metric
+def _change(series: RunSeries, change: Change) -> Message:
+    effect = verdicts.with_ends(series.metric, change.ratio)
+    return said("trend-changed", metric=series.metric, effect=effect, run=series.id(change.first))
+
+
+def _findings(series: RunSeries) -> Iterator[Finding]:
+    if series.unlike:
+        yield finding("runs-differ-otherwise", factors=[each.name for each in series.unlike])
+    if series.left_out:
+        yield finding("trials-left-out", count=series.left_out)
+    if left_out := series.trend.left_out:
+        yield finding("runs-without-value", metric=title(series.metric), count=len(left_out))
+
+
+def _values(series: RunSeries) -> Values:
+    trend, metric = series.trend, series.metric
     values = [each.run.estimate.value for each in _measured(series)]
     if len(values) > 1:
-        ends = f"{number(metric, min(values))} to {number(metric, max(values))}"
-        yield "runs", f"{sparkline(values)}  {axis(metric)}, {ends}"
-    for level in series.trend.levels[-_CHANGED_SHOWN:]:
-        cell = metric_cell(metric, level.value)
-        yield "levels", f"{cell.text} ({cell.ends}) in {level.runs} runs from {level.first}"
-
-
-def _changed(series: RunSeries) -> Iterator[Sentence]:
+        ends = {"least": number(metric, min(values)), "most": shown(metric, max(values))}
+        yield "runs", said("trend-runs", line=sparkline(values), **ends)
+    for level in trend.levels[-_LEVELS_SHOWN:]:
+        cell, run = metric_cell(metric, level.value), series.run(level.first)
+        at = {"at": moment(run.at, _MINUTES), "run": run.id[-8:], "count": level.runs}
+        yield "levels", said("trend-level", value=cell.text, ends=cell.ends, **at)
+    if trend.spread is not None:
+        yield "spread", said("trend-spread", spread=verdicts.size(metric, trend.spread))
+    yield "metric", said("trend-metric", metric=axis(metric))
+    yield from (("changes", _change(series, each)) for each in reversed(trend.changes))
     for first, confounders in series.confounders:
-        parts = [
-            f"{each.name} ({', '.join(each.a) or NOT_KNOWN}, then {', '.join(each.b) or NOT_KNOWN})"
-            for each in confounders[:_CHANGED_SHOWN]
-        ]
-        if more := len(confounders) - len(parts):
-            parts.append(f"and {more} more")
-        yield Sentence(f"Since {first} this differs as well: {', '.join(parts)}.")
+        for each in confounders:
+            sides = {"a": each.a or NOT_KNOWN, "b": each.b or NOT_KNOWN}
+            yield (
+                "also new",
+                said("trend-confounder", run=series.id(first), name=each.name, **sides),
+            )
+    yield from (("differs", each) for each in unlike(series.unlike))
+    yield from (("left out", said("trend-left-out", run=name)) for name in trend.left_out)
+
+
+def unlike(factors: Sequence[Varied]) -> list[Message]:
+    """In what the runs differ other than time: each value, and in how many runs."""
+    counted = {each.name: [f"{v or NOT_KNOWN} ({n})" for v, n in each.values] for each in factors}
+    return [said("runs-vary", name=name, seen=seen) for name, seen in counted.items()]
 
 
 def _table(series: RunSeries) -> Table:
     trend, metric = series.trend, series.metric
     changes: dict[str, Change] = {change.first: change for change in trend.changes}
-    runs = {each.run.name: each for each in series.runs}
 
     def when(name: str) -> TableCell:
-        return TableCell(moment(runs[name].at, _MINUTES), runs[name].id[-8:])
+        return TableCell(moment(series.run(name).at, _MINUTES), series.id(name))
 
     def row(level: Level) -> tuple[TableCell, ...]:
         change = changes.get(level.first)
@@ -241,8 +269,8 @@ def _table(series: RunSeries) -> Table:
 
     columns = ("from (UTC)", "to (UTC)", "runs", header(metric), "change", "p")
     rows = tuple(row(level) for level in trend.levels)
-    note = "Geometric means of the runs of a level, with 95% intervals."
-    return Table(f"{KEY}-levels", "Levels", columns, 2, rows, note, spare=("p",))
+    title, note = message("title-levels"), message("table-levels")
+    return Table(f"{KEY}-levels", title, columns, 2, rows, note, spare=("p",))
 
 
 def _measured(series: RunSeries) -> list[Timed]:
@@ -291,44 +319,3 @@ def _rows(series: RunSeries) -> Iterator[Datum]:
 def _moment(at: datetime) -> str:
     """A moment without its zone, so that it is drawn as it is, wherever that is."""
     return moment(at, "%Y-%m-%dT%H:%M:%S")
-
-
-_SHOWN, _VALUES_SHOWN = 8, 4
-
-
-def sentences(trend: Trend, metric: str) -> tuple[Sentence, ...]:
-    if trend.needed:
-        text = f"{plural(trend.runs, 'run')}: a trend requires {trend.needed}."
-        return (Sentence(text, "main"), *_left_out(trend))
-    texts = [_change(each, metric) for each in reversed(trend.changes)]
-    if not texts:
-        text = f"No change of level was found in the {title(metric)} of {trend.runs} runs."
-        texts = [Sentence(text, "main")]
-    if trend.spread is not None:
-        text = f"Runs of one level differ by {size(metric, trend.spread)} (standard deviation)."
-        texts.append(Sentence(text))
-    return (*texts, *_left_out(trend))
-
-
-def _change(change: Change, metric: str) -> Sentence:
-    way = direction(metric, higher=change.ratio.value > 1)
-    than = changed_by(metric, change.ratio, f"up to {change.before}")
-    text = f"Since {change.first} the {title(metric)} is {than}: {way}."
-    return Sentence(text, "main")
-
-
-def unlike(factors: Sequence[Varied]) -> tuple[Sentence, ...]:
-    main = "The runs differ in more than time, so the cause of a change would be ambiguous."
-    return verdicts.first_of(main, [f"{each.name}: {_values(each.values)}." for each in factors])
-
-
-def _values(values: Sequence[tuple[str, int]]) -> str:
-    shown = [f"{value or NOT_KNOWN} in {count}" for value, count in values[:_VALUES_SHOWN]]
-    more = len(values) - len(shown)
-    return ", ".join([*shown, *([f"{more} more"] if more else [])])
-
-
-def _left_out(trend: Trend) -> Iterable[Sentence]:
-    if trend.left_out:
-        names = ", ".join(trend.left_out[:_SHOWN])
-        yield Sentence(f"Left out, as they have no number: {names}.", "warning")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import closing
 from typing import Any
 
@@ -38,9 +39,14 @@ def diff(a: str, b: str, *, as_json: bool, store_path: str | None) -> None:
         *((trial.id[-8:], lambda row, at=at: _shown(row[1][at]))
           for at, trial in enumerate((one.trial, other.trial))),
     ]  # fmt: skip
-    count = message("diff-count", options=len(asked), setup=len(found))
-    shown = table("diff", "", columns, items=rows, brief=True)
-    section = Section("diff", "", headline=Headline("DIFF", "", count), tables=(shown,))
+    section = Section(
+        "diff",
+        "",
+        headline=Headline("DIFF", "", message("diff-counts", options=len(asked), setup=len(found))),
+        tables=(table("diff", "", columns, items=rows, brief=True),),
+        next=(f"pgpaces compare {shlex.join((a, b))} --anyway",),
+        question=message("next-compare"),
+    )
     put(text((section,), verbose=False))
 
 

@@ -119,7 +119,8 @@ def interval_line(estimate: Estimate, none: float, form: Callable[[float], str])
         return ""
     least, most = min(estimate.low, none), max(estimate.high, none)
     room = 0.1 * (most - least) or 1.0
-    least, most = least - room, most + room
+    # No difference, if it is an end, is at the end of the line.
+    least, most = least - room * (least < none), most + room * (most > none or least == none)
     width = _LINE - 1
 
     def at(value: float) -> int:

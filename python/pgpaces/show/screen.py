@@ -44,13 +44,15 @@ class Screen(Struct, frozen=True):
         *,
         findings: Sequence[Finding] = (),
         steps: Sequence[Next] = (),
+        main: str = "",
         aside: str = "",
         whole: bool = False,
         **more: Any,
     ) -> Section:
         """The answer. findings: the most severe first; the first screen has one. steps: commands.
 
-        aside: how to see more. whole: it has everything. more: other fields of the section.
+        main: the answer in a sentence, for pages and CI. aside: how to see more. whole: it has
+        everything. more: other fields of the section.
         """
         said: dict[str, list[str]] = {}
         for name, value in values:
@@ -64,7 +66,10 @@ class Screen(Struct, frozen=True):
         return Section(
             headline=headline,
             facts=facts,
-            sentences=tuple(Sentence(str(each), "warning") for each in shown),
+            sentences=(
+                *((Sentence(main, "main"),) if main else ()),
+                *(Sentence(str(each), "warning") for each in shown),
+            ),
             parts=(details,) if details.facts else (),
             next=tuple(each.command for each in steps),
             question=message(steps[0].question) if steps else "",

@@ -26,7 +26,7 @@ def answer_of_comparison(store: Store, comparison: Compared, *, anyway: bool) ->
     """A comparison as an answer. Raises PlanError if A and B differ in other factors too."""
     if comparison.other_differences and not anyway:
         compared_ = ", ".join(comparison.factors)
-        differ = verdicts.listed(verdicts.refused(comparison.other_differences, compared_))
+        differ = verdicts.listed(verdicts.differing(comparison.other_differences))
         if not compared_:
             raise PlanError("differ-in-unnamed", differences=differ)
         raise PlanError("differ-in-more", factors=compared_, differences=differ)

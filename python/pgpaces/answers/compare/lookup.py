@@ -17,11 +17,11 @@ from pgpaces.analysis.trend import BASELINE_MIN, check
 from pgpaces.answers import run
 from pgpaces.answers.again import decisive
 from pgpaces.answers.compare import section as shown
-from pgpaces.answers.compare import words as verdicts
 from pgpaces.answers.trials import factor_name, levels_listed
 from pgpaces.core.errors import PlanError, RunError
-from pgpaces.core.findings import finding
-from pgpaces.show.section import Section, Sentence
+from pgpaces.core.findings import Finding, finding
+from pgpaces.show.screen import Next
+from pgpaces.show.section import Section
 from pgpaces.spec import levels
 from pgpaces.store.store import Store
 from pgpaces.trial import document
@@ -90,37 +90,29 @@ def checked(
 
 
 def section(comparison: Compared) -> Section:
-    every = (*comparison.a.digests, *comparison.b.digests)
-    valid = [[d for d in group.digests if sound(d)] for group in (comparison.a, comparison.b)]
-    listed = verdicts.refused(comparison.other_differences, ", ".join(comparison.factors))
-    pairs = tuple(unpaired.blocks(*valid)) if comparison.verdict.basis == "blocks" else ()
-    alone = len(valid[0]) + len(valid[1]) - 2 * len(pairs) if pairs else 0
-    single = str(finding("trials-without-partner", count=alone))
-    both = [(False, digest) for digest in valid[0]] + [(True, digest) for digest in valid[1]]
+    a, b, verdict = comparison.a, comparison.b, comparison.verdict
+    every = (*a.digests, *b.digests)
+    valid = [[d for d in group.digests if sound(d)] for group in (a, b)]
+    paired = verdict.basis == "blocks"
+    pairs = tuple(unpaired.blocks(*valid)) if paired else ()
+    both = [(is_b, digest) for is_b in (False, True) for digest in valid[is_b]]
     both.sort(key=lambda pair: pair[1].trial.started_at)
-    in_order = tuple((is_b, side(digest.summary)) for is_b, digest in both)
+    others = comparison.other_differences
+    left_out = sum(len(g.digests) - len(v) for g, v in zip((a, b), valid, strict=True) if v)
+    found = [*_without_valid(a), *_without_valid(b)]
+    found += shown.of_trials(verdict.metric, every, others, left_out=left_out)
+    if pairs and len(both) > 2 * len(pairs):
+        found.append(finding("trials-without-partner", count=len(both) - 2 * len(pairs)))
     basis = shown.VerdictBasis(
         pairs=pairs,
-        trials=() if comparison.verdict.basis == "blocks" else in_order,
+        trials=() if paired else tuple((is_b, side(digest.summary)) for is_b, digest in both),
         ids=tuple(d.trial.id for d in every if sound(d)) or tuple(d.trial.id for d in every),
-        left_out=sum(
-            len(group.digests) - len(sound_ones)
-            for group, sound_ones in zip((comparison.a, comparison.b), valid, strict=True)
-            if sound_ones
-        ),
-        notes=(
-            *shown.planned(comparison.verdict.metric, every),
-            *((Sentence(single, "note"),) if alone else ()),
-            *_without_valid(comparison),
-            *shown.differing(listed),
-        ),
+        findings=tuple(found),
+        differences=others,
     )
-    a, b, verdict = comparison.a, comparison.b, comparison.verdict
-    steps = [*decisive(a.sweep, verdict)] if a.sweep == b.sweep else []
-    return replace(
-        shown.section(verdict, a.name, b.name, basis=basis),
-        next=tuple(steps or [_closer(b.digests)]),
-    )
+    more = decisive(a.sweep, verdict) if a.sweep == b.sweep else ()
+    steps = [Next(each, "next-pairs") for each in more] or [_closer(b.digests)]
+    return shown.section(verdict, a.name, b.name, basis=basis, steps=steps)
 
 
 def unmeasured(comparison: Compared) -> RunError | None:
@@ -133,23 +125,23 @@ def unmeasured(comparison: Compared) -> RunError | None:
     return None
 
 
-def _without_valid(comparison: Compared) -> Iterator[Sentence]:
-    for group in (comparison.a, comparison.b):
-        if any(sound(digest) for digest in group.digests):
-            continue
-        failure = outcome.no_trial(group.digests)
-        first = group.digests[0]
+def _without_valid(group: Group) -> Iterator[Finding]:
+    if not any(sound(digest) for digest in group.digests):
+        failure, first = outcome.no_trial(group.digests), group.digests[0]
         reasons = first.summary.validity.reasons or (defect(first.trial, first.summary),)
         why = "; ".join(reasons) if failure is None else failure.sentence
-        count = len(group.digests)
-        told = finding("side-without-valid-trial", group.name, count=count, why=why)
-        yield Sentence(str(told), "warning")
+        yield finding("side-without-valid-trial", group.name, count=len(group.digests), why=why)
 
 
-def _closer(digests: Sequence[Digest]) -> str:
+def _closer(digests: Sequence[Digest]) -> Next:
     newest = max(digests, key=lambda digest: digest.trial.started_at)
     late = any(step.question == "next-why" for step in run.next_steps(newest.trial, newest.summary))
-    return f"pgpaces {'why' if late else 'show'} {newest.trial.id[-8:]}"
+    name = newest.trial.id[-8:]
+    return (
+        Next(f"pgpaces why {name}", "next-why")
+        if late
+        else Next(f"pgpaces show {name}", "next-values")
+    )
 
 
 def _group(store: Store, name: str, of: str) -> Group:

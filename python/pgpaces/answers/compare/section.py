@@ -13,27 +13,24 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import compare
 from pgpaces.analysis.compare import Pair, Secondary, Side, Verdict
+from pgpaces.analysis.differences import Between
 from pgpaces.analysis.digest import Digest
 from pgpaces.answers.compare import words as verdicts
+from pgpaces.answers.compare.words import short
 from pgpaces.core import metrics
-from pgpaces.core.findings import finding
+from pgpaces.core.findings import Finding, finding
+from pgpaces.core.messages import message, said
 from pgpaces.core.metrics import axis, header, is_share, number, title
 from pgpaces.show.charts import Datum, amounts, names_down, of_metric, series
 from pgpaces.show.escape import line as shown
-from pgpaces.show.numbers import (
-    NOT_KNOWN,
-    capital,
-    interval_line,
-    metric_cell,
-    plural,
-)
+from pgpaces.show.numbers import NOT_KNOWN, capital, interval_line, metric_cell
+from pgpaces.show.screen import Next, Screen, Values
 from pgpaces.show.section import (
     Column,
     Figure,
     Headline,
     Mark,
     Section,
-    Sentence,
     Table,
     TableCell,
     figure,
@@ -45,6 +42,15 @@ KEY = "comparison"
 # The effect on the metric of the verdict, or on another one.
 Effect = Verdict | Secondary
 _MARKS: dict[str, Mark] = {"better": "pass", "same": "pass", "worse": "fail", "unknown": "unknown"}
+SCREEN = Screen(first=(), details=("trials", "p", "A and A", "differs"))
+# The first line, and what a verdict rests on, by its basis.
+BASIS = {
+    "pairs": ("comparison-pairs", "basis-pairs"),
+    "blocks": ("comparison-pairs", "basis-blocks"),
+    "trials": ("comparison-trials", "basis-trials"),
+    "apart": ("comparison-trials", "basis-apart"),
+    "runs": ("comparison-runs", "basis-runs"),
+}
 # Beyond this range a ratio is drawn on a logarithmic axis.
 _LINEAR = (0.5, 2.0)
 # Larger ratios are in the table only.
@@ -54,15 +60,15 @@ _RATIO_MAX = 1e4
 class VerdictBasis(Struct, frozen=True):
     """The trials of a verdict: pairs, or trials in chronological order, with True for those of B.
 
-    ids: of all trials. left_out: the number of trials that did not finish or are not valid. notes:
-    further sentences. running: more trials follow.
+    ids: of all trials. findings: of the trials. differences: of A and B, other than the compared
+    factors. running: more trials follow.
     """
 
     pairs: tuple[Pair, ...] = ()
     trials: tuple[tuple[bool, Side], ...] = ()
     ids: tuple[str, ...] = ()
-    left_out: int = 0
-    notes: tuple[Sentence, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    differences: tuple[Between, ...] = ()
     running: bool = False
 
     @property
@@ -79,25 +85,24 @@ class VerdictBasis(Struct, frozen=True):
         return (*paired, *(side for is_b, side in self.trials if is_b == b))
 
 
-def section(verdict: Verdict, a: str, b: str, *, basis: VerdictBasis) -> Section:
+def section(
+    verdict: Verdict, a: str, b: str, *, basis: VerdictBasis, steps: Sequence[Next] = ()
+) -> Section:
     effects: tuple[Effect, ...] = (verdict, *verdict.secondary)
-    main, *said = verdicts.comparison(verdict, a, b, running=basis.running)
-    left_out = finding("trials-left-out", count=basis.left_out)
-    return Section(
+    main, *others = (each.metric for each in effects)
+    values = {"a": a, "b": b, "of_a": len(basis.a), "of_b": len(basis.b), "count": verdict.pairs}
+    top = message(BASIS[verdict.basis][0], **values)
+    effect = verdicts.with_ends(main, verdict.estimate)
+    told = {"outcome": verdict.outcome, "metric": title(main), "effect": effect}
+    return replace(SCREEN, first=(main, "", *others)).section(
+        Headline(verdict.outcome.upper(), _MARKS[verdict.outcome], top),
+        [*_effects_shown(effects, basis), *_details(verdict, basis)],
         key=KEY,
-        title=f"{b} vs. {a}",
-        sentences=(
-            main,
-            *basis.notes,
-            *said,
-            *((Sentence(str(left_out), "warning"),) if basis.left_out else ()),
-        ),
-        headline=Headline(
-            verdict.outcome.upper(),
-            _MARKS[verdict.outcome],
-            f"{b} vs. {a}, {_count(verdict, basis)}",
-        ),
-        facts=tuple(_facts(effects, basis)),
+        title=message("comparison-title", a=a, b=b),
+        findings=[*basis.findings, *verdicts.findings(verdict, running=basis.running)],
+        steps=steps,
+        main=message("comparison", a=a, b=b, **told),
+        whole=True,
         tables=(_table(effects, (a, b), basis),) if basis.a or basis.b else (),
         figures=tuple(_figures(effects, (a, b), basis)),
         value=verdict,
@@ -105,45 +110,48 @@ def section(verdict: Verdict, a: str, b: str, *, basis: VerdictBasis) -> Section
     )
 
 
-def _count(verdict: Verdict, basis: VerdictBasis) -> str:
-    """The trials of the verdict: `8 pairs`; `2 trials of A, none of B` where a side has none."""
-    a, b = len(basis.a), len(basis.b)
-    if verdict.basis not in ("trials", "apart") or bool(a) == bool(b):
-        return verdicts.count(verdict.pairs, verdict.basis)
-    return f"{plural(a or b, 'valid trial')} of {'A' if a else 'B'}, none of {'B' if a else 'A'}"
-
-
-def _facts(effects: Sequence[Effect], basis: VerdictBasis) -> Iterator[tuple[str, str]]:
-    """Each metric: values of A and B, and the effect; the first with its interval drawn."""
+def _effects_shown(effects: Sequence[Effect], basis: VerdictBasis) -> Values:
+    """Each metric: values of A and B, and the effect, in columns; the first also drawn."""
+    rows = []
     for each in effects:
         a, b = (compare.own(sides, each.metric) for sides in (basis.a, basis.b))
-        values = ""
-        if a is not None and b is not None:
-            values = f"{number(each.metric, a.value)} → {metrics.shown(each.metric, b.value)}   "
-        if each.estimate is None:
-            yield title(each.metric), f"{values}no estimate of the difference"
-            continue
-        value, ends = short(each.metric, each.estimate)
-        ci = f"   95% CI {ends}" if each.estimate.estimable else ""
-        yield title(each.metric), f"{values}{value}{ci}"
-        if each is effects[0] and (drawn := _drawn(each.metric, each.estimate)):
-            yield "", drawn
+        of_a, of_b = a and number(each.metric, a.value), b and metrics.shown(each.metric, b.value)
+        effect, ends = short(each.metric, each.estimate) if each.estimate else (None, None)
+        known = ends if each.estimate and each.estimate.estimable else None
+        rows.append((each.metric, message("comparison-sides", a=of_a, b=of_b), effect, known))
+    widths = [max(len(row[at] or "") for row in rows) for at in (1, 2)]
+    for metric, sides, effect, ends in rows:
+        columns = {"sides": sides.ljust(widths[0]), "effect": effect and effect.ljust(widths[1])}
+        yield metric, said("comparison-effect", ends=ends, **columns)
+    first = effects[0]
+    if first.estimate is not None and (drawn := _drawn(first.metric, first.estimate)):
+        yield "", said("comparison-drawn", line=drawn)
 
 
 def _drawn(metric: str, estimate: Estimate) -> str:
-    if is_share(metric) or estimate.low <= 0:
-        return interval_line(estimate, 0.0, lambda value: _signed(metric, estimate, value))
     # On a logarithmic axis one half and twice are equally far from no difference.
-    value, low, high = (math.log(each) for each in (estimate.value, estimate.low, estimate.high))
-    logs = replace(estimate, value=value, low=low, high=high)
-    return interval_line(logs, 0.0, lambda value: _signed(metric, estimate, math.exp(value)))
+    logs = not is_share(metric) and estimate.low > 0
+    ends = (estimate.value, estimate.low, estimate.high)
+    value, low, high = map(math.log, ends) if logs else ends
+    none = 0.0 if logs or is_share(metric) else 1.0
+
+    def form(at: float) -> str:
+        text = verdicts.signed(metric, estimate, math.exp(at) if logs else at)
+        return text if at == none else f"{text}{verdicts.unit(metric, estimate)}"
+
+    return interval_line(replace(estimate, value=value, low=low, high=high), none, form)
+
+
+def _details(verdict: Verdict, basis: VerdictBasis) -> Values:
+    yield "trials", said(BASIS[verdict.basis][1], count=verdict.pairs)
+    if verdict.p is not None:
+        yield "p", said("p-at-look", p=verdict.p, level=verdict.level)
+    if (noise := verdicts.with_ends(verdict.metric, verdict.noise)) is not None:
+        yield "A and A", said("noise-floor", noise=noise)
+    yield from (("differs", each) for each in verdicts.differing(basis.differences))
 
 
 def _table(effects: Sequence[Effect], names: tuple[str, str], basis: VerdictBasis) -> Table:
-    note = (
-        f"A is {names[0]}, B is {names[1]}. Values are means over trials, geometric ones but for"
-        " shares, with 95% intervals."
-    )
     columns: list[Column[Effect]] = [
         ("metric", lambda each: axis(each.metric)),
         ("A", lambda each: metric_cell(each.metric, compare.own(basis.a, each.metric))),
@@ -155,29 +163,9 @@ def _table(effects: Sequence[Effect], names: tuple[str, str], basis: VerdictBasi
         ("p", lambda each: NOT_KNOWN if each.p is None else f"{each.p:.2g}"),
         ("B is", lambda each: TableCell(each.outcome, "", _MARKS[each.outcome])),
     ]
-    return table(
-        f"{KEY}-metrics", "By metric", columns, items=effects, note=note, spare=("p", "B is")
-    )
-
-
-def short(metric: str, estimate: Estimate) -> tuple[str, str]:
-    """An effect and its interval in few characters: `+17.4%` and `+16.2 to +18.5`."""
-    value, low, high = (
-        _signed(metric, estimate, end) for end in (estimate.value, estimate.low, estimate.high)
-    )
-    unit = " points" if is_share(metric) else " times" if _in_times(metric, estimate) else "%"
-    return f"{value}{unit}", f"{low} to {high}" if estimate.estimable else NOT_KNOWN
-
-
-def _in_times(metric: str, estimate: Estimate) -> bool:
-    high = estimate.high if estimate.estimable else estimate.value
-    return not is_share(metric) and max(estimate.value, high) >= _LINEAR[1]
-
-
-def _signed(metric: str, estimate: Estimate, value: float) -> str:
-    if is_share(metric):
-        return f"{100 * value:+.2f}"
-    return f"{value:.3g}" if _in_times(metric, estimate) else f"{100 * (value - 1):+.3g}"
+    note = message("table-comparison", a=names[0], b=names[1])
+    name, spare = message("title-metrics"), ("p", "B is")
+    return table(f"{KEY}-metrics", name, columns, items=effects, note=note, spare=spare)
 
 
 def _figures(
@@ -337,15 +325,13 @@ def is_planned(digests: Sequence[Digest]) -> bool:
     return all(each.trial.plan.model != "closed" for each in digests)
 
 
-def planned(metric: str, digests: Sequence[Digest]) -> tuple[Sentence, ...]:
-    if metric != "throughput" or not is_planned(digests):
-        return ()
-    return (Sentence(str(finding("throughput-is-planned")), "warning"),)
-
-
-def differing(sentences: Sequence[Sentence]) -> tuple[Sentence, ...]:
-    """A warning that A and B differ otherwise, and how; sentences: those of verdicts.refused."""
-    if not sentences:
-        return ()
-    first, *others = (each.text for each in sentences)
-    return Sentence(first, "warning"), Sentence(" ".join(others))
+def of_trials(
+    metric: str, digests: Sequence[Digest], differences: Sequence[Between], *, left_out: int
+) -> Iterator[Finding]:
+    """What weakens a comparison of trials by this metric. left_out: how many do not count."""
+    if differences:
+        yield finding("sides-differ-otherwise", factors=[each.name for each in differences])
+    if metric == "throughput" and is_planned(digests):
+        yield finding("throughput-is-planned")
+    if left_out:
+        yield finding("trials-left-out", count=left_out)

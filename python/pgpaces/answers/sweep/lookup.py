@@ -20,7 +20,6 @@ from pgpaces.answers.again import decisive
 from pgpaces.answers.answer import Answer
 from pgpaces.answers.capacity import section as capacity
 from pgpaces.answers.compare import section as comparing
-from pgpaces.answers.compare import words as verdicts
 from pgpaces.answers.sweep import closeups, facts
 from pgpaces.answers.sweep.page import About, Page, gather
 from pgpaces.answers.why import lookup as attribution
@@ -146,14 +145,14 @@ def _comparison(
     a, b, _ = (cell.key for cell in goal.cells)
     of = {key: [t.digest for t in tells if t.digest and t.cell.key == key] for key in (a, b)}
     names = [name for name, level in goal.a.items() if goal.b[name] != level]
-    differing = verdicts.refused(differences.between(of[a], of[b], names), ", ".join(names))
-    verdict = goal.standing(tells)
+    others, verdict = differences.between(of[a], of[b], names), goal.standing(tells)
     running = about.state == "running"
+    left_out = sum(not sound(d) for d in digests) if running else len(digests) - 2 * len(pairs)
     basis = comparing.VerdictBasis(
         pairs,
         ids=tuple(digest.trial.id for digest in digests),
-        left_out=sum(not sound(d) for d in digests) if running else len(digests) - 2 * len(pairs),
-        notes=(*comparing.planned(verdict.metric, digests), *comparing.differing(differing)),
+        findings=tuple(comparing.of_trials(verdict.metric, digests, others, left_out=left_out)),
+        differences=tuple(others),
         running=running,
     )
     section = comparing.section(verdict, *goal.names(), basis=basis)

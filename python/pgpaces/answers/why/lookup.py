@@ -23,6 +23,7 @@ from pgpaces.answers.answer import Answer
 from pgpaces.answers.trials import cell_name
 from pgpaces.answers.why import section as reported
 from pgpaces.core.errors import PlanError, StoreError
+from pgpaces.core.messages import message
 from pgpaces.show.section import Section
 from pgpaces.store.store import Store
 
@@ -38,7 +39,9 @@ _TRIALS_OF_LIMIT = 3
 
 def of_run(store: Store, run_id: str) -> Section:
     """Why transactions of a run were late. Raises StoreError."""
-    return _section(store, store.digests([run_id]), f"run {run_id[-8:]}", key="why")
+    return _section(
+        store, store.digests([run_id]), message("why-run", run=run_id[-8:]), key=reported.KEY
+    )
 
 
 def of_cells(store: Store, page: Page) -> tuple[Section, ...]:
@@ -132,10 +135,11 @@ def _section(store: Store, digests: Iterable[Digest], about: str, *, key: str) -
         ids = ", ".join(trial.id for trial, _ in trials)
         raise StoreError("stored-data-damaged", what=ids, why=str(error)) from None
     if any(explained_scripts(trial) != own_scripts(trial) for trial, _ in trials):
-        about = f"background workloads of {about}"
-    notes, reasons = (trials[0][0].notes, trials[0][1].validity.reasons) if trials else ((), ())
+        about = message("why-background", about=about)
+    notes, found = (trials[0][0].notes, trials[0][1].validity.findings) if trials else ((), ())
     costs = (each.sentence for each in notes if each.name == "monitor-cost" and not each.about)
-    return reported.section(answer, about, key, cost=next(costs, ""), doubts=reasons)
+    doubts = [each for each in found if each.severity == "invalid"]
+    return reported.section(answer, about, key, cost=next(costs, ""), doubts=doubts)
 
 
 def sections(store: Store, name: str) -> tuple[Section, ...]:
@@ -157,7 +161,7 @@ def page_with(store: Store, answers: tuple[Section, ...], name: str) -> Page:
 
     whole = page_of(store, (store.find_any(name),))
     rest = [each for each in whole.sections if each.key.partition("-")[0] != "why"]
-    title = answers[0].title if len(answers) == 1 else f"Why late: {whole.title}"
+    title = answers[0].title if len(answers) == 1 else message("why-title", about=whole.title)
     headline = answers[0].headline
     return replace(whole, title=title, headline=headline, sections=(*answers, *rest))
 

@@ -5,28 +5,40 @@ A coincidence does not prove a cause, so the section names the experiment that c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
 
 from pgpaces.analysis.attribution import Attribution, Card
 from pgpaces.analysis.next_step import MISSED_MIN
 from pgpaces.core import causes
+from pgpaces.core.findings import Finding
+from pgpaces.core.messages import message, said
 from pgpaces.core.metrics import axis, header
 from pgpaces.show.charts import Datum, amounts, seconds
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import NOT_KNOWN, estimate_cell, interval, or_dash, percent
-from pgpaces.show.section import Column, Figure, Headline, Section, Sentence, Table, figure, table
+from pgpaces.show.screen import Screen, Values
+from pgpaces.show.section import Column, Figure, Headline, Section, Table, figure, table
 
 _SECONDS_MAX = 300
 _ROWS_MAX = 60
 _ALSO_MAX = 3
-_EVIDENCE_MAX = 3
+_EVIDENCE_MAX = 2
+KEY = "why"
+SCREEN = Screen(
+    first=("lift", "holder", "seen", "against", "also"),
+    details=("of", "near", "advice", "not read"),
+)
+# Evidence that says which session held a lock.
+_HOLDERS = ("blocked", "blocked-by")
 # The likeliest causes have evidence and advice, the others only their numbers.
 _CAUSES_MAX = 3
 _COLORS = ["alarm", "line0", "line1"]
 
 
 def section(
-    answer: Attribution, about: str, key: str = "why", *, cost: str = "", doubts: Sequence[str] = ()
+    answer: Attribution, about: str, key: str, *, cost: str, doubts: Sequence[Finding]
 ) -> Section:
     """The section. about: the unescaped name of the run or cell. cost: of reading the server.
 
@@ -34,20 +46,26 @@ def section(
     """
     figure, run = _figure(answer, key), answer.shown or next(iter(answer.trials), "")
     cause, top = answer.cause, _headline(answer)
-    warnings = (*_warnings(answer), *(f"invalid: {text}" for text in doubts))
-    return Section(
-        key,
-        f"Why late: {about}",
-        (Sentence(top.text, "main"), *(Sentence(text, "warning") for text in warnings)),
-        tuple(_tables(answer, key, cost)),
-        () if figure is None else (figure,),
-        answer,
-        answer.trials,
-        headline=top,
-        note=f"{about}: {answer.missed:,} of {answer.due:,} due missed",
-        facts=tuple(_facts(answer)),
+    missed = said("why-missed", about=about, missed=answer.missed, due=answer.due)
+    shown = SCREEN.section(
+        top,
+        [*_values(answer), ("of", missed)],
+        key=key,
+        title=message("why-title", about=about),
+        findings=doubts,
+        whole=True,
+        tables=tuple(_tables(answer, key, cost)),
+        figures=() if figure is None else (figure,),
+        value=answer,
+        trials=answer.trials,
+        # Of several cells, each says which one it is.
+        note="" if key == KEY else str(missed),
+        main=top.text,
+    )
+    return replace(
+        shown,
         next=(cause.command if cause else f"pgpaces show {run[-8:]}".strip(),),
-        question=cause.question if cause else "",
+        question=cause.question if cause else message("next-values"),
     )
 
 
@@ -61,33 +79,32 @@ def _headline(answer: Attribution) -> Headline:
     return Headline(word, "pass" if word == "PASS" else "unknown", text)
 
 
-def _facts(answer: Attribution) -> Iterator[tuple[str, str]]:
+def _values(answer: Attribution) -> Values:
     cause = answer.cause
     if cause is not None:
         if cause.lift is None:
-            yield "lift", causes.note("no-on-time")
+            yield "lift", said("why-lift-unknown")
         else:
             ends = interval(cause.lift, _number)
-            yield "lift", causes.note("lift", lift=_number(cause.lift.value), ends=ends)
-        yield from (("seen", causes.observed(each)) for each in cause.evidence[:_EVIDENCE_MAX])
-    others = answer.causes[1 if cause else 0 :][:_ALSO_MAX]
-    also = ", ".join(f"{each.title} {percent(each.share.value)}%" for each in others)
+            yield "lift", said("why-lift", lift=_number(cause.lift.value), ends=ends)
+        for each in cause.evidence[:_EVIDENCE_MAX]:
+            label = "holder" if each.name in _HOLDERS else "seen"
+            yield label, said("why-seen", text=causes.observed(each))
     if answer.causes:
-        unexplained = f"unexplained {percent(answer.unexplained)}%"
-        yield "also", f"{also}; {unexplained}" if also else unexplained
+        others = answer.causes[1 if cause else 0 :][:_ALSO_MAX]
+        yield "also", said("why-also", others=_shares(others), unexplained=answer.unexplained)
     if cause is not None:
-        yield "advice", cause.advice
-
-
-def _warnings(answer: Attribution) -> Iterator[str]:
-    if answer.cause is not None:
-        yield from (causes.observed(each) for each in answer.cause.against)
+        for each in cause.against:
+            yield "against", said("why-seen", text=causes.observed(each))
         if answer.ties:
-            near = [f"{each.title} {percent(each.share.value)}%" for each in answer.ties]
-            yield causes.note("nearly-tied", causes=near)
-    if answer.unread:
-        sources = [causes.catalog().unread[each] for each in answer.unread]
-        yield causes.note("unread", sources=sources)
+            yield "near", said("why-near", others=_shares(answer.ties))
+        yield "advice", said("why-advice", text=cause.advice)
+    for source in answer.unread:
+        yield "not read", said("why-unread", source=causes.catalog().unread[source])
+
+
+def _shares(cards: Iterable[Card]) -> dict[str, float]:
+    return {each.title: each.share.value for each in cards}
 
 
 def _number(value: float) -> str:
@@ -105,7 +122,7 @@ def _tables(answer: Attribution, key: str, cost: str) -> Iterator[Table]:
         ("lift", lambda card: estimate_cell(card.lift, _number)),
     ]
     note = " ".join(filter(None, (causes.note("columns"), cost)))
-    yield table(f"{key}-causes", "Possible causes", every, items=answer.causes, note=note)
+    yield table(f"{key}-causes", message("title-causes"), every, items=answer.causes, note=note)
     likeliest = answer.causes[:_CAUSES_MAX]
     evidence: list[Column[Card]] = [
         ("cause", lambda card: card.title),
@@ -114,7 +131,7 @@ def _tables(answer: Attribution, key: str, cost: str) -> Iterator[Table]:
         ("advice", lambda card: card.advice),
         ("command", lambda card: card.command),
     ]
-    yield table(f"{key}-seen", "Evidence", evidence, items=likeliest, labels=5)
+    yield table(f"{key}-seen", message("title-evidence"), evidence, items=likeliest, labels=5)
 
 
 def _figure(answer: Attribution, key: str) -> Figure | None:
