@@ -61,7 +61,7 @@ NAMED = {
     "run .": WorkloadError("not-a-workload", folder=".", file="workload.toml"),
     "run reporting -D hot": PlanError("not-a-pair", option="--define", value="hot", key="hot"),
     "workload new a+b": WorkloadError("bad-workload-name", workload="a+b"),
-    "run reporting --node a --node b": PlanError("node-twice", nodes=["a", "b"]),
+    "run reporting --node a --node b": PlanError("given-twice", what="--node"),
     "compare server.work_mem=4MB a --run tpcb-like":
         PlanError("unknown-factor", factor="server.work_mem", near="server_set.work_mem"),
     "compare variant=a variant=b --run reporting -c 1,2":

@@ -84,10 +84,10 @@ def test_a_file_behind_resume_is_the_experiment_to_go_on_with(tmp_path):
 
 def test_resuming_is_no_remedy_for_a_cell_that_cannot_be_run():
     few = ConnectionsError("too-many-connections", why="96 free connections")
-    went = SweepResult("E1", 1, 2, 2, False, errors=(few, few), lasting=True)
+    went = SweepResult("E1", 1, 2, 2, False, errors=(few, few), lasting=True, by_error=True)
     away = replace(went, errors=(few, ServerError("it is away")), lasting=False)
     budget = replace(went, given_up="1 of 2 cells have no trial: 96 free connections", missing=0)
-    other = replace(budget, given_up="pair 1 was invalid 3 times: an outage")
+    other = replace(budget, given_up="pair 1 was invalid 3 times: an outage", by_error=False)
     with face.sweep.make_context("sweep", []):
         errors = [execute._not_run(each) for each in (went, away, budget, other)]
     resume = {"hint": None, "resume": "pgpaces sweep --resume E1"}

@@ -196,7 +196,7 @@ def test_a_run_of_which_nothing_succeeded_is_no_measurement(counts, said):
     [
         (0, True, "pgpaces capacity --like T"),
         (12, True, "pgpaces why T"),
-        (4, True, "pgpaces run --like T -T 30s"),
+        (4, True, "pgpaces run --like T -T 40s"),
         (0, False, "pgpaces sweep --like T --clients 2,4,8"),
         (40, True, "pgpaces show T"),
     ],

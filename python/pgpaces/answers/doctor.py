@@ -48,7 +48,7 @@ _MISSING_MAX = 2
 SCREEN = Screen(
     first=(
         *("pgpaces", "PostgreSQL", "can fetch", "programs", "libraries", "monitors"),
-        *("machine", "data folder", "store", "missing"),
+        *("machine", "data directory", "store", "missing"),
     )
 )
 

@@ -151,11 +151,10 @@ def carry_out(
 
 def _not_run(swept: SweepResult) -> RunError:
     """The error of trials that could not be run. Resuming is no remedy for a cell that cannot."""
-    error = swept.errors[0] if swept.errors else None
-    why = swept.given_up or (error and error.message)
+    why = swept.given_up or next((error.message for error in swept.errors), None)
     hint, resume = None, _resume(swept.id)
-    if error is not None and swept.lasting:
-        hint, resume = error.hint, ""
+    if swept.by_error and swept.lasting:
+        hint, resume = swept.errors[0].hint, ""
     if swept.given_up:
         return RunError("experiment-given-up", why=why, hint=hint, resume=resume)
     return RunError("trials-not-run", missing=swept.missing, why=why, hint=hint, resume=resume)

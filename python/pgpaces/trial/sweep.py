@@ -88,7 +88,7 @@ class SweepResult(Struct, frozen=True):
 
     missing: trials of a design that were not run. given_up: why an adaptive experiment ended
     without an answer. errors: of trials that could not be run. lasting: they would be the same if
-    it was resumed.
+    it was resumed. by_error: an error is why there is no answer.
     """
 
     id: str
@@ -99,6 +99,7 @@ class SweepResult(Struct, frozen=True):
     given_up: str = ""
     errors: tuple[PgpacesError, ...] = ()
     lasting: bool = False
+    by_error: bool = False
 
 
 def plan(order: Order) -> SweepPlan:
@@ -236,8 +237,12 @@ def run(
                 ]
                 with without_pg_variables():
                     _together(machines, context, planned.id)
-                reasons = (each.strategy.given_up(each.results) for each in queues.values())
-                reason = "; ".join(filter(None, reasons))
+                reasons = {
+                    why: each.results[-1].digest is None
+                    for each in queues.values()
+                    if (why := each.strategy.given_up(each.results))
+                }
+                reason = "; ".join(reasons)
                 absent = 0 if planned.total is None else planned.total - progress.done
                 errors = tuple(error for machine in machines for error in machine.errors)
                 lasting = all(isinstance(error, LASTING) for error in errors)
@@ -260,6 +265,7 @@ def run(
         "" if interrupted else reason,
         errors,
         lasting,
+        bool(errors) and (not reason or any(reasons.values())),
     )
 
 
