@@ -18,7 +18,7 @@ from pgpaces.answers.compare import words as verdicts
 from pgpaces.core import metrics
 from pgpaces.core.findings import finding
 from pgpaces.core.metrics import axis, header, is_share, number, title
-from pgpaces.show.charts import Datum, amounts, names_down, of_metric, series
+from pgpaces.show.charts import Datum, amounts, names, of_metric, series
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import (
     NOT_KNOWN,
@@ -218,7 +218,7 @@ def _effects(key: str, effects: Sequence[Effect], basis: VerdictBasis) -> Figure
         data=rows,
         template="difference",
         x=amounts(title, log=log, zero=False, nice=False, padding=14, tickCount=5, grid=True),
-        y=names_down(list(dict.fromkeys(row["y"] for row in rows if "y" in row))),
+        y=names("", list(dict.fromkeys(row["y"] for row in rows if "y" in row)), down=True),
     )
 
 
@@ -240,7 +240,8 @@ def _rows(effects: Sequence[Effect], basis: VerdictBasis) -> Iterator[Datum]:
             if estimate is not None:
                 text, interval = short(each.metric, estimate)
                 finite = estimate.estimable and math.isfinite(estimate.high)
-                ends = {"low": estimate.low, "high": estimate.high} if finite else {}
+                low = estimate.low if is_share(metric) else max(estimate.low, 1 / _RATIO_MAX)
+                ends = {"low": low, "high": estimate.high} if finite else {}
                 numbers = {"value": estimate.value, **ends}
                 yield {
                     "y": name,
