@@ -218,7 +218,7 @@ def _distribution(row: Row, number: int) -> Iterator[Figure]:
         columns=("trial", "time", *(f"{100 * share:g}% within, ms" for share in _SHARES)),
         data=_curves(able),
         template="distribution",
-        y=amounts("ms", log=True, nice=True),
+        y=amounts("ms", log=True, nice=True, padding=0),
         **series([trial_name(digest) for digest in able]),
     )
 
