@@ -231,12 +231,18 @@ def test_texts_of_others_are_never_expressions():
         draw.inline(figure)
 
 
+def test_a_name_that_looks_like_a_place_of_a_template_is_a_name():
+    axis = charts.names("$line0", ("$ink", "$if"))
+    made_figure = figure_of("f", "", "", columns=(), data=(), template="factor", x=axis, y=axis)
+    assert specification(made_figure, LIGHT)["encoding"]["x"] == {**axis, "field": "x"}
+
+
 @pytest.mark.usefixtures("drawn")
 def test_a_label_that_is_cut_within_a_character_can_be_drawn():
     name = "🐘" * 40
     rows = [{"x": each, "series": each, "value": 1.0, "valid": True} for each in (name, "b")]
     axes = {"x": charts.names(name, (name, "b")), "y": charts.amounts(name)}
-    made_figure = figure_of("f", name, "", columns=[(name, "x")], data=rows, template="factor",
+    made_figure = figure_of("f", name, "", columns=(name,), data=rows, template="factor",
                          **axes, **charts.series((name, "b")))  # fmt: skip
     assert draw.inline(made_figure).startswith("<svg")
     assert draw.picture(made_figure, "png").startswith(b"\x89PNG")

@@ -101,7 +101,8 @@ def amounts(title: str, *, log: bool = False, short: bool = False, **how: Any) -
     scale = {"zero": True, "nice": True} | how
     if log:
         axis |= _LOGARITHMIC
-        scale = {"type": "log"} | {name: each for name, each in how.items() if name != "zero"}
+        how.pop("zero", None)
+        scale = {"type": "log", "nice": False, "padding": 8} | how
     return {"type": "quantitative", "axis": axis, "scale": scale}
 
 
@@ -116,16 +117,11 @@ def seconds(end: float) -> Encoding:
     return amounts(title, domain=[0, end], zero=False, nice=False, tickCount=6)
 
 
-def names(title: str, labels: Sequence[str]) -> Encoding:
-    """An axis of names; labels that would touch are rotated."""
+def names(title: str, labels: Sequence[str], *, down: bool = False) -> Encoding:
+    """An axis of names; labels that would touch are rotated. down: it is vertical."""
     aslant = sum(map(len, labels)) > _CHARACTERS_MAX or len(labels) >= _NAMES_MAX
-    axis = {"title": title or None, "labelAngle": -40 if aslant else 0, "labelOverlap": False}
-    return {"type": "nominal", "scale": {"domain": list(labels)}, "axis": axis}
-
-
-def names_down(labels: Sequence[str]) -> Encoding:
-    """A vertical axis of names."""
-    axis = {"title": None, "labelLimit": 190, "labelPadding": 6, "labelOverlap": False}
+    how = {"labelLimit": 190, "ticks": False} if down else {"labelAngle": -40 if aslant else 0}
+    axis = {"title": title or None, "labelOverlap": False, **how}
     return {"type": "nominal", "scale": {"domain": list(labels)}, "axis": axis}
 
 

@@ -10,7 +10,7 @@ from pgpaces.analysis.cells import Row, sound
 from pgpaces.answers.measure import Measure
 from pgpaces.answers.trials import cell_name, factor_name, levels_alone
 from pgpaces.core import metrics
-from pgpaces.show.charts import Datum, names_down, of_metric
+from pgpaces.show.charts import Datum, names, of_metric
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import capital, estimate_texts
 from pgpaces.show.section import Figure, figure
@@ -45,7 +45,7 @@ def _figure(rows: Sequence[Row], measure: Measure) -> Figure:
         template="bars",
         above=wrap(shown(factors), WIDTH // 7),
         x=of_metric(measure.key, short=True, grid=True, domainMax=_ROOM * top, nice=False),
-        y=names_down(list(dict.fromkeys(row["y"] for row in data))),
+        y=names("", list(dict.fromkeys(row["y"] for row in data)), down=True),
     )
 
 

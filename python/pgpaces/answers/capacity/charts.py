@@ -73,28 +73,17 @@ def _prices(answer: Capacities, factors: Sequence[Factor]) -> Iterator[Figure]:
     if len(priced) < 2 or len(currencies) > 1:
         return
     per = f"{currencies.pop()} per million"
-    rows = [
-        (
-            each,
-            {
-                "value": price,
-                "top": price,
-                "text": rate(price),
-                "texts": (_name(each), rate(price)),
-            },
-        )
-        for each, worth in priced
-        if (price := worth.per_million if worth else None)
-    ]
+    rows: list[tuple[Holds, Datum]] = []
+    for each, worth in priced:
+        if worth and worth.per_million:
+            price, text = worth.per_million, rate(worth.per_million)
+            texts = (_name(each), text)
+            rows.append((each, {"value": price, "top": price, "text": text, "texts": texts}))
     about = f"{per} transactions at the highest load that passes, of a month's cost"
     yield from _over(
         rows, factors, key=f"{_KEY}-price", about=about, columns=("cell", per),
         axis=per, title="What a million transactions cost",
     )  # fmt: skip
-
-
-def _part(number: int) -> str:
-    return f"-{number}" if number > 1 else ""
 
 
 def _name(holds: Holds) -> str:
@@ -124,11 +113,9 @@ def _over(
     cells: Sequence[tuple[Holds, Datum]],
     factors: Sequence[Factor],
     *,
-    key: str,
-    title: str,
-    about: str,
-    columns: Sequence[str],
     axis: str,
+    key: str,
+    **more: Any,
 ) -> Iterator[Figure]:
     """Charts over the main factor; its table is in the first one, and the others are series."""
     main = along(factors)
@@ -151,15 +138,10 @@ def _over(
         ]
         ends = [row[name] for row in drawn for name in _NUMBERS if name in row] or [0.0, 1.0]
         yield figure(
-            f"{key}{_part(start // SERIES_MAX + 1)}",
-            title,
-            about,
-            columns=columns,
+            key if not start else f"{key}-{start // SERIES_MAX + 1}",
             data=drawn,
             template="factor",
-            x=names(
-                shown(factor_name(main.name)), [shown(level_text(each)) for each in main.levels]
-            ),
+            x=names(shown(factor_name(main.name)), [shown(level_text(e)) for e in main.levels]),
             # From 0, unless the values are too close together to tell them apart.
             y=amounts(
                 shown(axis),
@@ -169,6 +151,7 @@ def _over(
             thick=7,
             open=True,
             named=len(drawn) <= _NAMED_MAX,
+            **more,
         )
 
 
@@ -188,14 +171,15 @@ def _trials(search: CellSearch, number: int, factors: Sequence[Factor]) -> Figur
         " crosses the threshold is the highest pass, where the lower one does is the lowest fail,"
         f" or further out if a load's own trials say otherwise{quick}"
     )  # fmt: skip
+    rows, encodings = _drawn(search, near)
     return figure(
         f"{_KEY}-trials" + (f"-{number}" if number else ""),
         f"Missed at each load{where}",
         f"each dot is a trial, a hollow one is invalid{legend}{more}",
         columns=("run", "for", "load", header("missed"), "valid"),
-        data=[*(_trial(digest, point, near) for digest, point in every), *_lines(search, near)],
+        data=[*(_trial(digest, point, near) for digest, point in every), *rows],
         template="capacity",
-        **_encodings(search, near),
+        **encodings,
     )
 
 
@@ -222,46 +206,33 @@ def _trial(digest: Digest, point: TrialPoint, near: Sequence[TrialPoint]) -> Dat
     }
 
 
-def _bounds(search: CellSearch) -> dict[str, float]:
-    """The highest pass and the lowest fail, as far as they are known."""
+def _drawn(search: CellSearch, points: Sequence[TrialPoint]) -> tuple[list[Datum], dict[str, Any]]:
+    """The rows of the curve with its band, the threshold, and the bounds; and the encodings."""
+    goal, theta = search.goal, 100 * search.goal.missed_max
+    limit = f"may miss: {theta:.4g}%"
     ends = (("pass", search.capacity.passes, -1), ("fail", search.capacity.fails, 1))
-    return {name: words.safe(end, search.goal, turn) for name, end, turn in ends if end is not None}
-
-
-def _limit(search: CellSearch) -> str:
-    return f"may miss: {100 * search.goal.missed_max:.4g}%"
-
-
-def _lines(search: CellSearch, points: Sequence[TrialPoint]) -> Iterator[Datum]:
-    """The fitted curve with its band near the trials, the threshold, and the bounds."""
-    bounds = _bounds(search)
-    loads = [*(point.load for point in points), *bounds.values()] or [search.goal.start]
-    for at in curve([point for _, point in search.trials], search.goal):
-        if min(loads) <= at.load <= max(loads):
-            band = {"low": 100 * at.low, "high": 100 * at.high}
-            yield {"x": at.load, "curve": 100 * at.share, **band}
-    yield {"limit": 100 * search.goal.missed_max, "series": _limit(search)}
+    bounds = {name: words.safe(end, goal, turn) for name, end, turn in ends if end is not None}
+    loads = [*(point.load for point in points), *bounds.values()] or [goal.start]
+    rows: list[Datum] = [
+        {"x": at.load, "curve": 100 * at.share, "low": 100 * at.low, "high": 100 * at.high}
+        for at in curve([point for _, point in search.trials], goal)
+        if min(loads) <= at.load <= max(loads)
+    ]
+    rows.append({"limit": theta, "series": limit})
     for side, load in bounds.items():
-        yield {"bound": load, "side": side, "text": f"{side} {rate(load)}"}
-
-
-def _encodings(search: CellSearch, points: Sequence[TrialPoint]) -> dict[str, Any]:
-    theta = 100 * search.goal.missed_max
+        rows.append({"bound": load, "side": side, "text": f"{side} {rate(load)}"})
     top = min(100.0, max([4 * theta, *(140 * point.share for point in points)]))
     scale = 10.0 ** math.floor(math.log10(theta))
     steps = (float(f"{tick * scale:.3g}") for tick in _TICKS)
-    roles = [role for role in ROLES if any(point.role == role for point in points)]
     ticks = [0.0, *(tick for tick in steps if theta / 10 <= tick <= top)]
-    load = f"load, {value.UNITS[search.goal.load]}"
-    return {
-        "x": amounts(load, zero=False, nice=False, padding=20, tickCount=6),
+    roles = [role for role in ROLES if any(point.role == role for point in points)]
+    colors = [_COLORS[role] for role in roles]
+    return rows, {
+        "x": amounts(f"load, {value.UNITS[goal.load]}", zero=False, nice=False, padding=20),
         # Linear up to a tenth of the threshold, so that 0 has a place.
         "y": amounts("missed, % of due", values=ticks, type="symlog", constant=theta / 10,
                      domain=[0, top], clamp=True, nice=False),
-        **series(
-            [ROLES[role] for role in roles], "trial", limit=_limit(search),
-            colors=[_COLORS[role] for role in roles],
-        ),
+        **series([ROLES[role] for role in roles], "trial", limit=limit, colors=colors),
     }  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from pgpaces.core import metrics
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.messages import message, said
 from pgpaces.core.metrics import axis, header, is_share, number, title
-from pgpaces.show.charts import Datum, amounts, names_down, of_metric, series
+from pgpaces.show.charts import Datum, amounts, names, of_metric, series
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import NOT_KNOWN, capital, interval_line, metric_cell
 from pgpaces.show.screen import Next, Screen, Values
@@ -206,7 +206,7 @@ def _effects(key: str, effects: Sequence[Effect], basis: VerdictBasis) -> Figure
         data=rows,
         template="difference",
         x=amounts(title, log=log, zero=False, nice=False, padding=14, tickCount=5, grid=True),
-        y=names_down(list(dict.fromkeys(row["y"] for row in rows if "y" in row))),
+        y=names("", list(dict.fromkeys(row["y"] for row in rows if "y" in row)), down=True),
     )
 
 
@@ -228,7 +228,8 @@ def _rows(effects: Sequence[Effect], basis: VerdictBasis) -> Iterator[Datum]:
             if estimate is not None:
                 text, interval = short(each.metric, estimate)
                 finite = estimate.estimable and math.isfinite(estimate.high)
-                ends = {"low": estimate.low, "high": estimate.high} if finite else {}
+                low = estimate.low if is_share(metric) else max(estimate.low, 1 / _RATIO_MAX)
+                ends = {"low": low, "high": estimate.high} if finite else {}
                 numbers = {"value": estimate.value, **ends}
                 yield {
                     "y": name,

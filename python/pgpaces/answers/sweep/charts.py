@@ -21,7 +21,7 @@ from pgpaces.answers.sweep.axes import (
 from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.trials import factor_name, levels_alone
 from pgpaces.core import metrics
-from pgpaces.show.charts import Datum, names, names_down, series
+from pgpaces.show.charts import Datum, names, series
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import NOT_KNOWN, capital, estimate_texts
 from pgpaces.show.section import Figure, figure
@@ -186,6 +186,6 @@ def _heat_map(page: Page, main: Factor) -> Figure:
         template="heat-map",
         above=aside,
         x=names(title, levels),
-        y=names_down(list(dict.fromkeys(line for line, _ in cells))),
+        y=names("", list(dict.fromkeys(line for line, _ in cells)), down=True),
         width=2 * WIDTH if len(levels) > _WIDE_FROM else WIDTH,
     )

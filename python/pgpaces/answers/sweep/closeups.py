@@ -16,13 +16,7 @@ from pgpaces.answers.sweep.axes import MainAxis, axis_of, panels, upright
 from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.trials import above, cell_name
 from pgpaces.core.metrics import axis, header
-from pgpaces.show.charts import (
-    SERIES_MAX,
-    Datum,
-    amounts,
-    seconds,
-    series,
-)
+from pgpaces.show.charts import SERIES_MAX, Datum, amounts, seconds, series
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import NOT_KNOWN, estimate_texts, milliseconds, ms, or_dash, percent
 from pgpaces.show.section import Figure, figure
@@ -224,7 +218,7 @@ def _distribution(row: Row, number: int) -> Iterator[Figure]:
         columns=("trial", "time", *(f"{100 * share:g}% within, ms" for share in _SHARES)),
         data=_curves(able),
         template="distribution",
-        y=amounts("ms", log=True, nice=True),
+        y=amounts("ms", log=True, nice=True, padding=0),
         **series([trial_name(digest) for digest in able]),
     )
 
