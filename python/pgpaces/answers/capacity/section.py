@@ -131,12 +131,14 @@ def _sentences(
         capacity, where = each.capacity, name(each.cell, factors) if factors else ""
         texts = (words.answer(capacity),) if factors else ()
         weight: Weight = "warning" if capacity.soak_failed else "plain"
-        for text in (*texts, *words.soaked(capacity)):
+        soaked = () if each.goal.quick else words.soaked(capacity)
+        for text in (*texts, *(f"soak: {text}" for text in soaked)):
             told = message("in-cell", cell=where, text=text) if where else text
             yield Sentence(told, "main" if capacity.can_hold and not where else weight)
     yield from _doubts(searches, factors)
     for holds in answer.cells if len(answer.cells) == 1 else ():
-        yield from (Sentence(text) for _, text in (*_limit(holds), *_worth(holds)))
+        facts = (*_limit(holds), *_worth(holds))
+        yield from (Sentence(f"{name}: {text}") for name, text in facts)
         yield from (Sentence(text) for text in words.outlook(searches[0].capacity))
     yield Sentence(_rule(searches))
 
