@@ -139,7 +139,7 @@ def series(
         "columns": max(1, min(len(domain), 4, (WIDTH - 60) // (40 + 7 * longest))),
     }
     field: Encoding = {"type": "nominal", "legend": look if look["values"] else None}
-    inks = [*(colors or [f"line{n}" for n in range(len(labels))]), "alarm"]
+    inks = [*(colors or [f"line{n % SERIES_MAX}" for n in range(len(labels))]), "alarm"]
     shapes, dashes = (
         [*each[: len(labels)], last] for each, last in ((SHAPES, "stroke"), (DASHES, _LIMIT))
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
 from typing import Any, Literal
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
@@ -20,8 +19,6 @@ from pgpaces.show.style import LIGHT, PAGE, WIDTH, Look
 
 _DECIMALS = re.compile(r"\d+\.\d+")
 _MOVED = re.compile(r"translate\((-?[\d.]+),(-?[\d.]+)\)")
-# Straight lines that do not touch.
-_SEGMENTS = re.compile(r"(?:M[-\d.,]+[hv][-\d.]+)+")
 # A character that JSON writes as two halves of UTF-16.
 _PAIR = re.compile(r"\\ud[89ab]..\\ud[c-f]..")
 _NAMESPACE = "{http://www.w3.org/2000/svg}"
@@ -39,7 +36,6 @@ _DEFAULTS = {
     "y2": "0",
 }
 _INHERITED = ("fill", "stroke", "stroke-width", "text-anchor")
-_PLACE = ("d", "transform", "x2", "y2")
 
 
 def available() -> bool:
@@ -109,6 +105,7 @@ def _pruned(element: Element) -> list[Element]:
     }
     element.tag = tag = element.tag.removeprefix(_NAMESPACE)
     if tag == "g":
+        children = _joined(children)
         _share(children, attributes)
         if not children or not attributes:
             return children
@@ -123,8 +120,6 @@ def _pruned(element: Element) -> list[Element]:
         attributes["data-description"] = description
     element.attrib = attributes
     element[:] = children
-    if tag == "g":
-        _join_lines(element)
     if tag == "text" and (moved := _MOVED.fullmatch(attributes.get("transform", ""))):
         del attributes["transform"]
         attributes |= {"x": moved[1], "y": moved[2]}
@@ -145,37 +140,20 @@ def _tenths(number: re.Match[str]) -> str:
     return f"{float(number[0]):.1f}".removesuffix(".0")
 
 
-def _join_lines(group: Element) -> None:
-    """Joins lines of one look that follow each other, as those of a grid, into one path."""
-    for _, same in groupby(list(group), _look_of_line):
-        first, *others = same
-        if not _is_line(first) or "data-series" in first.attrib:
+def _joined(children: Sequence[Element]) -> list[Element]:
+    """The children of a group, whose lines of one look, as those of a grid, are one path."""
+    kept: dict[Any, Element] = {}
+    for child in children:
+        if child.tag != "line" or "data-series" in child.attrib:
+            kept[id(child)] = child
             continue
-        path = "".join(_step(line.attrib) for line in (first, *others))
-        first.tag = "path"
-        first.set("d", path)
-        for line in others:
-            group.remove(line)
-
-
-def _is_line(element: Element) -> bool:
-    return element.tag == "line" or bool(_SEGMENTS.fullmatch(element.get("d", "")))
-
-
-def _look_of_line(element: Element) -> Any:
-    """Lines with the same value can be joined; no other element has the value of another one."""
-    if not _is_line(element):
-        return id(element)
-    return {name: value for name, value in element.attrib.items() if name not in _PLACE}
-
-
-def _step(place: dict[str, str]) -> str:
-    path, transform, x2, y2 = (place.pop(name, "0") for name in _PLACE)
-    if path != "0":
-        return path
-    moved = _MOVED.fullmatch(transform)
-    start = f"M{moved[1]},{moved[2]}" if moved else "M0,0"
-    return start + (f"v{y2}" if x2 == "0" else f"h{x2}" if y2 == "0" else f"l{x2},{y2}")
+        moved = _MOVED.fullmatch(child.attrib.pop("transform", "")) or ("", "0", "0")
+        x2, y2 = (child.attrib.pop(name, "0") for name in ("x2", "y2"))
+        step = f"v{y2}" if x2 == "0" else f"h{x2}" if y2 == "0" else f"l{x2},{y2}"
+        path = kept.setdefault(tuple(sorted(child.attrib.items())), child)
+        path.tag = "path"
+        path.set("d", f"{path.get('d', '')}M{moved[1]},{moved[2]}{step}")
+    return list(kept.values())
 
 
 def _svg(figure: Figure, look: Look, width: int = WIDTH) -> str:

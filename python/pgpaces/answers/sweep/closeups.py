@@ -120,7 +120,7 @@ def _over_time(row: Row, number: int) -> Iterator[Figure]:
         height=44,
         x=seconds(digest.series[-1].start_s + digest.series[-1].seconds),
         y=amounts("", short=True, tickCount=2),
-        **series(list(dict.fromkeys(shown(track.name) for track in waiting))[:SERIES_MAX]),
+        **series(list(dict.fromkeys(shown(track.name) for track in waiting))),
     )
 
 
