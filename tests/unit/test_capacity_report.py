@@ -140,7 +140,7 @@ def test_which_level_holds_most_is_known_where_intervals_do_not_overlap():
     known = said([low, high, of_level("1GB", 15)], "main")
     assert known.startswith("work_mem = 64MB passes at the highest load, 17.")
     unknown = said([low, high, of_level("1GB", 17.5)], "main")
-    assert "but others may pass there, too: work_mem = " in unknown
+    assert "but other cells may also pass at that load: work_mem = " in unknown
     assert "work_mem = 4MB" not in unknown
 
 

@@ -176,7 +176,7 @@ def test_what_is_written_a_day_is_what_the_server_counted_or_else_its_disk():
     made = measured(data_disk="mmcblk0")
     found = written(made)
     assert found.bytes_a_day.value == pytest.approx(4096 * 86_400)
-    assert (found.source[:24], found.checkpoints) == ("by the server's counters", 1)
+    assert (found.source[:26], found.checkpoints) == ("from the server's counters", 1)
     none = replace(made, samples=tuple(s for s in made.samples if s.name != "checkpoints"))
     assert written(none).checkpoints == 0
     assert written(unread(made)).checkpoints is None
@@ -377,7 +377,7 @@ def test_no_user_is_sold_where_no_cell_holds_and_under_a_rate_for_all():
     digests = [priced(made(slot, 60), PI) for slot in plan.slots()]
     found = gather(digests, ABOUT, experiment(design=plan, missed_max=0.001))
     said = render.render(report_of(found), "md").decode()
-    assert "the cost of a user is unknown" in said
+    assert "the cost per user is unknown" in said
     assert "users per" not in said
     plan = replace(PLAN, fixed={"rate": "4/s", "latency_limit": "500ms"})
     (one,) = costs_of(page_of(PI, plan))
