@@ -163,7 +163,7 @@ def test_no_password_reaches_the_command_but_by_a_file(pgpaces, tmp_path, pg15):
     environment = {"PGPASSWORD": PASSWORD}
     words = (made, "--trust", "--target", pg15.tcp("u_scram"), "--data-seed", 9)
     done = pgpaces("run", *words, env=environment)
-    assert "failed (exit 3)" in done.out, (done.out, done.err)  # so it was let in
+    assert "did not succeed: exit 3" in done.out, (done.out, done.err)  # so it was let in
     for text in (done.out, done.err, (tmp_path / "seen").read_text()):
         assert PASSWORD not in text
     assert PASSWORD.encode() not in pgpaces.store.read_bytes()

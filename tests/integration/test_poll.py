@@ -64,7 +64,7 @@ def taken(done: Ended) -> str:
 
 def test_an_answer_says_how_the_engine_waited(pgpaces, pg15, script, poll):
     done = pgpaces(*load_of(pg15.dsn(), script), "--poll", poll, "-c", "2", "-v")
-    assert f"by {poll}, busiest thread" in done.out, done.err
+    assert f"{poll}, busiest thread" in done.out, done.err
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.postgres
 def test_the_embedded_server_gives_a_first_answer_and_a_row_in_runs(pgpaces):
     words = ("run", "reporting", "--scale", "1", *SECOND, "--rate", "20", "-L", "500ms")
     first, about, *_ = pgpaces.well(*words).out.splitlines()
-    assert "missed (95% CI" in first
+    assert "requests missed 500 ms (95% CI" in first
     assert about.startswith("  reporting, open 20/s for ")
     assert [row["workload"] for row in pgpaces("runs", "--json").json()] == ["reporting"]
     shown = pgpaces("show", "last", "--json").json()
@@ -167,7 +167,7 @@ def test_own_takes_an_empty_database_and_asks_twice_for_another(pgpaces, pg15, h
         (("run", "reporting", "--set", "work_men=4MB"), 2, "did you mean work_mem?"),
         (("run", "reporting", "--server", "99"), 10, "PostgreSQL 99 is not installed"),
         (("run", "reporting", "--target", "host=127.0.0.1 port=1 user=x"), 10, "no PostgreSQL"),
-        (("run", "reporting", "--store", "/proc/nowhere/x.db"), 20, "no folder"),
+        (("run", "reporting", "--store", "/proc/nowhere/x.db"), 20, "no directory"),
     ],
 )
 def test_bad_input_gets_a_sentence_and_its_exit_code(pgpaces, words, code, says):

@@ -265,7 +265,7 @@ def test_what_is_doubtful_is_said_before_anything_is_started(fifteen, pgpaces, t
     profile = tmp_path / "mine.toml"
     profile.write_text('[settings]\nshared_bufers = "32MB"\nwork_mem = "8MB"\n')
     for words, said in (
-        (("15,18",), "of different builds"),
+        (("15,18",), "from different builds"),
         (("15", "--profile", profile), "no setting shared_bufers; did you mean shared_buffers?"),
     ):
         sweep = ("sweep", "select-only", "--clients", "1", "--dry-run", "--server")

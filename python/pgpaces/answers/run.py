@@ -210,7 +210,8 @@ def _load(plan: PlanFacts, summary: Summary) -> Message:
 
 def _server(trial: Trial) -> Message:
     server, host = trial.server, trial.server.target.get("host", "")
-    values = {"version": server.version, "layout": layout(server)}
+    # Packages add their own version in parentheses.
+    values = {"version": server.version.partition(" ")[0], "layout": layout(server)}
     if server.ours:
         return said("run-server-managed", **values)
     if not host or host.startswith(("/", "@")):
