@@ -22,9 +22,9 @@ pytestmark = pytest.mark.postgres
 
 def test_the_embedded_server_gives_a_first_answer_and_a_row_in_runs(pgpaces):
     words = ("run", "reporting", "--scale", "1", *SECOND, "--rate", "20", "-L", "500ms")
-    first, about, *_ = pgpaces.well(*words).out.splitlines()
+    first, _, about, *_ = pgpaces.well(*words).out.splitlines()
     assert "requests missed 500 ms (95% CI" in first
-    assert about.startswith("  reporting, open 20/s for ")
+    assert about.startswith("  load         20 requests/s, ")
     assert [row["workload"] for row in pgpaces("runs", "--json").json()] == ["reporting"]
     shown = pgpaces("show", "last", "--json").json()
     assert adds_up(shown)
