@@ -240,7 +240,8 @@ def run(  # noqa: PLR0913 - keywords that are no options of a trial
     latency limit, "5%" by default. trust: directories of workloads may execute programs; by default
     only those with confirmed content. options: those of `pgpaces run` by name, and other fields of
     TrialPlan. Durations are texts with a unit ("500ms") or seconds; rates are texts ("1/s") or
-    numbers per second. The default duration is 60 s, or one execution of a command. Raises
+    numbers per second. With a latency limit, a run by default stops as soon as its verdict is
+    certain; otherwise the default duration is 60 s, or one execution of a command. Raises
     PgpacesError.
     """
     _check({key: value for key, value in locals().items() if key != "options"}, run)

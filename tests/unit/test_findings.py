@@ -135,6 +135,18 @@ def test_a_value_that_is_unknown_or_no_number_is_said_to_be_unknown():
     json.dumps(lag.values, allow_nan=False)
 
 
+@pytest.mark.parametrize(
+    ("form", "pair", "text"),
+    [("share", (0.001, 0.015), "0.1–1.5%"), ("s", (2.1, 3.4), "2.1–3.4 s"),
+     ("s", (95, 130), "95 s–2 min 10 s"), ("s", (0.5, 2), "500 ms–2 s"),
+     ("number", (3.0, float("inf")), "over 3")],
+)  # fmt: skip
+def test_the_ends_of_an_interval_share_their_unit_if_they_have_the_same(form, pair, text):
+    assert filled(f"{{it:ends {form}}}", {"it": pair}) == text
+    assert filled(f"a{{it:ci {form}}}", {"it": pair}) == f"a (95% CI {text})"
+    assert filled(f"a{{it:ci {form}}}", {"it": None}) == "a"
+
+
 def test_explain_prints_an_entry_lists_all_and_suggests_the_nearest_name():
     def explain(*words: str) -> str:
         return CliRunner(catch_exceptions=False).invoke(cli, ["explain", *words]).stdout

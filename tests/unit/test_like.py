@@ -23,6 +23,7 @@ from pgpaces.cli import experiment_options
 from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError
 from pgpaces.load import engine
+from pgpaces.spec import spec
 from pgpaces.spec.result import Trial
 from pgpaces.store.store import Store
 from pgpaces.trial import trial as pipeline
@@ -274,3 +275,10 @@ def test_diff_shows_the_options_and_the_setup_that_differ(folder, monkeypatch):
     found = json.loads(told.stdout)
     assert found["options"] == {"clients": [1, 2], "set.jit": [None, "off"]}
     assert found["setup"] == {}
+
+
+def test_a_run_that_stops_when_it_is_certain_gives_its_load_to_others_without_that():
+    stored = {"workload": "reporting", "duration": "auto", "variant": "auto", "clients": 4}
+    assert "duration" not in spec.over(stored, {"shape": "steps:1:2"})
+    levels = spec.draft(stored).levels
+    assert (levels.get("variant"), "duration" in levels) == (("auto",), False)

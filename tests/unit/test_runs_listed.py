@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from pgpaces.cli import runs
 from pgpaces.cli.main import cli
@@ -67,6 +68,8 @@ def test_runs_of_one_load_say_in_what_they_differ_and_others_nothing():
         "c": "shop, closed, 4 clients, -T 10s",
     }
     assert distinct_titles(rows[:1]) == {"a": "shop, closed, 4 clients"}
+    opened = replace(row("d", model="open"), load="open, 20/s")
+    assert distinct_titles([opened]) == {"d": "shop, open, 20/s"}
 
 
 def test_what_many_runs_of_one_load_differ_in_is_looked_for_once(

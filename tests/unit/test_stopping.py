@@ -20,6 +20,7 @@ from pgpaces.analysis.stats import INDEPENDENT, Clusters, proportion, share
 from pgpaces.analysis.stopping import ERRORS, Missed, certain_in, decide, would_decide
 from pgpaces.analysis.summary import so_far, summarize
 from pgpaces.core.findings import finding
+from pgpaces.core.record import Interval, Tally
 from pgpaces.trial.listener import Listener
 from pgpaces.trial.looks import Looks
 
@@ -93,6 +94,7 @@ class Ending(Listener):
 
     def __init__(self) -> None:
         self.stops, self.second, self.told = [], 0, []
+        self.end_ns = 300_000_000_000
 
     def stop(self) -> None:
         self.stops.append(self.second)
@@ -113,6 +115,11 @@ def watched(load, limit_ms, seconds=320, seed=8):
         looks.after(interval.second, accumulator, ending)
         if ending.stops:
             break
+    # The load goes on for a moment, and one of its last transactions hangs and fails.
+    second, late_ns = accumulator.ended_ns // 1_000_000_000, 3_000_000_000
+    hung = Tally(second, 0, due=1, failed={"57014": 1})
+    last = Interval(second + 3, ended_ns=accumulator.ended_ns + late_ns, in_flight_ns=late_ns)
+    accumulator.add(replace(last, tallies=(hung,)))
     ended_ns = looks.measured_ns(300_000_000_000, accumulator.ended_ns)
     return replace(trial, measured_ns=ended_ns), accumulator, ending
 

@@ -261,9 +261,6 @@ class Accumulator:
 
     def drop(self, end: int) -> None:
         """Forgets what fell due from second `end` on, at which a block begins."""
-        place = _TALLY.index("service")
-        for rows in self._scripts.values():
-            self.in_flight_ns -= int(rows.between(end, max(end, rows.end))[:, place].sum())
         for rows in (*self._scripts.values(), *self._failures.values()):
             rows.drop(end)
         for blocks in self._times.values():
@@ -312,9 +309,11 @@ class Accumulator:
         return counts
 
     def statements(
-        self, since: int, same: Mapping[tuple[int, int], int]
+        self, since: int, same: Mapping[tuple[int, int], int], until: int | None = None
     ) -> Iterable[tuple[int, int, Numbers, Times]]:
         """Script, command, seconds and times of each command, by executions ended from `since` on.
+
+        until: the second before which they ended, at which a block begins.
 
         The columns of the seconds are failed, retries, count, sum in ns. same: for a command, the
         command of its script under which it is counted.
@@ -323,9 +322,10 @@ class Accumulator:
         for (script, command), each in sorted(self._statements.items()):
             groups.setdefault((script, same.get((script, command), command)), []).append(each)
         for (script, command), parts in groups.items():
-            times = merge(blocks.since(since // self.block_s) for _, blocks in parts)
+            last = None if until is None else -(-until // self.block_s)
+            times = merge(blocks.since(since // self.block_s, last) for _, blocks in parts)
             first = max(since, min(rows.first for rows, _ in parts))
-            end = max(rows.end for rows, _ in parts)
+            end = max(rows.end for rows, _ in parts) if until is None else max(first, until)
             seconds = np.sum([rows.between(first, end) for rows, _ in parts], axis=0)
             yield script, command, seconds, times
 

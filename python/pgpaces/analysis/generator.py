@@ -100,10 +100,15 @@ def examine(
     times, counts, sums_ns = accumulator.dispatch()
     p99 = spread_of(times, times.count, counts, sums_ns=sums_ns).p99
     service_ns, sums = float(every.column("service").sum()), every.counts
-    # Exact only where every transaction that began is in the sum of service times.
-    complete = service_ns and not (sums.failed or sums.unfinished or trial.plan.imported)
+    # Exact only where every transaction that began is in the sum of service times: not where the
+    # load went on for a moment after the look that decided.
+    others = sums.failed or sums.unfinished or trial.plan.imported or trial.plan.auto
+    complete = service_ns and not others
     late = p99 is not None and p99.value > _floor_ms(trial)
-    stops = standstills(accumulator.longest_dispatch_s(), goal.limits_ns(trial))
+    longest_s = accumulator.longest_dispatch_s()
+    if trial.plan.auto:
+        longest_s = longest_s[: math.ceil(span_s)]
+    stops = standstills(longest_s, goal.limits_ns(trial))
     busy, excused = cpu > _CPU_LIMIT, None
     if not (late or busy):
         excused = _while_still(measured, stops)

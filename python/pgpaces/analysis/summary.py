@@ -409,7 +409,8 @@ def _statements(part: _Part) -> Iterable[StatementSummary]:
     merged = [(n, each) for n, s in enumerate(scripts) for each in alike(s.commands, s.text)]
     same = {(n, place): each.places[0] for n, each in merged for place in each.places}
     texts = {(n, each.places[0]): each.text for n, each in merged}
-    for number, place, seconds, times in part.accumulator.statements(part.start, same):
+    until = math.ceil(part.end) if part.trial.plan.auto else None
+    for number, place, seconds, times in part.accumulator.statements(part.start, same, until):
         script = scripts[number]
         command = script.commands[place]
         failed, retries, counts, sums_ns = seconds.T

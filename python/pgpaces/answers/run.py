@@ -55,8 +55,6 @@ _FAILURES_SHOWN = 2
 _WAITS_SHOWN = 2
 # With fewer observations, the shares of the wait events mean nothing.
 _WAITS_MIN = 10
-# The next commands that read the run from the store.
-_READS_IT = ("pgpaces show ", "pgpaces why ")
 # Notes that nearly every run has, those on cost only if it is low.
 _ROUTINE = ("io-timing-off", "statements-uncounted", "store-on-disk")
 _COSTS, _LOW_PERCENT = ("monitor-cost", "machine-monitor-cost"), 0.95
@@ -75,8 +73,9 @@ def section(
     whole: all of it is shown, without commands that would show the same again. in_store: commands
     can read it from the store.
     """
-    useless = _READS_IT if not in_store else _READS_IT[:1] if whole else ()
-    steps = [each for each in next_steps(trial, summary) if not each.command.startswith(useless)]
+    steps = list(next_steps(trial, summary)) if in_store else []
+    if whole:
+        steps = [each for each in steps if each.question != "next-details"]
     return SCREEN.section(
         key="run",
         title=f"Run {trial.id}",

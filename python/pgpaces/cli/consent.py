@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     from pgpaces.spec.trust import Consent, Question
 
 
-def of(params: Mapping[str, Any], spec: Mapping[str, Any] = {}) -> Consent:
-    """The consent by a command's options. Scripts that these or the spec name need none."""
-    typed = {text for name, text in spec.items() if name.endswith(".workload")}
-    typed |= {file.rpartition("@")[0] or file for file in params["files"]} | set(params["files"])
+def of(params: Mapping[str, Any]) -> Consent:
+    """The consent by a command's options. Scripts that these name need none."""
+    typed = {file.rpartition("@")[0] or file for file in params["files"]} | set(params["files"])
     with contextlib.suppress(ValueError):  # unpaired quotes, which are reported when it is parsed
         for word in (word for text in params["background"] for word in shlex.split(text)):
             typed |= {word, *word.partition("=")[2].split(",")}

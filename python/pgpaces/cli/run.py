@@ -44,7 +44,7 @@ def run(**params: Any) -> int:
     from pgpaces.trial.request import workload_of
 
     spec, stored = like.spec(params)
-    workload = workload_of(spec, consent.of(params, spec), typed=True)
+    workload = workload_of(spec, consent.of(params), typed=True)
     like.check(stored, workload, params)
     return measure(workload, spec, params)
 
@@ -63,7 +63,7 @@ def measure(workload: Workload, spec: Mapping[str, Any], params: Mapping[str, An
     request = run_of(
         spec,
         workload,
-        consent=consent.of(params, spec),
+        consent=consent.of(params),
         host_file=params["host_file"],
         store=params["store_path"],
         on_store_error=params["on_store_error"],

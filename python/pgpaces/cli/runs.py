@@ -175,7 +175,8 @@ def distinct_titles(rows: Sequence[TrialRow]) -> dict[str, str]:
 def _title(row: TrialRow) -> str:
     if row.damage:
         return row.damage
-    load = "closed" if row.plan.get("think") == "none" else row.load
+    plain = (row.plan.get("model"), row.plan.get("think")) == ("closed", "none")
+    load = "closed" if plain else row.load
     clients = row.plan.get("clients")
     who = {"closed": "client", "paced": "user"}.get(str(row.plan.get("model")))
     count = f", {clients} {who}{'s' * (clients != 1)}" if who and clients else ""
@@ -191,7 +192,7 @@ def _features(row: TrialRow) -> dict[str, str]:
     settings = plan.get("settings") or {}
     return {
         "limit": f"-L {limit}" if limit else "",
-        "length": f"-T {length}" if length else "",
+        "length": f"-T {'auto' if plan.get('auto') else length}" if length else "",
         "clients": f"-c {plan.get('clients')}",
         "protocol": str(plan.get("protocol") or ""),
         "settings": " ".join(f"{name}={value}" for name, value in settings.items()),

@@ -11,7 +11,6 @@ import re
 import textwrap
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from itertools import takewhile
 from pathlib import Path
 from string import Formatter
 from typing import Any, Literal
@@ -33,6 +32,8 @@ Severity = Literal["nothing", "caution", "invalid"]
 SEVERITIES: tuple[Severity, ...] = ("invalid", "caution", "nothing")
 CATALOG = Path(__file__).with_name("findings.toml")
 UNKNOWN = "unknown"
+# A number, and its unit.
+_NUMBER = re.compile(r"(-?[\d.,]+)(\D*)")
 _PLACEHOLDER = re.compile(r"\{(\w+)(?:![rsa])?(?::[^}]*)?\}")
 
 
@@ -191,8 +192,10 @@ def _bounds(pair: Sequence[float], form: str) -> str:
     low, high = (_shown(form, each) for each in pair)
     if math.isinf(pair[1]):
         return f"over {low}"
-    unit = "".join(takewhile(lambda char: not char.isdigit(), reversed(low)))[::-1]
-    return f"{low.removesuffix(unit)}–{high}" if high.endswith(unit) else f"{low}–{high}"
+    ends = _NUMBER.fullmatch(low), _NUMBER.fullmatch(high)
+    if ends[0] and ends[1] and ends[0][2] == ends[1][2]:
+        return f"{ends[0][1]}–{high}"
+    return f"{low}–{high}"
 
 
 def _confidence(pair: Sequence[float] | None, form: str) -> str:

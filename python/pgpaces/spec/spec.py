@@ -153,8 +153,7 @@ def complete(spec: Spec, defaults: Mapping[str, str], *, auto: bool = False) -> 
     """
     found = _loaded(spec, defaults)
     if "transactions" not in found:
-        limited = "latency_limit" in found or family(found, "latency_limit")
-        certain = auto and limited and "shape" not in found
+        certain = auto and "latency_limit" in found and "shape" not in found
         found.setdefault("duration", AUTO if certain else "1min")
     if found.get("duration") == AUTO:
         _check_auto(found, auto=auto)
@@ -171,7 +170,7 @@ def complete(spec: Spec, defaults: Mapping[str, str], *, auto: bool = False) -> 
 def _check_auto(found: Spec, *, auto: bool) -> None:
     if not auto:
         raise PlanError("only-of-a-run", option="-T auto")
-    if "latency_limit" not in found and not family(found, "latency_limit"):
+    if "latency_limit" not in found:
         raise PlanError("option-needs", option="-T auto", needed="--latency-limit TIME")
     if "shape" in found:
         raise PlanError("cannot-combine", options=["-T auto", "--shape"])
@@ -207,6 +206,8 @@ def over(stored: Spec, typed: Spec) -> dict[str, Any]:
     """A stored spec with the typed one in its place. Raises PlanError for an unknown option."""
     gone = replaced(typed) | {"on_connect" for name in typed if name.startswith("on_connect.")}
     gone |= {".".join(n.split(".")[:2]) for n in typed if n.startswith("background.")}
+    if "shape" in typed and stored.get("duration") == AUTO:
+        gone.add("duration")
     kept = {}
     for name, value in stored.items():
         option, _, rest = name.partition(".")
@@ -227,7 +228,8 @@ def draft(spec: Spec) -> Draft:
     own = {}
     for name, value in known.items():
         option = name.partition(".")[0]
-        usual = name in BY_NAME and value in (BY_NAME[name].default, AUTO)
+        usual = name in BY_NAME and value == BY_NAME[name].default
+        usual = usual or (name, value) == ("duration", AUTO)
         if (option in FACTORS or option in _PAIRS[:5] or option == "background") and not usual:
             own[name] = (levels.text(value),)
     targets: tuple[Target, ...] = ()

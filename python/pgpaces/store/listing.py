@@ -201,7 +201,7 @@ def _state(stored: Any, heartbeat: Any) -> State:
     return "interrupted" if silent else cast("State", stored)
 
 
-_OPTIONS = ("model", "think", "clients", "limit_ns", "duration_ns", "protocol", "settings")
+_OPTIONS = ("model", "think", "clients", "limit_ns", "duration_ns", "auto", "protocol", "settings")
 
 
 def _moment(value: Any) -> datetime:

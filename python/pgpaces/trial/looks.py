@@ -36,6 +36,8 @@ class Looks:
         at = second + 1 - self._wait_s
         if not self._left or at < _EVERY_S or (at != self._left[0] and at % _EVERY_S):
             return
+        if at * SECOND_NS > load.end_ns:  # it was stopped for another reason
+            return
         found, allowed = so_far(self._trial, accumulator, at), goal.allowed(self._trial)
         decision = None if found is None else decide(found, at, allowed)
         if at == self._left[0]:

@@ -111,8 +111,8 @@ def run_at(where: Site, request: Request, context: TrialContext) -> Outcome:
         return _measure(ready, context)
 
 
-def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
-    listener, stops, store = context.listener, context.stops, context.store
+def _probed(ready: ReadyTrial) -> list[generator.Connection]:
+    """The connections of the components, which can log in and whose scripts can run."""
     connections = [ready.connection(component) for component in ready.components]
     for component, connection in zip(ready.components, connections, strict=True):
         generator.probe(connection)
@@ -121,6 +121,12 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
         if not request.trial.keep_going:
             runs = own or request.from_database is not None
             script_check.check(component, connection, runs=runs)
+    return connections
+
+
+def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
+    listener, stops, store = context.listener, context.stops, context.store
+    connections = _probed(ready)
     plan = ready.components[0].engine_plan()
     before = store.size_bytes() if store else 0
     trial = trial_of(ready)
@@ -153,6 +159,7 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
                         looks.after(interval.second, recorder.accumulator, load)
                 except PgpacesError as ended_by:
                     error = ended_by
+                    load.abort()
             except BaseException:
                 load.abort()
                 raise

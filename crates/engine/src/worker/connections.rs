@@ -147,7 +147,8 @@ impl<P: Poll> Worker<P> {
             return Ok(());
         }
         let refused = logging_in
-            && (matches!(fault, Fault::Own(error) if error.kind == Kind::Tls)
+            && (matches!(fault, Fault::Own(error)
+                if error.kind == Kind::Tls && error.name != "server-refuses-tls")
                 || fault.sqlstate().starts_with(b"28"));
         // A run that ends by count would wait for this client for ever.
         let waited = now - down_since > self.setup.connect_timeout;

@@ -269,10 +269,19 @@ def _failures(trial: Trial, scripts: range, since_s: int) -> Counter[str]:
     return failures
 
 
-def material(trial: Trial, summary: Summary) -> Material:
-    """A whole trial, aligned. Raises ValueError for samples that cannot be read."""
+def _seconds(trial: Trial) -> int:
+    """The seconds in which something was due that counts."""
     due = [t.due_second for each in trial.intervals for t in each.tallies if t.due]
     seconds = max([-1, *due]) + 1
+    if not trial.plan.auto or trial.measured_ns is None:
+        return seconds
+    # The load went on for a moment after the look that decided.
+    return min(seconds, math.ceil(trial.measured_ns / 1e9))
+
+
+def material(trial: Trial, summary: Summary) -> Material:
+    """A whole trial, aligned. Raises ValueError for samples that cannot be read."""
+    seconds = _seconds(trial)
     clock = max(seconds, max((each.second for each in trial.intervals), default=-1) + 1)
     counts = {name: np.zeros(seconds) for name in ("due", "on_time", "failed", *_MISSED)}
     sums = {name: np.zeros(seconds) for name in ("count", "latency", "lag")}

@@ -18,6 +18,7 @@ from pgpaces.answers.disk import in_short
 from pgpaces.answers.trials import at_nodes, layout
 from pgpaces.core.units import duration_text
 from pgpaces.spec.design import Experiment, level_text
+from pgpaces.spec.plan import AUTO
 from pgpaces.spec.result import Trial
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _options_of(trial: Trial) -> Iterator[tuple[str, str]]:
     yield from _layout_of(trial)
     yield "latency limit", ", ".join(limits_of(trial)) or "none"
     if plan.duration_ns:
-        yield "duration", duration_text(plan.duration_ns)
+        yield "duration", AUTO if plan.auto else duration_text(plan.duration_ns)
     if plan.transactions:
         name = "executions" if by_command else "transactions of each client"
         yield name, str(plan.transactions)

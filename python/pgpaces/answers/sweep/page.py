@@ -110,6 +110,7 @@ class Page(Struct, frozen=True):
     economies: Mapping[str, Economy] = field(default_factory=dict)
     work: CellsWork | None = None
     sections: tuple[Section, ...] = ()
+    of_why: bool = False
     searched: str = ""
     observed: Mapping[str, tuple[Observed, ...]] = field(default_factory=dict)
 

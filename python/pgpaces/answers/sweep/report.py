@@ -104,7 +104,7 @@ def top(page: Page) -> Section:
 
 def _of_why(page: Page) -> bool:
     """Whether it is the page of `pgpaces why`, which begins with the attribution."""
-    return page.title.startswith("Why late")
+    return page.of_why
 
 
 def _surer(page: Page) -> tuple[str, ...]:

@@ -163,7 +163,7 @@ def page_with(store: Store, answers: tuple[Section, ...], name: str) -> Page:
     rest = [each for each in whole.sections if each.key.partition("-")[0] != "why"]
     title = answers[0].title if len(answers) == 1 else message("why-title", about=whole.title)
     headline = answers[0].headline
-    return replace(whole, title=title, headline=headline, sections=(*answers, *rest))
+    return replace(whole, title=title, headline=headline, sections=(*answers, *rest), of_why=True)
 
 
 def why(name: str = "last", *, store: str | Path | None = None) -> Answer:
