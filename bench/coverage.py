@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import stopping
 from figures import Finding, Note
@@ -162,11 +163,11 @@ def keep(row: Sequence[str], part: str, head: Key, keys: Iterable[Key]) -> None:
     text = PAGE.read_text().partition(f"<!-- measured: {part} -->")[2].partition("<!-- end -->")[0]
     lines = [re.split(r"  +", line.strip()) for line in text.splitlines()]
     rows = {tuple(line[:3]): line for line in lines} | {tuple(row[:3]): row}
-    lines = [head, *(rows[key] for key in keys if key in rows)]
-    widths = [max(len(line[at]) for line in lines) for at in range(len(head))]
+    shown: list[Sequence[str]] = [head, *(rows[key] for key in keys if key in rows)]
+    widths = [max(len(line[at]) for line in shown) for at in range(len(head))]
     table = "\n".join(
         "  ".join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
+        for line in shown
     )
     fill(PAGE, part, f"\n```text\n{table}\n```\n\n")
 
@@ -182,7 +183,7 @@ def section(session: Session) -> Iterator[Finding]:
         return max(4, count // 100) if session.quick else count
 
     with ProcessPoolExecutor() as pool:
-        waiting: dict[Future[Cell] | Future[list[stopping.Tally]], str] = {}
+        waiting: dict[Future[Any], str] = {}
         for key, (load, seconds) in CELLS.items():
             if chosen(key):
                 count = trials(TRIALS_OF_AN_HOUR if seconds == HOUR_S else TRIALS)

@@ -89,7 +89,8 @@ class Load(Struct, frozen=True):
         at = np.concatenate([[0.0], edges, [edges[-1] + 1e6]])
         slopes = np.array([1.0, *self.steps, self.steps[-1]])
         passed = np.concatenate([[0.0], np.cumsum(np.diff(at) * slopes)])
-        return np.interp(work, passed, at)
+        due: Numbers = np.interp(work, passed, at)
+        return due
 
     def _service(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Numbers:
         if self.even:
@@ -165,7 +166,8 @@ def truth(load: Load, seconds: float) -> Truth:
     values = np.interp(list(QUANTILES.values()), below, times[::200]) * 1000
     rate, busy = 1 / load.service_s, load.servers * load.utilization
     wait = _erlang_c(load.servers, busy) / (load.servers * rate - RATE)
-    return Truth(1000 * (wait + load.service_s), *map(float, values), RATE)
+    quantiles = dict(zip(QUANTILES, map(float, values), strict=True))
+    return Truth(mean=1000 * (wait + load.service_s), throughput=RATE, **quantiles)
 
 
 def _even(load: Load) -> Truth:
@@ -192,7 +194,8 @@ def _even(load: Load) -> Truth:
             return load.service_s * (1 + float(high))
 
         mean = load.service_s * (1 + load.utilization / 2 / (1 - load.utilization))
-        return Truth(1000 * mean, *(1000 * quantile(q) for q in QUANTILES.values()), RATE)
+        quantiles = {name: 1000 * quantile(q) for name, q in QUANTILES.items()}
+        return Truth(mean=1000 * mean, throughput=RATE, **quantiles)
 
 
 def _seen(due: Numbers, latency: Numbers, seconds: float) -> Truth:
@@ -202,7 +205,8 @@ def _seen(due: Numbers, latency: Numbers, seconds: float) -> Truth:
     found.partition(ranks)
     ended = int(((due + latency >= 0) & (due + latency < seconds)).sum())
     rate = ended / seconds / due.shape[1]
-    return Truth(float(found.mean()), *(float(found[rank]) for rank in ranks), rate)
+    quantiles = {name: float(found[rank]) for name, rank in zip(QUANTILES, ranks, strict=True)}
+    return Truth(mean=float(found.mean()), throughput=rate, **quantiles)
 
 
 def _erlang_c(servers: int, busy: float) -> float:

@@ -52,7 +52,7 @@ HEAD = (
 
 def spent(part: float, error: float) -> float:
     """What is spent of an error once this part of the longest run has been seen."""
-    return error * part**EXPONENT
+    return float(error * part**EXPONENT)
 
 
 def errors(error: float, looks_s: Sequence[int] = LOOKS_S) -> list[float]:
@@ -100,7 +100,7 @@ class Seconds(Struct, frozen=True):
         rows = RUN_S - first
 
         def by_second(weights: Numbers) -> Numbers:
-            return np.bincount(second, weights, minlength=rows)
+            return np.asarray(np.bincount(second, weights, minlength=rows), dtype=np.float64)
 
         counts = np.bincount(second, minlength=rows)
         sums, squares = by_second(latency), by_second(latency * latency)

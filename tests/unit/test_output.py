@@ -174,7 +174,7 @@ def test_streams_that_are_closed_are_no_file_of_ours(tmp_path, closed):
 @pytest.mark.parametrize(
     ("command", "stream", "text"),
     [
-        ("doctor", "stdout", b"? pgpaces can"),
+        ("doctor", "stdout", b"? PASS  pgpaces works here"),
         ("pgbench -f \u2713.sql", "stderr", b"\xe2\x9c\x93.sql"),
     ],
 )
