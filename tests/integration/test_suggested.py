@@ -30,18 +30,19 @@ LOADS = {
 }
 LATE = "--rate 100 -L 10ms -f slow.sql"
 WIDE = "compare set.work_mem=4MB set.work_mem=8MB --run select-only --scale 1 -T 300ms --warmup 0"
-# A screen of the last of some commands, and what the commands on it are.
+# The screen of the last of some commands. What it suggests depends on the verdict, and that on how
+# busy the machine is; tests/unit/test_outcome.py says what follows from which verdict.
 SCREENS = [
-    ([RUN + LOADS["open"]], {"show", "report", "capacity"}),
-    ([RUN + "--rate 30 -c 1 -L 1s"], {"show", "report", "run"}),
-    ([RUN + "-c 1 " + LATE], {"show", "report", "why"}),
-    ([RUN + LOADS["closed"]], {"show", "report", "sweep"}),
-    ([SWEEP + "--rate 20 -L 1s"], {"sweep", "report"}),
-    ([SWEEP + LATE], {"why", "report"}),
-    ([RUN + "-c 1 " + LATE, "why"], {"show"}),
-    ([SWEEP + "--rate 100 -L 1s", "compare clients=1 clients=2"], {"sweep"}),
-    ([RUN + LOADS["open"], "trend"], {"show"}),
-    pytest.param([f"{WIDE} -c 1 --pairs 8"], {"compare", "report"}, marks=pytest.mark.slow),
+    [RUN + LOADS["open"]],
+    [RUN + "--rate 30 -c 1 -L 1s"],
+    [RUN + "-c 1 " + LATE],
+    [RUN + LOADS["closed"]],
+    [SWEEP + "--rate 20 -L 1s"],
+    [SWEEP + LATE],
+    [RUN + "-c 1 " + LATE, "why"],
+    [SWEEP + "--rate 100 -L 1s", "compare clients=1 clients=2"],
+    [RUN + LOADS["open"], "trend"],
+    pytest.param([f"{WIDE} -c 1 --pairs 8"], marks=pytest.mark.slow),
 ]
 # Words with one blank between them: more follow, or a comment, if there is another command.
 COMMANDS = re.compile(r"pgpaces (\w+(?: [^ #]+)*)")
@@ -68,13 +69,13 @@ def shortly(pgpaces: Command, words: list[str]) -> None:
     ran(pgpaces, [*words, *more])
 
 
-@pytest.mark.parametrize(("commands", "faces"), SCREENS)
-def test_each_screen_suggests_commands_that_run(pgpaces, commands, faces):
+@pytest.mark.parametrize("commands", SCREENS)
+def test_each_screen_suggests_commands_that_run(pgpaces, commands):
     (pgpaces.store.parent / "slow.sql").write_text("SELECT pg_sleep(0.02);\n")
     for command in commands:
         screen = ran(pgpaces, shlex.split(command)).out
     suggested = COMMANDS.findall(screen)
-    assert {each.split()[0] for each in suggested} == faces, screen
+    assert suggested, screen
     for command in suggested:
         shape = (commands[-1].split()[0], re.sub(r"\b[0-9A-Z]{8}\b|\d+", "N", command))
         if shape not in RAN:
