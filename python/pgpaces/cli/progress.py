@@ -302,7 +302,7 @@ def _searched(ask: Ask) -> str | None:
 
 def _of_search(trial: Trial, summary: Summary) -> str:
     """Duration and missed share of a trial of a search, to stand after its load."""
-    from pgpaces.analysis.capacity.trials import PREFLIGHT, objections
+    from pgpaces.analysis.capacity.trials import PREFLIGHT, invalid
     from pgpaces.analysis.sequential import role
     from pgpaces.show.numbers import rate, share_in_words
     from pgpaces.spec.design import Cell
@@ -317,7 +317,7 @@ def _of_search(trial: Trial, summary: Summary) -> str:
     share = f"missed {share_in_words(missed)}"
     if trial.state != "finished":
         return f"{took}: {share}, {trial.state}"
-    reasons = "; ".join(text.partition(":")[0] for text in objections(trial, summary))
+    reasons = "; ".join(each.name for each in invalid(summary))
     if reasons:
         return f"{took}: {share}, invalid: {reasons}"
     return f"{took}: {share}" + (", the generator was late" if summary.generator.late else "")

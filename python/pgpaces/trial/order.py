@@ -47,7 +47,7 @@ class Order(Struct, frozen=True):
 
 
 class _Resolved(Struct, frozen=True):
-    """A target with all connection keywords, also of the environment; machine: HERE if local."""
+    """The plan of a target, its costs, and the name of its machine: HERE if it is local."""
 
     plan: TargetPlan
     costs: Costs | None

@@ -136,7 +136,7 @@ def point(tell: Tell, load: Kind) -> TrialPoint | None:
         seconds=max(1.0, (digest.trial.measured_ns or 0) / 1e9),
         windows=windows(digest.series, "missed"),
         invalid="; ".join(objections(digest.trial, digest.summary)),
-        generator=not _GENERATOR.isdisjoint(each.name for each in _invalid(digest.summary)),
+        generator=not _GENERATOR.isdisjoint(each.name for each in invalid(digest.summary)),
         seed=digest.trial.plan.seed,
         excused=min(lateness, missed),
     )
@@ -150,10 +150,11 @@ def objections(trial: Trial, summary: Summary) -> tuple[str, ...]:
     """
     if trial.state != "finished":
         return (trial.error or message("trial-unfinished"),)
-    return tuple(map(str, _invalid(summary)))
+    return tuple(map(str, invalid(summary)))
 
 
-def _invalid(summary: Summary) -> list[Finding]:
+def invalid(summary: Summary) -> list[Finding]:
+    """The findings that keep a finished trial from being a bound."""
     invalid = [each for each in summary.validity.findings if each.severity == "invalid"]
     allowed = _UNSETTLED if summary.generator.excused is None else _UNSETTLED | _LATE
     return [each for each in invalid if each.name not in allowed]
