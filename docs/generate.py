@@ -9,6 +9,7 @@ Reads the program's values; starts no server and no load.
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,6 +27,7 @@ from pgpaces.cli import compare
 from pgpaces.cli import main as cli_main
 from pgpaces.cli import run as cli_run
 from pgpaces.core import causes, errors, findings, metrics
+from pgpaces.show.data import Document
 from pgpaces.spec import costs as prices
 from pgpaces.spec import experiment_file, options, plan, result, workload_toml
 
@@ -583,6 +585,11 @@ def figures() -> str:
     return f"```text\n{head}{lines}```"
 
 
+def answer_schema() -> str:
+    schema = json.dumps(msgspec.json.schema(Document), indent=1)
+    return f"```json\n{schema}\n```"
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "commands": command_reference,
     "exit-codes": exit_codes,
@@ -597,6 +604,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "sweep-arguments": lambda: _arguments(sweep_api.sweep),
     "sweep-members": lambda: _members(sweep_api.Sweep, hidden=("page",)),
     "answer-functions": answer_functions,
+    "answer-schema": answer_schema,
     "answer-members": lambda: _members(pgpaces.Answer),
     "capacity-arguments": lambda: _arguments(pgpaces.capacity),
     "trial-fields": trial_fields,

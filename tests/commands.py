@@ -33,6 +33,13 @@ UNGUARDED = {
 QUICK = ("--scale", "1", "--think-time", "20ms", *SECOND)
 
 
+def value_of(printed: str) -> Any:
+    """What a command printed as JSON; of the answer of a run its value."""
+    document = json.loads(printed)
+    of_run = isinstance(document, dict) and document.get("question") == "run"
+    return document["value"] if of_run else document
+
+
 @dataclass
 class Ended:
     """A command that ended."""
@@ -42,8 +49,9 @@ class Ended:
     err: str
 
     def json(self) -> Any:
+        """What it printed as JSON; of the answer of a run its value."""
         assert self.code == 0, self.err
-        return json.loads(self.out)
+        return value_of(self.out)
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import threading
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from tests.commands import adds_up
+from tests.commands import adds_up, value_of
 from tests.engine_load import Load
 from tests.needs import PG15_BIN
 from tests.processes import children
@@ -99,7 +98,7 @@ def answer(child: subprocess.Popen[bytes]) -> Any:
     """What it printed, whose counts add up."""
     out, err = child.communicate(timeout=3 * DEADLINE_S)
     assert child.returncode == 0, err
-    document = json.loads(out)
+    document = value_of(out)
     assert adds_up(document)
     return document
 

@@ -78,7 +78,7 @@ def test_a_quick_look_writes_less_than_what_is_asked_about(disk):
     store = disk.parent / "store.db"
     done = run(disk, "--quick", "--name", "ssd", "--store", store, "--json")
     assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+    document = json.loads(done.stdout)["value"]
     written = sum(each["bytes_written"] for each in document["measured"])
     assert written < jobs.CONSENT_BYTES
     assert len([m for m in document["measured"] if m["job"] == disks.CARD_READ]) == 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import psycopg
 import pytest
 from click.testing import CliRunner, Result
 from msgspec import Struct
+from tests.commands import value_of
 from tests.errors import sentence
 from tests.servers import postgres_15, quoted
 
@@ -191,7 +191,7 @@ def test_pgbenchs_face_tells_the_servers_words_as_they_came(place, face):
 
 def test_a_run_says_how_the_statements_of_its_script_were_executed(place):
     ran = place("run", "-f", place.script, *FEW, "--target", place.dsn(), "--json")
-    assert counts_of(json.loads(ran)) == (8, 8)
+    assert counts_of(value_of(ran)) == (8, 8)
     trial = place.trial()
     assert len(trial.explained) == 2, trial.notes
     assert all(f"t {place.charset.shown}" in each.summary for each in trial.explained)
@@ -209,11 +209,11 @@ def test_a_client_encoding_that_was_set_changes_nothing_for_administrative_sessi
     dbname = f"ALTER DATABASE {place.words['dbname']}".encode()
     place.execute(dbname + b" SET client_encoding = SQL_ASCII")
     try:
-        assert counts_of(json.loads(place(*words))) == (8, 8)
+        assert counts_of(value_of(place(*words))) == (8, 8)
     finally:
         place.execute(dbname + b" RESET client_encoding")
     for encoding in ("SQL_ASCII", place.charset.encoding, "auto"):
-        ran = json.loads(place(*words, PGCLIENTENCODING=encoding, LC_ALL="C"))
+        ran = value_of(place(*words, PGCLIENTENCODING=encoding, LC_ALL="C"))
         assert counts_of(ran) == (8, 8)
 
 
@@ -233,7 +233,7 @@ def test_a_copy_is_made_and_an_experiment_is_run_and_told(place):
 def test_a_copy_through_pg_dump_holds_the_same_names(place):
     words = ("--from-database", place.dsn(), "--target", place.dsn(dbname="postgres"))
     ran = place("run", place.workload, *words, *FEW, "--json")
-    assert counts_of(json.loads(ran)) == (8, 8)
+    assert counts_of(value_of(ran)) == (8, 8)
     place("server", "clean", "--target", place.dsn(dbname="postgres"))
 
 
@@ -257,7 +257,7 @@ def test_statements_become_scripts_in_the_encoding_of_their_database(place):
     assert place.filled(b"'%s'") in script.read_bytes()
     data = ("--from-database", place.words["dbname"], "--target", place.dsn(dbname="postgres"))
     ran = place("run", folder, *data, *FEW, "--json")
-    assert counts_of(json.loads(ran)) == (8, 8)
+    assert counts_of(value_of(ran)) == (8, 8)
 
 
 @pytest.mark.parametrize("database", [name for name in CHARSETS if name != "UTF8"], indirect=True)

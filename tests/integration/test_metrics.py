@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.commands import Command, adds_up
+from tests.commands import Command, adds_up, value_of
 from tests.needs import check
 from tests.otlp import Receiver
 from tests.processes import children, command_of
@@ -203,7 +203,7 @@ def test_a_load_goes_on_when_its_exporter_is_killed(pgpaces):
     assert process.returncode == 0, rest
     assert rest.count("warning: ") == 1
     assert message("companion-ended") in rest
-    answer: dict[str, Any] = json.loads(out)
+    answer: dict[str, Any] = value_of(out)
     assert answer["state"] == "finished"
     assert adds_up(answer)
     trial = pgpaces.trial()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.commands import adds_up
+from tests.commands import adds_up, value_of
 from tests.engine_load import PLAN
 from tests.errors import raises, sentence
 from tests.needs import check
@@ -152,7 +151,7 @@ def test_a_generator_that_is_killed_or_hangs_is_named_and_what_was_due_there_is_
     child = command(pg15, tmp_path, "--json", "-T", "6s")
     os.kill(generators(child)[0], number)
     out, _ = child.communicate(timeout=DEADLINE_S)
-    answer = json.loads(out)
+    answer = value_of(out)
     assert answer["validity"]["state"] == "invalid"
     names = [each["name"] for each in answer["validity"]["findings"]]
     assert names.count("generator-lost") == 1
@@ -265,7 +264,7 @@ def test_the_workers_of_a_cluster_that_exists_make_the_load_and_another_beside_i
             check=False,
         )
     assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
+    answer = value_of(done.stdout)
     assert answer["counts"]["on_time"] == answer["counts"]["due"] > 0
     assert answer["background"][0]["counts"]["on_time"] > 0
     findings = answer["validity"]["findings"]

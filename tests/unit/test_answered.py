@@ -4,8 +4,10 @@ import contextlib
 import json
 import sqlite3
 
+import msgspec
 import pytest
 
+from pgpaces.show.data import Document
 from pgpaces.store import digests
 from pgpaces.store.store import Store
 
@@ -47,7 +49,7 @@ def test_rules_that_change_what_a_digest_says_have_a_new_version(store):
         )
 
 
-def test_every_answer_in_json_has_its_verdict_at_one_place():
+def test_every_answer_in_json_has_the_published_form():
     documents = []
     for path in answered.FROZEN.iterdir():
         line, status, text = path.read_text(encoding="utf-8").split("\n", 2)
@@ -57,8 +59,8 @@ def test_every_answer_in_json_has_its_verdict_at_one_place():
             documents.append(json.loads(text))
     assert len(documents) > 20
     for each in documents:
-        found = [d["verdict"] for d in (each if isinstance(each, list) else [each])]
-        assert all({"outcome", "text"} <= verdict.keys() for verdict in found)
+        for one in each if isinstance(each, list) else [each]:
+            assert msgspec.convert(one, Document).verdict is not None
 
 
 def test_every_frozen_answer_belongs_to_a_command_line_and_most_of_them_succeed():

@@ -109,4 +109,4 @@ def test_a_document_has_changes_levels_and_the_answer(place):
     found = json.loads(called(place, *words).stdout)
     assert [change["first"][:3] for change in found["value"]["changes"]] == ["N06"]
     assert [level["runs"] for level in found["value"]["levels"]] == [6, 6]
-    assert found["answer"][0]["weight"] == "main"
+    assert found["verdict"]["outcome"] == "WORSE"

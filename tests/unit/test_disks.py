@@ -351,10 +351,10 @@ def test_a_disk_is_a_report_of_any_form(form, tmp_path):
         found = path.read_text()
         if form == "csv":
             lines = list(csv.DictReader(io.StringIO(found)))
-            assert len(lines) == 9 * disks_in_it
-            assert {each["iops_low"] + each["iops_high"] for each in lines} == {""}, "no interval"
+            assert len(lines) == 2 * 9 * disks_in_it
+            assert {each["low"] + each["high"] for each in lines} == {""}, "no interval"
         elif form == "json":
-            assert len(json.loads(found).get("disks", [0])) == disks_in_it
+            assert len(json.loads(found)["value"]["disks"]) == disks_in_it
         else:
             assert "4 KiB random write, IOPS" in found
             assert ("30,341" in found) == (disks_in_it == 2)

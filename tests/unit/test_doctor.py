@@ -39,7 +39,7 @@ def test_what_is_here_fits_80_columns_and_json_has_every_part(monkeypatch):
     assert (max(map(len, lines)) <= 80, len(lines) <= 16) == (True, True), result.stdout
     for group in ("PostgreSQL", "monitors", "machine", "data directory", "store"):
         assert f"\n  {group}" in result.stdout
-    found = json.loads(call("--json").stdout)
+    found = json.loads(call("--json").stdout)["value"]
     assert found["works"] is True
     names = {part["name"] for part in found["parts"]}
     assert {"load engine", "fio", "pgbouncer", "clock source", "CPU quota", "io_uring"} <= names

@@ -9,7 +9,7 @@ import pytest
 from pgpaces.cli import output
 from pgpaces.cli.report import text as render_text
 from pgpaces.show import terminal
-from pgpaces.show.section import Headline, Report, Section, Sentence
+from pgpaces.show.section import Headline, Next, Report, Section, Sentence
 from tests.unit import answered, documented, faces
 
 
@@ -45,8 +45,8 @@ WITHOUT_NEXT = {"run bulk", "run imported"}
 def test_each_ends_with_a_command_that_there_is(every):
     for name, section in every.items():
         assert bool(section.next) == (name not in WITHOUT_NEXT), name
-        for command in section.next:
-            program, *words = shlex.split(command.partition(";")[0])
+        for step in section.next:
+            program, *words = shlex.split(step.command.partition(";")[0])
             assert program == "pgpaces", name
             assert documented.parsed(words), name
 
@@ -87,7 +87,9 @@ def test_a_command_that_is_copied_is_one_command(every, width):
     section = every["why"]
     text = faces.shown(section, width).partition("  next: ")[2].partition("    ")[0]
     # A shell goes on with the next line after a backslash.
-    assert shlex.split(text.replace("\\\n", ""), comments=True) == shlex.split(section.next[0])
+    assert shlex.split(text.replace("\\\n", ""), comments=True) == shlex.split(
+        section.next[0].command
+    )
 
 
 @pytest.mark.parametrize("width", [60, 80])
@@ -96,7 +98,9 @@ def test_a_word_of_a_command_that_is_wider_than_the_terminal_is_not_broken(width
     long = "postgresql://me@" + "host." * 30 + "example/shop?application_name=a"
     words = ["pgpaces", "run", "-f", "/srv/" + "folder/" * 20 + "a.sql", "--target", long]
     copied = shlex.join(words)
-    section = Section("s", "S", (Sentence(copied),), next=(copied,), headline=Headline("", "", ""))
+    section = Section(
+        "s", "S", (Sentence(copied),), next=(Next(copied),), headline=Headline("", "", "")
+    )
     report = Report("R", "", datetime.now(UTC), "0", "", (), (), (section,), section, rerun=copied)
     for shown in (
         output.text((section,), verbose=True),

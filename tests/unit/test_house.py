@@ -13,7 +13,6 @@ import pytest
 from pgpaces.capture import parser
 from pgpaces.core.errors import RunError, extra
 from pgpaces.show import data
-from pgpaces.show.section import Records
 from tests.errors import raises
 from tests.unit.stored import keep_experiment, opened
 
@@ -159,8 +158,8 @@ PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text
     ("library", "needs_it", "name"),
     [
         ("pgparse", parser.parser, "statements"),
-        ("arro3.core", lambda: data.arrow(Records(())), "frames"),
-        ("arro3.io", lambda: data.parquet(Records(())), "frames"),
+        ("arro3.core", lambda: data.arrow([]), "frames"),
+        ("arro3.io", lambda: data.parquet([]), "frames"),
     ],
 )
 def test_the_extra_of_a_library_that_is_not_installed_is_named(

@@ -272,7 +272,7 @@ def test_diff_shows_the_options_and_the_setup_that_differ(folder, monkeypatch):
         for id_, spec in (("0", {}), ("1", {"clients": 2, "set.jit": "off"}))
     )
     told = CliRunner().invoke(cli, ["diff", first.id, second_.id, "--json", "--store", "s.db"])
-    found = json.loads(told.stdout)
+    found = json.loads(told.stdout)["value"]
     assert found["options"] == {"clients": [1, 2], "set.jit": [None, "off"]}
     assert found["setup"] == {}
 

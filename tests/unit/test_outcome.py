@@ -207,7 +207,7 @@ def test_the_next_command_follows_from_the_verdict(late, limited, command):
     if late == 40:
         intervals = [answered(0, [], failed={"22012": 40})]
     run = of(*intervals, plan=PLAN if limited else PLAN | {"limit_ns": None, "model": "closed"})
-    assert section(run, summarize(run)).next == (command,)
+    assert section(run, summarize(run)).next[0].command == command
 
 
 def test_no_queries_a_day_are_told_where_nothing_was_on_time():
@@ -473,7 +473,7 @@ def test_clients_that_all_gave_up_are_why_a_run_is_not_valid():
     every, some = (ended_by_errors(aborted) for aborted in (4, 3))
     error = "client 3 aborted: ERROR: division by zero"
     assert found(every) == [finding("all-clients-gave-up", clients=4, error=error)]
-    assert section(every, summarize(every)).next == ("pgpaces show T",)
+    assert section(every, summarize(every)).next[0].command == "pgpaces show T"
     assert finding("clients-gave-up", aborted=3, clients=4, error=error) in found(some)
     assert not list(outcome.given_up(0, 4, error=""))
 
@@ -485,9 +485,9 @@ def test_clients_that_all_gave_up_in_the_warm_up_are_no_lack_of_time():
     assert failure.name == "all-clients-gave-up"
     assert answer.headline is not None
     assert (answer.headline.word, answer.headline.text) == ("FAIL", failure.sentence)
-    assert (answer.sentences, answer.next) == ((), ("pgpaces show T",))
+    assert (answer.sentences, answer.next[0].command) == ((), "pgpaces show T")
 
 
 def test_an_error_that_ended_a_run_is_shown_before_more_is_asked():
     run = ended_by_errors(1, state="failed", error="client 1 gave up: a statement failed")
-    assert section(run, summarize(run)).next == ("pgpaces show T",)
+    assert section(run, summarize(run)).next[0].command == "pgpaces show T"

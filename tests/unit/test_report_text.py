@@ -142,8 +142,8 @@ def test_the_verdict_is_what_the_whole_interval_allows(due, late, plan, word):
 
 def test_a_run_of_so_many_transactions_that_decides_nothing_is_repeated_for_a_time():
     shown = second_of(100, 5, transactions=9, limit_ns=9_000_000, missed_max=0.07)
-    [command] = section(shown, summarize(shown)).next
-    assert command.startswith(f"pgpaces run --like {shown.id[-8:]} -T ")
+    [step] = section(shown, summarize(shown)).next
+    assert step.command.startswith(f"pgpaces run --like {shown.id[-8:]} -T ")
 
 
 def test_what_makes_it_invalid_stands_below_and_nothing_is_concluded():
@@ -185,7 +185,12 @@ def test_no_command_reads_a_run_that_is_not_stored():
 def commands(shown: Trial, **about: Any) -> tuple[str, ...]:
     answer = section(shown, summarize(shown), **about)
     notes = (each for part in answer.parts for _, each in part.facts if "--json" not in each)
-    return (*(each.text for each in answer.sentences), *answer.next, *answer.aside, *notes)
+    return (
+        *(each.text for each in answer.sentences),
+        *(each.command for each in answer.next),
+        *answer.aside,
+        *notes,
+    )
 
 
 def test_a_cut_is_part_of_the_warm_up_that_is_told():
@@ -226,8 +231,8 @@ def test_of_an_interrupted_run_the_next_command_is_the_same_run():
     lasting = [second(n, [10.0] * 20) for n in range(10)]
     for intervals in ([Interval(0)], lasting):
         cut = run(intervals=tuple(intervals), state="interrupted", plan=plan)
-        [command] = section(cut, summarize(cut)).next
-        assert command == f"pgpaces run --like {cut.id[-8:]}"
+        [step] = section(cut, summarize(cut)).next
+        assert step.command == f"pgpaces run --like {cut.id[-8:]}"
 
 
 def row(**summary: Any) -> TrialRow:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from pgpaces.core.errors import PlanError, RunError
-from pgpaces.show.section import Records, Section
+from pgpaces.core.findings import Finding
+from pgpaces.show.section import Number, Section
 
 if TYPE_CHECKING:
     from pgpaces.answers.sweep.page import Page
@@ -22,13 +23,14 @@ _VEGA_LITE = "application/vnd.vegalite.v5+json"
 
 
 class Frame(Struct, frozen=True):
-    """A table as columns, one value a row. Any data frame library reads it through Arrow.
+    """The numbers of an answer as columns, one value a row: keys, metric, value, low, high, n.
+
+    Any data frame library reads it through Arrow:
 
     `polars.DataFrame(frame)`, `pandas.DataFrame(frame.columns)`, `duckdb.from_arrow(frame)`.
     """
 
     columns: Mapping[str, tuple[Any, ...]]
-    _records: Records
 
     def __len__(self) -> int:
         """The number of rows."""
@@ -43,7 +45,7 @@ class Frame(Struct, frozen=True):
         """The Arrow PyCapsule interface. Raises RunError if no Arrow library is installed."""
         from pgpaces.show.data import arrow
 
-        return arrow(self._records).__arrow_c_stream__(requested_schema)
+        return arrow([*self.rows()]).__arrow_c_stream__(requested_schema)
 
 
 class Plot(Struct, frozen=True):
@@ -120,6 +122,16 @@ class Answer(Struct, frozen=True):
         return tuple(sentence.text for sentence in self.section.sentences)
 
     @property
+    def rows(self) -> tuple[Number, ...]:
+        """Its numbers, each with its interval; those of its report if it has none."""
+        return self.section.rows or self.document().rows()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What weakens or explains the answer: names and values, the most severe first."""
+        return self.section.findings
+
+    @property
     def trials(self) -> tuple[str, ...]:
         """The ids of the runs that it rests on."""
         return self.section.trials
@@ -140,10 +152,11 @@ class Answer(Struct, frozen=True):
         return self._load_page()
 
     def frame(self) -> Frame:
-        """A row for each cell and for each trial; the column `row` says which."""
-        records = self.document().records()
-        names = records.rows[0] if records.rows else ()
-        return Frame({name: tuple(row[name] for row in records.rows) for name in names}, records)
+        """Its numbers as a tidy table: a row for each metric of each thing that it is about."""
+        from pgpaces.show.data import tidy
+
+        rows = tidy(self.rows)
+        return Frame({name: tuple(row[name] for row in rows) for name in (rows[0] if rows else ())})
 
     def plot(self, name: str | None = None) -> Plot:
         """A chart by its name, by default the first. Raises PlanError if there is none."""

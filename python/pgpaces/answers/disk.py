@@ -21,16 +21,18 @@ from pgpaces.core.messages import message, said
 from pgpaces.core.metrics import header
 from pgpaces.show.escape import line
 from pgpaces.show.numbers import estimate_cell, ms, or_dash, rate
-from pgpaces.show.screen import Next, Screen, Values, bounds
+from pgpaces.show.screen import Screen, bounds
 from pgpaces.show.section import (
     Column,
     Headline,
-    Records,
+    Next,
+    Number,
     Report,
     Section,
     Sentence,
     Table,
     TableCell,
+    Values,
     table,
 )
 from pgpaces.spec.result import Estimate
@@ -68,7 +70,9 @@ def section(row: DiskRow) -> Section:
         steps=(Next(f"pgpaces disk --show {row.id[-8:]}", "next-measurements"),),
         whole=True,
         tables=tuple(each for each in tables if each.rows),
+        rows=tuple(_numbers([row])),
         value=disk,
+        document=partial(plain, row),
     )
 
 
@@ -205,6 +209,8 @@ def comparison(measured_disks: Sequence[DiskRow]) -> Section:
         findings=found,
         whole=True,
         tables=(Table("disks", "Disks", ("", first, *names[2:]), 1, tuple(rows), brief=True),),
+        rows=tuple(_numbers(measured_disks)),
+        document=lambda: [plain(row) for row in measured_disks],
     )
 
 
@@ -241,7 +247,6 @@ def _compared(measurements: Sequence[Disk]) -> Iterator[tuple[TableCell, ...]]:
 
 def report(rows: Sequence[DiskRow], shown: Section) -> Report:
     """A disk, or several side by side, as a report; shown: their section. Its rows are jobs."""
-    [document, *others] = [plain(row) for row in rows]
     head = shown.headline
     assert head is not None
     about = Section("about", message("disk-about"), facts=shown.facts, rank="numbers")
@@ -255,23 +260,17 @@ def report(rows: Sequence[DiskRow], shown: Section) -> Report:
         headline=(),
         sections=(about, shown) if shown.facts else (shown,),
         top=shown,
-        document=lambda: {"disks": [document, *others]} if others else document,
-        records=lambda: Records(
-            tuple(_record(row, each) for row in rows for each in row.disk.measured),
-            frozenset(("disk", "name", "job")),
-            frozenset(("run",)),
-        ),
+        document=lambda: {"disks": [plain(row) for row in rows]},
+        rows=lambda: tuple(_numbers(rows)),
     )
 
 
-def _record(row: DiskRow, each: JobRun) -> dict[str, Any]:
-    iops = each.rate
-    low, high = (iops.low, iops.high) if iops.estimable else (None, None)
-    return {
-        "disk": row.id, "name": row.name, "job": each.job, "run": each.run,
-        "seconds": each.seconds, "iops": iops.value, "iops_low": low, "iops_high": high,
-        "bytes_per_s": each.bytes_per_s,
-    }  # fmt: skip
+def _numbers(rows: Sequence[DiskRow]) -> Iterator[Number]:
+    for row in rows:
+        for each in row.disk.measured:
+            of = {"disk": row.id, "name": row.name, "job": each.job, "run": str(each.run)}
+            yield Number(of, "iops", each.rate)
+            yield Number(of, "bytes_s", Estimate.alone(each.bytes_per_s, each.rate.n))
 
 
 def plain(row: DiskRow) -> dict[str, Any]:

@@ -31,8 +31,8 @@ from pgpaces.core.units import memory_text
 from pgpaces.monitor import generator_host as host
 from pgpaces.monitor import host as machine
 from pgpaces.server import binaries, packages
-from pgpaces.show.screen import Next, Screen
-from pgpaces.show.section import Headline, Section
+from pgpaces.show.screen import Screen
+from pgpaces.show.section import Headline, Next, Section
 from pgpaces.store import address, sqlite
 
 # Clock sources that are read without a system call.
@@ -114,12 +114,8 @@ def section(diagnosis: Diagnosis) -> Section:
         whole=True,
         steps=[Next("pgpaces doctor --json", "next-parts")] if len(missing) > _MISSING_MAX else (),
         value=diagnosis,
+        document=lambda: {"works": diagnosis.works, "parts": to_builtins(diagnosis.parts)},
     )
-
-
-def document(diagnosis: Diagnosis) -> dict[str, object]:
-    """The diagnosis as plain values: `works`, and `parts` by group and name."""
-    return {"works": diagnosis.works, "parts": to_builtins(diagnosis.parts)}
 
 
 def _parts(kind: str) -> Any:

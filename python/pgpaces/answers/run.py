@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import to_builtins
@@ -21,7 +22,7 @@ from pgpaces.analysis.summary import Summary
 from pgpaces.analysis.summary import as_json as summary_json
 from pgpaces.analysis.volume import as_json as volume_json
 from pgpaces.analysis.volume import of as queries_of
-from pgpaces.answers import costs, servers
+from pgpaces.answers import costs, numbers, servers
 from pgpaces.answers.again import length
 from pgpaces.answers.bulk import words as commands
 from pgpaces.answers.trials import above, layout, limits, outages, queries
@@ -30,8 +31,8 @@ from pgpaces.core.messages import Message, message, said
 from pgpaces.core.metrics import TIMES, header
 from pgpaces.core.units import duration_text
 from pgpaces.show.numbers import NOT_KNOWN, metric_cell, milliseconds, quantile, sparkline
-from pgpaces.show.screen import Next, Screen, Values, bounds
-from pgpaces.show.section import Headline, Section, Table, TableCell
+from pgpaces.show.screen import Screen, bounds
+from pgpaces.show.section import Headline, Next, Section, Table, TableCell, Values
 from pgpaces.spec.facts import PlanFacts
 from pgpaces.spec.result import Trial
 
@@ -84,7 +85,9 @@ def section(
         findings=list(_findings(trial, summary)),
         steps=steps,
         tables=tuple(_tables(trial, summary)),
+        rows=tuple(numbers.of_summary(summary)),
         value=summary,
+        document=partial(document, trial, summary),
         trials=(trial.id,),
         aside="" if whole else message("run-commands", run=trial.id[-8:]),
         whole=whole,
@@ -92,15 +95,13 @@ def section(
 
 
 def document(trial: Trial, summary: Summary) -> dict[str, Any]:
-    """The answer of a trial as plain values; the verdict's outcome is null without a limit."""
+    """The setup of a trial and its summary as plain values."""
     command, queries = bulk.of(trial, summary), queries_of(trial, summary)
-    top, economy = headline(trial, summary), costs.of_run(trial, summary)
+    economy = costs.of_run(trial, summary)
     return {
         "run": trial.id,
         "state": trial.state,
-        "verdict": {
-            "outcome": top.word or None, "text": top.text, "allowed": goal.allowed(trial),
-        },
+        "allowed": goal.allowed(trial),
         "workload": trial.workload.name,
         "scale": trial.workload.scale,
         "server": trial.server.version,

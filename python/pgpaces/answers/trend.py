@@ -29,8 +29,8 @@ from pgpaces.core.messages import Message, message, said
 from pgpaces.core.metrics import FOLLOWED, axis, header, number, shown, title
 from pgpaces.show.charts import Datum, of_metric
 from pgpaces.show.numbers import NOT_KNOWN, STARTED, capital, metric_cell, moment, sparkline
-from pgpaces.show.screen import Next, Screen, Values
-from pgpaces.show.section import Figure, Headline, Section, Table, TableCell, figure
+from pgpaces.show.screen import Screen
+from pgpaces.show.section import Figure, Headline, Next, Section, Table, TableCell, Values, figure
 from pgpaces.spec.result import Estimate
 from pgpaces.store.store import Store
 

@@ -161,9 +161,10 @@ def _tell(store: Store, comparison: Compared, params: Mapping[str, Any]) -> Sect
         "differences": [asdict(each) for each in comparison.other_differences],
         "verdict": plain(comparison.verdict),
     }
-    tell(answer, params, document)
-    _write_files(answer.section, params)
-    return answer.section
+    section = replace(answer.section, document=lambda: document)
+    tell(replace(answer, section=section), params)
+    _write_files(section, params)
+    return section
 
 
 def _check_files(params: Mapping[str, Any]) -> None:

@@ -7,10 +7,9 @@ from contextlib import closing
 from typing import Any
 
 from pgpaces.cli import options
-from pgpaces.cli.output import text
-from pgpaces.cli.streams import put
+from pgpaces.cli.output import show
 from pgpaces.core.messages import message
-from pgpaces.show.section import Column, Headline, Section, table
+from pgpaces.show.section import Column, Headline, Next, Section, table
 
 
 @options.command()
@@ -20,7 +19,6 @@ from pgpaces.show.section import Column, Headline, Section, table
 def diff(a: str, b: str, *, as_json: bool, store_path: str | None) -> None:
     """Show the differences between two runs: options, server, data, machine, and version."""
     from pgpaces.analysis import differences
-    from pgpaces.show import escape
     from pgpaces.store.store import Store
 
     with closing(Store.existing(store_path)) as store:
@@ -29,10 +27,6 @@ def diff(a: str, b: str, *, as_json: bool, store_path: str | None) -> None:
     names = [name for name in {**specs[0], **specs[1]} if specs[0].get(name) != specs[1].get(name)]
     asked = {name: tuple(spec.get(name) for spec in specs) for name in names}
     found = {each.name: (each.a, each.b) for each in differences.of_setup(one, other)}
-    if as_json:
-        ids = {"a": one.trial.id, "b": other.trial.id}
-        put(escape.json_text({**ids, "options": asked, "setup": found}))
-        return
     rows = [*asked.items(), *((name, [", ".join(x) for x in both]) for name, both in found.items())]
     columns: list[Column[Any]] = [
         ("", lambda row: row[0]),
@@ -44,10 +38,11 @@ def diff(a: str, b: str, *, as_json: bool, store_path: str | None) -> None:
         "",
         headline=Headline("DIFF", "", message("diff-counts", options=len(asked), setup=len(found))),
         tables=(table("diff", "", columns, items=rows, brief=True),),
-        next=(f"pgpaces compare {shlex.join((a, b))} --anyway",),
-        question=message("next-compare"),
+        next=(Next(f"pgpaces compare {shlex.join((a, b))} --anyway", "next-compare"),),
+        trials=(one.trial.id, other.trial.id),
+        value={"options": asked, "setup": found},
     )
-    put(text((section,), verbose=False))
+    show(section, as_json=as_json)
 
 
 def _shown(value: Any) -> str:

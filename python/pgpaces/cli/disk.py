@@ -139,20 +139,15 @@ def _with_progress(path: Path, request: DiskRequest) -> Disk:
 
 def _print(rows: Sequence[DiskRow], params: Mapping[str, Any], *, action: str = "") -> None:
     from pgpaces.answers import disk as words
-    from pgpaces.cli.output import text
-    from pgpaces.show import escape
+    from pgpaces.cli.output import show
 
     side_by_side = action == "compare"
     section = words.comparison(rows) if side_by_side else words.section(rows[0])
     if params["output"]:
         write_report(words.report(rows, section), params["output"])
-    if params["as_json"]:
-        documents = [words.plain(row) for row in rows]
-        put(escape.json_text(documents if side_by_side else documents[0]))
-        return
     if action == "show":
         section = replace(section, next=())
-    put(text([section], verbose=params["verbose"] or action == "show"))
+    show(section, as_json=params["as_json"], verbose=params["verbose"] or action == "show")
 
 
 def _list(store: Store, *, as_json: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pgpaces.cli import options
-from pgpaces.cli.streams import put
 
 NOT_WORKING_EXIT = 5
 
@@ -17,13 +16,8 @@ def doctor(as_json: bool) -> int:
     unless pgpaces itself cannot work.
     """
     from pgpaces.answers import doctor as question
-    from pgpaces.show import escape
+    from pgpaces.cli.output import show
 
     diagnosis = question.diagnose()
-    if as_json:
-        put(escape.json_text(question.document(diagnosis)))
-    else:
-        from pgpaces.cli.output import text
-
-        put(text([question.section(diagnosis)], verbose=False))
+    show(question.section(diagnosis), as_json=as_json)
     return 0 if diagnosis.works else NOT_WORKING_EXIT

@@ -45,27 +45,19 @@ def check_folder(folder: Path) -> None:
         raise PlanError("folder-not-writable", path=folder)
 
 
-def tell(
-    answer: Answer, params: Mapping[str, Any], document: Mapping[str, Any] | None = None
-) -> None:
-    """Prints an answer, and writes its report where `--output` names a file.
-
-    params: of the command. document: shown by `--json` in place of the value.
-    """
-    from pgpaces.show import escape
-    from pgpaces.show.data import section
-
-    if params["as_json"]:
-        keys = section(answer.section)
-        if document is not None:
-            del keys["value"]
-        for name, own in (document or {}).items():
-            keys[name] = {**own, **keys[name]} if name == "verdict" else own
-        put(escape.json_text(keys))
-    else:
-        put(text((answer.section,), verbose=params["verbose"]))
+def tell(answer: Answer, params: Mapping[str, Any]) -> None:
+    """Prints an answer, and writes its report where `--output` names a file."""
+    show(answer.section, as_json=params["as_json"], verbose=params["verbose"])
     if params["output"]:
         write_page(answer.page, params["output"])
+
+
+def show(answer: Section, *, as_json: bool, verbose: bool = False) -> None:
+    """Prints an answer as JSON, in one screen, or all of it."""
+    from pgpaces.show import data, escape
+
+    document = escape.json_text(data.document(answer)) if as_json else ""
+    put(document or text((answer,), verbose=verbose))
 
 
 def text(sections: Sequence[Section], *, verbose: bool, plain: bool = False) -> str:
@@ -93,7 +85,7 @@ def _with_store(section: Section) -> Section:
     return replace(
         section,
         sentences=tuple(sentences),
-        next=tuple(map(with_store, section.next)),
+        next=tuple(replace(each, command=with_store(each.command)) for each in section.next),
         aside=tuple(map(with_store, section.aside)),
     )
 

@@ -116,11 +116,12 @@ def answer_text(
     """The answer of a run: in one screen, or with every table if no store has it; or as JSON."""
     from pgpaces.answers import run as question
     from pgpaces.cli import output
+    from pgpaces.show import data
 
-    if as_json:
-        return escape.json_text(question.document(trial, summary))
     whole = verbose or not in_store
     shown = question.section(trial, summary, series, whole=whole, in_store=in_store)
+    if as_json:
+        return escape.json_text(data.document(shown))
     return output.text((shown,), verbose=whole)
 
 

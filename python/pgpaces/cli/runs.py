@@ -18,7 +18,6 @@ from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.core.metrics import header
 from pgpaces.show import escape
 from pgpaces.show.numbers import NOT_KNOWN, STARTED, moment, plural
-from pgpaces.show.section import Records
 from pgpaces.spec.result import fields
 
 if TYPE_CHECKING:
@@ -351,12 +350,9 @@ def _exported(trial: Trial, form: str) -> bytes:
         for tally in interval.tallies
     ]
     if form == "parquet":
-        first = rows[0] if rows else {}
-        texts = frozenset(name for name, value in first.items() if isinstance(value, str))
-        whole = frozenset(name for name, value in first.items() if isinstance(value, int))
-        return data.parquet(Records(tuple(rows), texts, whole))
+        return data.parquet(rows)
     if form == "csv":
-        return data.csv(Records(tuple(rows))).encode()
+        return data.csv(rows).encode()
     document = {
         "run": trial.id,
         "state": trial.state,

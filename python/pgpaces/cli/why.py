@@ -21,7 +21,7 @@ def why(
     """
     from pgpaces.answers.why import lookup as attribution
     from pgpaces.show import escape, render
-    from pgpaces.show.data import section
+    from pgpaces.show.data import document
     from pgpaces.store.store import Store
 
     # An unknown form is an error before anything is read.
@@ -30,7 +30,7 @@ def why(
     store = Store.existing(store_path)
     name = store.find_newest(name)
     answers = attribution.sections(store, name)
-    documents = [section(each) for each in answers]
+    documents = [document(each) for each in answers]
     put(escape.json_text(documents) if as_json else text(answers, verbose=verbose))
     if output:
         write_page(attribution.page_with(store, answers, name), output)

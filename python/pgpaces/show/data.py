@@ -1,51 +1,72 @@
-"""The report for programs: the whole as JSON; its rows as CSV and Parquet."""
+"""An answer for programs: its values as JSON, its numbers as a tidy table for CSV and Parquet."""
 
 from __future__ import annotations
 
 import csv as csv_format
 import io
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 
+from pgpaces.core import findings
 from pgpaces.core.errors import extra
 from pgpaces.show import escape
-from pgpaces.show.section import Records, Report, Section
+from pgpaces.show.section import Next, Number, Report, Section
 from pgpaces.spec.result import plain
 
 if TYPE_CHECKING:
     from arro3.core import Table
 
+Rows = Sequence[dict[str, Any]]
+_BOUNDS = ("value", "low", "high")
 
-def csv(records: Records) -> str:
+
+def tidy(numbers: Sequence[Number]) -> Rows:
+    """A row for each number, all with the same columns: the keys, metric, value, low, high, n.
+
+    The bounds of a number without an interval are None, and so is a key that it does not have.
+    """
+    keys = dict.fromkeys(key for number in numbers for key in number.of)
+    return [
+        {**dict.fromkeys(keys), **number.of, "metric": number.metric, **_ends(number)}
+        for number in numbers
+    ]
+
+
+def _ends(number: Number) -> dict[str, float | int | None]:
+    one = number.estimate
+    low, high = (one.low, one.high) if one.estimable else (None, None)
+    return {"value": one.value, "low": low, "high": high, "n": one.n}
+
+
+def csv(rows: Rows) -> str:
     out = io.StringIO()
-    if records.rows:
-        names = [str(escape.csv_cell(name)) for name in records.rows[0]]
+    if rows:
+        names = [str(escape.csv_cell(name)) for name in rows[0]]
         writer = csv_format.writer(out, lineterminator="\n")
         writer.writerow(names)
-        writer.writerows([escape.csv_cell(each) for each in row.values()] for row in records.rows)
+        writer.writerows([escape.csv_cell(each) for each in row.values()] for row in rows)
     return out.getvalue()
 
 
-def arrow(records: Records) -> Table:
-    """The rows as an Arrow table of text, integer, boolean and floating point columns.
+def arrow(rows: Rows) -> Table:
+    """The rows as an Arrow table of text, integer, and floating point columns.
 
     Raises RunError if arro3-core is not installed.
     """
     with extra("frames", "Parquet and data frames"):
         from arro3.core import Array, DataType, Table
     columns: dict[str, Any] = {}
-    for name in records.rows[0] if records.rows else ():
-        values = [row[name] for row in records.rows]
-        if name in records.texts:
+    for name in rows[0] if rows else ():
+        values = [row[name] for row in rows]
+        kinds = {type(value) for value in values} - {type(None)}
+        if kinds == {str}:
+            values = [None if value is None else _utf8(value) for value in values]
             kind = DataType.utf8()
-            values = [None if value is None else _utf8(str(value)) for value in values]
-        elif name in records.whole:
-            kind = DataType.int64()
-        elif all(isinstance(value, bool) for value in values):
-            kind = DataType.bool()
         else:
-            kind = DataType.float64()
+            kind = DataType.int64() if kinds == {int} else DataType.float64()
         columns[_utf8(name)] = Array(values, kind)
     return Table.from_pydict(columns)
 
@@ -54,9 +75,9 @@ def _utf8(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def parquet(records: Records) -> bytes:
+def parquet(rows: Rows) -> bytes:
     """The rows as a Parquet file. Raises RunError if arro3-io is not installed."""
-    table = arrow(records)
+    table = arrow(rows)
     with extra("frames", "Parquet and data frames"):
         from arro3.io import write_parquet
 
@@ -66,32 +87,84 @@ def parquet(records: Records) -> bytes:
 
 
 def json(report: Report) -> str:
-    document = {
+    top = document(report.top)
+    return escape.json_text({
         "title": report.title,
-        "question": report.question,
+        "question": report.question or top["question"],
         "experiment": report.id,
         "made_at": report.made_at.isoformat(),
         "pgpaces": report.version,
         "rerun": report.rerun,
-        "verdict": verdict(report.top),
-        "answer": to_builtins(report.sentences),
-        "sections": {each.key: section(each) for each in report.answers()},
-        **report.document(),
-    }
-    return escape.json_text(document)
+        **{name: value for name, value in top.items() if name != "question"},
+        "rows": [_finite(row) for row in tidy(report.rows())],
+        "value": plain(report.document()),
+        "sections": {each.key: document(each) for each in report.answers()},
+    })  # fmt: skip
 
 
-def verdict(answer: Section) -> dict[str, str | None] | None:
-    """The first line of an answer; its outcome is null where it is no verdict."""
+class Verdict(Struct, frozen=True):
+    """outcome: PASS, BETTER, ..., or null. text: the first line of the screen without it."""
+
+    outcome: str | None
+    text: str
+
+
+class Labeled(Struct, frozen=True):
+    """A line of the screen. name: of its sentence in messages.toml, with these values."""
+
+    label: str
+    name: str
+    values: dict[str, Any]
+
+
+class Found(Struct, frozen=True):
+    """A finding; `pgpaces explain NAME` says what it means. about: a node, script, or generator."""
+
+    name: str
+    severity: findings.Severity
+    about: str
+    values: dict[str, Any]
+
+
+class Document(Struct, frozen=True):
+    """The JSON of an answer; null stands for infinity, which is above every value.
+
+    rows: its numbers, each with the keys of what it is of, metric, value, low, high, and n.
+    next: commands that continue. trials: the ids of the runs that it rests on. value: everything
+    else, by the question.
+    """
+
+    question: str
+    verdict: Verdict | None
+    values: list[Labeled]
+    rows: list[dict[str, str | int | float | None]]
+    findings: list[Found]
+    next: list[Next]
+    trials: list[str]
+    value: Any
+
+
+def document(answer: Section) -> dict[str, Any]:
+    """An answer of any question as plain values, in the form of `Document`."""
     top = answer.headline
-    return None if top is None else {"outcome": top.outcome or None, "text": top.text}
+    own: dict[str, Any] = to_builtins(
+        Document(
+            answer.key,
+            Verdict(top.outcome or None, top.text) if top else None,
+            [Labeled(label, each.name, plain(dict(each.values))) for label, each in answer.said],
+            [_finite(row) for row in tidy(answer.rows)],
+            [
+                Found(each.name, each.severity, each.about, dict(each.values))
+                for each in answer.findings
+            ],
+            list(answer.next),
+            list(answer.trials),
+            plain(answer.value if answer.document is None else answer.document()),
+        )
+    )
+    return own
 
 
-def section(answer: Section) -> dict[str, Any]:
-    return {
-        "title": answer.title,
-        "verdict": verdict(answer),
-        "answer": to_builtins(answer.sentences),
-        "value": plain(answer.value),
-        "trials": list(answer.trials),
-    }
+def _finite(row: dict[str, Any]) -> dict[str, Any]:
+    bounds = {name: row[name] for name in _BOUNDS}
+    return row | {n: None if v is None or math.isinf(v) else v for n, v in bounds.items()}

@@ -64,7 +64,7 @@ def html(report: Report, *, served: bool = False, part: str = "", trials: str = 
                 for each in report.sentences
                 if not head or each.text not in (head.text, f"{head.word}: {head.text}")
             ],
-            next=[each for each in report.top.next if not each.startswith(_REPORT)],
+            next=[each.command for each in report.top.next if not each.command.startswith(_REPORT)],
             lead=lead,
             wide=Markup(draw.inline(lead, _WIDE)) if lead and wide else "",
             sections=[

@@ -42,8 +42,8 @@ def render(report: Report, form: Form, width: int = 100) -> bytes:
     from pgpaces.show import data
 
     if form == "parquet":
-        return data.parquet(report.records())
+        return data.parquet(data.tidy(report.rows()))
     if form in ("csv", "json"):
-        text = data.csv(report.records()) if form == "csv" else data.json(report)
+        text = data.csv(data.tidy(report.rows())) if form == "csv" else data.json(report)
         return text.encode("utf-8", "replace")
     raise PlanError("form-of-folder", form=form)

@@ -5,25 +5,14 @@ It turns an answer into a section, which every form of output shows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from pgpaces.core.findings import Finding
-from pgpaces.core.messages import Message, message
-from pgpaces.show.section import Facts, Headline, Section, Sentence
+from pgpaces.show.section import Facts, Headline, Next, Section, Sentence, Values
 from pgpaces.spec.result import Estimate
-
-# Named values in order; a name may have several.
-Values = Iterable[tuple[str, Message | Finding]]
-
-
-class Next(Struct, frozen=True):
-    """A command that continues, and what it answers: a name of messages.toml."""
-
-    command: str
-    question: str
 
 
 class Screen(Struct, frozen=True):
@@ -55,7 +44,8 @@ class Screen(Struct, frozen=True):
         everything. more: other fields of the section.
         """
         said: dict[str, list[str]] = {}
-        for name, value in values:
+        every = tuple(values)
+        for name, value in every:
             said.setdefault(name, []).append(str(value))
         facts = self._facts(self.first, said)
         for name in () if whole else self.spare:
@@ -66,13 +56,14 @@ class Screen(Struct, frozen=True):
         return Section(
             headline=headline,
             facts=facts,
+            said=every,
+            findings=tuple(findings),
             sentences=(
                 *((Sentence(main, "main"),) if main else ()),
                 *(Sentence(str(each), "warning") for each in shown),
             ),
             parts=(details,) if details.facts else (),
-            next=tuple(each.command for each in steps),
-            question=message(steps[0].question) if steps else "",
+            next=tuple(steps),
             aside=(aside,) if aside else (),
             **more,
         )

@@ -12,11 +12,17 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
+from pgpaces.core.findings import Finding
+from pgpaces.core.messages import Message, catalog
+from pgpaces.spec.result import Estimate
+
 Weight = Literal["main", "plain", "warning", "note"]
 Rank = Literal["answer", "numbers", "details", "page", "text"]
 Mark = Literal["", "pass", "fail", "unknown", "invalid"]
 Cells = tuple[tuple[str, ...], ...]
 Facts = tuple[tuple[str, str], ...]
+# Named values in order; a name may have several.
+Values = Iterable[tuple[str, Message | Finding]]
 
 
 # Words of headlines that are not verdicts.
@@ -41,6 +47,29 @@ class Headline(Struct, frozen=True):
     def outcome(self) -> str:
         """The verdict: PASS, BETTER, ...; empty if there is none."""
         return self.mark.upper() if self.word in TOPICS else self.word
+
+
+class Number(Struct, frozen=True):
+    """A row of an answer's numbers: one metric of one thing, with its interval.
+
+    of: what it is of, by the keys of the question (a factor, cell, run, script, ...); empty for
+    the whole. metric: a name of metrics.toml, which says the unit.
+    """
+
+    of: Mapping[str, str]
+    metric: str
+    estimate: Estimate
+
+
+class Next(Struct, frozen=True):
+    """A command that continues, and what it answers: a name of messages.toml, or a text."""
+
+    command: str
+    question: str = ""
+
+    @property
+    def text(self) -> str:
+        return catalog().get(self.question, self.question)
 
 
 class TableCell(Struct, frozen=True):
@@ -185,12 +214,13 @@ class Section(Struct, frozen=True):
     """An answer, or a part of one.
 
     key: for anchors and in JSON, unique in a report, and a prefix of the keys of its figures.
-    sentences: the answer first. note: how to read it, or what ran. next: follow-up commands.
-    question: what the first of them answers. facts: names and values. value: a value of
-    `analysis/`, for Python and JSON. trials: the ids of the trials that it rests on. parts:
-    subsections. aside, mark: shown after the title. folded: only the title is visible at first,
-    unless open. tables_first: a screen has its tables above the facts. rank: a terminal shows
-    `answer` and `numbers`; Markdown all but `page`; the page all but `text`.
+    sentences: the answer first. note: how to read it, or what ran. facts: names and values. value:
+    a value of `analysis/`, for Python; document: the same for JSON, if not the value itself. said,
+    findings: the named values whose texts are in facts and sentences. rows: the numbers. trials:
+    the ids of the trials that it rests on. parts: subsections. aside, mark: shown after the title.
+    folded: only the title is visible at first, unless open. tables_first: a screen has its tables
+    above the facts. rank: a terminal shows `answer` and `numbers`; Markdown all but `page`; the
+    page all but `text`.
     """
 
     key: str
@@ -199,11 +229,14 @@ class Section(Struct, frozen=True):
     tables: tuple[Table, ...] = ()
     figures: tuple[Figure, ...] = ()
     value: Any = None
+    document: Callable[[], Any] | None = None
+    said: tuple[tuple[str, Message | Finding], ...] = ()
+    rows: tuple[Number, ...] = ()
+    findings: tuple[Finding, ...] = ()
     trials: tuple[str, ...] = ()
     note: str = ""
     headline: Headline | None = None
-    next: tuple[str, ...] = ()
-    question: str = ""
+    next: tuple[Next, ...] = ()
     facts: Facts = ()
     bars: tuple[Bars, ...] = ()
     blocks: tuple[Block, ...] = ()
@@ -221,21 +254,12 @@ class Section(Struct, frozen=True):
             yield from part.every_figure()
 
 
-class Records(Struct, frozen=True):
-    """Rows for programs, all with the same keys. texts, whole: the columns of text and integers."""
-
-    rows: tuple[dict[str, Any], ...]
-    texts: frozenset[str] = frozenset()
-    whole: frozenset[str] = frozenset()
-
-
 class Report(Struct, frozen=True):
     """A whole report: its question, the answer in sentences, and sections in their order.
 
     headline: facts under the title. top: the answer in one screen. lead: the chart of the sections
-    that shows the answer. document: the whole report as plain values, without the sections that
-    are answers. records: a row for each cell and each trial. Both are functions, because they take
-    longer than the rest.
+    that shows the answer. document: the whole report as plain values, without its sections. rows:
+    its numbers. Both are functions, because they take longer than the rest.
     """
 
     title: str
@@ -249,8 +273,8 @@ class Report(Struct, frozen=True):
     top: Section
     lead: Figure | None = None
     rerun: str = ""
-    document: Callable[[], dict[str, Any]] = dict
-    records: Callable[[], Records] = lambda: Records(())
+    document: Callable[[], Any] = dict
+    rows: Callable[[], tuple[Number, ...]] = tuple
 
     def figures(self) -> Iterator[Figure]:
         for section in self.sections:

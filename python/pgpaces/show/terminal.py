@@ -113,10 +113,10 @@ def brief(
     if answer.aside:
         yield Text("")
         yield from (_unbroken(f"  {each}") for each in answer.aside)
-    for number, each in enumerate(answer.next):
-        lines = command(each, width, "  next: ").splitlines()
-        if answer.question and not number and len(lines) == 1:
-            asked = f"{lines[0]:<{_QUESTION_AT}}    {answer.question}"
+    for number, step in enumerate(answer.next):
+        lines = command(step.command, width, "  next: ").splitlines()
+        if step.text and not number and len(lines) == 1:
+            asked = f"{lines[0]:<{_QUESTION_AT}}    {step.text}"
             lines = [asked] if len(asked) <= width else lines
         yield from map(_unbroken, lines)
 

@@ -20,8 +20,7 @@ from pgpaces.answers.compare import section as shown
 from pgpaces.answers.trials import factor_name, levels_listed
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.findings import Finding, finding
-from pgpaces.show.screen import Next
-from pgpaces.show.section import Section
+from pgpaces.show.section import Next, Section
 from pgpaces.spec import levels
 from pgpaces.store.store import Store
 from pgpaces.trial import document

@@ -24,15 +24,17 @@ from pgpaces.core.metrics import axis, header, is_share, number, title
 from pgpaces.show.charts import Datum, amounts, names, of_metric, series
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import NOT_KNOWN, capital, interval_line, metric_cell
-from pgpaces.show.screen import Next, Screen, Values
+from pgpaces.show.screen import Screen
 from pgpaces.show.section import (
     Column,
     Figure,
     Headline,
     Mark,
+    Next,
     Section,
     Table,
     TableCell,
+    Values,
     figure,
     table,
 )

@@ -23,7 +23,7 @@ from pgpaces.answers.compare import section as comparing
 from pgpaces.answers.sweep import closeups, facts
 from pgpaces.answers.sweep.page import About, Page, gather
 from pgpaces.answers.why import lookup as attribution
-from pgpaces.show.section import Headline, Section, Sentence
+from pgpaces.show.section import Headline, Next, Section, Sentence
 from pgpaces.spec.design import Experiment
 from pgpaces.store.store import Store
 from pgpaces.trial import document
@@ -156,4 +156,4 @@ def _comparison(
         running=running,
     )
     section = comparing.section(verdict, *goal.names(), basis=basis)
-    return replace(section, next=tuple(decisive(about.id, verdict, goal.names())))
+    return replace(section, next=tuple(map(Next, decisive(about.id, verdict, goal.names()))))

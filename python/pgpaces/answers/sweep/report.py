@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -26,7 +27,7 @@ from pgpaces.answers.trials import cell_name, levels_alone
 from pgpaces.core import metrics
 from pgpaces.core.messages import message
 from pgpaces.show.numbers import NOT_KNOWN, interval
-from pgpaces.show.section import Bar, Bars, Block, Figure, Headline, Report, Section, Sentence
+from pgpaces.show.section import Bar, Bars, Block, Figure, Headline, Next, Report, Section, Sentence
 from pgpaces.spec.result import Estimate
 
 _MAINS_MAX = 4
@@ -54,8 +55,8 @@ def report(page: Page) -> Report:
         # The first chart that is neither folded nor one of a group side by side.
         lead=next((each for each in figures if not each.group), None),
         rerun=page.about.rerun,
-        document=lambda: data.document(page),
-        records=lambda: data.records(page),
+        document=partial(data.document, page),
+        rows=lambda: tuple(data.numbers(page)),
     )
 
 
@@ -71,8 +72,8 @@ def top(page: Page) -> Section:
     running = page.about.state == "running"
     missed = any(crossing.verdict(row, page.missed_max) == "fail" for row in page.rows)
     late = missed and page.limits and page.about.id
-    onward = (f"pgpaces {'why' if late else 'show'} {id_}",) if id_ else ()
-    steps = () if running else tuple(each.command for each in own) or _surer(page) or onward
+    onward = (Next(f"pgpaces {'why' if late else 'show'} {id_}"),) if id_ else ()
+    steps = () if running else tuple(own) or _surer(page) or onward
     first = page.sections[0] if page.sections else None
     if (
         first is not None
@@ -98,6 +99,7 @@ def top(page: Page) -> Section:
         next=steps,
         aside=(made,),
         value=page.rows,
+        findings=tuple(words.findings(page)),
         trials=tuple(digest.trial.id for digest in page.digests),
     )
 
@@ -107,14 +109,14 @@ def _of_why(page: Page) -> bool:
     return page.of_why
 
 
-def _surer(page: Page) -> tuple[str, ...]:
+def _surer(page: Page) -> tuple[Next, ...]:
     """A sweep like this one with trials that are long enough for verdicts."""
     if page.about.chosen or not page.limits:
         return ()
     needs = (crossing.needed_s(row, page.missed_max) for row in page.rows)
     finite = [need for need in needs if need is not None and need <= words.LONG_S]
     if page.about.id and finite and all(factor.name != "duration" for factor in page.factors):
-        return (longer(page.about.id, max(finite)),)
+        return (Next(longer(page.about.id, max(finite))),)
     return ()
 
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from msgspec.structs import replace
-
 from pgpaces.analysis.attribution import Attribution, Card
 from pgpaces.analysis.next_step import MISSED_MIN
 from pgpaces.core import causes
@@ -18,8 +16,18 @@ from pgpaces.core.metrics import axis, header
 from pgpaces.show.charts import Datum, amounts, seconds
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import NOT_KNOWN, estimate_cell, interval, or_dash, percent
-from pgpaces.show.screen import Screen, Values
-from pgpaces.show.section import Column, Figure, Headline, Section, Table, figure, table
+from pgpaces.show.screen import Screen
+from pgpaces.show.section import (
+    Column,
+    Figure,
+    Headline,
+    Next,
+    Section,
+    Table,
+    Values,
+    figure,
+    table,
+)
 
 _SECONDS_MAX = 300
 _ROWS_MAX = 60
@@ -47,7 +55,7 @@ def section(
     figure, run = _figure(answer, key), answer.shown or next(iter(answer.trials), "")
     cause, top = answer.cause, _headline(answer)
     missed = said("why-missed", about=about, missed=answer.missed, due=answer.due)
-    shown = SCREEN.section(
+    return SCREEN.section(
         top,
         [*_values(answer), ("of", missed)],
         key=key,
@@ -61,11 +69,11 @@ def section(
         # Of several cells, each says which one it is.
         note="" if key == KEY else str(missed),
         main=top.text,
-    )
-    return replace(
-        shown,
-        next=(cause.command if cause else f"pgpaces show {run[-8:]}".strip(),),
-        question=cause.question if cause else message("next-values"),
+        steps=(
+            Next(cause.command, cause.question)
+            if cause
+            else Next(f"pgpaces show {run[-8:]}".strip(), "next-values"),
+        ),
     )
 
 

@@ -1,0 +1,60 @@
+"""The numbers of trials and cells as rows of an answer: of what, which metric, its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pgpaces.analysis.spread import Spread
+from pgpaces.analysis.summary import Summary
+from pgpaces.core.metrics import TIMES
+from pgpaces.show.section import Number
+from pgpaces.spec.result import CLASSES, Counts, Estimate
+
+Of = Mapping[str, str]
+
+
+def known(of: Of, numbers: Mapping[str, Estimate | None]) -> Iterator[Number]:
+    """Those of the numbers that have a value."""
+    yield from (Number(of, name, each) for name, each in numbers.items() if each is not None)
+
+
+def of_counts(of: Of, counts: Counts) -> Iterator[Number]:
+    """What was due, and the share of each outcome, without intervals."""
+    yield Number(of, "due", Estimate.alone(counts.due, counts.due))
+    for name in CLASSES if counts.due else ():
+        share = Estimate.alone(getattr(counts, name) / counts.due, counts.due)
+        yield Number(of, name, share)
+
+
+def of_times(of: Of, spread: Spread) -> Iterator[Number]:
+    """A distribution of times in milliseconds."""
+    yield from known(of, {name: spread.estimate(name) for name in TIMES})
+    for name, value in (("sd", spread.sd), ("max", spread.max)):
+        if value is not None:
+            yield Number(of, name, Estimate.alone(value, spread.count))
+
+
+def of_summary(summary: Summary, of: Of | None = None) -> Iterator[Number]:
+    """Those of a trial, of its scripts, statements, and background workloads.
+
+    of: the trial's own keys. Times are latencies unless the key `time` says lag or service.
+    """
+    own = dict(of or {})
+    yield from of_counts(own, summary.counts)
+    yield from known(own, {"missed": summary.missed, "throughput": summary.throughput})
+    yield from of_times(own, summary.latency)
+    yield from of_times(own | {"time": "lag"}, summary.lag)
+    yield from of_times(own | {"time": "service"}, summary.service)
+    for script in summary.scripts:
+        key = own | {"script": script.name}
+        yield from of_counts(key, script.counts)
+        yield from known(key, {"missed": script.missed})
+        yield from of_times(key, script.latency)
+    for each in summary.statements:
+        key = own | {"statement": f"{each.script}:{each.line}"}
+        yield from of_times(key, each.times)
+    for other in summary.background:
+        key = own | {"background": other.name}
+        yield from of_counts(key, other.counts)
+        yield from known(key, {"missed": other.missed, "throughput": other.throughput})
+        yield from of_times(key, other.latency)
