@@ -32,6 +32,9 @@ SHARES = {0.05: "p95", 0.03: "p97", 0.08: "p92"}
 _RARER = {0.02: 0.95, 0.005: 0.99}
 _NORMAL = NormalDist()
 _POINTS, _FAR, _HALVINGS = 1001, 12.0, 50
+# If the fastest percent is so far above the limit, what is below it is of another kind
+# (analysis/summary.py).
+_ABOVE = 2.5
 
 LOADS = [
     Load(name, servers, utilization, even, users)
@@ -129,8 +132,11 @@ class Seconds(Struct, frozen=True):
             return np.bincount(second[latency > limit_ms], minlength=len(due))
 
         found = []
+        fastest = float(np.quantile(latency, 0.01))
         for limit_ms in limits_ms:
             hits, prior = above(limit_ms), body
+            if fastest > _ABOVE * limit_ms:
+                prior = stats.INDEPENDENT
             for rarer, q in _RARER.items():
                 if hits.sum() / total < rarer:
                     rank = stats.quantile_rank(q, total) - 1

@@ -26,6 +26,7 @@ from pgpaces.trial.looks import Looks
 
 from .seeds import seeds
 from .sure import sure
+from .trials import second, trial
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 
@@ -87,6 +88,17 @@ def test_a_running_trial_has_the_share_that_it_has_in_the_store():
         [quick] = bench.Seconds.of(due[:, 0], latency[:, 0]).missed(60, [limit_ms], cold=True)
         assert (quick.missed, quick.due) == (found.missed, found.due)
         assert quick.clusters.phi == pytest.approx(found.clusters.phi, rel=0.01)
+
+
+def test_a_server_that_falls_ever_further_behind_fails():
+    """A backlog makes all latencies alike, which says nothing of what would be on time."""
+    slow = [second(n, [3000.0 * (n + 1) + 20 * k for k in range(200)], on_time=0, late=200)
+            for n in range(7)]  # fmt: skip
+    stuck = [Interval(n, tallies=(Tally(n, 0, due=200, unfinished=200),)) for n in range(7, 30)]
+    run = trial([], intervals=(*slow, *stuck), measured_ns=30_000_000_000)
+    missed = summarize(replace(run, plan=run.plan.but(auto=True))).missed
+    assert missed.value == 1
+    assert missed.low > 0.05
 
 
 class Ending(Listener):

@@ -19,6 +19,7 @@ QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 # From this quantile on each is the prior of the next; a share below these has that quantile's.
 _CHAINED = 0.95
 _RARER = (0.0, 0.02, 0.005, 0.0)
+_FASTEST = 0.01
 
 
 class Spread(Struct, frozen=True):
@@ -58,10 +59,14 @@ class Blocks(Struct, frozen=True):
 
 
 class Tails(Struct, frozen=True):
-    """How transactions cluster: all of them, and those above each of `QUANTILES`."""
+    """How transactions cluster: all of them, and those above each of `QUANTILES`.
+
+    fastest_ms: 1% of what was due took at most this; infinite if that includes some without success.
+    """
 
     body: Clusters = stats.INDEPENDENT
     above: tuple[Clusters, ...] = ()
+    fastest_ms: float = 0.0
 
     def prior(self, share: float) -> Clusters:
         """What a share is weighed with: the rarest quantile clearly more frequent; else all."""
@@ -101,7 +106,8 @@ def spread_and_tails(
     if mean is None and times.mean_ns is not None:
         mean = Estimate.alone(times.mean_ns / 1e6, times.count)
     above = tuple(_above(times, due, body, blocks=blocks)) if due and blocks else ()
-    tails = Tails(body, above)
+    [fastest_ns] = values_at_ranks(times, [stats.quantile_rank(_FASTEST, due)]) if due else [0]
+    tails = Tails(body, above, math.inf if fastest_ns is None else fastest_ns / 1e6)
     quantiles: dict[str, Estimate | None] = dict.fromkeys(q.replace(".", "") for q in QUANTILES)
     if due:
         clusters = tails.above or [tails.body] * len(quantiles)

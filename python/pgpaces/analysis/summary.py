@@ -36,7 +36,8 @@ from pgpaces.spec import shape
 from pgpaces.spec.result import Counts, Estimate, Trial, plain
 
 # A queue whose p99 is so far below the limit misses it once in a hundred thousand: its tail falls
-# by the same factor with each p99. In no simulated trial with 5% beyond its limit was it so far.
+# by the same factor with each p99. In no simulated trial with 5% beyond its limit was it so far, nor
+# was its fastest percent so far above the limit.
 _FAR = 2.5
 # How many points of a shape are averaged for the planned rate of each second.
 _POINTS_PER_SECOND = 16
@@ -130,10 +131,11 @@ class _Part(Struct, frozen=True):
     def times(self, kind: str, script: int) -> Times:
         return self.accumulator.times(kind, script, self.start, until=self.until)
 
-    def limit_ms(self, scripts: Sequence[int]) -> float:
-        """The least latency limit of these scripts; infinite without one."""
+    def limits_ms(self, scripts: Sequence[int]) -> tuple[float, float]:
+        """The least and the largest latency limit of these scripts; infinite without one."""
         limits = limits_ns(self.trial)
-        return min((limits[n] / 1e6 for n in scripts if limits[n]), default=math.inf)
+        own = [limits[n] / 1e6 for n in scripts if limits[n]] or [math.inf]
+        return min(own), max(own)
 
     def planned(self, count: int, scripts: Sequence[int]) -> Numbers | None:
         """The planned rate of each second; None for a constant rate."""
@@ -316,14 +318,17 @@ def _missed(
 ) -> tuple[Estimate | None, Clusters]:
     """The missed share of these seconds, and the clusters that its interval accounts for.
 
-    typical: the latencies of these scripts. Where nearly all are far below the limit, those near
-    the limit are of another kind, and the typical ones say nothing of how these cluster.
+    typical: the latencies of these scripts. If nearly all are far below or far above the limit,
+    those near the limit are of another kind, and the typical ones say nothing of how these cluster:
+    the latencies of a server that falls ever further behind all resemble each other.
     """
     total, due = seconds.counts, seconds.column("due")
     if not total.due:
         return None, stats.INDEPENDENT
     latency, tails = typical
-    is_far = latency.p99 is not None and latency.p99.value * _FAR < part.limit_ms(scripts)
+    least, largest = part.limits_ms(scripts)
+    is_far = latency.p99 is not None and latency.p99.value * _FAR < least
+    is_far = is_far or tails.fastest_ms > _FAR * largest
     prior = stats.INDEPENDENT if is_far else tails.prior(total.missed / total.due)
     planned = part.planned(len(due), scripts)
     clusters = stats.clusters_of(due - seconds.column("on_time"), due, prior, planned=planned)
