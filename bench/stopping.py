@@ -32,9 +32,9 @@ SHARES = {0.05: "p95", 0.03: "p97", 0.08: "p92"}
 _RARER = {0.02: 0.95, 0.005: 0.99}
 _NORMAL = NormalDist()
 _POINTS, _FAR, _HALVINGS = 1001, 12.0, 50
-# If the fastest percent is so far above the limit, what is below it is of another kind
-# (analysis/summary.py).
-_ABOVE = 2.5
+# If the fastest percent is so far above the limit, and the server succeeds with less than this part
+# of what is due in the last third, those near the limit are of another kind (analysis/summary.py).
+_ABOVE, _KEEPS_UP = 2.5, 0.95
 
 LOADS = [
     Load(name, servers, utilization, even, users)
@@ -133,9 +133,12 @@ class Seconds(Struct, frozen=True):
 
         found = []
         fastest = float(np.quantile(latency, 0.01))
+        last = len(due) - max(1, len(due) // 3)
+        ended = second + latency / 1000
+        behind = np.sum((ended >= last) & (ended < len(due))) < _KEEPS_UP * due[last:].sum()
         for limit_ms in limits_ms:
             hits, prior = above(limit_ms), body
-            if fastest > _ABOVE * limit_ms:
+            if behind and fastest > _ABOVE * limit_ms:
                 prior = stats.INDEPENDENT
             for rarer, q in _RARER.items():
                 if hits.sum() / total < rarer:

@@ -166,7 +166,8 @@ def test_a_generator_that_hears_nothing_ends_its_load(two, pg15):
     plan = EnginePlan.of(TrialPlan(Load("closed"), duration_ns=3600 * 10**9), 2, 1, scripts=["s"])
     keywords = {"host": str(pg15.folder), "port": str(pg15.port), "user": "u_trust",
                 "dbname": "postgres", "application_name": "unheard"}  # fmt: skip
-    order = LoadOrder(plan, (("s", 1, b"SELECT 1;"),), keywords, lease_ns=2_500_000_000)
+    order = LoadOrder(plan, (("s", 1, b"SELECT 1;"),), keywords, elsewhere=True,
+                      lease_ns=2_500_000_000)  # fmt: skip
     agent_there = two.submit(two.workers[0], order).result()
     agent_there.report(1, 0, [("begin", 0)]).result()
     pg15.wait_until("SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = 'unheard'")

@@ -61,7 +61,7 @@ class Blocks(Struct, frozen=True):
 class Tails(Struct, frozen=True):
     """How transactions cluster: all of them, and those above each of `QUANTILES`.
 
-    fastest_ms: 1% of what was due took at most this; infinite if that includes some without success.
+    fastest_ms: 1% of what was due took at most this; infinite if some of it did not succeed.
     """
 
     body: Clusters = stats.INDEPENDENT

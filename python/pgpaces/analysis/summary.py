@@ -36,9 +36,11 @@ from pgpaces.spec import shape
 from pgpaces.spec.result import Counts, Estimate, Trial, plain
 
 # A queue whose p99 is so far below the limit misses it once in a hundred thousand: its tail falls
-# by the same factor with each p99. In no simulated trial with 5% beyond its limit was it so far, nor
-# was its fastest percent so far above the limit.
+# by the same factor with each p99. In no simulated trial with 5% beyond its limit was it so far,
+# nor was the fastest percent so far above the limit.
 _FAR = 2.5
+# A server that succeeds with less than this share of what is due falls behind.
+_KEEPS_UP = 0.95
 # How many points of a shape are averaged for the planned rate of each second.
 _POINTS_PER_SECOND = 16
 
@@ -318,9 +320,10 @@ def _missed(
 ) -> tuple[Estimate | None, Clusters]:
     """The missed share of these seconds, and the clusters that its interval accounts for.
 
-    typical: the latencies of these scripts. If nearly all are far below or far above the limit,
-    those near the limit are of another kind, and the typical ones say nothing of how these cluster:
-    the latencies of a server that falls ever further behind all resemble each other.
+    typical: the latencies of these scripts. If nearly all are far below the limit, those near the
+    limit are of another kind, and the typical ones say nothing of how these cluster. The same holds
+    if nearly all are far above it and the server still falls behind: a backlog that grows makes all
+    latencies alike.
     """
     total, due = seconds.counts, seconds.column("due")
     if not total.due:
@@ -328,13 +331,21 @@ def _missed(
     latency, tails = typical
     least, largest = part.limits_ms(scripts)
     is_far = latency.p99 is not None and latency.p99.value * _FAR < least
-    is_far = is_far or tails.fastest_ms > _FAR * largest
+    is_far = is_far or (tails.fastest_ms > _FAR * largest and _falls_behind(part, seconds, scripts))
     prior = stats.INDEPENDENT if is_far else tails.prior(total.missed / total.due)
     planned = part.planned(len(due), scripts)
     clusters = stats.clusters_of(due - seconds.column("on_time"), due, prior, planned=planned)
     auto = part.trial.plan.auto
     errors = stopping.errors(part.end) if auto else (stats.ERROR, stats.ERROR)
     return stats.share(total.missed, total.due, clusters, errors=errors), clusters
+
+
+def _falls_behind(part: _Part, seconds: ScriptSeconds, scripts: Sequence[int]) -> bool:
+    """Whether in the last third fewer succeeded than were due, so that the backlog still grew."""
+    end = int(part.end)
+    start = end - max(1, (end - part.start) // 3)
+    due = seconds.between(start, end).counts.due
+    return float(part.accumulator.succeeded(start, end, scripts).sum()) < _KEEPS_UP * due
 
 
 def _spread(

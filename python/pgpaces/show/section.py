@@ -184,22 +184,6 @@ def figure(
     )
 
 
-class Bar(Struct, frozen=True):
-    """A bar of a text chart. share: its length, 0 to 1. text: its number with its interval."""
-
-    name: str
-    share: float
-    text: str
-    mark: Mark = ""
-
-
-class Bars(Struct, frozen=True):
-    """A text chart, for a terminal: named groups of bars of one number."""
-
-    title: str
-    groups: tuple[tuple[str, tuple[Bar, ...]], ...]
-
-
 class Block(Struct, frozen=True):
     """A text in fixed type, line by line: a command, an SQL statement, a plan.
 
@@ -238,7 +222,6 @@ class Section(Struct, frozen=True):
     headline: Headline | None = None
     next: tuple[Next, ...] = ()
     facts: Facts = ()
-    bars: tuple[Bars, ...] = ()
     blocks: tuple[Block, ...] = ()
     parts: tuple[Section, ...] = ()
     aside: tuple[str, ...] = ()

@@ -7,23 +7,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
 
 from msgspec.structs import replace
-from rich.bar import Bar
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table as Grid
 from rich.text import Text
 
 from pgpaces.show.escape import line
 from pgpaces.show.grid import table
 from pgpaces.show.numbers import NOT_KNOWN
-from pgpaces.show.section import Bars, Facts, Report, Section, Sentence, Table, TableCell
+from pgpaces.show.section import Facts, Report, Section, Sentence, Table, TableCell
 
 # A word of a command; spaces within quotes do not separate words.
 _WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+|\S+""")
 # A number and its unit, which stay on one line.
 _UNIT = re.compile(r"(\d) (%|[a-zA-Z]{1,3}/?s?\b)")
-_BAR_MIN, _BAR_MAX = 8, 50
-_GROUPS_MAX = 12
 # The number of rows without a measurement that are listed.
 _ABSENT_MAX = 20
 # Longer names of factors are abbreviated, with a key above the table.
@@ -67,7 +63,7 @@ def section(answer: Section, width: int) -> Iterator[RenderableType]:
 
 
 def answered(answer: Section, width: int) -> Iterator[RenderableType]:
-    """A section without its title: sentences and facts, then tables and bars."""
+    """A section without its title: sentences and facts, then tables."""
     yield from _sentences(answer.sentences, width)
     if not answer.headline:
         yield from (Text(f" {line(name)}: {line(value)}") for name, value in answer.facts)
@@ -80,9 +76,6 @@ def answered(answer: Section, width: int) -> Iterator[RenderableType]:
         yield from _table(each, width)
         if each.note and answer.rank == "answer":
             yield Text(line(each.note), style="dim")
-    for bars in answer.bars:
-        yield Text("")
-        yield from _bars(bars, width)
 
 
 def brief(
@@ -307,22 +300,3 @@ def _grid(
                 )
             )
     return grid
-
-
-def _bars(chart: Bars, width: int) -> Iterator[RenderableType]:
-    yield Text(line(chart.title), style="bold")
-    for name, bars in chart.groups[:_GROUPS_MAX]:
-        if name:
-            yield Text(f" {line(name)}", style="dim")
-        left = min(max(len(line(bar.name)) for bar in bars), width // 3)
-        size = max(_BAR_MIN, min(_BAR_MAX, width - left - 34))
-        grid = Grid.grid(padding=(0, 1))
-        grid.add_column(width=left + 1, justify="right", no_wrap=True, overflow="ellipsis")
-        grid.add_column(width=size)
-        grid.add_column()
-        for bar in bars:
-            drawn = Bar(1.0, 0, bar.share, width=size, color=_STYLES.get(bar.mark, "blue"))
-            grid.add_row(Text(line(bar.name)), drawn, Text(bar.text))
-        yield grid
-    if len(chart.groups) > _GROUPS_MAX:
-        yield Text(f" {len(chart.groups) - _GROUPS_MAX} more lines are in the table")

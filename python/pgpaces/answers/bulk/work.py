@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 METHOD = ("method-seconds", "method-wal")
 NOTE = "bars-are-means"
-# Numbers that have a text chart, and columns that a narrow terminal omits first.
-BARS = ("rows_s", "seconds")
+# Columns that a narrow terminal omits first.
 SPARE = (*map(header, ("input_s", "wal_s", "wal_row", "wal_byte")), "median s")
 
 

@@ -5,7 +5,6 @@ Values in, values out; every form of output shows any section.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from functools import partial
 
@@ -13,27 +12,21 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import crossing
 from pgpaces.analysis.cells import Row
-from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.parts import StatementPlans
 from pgpaces.analysis.plan_text import as_text
 from pgpaces.answers import costs, run, servers
 from pgpaces.answers.again import longer
 from pgpaces.answers.bulk import work as bulk
-from pgpaces.answers.measure import Measure
 from pgpaces.answers.sweep import axes, charts, closeups, data, tables, words
 from pgpaces.answers.sweep.page import Page
-from pgpaces.answers.trials import cell_name, levels_alone
-from pgpaces.core import metrics
+from pgpaces.answers.trials import cell_name
 from pgpaces.core.messages import message
-from pgpaces.show.numbers import NOT_KNOWN, interval
-from pgpaces.show.section import Bar, Bars, Block, Figure, Headline, Next, Report, Section, Sentence
-from pgpaces.spec.result import Estimate
+from pgpaces.show.section import Block, Figure, Headline, Next, Report, Section, Sentence
 
 _MAINS_MAX = 4
 # The prefix of the keys of attribution sections.
 _LATE = "why"
-_BARS = ("missed", "p95", "throughput")
 
 
 def report(page: Page) -> Report:
@@ -152,8 +145,7 @@ def _sections(page: Page) -> Iterator[Section]:
     if not page.searched:
         yield from _charts(page)
         title = "All cells" if len(page.rows) > 1 else "The numbers"
-        bars = tuple(_bars(page))
-        yield Section("cells", title, tables=(tables.cells(page),), bars=bars, rank="numbers")
+        yield Section("cells", title, tables=(tables.cells(page),), rank="numbers")
     yield from _comparisons(page)
     if not _of_why(page):
         yield from (replace(each, folded=True) for each in late)
@@ -224,7 +216,7 @@ def _plan(page: Page, plan: StatementPlans, number: int) -> Section:
         f"plan-{number}",
         f"{plan.script}:{plan.line}",
         sentences=(Sentence(how),),
-        tables=tables.plans(page, plan),
+        tables=(tables.plans(page, plan),),
         blocks=(
             Block(plan.text),
             *(
@@ -333,43 +325,3 @@ def _headline(page: Page) -> Iterator[tuple[str, str]]:
         if first.date() == last.date():
             end = f"to {last:%H:%M %Z}" if first != last else f"{last:%Z}"
         yield "measured", f"{first:%Y-%m-%d %H:%M} {end}"
-
-
-def _bars(page: Page) -> Iterator[Bars]:
-    if len(page.rows) < 2 or not any(row.trials for row in page.rows):
-        return
-    keys = (*_BARS, *(bulk.BARS if page.work else ()))
-    for measure in charts.measures(page):
-        if measure.key in keys:
-            estimates = [row.estimate(measure.key) for each in page.lines for row in each.rows]
-            finite = [each.value for each in estimates if each and each.value != math.inf]
-            top = max(finite, default=0.0)
-            groups = (
-                (words.line_name(line), tuple(_group(page, line, measure, top=top)))
-                for line in page.lines
-            )
-            yield Bars(
-                metrics.axis(measure.key), tuple((name, bars) for name, bars in groups if bars)
-            )
-
-
-def _group(page: Page, line: Line, measure: Measure, *, top: float) -> Iterator[Bar]:
-    for row in line.rows:
-        if not row.trials:
-            continue
-        estimate = row.estimate(measure.key)
-        share = 0.0 if estimate is None or not top else min(estimate.value, top) / top
-        mark = crossing.verdict(row, page.missed_max) if page.limits else ""
-        name = levels_alone(row.cell.levels)
-        if page.main is not None:
-            name = crossing.level_of(row, page.main.name)
-        yield Bar(name, share, _number(row, estimate, measure), mark)
-
-
-def _number(row: Row, estimate: Estimate | None, measure: Measure) -> str:
-    if estimate is None:
-        return NOT_KNOWN
-    ends = interval(estimate, measure.form) if estimate.estimable else ""
-    value = "above" if estimate.value == math.inf else measure.form(estimate.value)
-    mark = f", {row.defect}" if row.defect else ""
-    return f"{value}{f' ({ends})' if ends else ''}{mark}"

@@ -267,14 +267,15 @@ def background(page: Page) -> Table:
     )
 
 
-def plans(page: Page, plan: StatementPlans) -> tuple[Table, Table]:
-    """How one statement was executed: a row for the cells of each plan, then one for each cell."""
+def plans(page: Page, plan: StatementPlans) -> Table:
+    """How one statement was executed: a row for the cells of each plan."""
     groups: dict[tuple[object, ...], list[CellPlan]] = {}
     for execution in plan.plans:
         one = execution.plan
         how = (one.shape, one.workers_planned, one.workers_launched, one.spilled_bytes > 0)
         groups.setdefault(how, []).append(execution)
     columns: list[Column[list[CellPlan]]] = [
+        ("cells", lambda each: _cells_text(page, [one.row for one in each])),
         ("plan", lambda each: plan.letter(each[0].plan.shape)),
         ("workers planned", lambda each: str(each[0].plan.workers_planned)),
         (
@@ -286,23 +287,8 @@ def plans(page: Page, plan: StatementPlans) -> tuple[Table, Table]:
         ("spilled", _spilled),
         ("trials", lambda each: str(sum(one.trials for one in each))),
     ]
-    names: Column[list[CellPlan]] = (
-        "cells", lambda each: _cells_text(page, [one.row for one in each]),
-    )  # fmt: skip
-    levels: list[Column[list[CellPlan]]] = _levels(page, lambda each: each[0].row, "all")
-    every = [[execution] for execution in plan.plans]
     title = f"Plans of {plan.script}:{plan.line}"
-    return (
-        table("plans", title, [names, *columns], items=groups.values()),
-        table(
-            "plans-every",
-            "Cell by cell",
-            [*levels, *columns],
-            items=every,
-            labels=len(levels),
-            folded=True,
-        ),
-    )
+    return table("plans", title, columns, items=groups.values())
 
 
 def _spilled(executions: Sequence[CellPlan]) -> str:

@@ -165,10 +165,12 @@ class Agent:
     def _watch(self) -> None:
         """Ends a load whose lease has run out, in time in which this thread could look.
 
-        A machine may be too busy for that, and for the coordinator if it is there too. But no load
-        goes on for more than three leases.
+        A machine may be too busy for that. A coordinator on this machine may have had no CPU for
+        its questions, but a load ends at once if that process is gone. No load goes on for more
+        than three leases.
         """
         heard, silent_ns, looked = self._heard, 0, time.monotonic_ns()
+        elsewhere, parent = self._order.elsewhere, os.getppid()
         while not self._ended.wait(_LOOK_S):
             now = time.monotonic_ns()
             silent_ns += min(now - looked, _LOOK_MAX_NS)
@@ -176,7 +178,8 @@ class Agent:
             if heard != self._heard:
                 heard, silent_ns = self._heard, min(now - self._heard, _LOOK_MAX_NS)
             lease_ns = self._order.lease_ns
-            if silent_ns > lease_ns or now - self._heard > 3 * lease_ns:
+            alone = silent_ns > lease_ns if elsewhere else os.getppid() != parent
+            if alone or now - self._heard > 3 * lease_ns:
                 with self._lock:
                     self._deserted = True
                 self.abort()

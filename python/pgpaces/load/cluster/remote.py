@@ -31,6 +31,9 @@ _EVERY_S, _WAIT_S, _READY_S = 1.0, 5.0, 60.0
 # Without an answer for this time the same is asked again, by another connection: after a cut, TCP
 # tries the old one again as late as the cut was long.
 _AGAIN_S = 0.3
+# Each question waits twice as long as the one before, up to this: if the CPUs are saturated, more
+# questions would only delay the answers.
+_AGAIN_MAX_S = 1.2
 # A generator without an answer for this time is lost. Its lease has ended by then, also where a
 # question arrived, a second after the last answer, whose own answer did not; unless its machine was
 # too busy to look.
@@ -122,7 +125,7 @@ class Remote:
                     await asyncio.wait_for(self._wake.wait(), _EVERY_S)
 
     async def _answer(self) -> Report:
-        """The first answer to any of the same questions, of which there is one every _AGAIN_S.
+        """The first answer to any of the same questions, which follow each other after _AGAIN_S.
 
         Raises TimeoutError LOST_S after the last one, RuntimeError if its worker has left the
         cluster. Time in which this process had no CPU to listen is no silence.
@@ -134,12 +137,12 @@ class Remote:
             return report
 
         questions: dict[asyncio.Task[Report], tuple[Word, ...]] = {}
-        silent_s = _EVERY_S
+        silent_s, again_s = _EVERY_S, _AGAIN_S
         try:
             while silent_s < LOST_S:
                 words = tuple(self._words)
                 questions[asyncio.ensure_future(ask(words))] = words
-                wait_s = min(LOST_S - silent_s, _AGAIN_S)
+                wait_s, again_s = min(LOST_S - silent_s, again_s), min(2 * again_s, _AGAIN_MAX_S)
                 begun = time.monotonic()
                 await asyncio.wait(questions, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
                 for task in [each for each in questions if each.done()]:
