@@ -156,4 +156,7 @@ def _comparison(
         running=running,
     )
     section = comparing.section(verdict, *goal.names(), basis=basis)
-    return replace(section, next=tuple(map(Next, decisive(about.id, verdict, goal.names()))))
+    return replace(
+        section,
+        next=tuple(Next(each, "next-pairs") for each in decisive(about.id, verdict, goal.names())),
+    )

@@ -65,7 +65,9 @@ def top(page: Page) -> Section:
     running = page.about.state == "running"
     missed = any(crossing.verdict(row, page.missed_max) == "fail" for row in page.rows)
     late = missed and page.limits and page.about.id
-    onward = (Next(f"pgpaces {'why' if late else 'show'} {id_}"),) if id_ else ()
+    onward: tuple[Next, ...] = ()
+    if id_:
+        onward = (Next(f"pgpaces {'why' if late else 'show'} {id_}", "next-why" if late else ""),)
     steps = () if running else tuple(own) or _surer(page) or onward
     first = page.sections[0] if page.sections else None
     if (
@@ -109,7 +111,7 @@ def _surer(page: Page) -> tuple[Next, ...]:
     needs = (crossing.needed_s(row, page.missed_max) for row in page.rows)
     finite = [need for need in needs if need is not None and need <= words.LONG_S]
     if page.about.id and finite and all(factor.name != "duration" for factor in page.factors):
-        return (Next(longer(page.about.id, max(finite))),)
+        return (Next(longer(page.about.id, max(finite)), "next-longer"),)
     return ()
 
 
