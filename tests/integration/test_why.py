@@ -6,7 +6,7 @@ import pytest
 from tests.integration import causes
 
 import pgpaces
-from pgpaces.analysis.attribution.answer import Attribution, Card
+from pgpaces.analysis.attribution.causes import Attribution, Card
 
 pytestmark = pytest.mark.postgres
 

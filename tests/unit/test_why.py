@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.analysis import goal
-from pgpaces.analysis.attribution import attribute, lift, limiting
-from pgpaces.analysis.attribution.answer import SHARE_MIN
-from pgpaces.analysis.attribution.lift import DueSeconds
-from pgpaces.analysis.attribution.material import material
+from pgpaces.analysis.attribution import attribute, coincidence, limiting
+from pgpaces.analysis.attribution.causes import SHARE_MIN
+from pgpaces.analysis.attribution.coincidence import DueSeconds
 from pgpaces.analysis.attribution.sessions import gaps
+from pgpaces.analysis.attribution.timeline import timeline
 from pgpaces.analysis.summary import Summary, summarize
 from pgpaces.core import causes
 from pgpaces.core.findings import finding
@@ -455,24 +455,24 @@ def seen(missed: list[float], on_time: list[float], sign: list[float]) -> DueSec
 
 def test_share_and_lift_are_ratios_of_what_saw_the_sign():
     of = seen([9, 1, 0, 0] * 5, [1, 9, 10, 20] * 5, [1, 0, 1, 0] * 5)
-    assert lift.share(of).value == pytest.approx(0.9)
-    found = sure(lift.lift(of))
+    assert coincidence.share(of).value == pytest.approx(0.9)
+    found = sure(coincidence.lift(of))
     assert found.value == pytest.approx(0.9 / (11 / 40))
     assert found.low < found.value < found.high
 
 
 def test_a_sign_that_nobody_on_time_saw_has_a_finite_lift():
-    found = sure(lift.lift(seen([5, 0, 5, 0], [0, 5, 0, 5], [1, 0, 1, 0])))
+    found = sure(coincidence.lift(seen([5, 0, 5, 0], [0, 5, 0, 5], [1, 0, 1, 0])))
     assert found.value == pytest.approx(1 / (0.5 / 2))
-    assert lift.lift(seen([5, 5], [0, 0], [1, 1])) is None
-    assert lift.lift(seen([5, 0], [0, 5], [0, 1])) is None
+    assert coincidence.lift(seen([5, 5], [0, 0], [1, 1])) is None
+    assert coincidence.lift(seen([5, 0], [0, 5], [0, 1])) is None
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.floats(0.5, 4.0))
 def test_the_interval_of_the_lift_covers_the_truth(seed, truth):
     """One case: far from it is rare. How often is for the simulation below."""
-    found = lift.lift(_simulated(seed, truth))
+    found = coincidence.lift(_simulated(seed, truth))
     assert found is None or found.low / 4 < truth < found.high * 4
 
 
@@ -489,7 +489,7 @@ def test_intervals_of_the_lift_cover_as_often_as_they_say():
     hits = tried = 0
     for seed in range(400):
         of = _simulated(seed, 2.0)
-        found = lift.lift(of)
+        found = coincidence.lift(of)
         if found is None:
             continue
         # The truth of shares, not of risks: from the rates that were drawn.
@@ -503,7 +503,7 @@ def test_intervals_of_the_lift_cover_as_often_as_they_say():
 
 def test_one_second_gives_a_lift_no_interval():
     one = np.array([10.0])
-    found = sure(lift.lift(DueSeconds(one, one, 0.08 * one, 0.05 * one)))
+    found = sure(coincidence.lift(DueSeconds(one, one, 0.08 * one, 0.05 * one)))
     assert found.value == pytest.approx(1.6)
     assert not found.estimable
 
@@ -511,8 +511,8 @@ def test_one_second_gives_a_lift_no_interval():
 def test_chance_is_the_share_of_shifts_that_do_as_well():
     missed = [0.0] * 20
     missed[4] = missed[5] = missed[6] = 10.0
-    assert lift.chance(seen(missed, [1] * 20, missed)) == pytest.approx(1 / 20)
-    assert lift.chance(seen(missed, [1] * 20, [1.0] * 20)) == 1.0
+    assert coincidence.chance(seen(missed, [1] * 20, missed)) == pytest.approx(1 / 20)
+    assert coincidence.chance(seen(missed, [1] * 20, [1.0] * 20)) == 1.0
 
 
 @pytest.mark.parametrize("count", seeds(50, 100))
@@ -607,7 +607,7 @@ def test_a_limit_of_0_of_a_script_is_none_as_where_misses_are_counted(limits, ea
     plan = made.plan.but(limit_ns=50_000_000, limits=limits)
     made = replace(made, plan=plan, workload=like(made.workload, scripts=scripts))
     assert goal.limits_ns(made) == each
-    assert material(made, summarize(made)).limit_s == limit_s
+    assert timeline(made, summarize(made)).limit_s == limit_s
 
 
 def test_clients_of_background_workloads_serve_none_of_its_own():

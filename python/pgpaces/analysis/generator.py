@@ -211,7 +211,7 @@ def _excused(
 
         def beyond(kind: str, times_late: int, lag_ns: float = lag_ns) -> int:
             ends = ((n, ns + times_late * lag_ns) for n, ns in limits.items())
-            return sum(_above(times[n, kind], ns) for n, ns in ends)
+            return sum(times_above(times[n, kind], ns) for n, ns in ends)
 
         out, room = beyond("latency", _TIMES_LATE), counts.skipped
         if late_anyhow is not None:
@@ -254,10 +254,11 @@ def _queued(trial: Trial, due: int, service: Times, *, lags: Times, span_s: floa
     return max(0.0, 1 - limit_ns / grown_ns) if grown_ns > 0 else 0.0
 
 
-def _above(times: Times, bound_ns: float) -> int:
+def times_above(times: Times, bound_ns: float) -> int:
     """The number of times above a bound, compared to 3 significant digits."""
-    longer = times.count - counts_at_most((times,), (int(min(bound_ns, times.max_ns)),))[0]
-    return longer if bound_ns < times.max_ns else 0
+    if bound_ns >= times.max_ns:
+        return 0
+    return times.count - counts_at_most((times,), (int(bound_ns),))[0]
 
 
 def _floor_ms(trial: Trial) -> float:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pgpaces.analysis import crossing
 from pgpaces.analysis.accumulator import own_scripts
 from pgpaces.analysis.attribution import attribute, limiting
-from pgpaces.analysis.attribution.material import explained_scripts
+from pgpaces.analysis.attribution.timeline import explained_scripts
 from pgpaces.analysis.cells import Row
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.goal import Limit
