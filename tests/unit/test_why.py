@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.analysis import goal
-from pgpaces.analysis.attribution import attribute, coincidence, limiting
+from pgpaces.analysis.attribution import attribute, coincidence
 from pgpaces.analysis.attribution.causes import SHARE_MIN
 from pgpaces.analysis.attribution.coincidence import DueSeconds
 from pgpaces.analysis.attribution.sessions import gaps
@@ -443,7 +443,7 @@ def test_trials_of_a_cell_are_told_together():
      ("freeze", False), ("generator", False), ("lock", False)],
 )  # fmt: skip
 def test_what_a_server_runs_out_of_is_its_limit(key, is_limit):
-    found = limiting([STORIES[key].told()])
+    found = attribute([STORIES[key].told()]).limit
     assert (found is not None) is is_limit
     assert found is None or (found.key == key and found.evidence)
 

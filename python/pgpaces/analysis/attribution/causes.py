@@ -112,7 +112,7 @@ Outcome = Literal["cause", "no-dominant-cause", "too-few-missed", "nothing-misse
 Signals = Mapping[str, Signal]
 
 
-class Card(Struct, frozen=True):
+class PossibleCause(Struct, frozen=True):
     """A possible cause. named: the trials show that it coincides with missed transactions.
 
     proof: what its signal proves by itself. share: of missed transactions that saw it, 0 to 1.
@@ -152,18 +152,26 @@ class Attribution(Struct, frozen=True):
     outcome: Outcome
     missed: int
     due: int
-    causes: tuple[Card, ...]
+    causes: tuple[PossibleCause, ...]
     unexplained: float
     unread: tuple[str, ...]
     shown: str = ""
     missed_by_second: tuple[float | None, ...] = ()
 
     @property
-    def cause(self) -> Card | None:
+    def cause(self) -> PossibleCause | None:
         return next((card for card in self.causes if card.named), None)
 
     @property
-    def ties(self) -> tuple[Card, ...]:
+    def limit(self) -> Limit | None:
+        """The resource that was the limit; None where there is none, or monitors do not tell."""
+        first = self.cause
+        if first is None or not next(row.resource for row in CAUSES if row.key == first.key):
+            return None
+        return Limit(first.key, first.share, first.evidence)
+
+    @property
+    def ties(self) -> tuple[PossibleCause, ...]:
         """Other named causes with nearly the same share, which another run may put first."""
         named = [card for card in self.causes if card.named]
         return tuple(c for c in named[1:] if c.share.value >= named[0].share.value - _TIE)
@@ -220,14 +228,6 @@ def attribute(trials: Sequence[tuple[Trial, Summary]]) -> Attribution:
     )
 
 
-def limiting(trials: Sequence[tuple[Trial, Summary]]) -> Limit | None:
-    """The resource that was the limit in trials that missed; None where monitors do not tell."""
-    cause = attribute(trials).cause
-    if cause is None or not next(row.resource for row in CAUSES if row.key == cause.key):
-        return None
-    return Limit(cause.key, cause.share, cause.evidence)
-
-
 def _proof(row: Cause, signal: Signal) -> Proof:
     return "beside" if signal.beside else row.proof
 
@@ -273,10 +273,10 @@ def _rest(values: Numbers) -> Numbers:
     return np.asarray(np.clip(1 - np.where(np.isfinite(values), values, 0.0), 0.0, 1.0))
 
 
-def _ranked(cards: Sequence[Card]) -> list[Card]:
+def _ranked(cards: Sequence[PossibleCause]) -> list[PossibleCause]:
     """Named ones first, then by share; near the largest share by proof, then by lift."""
 
-    def rank(card: Card) -> tuple[bool, float, int, float, str]:
+    def rank(card: PossibleCause) -> tuple[bool, float, int, float, str]:
         contrast = math.inf if card.lift is None else card.lift.value
         near = card.named and card.share.value >= most - _TIE
         share = most if near else card.share.value
@@ -286,7 +286,9 @@ def _ranked(cards: Sequence[Card]) -> list[Card]:
     return sorted(cards, key=rank)
 
 
-def _card(row: Cause, parts: Sequence[Timeline], seen: Sequence[Signals], *, worst: int) -> Card:
+def _card(
+    row: Cause, parts: Sequence[Timeline], seen: Sequence[Signals], *, worst: int
+) -> PossibleCause:
     """How a cause coincides with missed transactions."""
     pairs = [(part, of_trial.get(row.key)) for part, of_trial in zip(parts, seen, strict=True)]
     present = [(part, signal) for part, signal in pairs if signal is not None]
@@ -321,7 +323,7 @@ def _card(row: Cause, parts: Sequence[Timeline], seen: Sequence[Signals], *, wor
     shown = here or present[0][1]
     by_second = np.zeros(part.seconds) if here is None else here.late
     step = next_step_for(shown.advice or row.key, part.trial, part.failures)
-    return Card(
+    return PossibleCause(
         row.key,
         proof,
         share.value >= SHARE_MIN and (contrast or alone),
