@@ -249,7 +249,11 @@ def _evidence(
         error=error(own),
         scripts=tuple(load_part(scripts[n].name, (n,)) for n in own),
         background=tuple(load_part(*each) for each in _background_scripts(part.trial).items()),
-        silences=outcome.silences(part.trial, accumulator, _of(part.scripts, own)),
+        silences=tuple(
+            outcome.silences(
+                part.trial, accumulator, _of(part.scripts, own), unfinished=total.unfinished
+            )
+        ),
     )
 
 
