@@ -17,7 +17,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from pgpaces.analysis.arrays import Numbers, np
+from pgpaces.analysis.arrays import np
 from pgpaces.core.messages import message
 from pgpaces.core.series import Sample, Seconds
 from pgpaces.spec.result import WaitEvent, Waits
@@ -138,8 +138,17 @@ def name(who: str, kind: str, event: str) -> str:
 
 def read(waits: Waits) -> Iterator[Tenth]:
     """The tenths, in order. Raises ValueError for bytes that are not packed tenths."""
+    if not waits.tenths:
+        return
+    unpacker = zlib.decompressobj()
+    try:
+        raw = unpacker.decompress(waits.tenths, _BYTES_MAX)
+    except zlib.error as error:
+        raise ValueError(message("waits-unreadable", why=error)) from None
+    if len(raw) % 12 or not unpacker.eof:
+        raise ValueError(message("waits-cut"))
     current: Tenth | None = None
-    for ahead, place, count in _triples(waits).tolist():
+    for ahead, place, count in np.frombuffer(raw, dtype="<i4").reshape(-1, 3).tolist():
         if place == _LOOKED:
             if current:
                 yield current
@@ -150,19 +159,6 @@ def read(waits: Waits) -> Iterator[Tenth]:
             current.sessions[place] = count
     if current:
         yield current
-
-
-def _triples(waits: Waits) -> Numbers:
-    if not waits.tenths:
-        return np.empty((0, 3), dtype="<i4")
-    unpacker = zlib.decompressobj()
-    try:
-        raw = unpacker.decompress(waits.tenths, _BYTES_MAX)
-    except zlib.error as error:
-        raise ValueError(message("waits-unreadable", why=error)) from None
-    if len(raw) % 12 or not unpacker.eof:
-        raise ValueError(message("waits-cut"))
-    return np.frombuffer(raw, dtype="<i4").reshape(-1, 3)
 
 
 def observations(waits: Waits) -> int:

@@ -5,7 +5,7 @@ A signal is the share of their life in which transactions due in a second saw a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -493,20 +493,6 @@ def autovacuum(timeline: Timeline) -> Signal | None:
     return Signal(timeline.life_max(busy), (active,))
 
 
-class _Scan(Struct, frozen=True):
-    """A scan that reads a whole relation for few rows. part: of its statement's time.
-
-    removed, returned: rows.
-    """
-
-    of: Explained
-    relation: str
-    filter: str
-    removed: int
-    returned: int
-    part: float
-
-
 def plan(
     timeline: Timeline, *, wasted_min: int, wasted_times: int, more_times: float
 ) -> Signal | None:
@@ -515,31 +501,16 @@ def plan(
     wasted_min, wasted_times: the least rows removed by a scan, in all and for each row that it
     returns, that call for an index.
     """
+    explained = timeline.trial.explained
     scans = [
-        scan
-        for one in timeline.trial.explained
-        for scan in _scans(one)
-        if scan.removed >= max(wasted_min, wasted_times * scan.returned)
+        (one, part, scan)
+        for one in explained
+        for part, scan in _scans(timeline, one)
+        if scan.values["removed"] >= max(wasted_min, wasted_times * scan.values["returned"])
     ]
     rows = _per_transaction(timeline, "tuples", "returned")
     if scans:
-        late = np.nan_to_num(timeline.life_mean(_part_of_time(timeline, scans)))
-        if rows is not None:
-            # Plans were recorded at the end: where few rows were read, the plan was another one.
-            least = _OF_WASTE * min(scan.removed for scan in scans)
-            late = np.where(timeline.life_mean(rows) >= least, late, 0.0)
-        evidence = tuple(
-            finding(
-                "scan-removes",
-                place=_place(timeline, scan.of),
-                relation=scan.relation,
-                removed=scan.removed,
-                returned=scan.returned,
-                filter=scan.filter,
-            )
-            for scan in scans[:_SHOWN]
-        )
-        return Signal(late, evidence)
+        return _time_of(timeline, scans, rows)
     if rows is None or (usual := _usual(timeline, rows)) is None:
         return None
     read, least = timeline.mean_of_missed(rows), max(_ROWS_MIN, more_times * usual)
@@ -553,20 +524,36 @@ def plan(
         late = late * np.nan_to_num(timeline.life_mean(own))
     # Where a statement of the load has such a plan, these rows are the transactions' own work.
     expected = [
-        finding(
-            "scan-expected",
-            place=_place(timeline, one),
-            relation=node.get("Relation Name", ""),
-            filter=node["Filter"],
-        )
-        for one in timeline.trial.explained
-        for node in nodes_of(plan_of(one.plan))
-        if node.get("Node Type") == "Seq Scan"
-        and "Filter" in node
-        and float(node.get("Plan Rows", np.inf)) * wasted_times <= read
+        finding("scan-expected", place=_place(timeline, one), relation=relation, filter=removed_by)
+        for one in explained
+        for node, relation, removed_by in _sequential(plan_of(one.plan))
+        if removed_by and float(node.get("Plan Rows", np.inf)) * wasted_times <= read
     ]
     seen = (*expected[:_SHOWN], finding("rows-read", late=read, on_time=usual))
     return Signal(late, seen, beside=not expected)
+
+
+def _time_of(
+    timeline: Timeline, scans: Sequence[tuple[Explained, float, Finding]], rows: Numbers | None
+) -> Signal:
+    """The approximate part of the statements' time that such scans took."""
+    parts: dict[tuple[int, int], float] = {}
+    for one, part, _ in scans:
+        key = (one.script, one.command)
+        parts[key] = min(1.0, parts.get(key, 0.0) + part)
+    spent = timeline.by_clock(
+        lambda interval: sum(
+            parts.get((each.script, each.command), 0.0) * each.times.sum_ns
+            for each in interval.statements
+        )
+    )
+    late = np.nan_to_num(timeline.life_mean(quotient(spent, timeline.statements_ns)))
+    evidence = [scan for *_, scan in scans]
+    if rows is not None:
+        # Plans were recorded at the end: where few rows were read, the plan was another one.
+        least = _OF_WASTE * min(scan.values["removed"] for scan in evidence)
+        late = np.where(timeline.life_mean(rows) >= least, late, 0.0)
+    return Signal(late, tuple(evidence[:_SHOWN]))
 
 
 def _place(timeline: Timeline, one: Explained) -> str:
@@ -574,40 +561,26 @@ def _place(timeline: Timeline, one: Explained) -> str:
     return f"{script.name}:{script.commands[one.command].line}"
 
 
-def _scans(one: Explained) -> Iterator[_Scan]:
-    """Sequential scans of an executed plan."""
-    top: dict[str, Any] = plan_of(one.plan) if one.analyzed else {}
+def _sequential(plan: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str, str]]:
+    """The sequential scans of a plan: node, relation, and filter."""
+    for node in nodes_of(plan):
+        if node.get("Node Type") == "Seq Scan":
+            yield node, str(node.get("Relation Name", "")), str(node.get("Filter", ""))
+
+
+def _scans(timeline: Timeline, one: Explained) -> Iterator[tuple[float, Finding]]:
+    """Sequential scans of an executed plan, each with its part of the statement's time."""
+    top = plan_of(one.plan) if one.analyzed else {}
     try:
         total = float(top.get("Execution Time") or top["Plan"]["Actual Total Time"])
     except (LookupError, TypeError, ValueError):
         return
-    for node in nodes_of(top):
-        if node.get("Node Type") == "Seq Scan":
-            loops = float(node.get("Actual Loops", 1))
-            removed, returned, time = (
-                float(node.get(name, 0)) * loops
-                for name in ("Rows Removed by Filter", "Actual Rows", "Actual Total Time")
-            )
-            part = min(1.0, time / total) if total else 0.0
-            relation, text = str(node.get("Relation Name", "")), str(node.get("Filter", ""))
-            yield _Scan(one, relation, text, int(removed), int(returned), part)
-
-
-def _part_of_time(timeline: Timeline, scans: Iterable[_Scan]) -> Numbers:
-    """The approximate part of the statements' time that such scans took, by second of the clock.
-
-    NaN where no statement ended.
-    """
-    parts: dict[tuple[int, int], float] = {}
-    for scan in scans:
-        key = (scan.of.script, scan.of.command)
-        parts[key] = min(1.0, parts.get(key, 0.0) + scan.part)
-    spent = timeline.by_clock(
-        lambda interval: sum(
-            parts.get((each.script, each.command), 0.0) * each.times.sum_ns
-            for each in interval.statements
+    for node, relation, removed_by in _sequential(top):
+        removed, returned, time = (
+            float(node.get(name, 0)) * float(node.get("Actual Loops", 1))
+            for name in ("Rows Removed by Filter", "Actual Rows", "Actual Total Time")
         )
-    )
-    return quotient(
-        spent, timeline.by_clock(lambda interval: sum(s.times.sum_ns for s in interval.statements))
-    )
+        counts = {"removed": int(removed), "returned": int(returned), "filter": removed_by}
+        place = _place(timeline, one)
+        scan = finding("scan-removes", place=place, relation=relation, **counts)
+        yield min(1.0, time / total) if total else 0.0, scan

@@ -209,11 +209,15 @@ class Timeline(Struct, frozen=True):
         commands = [c for script in self.trial.workload.scripts for c in script.commands]
         if not any(_PAUSE.match(c.text) for c in commands if not c.is_sql):
             return np.zeros(self.clock)
-        spent = self.by_clock(lambda each: sum(one.times.sum_ns for one in each.statements))
         whole = self.by_clock(lambda each: sum(tally.service.sum_ns for tally in each.tallies))
         # A pause ends in another second than it begins.
-        between = 1 - quotient(smooth(spent), smooth(whole), 1.0)
+        between = 1 - quotient(smooth(self.statements_ns), smooth(whole), 1.0)
         return np.asarray(np.clip(between, 0.0, 1.0))
+
+    @property
+    def statements_ns(self) -> Numbers:
+        """The time of all statements that ended in each second of the clock."""
+        return self.by_clock(lambda each: sum(one.times.sum_ns for one in each.statements))
 
     def by_clock(self, value: Callable[[Interval], float]) -> Numbers:
         return _by_clock(self.trial, self.clock, value)
