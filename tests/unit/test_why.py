@@ -455,7 +455,7 @@ def seen(missed: list[float], on_time: list[float], sign: list[float]) -> DueSec
 
 def test_share_and_lift_are_ratios_of_what_saw_the_sign():
     of = seen([9, 1, 0, 0] * 5, [1, 9, 10, 20] * 5, [1, 0, 1, 0] * 5)
-    assert coincidence.share(of).value == pytest.approx(0.9)
+    assert coincidence.coinciding_share(of).value == pytest.approx(0.9)
     found = sure(coincidence.lift(of))
     assert found.value == pytest.approx(0.9 / (11 / 40))
     assert found.low < found.value < found.high

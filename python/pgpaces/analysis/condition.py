@@ -54,7 +54,7 @@ class Condition(Struct, frozen=True):
         return f"it is {f'{value:,.0f}' if value >= 1000 else f'{value:.4g}'}{self.unit}"
 
 
-def parse(text: str) -> Condition:
+def parse_condition(text: str) -> Condition:
     """The condition in a text. Raises PlanError.
 
     It compares measured values, not their intervals.
@@ -91,7 +91,7 @@ def parse(text: str) -> Condition:
     return Condition(text, lambda s: getattr(s.counts, name), compare, value, " transactions")
 
 
-def depends_on_cut(holds: Condition, summary: Summary, whole: Summary | None) -> bool:
+def changed_by_cut(holds: Condition, summary: Summary, whole: Summary | None) -> bool:
     """Whether a condition would have another result without the cut of the warm-up.
 
     whole: the answer of the same trial without a cut; None where nothing was cut.

@@ -140,7 +140,7 @@ def standstills(longest_s: Numbers, limits_ns: Iterable[int]) -> Sequence[tuple[
     ]
 
 
-def needed(rate: float, per_core: float, cores: int) -> int:
+def generators_needed(rate: float, per_core: float, cores: int) -> int:
     """The generators for a rate, transactions a second, if each uses these cores to 70%.
 
     per_core: transactions a second of one core. More than 70% of a core sends late.
@@ -313,11 +313,11 @@ def lateness(trial: Trial, generator: Generator) -> Iterator[Finding]:
             yield finding(
                 "generator-late-decides",
                 late,
+                **lags,
+                **explains,
                 least_percent=100 * (generator.missed - generator.explained) / generator.due,
                 most_percent=100 * generator.missed / generator.due,
                 allowed_percent=100 * goal.allowed(trial),
-                **lags,
-                **explains,
             )
     elif late:
         yield finding("one-generator-late", late)

@@ -38,7 +38,7 @@ def plan_of(text: str) -> dict[str, Any]:
     return top if isinstance(top, dict) and isinstance(top.get("Plan"), dict) else {}
 
 
-def nodes_of(plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def plan_nodes(plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """All nodes, without recursion: plans may be deep."""
     stack = [plan["Plan"]] if plan else []
     while stack:

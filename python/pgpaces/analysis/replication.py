@@ -15,7 +15,7 @@ GROWTH_MIN_SHARE = 0.05
 _PARTS = 3
 
 
-def findings(series: Iterable[Series], sampled: Iterable[int]) -> list[Finding]:
+def standby_findings(series: Iterable[Series], sampled: Iterable[int]) -> list[Finding]:
     """Findings about standbys by series of their primary. sampled: seconds in which it was read.
 
     The lags of all of them come first: in bytes and, where there was WAL to replay, in time.

@@ -17,7 +17,7 @@ from msgspec import Struct
 from pgpaces.analysis.accumulator import Accumulator, own_scripts, together
 from pgpaces.analysis.arrays import Numbers, np, quotient
 from pgpaces.analysis.level_shift import SECONDS_MIN, LevelShift, change
-from pgpaces.analysis.validity import changes
+from pgpaces.analysis.validity import rate_changes
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.series import Series
 from pgpaces.spec.result import Trial
@@ -60,7 +60,7 @@ def pace(accumulator: Accumulator, trial: Trial, seconds: int) -> Pace:
     ledger = together(accumulator.ledgers(trial).values()).between(0, seconds)
     count, sums = ledger.column("count"), ledger.column("latency")
     latency_ms = quotient(sums, count * 1e6)
-    steady = not (changes(trial) or trial.workload.about_command)
+    steady = not (rate_changes(trial) or trial.workload.about_command)
     return Pace(accumulator.succeeded(0, seconds, own_scripts(trial)), latency_ms, steady)
 
 
@@ -77,7 +77,7 @@ class _Host(Struct, frozen=True):
         return {n.removeprefix(prefix): self.get(n) for n in self.series if n.startswith(prefix)}
 
 
-def findings(series: Iterable[Series], pace: Pace) -> list[Finding]:
+def machine_findings(series: Iterable[Series], pace: Pace) -> list[Finding]:
     """Findings about the machine: causes that slowed it down, then its activity."""
     seconds = len(pace.succeeded)
     measured = (each for each in series if each.source == SOURCE and each.between(0, seconds or 1))

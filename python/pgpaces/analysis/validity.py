@@ -73,7 +73,7 @@ class Evidence(Struct, frozen=True):
     silences: tuple[Finding, ...] = ()
 
 
-def judge(trial: Trial, evidence: Evidence) -> Validity:
+def judge_trial(trial: Trial, evidence: Evidence) -> Validity:
     """The validity of a trial: invalid if one of its findings is.
 
     Findings of sensors and of the run are in the trial; the others follow from the evidence.
@@ -92,7 +92,7 @@ def judge(trial: Trial, evidence: Evidence) -> Validity:
     return Validity("invalid" if invalid else "valid", tuple(findings))
 
 
-def changes(trial: Trial) -> bool:
+def rate_changes(trial: Trial) -> bool:
     """Whether the planned rate changes, so that a change of latency is expected."""
     return trial.plan.shape != "constant"
 
@@ -153,7 +153,7 @@ def _steadiness(trial: Trial, evidence: Evidence) -> Iterable[Finding]:
         missed, due = cut.left_out.missed, cut.left_out.due
         name = "warm-up-missed" if missed else "warm-up-cut"
         yield finding(name, seconds=cut.seconds, missed=missed, due=due)
-    if changes(trial):
+    if rate_changes(trial):
         yield finding("rate-changes")
     elif flatness is None:
         yield finding("too-short-for-steadiness", seconds_min=steady.FLATNESS_POINTS_MIN)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from pgpaces.analysis.arrays import Numbers, np
 from pgpaces.analysis.attribution import coincidence, signals
 from pgpaces.analysis.attribution.coincidence import DueSeconds
-from pgpaces.analysis.attribution.signals import Measure, Signal, waiting
+from pgpaces.analysis.attribution.signals import Measure, Signal, waiting_signal
 from pgpaces.analysis.attribution.timeline import Timeline, timeline, weighted_mean
 from pgpaces.analysis.goal import Limit
 from pgpaces.analysis.next_step import MISSED_MIN, next_step_for
@@ -34,7 +34,7 @@ Proof = Literal["whole", "time", "beside"]
 _PROOFS: Sequence[Proof] = ("whole", "time", "beside")
 
 
-class Cause(Struct, frozen=True):
+class CauseRule(Struct, frozen=True):
     """A row of the table; its title, sentence and advice are in causes.toml.
 
     signal: what a trial shows of it, with its thresholds; None where that was not read. after: the
@@ -52,42 +52,51 @@ class Cause(Struct, frozen=True):
     resource: bool = True
 
 
-_CPU = partial(signals.cpu, from_percent=85.0, to_percent=95.0)
-_PLAN = partial(signals.plan, wasted_min=10_000, wasted_times=100, more_times=3.0)
+_CPU = partial(signals.cpu_signal, from_percent=85.0, to_percent=95.0)
+_PLAN = partial(signals.plan_signal, wasted_min=10_000, wasted_times=100, more_times=3.0)
 # What makes transactions longer: locks are held for longer, and clients are busy for longer.
 _LONGER = (
     *("freeze", "generator", "quota", "checkpoint", "disk", "cache", "plan", "standby"),
     *("network", "steal", "cpu"),
 )
 CAUSES = (
-    Cause("failed", signals.failed, "whole", carried=False, resource=False),
-    Cause("freeze", signals.freeze, "whole", resource=False),
-    Cause("quota", signals.quota, "whole"),
-    Cause("generator", signals.generator, "whole", ("freeze",), carried=False, resource=False),
-    Cause("lock", signals.lock, "time", resource=False),
-    Cause(
+    CauseRule("failed", signals.failed_signal, "whole", carried=False, resource=False),
+    CauseRule("freeze", signals.freeze_signal, "whole", resource=False),
+    CauseRule("quota", signals.quota_signal, "whole"),
+    CauseRule(
+        "generator", signals.generator_signal, "whole", ("freeze",), carried=False, resource=False
+    ),
+    CauseRule("lock", signals.lock_signal, "time", resource=False),
+    CauseRule(
         "contention",
-        signals.contention,
+        signals.contention_signal,
         "time",
         (*_LONGER, "lock"),
     ),
-    Cause("standby", waiting("standby"), "time"),
-    Cause("checkpoint", partial(signals.checkpoint, storm_every_s=30.0), "time"),
-    Cause(
-        "disk", waiting("wal", "read", "file"), "time", ("freeze", "quota", "checkpoint", "cache")
+    CauseRule("standby", waiting_signal("standby"), "time"),
+    CauseRule("checkpoint", partial(signals.checkpoint_signal, storm_every_s=30.0), "time"),
+    CauseRule(
+        "disk",
+        waiting_signal("wal", "read", "file"),
+        "time",
+        ("freeze", "quota", "checkpoint", "cache"),
     ),
-    Cause("cache", partial(signals.cache, more_times=3.0), "beside"),
-    Cause("latch", waiting("latch"), "time", ("freeze", "quota", "checkpoint", "disk", "cpu")),
-    Cause("plan", _PLAN, "time"),
-    Cause("network", signals.network, "time", ("freeze", "generator", "quota", "steal", "cpu")),
-    Cause("steal", partial(signals.steal, whole_percent=20.0), "beside"),
-    Cause("slowed", partial(signals.slowed, below=0.9), "beside", resource=False),
-    Cause("cpu", _CPU, "time", ("freeze", "quota", "generator", "steal", "plan", "others")),
-    Cause("autovacuum", signals.autovacuum, "beside", ("checkpoint",)),
-    Cause("others", signals.others, "beside", ("lock",), resource=False),
-    Cause(
+    CauseRule("cache", partial(signals.cache_signal, more_times=3.0), "beside"),
+    CauseRule(
+        "latch", waiting_signal("latch"), "time", ("freeze", "quota", "checkpoint", "disk", "cpu")
+    ),
+    CauseRule("plan", _PLAN, "time"),
+    CauseRule(
+        "network", signals.network_signal, "time", ("freeze", "generator", "quota", "steal", "cpu")
+    ),
+    CauseRule("steal", partial(signals.steal_signal, whole_percent=20.0), "beside"),
+    CauseRule("slowed", partial(signals.slowed_signal, below=0.9), "beside", resource=False),
+    CauseRule("cpu", _CPU, "time", ("freeze", "quota", "generator", "steal", "plan", "others")),
+    CauseRule("autovacuum", signals.autovacuum_signal, "beside", ("checkpoint",)),
+    CauseRule("others", signals.others_signal, "beside", ("lock",), resource=False),
+    CauseRule(
         "connections",
-        signals.connections,
+        signals.connections_signal,
         "time",
         (*_LONGER, "lock", "contention", "latch", "slowed", "others", "autovacuum"),
         whatever=True,
@@ -228,7 +237,7 @@ def attribute(trials: Sequence[tuple[Trial, Summary]]) -> Attribution:
     )
 
 
-def _proof(row: Cause, signal: Signal) -> Proof:
+def _proof(row: CauseRule, signal: Signal) -> Proof:
     return "beside" if signal.beside else row.proof
 
 
@@ -287,13 +296,13 @@ def _ranked(cards: Sequence[PossibleCause]) -> list[PossibleCause]:
 
 
 def _card(
-    row: Cause, parts: Sequence[Timeline], seen: Sequence[Signals], *, worst: int
+    row: CauseRule, parts: Sequence[Timeline], seen: Sequence[Signals], *, worst: int
 ) -> PossibleCause:
     """How a cause coincides with missed transactions."""
     pairs = [(part, of_trial.get(row.key)) for part, of_trial in zip(parts, seen, strict=True)]
     present = [(part, signal) for part, signal in pairs if signal is not None]
     seconds = coincidence.concatenate([_due_seconds(part, signal) for part, signal in pairs])
-    share = coincidence.share(seconds)
+    share = coincidence.coinciding_share(seconds)
     # The weakest proof of all trials.
     proof = max((_proof(row, signal) for _, signal in present), key=_PROOFS.index)
     if proof == "time" and share.value >= _MOST:

@@ -25,7 +25,7 @@ _READS = ("DataFileRead", "DataFilePrefetch", "AioIoCompletion", "AioIoUringExec
 _BUFFERS = ("BufferIO", "BufferIo", "buffer_io")
 
 
-def kind_of(event: WaitEvent) -> Kind:
+def wait_kind(event: WaitEvent) -> Kind:
     """The kind of a wait event, as far as causes differ by it."""
     kind, name = event.kind, event.event
     if kind == waits.CPU:
@@ -77,10 +77,10 @@ def sessions_of(observed: Iterable[Observed], seconds: int) -> Sessions | None:
     names: dict[Kind, tuple[str, ...]] = {}
     servers = [each.waits for each in observed if each.waits.looks]
     for server in servers:
-        kinds = [kind_of(event) if event.who == "load" else None for event in server.events]
+        kinds = [wait_kind(event) if event.who == "load" else None for event in server.events]
         sums = {kind: np.zeros(seconds) for kind in (None, *kinds)}
         looks, tenths = np.zeros(seconds), []
-        for sample in waits.read(server):
+        for sample in waits.tenths_of(server):
             tenths.append(sample.tenth)
             second = sample.tenth // waits.PER_SECOND
             if 0 <= second < seconds:
@@ -96,8 +96,8 @@ def sessions_of(observed: Iterable[Observed], seconds: int) -> Sessions | None:
                 by[kind] = by[kind] + quotient(counts, looks)
         for event in sorted(server.events, key=lambda event: -event.sessions):
             if event.who == "load" and event.sessions:
-                name = waits.name("load", event.kind, event.event)
-                names[kind_of(event)] = (*names.get(kind_of(event), ()), name)
+                name = waits.event_name("load", event.kind, event.event)
+                names[wait_kind(event)] = (*names.get(wait_kind(event), ()), name)
     return Sessions(dict(by), others, frozen, samples, names) if servers else None
 
 

@@ -15,7 +15,7 @@ from pgpaces.analysis.arrays import Numbers, np, quotient
 from pgpaces.analysis.attribution.sessions import Kind
 from pgpaces.analysis.attribution.timeline import Timeline, smooth, weighted_mean
 from pgpaces.analysis.generator import BACKLOG_TIMES, STILL_S, standstills
-from pgpaces.analysis.plan_text import nodes_of, plan_of
+from pgpaces.analysis.plan_text import plan_nodes, plan_of
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.locality import by_socket, is_local
 from pgpaces.spec.result import Explained
@@ -64,7 +64,7 @@ class Signal(Struct, frozen=True):
 Measure = Callable[[Timeline], Signal | None]
 
 
-def failed(timeline: Timeline) -> Signal | None:
+def failed_signal(timeline: Timeline) -> Signal | None:
     """An outcome, so it needs no inference: failed transactions missed because they failed."""
     if not timeline.failed.any():
         return None
@@ -80,7 +80,7 @@ def failed(timeline: Timeline) -> Signal | None:
     return Signal(late, evidence, punctual=np.zeros(timeline.seconds))
 
 
-def quota(timeline: Timeline) -> Signal | None:
+def quota_signal(timeline: Timeline) -> Signal | None:
     share = timeline.track("host", "cgroup_throttled_share")
     if share is None:
         return None
@@ -91,7 +91,7 @@ def quota(timeline: Timeline) -> Signal | None:
     return Signal(late, (finding("quota-used-up", periods_percent=percent),))
 
 
-def freeze(timeline: Timeline) -> Signal | None:
+def freeze_signal(timeline: Timeline) -> Signal | None:
     """The server answered no session: samples hung, or no client was connected, in an outage."""
     sessions = timeline.sessions
     down = timeline.by_clock(lambda each: min(1.0, each.all_down_ns / 1e9))
@@ -157,7 +157,7 @@ def _generator_still(timeline: Timeline) -> Numbers:
     return still
 
 
-def steal(timeline: Timeline, *, whole_percent: float) -> Signal | None:
+def steal_signal(timeline: Timeline, *, whole_percent: float) -> Signal | None:
     stolen = timeline.track("host", "cpu_steal")
     if stolen is None:
         return None
@@ -165,7 +165,7 @@ def steal(timeline: Timeline, *, whole_percent: float) -> Signal | None:
     return Signal(timeline.life_mean((stolen / whole_percent).clip(0.0, 1.0)), (evidence,))
 
 
-def slowed(timeline: Timeline, *, below: float) -> Signal | None:
+def slowed_signal(timeline: Timeline, *, below: float) -> Signal | None:
     """Throttling bits of the machine, or a clock frequency below this share of the first one."""
     bits, clock = (timeline.track("host", name) for name in ("pi_throttled", "cpu_frequency"))
     if bits is None and clock is None:
@@ -181,7 +181,7 @@ def slowed(timeline: Timeline, *, below: float) -> Signal | None:
     return Signal(timeline.life_mean(low), tuple(evidence))
 
 
-def cpu(timeline: Timeline, *, from_percent: float, to_percent: float) -> Signal | None:
+def cpu_signal(timeline: Timeline, *, from_percent: float, to_percent: float) -> Signal | None:
     """No CPU left on the server's machine, while transactions in flight needed one."""
     busy = timeline.track("host", "cpu_busy")
     if busy is None:
@@ -207,7 +207,7 @@ def _no_network(timeline: Timeline) -> bool:
     return server.ours or not named or by_socket(server.target)
 
 
-def network(timeline: Timeline) -> Signal | None:
+def network_signal(timeline: Timeline) -> Signal | None:
     """Time in flight outside of the server's sessions."""
     away = timeline.outside()
     if away is None or _no_network(timeline):
@@ -223,7 +223,7 @@ def network(timeline: Timeline) -> Signal | None:
     return Signal(timeline.life_mean(away), tuple(evidence), advice=advice)
 
 
-def generator(timeline: Timeline) -> Signal | None:
+def generator_signal(timeline: Timeline) -> Signal | None:
     """Transactions sent late although a client was free, and time outside of sessions while late.
 
     No more of them than the self-check says that its lag can explain, and none that failed.
@@ -291,7 +291,7 @@ def _waited(timeline: Timeline) -> Numbers:
     return np.clip(np.nan_to_num(part), 0.0, 1.0)
 
 
-def connections(timeline: Timeline) -> Signal | None:
+def connections_signal(timeline: Timeline) -> Signal | None:
     """Waiting for a client, where all were busy: missed although the transaction was short enough.
 
     Causes that make transactions longer than usual have priority, as they keep the clients busy;
@@ -359,7 +359,7 @@ def _service_s(timeline: Timeline) -> Numbers:
     return (1 - timeline.lag) * timeline.latency_s
 
 
-def waiting(*kinds: Kind) -> Measure:
+def waiting_signal(*kinds: Kind) -> Measure:
     """A share of the time in flight, by what sessions of the load waited for."""
 
     def signal(timeline: Timeline) -> Signal | None:
@@ -374,10 +374,10 @@ def waiting(*kinds: Kind) -> Measure:
     return signal
 
 
-_for_locks, _for_reads = waiting("lock"), waiting("read")
+_for_locks, _for_reads = waiting_signal("lock"), waiting_signal("read")
 
 
-def lock(timeline: Timeline) -> Signal | None:
+def lock_signal(timeline: Timeline) -> Signal | None:
     """Waiting for a lock of another session."""
     waits = _for_locks(timeline)
     if waits is None:
@@ -387,7 +387,7 @@ def lock(timeline: Timeline) -> Signal | None:
     return Signal(np.where(held, waits.late, 0.0), (*waits.evidence, *holders))
 
 
-def contention(timeline: Timeline) -> Signal | None:
+def contention_signal(timeline: Timeline) -> Signal | None:
     """Waiting for locks of each other."""
     waits = _for_locks(timeline)
     if waits is None:
@@ -401,8 +401,8 @@ def _holders(timeline: Timeline, *, within_load: bool) -> list[Finding]:
     found = []
     for one in pairs:
         if one.waiting == "load" and (one.blocking == "load") == within_load:
-            values = {name: getattr(one, name) for name in ("event", "mode", "first_s", "last_s")}
-            values |= {"holder": one.blocking or None, "state": one.state or None}
+            values = {"holder": one.blocking or None, "state": one.state or None}
+            values |= {name: getattr(one, name) for name in ("event", "mode", "first_s", "last_s")}
             if one.statement:
                 found.append(finding("blocked", statement=one.statement, **values))
             else:
@@ -410,7 +410,7 @@ def _holders(timeline: Timeline, *, within_load: bool) -> list[Finding]:
     return found[:_SHOWN]
 
 
-def cache(timeline: Timeline, *, more_times: float) -> Signal | None:
+def cache_signal(timeline: Timeline, *, more_times: float) -> Signal | None:
     """Reading data files, where missed transactions had more to read than others."""
     waits, read = _for_reads(timeline), _per_transaction(timeline, "database", "blocks_read")
     if waits is None or read is None or (usual := _usual(timeline, read)) is None:
@@ -441,7 +441,7 @@ def _usual(timeline: Timeline, values: Numbers) -> float | None:
     return float(means[usable][order][at])
 
 
-def others(timeline: Timeline) -> Signal | None:
+def others_signal(timeline: Timeline) -> Signal | None:
     if timeline.sessions is None:
         return None
     active = timeline.sessions.others
@@ -456,7 +456,7 @@ def _active(tracks: Iterable[Numbers | None]) -> Numbers | None:
     return np.any(np.stack(present), axis=0).astype(float) if present else None
 
 
-def checkpoint(timeline: Timeline, *, storm_every_s: float) -> Signal | None:
+def checkpoint_signal(timeline: Timeline, *, storm_every_s: float) -> Signal | None:
     names = ("checkpoints", "written", "requested", "write_time", "sync_time")
     tracks = {name: timeline.track("checkpoints", name) for name in names}
     busy = _active(track for name, track in tracks.items() if name != "requested")
@@ -468,7 +468,7 @@ def checkpoint(timeline: Timeline, *, storm_every_s: float) -> Signal | None:
         None if track is None else float(np.nansum(track)) for track in [*tracks.values()][:3]
     )
     done = done or 0.0
-    counts = {"count": done, "requested": requested, "blocks": blocks, "seconds": timeline.clock}
+    counts = {"count": done, "seconds": timeline.clock, "requested": requested, "blocks": blocks}
     evidence = (finding("checkpoints-counted", **counts),)
     late = timeline.life_max(busy)
     if timeline.sessions is not None:
@@ -485,7 +485,7 @@ def checkpoint(timeline: Timeline, *, storm_every_s: float) -> Signal | None:
     return Signal(late, evidence, beside=True)
 
 
-def autovacuum(timeline: Timeline) -> Signal | None:
+def autovacuum_signal(timeline: Timeline) -> Signal | None:
     busy = _active(timeline.track("io", f"autovacuum_{name}") for name in ("read", "written"))
     if busy is None:
         return None
@@ -493,7 +493,7 @@ def autovacuum(timeline: Timeline) -> Signal | None:
     return Signal(timeline.life_max(busy), (active,))
 
 
-def plan(
+def plan_signal(
     timeline: Timeline, *, wasted_min: int, wasted_times: int, more_times: float
 ) -> Signal | None:
     """Whole tables read for a few rows: by plans, else by rows read for each transaction.
@@ -563,7 +563,7 @@ def _place(timeline: Timeline, one: Explained) -> str:
 
 def _sequential(plan: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str, str]]:
     """The sequential scans of a plan: node, relation, and filter."""
-    for node in nodes_of(plan):
+    for node in plan_nodes(plan):
         if node.get("Node Type") == "Seq Scan":
             yield node, str(node.get("Relation Name", "")), str(node.get("Filter", ""))
 
