@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pgpaces.answers.compare.api import check, compare
     from pgpaces.answers.sweep.api import Sweep, open_sweep, sweep
     from pgpaces.answers.trend import trend
-    from pgpaces.answers.why.lookup import why
+    from pgpaces.answers.why import why
     from pgpaces.api import Result, open_run, run
     from pgpaces.core.errors import PgpacesError
     from pgpaces.spec.users import task, user
@@ -41,7 +41,7 @@ _PLACES = {
     "check": "answers.compare.api",
     "compare": "answers.compare.api",
     "trend": "answers.trend",
-    "why": "answers.why.lookup",
+    "why": "answers.why",
 }
 __all__ = [
     "Answer",

@@ -32,8 +32,7 @@ from pgpaces.analysis.summary import (
     summarize,
 )
 from pgpaces.analysis.validity import Validity
-from pgpaces.analysis.volume import Volume
-from pgpaces.analysis.volume import of as volume_of
+from pgpaces.analysis.volume import Volume, volume_of
 from pgpaces.answers.answer import Answer
 from pgpaces.answers.costs import of_run as economy_of
 from pgpaces.answers.run import section

@@ -6,7 +6,7 @@ import pytest
 from tests.integration import causes
 
 import pgpaces
-from pgpaces.analysis.attribution.answer import Attribution, Card
+from pgpaces.analysis.attribution.causes import Attribution, PossibleCause
 
 pytestmark = pytest.mark.postgres
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.postgres
 SLEPT = 11
 
 
-def named(found: Attribution, key: str) -> Card:
+def named(found: Attribution, key: str) -> PossibleCause:
     """The card of a cause that is named: first, unless this machine stood still meanwhile."""
     cards = [card for card in found.causes if card.named]
     stood_still = [card for card in cards if card.key in ("freeze", "steal")]

@@ -136,12 +136,12 @@ def test_of_less_than_a_second_the_rate_is_of_the_time_in_which_they_were_sent_a
 def test_a_condition_is_read_as_written(text, holds, seen):
     values = times([1.0] * 90 + [600.0] * 10)
     found = summarize(trial([Tally(0, 0, due=100, on_time=90, late=10, latency=values)]))
-    assert condition.parse(text)(found) is holds
-    assert condition.parse(text).measured(found) == seen
+    assert condition.parse_condition(text)(found) is holds
+    assert condition.parse_condition(text).measured(found) == seen
 
 
 def test_a_condition_holds_where_nothing_was_due():
-    found = condition.parse("missed > 5%")
+    found = condition.parse_condition("missed > 5%")
     assert (found(nothing := summarize(trial([]))), found.measured(nothing)) == (
         True,
         "nothing was due",
@@ -162,7 +162,7 @@ def test_a_generator_without_cpu_left_is_said_to_be_the_limit():
 )  # fmt: skip
 def test_a_condition_that_cannot_be_read_is_refused(text, name):
     with raises(PlanError, name, condition=text):
-        condition.parse(text)
+        condition.parse_condition(text)
 
 
 @pytest.mark.parametrize(

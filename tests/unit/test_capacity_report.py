@@ -16,11 +16,11 @@ from pgpaces.analysis import grouping
 from pgpaces.analysis.capacity import value
 from pgpaces.analysis.capacity.center import curve
 from pgpaces.analysis.capacity.trials import label
+from pgpaces.answers import why as attribution
 from pgpaces.answers.capacity import section as capacity
 from pgpaces.answers.sweep import lookup
 from pgpaces.answers.sweep.page import About, gather
 from pgpaces.answers.sweep.report import report as report_of
-from pgpaces.answers.why import lookup as attribution
 from pgpaces.core.findings import finding
 from pgpaces.core.messages import message
 from pgpaces.show import draw

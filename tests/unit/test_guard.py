@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.analysis.guard import BASELINE, MORE_MS, SILENCE_S, STREAK, GuardSample, verdict
+from pgpaces.analysis.guard import BASELINE, MORE_MS, SILENCE_S, STREAK, GuardSample, reason_to_stop
 from pgpaces.core.errors import ServerError
 from pgpaces.core.findings import Finding, finding
 from pgpaces.monitor.guard import Guard
@@ -44,7 +44,7 @@ VERDICTS = {
 @pytest.mark.parametrize("name", VERDICTS)
 def test_a_load_stops_that_harms_others(name):
     before, seen, expected = VERDICTS[name]
-    assert verdict(before, seen) == expected
+    assert reason_to_stop(before, seen) == expected
 
 
 def test_what_is_usual_before_the_load_is_what_was_seen_once_and_a_median_query():
@@ -60,14 +60,16 @@ def test_an_application_that_is_as_busy_as_before_is_no_alarm(busy):
         ages = draw.uniform(0, 50, BASELINE + 120) * (draw.uniform(size=BASELINE + 120) < busy)
         samples = [GuardSample(1.0, float(age), 4) for age in ages]
         before, seen = GuardSample.before(samples[:BASELINE]), samples[BASELINE:]
-        alarms += any(verdict(before, seen[n : n + STREAK]) for n in range(120))
+        alarms += any(reason_to_stop(before, seen[n : n + STREAK]) for n in range(120))
     assert alarms <= 4
 
 
 def test_silence_counts_for_those_who_were_there():
-    assert verdict(BEFORE, [], silent_s=SILENCE_S - 0.1) is None
-    assert verdict(ALONE, [], silent_s=SILENCE_S) is None
-    assert verdict(BEFORE, [], silent_s=SILENCE_S) == finding("guard-unanswered", silent_s=5.0)
+    assert reason_to_stop(BEFORE, [], silent_s=SILENCE_S - 0.1) is None
+    assert reason_to_stop(ALONE, [], silent_s=SILENCE_S) is None
+    assert reason_to_stop(BEFORE, [], silent_s=SILENCE_S) == finding(
+        "guard-unanswered", silent_s=5.0
+    )
 
 
 TIMES = st.floats(0, 1e6)
@@ -76,9 +78,9 @@ SAMPLES = st.lists(st.builds(GuardSample, TIMES, TIMES, st.just(7), TIMES), max_
 
 @given(SAMPLES, st.floats(1, 10))
 def test_a_server_that_is_slower_still_never_lets_go_on(seen, more):
-    if verdict(BEFORE, seen) is not None:
+    if reason_to_stop(BEFORE, seen) is not None:
         slower = [GuardSample(s.probe_ms * more, s.age_ms * more, 7, s.lag_s * more) for s in seen]
-        assert verdict(BEFORE, slower) is not None
+        assert reason_to_stop(BEFORE, slower) is not None
 
 
 class Server:

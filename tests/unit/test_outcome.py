@@ -216,8 +216,8 @@ def test_no_queries_a_day_are_told_where_nothing_was_on_time():
         of(*(answered(n, ms) for n in range(4)), workload={"scripts": [script]})
         for ms in ([700.0] * 10, [700.0] * 9 + [10.0])
     )
-    assert volume.of(late, summarize(late)) is None
-    assert volume.of(mixed, summarize(mixed)) is not None
+    assert volume.volume_of(late, summarize(late)) is None
+    assert volume.volume_of(mixed, summarize(mixed)) is not None
 
 
 def test_a_script_that_never_succeeds_is_told_beside_those_that_do():

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pgpaces.analysis.level_shift import change
 from pgpaces.analysis.throttle import Pace, pace
-from pgpaces.analysis.throttle import findings as of_series
+from pgpaces.analysis.throttle import machine_findings as of_series
 from pgpaces.core.findings import Finding
 from pgpaces.core.series import Sample
 from tests.unit.sensors import collect

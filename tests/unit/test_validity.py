@@ -11,7 +11,7 @@ from pgpaces.analysis import condition
 from pgpaces.analysis.generator import Generator
 from pgpaces.analysis.steady import Flatness
 from pgpaces.analysis.summary import summarize
-from pgpaces.analysis.validity import Cut, Evidence, Validity, judge
+from pgpaces.analysis.validity import Cut, Evidence, Validity, judge_trial
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.record import Interval, Tally
 from pgpaces.spec.result import Counts, Estimate, Trial
@@ -40,7 +40,7 @@ def names(found: Validity) -> list[str]:
 )  # fmt: skip
 def test_a_generator_that_is_the_limit_makes_a_trial_invalid(changes, expected):
     seen = evidence(generator=replace(GOOD, **changes))  # type: ignore[arg-type]
-    found = judge(trial([]), seen)
+    found = judge_trial(trial([]), seen)
     assert (found.state, found.findings) == ("invalid", (expected,))
 
 
@@ -72,20 +72,20 @@ def test_of_several_generators_those_that_were_the_limit_are_named(changes, expe
         ("pi-5", 0.1, 91.0), ("pi-6", 5.5, 8.0),
     )  # fmt: skip
     generator = replace(GOOD, limited=True, **changes)  # type: ignore[arg-type]
-    found = judge(trial([], findings=named), evidence(generator=generator)).findings[0]
+    found = judge_trial(trial([], findings=named), evidence(generator=generator)).findings[0]
     assert (found.name, found.about) == expected
 
 
 def test_one_of_many_generators_that_was_late_is_named_where_all_together_were_not():
     late = shares(("pi-3", 12.0, 8.0))
-    found = judge(trial([], findings=late), evidence(generator=GOOD))
+    found = judge_trial(trial([], findings=late), evidence(generator=GOOD))
     assert found.findings == (finding("one-generator-late", "pi-3"), *late)
     assert found.state == "valid"
 
 
 @pytest.mark.parametrize(("seconds", "state"), [(0.0, "valid"), (0.9, "valid"), (8.0, "invalid")])
 def test_an_outage_says_nothing_of_what_the_server_holds(seconds, state):
-    found = judge(trial([]), evidence(all_down_s=seconds))
+    found = judge_trial(trial([]), evidence(all_down_s=seconds))
     assert found.state == state
     assert names(found) == (["no-connection"] if seconds > 1 else [])
     assert found.outage == (state == "invalid")
@@ -96,13 +96,13 @@ def test_an_outage_says_nothing_of_what_the_server_holds(seconds, state):
     [("machine-activity", "valid"), ("cpu-steal", "valid"), ("cpu-steal-high", "invalid")],
 )
 def test_a_monitor_may_judge_too(name, state):
-    found = judge(trial([], findings=(Finding(name),)), evidence())
+    found = judge_trial(trial([], findings=(Finding(name),)), evidence())
     assert (found.state, names(found)) == (state, [name])
 
 
 def test_the_most_severe_finding_comes_first_and_then_the_order_of_the_catalog():
     expected = ["too-hot", "settings-changed", "cpu-steal", "unheard-of", "machine-activity"]
-    found = judge(trial([], findings=tuple(map(Finding, sorted(expected)))), evidence())
+    found = judge_trial(trial([], findings=tuple(map(Finding, sorted(expected)))), evidence())
     assert names(found) == expected
     assert [len(found.reasons), len(found.warnings)] == [1, 3]
 
@@ -125,12 +125,12 @@ SHORT = Cut(points=60, too_short=True)
          "levels that go up and down"],
 )  # fmt: skip
 def test_a_trial_that_never_settles_is_too_short(changes, expected):
-    assert names(judge(trial([]), evidence(**changes))) == expected
+    assert names(judge_trial(trial([]), evidence(**changes))) == expected
 
 
 def test_misses_in_what_was_cut_are_a_warning():
     left_out = Counts(due=50, on_time=40, late=10)
-    found = judge(trial([]), evidence(cut=Cut(20, 100, left_out=left_out)))
+    found = judge_trial(trial([]), evidence(cut=Cut(20, 100, left_out=left_out)))
     assert found.findings == (finding("warm-up-missed", seconds=20, missed=10, due=50),)
 
 
@@ -143,7 +143,7 @@ def test_misses_in_what_was_cut_are_a_warning():
     ],
 )
 def test_how_a_trial_ended_is_a_warning(changes, expected):
-    found = judge(trial([], **changes), evidence())
+    found = judge_trial(trial([], **changes), evidence())
     assert (found.state, names(found)) == ("valid", [expected])
     assert found.findings[0].values == ({"why": changes["error"]} if "error" in changes else {})
 
@@ -153,23 +153,23 @@ def test_a_finished_trial_that_is_shorter_than_planned_is_not_valid(seconds, sta
     measured_ns = None if seconds is None else int(seconds * 1e9)
     ended = trial([], measured_ns=measured_ns)
     ended = replace(ended, plan=replace(ended.plan, duration_ns=10 * SECOND_NS))
-    found = judge(ended, evidence())
+    found = judge_trial(ended, evidence())
     assert (found.state, "load-ended-early" in names(found)) == (state, state == "invalid")
-    assert judge(replace(ended, state="interrupted"), evidence()).state == "valid"
+    assert judge_trial(replace(ended, state="interrupted"), evidence()).state == "valid"
 
 
 def test_that_a_generator_was_lost_is_why_sums_are_wrong():
     lost = finding("generator-lost", "pi1", why="it was silent")
     late = finding("generator-began-late", "pi1", late_ms=3.0)
     wrong = evidence(generator=replace(GOOD, little=7.5))
-    assert len(judge(trial([], findings=(late,)), wrong).reasons) == 2
-    assert judge(trial([], findings=(lost,)), wrong).findings == (lost,)
+    assert len(judge_trial(trial([], findings=(late,)), wrong).reasons) == 2
+    assert judge_trial(trial([], findings=(lost,)), wrong).findings == (lost,)
 
 
 def test_a_trial_in_which_nothing_was_due_is_invalid():
     assert names(summarize(trial([])).validity) == ["nothing-due"]
     assert summarize(trial([], state="interrupted")).validity.state == "valid"
-    running = judge(trial([], state="running"), evidence(counts=Counts()))
+    running = judge_trial(trial([], state="running"), evidence(counts=Counts()))
     assert running.findings == (finding("still-running"),)
 
 
@@ -248,8 +248,8 @@ def test_a_condition_that_the_cut_decides_says_so(text, hangs):
     told = replace(told, intervals=tuple(intervals))
     cut, whole = summarize(told), summarize(told, cut_off=False)
     assert (cut.cut_s, whole.cut_s, whole.counts.missed) == (20, 0, 40)
-    assert condition.depends_on_cut(condition.parse(text), cut, whole) is hangs
-    assert not condition.depends_on_cut(condition.parse(text), cut, None)
+    assert condition.changed_by_cut(condition.parse_condition(text), cut, whole) is hangs
+    assert not condition.changed_by_cut(condition.parse_condition(text), cut, None)
 
 
 def test_a_cut_goes_by_due_time():

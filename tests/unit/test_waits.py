@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgpaces.analysis import waits
-from pgpaces.analysis.waits import Event, Tenth, WaitTally, name, read, top
+from pgpaces.analysis.waits import Event, Tenth, WaitTally, event_name, tenths_of, top_events
 from pgpaces.core.findings import finding
 from pgpaces.monitor import waits as sampling
 from pgpaces.monitor.waits import SLOW_S, Pair, Sampler
@@ -41,7 +41,7 @@ def test_what_is_packed_is_read_again_tenth_by_tenth(looks):
             for place, count in each.sessions.items()
             for e in [packed.events[place]]
         }
-        for each in read(packed)
+        for each in tenths_of(packed)
     }
     assert found == looks
     measured = {tenth: sessions for tenth, sessions in looks.items() if tenth >= 0}
@@ -54,11 +54,11 @@ def test_what_is_packed_is_read_again_tenth_by_tenth(looks):
 def test_a_tenth_without_sessions_is_told_from_one_without_a_look():
     tally = WaitTally()
     tally.add(0, {})
-    assert list(read(tally.waits())) == [Tenth(0, {})], "counting goes on"
+    assert list(tenths_of(tally.waits())) == [Tenth(0, {})], "counting goes on"
     for sessions in (1, 7):  # a second look at a tenth is left out
         tally.add(3, {CPU: sessions})
-    assert list(read(tally.waits())) == [Tenth(0, {}), Tenth(3, {0: 1})]
-    assert list(read(Waits())) == []
+    assert list(tenths_of(tally.waits())) == [Tenth(0, {}), Tenth(3, {0: 1})]
+    assert list(tenths_of(Waits())) == []
 
 
 def test_an_hour_of_a_busy_server_takes_less_than_2_megabytes():
@@ -99,7 +99,7 @@ def test_of_many_events_the_rest_is_one_sample():
 )
 def test_bytes_that_are_none_are_refused(tenths):
     with pytest.raises(ValueError, match="wait event"):
-        list(read(Waits(1, (), tenths)))
+        list(tenths_of(Waits(1, (), tenths)))
 
 
 def test_the_top_events_have_their_mean_and_share():
@@ -107,10 +107,10 @@ def test_the_top_events_have_their_mean_and_share():
         WaitEvent("load", "CPU", "", 10), WaitEvent("load", "Lock", "tuple", 30),
         WaitEvent("others", "IO", "x", 99), WaitEvent("load", "IO", "y", 0),
     )  # fmt: skip
-    assert top(Waits(20, events)) == [("Lock:tuple", 1.5, 0.75), ("CPU", 0.5, 0.25)]
-    assert top(Waits(20, events), "others") == [("IO:x", 4.95, 1.0)]
-    assert top(Waits()) == []
-    assert name(*OTHER) == "others IO:DataFileRead"
+    assert top_events(Waits(20, events)) == [("Lock:tuple", 1.5, 0.75), ("CPU", 0.5, 0.25)]
+    assert top_events(Waits(20, events), "others") == [("IO:x", 4.95, 1.0)]
+    assert top_events(Waits()) == []
+    assert event_name(*OTHER) == "others IO:DataFileRead"
 
 
 class Faked:

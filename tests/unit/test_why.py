@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.analysis import goal
-from pgpaces.analysis.attribution import attribute, lift, limiting
-from pgpaces.analysis.attribution.answer import SHARE_MIN
-from pgpaces.analysis.attribution.lift import DueSeconds
-from pgpaces.analysis.attribution.material import material
+from pgpaces.analysis.attribution import attribute, coincidence
+from pgpaces.analysis.attribution.causes import SHARE_MIN
+from pgpaces.analysis.attribution.coincidence import DueSeconds
 from pgpaces.analysis.attribution.sessions import gaps
+from pgpaces.analysis.attribution.timeline import timeline
 from pgpaces.analysis.summary import Summary, summarize
 from pgpaces.core import causes
 from pgpaces.core.findings import finding
@@ -196,8 +196,7 @@ def test_a_server_that_stands_still_until_the_end_is_named_as_one_that_goes_on(
     last = frozenset(range(10, SECONDS))
     made, _ = Story(bad_seconds=last, usual={}, sessions={}, hung=hung).told()
     intervals = (*made.intervals[:10], *(unfinished(each) for each in made.intervals[10:]))
-    made = replace(made, intervals=intervals)
-    found = attribute([(made, summarize(made))])
+    found = attribute([seen_again(made, intervals=intervals)])
     assert (found.cause is not None and found.cause.key == "freeze") is not sampled
 
 
@@ -209,8 +208,7 @@ def test_a_stop_of_the_generator_is_not_one_of_the_server(waited_ms):
         replace(each, dispatch=times([0.05] * 39 + [waited_ms])) if each.second == 10 else each
         for each in made.intervals
     ]
-    made = replace(made, intervals=tuple(intervals))
-    found = attribute([(made, summarize(made))])
+    found = attribute([seen_again(made, intervals=tuple(intervals))])
     still = waited_ms > 1000
     assert sure(found.cause).key == ("generator" if still else "freeze")
     assert [card.key for card in found.causes if card.key in ("generator", "freeze")] == [
@@ -275,12 +273,10 @@ def test_what_was_never_sent_waited_for_a_client_but_what_hangs_in_the_server_di
     since = first if key == "lock" else first + 4
     ended = whole.intervals[:since]
     intervals = (*ended, *(unfinished(each) for each in whole.intervals[since:]))
-    whole = replace(whole, intervals=intervals)
-    answer = attribute([(whole, summarize(whole))])
+    answer = attribute([seen_again(whole, intervals=intervals)])
     assert [card.key for card in answer.causes if card.named] == [key]
     assert answer.unexplained < 0.2
-    whole = replace(whole, observed=())
-    blind = attribute([(whole, summarize(whole))])
+    blind = attribute([seen_again(whole, intervals=intervals, observed=())])
     named = [card.key for card in blind.causes if card.named]
     assert named == ([key] if key == "connections" else [])
 
@@ -294,8 +290,9 @@ def test_an_outage_for_good_is_no_lack_of_clients(*, monitored):
         replace(unfinished(each), all_down_ns=SECOND_NS) if each.second >= 10 else each
         for each in whole.intervals
     )
-    whole = replace(whole, intervals=intervals, observed=whole.observed if monitored else ())
-    answer = attribute([(whole, summarize(whole))])
+    answer = attribute(
+        [seen_again(whole, intervals=intervals, observed=whole.observed if monitored else ())]
+    )
     assert [card.key for card in answer.causes if card.named] == ["freeze"]
     assert answer.causes[0].evidence[0] == finding("no-client-connected", seconds=10.0)
     assert len(answer.causes[0].evidence) == 1 + monitored
@@ -335,8 +332,7 @@ def test_the_way_to_a_server_of_this_machine_does_not_get_shorter_on_its_machine
     back, stopped = max(BAD) + 1, tuple(whole.intervals[at].tallies[0] for at in sorted(BAD))
     intervals[back] = replace(intervals[back], tallies=(*intervals[back].tallies, *stopped))
     server = known(server={"target": {"host": host}})
-    whole = replace(whole, intervals=tuple(intervals), **server)
-    cause = sure(attribute([(whole, summarize(whole))]).cause)
+    cause = sure(attribute([seen_again(whole, intervals=tuple(intervals), **server)]).cause)
     assert cause.key == "network"
     assert (cause.advice == causes.catalog().causes["network"].advice) != here
     assert cause.evidence[1] == finding("no-answers", seconds=4)
@@ -352,8 +348,7 @@ def test_the_pause_of_a_script_is_not_the_way_to_the_server(command):
     commands = [[1, "SELECT 1", True], [2, command, False]]
     scripts = [{"name": "a", "weight": 1, "commands": commands, "text": ""}]
     workload = {"name": "scripts", "scale": 1, "scripts": scripts}
-    whole = replace(whole, intervals=intervals, **known(workload=workload))
-    causes = attribute([(whole, summarize(whole))]).causes
+    causes = attribute([seen_again(whole, intervals=intervals, **known(workload=workload))]).causes
     assert ("network" in [card.key for card in causes]) == (command == "\\set a 1")
 
 
@@ -443,7 +438,7 @@ def test_trials_of_a_cell_are_told_together():
      ("freeze", False), ("generator", False), ("lock", False)],
 )  # fmt: skip
 def test_what_a_server_runs_out_of_is_its_limit(key, is_limit):
-    found = limiting([STORIES[key].told()])
+    found = attribute([STORIES[key].told()]).limit
     assert (found is not None) is is_limit
     assert found is None or (found.key == key and found.evidence)
 
@@ -455,24 +450,24 @@ def seen(missed: list[float], on_time: list[float], sign: list[float]) -> DueSec
 
 def test_share_and_lift_are_ratios_of_what_saw_the_sign():
     of = seen([9, 1, 0, 0] * 5, [1, 9, 10, 20] * 5, [1, 0, 1, 0] * 5)
-    assert lift.share(of).value == pytest.approx(0.9)
-    found = sure(lift.lift(of))
+    assert coincidence.coinciding_share(of).value == pytest.approx(0.9)
+    found = sure(coincidence.lift(of))
     assert found.value == pytest.approx(0.9 / (11 / 40))
     assert found.low < found.value < found.high
 
 
 def test_a_sign_that_nobody_on_time_saw_has_a_finite_lift():
-    found = sure(lift.lift(seen([5, 0, 5, 0], [0, 5, 0, 5], [1, 0, 1, 0])))
+    found = sure(coincidence.lift(seen([5, 0, 5, 0], [0, 5, 0, 5], [1, 0, 1, 0])))
     assert found.value == pytest.approx(1 / (0.5 / 2))
-    assert lift.lift(seen([5, 5], [0, 0], [1, 1])) is None
-    assert lift.lift(seen([5, 0], [0, 5], [0, 1])) is None
+    assert coincidence.lift(seen([5, 5], [0, 0], [1, 1])) is None
+    assert coincidence.lift(seen([5, 0], [0, 5], [0, 1])) is None
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.floats(0.5, 4.0))
 def test_the_interval_of_the_lift_covers_the_truth(seed, truth):
     """One case: far from it is rare. How often is for the simulation below."""
-    found = lift.lift(_simulated(seed, truth))
+    found = coincidence.lift(_simulated(seed, truth))
     assert found is None or found.low / 4 < truth < found.high * 4
 
 
@@ -489,7 +484,7 @@ def test_intervals_of_the_lift_cover_as_often_as_they_say():
     hits = tried = 0
     for seed in range(400):
         of = _simulated(seed, 2.0)
-        found = lift.lift(of)
+        found = coincidence.lift(of)
         if found is None:
             continue
         # The truth of shares, not of risks: from the rates that were drawn.
@@ -503,7 +498,7 @@ def test_intervals_of_the_lift_cover_as_often_as_they_say():
 
 def test_one_second_gives_a_lift_no_interval():
     one = np.array([10.0])
-    found = sure(lift.lift(DueSeconds(one, one, 0.08 * one, 0.05 * one)))
+    found = sure(coincidence.lift(DueSeconds(one, one, 0.08 * one, 0.05 * one)))
     assert found.value == pytest.approx(1.6)
     assert not found.estimable
 
@@ -511,8 +506,8 @@ def test_one_second_gives_a_lift_no_interval():
 def test_chance_is_the_share_of_shifts_that_do_as_well():
     missed = [0.0] * 20
     missed[4] = missed[5] = missed[6] = 10.0
-    assert lift.chance(seen(missed, [1] * 20, missed)) == pytest.approx(1 / 20)
-    assert lift.chance(seen(missed, [1] * 20, [1.0] * 20)) == 1.0
+    assert coincidence.chance(seen(missed, [1] * 20, missed)) == pytest.approx(1 / 20)
+    assert coincidence.chance(seen(missed, [1] * 20, [1.0] * 20)) == 1.0
 
 
 @pytest.mark.parametrize("count", seeds(50, 100))
@@ -607,7 +602,7 @@ def test_a_limit_of_0_of_a_script_is_none_as_where_misses_are_counted(limits, ea
     plan = made.plan.but(limit_ns=50_000_000, limits=limits)
     made = replace(made, plan=plan, workload=like(made.workload, scripts=scripts))
     assert goal.limits_ns(made) == each
-    assert material(made, summarize(made)).limit_s == limit_s
+    assert timeline(made, summarize(made)).limit_s == limit_s
 
 
 def test_clients_of_background_workloads_serve_none_of_its_own():
@@ -619,8 +614,7 @@ def test_clients_of_background_workloads_serve_none_of_its_own():
     made, _ = replace(story, plan={"clients": 68, "components": components}).told()
     commands = [[1, "SELECT 1", True]]
     scripts = [{"name": n, "weight": 1, "commands": commands, "text": ""} for n in "ab"]
-    made = replace(made, workload=like(made.workload, scripts=scripts))
-    found = attribute([(made, summarize(made))]).cause
+    found = attribute([seen_again(made, workload=like(made.workload, scripts=scripts))]).cause
     assert alone is not None
     assert found is not None
     assert (found.key, found.evidence) == (alone.key, alone.evidence)
@@ -647,8 +641,7 @@ def test_beside_a_bulk_load_what_it_made_late_is_explained(key):
     command = {"name": "psql", "weight": 1, "commands": [], "text": "", "kind": "command"}
     query = {"name": "a", "weight": 1, "commands": [[1, "SELECT 1", True]], "text": ""}
     workload = like(made.workload, scripts=[command, query])
-    made = replace(made, intervals=moved, workload=workload)
-    found = attribute([(made, summarize(made))])
+    found = attribute([seen_again(made, intervals=moved, workload=workload)])
     assert (found.due, found.missed) == (alone.due, alone.missed)
     assert found.cause is not None
     assert alone.cause is not None

@@ -27,13 +27,11 @@ def ratio(seconds: Sequence[Blocks]) -> float | None:
 
 
 def warmed(seconds: Sequence[Blocks]) -> Finding | None:
-    before = sorted((s for s in seconds if s.second < 0), key=lambda s: s.second)
-    if not before:
-        return None
-    share = ratio([s for s in before if s.second >= -max(1, -before[0].second // 10)])
-    if share is None:
-        return None
-    return finding("warm-up-cache-hits", percent=share)
+    """The ratio at the end of the warm-up, in its last tenth; None without blocks."""
+    before = [s for s in seconds if s.second < 0]
+    tenth = max(1, -min((s.second for s in before), default=0) // 10)
+    share = ratio([s for s in before if s.second >= -tenth])
+    return None if share is None else finding("warm-up-cache-hits", percent=share)
 
 
 def hits(seconds: Sequence[Blocks]) -> Finding | None:
@@ -41,14 +39,13 @@ def hits(seconds: Sequence[Blocks]) -> Finding | None:
 
     The first and the last tenth of the time are compared, where both have blocks.
     """
-    measured = sorted((s for s in seconds if s.second >= 0), key=lambda s: s.second)
-    share = ratio(measured)
+    measured = [s for s in seconds if s.second >= 0]
+    share, end = ratio(measured), max((s.second for s in measured), default=0)
     if share is None:
         return None
-    tenth = max(1, (measured[-1].second + 1) // 10)
+    tenth = max(1, (end + 1) // 10)
     first = ratio([s for s in measured if s.second < tenth])
-    last = ratio([s for s in measured if s.second > measured[-1].second - tenth])
-    rose = first is not None and last is not None and last - first > RISE_MAX
-    warming = rose and measured[-1].second >= 1
+    last = ratio([s for s in measured if s.second > end - tenth])
+    warming = end >= 1 and first is not None and last is not None and last - first > RISE_MAX
     name = "cache-warming" if warming else "cache-hits"
     return finding(name, percent=share, first_percent=first, last_percent=last)

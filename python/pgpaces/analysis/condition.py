@@ -54,7 +54,7 @@ class Condition(Struct, frozen=True):
         return f"it is {f'{value:,.0f}' if value >= 1000 else f'{value:.4g}'}{self.unit}"
 
 
-def parse(text: str) -> Condition:
+def parse_condition(text: str) -> Condition:
     """The condition in a text. Raises PlanError.
 
     It compares measured values, not their intervals.
@@ -63,43 +63,40 @@ def parse(text: str) -> Condition:
     duration and mean the latency, or `lag.p99`, `service.p50`; `throughput` takes transactions per
     second. A quantile that falls among transactions that never succeeded is above every time.
     """
-    match = _FORM.fullmatch(text)
-    if not match:
-        raise PlanError("bad-condition", condition=text, names=_NAMES)
+    error = PlanError("bad-condition", condition=text, names=_NAMES)
+    if not (match := _FORM.fullmatch(text)):
+        raise error
     kind, name, compare, bound = match[1], match[2], _COMPARE[match[3]], match[4]
     name = name.replace("on time", "on_time")
-    if name in _COUNTS and kind is None:
-        number = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(%|transactions?|)", bound)
-        if not number:
-            raise PlanError("bad-condition", condition=text, names=_NAMES)
-        value = float(number[1])
-        if number[2] == "%":
-            return Condition(text, lambda s: _share(s, name), compare, value, "%")
-        if value and not number[2]:
-            raise PlanError("count-without-unit", condition=text, bound=bound)
-        return Condition(text, lambda s: getattr(s.counts, name), compare, value, " transactions")
     if name in _TIMES:
         if re.fullmatch(NUMBER, bound):
             raise PlanError("time-without-unit", condition=text, bound=bound)
         limit_ms = duration_ns(bound, "the time in --fail-if") / 1e6
-        of = kind or "latency"
-        return Condition(text, lambda s: _time(s, of, name), compare, limit_ms, " ms")
+        return Condition(
+            text, lambda s: _time(s, kind or "latency", name), compare, limit_ms, " ms"
+        )
     if name == "throughput" and kind is None:
         per_s = rate_per_s(bound, "the throughput in --fail-if")
         return Condition(text, lambda s: s.throughput.value, compare, per_s, "/s")
-    raise PlanError("bad-condition", condition=text, names=_NAMES)
+    number = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(%|transactions?|)", bound)
+    if name not in _COUNTS or kind is not None or not number:
+        raise error
+    value, unit = float(number[1]), number[2]
+    if value and not unit:
+        raise PlanError("count-without-unit", condition=text, bound=bound)
+    if unit == "%":
+        return Condition(
+            text, lambda s: float(100 * getattr(s.counts, name) / s.counts.due), compare, value, "%"
+        )
+    return Condition(text, lambda s: getattr(s.counts, name), compare, value, " transactions")
 
 
-def depends_on_cut(holds: Condition, summary: Summary, whole: Summary | None) -> bool:
+def changed_by_cut(holds: Condition, summary: Summary, whole: Summary | None) -> bool:
     """Whether a condition would have another result without the cut of the warm-up.
 
     whole: the answer of the same trial without a cut; None where nothing was cut.
     """
     return whole is not None and holds(whole) != holds(summary)
-
-
-def _share(summary: Summary, name: str) -> float:
-    return float(100 * getattr(summary.counts, name) / summary.counts.due)
 
 
 def _time(summary: Summary, kind: str, quantile: str) -> float:

@@ -76,8 +76,9 @@ class Generator(Struct, frozen=True):
     @property
     def adds_up(self) -> bool:
         """Whether Little's law holds within 2% in both forms; true where it cannot be checked."""
-        shares = (share for share in (self.little, self.little_service) if share is not None)
-        return all(abs(share - 1) <= _LITTLE for share in shares)
+        return all(
+            abs(s - 1) <= _LITTLE for s in (self.little, self.little_service) if s is not None
+        )
 
 
 def examine(
@@ -109,11 +110,11 @@ def examine(
     if trial.plan.auto:
         longest_s = longest_s[: math.ceil(span_s)]
     stops = standstills(longest_s, goal.limits_ns(trial))
-    busy, excused = cpu > _CPU_LIMIT, None
-    if not (late or busy):
-        excused = _while_still(measured, stops)
-    elif not (busy or _closed(trial)):
-        still = _while_still(measured, stops)
+    still = _while_still(measured, stops)
+    excused: int | None = still
+    if cpu > _CPU_LIMIT or (late and _closed(trial)):
+        excused = None
+    elif late:
         excused = _excused(trial, accumulator, measured, lags=times, still=still, span_s=span_s)
     generator = Generator(
         cpu=cpu,
@@ -146,7 +147,7 @@ def standstills(longest_s: Numbers, limits_ns: Iterable[int]) -> Sequence[tuple[
     ]
 
 
-def needed(rate: float, per_core: float, cores: int) -> int:
+def generators_needed(rate: float, per_core: float, cores: int) -> int:
     """The generators for a rate, transactions a second, if each uses these cores to 70%.
 
     per_core: transactions a second of one core. More than 70% of a core sends late.
@@ -211,7 +212,7 @@ def _excused(
 
         def beyond(kind: str, times_late: int, lag_ns: float = lag_ns) -> int:
             ends = ((n, ns + times_late * lag_ns) for n, ns in limits.items())
-            return sum(_above(times[n, kind], ns) for n, ns in ends)
+            return sum(times_above(times[n, kind], ns) for n, ns in ends)
 
         out, room = beyond("latency", _TIMES_LATE), counts.skipped
         if late_anyhow is not None:
@@ -254,10 +255,11 @@ def _queued(trial: Trial, due: int, service: Times, *, lags: Times, span_s: floa
     return max(0.0, 1 - limit_ns / grown_ns) if grown_ns > 0 else 0.0
 
 
-def _above(times: Times, bound_ns: float) -> int:
+def times_above(times: Times, bound_ns: float) -> int:
     """The number of times above a bound, compared to 3 significant digits."""
-    longer = times.count - counts_at_most((times,), (int(min(bound_ns, times.max_ns)),))[0]
-    return longer if bound_ns < times.max_ns else 0
+    if bound_ns >= times.max_ns:
+        return 0
+    return times.count - counts_at_most((times,), (int(bound_ns),))[0]
 
 
 def _floor_ms(trial: Trial) -> float:
@@ -268,26 +270,27 @@ def _floor_ms(trial: Trial) -> float:
     """
     if _closed(trial):
         return _DISPATCH_CLOSED_NS / 1e6 if by_functions(trial) else math.inf
-    loads: tuple[PlanFacts | ComponentFacts, ...] = (trial.plan, *trial.plan.components)
-    limits = [ns for load in loads for ns in (load.limit_ns, *(own for _, own in load.limits))]
+    limits = [
+        ns for load in _loads(trial) for ns in (load.limit_ns, *(own for _, own in load.limits))
+    ]
     limit_ns = min((ns for ns in limits if ns), default=0)
     return max(_DISPATCH_FLOOR_NS, limit_ns // 100) / 1e6
 
 
 def _closed(trial: Trial) -> bool:
-    """Whether no load has a schedule."""
-    loads: tuple[PlanFacts | ComponentFacts, ...] = (trial.plan, *trial.plan.components)
-    return {load.model for load in loads} == {"closed"}
+    return {load.model for load in _loads(trial)} == {"closed"}
+
+
+def _loads(trial: Trial) -> tuple[PlanFacts | ComponentFacts, ...]:
+    return trial.plan, *trial.plan.components
 
 
 def disagreement(trial: Trial, generator: Generator) -> Iterator[Finding]:
     """A finding if the generator's sums disagree."""
     # Of a lost generator outcomes are missing, and the trial is invalid for that.
-    lost = any(each.name == "generator-lost" for each in trial.findings)
-    if not (generator.adds_up or lost):
-        shares = (generator.little, generator.little_service)
-        off = max((s for s in shares if s is not None), key=lambda share: abs(share - 1))
-        yield finding("counts-disagree", ratio=off)
+    if not (generator.adds_up or any(each.name == "generator-lost" for each in trial.findings)):
+        shares = (s for s in (generator.little, generator.little_service) if s is not None)
+        yield finding("counts-disagree", ratio=max(shares, key=lambda share: abs(share - 1)))
 
 
 def lateness(trial: Trial, generator: Generator) -> Iterator[Finding]:
@@ -295,40 +298,35 @@ def lateness(trial: Trial, generator: Generator) -> Iterator[Finding]:
 
     A finding that could change the answer makes the trial invalid; others are cautions.
     """
-    late, busy = _several(trial, "late"), _several(trial, "busy")
+    # Of several generators, those that were late.
+    late, lag = ", ".join(_several(trial, "late", "lag_ms")), generator.dispatch_p99
     explains = {"explains": generator.explained, "missed": generator.missed}
-    lag = generator.dispatch_p99
     if generator.cpu > _CPU_LIMIT:
-        about = ", ".join(busy[-1:])
-        yield finding("generator-limited", about, cpu_percent=100 * generator.cpu)
+        busiest = "".join(_several(trial, "busy", "cpu_percent")[-1:])
+        yield finding("generator-limited", busiest, cpu_percent=100 * generator.cpu)
     elif generator.late and lag and generator.still_s and generator.excused is not None:
         name = "generator-stood-still-decides" if generator.limited else "generator-stood-still"
-        yield finding(name, ", ".join(late), still_s=generator.still_s, **explains)
+        yield finding(name, late, still_s=generator.still_s, **explains)
     elif generator.late and lag:
         lags = {"lag_ms": lag.value, "floor_ms": _floor_ms(trial)}
-        about = ", ".join(late)
         if not generator.limited:
-            yield finding("generator-late", about, transactions=lag.n, **lags, **explains)
+            yield finding("generator-late", late, transactions=lag.n, **lags, **explains)
         elif generator.excused is None:
-            yield finding("generator-late-users", about, **lags)
+            yield finding("generator-late-users", late, **lags)
         else:
-            shares = (generator.missed - generator.explained, generator.missed)
-            least, most = (100 * part / generator.due for part in shares)
             yield finding(
                 "generator-late-decides",
-                about,
+                late,
                 **lags,
                 **explains,
-                least_percent=least,
-                most_percent=most,
+                least_percent=100 * (generator.missed - generator.explained) / generator.due,
+                most_percent=100 * generator.missed / generator.due,
                 allowed_percent=100 * goal.allowed(trial),
             )
     elif late:
-        yield finding("one-generator-late", ", ".join(late))
+        yield finding("one-generator-late", late)
 
 
-def _several(trial: Trial, state: str) -> list[str]:
-    """The generators, of several, that were `busy` or `late`, the most so last."""
-    key = "cpu_percent" if state == "busy" else "lag_ms"
+def _several(trial: Trial, state: str, key: str) -> list[str]:
     shares = [f for f in trial.findings if f.name == "generator-share" and f.values.get(state)]
     return [each.about for each in sorted(shares, key=lambda each: each.values.get(key) or 0.0)]

@@ -52,7 +52,7 @@ class GuardSample(Struct, frozen=True):
         return cls(probe_ms, others=max(s.others for s in samples), **most)
 
 
-def verdict(
+def reason_to_stop(
     before: GuardSample, samples: Sequence[GuardSample], *, silent_s: float = 0.0
 ) -> Finding | None:
     """The reason why the load must stop; None as long as it may continue.

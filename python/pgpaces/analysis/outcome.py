@@ -41,10 +41,6 @@ class LoadPart(Struct, frozen=True):
     error: str = ""
 
 
-def succeeded(counts: Counts) -> int:
-    return counts.on_time + counts.late
-
-
 def first_error(failures: Iterable[str], messages: Mapping[str, str]) -> str:
     """SQLSTATE and message of the first failure that has a message; empty without failures.
 
@@ -61,9 +57,9 @@ def first_error(failures: Iterable[str], messages: Mapping[str, str]) -> str:
     return text if text.startswith(f"{state}:") else f"{state}: {text}"
 
 
-def nothing(counts: Counts, error: str = "") -> Finding | None:
+def nothing_measured(counts: Counts, error: str = "") -> Finding | None:
     """Why a load measured nothing; None if a transaction succeeded. error: its first one."""
-    if succeeded(counts):
+    if counts.on_time + counts.late:
         return None
     if not counts.due:
         return finding("nothing-due")
@@ -95,7 +91,7 @@ def no_measurement(summary: Summary) -> Finding | None:
     """Why a trial measured nothing; None if it measured something."""
     if not summary.counts.due and (gave_up := all_gave_up(summary.validity.findings)):
         return gave_up
-    return nothing(summary.counts, first_error(summary.failures, summary.messages))
+    return nothing_measured(summary.counts, first_error(summary.failures, summary.messages))
 
 
 def no_trial(digests: Iterable[Digest]) -> Finding | None:
@@ -108,119 +104,45 @@ def no_trial(digests: Iterable[Digest]) -> Finding | None:
     return reasons[0] if reasons and None not in reasons else None
 
 
-class Silence(Struct, frozen=True):
-    """A time in which transactions were in flight and none ended, in s of the measured part.
+def silences(
+    trial: Trial, accumulator: Accumulator, own: ScriptSeconds, *, unfinished: int
+) -> list[Finding]:
+    """Findings about a server that stopped answering all clients, or else some of them.
 
-    last: it lasted until the trial's end. elsewhere: the server answered another session in that
-    time; None where no other session sent a query. usual_s: the longest service time of the trial,
-    or the longest silence before the last one.
+    Where it answered late, that is a warning, and only if another session had no answer either. A
+    server that did not answer again is an outage. A statement that takes long is neither.
+    own: the trial's own workload. unfinished: of its transactions that the answer counts.
     """
-
-    start_s: float
-    end_s: float
-    last: bool = False
-    elsewhere: bool | None = None
-    usual_s: float = 0.0
-
-    @property
-    def seconds(self) -> float:
-        return self.end_s - self.start_s
-
-
-def silences(trial: Trial, accumulator: Accumulator, own: ScriptSeconds) -> Silences:
-    spans = accumulator.silences()
     standbys = {component.node for component in trial.plan.own} - {*_NO_STANDBYS}
     sources = {f"{node}/{_SOURCE}" for node in standbys} or {_SOURCE}
     every = (s.seconds for s in trial.samples if s.source in sources and s.name == _ALIVE)
     alive = {second for seconds in every for second in seconds}
-    usual_s = max([accumulator.service_ns_max / 1e9, *(end - start for start, end in spans[:-1])])
-
-    def silence(start: float, end: float) -> Silence:
+    ended_s, usual_s = accumulator.ended_ns / 1e9, accumulator.service_ns_max / 1e9
+    found = []
+    for start_s, end_s in accumulator.silences():
+        silent_s = end_s - start_s
         # A query sent before the end and answered after it belongs to the last second.
-        elsewhere = any(start <= second < end - 1 for second in alive) if alive else None
-        return Silence(start, end, end == accumulator.ended_ns / 1e9, elsewhere, usual_s)
-
-    times = tuple(silence(*span) for span in spans)
-    return Silences(times, _unanswered(trial, accumulator, own))
-
-
-class Silences(Struct, frozen=True):
-    """Clients that waited in vain: all, in these times; or some, while others were answered."""
-
-    times: tuple[Silence, ...] = ()
-    waiting: Unanswered | None = None
-
-
-class Unanswered(Struct, frozen=True):
-    """Transactions that wait in vain while others are answered.
-
-    count: transactions of the trial's own workload. seconds: from the due time of the first of them
-    to the trial's end. usual_s: the longest latency of the trial.
-    """
-
-    count: int
-    seconds: float
-    usual_s: float
+        answered = any(start_s <= second < end_s - 1 for second in alive)
+        long, last = silent_s >= _SILENCE_S, end_s == ended_s
+        if long and not last and alive and not answered:
+            found.append(finding("server-silent", silent_s=silent_s, start_s=start_s))
+        elif long and last and unfinished and silent_s > _TIMES_USUAL * usual_s:
+            if answered:
+                found.append(finding("waiting-at-the-end", silent_s=silent_s))
+            else:
+                gone = finding("server-gone-silent", silent_s=silent_s, unfinished=unfinished)
+                found.append(gone)
+        usual_s = max(usual_s, silent_s)
+    # A silence of the whole server explains single clients that wait.
+    return found or [*_unanswered(accumulator, own, own_scripts(trial))]
 
 
-def _unanswered(trial: Trial, accumulator: Accumulator, own: ScriptSeconds) -> Unanswered | None:
-    """Unanswered transactions; None where no other was answered, or others waited about as long."""
+def _unanswered(accumulator: Accumulator, own: ScriptSeconds, scripts: range) -> Iterator[Finding]:
+    """Single clients that get no answer while others do: all figures but one average them away."""
     left, ended_s = own.column("unfinished"), accumulator.ended_ns / 1e9
     usual_s = accumulator.latency_ns_max / 1e9
     since = ended_s - max(_SILENCE_S, _TIMES_USUAL * usual_s)
     late = left[: max(0, int(since) - own.first)]
-    answered = accumulator.succeeded(int(since), int(ended_s) + 1, own_scripts(trial))
-    if not late.any() or not answered.any():
-        return None
-    return Unanswered(int(late.sum()), ended_s - own.first - int(late.argmax()), usual_s)
-
-
-def findings(
-    counts: Counts,
-    error: str,
-    parts: Iterable[LoadPart] = (),
-    *,
-    background: Iterable[LoadPart] = (),
-    silent: Silences | None = None,
-) -> Iterator[Finding]:
-    """Findings about a trial whose own workload has these counts and this first error.
-
-    parts: its scripts. background: its background workloads.
-    """
-    if whole := nothing(counts, error):
-        yield whole
-    else:
-        for part in parts:
-            if part.counts.due and (why := nothing(part.counts, part.error)):
-                yield finding("script-failed", part.name, why=why.sentence)
-        if silent:  # A silence of the whole server explains single clients that wait.
-            yield from list(_silent(silent.times, counts.unfinished)) or _waiting(silent.waiting)
-    for part in background:
-        if part.counts.due and (why := nothing(part.counts, part.error)):
-            yield finding("background-failed", part.name, why=why.sentence)
-
-
-def _waiting(waiting: Unanswered | None) -> Iterator[Finding]:
-    """Single clients that get no answer: all figures but one average them away."""
-    if waiting is not None:
-        count, waited_s = waiting.count, waiting.seconds
-        yield finding("unanswered", count=count, waited_s=waited_s, usual_s=waiting.usual_s)
-
-
-def _silent(silent: Iterable[Silence], unfinished: int) -> Iterator[Finding]:
-    """A server that stopped answering all clients.
-
-    Where it answered late, that is a warning, and only if another session had no answer either. A
-    server that did not answer again is an outage. A statement that takes long is neither.
-    """
-    for each in silent:
-        if each.seconds < _SILENCE_S:
-            continue
-        if not each.last:
-            if each.elsewhere is False:
-                yield finding("server-silent", silent_s=each.seconds, start_s=each.start_s)
-        elif unfinished and each.seconds > _TIMES_USUAL * each.usual_s:
-            if each.elsewhere:
-                yield finding("waiting-at-the-end", silent_s=each.seconds)
-            else:
-                yield finding("server-gone-silent", silent_s=each.seconds, unfinished=unfinished)
+    if late.any() and accumulator.succeeded(int(since), int(ended_s) + 1, scripts).any():
+        waited_s = ended_s - own.first - int(late.argmax())
+        yield finding("unanswered", count=int(late.sum()), waited_s=waited_s, usual_s=usual_s)

@@ -23,10 +23,28 @@ def as_text(plan: str) -> str:
     zeros.
     """
     try:
-        (top,) = msgspec.json.decode(plan)
+        top = plan_of(plan)
         return "\n".join((*_node(top["Plan"], ""), *_values(top, "")))
-    except (msgspec.DecodeError, ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError):
         return plan
+
+
+def plan_of(text: str) -> dict[str, Any]:
+    """The plan that EXPLAIN returned as JSON; empty if the text is not one."""
+    try:
+        (top,) = msgspec.json.decode(text)
+    except (msgspec.DecodeError, ValueError, TypeError):
+        return {}
+    return top if isinstance(top, dict) and isinstance(top.get("Plan"), dict) else {}
+
+
+def plan_nodes(plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """All nodes, without recursion: plans may be deep."""
+    stack = [plan["Plan"]] if plan else []
+    while stack:
+        node = stack.pop()
+        yield node
+        stack += node.get("Plans") or []
 
 
 def _node(node: Mapping[str, Any], indent: str) -> Iterator[str]:

@@ -108,18 +108,16 @@ def flatness(seconds: Numbers, latency_ms: Numbers) -> Flatness | None:
     if not starts:
         shape: Shape = _direction(drift.value) if drifts(drift) else "flat"
     else:
-        late = starts[-1] > _LAST * n and not _drifts_to(starts[-1], at, x)
+        # A ramp is split into many steps: then the series drifts toward its last level.
+        last, late = starts[-1], starts[-1] > _LAST * n
+        if late:
+            before = _drift(at[:last], x[:last], level_shift.noise(x[:last])[1])
+            step = float(x[last:].mean() - x[:last].mean())
+            late = not (drifts(before) and before.value * step > 0)
         steps = [b - a for a, b in itertools.pairwise(levels)]
         wavers = late or min(steps) < 0 < max(steps)
         shape = "no steady state" if wavers else _direction(steps[0])
     return Flatness(shape, drift, tuple(int(at[s]) for s in starts), levels)
-
-
-def _drifts_to(last: int, at: Numbers, x: Numbers) -> bool:
-    """Whether a series drifts toward its last level: a ramp is split into many steps."""
-    before = _drift(at[:last], x[:last], level_shift.noise(x[:last])[1])
-    step = float(x[last:].mean() - x[:last].mean())
-    return drifts(before) and before.value * step > 0
 
 
 def _direction(change: float) -> Shape:

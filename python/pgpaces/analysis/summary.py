@@ -175,7 +175,7 @@ def summarize(
     part = _Part(trial, accumulator, scripts, cut.seconds, end)
     measured = part.seconds(own)
     total = measured.counts
-    flatness = None if validity.changes(trial) else steady.flatness(*_latency_ms(measured))
+    flatness = None if validity.rate_changes(trial) else steady.flatness(*_latency_ms(measured))
     spreads, tails = {}, {}
     for kind in KINDS:
         spreads[kind], tails[kind] = _spread(part, measured, kind, scripts=numbers)
@@ -187,7 +187,7 @@ def summarize(
     return Summary(
         counts=total,
         missed=missed,
-        validity=validity.judge(
+        validity=validity.judge_trial(
             trial, _evidence(part, total, generator, cut=cut, flatness=flatness)
         ),
         phi=clusters.phi,
@@ -253,7 +253,11 @@ def _evidence(
         error=error(own),
         scripts=tuple(load_part(scripts[n].name, (n,)) for n in own),
         background=tuple(load_part(*each) for each in _background_scripts(part.trial).items()),
-        silences=outcome.silences(part.trial, accumulator, _of(part.scripts, own)),
+        silences=tuple(
+            outcome.silences(
+                part.trial, accumulator, _of(part.scripts, own), unfinished=total.unfinished
+            )
+        ),
     )
 
 
@@ -305,7 +309,7 @@ def _cut(trial: Trial, accumulator: Accumulator, every: ScriptSeconds) -> Cut:
     have no latency to settle at; and commands, which are timed from their start.
     """
     counted = trial.plan.transactions is not None
-    if counted or validity.changes(trial) or trial.workload.about_command:
+    if counted or validity.rate_changes(trial) or trial.workload.about_command:
         return Cut()
     at, latency_ms = _latency_ms(every)
     warm_up = steady.warm_up(latency_ms)
@@ -371,7 +375,7 @@ def planned_rates(
     None if the rate was planned to stay the same, as it is for every background workload.
     """
     length_ns = trial.plan.duration_ns or trial.measured_ns
-    if not validity.changes(trial) or not length_ns or not count:
+    if not validity.rate_changes(trial) or not length_ns or not count:
         return None
     if not scripts or scripts[0] not in own_scripts(trial):
         return None

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from msgspec import Struct
 
 from pgpaces.analysis.accumulator import Accumulator, own_scripts, together
 from pgpaces.analysis.arrays import Numbers, np, quotient
 from pgpaces.analysis.level_shift import SECONDS_MIN, LevelShift, change
-from pgpaces.analysis.validity import changes
+from pgpaces.analysis.validity import rate_changes
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.series import Series
 from pgpaces.spec.result import Trial
@@ -59,15 +60,8 @@ def pace(accumulator: Accumulator, trial: Trial, seconds: int) -> Pace:
     ledger = together(accumulator.ledgers(trial).values()).between(0, seconds)
     count, sums = ledger.column("count"), ledger.column("latency")
     latency_ms = quotient(sums, count * 1e6)
-    steady = not (changes(trial) or trial.workload.about_command)
+    steady = not (rate_changes(trial) or trial.workload.about_command)
     return Pace(accumulator.succeeded(0, seconds, own_scripts(trial)), latency_ms, steady)
-
-
-class _Culprit(Struct, frozen=True):
-    """A possible cause of a slower machine. sensor: its name. amount: percent, more is worse."""
-
-    sensor: str
-    amount: Track
 
 
 class _Host(Struct, frozen=True):
@@ -83,7 +77,7 @@ class _Host(Struct, frozen=True):
         return {n.removeprefix(prefix): self.get(n) for n in self.series if n.startswith(prefix)}
 
 
-def findings(series: Iterable[Series], pace: Pace) -> list[Finding]:
+def machine_findings(series: Iterable[Series], pace: Pace) -> list[Finding]:
     """Findings about the machine: causes that slowed it down, then its activity."""
     seconds = len(pace.succeeded)
     measured = (each for each in series if each.source == SOURCE and each.between(0, seconds or 1))
@@ -111,38 +105,65 @@ def _slower(host: _Host, pace: Pace) -> Iterator[Finding]:
     """Throughput that fell, or latency that rose, while something slowed the machine down."""
     if not pace.steady or host.seconds < SECONDS_MIN:
         return
-    culprits = [c for c in _culprits(host) if max(c.amount.values(), default=0) >= _CULPRIT_MIN]
+    culprits = [
+        _Culprit(sensor, track, change(_filled(track, host.seconds)))
+        for sensor, track in _culprits(host).items()
+        if max(track.values(), default=0) >= _CULPRIT_MIN
+    ]
     if not culprits:
         return
-    onsets = [change(_filled(culprit.amount, host.seconds)) for culprit in culprits]
-    candidates = list(zip(culprits, onsets, strict=True))
-    for shift in _changes(pace.succeeded, onsets):
-        cause = _cause(candidates, shift, host.seconds)
-        if cause is not None and shift.after < (1 - _FALL_MIN) * shift.before:
-            yield _fell(shift, cause, host.seconds)
+    for shift in _changes(pace.succeeded, culprits):
+        cause = _cause(culprits, shift, host.seconds)
+        if cause and shift.after < (1 - _FALL_MIN) * shift.before:
+            until_end = shift.end_s > host.seconds - max(_STEP_S, _NEAR * host.seconds)
+            unfinished = until_end and shift.end_s - shift.start_s > _STEP_S
+            name = "throttling-unfinished" if unfinished else "throttled-throughput"
+            yield finding(name, before=shift.before, after=shift.after, **cause)
             return
     finite = np.flatnonzero(np.isfinite(pace.latency_ms) & (pace.latency_ms > 0))
     if len(finite) < SECONDS_MIN:
         return
     log_latency = np.interp(np.arange(host.seconds), finite, np.log(pace.latency_ms[finite]))
-    for shift in _changes(log_latency, onsets):
-        cause = _cause(candidates, shift, host.seconds)
-        if cause is not None and shift.after > shift.before + math.log1p(_RISE_MIN):
+    for shift in _changes(log_latency, culprits):
+        cause = _cause(culprits, shift, host.seconds)
+        if cause and shift.after > shift.before + math.log1p(_RISE_MIN):
             before_ms, after_ms = math.exp(shift.before), math.exp(shift.after)
-            when = _when(shift, cause)
-            yield finding("throttled-latency", before_ms=before_ms, after_ms=after_ms, **when)
+            yield finding("throttled-latency", before_ms=before_ms, after_ms=after_ms, **cause)
             return
 
 
-def _changes(values: Numbers, onsets: Iterable[LevelShift | None]) -> Iterator[LevelShift]:
+class _Culprit(Struct, frozen=True):
+    """What may have slowed the machine down. amount: percent, more is worse. onset: its change."""
+
+    sensor: str
+    amount: Track
+    onset: LevelShift | None
+
+
+def _culprits(host: _Host) -> dict[str, Track]:
+    clock, share = host.get("cpu_frequency"), host.get("cgroup_throttled_share")
+    start = _mean(clock, 0, max(_EDGE_S, host.seconds / 10)) or 0.0
+    return {
+        "CPU quota throttling": {} if _same_quota(host) else share,
+        "CPU steal": host.get("cpu_steal"),
+        "Raspberry Pi throttling": {
+            second: 100.0 * bool(int(bits)) for second, bits in host.get("pi_throttled").items()
+        },
+        "CPU frequency loss": {
+            second: 100 * (1 - mhz / start) for second, mhz in clock.items() if start > 0
+        },
+    }
+
+
+def _changes(values: Numbers, culprits: Iterable[_Culprit]) -> Iterator[LevelShift]:
     """The best change of a series, and its changes at the onsets of culprits.
 
     First come those at onsets that explain nearly as much as the best: a culprit shows the time of
     the change more sharply than a load, which other things disturb as well.
     """
     free = change(values)
-    with_onset = [change(values, onset) for onset in onsets if onset is not None]
-    bound = [shift for shift in with_onset if shift is not None]
+    at_onset = [change(values, each.onset) for each in culprits if each.onset is not None]
+    bound = [shift for shift in at_onset if shift is not None]
     enough = _AS_GOOD * free.explained if free is not None else 0.0
     yield from (shift for shift in bound if shift.explained >= enough)
     if free is not None:
@@ -150,30 +171,13 @@ def _changes(values: Numbers, onsets: Iterable[LevelShift | None]) -> Iterator[L
     yield from (shift for shift in bound if shift.explained < enough)
 
 
-def _culprits(host: _Host) -> list[_Culprit]:
-    clock = host.get("cpu_frequency")
-    start = _mean(clock, 0, max(_EDGE_S, host.seconds / 10)) or 0.0
-    lost = {s: 100 * (1 - mhz / start) for s, mhz in clock.items()} if start > 0 else {}
-    bits = {s: 100.0 * bool(int(value)) for s, value in host.get("pi_throttled").items()}
-    quota = _Culprit("CPU quota throttling", host.get("cgroup_throttled_share"))
-    return [
-        *([] if _same_quota(host) else [quota]),
-        _Culprit("CPU steal", host.get("cpu_steal")),
-        _Culprit("Raspberry Pi throttling", bits),
-        _Culprit("CPU frequency loss", lost),
-    ]
-
-
-def _cause(
-    candidates: Iterable[tuple[_Culprit, LevelShift | None]], shift: LevelShift, seconds: int
-) -> tuple[str, float] | None:
-    """The first sensor that rose with a shift, and its level. candidates: each with its shift."""
-    near_s = max(_EDGE_S, _NEAR * seconds)
-    for culprit, onset in candidates:
+def _cause(culprits: Iterable[_Culprit], shift: LevelShift, seconds: int) -> dict[str, Any]:
+    """The first sensor that rose with a shift, its level, and when; empty without one."""
+    near_s, took_s = max(_EDGE_S, _NEAR * seconds), shift.end_s - shift.start_s
+    for culprit in culprits:
         # A culprit that rose at another time is not the cause.
-        if onset is not None and (
-            onset.start_s > shift.end_s + near_s or onset.end_s < shift.start_s - near_s
-        ):
+        onset = culprit.onset or shift
+        if onset.start_s > shift.end_s + near_s or onset.end_s < shift.start_s - near_s:
             continue
         end_s = min(shift.end_s, seconds - _EDGE_S)
         after = _mean(culprit.amount, end_s, end_s + _WINDOW_S)
@@ -182,25 +186,9 @@ def _cause(
         if shift.start_s < _EDGE_S or before is None:
             before = 0.0
         if after is not None and after - before >= _CULPRIT_MIN:
-            return culprit.sensor, after
-    return None
-
-
-def _fell(shift: LevelShift, cause: tuple[str, float], seconds: int) -> Finding:
-    until_end = shift.end_s > seconds - max(_STEP_S, _NEAR * seconds)
-    unfinished = until_end and shift.end_s - shift.start_s > _STEP_S
-    return finding(
-        "throttling-unfinished" if unfinished else "throttled-throughput",
-        before=shift.before,
-        after=shift.after,
-        **_when(shift, cause),
-    )
-
-
-def _when(shift: LevelShift, cause: tuple[str, float]) -> dict[str, float | str]:
-    sensor, level = cause
-    took_s = shift.end_s - shift.start_s
-    return {"sensor": sensor, "level_percent": level, "at_s": shift.start_s, "took_s": took_s}
+            when = {"at_s": shift.start_s, "took_s": took_s}
+            return {"sensor": culprit.sensor, "level_percent": after, **when}
+    return {}
 
 
 def _steal(track: Track) -> Iterator[Finding]:
@@ -314,7 +302,10 @@ def _errors(track: Track) -> Iterator[Finding]:
 
 def _activity(host: _Host) -> Iterator[Finding]:
     names = ["cpu_busy", "cpu_iowait"]
-    disks = [f"disk_{name}" for name in _disks(host)]
+    # The three busiest disks, of those that were busy, the busiest first.
+    every = host.starting("disk_").items()
+    busy = {f"disk_{n[:-5]}": _mean(t) or 0 for n, t in every if n.endswith("_busy")}
+    disks = sorted((each for each in busy if busy[each] >= 0.5), key=lambda each: -busy[each])[:3]
     pressures = [f"pressure_{name}_some" for name in ("cpu", "io", "memory")]
     units = {
         **dict.fromkeys((*names, *(f"{disk}_busy" for disk in disks), *pressures), "percent"),
@@ -326,9 +317,3 @@ def _activity(host: _Host) -> Iterator[Finding]:
         values["temperature_celsius"] = max(heat)
     if values:
         yield finding("machine-activity", **values)
-
-
-def _disks(host: _Host) -> list[str]:
-    """Names of the three busiest disks, of those that were busy, the busiest first."""
-    busy = {n[:-5]: _mean(t) or 0 for n, t in host.starting("disk_").items() if n[-5:] == "_busy"}
-    return sorted((name for name in busy if busy[name] >= 0.5), key=lambda name: -busy[name])[:3]

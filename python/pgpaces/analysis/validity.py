@@ -7,9 +7,9 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from pgpaces.analysis import generator, outcome, steady
+from pgpaces.analysis import generator, steady
 from pgpaces.analysis.generator import Generator
-from pgpaces.analysis.outcome import LoadPart, Silences
+from pgpaces.analysis.outcome import LoadPart, all_gave_up, nothing_measured
 from pgpaces.analysis.steady import Flatness
 from pgpaces.core.findings import Finding, finding, weight
 from pgpaces.core.units import SECOND_NS
@@ -70,10 +70,10 @@ class Evidence(Struct, frozen=True):
     error: str = ""
     scripts: tuple[LoadPart, ...] = ()
     background: tuple[LoadPart, ...] = ()
-    silences: Silences = field(default_factory=Silences)
+    silences: tuple[Finding, ...] = ()
 
 
-def judge(trial: Trial, evidence: Evidence) -> Validity:
+def judge_trial(trial: Trial, evidence: Evidence) -> Validity:
     """The validity of a trial: invalid if one of its findings is.
 
     Findings of sensors and of the run are in the trial; the others follow from the evidence.
@@ -84,7 +84,7 @@ def judge(trial: Trial, evidence: Evidence) -> Validity:
         *generator.disagreement(trial, evidence.generator),
         *trial.findings,
     ]
-    if outcome.succeeded(evidence.counts):
+    if evidence.counts.on_time + evidence.counts.late:
         findings += generator.lateness(trial, evidence.generator)
         findings += _steadiness(trial, evidence)
     findings.sort(key=weight)
@@ -92,18 +92,7 @@ def judge(trial: Trial, evidence: Evidence) -> Validity:
     return Validity("invalid" if invalid else "valid", tuple(findings))
 
 
-def _steadiness(trial: Trial, evidence: Evidence) -> Iterable[Finding]:
-    """Whether the latency was warm and steady; not applicable to a command."""
-    if trial.workload.about_command:
-        return
-    yield from _warm_up(evidence.cut, evidence.flatness)
-    if changes(trial):
-        yield finding("rate-changes")
-    else:
-        yield from _flatness(evidence.flatness)
-
-
-def changes(trial: Trial) -> bool:
+def rate_changes(trial: Trial) -> bool:
     """Whether the planned rate changes, so that a change of latency is expected."""
     return trial.plan.shape != "constant"
 
@@ -111,15 +100,20 @@ def changes(trial: Trial) -> bool:
 def _outcome(trial: Trial, evidence: Evidence) -> Iterable[Finding]:
     """Whether the trial measured anything; unknown while it runs, or if it ended before."""
     if trial.state == "finished" or (trial.state != "running" and evidence.counts.due):
-        yield from outcome.findings(
-            evidence.counts,
-            evidence.error,
-            evidence.scripts,
-            background=evidence.background,
-            silent=evidence.silences,
-        )
+        if whole := nothing_measured(evidence.counts, evidence.error):
+            yield whole
+        else:
+            yield from _failed("script-failed", evidence.scripts)
+            yield from evidence.silences
+        yield from _failed("background-failed", evidence.background)
     if (down_s := evidence.all_down_s) >= _OUTAGE_S:
         yield finding("no-connection", down_s=down_s)
+
+
+def _failed(name: str, parts: Iterable[LoadPart]) -> Iterable[Finding]:
+    for part in parts:
+        if part.counts.due and (why := nothing_measured(part.counts, part.error)):
+            yield finding(name, part.name, why=why.sentence)
 
 
 def _run(trial: Trial) -> Iterable[Finding]:
@@ -137,29 +131,31 @@ def _run(trial: Trial) -> Iterable[Finding]:
     if trial.plan.auto and measured_ns < planned_ns:
         yield finding("maintenance-unseen", ended_s=measured_ns / SECOND_NS)
     fixed = trial.state == "finished" and not trial.plan.auto
-    unknown = fixed and not outcome.all_gave_up(trial.findings)
+    unknown = fixed and not all_gave_up(trial.findings)
     if unknown and planned_ns - measured_ns > SECOND_NS:
         ended_s, planned_s = measured_ns / SECOND_NS, planned_ns / SECOND_NS
         yield finding("load-ended-early", ended_s=ended_s, planned_s=planned_s)
 
 
-def _warm_up(cut: Cut, flatness: Flatness | None) -> Iterable[Finding]:
-    """The part that was cut, or that the trial was too short to cut.
+def _steadiness(trial: Trial, evidence: Evidence) -> Iterable[Finding]:
+    """Whether the latency was warm and steady; not applicable to a command.
 
-    A steady trial seems too short once in some hundred, so that counts only if the latency is not
-    flat either. A latency that rises is no warm-up: an overload never settles, and is a valid
-    answer.
+    A steady trial seems too short to cut its warm-up once in some hundred, so that counts only if
+    the latency is not flat either. A latency that rises is no warm-up: an overload never settles,
+    and is a valid answer.
     """
+    if trial.workload.about_command:
+        return
+    cut, flatness = evidence.cut, evidence.flatness
     if cut.too_short and flatness is not None and flatness.shape not in ("flat", "slowing down"):
         yield finding("never-settled")
     if cut.seconds:
         missed, due = cut.left_out.missed, cut.left_out.due
         name = "warm-up-missed" if missed else "warm-up-cut"
         yield finding(name, seconds=cut.seconds, missed=missed, due=due)
-
-
-def _flatness(flatness: Flatness | None) -> Iterable[Finding]:
-    if flatness is None:
+    if rate_changes(trial):
+        yield finding("rate-changes")
+    elif flatness is None:
         yield finding("too-short-for-steadiness", seconds_min=steady.FLATNESS_POINTS_MIN)
     elif flatness.shape != "flat":
         drift = flatness.drift.times(100)

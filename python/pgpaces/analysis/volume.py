@@ -39,7 +39,7 @@ class Volume(Struct, frozen=True):
         return self.per_s.times(_DAY_S)
 
 
-def of(trial: Trial, summary: Summary) -> Volume | None:
+def volume_of(trial: Trial, summary: Summary) -> Volume | None:
     """The queries of a trial; None where a script does not state its number of queries.
 
     None, too, where nothing was on time: such a number is useless for planning.
@@ -64,6 +64,6 @@ def of(trial: Trial, summary: Summary) -> Volume | None:
     return Volume(seconds, counted, round(counted * each), summary.throughput.times(each))
 
 
-def as_json(volume: Volume) -> dict[str, object]:
+def volume_json(volume: Volume) -> dict[str, object]:
     rates = {name: plain(getattr(volume, name)) for name in ("per_s", "per_minute", "per_day")}
     return {"seconds": volume.seconds, "queries": volume.queries, **rates}

@@ -17,7 +17,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from pgpaces.analysis.arrays import Numbers, np
+from pgpaces.analysis.arrays import np
 from pgpaces.core.messages import message
 from pgpaces.core.series import Sample, Seconds
 from pgpaces.spec.result import WaitEvent, Waits
@@ -115,7 +115,7 @@ class WaitTally:
         sums = Counter(dict.fromkeys(self._seen, 0))
         for place, count in self._counts.most_common():
             if place not in self._names and len(self._names) < SAMPLED_MAX:
-                self._names[place] = name(*events[place])
+                self._names[place] = event_name(*events[place])
             sums[self._names.get(place, OTHER)] += count
         for event, count in sums.items():
             if event not in self._seen:
@@ -130,16 +130,25 @@ def _sample(second: int, event: str, sessions: float) -> Sample:
     return Sample(second, SOURCE, event, float(f"{sessions:.4g}"), "sessions")
 
 
-def name(who: str, kind: str, event: str) -> str:
+def event_name(who: str, kind: str, event: str) -> str:
     """The name of an event: `Lock:tuple`, `CPU`, `others IO:DataFileRead`."""
     wait = f"{kind}:{event}" if event else kind
     return wait if who == "load" else f"{who} {wait}"
 
 
-def read(waits: Waits) -> Iterator[Tenth]:
+def tenths_of(waits: Waits) -> Iterator[Tenth]:
     """The tenths, in order. Raises ValueError for bytes that are not packed tenths."""
+    if not waits.tenths:
+        return
+    unpacker = zlib.decompressobj()
+    try:
+        raw = unpacker.decompress(waits.tenths, _BYTES_MAX)
+    except zlib.error as error:
+        raise ValueError(message("waits-unreadable", why=error)) from None
+    if len(raw) % 12 or not unpacker.eof:
+        raise ValueError(message("waits-cut"))
     current: Tenth | None = None
-    for ahead, place, count in _triples(waits).tolist():
+    for ahead, place, count in np.frombuffer(raw, dtype="<i4").reshape(-1, 3).tolist():
         if place == _LOOKED:
             if current:
                 yield current
@@ -152,29 +161,16 @@ def read(waits: Waits) -> Iterator[Tenth]:
         yield current
 
 
-def _triples(waits: Waits) -> Numbers:
-    if not waits.tenths:
-        return np.empty((0, 3), dtype="<i4")
-    unpacker = zlib.decompressobj()
-    try:
-        raw = unpacker.decompress(waits.tenths, _BYTES_MAX)
-    except zlib.error as error:
-        raise ValueError(message("waits-unreadable", why=error)) from None
-    if len(raw) % 12 or not unpacker.eof:
-        raise ValueError(message("waits-cut"))
-    return np.frombuffer(raw, dtype="<i4").reshape(-1, 3)
-
-
 def observations(waits: Waits) -> int:
     return sum(event.sessions for event in waits.events if event.who == "load")
 
 
-def top(waits: Waits, who: Who = "load", most: int = 5) -> list[tuple[str, float, float]]:
+def top_events(waits: Waits, who: Who = "load", most: int = 5) -> list[tuple[str, float, float]]:
     """The events with most sessions: name, mean sessions in it, and its share of all of them."""
     own = [event for event in waits.events if event.who == who and event.sessions]
     total = sum(event.sessions for event in own)
     own.sort(key=lambda event: -event.sessions)
     return [
-        (name("load", e.kind, e.event), e.sessions / waits.looks, e.sessions / total)
+        (event_name("load", e.kind, e.event), e.sessions / waits.looks, e.sessions / total)
         for e in own[:most]
     ]

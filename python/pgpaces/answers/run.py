@@ -20,8 +20,7 @@ from pgpaces.analysis.spread import Spread
 from pgpaces.analysis.stopping import would_decide
 from pgpaces.analysis.summary import Summary
 from pgpaces.analysis.summary import as_json as summary_json
-from pgpaces.analysis.volume import as_json as volume_json
-from pgpaces.analysis.volume import of as queries_of
+from pgpaces.analysis.volume import volume_json, volume_of
 from pgpaces.answers import costs, numbers, servers
 from pgpaces.answers.again import length
 from pgpaces.answers.bulk import words as commands
@@ -96,7 +95,7 @@ def section(
 
 def document(trial: Trial, summary: Summary) -> dict[str, Any]:
     """The setup of a trial and its summary as plain values."""
-    command, queries = bulk.of(trial, summary), queries_of(trial, summary)
+    command, queries = bulk.of(trial, summary), volume_of(trial, summary)
     economy = costs.of_run(trial, summary)
     return {
         "run": trial.id,
@@ -291,7 +290,7 @@ def _waited(trial: Trial, summary: Summary) -> Message | None:
     cpu = math.fsum(busy) / len(busy) if busy else None
     if most is None or observations < _WAITS_MIN:
         return None if cpu is None else said("run-machine", cpu_percent=cpu)
-    top = waits.top(most.waits, most=_WAITS_SHOWN)
+    top = waits.top_events(most.waits, most=_WAITS_SHOWN)
     shares = {name: share for name, _, share in top if share >= 0.005}
     if most.node not in ("", "primary"):
         shares = {f"{most.node} {name}": share for name, share in shares.items()}
@@ -395,7 +394,7 @@ def _of_generator(trial: Trial, summary: Summary) -> Values:
     yield "protocol", said("run-protocol", protocol=how, **values)
     if plan.start_every_ns:
         yield "protocol", said("run-starts", every=duration_text(plan.start_every_ns))
-    if (own := queries_of(trial, summary)) is not None:
+    if (own := volume_of(trial, summary)) is not None:
         yield "queries", queries(own)
     if plan.imported is None:
         lag = generator.dispatch_p99

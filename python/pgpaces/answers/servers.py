@@ -29,7 +29,7 @@ def lines(trial: Trial) -> Iterator[Message]:
     for observed in trial.observed:
         node = observed.node or "primary"
         if waits.observations(observed.waits) >= _SESSIONS_MIN:
-            top = waits.top(observed.waits, most=5)
+            top = waits.top_events(observed.waits, most=5)
             means = {_event(name): f"{mean:.2g}" for name, mean, _ in top}
             yield said("observed-sessions", node=node, means=means)
         if observed.blocked:
@@ -86,7 +86,7 @@ def _waits(observed: Observed, of: str) -> Table:
     every = [
         (who, *one)
         for who in ("load", "others")
-        for one in waits.top(observed.waits, who, _EVENTS_MAX)
+        for one in waits.top_events(observed.waits, who, _EVENTS_MAX)
     ]
     note = message("table-waits", samples=observed.waits.looks)
     return table(

@@ -96,7 +96,7 @@ def _generators(request: Request) -> dict[str, Any]:
         cores = digest.summary.generator.cpu * (digest.trial.plan.threads or 1)
         if cores and digest.summary.throughput.value:
             per_core = digest.summary.throughput.value / cores
-            count = generator.needed(rate, per_core, max(1, (os.cpu_count() or 2) // 2))
+            count = generator.generators_needed(rate, per_core, max(1, (os.cpu_count() or 2) // 2))
             return {"generators_needed": count, "transactions_per_core": round(per_core)}
     return needed
 

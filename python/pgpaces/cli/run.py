@@ -59,7 +59,7 @@ def measure(workload: Workload, spec: Mapping[str, Any], params: Mapping[str, An
 
     output.check(params)
     outputs_of(params["live"], params["metrics"])
-    conditions = [condition.parse(text) for text in params["fail_if"]]
+    conditions = [condition.parse_condition(text) for text in params["fail_if"]]
     request = run_of(
         spec,
         workload,
@@ -93,7 +93,7 @@ def measure(workload: Workload, spec: Mapping[str, Any], params: Mapping[str, An
         report.write_of(params["store_path"], outcome.trial.id, params["output"])
     summary = outcome.summary
     for each in conditions:
-        if condition.depends_on_cut(each, summary, outcome.whole):
+        if condition.changed_by_cut(each, summary, outcome.whole):
             announce("fail-if-by-warmup", condition=each.text)
         if each(summary):
             announce("fail-if-true", condition=each.text, measured=each.measured(summary))

@@ -19,7 +19,7 @@ def why(
     For an experiment, the command shows up to three cells that missed the limit. The result can
     also be that no cause dominates.
     """
-    from pgpaces.answers.why import lookup as attribution
+    from pgpaces.answers import why as attribution
     from pgpaces.show import escape, render
     from pgpaces.show.data import document
     from pgpaces.store.store import Store

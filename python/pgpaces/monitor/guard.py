@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import psycopg
 
-from pgpaces.analysis.guard import BASELINE, STREAK, GuardSample, verdict
+from pgpaces.analysis.guard import BASELINE, STREAK, GuardSample, reason_to_stop
 from pgpaces.core.errors import ConnectionsError, ServerError
 from pgpaces.core.findings import Finding
 from pgpaces.core.sessions import errors, scalar
@@ -100,7 +100,7 @@ class Guard:
         """Why the load must stop; None if it may continue. Returns at once."""
         with self._lock:
             silent_s = self._clock() - self._answered_at - PERIOD_S
-            return verdict(self.before, tuple(self._samples), silent_s=silent_s)
+            return reason_to_stop(self.before, tuple(self._samples), silent_s=silent_s)
 
     def close(self) -> bool:
         """Stops sampling; false if the last query hangs."""

@@ -278,7 +278,7 @@ class Sensor:
         with self._lock:
             blocks, seconds = self._counts.blocks(), list(self._counts.seconds)
         findings = [each for each in (cache.warmed(blocks), cache.hits(blocks)) if each]
-        findings += rules.findings(series, seconds)
+        findings += rules.standby_findings(series, seconds)
         findings += self._others.snapshots.changed if self._others else ()
         if not self._node:
             return findings

@@ -240,7 +240,7 @@ class Monitors:
         """The findings of all monitors. series: all samples. pace: of the load in their seconds."""
         findings = []
         for node in self._sensors.machines:
-            for each in throttle.findings(_of_node(series, node), pace):
+            for each in throttle.machine_findings(_of_node(series, node), pace):
                 findings.append(replace(each, about=node))
         for node, sensor in self._sensors.servers.items():
             findings += sensor.findings(_of_node(series, node))

@@ -19,7 +19,7 @@ from msgspec.structs import astuple
 from pgpaces.analysis.accumulator import own_scripts
 from pgpaces.analysis.stats import quantile_rank
 from pgpaces.analysis.steady import FLATNESS_POINTS_MIN, flatness
-from pgpaces.analysis.validity import changes
+from pgpaces.analysis.validity import rate_changes
 from pgpaces.core.errors import PgpacesError, StoreError
 from pgpaces.core.record import Interval
 from pgpaces.core.series import Series
@@ -269,7 +269,7 @@ class Followed(Struct):
 
     def look(self) -> None:
         """Looks for levels, if the load is to stay as it is."""
-        if not changes(self.head):
+        if not rate_changes(self.head):
             self.levels.look()
 
     def _add(self, interval: Interval) -> None:

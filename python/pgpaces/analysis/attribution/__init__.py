@@ -1,5 +1,5 @@
 """Why transactions were late: outcomes and samples of trials in, possible causes out. Pure."""
 
-from pgpaces.analysis.attribution.answer import Attribution, Card, attribute, limiting
+from pgpaces.analysis.attribution.causes import Attribution, PossibleCause, attribute
 
-__all__ = ["Attribution", "Card", "attribute", "limiting"]
+__all__ = ["Attribution", "PossibleCause", "attribute"]

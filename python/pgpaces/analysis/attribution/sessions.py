@@ -5,6 +5,7 @@ Samples of every tenth of a second in, values by second out; NaN for a second wi
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal
@@ -24,7 +25,7 @@ _READS = ("DataFileRead", "DataFilePrefetch", "AioIoCompletion", "AioIoUringExec
 _BUFFERS = ("BufferIO", "BufferIo", "buffer_io")
 
 
-def kind_of(event: WaitEvent) -> Kind:
+def wait_kind(event: WaitEvent) -> Kind:
     """The kind of a wait event, as far as causes differ by it."""
     kind, name = event.kind, event.event
     if kind == waits.CPU:
@@ -65,51 +66,47 @@ class Sessions(Struct, frozen=True):
         return self.of(*self.by)
 
 
-def sessions(observed: Iterable[Observed], seconds: int) -> Sessions | None:
+def sessions_of(observed: Iterable[Observed], seconds: int) -> Sessions | None:
     """The sessions of all servers of a trial together; None where there are no samples.
 
     Raises ValueError for samples that cannot be read.
     """
-    parts = [_of_server(each, seconds) for each in observed if each.waits.looks]
-    if not parts:
-        return None
-    kinds = {kind for part in parts for kind in part.by}
-    events = {kind: tuple(n for p in parts for n in p.events.get(kind, ())) for kind in kinds}
-    return Sessions(
-        {kind: sum(part.of(kind) for part in parts) for kind in kinds},  # type: ignore[misc]
-        sum(part.others for part in parts),  # type: ignore[arg-type]
-        np.max([part.frozen for part in parts], axis=0),
-        np.max([part.samples for part in parts], axis=0),
-        events,
-    )
+    frozen, samples = np.zeros(seconds), np.zeros(seconds)
+    by: defaultdict[Kind, Numbers] = defaultdict(lambda: np.zeros(seconds))
+    others = np.zeros(seconds)
+    names: dict[Kind, tuple[str, ...]] = {}
+    servers = [each.waits for each in observed if each.waits.looks]
+    for server in servers:
+        kinds = [wait_kind(event) if event.who == "load" else None for event in server.events]
+        sums = {kind: np.zeros(seconds) for kind in (None, *kinds)}
+        looks, tenths = np.zeros(seconds), []
+        for sample in waits.tenths_of(server):
+            tenths.append(sample.tenth)
+            second = sample.tenth // waits.PER_SECOND
+            if 0 <= second < seconds:
+                looks[second] += 1
+                for place, count in sample.sessions.items():
+                    sums[kinds[place]][second] += count
+        frozen = np.maximum(frozen, _frozen(tenths, seconds))
+        samples = np.maximum(samples, looks)
+        for kind, counts in sums.items():
+            if kind is None:
+                others = others + quotient(counts, looks)
+            else:
+                by[kind] = by[kind] + quotient(counts, looks)
+        for event in sorted(server.events, key=lambda event: -event.sessions):
+            if event.who == "load" and event.sessions:
+                name = waits.event_name("load", event.kind, event.event)
+                names[wait_kind(event)] = (*names.get(wait_kind(event), ()), name)
+    return Sessions(dict(by), others, frozen, samples, names) if servers else None
 
 
-def _of_server(observed: Observed, seconds: int) -> Sessions:
-    kinds = [kind_of(event) for event in observed.waits.events]
-    own = [event.who == "load" for event in observed.waits.events]
-    samples, others = np.zeros(seconds), np.zeros(seconds)
-    by: dict[Kind, Numbers] = {k: np.zeros(seconds) for k, o in zip(kinds, own, strict=True) if o}
-    tenths = []
-    for sample in waits.read(observed.waits):
-        tenths.append(sample.tenth)
-        second = sample.tenth // waits.PER_SECOND
-        if not 0 <= second < seconds:
-            continue
-        samples[second] += 1
-        for place, count in sample.sessions.items():
-            (by[kinds[place]] if own[place] else others)[second] += count
-    mean = {kind: quotient(counts, samples) for kind, counts in by.items()}
+def _frozen(tenths: Sequence[int], seconds: int) -> Numbers:
     shares = np.zeros(seconds)
     for start, end in gaps(tenths):
         for tenth in range(max(0, start), min(end, seconds * waits.PER_SECOND)):
             shares[tenth // waits.PER_SECOND] += 1 / waits.PER_SECOND
-    frozen = np.minimum(shares, 1.0)
-    names: dict[Kind, tuple[str, ...]] = {}
-    for event in sorted(observed.waits.events, key=lambda event: -event.sessions):
-        if event.who == "load" and event.sessions:
-            name = waits.name("load", event.kind, event.event)
-            names[kind_of(event)] = (*names.get(kind_of(event), ()), name)
-    return Sessions(mean, quotient(others, samples), frozen, samples, names)
+    return np.minimum(shares, 1.0)
 
 
 def gaps(tenths: Sequence[int]) -> Iterator[tuple[int, int]]:

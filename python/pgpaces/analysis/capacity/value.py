@@ -10,13 +10,13 @@ from statistics import median
 
 from msgspec import Struct
 
-from pgpaces.analysis import volume
 from pgpaces.analysis.capacity import words
 from pgpaces.analysis.capacity.answer import Capacity, Load, Soak
 from pgpaces.analysis.capacity.goal import CapacityGoal, Kind, TrialPoint
 from pgpaces.analysis.capacity.trials import CellSearch
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.goal import Limit
+from pgpaces.analysis.volume import volume_of
 from pgpaces.spec.costs import HOURS_A_MONTH, MonthlyCost, machines_of
 from pgpaces.spec.result import Estimate
 
@@ -214,6 +214,6 @@ def _worth(capacity: Capacity, trials: Trials) -> Worth | None:
 
 def _queries(digests: Sequence[Digest]) -> float | None:
     """Queries per transaction, the median; None where that of a trial is unknown."""
-    volumes = [(d.summary.throughput.value, volume.of(d.trial, d.summary)) for d in digests]
+    volumes = [(d.summary.throughput.value, volume_of(d.trial, d.summary)) for d in digests]
     each = [of.per_s.value / rate for rate, of in volumes if of is not None and rate > 0]
     return median(each) if each and len(each) == len(volumes) else None

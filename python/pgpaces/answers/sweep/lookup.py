@@ -16,13 +16,13 @@ from pgpaces.analysis.cells import sound
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.pairing import Pairing
 from pgpaces.analysis.sequential import Tell
+from pgpaces.answers import why as attribution
 from pgpaces.answers.again import decisive
 from pgpaces.answers.answer import Answer
 from pgpaces.answers.capacity import section as capacity
 from pgpaces.answers.compare import section as comparing
 from pgpaces.answers.sweep import closeups, facts
 from pgpaces.answers.sweep.page import About, Page, gather
-from pgpaces.answers.why import lookup as attribution
 from pgpaces.show.section import Headline, Next, Section, Sentence
 from pgpaces.spec.design import Experiment
 from pgpaces.store.store import Store

@@ -20,7 +20,6 @@ from pgpaces.analysis import (
     goal,
     grouping,
     replicates,
-    volume,
 )
 from pgpaces.analysis.cells import Row
 from pgpaces.analysis.contrasts import Ratio
@@ -37,6 +36,7 @@ from pgpaces.analysis.parts import (
     statements_of,
 )
 from pgpaces.analysis.replicates import Apart
+from pgpaces.analysis.volume import volume_of
 from pgpaces.answers import costs
 from pgpaces.answers.bulk import words as commands
 from pgpaces.answers.bulk.work import CellsWork, of_cells
@@ -186,7 +186,7 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
 
 def _queries(rows: Sequence[Row]) -> Iterator[Sentence]:
     trials = [digest for row in rows for digest in row.trials]
-    if len(trials) == 1 and (queries := volume.of(trials[0].trial, trials[0].summary)) is not None:
+    if len(trials) == 1 and (queries := volume_of(trials[0].trial, trials[0].summary)) is not None:
         yield Sentence(str(queries_of(queries)))
 
 

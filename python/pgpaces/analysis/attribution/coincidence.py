@@ -40,7 +40,7 @@ def concatenate(parts: Sequence[DueSeconds]) -> DueSeconds:
     return DueSeconds(*map(np.concatenate, zip(*map(astuple, parts), strict=True)))
 
 
-def share(seconds: DueSeconds) -> Estimate:
+def coinciding_share(seconds: DueSeconds) -> Estimate:
     """P(sign | missed): the share of missed transactions that the sign is associated with, 0 to 1.
 
     A ratio of sums over seconds as clusters (Cochran, Sampling Techniques, 1977, 6.3), the interval

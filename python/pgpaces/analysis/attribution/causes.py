@@ -1,0 +1,380 @@
+"""Why transactions were late: the table of causes, and what evaluates each row alike. Pure.
+
+A cause is named where at least half of the missed transactions saw its signal, and either those on
+time saw much less of it, or it is a share of the transactions' own time that is long by itself. So
+it only coincides: an experiment tells whether it is the cause.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pgpaces.analysis.arrays import Numbers, np
+from pgpaces.analysis.attribution import coincidence, signals
+from pgpaces.analysis.attribution.coincidence import DueSeconds
+from pgpaces.analysis.attribution.signals import Measure, Signal, waiting_signal
+from pgpaces.analysis.attribution.timeline import Timeline, timeline, weighted_mean
+from pgpaces.analysis.goal import Limit
+from pgpaces.analysis.next_step import MISSED_MIN, next_step_for
+from pgpaces.analysis.summary import Summary
+from pgpaces.core import causes
+from pgpaces.core.findings import Finding, finding
+from pgpaces.spec.result import Estimate, Trial
+
+# whole: the signal alone explains the outcome of a transaction. time: a share of the transactions'
+# own time. beside: something that went on at the same time, so that only a contrast counts. The
+# strongest proof first.
+Proof = Literal["whole", "time", "beside"]
+_PROOFS: Sequence[Proof] = ("whole", "time", "beside")
+
+
+class CauseRule(Struct, frozen=True):
+    """A row of the table; its title, sentence and advice are in causes.toml.
+
+    signal: what a trial shows of it, with its thresholds; None where that was not read. after: the
+    causes that it may result from, which claim the time that both explain. whatever: these claim it
+    also where they are not named. carried: transactions that wait for a client see the signal of
+    those that kept it busy. resource: a server can run out of it.
+    """
+
+    key: str
+    signal: Measure
+    proof: Proof
+    after: tuple[str, ...] = ()
+    whatever: bool = False
+    carried: bool = True
+    resource: bool = True
+
+
+_CPU = partial(signals.cpu_signal, from_percent=85.0, to_percent=95.0)
+_PLAN = partial(signals.plan_signal, wasted_min=10_000, wasted_times=100, more_times=3.0)
+# What makes transactions longer: locks are held for longer, and clients are busy for longer.
+_LONGER = (
+    *("freeze", "generator", "quota", "checkpoint", "disk", "cache", "plan", "standby"),
+    *("network", "steal", "cpu"),
+)
+CAUSES = (
+    CauseRule("failed", signals.failed_signal, "whole", carried=False, resource=False),
+    CauseRule("freeze", signals.freeze_signal, "whole", resource=False),
+    CauseRule("quota", signals.quota_signal, "whole"),
+    CauseRule(
+        "generator", signals.generator_signal, "whole", ("freeze",), carried=False, resource=False
+    ),
+    CauseRule("lock", signals.lock_signal, "time", resource=False),
+    CauseRule(
+        "contention",
+        signals.contention_signal,
+        "time",
+        (*_LONGER, "lock"),
+    ),
+    CauseRule("standby", waiting_signal("standby"), "time"),
+    CauseRule("checkpoint", partial(signals.checkpoint_signal, storm_every_s=30.0), "time"),
+    CauseRule(
+        "disk",
+        waiting_signal("wal", "read", "file"),
+        "time",
+        ("freeze", "quota", "checkpoint", "cache"),
+    ),
+    CauseRule("cache", partial(signals.cache_signal, more_times=3.0), "beside"),
+    CauseRule(
+        "latch", waiting_signal("latch"), "time", ("freeze", "quota", "checkpoint", "disk", "cpu")
+    ),
+    CauseRule("plan", _PLAN, "time"),
+    CauseRule(
+        "network", signals.network_signal, "time", ("freeze", "generator", "quota", "steal", "cpu")
+    ),
+    CauseRule("steal", partial(signals.steal_signal, whole_percent=20.0), "beside"),
+    CauseRule("slowed", partial(signals.slowed_signal, below=0.9), "beside", resource=False),
+    CauseRule("cpu", _CPU, "time", ("freeze", "quota", "generator", "steal", "plan", "others")),
+    CauseRule("autovacuum", signals.autovacuum_signal, "beside", ("checkpoint",)),
+    CauseRule("others", signals.others_signal, "beside", ("lock",), resource=False),
+    CauseRule(
+        "connections",
+        signals.connections_signal,
+        "time",
+        (*_LONGER, "lock", "contention", "latch", "slowed", "others", "autovacuum"),
+        whatever=True,
+        carried=False,
+    ),
+)
+SHARE_MIN = 0.5
+# The least lift (at the lower end of its interval) and difference of shares of a contrast.
+LIFT_MIN, DIFFERENCE_MIN = 1.5, 0.2
+# Seconds in which a signal of proof "beside" must coincide with missed transactions, and its
+# largest probability by chance (or 1 / n of n seconds, if that is more).
+_MEETINGS_MIN, _CHANCE_MAX = 3, 0.02
+# The part of the limit from which on a time is long.
+_LONG = 0.5
+# The share from which on a signal is most of the transactions' time.
+_MOST = 0.6
+# Causes whose shares differ by no more are nearly a tie.
+_TIE = 0.1
+# Causes with a smaller share are not shown.
+_SHOWN_MIN = 0.1
+Outcome = Literal["cause", "no-dominant-cause", "too-few-missed", "nothing-missed"]
+Signals = Mapping[str, Signal]
+
+
+class PossibleCause(Struct, frozen=True):
+    """A possible cause. named: the trials show that it coincides with missed transactions.
+
+    proof: what its signal proves by itself. share: of missed transactions that saw it, 0 to 1.
+    on_time: the same of those on time; for a signal that is most of the transactions' time, this
+    time as a share of that of the missed. lift: share / on_time; None where no transaction was on
+    time. evidence, against: observations for and against it. advice, command: the next experiment,
+    and the question that it answers. by_second: the signal, of one trial.
+    """
+
+    key: str
+    proof: Proof
+    named: bool
+    share: Estimate
+    on_time: float
+    lift: Estimate | None
+    evidence: tuple[Finding, ...]
+    against: tuple[Finding, ...]
+    advice: str
+    command: str
+    question: str
+    by_second: tuple[float | None, ...] = ()
+
+    @property
+    def title(self) -> str:
+        return causes.title(self.key)
+
+
+class Attribution(Struct, frozen=True):
+    """Why transactions of trials were late.
+
+    missed, due: transactions. causes: the likeliest first. unexplained: the share of missed
+    transactions that saw no named cause, 0 to 1. unread: sources without samples. shown: the trial
+    with most missed, whose seconds are missed_by_second (shares; None where nothing was due).
+    """
+
+    trials: tuple[str, ...]
+    outcome: Outcome
+    missed: int
+    due: int
+    causes: tuple[PossibleCause, ...]
+    unexplained: float
+    unread: tuple[str, ...]
+    shown: str = ""
+    missed_by_second: tuple[float | None, ...] = ()
+
+    @property
+    def cause(self) -> PossibleCause | None:
+        return next((card for card in self.causes if card.named), None)
+
+    @property
+    def limit(self) -> Limit | None:
+        """The resource that was the limit; None where there is none, or monitors do not tell."""
+        first = self.cause
+        if first is None or not next(row.resource for row in CAUSES if row.key == first.key):
+            return None
+        return Limit(first.key, first.share, first.evidence)
+
+    @property
+    def ties(self) -> tuple[PossibleCause, ...]:
+        """Other named causes with nearly the same share, which another run may put first."""
+        named = [card for card in self.causes if card.named]
+        return tuple(c for c in named[1:] if c.share.value >= named[0].share.value - _TIE)
+
+
+def attribute(trials: Sequence[tuple[Trial, Summary]]) -> Attribution:
+    """Why transactions of these trials were late: whole trials of one cell, with their summaries.
+
+    Raises ValueError for samples of monitors that cannot be read.
+    """
+    ids = tuple(trial.id for trial, _ in trials)
+    parts = [timeline(trial, summary) for trial, summary in trials]
+    parts = [part for part in parts if part.seconds > part.since]
+    missed_of = [int(part.missed[part.since :].sum()) for part in parts]
+    missed = sum(missed_of)
+    due = missed + sum(int(part.on_time[part.since :].sum()) for part in parts)
+    if missed < MISSED_MIN:
+        outcome: Outcome = "too-few-missed" if missed else "nothing-missed"
+        return Attribution(ids, outcome, missed, due, (), float(bool(missed)), ())
+    worst = missed_of.index(max(missed_of))
+    seen = [_signals(part) for part in parts]
+    rows = [row for row in CAUSES if any(row.key in of_trial for of_trial in seen)]
+    prior = {row.key for row in rows}
+    # A cause that is not named itself claims no time of others, unless its proof is whole.
+    for _ in range(2):
+        left = [_by_priority(of_trial, prior) for of_trial in seen]
+        cards = [_card(row, parts, left, worst=worst) for row in rows]
+        prior = {card.key for card in cards if card.named or card.proof == "whole"}
+    cards = _ranked([c for c in cards if c.named or c.share.value >= _SHOWN_MIN])
+    named = {card.key for card in cards if card.named}
+    # Of several named causes in one second the largest signal counts.
+    explained = 0.0
+    for part, of_trial in zip(parts, left, strict=True):
+        late = [np.nan_to_num(signal.late) for key, signal in of_trial.items() if key in named]
+        covered = np.max(late, axis=0) if late else np.zeros(part.seconds)
+        explained += float((part.missed * covered)[part.since :].sum())
+    sources = {source for part in parts for source, _ in part.tracks}
+    # A counter that never moved has no samples although it was read.
+    sources |= {m.source for p in parts for each in p.trial.observed for m in each.moved}
+    if any(part.sessions is not None for part in parts):
+        sources.add("sessions")
+    shown = parts[worst]
+    by_second = zip(shown.missed, shown.missed + shown.on_time, strict=True)
+    return Attribution(
+        ids,
+        "cause" if named else "no-dominant-cause",
+        missed,
+        due,
+        tuple(cards),
+        1 - explained / missed,
+        tuple(source for source in causes.catalog().unread if source not in sources),
+        shown.trial.id,
+        tuple(float(f"{m / d:.4g}") if d else None for m, d in by_second),
+    )
+
+
+def _proof(row: CauseRule, signal: Signal) -> Proof:
+    return "beside" if signal.beside else row.proof
+
+
+def _signals(part: Timeline) -> Signals:
+    """The signals of a trial, as transactions that waited for a client saw them too."""
+    lag = signals.behind_others(part)
+    seen = {}
+    for row in CAUSES:
+        if (signal := row.signal(part)) is not None:
+            if row.carried and _proof(row, signal) != "beside":
+                signal = replace(signal, late=signals.carried(signal.late, lag))
+            seen[row.key] = signal
+    return seen
+
+
+def _by_priority(seen: Signals, prior: Collection[str]) -> Signals:
+    """The signals without the time that causes of higher priority claim.
+
+    prior: the causes that may claim time of others; where it does not matter whether they are
+    named, all may that transactions themselves show.
+    """
+    left = {}
+    for row in (row for row in CAUSES if row.key in seen):
+        signal = seen[row.key]
+        late, punctual, alone = signal.late, signal.on_time, signal.alone
+        for other in (other for other in CAUSES if other.key in row.after and other.key in seen):
+            claim = seen[other.key]
+            proof = _proof(other, claim)
+            if other.key in prior or (row.whatever and proof != "beside"):
+                # An unknown (NaN) of this signal stays one.
+                late = np.minimum(late, _rest(claim.late))
+                punctual = np.minimum(punctual, _rest(claim.on_time))
+                if alone is not None and proof != "time":
+                    alone = np.minimum(alone, _rest(claim.late))
+        late = late if alone is None else np.fmax(late, alone)
+        left[row.key] = replace(signal, late=late, punctual=punctual)
+    return left
+
+
+def _rest(values: Numbers) -> Numbers:
+    """What a signal leaves to others; everything where it is unknown."""
+    return np.asarray(np.clip(1 - np.where(np.isfinite(values), values, 0.0), 0.0, 1.0))
+
+
+def _ranked(cards: Sequence[PossibleCause]) -> list[PossibleCause]:
+    """Named ones first, then by share; near the largest share by proof, then by lift."""
+
+    def rank(card: PossibleCause) -> tuple[bool, float, int, float, str]:
+        contrast = math.inf if card.lift is None else card.lift.value
+        near = card.named and card.share.value >= most - _TIE
+        share = most if near else card.share.value
+        return (not card.named, -share, _PROOFS.index(card.proof), -contrast, card.key)
+
+    most = max((card.share.value for card in cards if card.named), default=0.0)
+    return sorted(cards, key=rank)
+
+
+def _card(
+    row: CauseRule, parts: Sequence[Timeline], seen: Sequence[Signals], *, worst: int
+) -> PossibleCause:
+    """How a cause coincides with missed transactions."""
+    pairs = [(part, of_trial.get(row.key)) for part, of_trial in zip(parts, seen, strict=True)]
+    present = [(part, signal) for part, signal in pairs if signal is not None]
+    seconds = coincidence.concatenate([_due_seconds(part, signal) for part, signal in pairs])
+    share = coincidence.coinciding_share(seconds)
+    # The weakest proof of all trials.
+    proof = max((_proof(row, signal) for _, signal in present), key=_PROOFS.index)
+    if proof == "time" and share.value >= _MOST:
+        scaled = [_as_time(_due_seconds(part, signal), part) for part, signal in pairs]
+        seconds = coincidence.concatenate(scaled)
+    lift = coincidence.lift(seconds)
+    on_time = weighted_mean(seconds.punctual, seconds.on_time)
+    clear = lift is not None and lift.low >= LIFT_MIN
+    contrast = clear and share.value - on_time >= DIFFERENCE_MIN
+    if proof == "beside":
+        # Both coincide more than once, and more than by chance.
+        meetings = int(((seconds.missed > 0) & (np.nan_to_num(seconds.late) > 0)).sum())
+        chance_max = max(_CHANCE_MAX, 1.0 / len(seconds.missed))
+        unlikely = meetings >= _MEETINGS_MIN and coincidence.chance(seconds) <= chance_max
+        contrast = contrast and unlikely
+    # Where most were on time and saw it as much, the signal does not separate them.
+    most = bool(seconds.missed.sum() >= seconds.on_time.sum())
+    whole = proof == "whole" and (most or share.value >= on_time)
+    apart = share.value >= max(on_time + DIFFERENCE_MIN, on_time * LIFT_MIN)
+    alone = whole or (proof == "time" and (most or apart) and _long(present))
+    against = []
+    if share.value < SHARE_MIN:
+        against.append(finding("mostly-without", share=1 - share.value))
+    if not contrast and on_time >= SHARE_MIN * share.value:
+        against.append(finding("also-on-time", share=on_time))
+    part, here = pairs[worst]
+    shown = here or present[0][1]
+    by_second = np.zeros(part.seconds) if here is None else here.late
+    step = next_step_for(shown.advice or row.key, part.trial, part.failures)
+    return PossibleCause(
+        row.key,
+        proof,
+        share.value >= SHARE_MIN and (contrast or alone),
+        share,
+        on_time,
+        lift,
+        shown.evidence,
+        tuple(against),
+        step.advice,
+        step.command,
+        step.question,
+        tuple(float(f"{v:.3g}") if np.isfinite(v) else None for v in by_second),
+    )
+
+
+def _due_seconds(part: Timeline, signal: Signal | None) -> DueSeconds:
+    """The seconds that count; the signal is 0 in a trial without it."""
+    late = np.zeros(part.seconds) if signal is None else signal.late
+    punctual = late if signal is None else signal.on_time
+    columns = (part.missed, part.on_time, late, punctual)
+    return DueSeconds(*(column[part.since :] for column in columns))
+
+
+def _as_time(seconds: DueSeconds, part: Timeline) -> DueSeconds:
+    """The signal of those on time, in lives of the missed: a share of a short life is a short time.
+
+    Only for a signal that is most of the time: with a smaller one, all of it may be longer alike.
+    """
+    life_s = part.latency_s[part.since :]
+    usual_s = weighted_mean(life_s, seconds.missed)
+    if not usual_s:
+        return seconds
+    return replace(seconds, punctual=seconds.punctual * np.minimum(1.0, life_s / usual_s))
+
+
+def _long(present: Sequence[tuple[Timeline, Signal]]) -> bool:
+    """Whether the time itself is long: half of the limit, on average over missed transactions."""
+    spent = limit = 0.0
+    for part, signal in present:
+        since = part.since
+        weights = part.missed[since:]
+        late = np.nan_to_num(signal.late[since:])
+        spent += float((late * part.latency_s[since:] * weights).sum())
+        limit += part.limit_s * float(weights.sum())
+    return limit > 0 and spent >= _LONG * limit
