@@ -170,10 +170,11 @@ class Outages(Struct, frozen=True):
 class Accumulator:
     """The sums of a trial's intervals that `summarize` needs. Add intervals in order.
 
-    block_s: seconds in a block.
+    block_s: seconds in a block. counts_only: it adds up what was due, without distributions.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, counts_only: bool = False) -> None:
+        self._counts_only = counts_only
         self._scripts: dict[int, _Rows] = {}
         self._times: dict[tuple[int, str], _Blocks] = {}
         self._failures: dict[tuple[int, str], _Rows] = {}
@@ -190,8 +191,8 @@ class Accumulator:
         self.outages = Outages()
 
     @classmethod
-    def of(cls, intervals: Iterable[Interval]) -> Accumulator:
-        accumulator = cls()
+    def of(cls, intervals: Iterable[Interval], *, counts_only: bool = False) -> Accumulator:
+        accumulator = cls(counts_only=counts_only)
         for interval in intervals:
             accumulator.add(interval)
         return accumulator
@@ -209,7 +210,7 @@ class Accumulator:
             self.messages.setdefault(state, text)
         for tally in interval.tallies:
             self._add_tally(tally)
-        if interval.second < 0:
+        if interval.second < 0 or self._counts_only:
             return
         for tally in interval.tallies:
             rows = self._succeeded.setdefault(tally.script, _Rows(("succeeded",)))
@@ -246,7 +247,7 @@ class Accumulator:
         for state, count in tally.failed.items():
             rows = self._failures.setdefault((tally.script, state), _Rows(("count",)))
             rows.add(tally.due_second, (count,))
-        if tally.due_second >= 0:
+        if tally.due_second >= 0 and not self._counts_only:
             block = self._block(tally.due_second)
             for kind, part in zip(KINDS, times, strict=True):
                 self._times.setdefault((tally.script, kind), _Blocks()).add(block, part)

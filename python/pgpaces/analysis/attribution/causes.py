@@ -189,7 +189,7 @@ class Attribution(Struct, frozen=True):
 def attribute(trials: Sequence[tuple[Trial, Summary]]) -> Attribution:
     """Why transactions of these trials were late: whole trials of one cell, with their summaries.
 
-    Raises ValueError for samples of monitors that cannot be read.
+    Raises ValueError for samples of monitors that cannot be read, StoreError for damaged counts.
     """
     ids = tuple(trial.id for trial, _ in trials)
     parts = [timeline(trial, summary) for trial, summary in trials]

@@ -254,8 +254,8 @@ def explained_scripts(trial: Trial) -> range:
 
 
 def timeline(trial: Trial, summary: Summary) -> Timeline:
-    """A whole trial, aligned. Raises ValueError for samples that cannot be read."""
-    accumulator = Accumulator.of(trial.intervals)
+    """A whole trial, aligned. Raises ValueError for unreadable samples, StoreError for damage."""
+    accumulator = Accumulator.of(trial.intervals, counts_only=True)
     ledgers = accumulator.ledgers(trial)
     every = together(ledgers.values())
     due = every.first + np.flatnonzero(every.column("due"))
