@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.analysis.capacity.goal import CapacityGoal, Kind
-from pgpaces.analysis.capacity.trials import SearchSpec, first, level
+from pgpaces.analysis.capacity.search import SearchSpec, load_level
 from pgpaces.analysis.sequential import Ask
 from pgpaces.core.errors import PlanError
 from pgpaces.core.units import duration_ns, rate_per_s
@@ -150,7 +150,7 @@ def _goal(
 def _value(load: Kind, text: str) -> float:
     if load == "rate":
         # Rounded like a trial's level: a bound that differs in the last digit is never reached.
-        return float(level(load, rate_per_s(text, "--rate")).removesuffix("/s"))
+        return float(load_level(load, rate_per_s(text, "--rate")).removesuffix("/s"))
     return float(options.FACTORS[load].kind.read(text))
 
 
@@ -166,7 +166,7 @@ def _each(
     each: float | None = None
     for cell in experiment.design.cells():
         # Of the cell as the user wrote it, so that errors do not name the load of a trial.
-        ask = first(SearchSpec(goal), cell)
+        ask = SearchSpec(goal).first(cell)
         load = {**ask.options, goal.load: dict(ask.cell.levels)[goal.load]}
         request = builder.request(Ask(cell, 1, load), "")
         plan, start = request.trial, goal.start

@@ -1,27 +1,27 @@
-"""The goal of a search for the capacity, its trials as points, and the next load.
+"""The goal of a search for a capacity, and its trials as points. Values alone.
 
-Values alone. A threshold on a quantile is one on a share: p99 <= 250 ms means that at most 1% may
-miss a limit of 250 ms; the caller converts it.
+A threshold on a quantile is one on a share: p99 <= 250 ms means that at most 1% may miss a limit
+of 250 ms; the caller converts it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.core.errors import PlanError
+from pgpaces.core.findings import finding
+from pgpaces.core.messages import message
 
 Kind = Literal["rate", "users", "clients"]
+# coarse: a short trial, which narrows the range. fine: a long one near the threshold.
 Role = Literal["coarse", "fine", "soak"]
-
-# For connecting before a trial, and for transactions still due after it.
-_OVERHEAD_S = 3.0
-_WARM_UP = 0.1
-_WARM_UP_MAX_S = 30.0
+UNITS: Mapping[Kind, str] = {"rate": "1/s", "users": "users", "clients": "clients"}
+_TEXTS = {"rate": "load-rate", "users": "load-users", "clients": "load-clients"}
 
 
 class CapacityGoal(Struct, frozen=True):
@@ -60,6 +60,17 @@ class CapacityGoal(Struct, frozen=True):
     def whole(self) -> bool:
         return self.load != "rate"
 
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """The goal, the range, and the soak in words."""
+        lowest, highest = (load_text(end, self.load) for end in (self.lowest, self.highest))
+        share = 100 * self.missed_max
+        return (
+            message("search-range", missed_percent=share, lowest=lowest, highest=highest),
+            message("search-quick" if self.quick else "search-normal"),
+            *([message("search-soak", soak_s=self.soak_s)] if self.soak_s else ()),
+        )
+
 
 class TrialPoint(Struct, frozen=True):
     """The result of a trial at a load. windows: (missed, due) by 10 s, in order.
@@ -95,23 +106,14 @@ class TrialPoint(Struct, frozen=True):
         return self.missed / self.due
 
 
-class NextLoad(Struct, frozen=True):
-    load: float
-    seconds: float
-    role: Role
-    seed: int
-    why: str
+def load_text(load: float, kind: Kind) -> str:
+    return message(_TEXTS[kind], load=load)
 
 
-def cost_s(seconds: float) -> float:
-    """How long a trial takes in all, from its seconds of measurement."""
-    return seconds + min(_WARM_UP_MAX_S, _WARM_UP * seconds) + _OVERHEAD_S
-
-
-def own(points: Iterable[TrialPoint], goal: CapacityGoal) -> list[TrialPoint]:
-    """The points at loads within the goal: others belong to another search."""
+def countable(points: Iterable[TrialPoint], goal: CapacityGoal) -> list[TrialPoint]:
+    """The points at loads of this goal, without short ones that prove nothing."""
     return [
-        point
+        unless_doubtful(point, goal)
         for point in points
         if not point.possible
         or (
@@ -119,6 +121,19 @@ def own(points: Iterable[TrialPoint], goal: CapacityGoal) -> list[TrialPoint]:
             and (not goal.whole or point.load == int(point.load))
         )
     ]
+
+
+def unless_doubtful(point: TrialPoint, goal: CapacityGoal) -> TrialPoint:
+    """A short trial is invalid if its misses may be the fault of the server or the generator.
+
+    Of a trial of the curve both numbers count, each for the bound that it makes safer.
+    """
+    if goal.quick or point.role != "coarse" or not (point.valid and point.excused):
+        return point
+    (without,) = excused([point])
+    if not clearly_misses(point, goal.missed_max) or clearly_misses(without, goal.missed_max):
+        return point
+    return replace(point, invalid=str(finding("generator-late-short")), generator=True)
 
 
 def of_role(points: Iterable[TrialPoint], role: Role) -> list[TrialPoint]:
@@ -135,3 +150,20 @@ def of_curve(points: Iterable[TrialPoint], goal: CapacityGoal) -> list[TrialPoin
 def excused(points: Iterable[TrialPoint]) -> list[TrialPoint]:
     """The points without the misses that a late generator may explain."""
     return [replace(p, missed=p.missed - p.excused, excused=0) if p.excused else p for p in points]
+
+
+def bracket(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float | None, float | None]:
+    """The highest load that did not clearly miss in a short trial, and the lowest that did."""
+    loads: dict[bool, list[float]] = {True: [], False: []}
+    for point in of_role(points, "coarse"):
+        loads[clearly_misses(point, goal.missed_max)].append(point.load)
+    return max(loads[False], default=None), min(loads[True], default=None)
+
+
+def clearly_misses(point: TrialPoint, share: float) -> bool:
+    """Whether more missed than the threshold plus two standard deviations.
+
+    Otherwise a server that always misses a little would seem to fail at a low load.
+    """
+    most = share * point.due + 2 * math.sqrt(share * (1 - share) * point.due)
+    return point.missed > min(most, (1 + share) / 2 * point.due)

@@ -28,7 +28,7 @@ from pgpaces.show.section import Section
 from pgpaces.store.store import Store
 
 if TYPE_CHECKING:
-    from pgpaces.analysis.capacity.trials import CellSearch
+    from pgpaces.analysis.capacity.search import CellSearch
     from pgpaces.answers.sweep.page import Page
 
 CELLS_MAX = 3
