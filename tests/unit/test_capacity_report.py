@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.analysis import grouping
-from pgpaces.analysis.capacity.capacities import capacities, highest
+from pgpaces.analysis.capacity.answer import highest
 from pgpaces.analysis.capacity.curve import drawn_curve
 from pgpaces.analysis.capacity.search import trial_label
 from pgpaces.answers.capacity import section as capacity
@@ -73,7 +73,7 @@ def page(found):
 
 
 def test_what_is_proved_is_told_in_queries_a_day_and_in_money():
-    holds = capacities([one()], {}).cells[0]
+    holds = one().answer(None)
     worth = holds.worth
     assert worth.rate == holds.passes
     assert worth.queries_per_day == pytest.approx(7 * 86_400 * worth.rate, rel=1e-3)
@@ -90,7 +90,7 @@ def test_users_with_a_pace_are_users_and_have_a_price_each():
     goal = replace(GOAL, load="users", start=4.0, lowest=1.0)
     plan = {"model": "paced", "rate": 0.5, "clients": 8}
     found = searched(slope(34.5), goal, each=0.5, plan=plan, **PRICED)
-    worth = capacities([found], {}).cells[0].worth
+    worth = found.answer(None).worth
     assert worth.users == found.capacity.passes
     assert worth.rate == pytest.approx(0.5 * worth.users, rel=0.05)
     assert worth.per_user == pytest.approx(6.0 / worth.users)
@@ -101,13 +101,13 @@ def test_clients_that_think_are_users_by_the_law_of_response_times_and_others_ar
     goal = replace(GOAL, load="clients", start=4.0, lowest=1.0)
     plan = {"model": "closed", "think_ns": 1_000_000_000}
     found = searched(slope(20.5), goal, each=0.95, plan=plan)
-    worth = capacities([found], {}).cells[0].worth
+    worth = found.answer(None).worth
     assert worth.users == found.capacity.passes
     assert (worth.think_s, worth.rate) == (1.0, pytest.approx(0.95 * worth.users, rel=0.05))
     assert worth.response_s == pytest.approx(0.007, abs=0.005)
     assert "N = X (R + Z)" in said([found])
     without = searched(slope(20.5), goal, plan={"model": "closed", "think_ns": 0})
-    assert capacities([without], {}).cells[0].worth.users is None
+    assert without.answer(None).worth.users is None
 
 
 @pytest.mark.slow
@@ -186,7 +186,7 @@ BOUNDS = st.one_of(st.none(), st.floats(1, 100))
 
 @given(st.lists(st.tuples(BOUNDS, BOUNDS), min_size=2, max_size=5))
 def test_the_most_is_claimed_only_above_every_load_that_fails(ends):
-    base = capacities([one()], {}).cells[0]
+    base = one().answer(None)
     cells = [
         replace(base, cell=str(n), passes=low, fails=None if high is None else (low or 0) + high)
         for n, (low, high) in enumerate(ends)

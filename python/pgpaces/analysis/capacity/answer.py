@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import groupby, pairwise
+from statistics import median
 
 from msgspec import Struct, convert
 from msgspec.structs import replace
 
+from pgpaces.analysis import volume
 from pgpaces.analysis.capacity.curve import TRIALS_MIN, Fit, fitted, load_verdict, share_bounds
 from pgpaces.analysis.capacity.goal import (
     UNITS,
@@ -24,9 +26,11 @@ from pgpaces.analysis.capacity.goal import (
     of_curve,
     of_role,
 )
+from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.distributions import fisher_above
 from pgpaces.analysis.goal import Limit, Verdict
 from pgpaces.core.messages import Message, message, said
+from pgpaces.spec.costs import HOURS_A_MONTH, MonthlyCost, machines_of
 from pgpaces.spec.result import Estimate
 
 # An answer this narrow is enough, as the log of the lowest fail over the highest pass.
@@ -45,7 +49,10 @@ _LINE_MIN = 8
 _JUMP, _CLIFF, _SHARE_MIN = 3.0, 8.0, 1e-6
 # The p-value, and the least variation of a server's speed (sd, a share), of a noisy host.
 _NOISE_P, _NOISE_SPEED = 0.01, 0.01
-_DAY_S = 86_400
+_DAY_S, _MONTH_S = 86_400, HOURS_A_MONTH * 3600
+_MILLION = 1e6
+# Trials between these multiples of a load describe it; others differ too much.
+_DESCRIBES = (0.75, 1.1)
 # The message of both bounds, by whether each is known.
 _BOUNDS = {
     (True, True): "capacity-between",
@@ -174,6 +181,39 @@ class Capacity(Struct, frozen=True, kw_only=True):
         if self.soak.passed:
             return "pass"
         return "fail" if self.soak.low > self.goal.missed_max else "unknown"
+
+
+class Highest(Struct, frozen=True):
+    """The cell with the largest capacity, of several.
+
+    certain: `passes` is no less than `fails` of each other cell. rivals: the keys of cells that may
+    pass at as high a load.
+    """
+
+    cell: str
+    certain: bool
+    rivals: tuple[str, ...]
+
+
+class Capacities(Struct, frozen=True):
+    """The answer: the capacity of each cell, and the largest; None for a single cell."""
+
+    cells: tuple[Capacity, ...]
+    most: Highest | None
+
+
+def highest(cells: Sequence[Capacity]) -> Highest | None:
+    """The one with the highest `passes`. None with fewer than two, or none."""
+
+    def rank(cell: Capacity) -> tuple[float, float]:
+        return cell.passes or 0.0, cell.estimate.value if cell.estimate else 0.0
+
+    best = max(cells, key=rank, default=None)
+    if best is None or len(cells) < 2 or best.passes is None:
+        return None
+    others = [each for each in cells if each is not best]
+    rivals = tuple(o.cell for o in others if o.fails is None or o.fails > best.passes)
+    return Highest(best.cell, not rivals, rivals)
 
 
 def judge(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
@@ -426,3 +466,50 @@ def _soak(points: Sequence[TrialPoint], goal: CapacityGoal) -> Soak | None:
     low, high = share_bounds(excused([last]))[0], share_bounds([last])[1]
     met = last.share <= goal.missed_max
     return Soak(last.load, last.seconds, last.share, low, high, met)
+
+
+def equivalents(
+    load: float, kind: Kind, trials: Sequence[tuple[Digest, TrialPoint]]
+) -> Equivalents | None:
+    """A load in other units; None if no trial is valid."""
+    # The valid trials at about this load; where there are none, all valid ones.
+    valid = [trial for trial in trials if trial[1].valid]
+    near = [t for t in valid if _DESCRIBES[0] * load <= t[1].load <= _DESCRIBES[1] * load] or valid
+    if not near:
+        return None
+    rate = load
+    if kind != "rate":
+        rate = load * median(point.due / point.seconds / point.load for _, point in near)
+    digests = [digest for digest, _ in near]
+    plan = digests[0].trial.plan
+    closed = plan.model == "closed"
+    thinking = bool(closed and plan.think_ns)
+    own_pace = kind == "users" or (kind == "clients" and not closed)
+    users = load if own_pace or thinking else None
+    means = [d.summary.latency.mean.value for d in digests if d.summary.latency.mean]
+    each = _queries(digests)
+    # Trials on machines of several prices have no common cost.
+    kinds = {machines_of(digest.trial.host.costs) for digest in digests}
+    priced = kinds.pop() if len(kinds) == 1 else ()
+    machines = MonthlyCost.of(priced) if priced else None
+    month = machines.month if machines else None
+    return Equivalents(
+        load=load,
+        rate=rate,
+        users=users,
+        response_s=median(means) / 1e3 if thinking and means else None,
+        think_s=(plan.think_ns or 0) / 1e9 if thinking else None,
+        queries_per_day=None if each is None else rate * each * _DAY_S,
+        currency=machines.currency if machines else "",
+        month=month,
+        year=machines.year if machines else None,
+        per_million=None if month is None else month / (rate * _MONTH_S / _MILLION),
+        per_user=None if month is None or not users else month / users,
+    )
+
+
+def _queries(digests: Sequence[Digest]) -> float | None:
+    """Queries per transaction, the median; None if that of a trial is unknown."""
+    volumes = [(d.summary.throughput.value, volume.of(d.trial, d.summary)) for d in digests]
+    each = [of.per_s.value / rate for rate, of in volumes if of is not None and rate > 0]
+    return median(each) if each and len(each) == len(volumes) else None

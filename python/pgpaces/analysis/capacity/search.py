@@ -16,7 +16,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.analysis import outcome
-from pgpaces.analysis.capacity.answer import Capacity, judge, soak_load
+from pgpaces.analysis.capacity.answer import (
+    Capacity,
+    equivalents,
+    judge,
+    safely_rounded,
+    soak_load,
+)
 from pgpaces.analysis.capacity.curve import center, fitted, load_verdict
 from pgpaces.analysis.capacity.goal import (
     UNITS,
@@ -34,6 +40,7 @@ from pgpaces.analysis.capacity.goal import (
     unless_doubtful,
 )
 from pgpaces.analysis.digest import Digest, windows
+from pgpaces.analysis.goal import Limit
 from pgpaces.analysis.sequential import (
     SATURATING,
     Ask,
@@ -414,6 +421,23 @@ class CellSearch(Struct, frozen=True, dict=True):
     @cached_property
     def capacity(self) -> Capacity:
         return self._next if isinstance(self._next, Capacity) else judge(self.points, self.goal)
+
+    def answer(self, limit: Limit | None) -> Capacity:
+        """Its capacity with all that is known of the cell. limit: the resource that was it."""
+        found, whole = self.capacity, self.goal.whole
+        passes = safely_rounded(found.passes, whole, -1)
+        worth = None if passes is None else equivalents(passes, found.load, self.trials)
+        return replace(
+            found,
+            cell=self.cell.key,
+            levels=dict(self.cell.levels),
+            passes=passes,
+            fails=safely_rounded(found.fails, whole, 1),
+            worth=worth,
+            limit=limit,
+            ended=self.ended,
+            runs=tuple(digest.trial.id for digest in self.digests),
+        )
 
     @property
     def digests(self) -> tuple[Digest, ...]:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from pgpaces.analysis.across import share
-from pgpaces.analysis.capacity.answer import SOAK_MIN_S, Capacity, Equivalents, LoadVerdict
-from pgpaces.analysis.capacity.capacities import Capacities, Highest, capacities, highest
+from pgpaces.analysis.capacity.answer import (
+    SOAK_MIN_S,
+    Capacities,
+    Capacity,
+    Equivalents,
+    Highest,
+    LoadVerdict,
+    highest,
+)
 from pgpaces.analysis.capacity.goal import UNITS, load_text
 from pgpaces.analysis.capacity.search import ROLES, CellSearch, missed_and_due, why_invalid
 from pgpaces.analysis.digest import Digest
@@ -45,6 +53,8 @@ SCREEN = Screen(
 # The columns that a narrow terminal omits, in this order.
 _SPARE = ("warnings", "limit", "trials", "users")
 _GROUPS_MAX, _RIVALS_MAX = 6, 3
+# Loads on the first screen.
+_LOADS_MAX = 4
 # More long trials than these are not worth their time.
 _MORE_MAX = 100
 _SOAKS: Mapping[Verdict, str] = {
@@ -62,23 +72,24 @@ def section(
 
     stopped: why the last loads of a search that is over could not be run.
     """
-    answer = capacities(searches, limits)
+    cells = tuple(each.answer(limits.get(each.cell.key)) for each in searches)
+    answer = Capacities(cells, highest(cells))
     factors = varied([each.cell for each in searches])
     begun = any(each.digests for each in searches)
-    values = values_of(answer.cells[0]) if len(searches) == 1 else _best(answer.cells, factors)
+    values = values_of(cells[0]) if len(searches) == 1 else _best(cells, factors)
     head = _headline(answer, factors)
     shown = SCREEN.section(
         head,
         values,
         key=KEY,
         title="Capacity",
-        findings=[*_findings(searches, answer.cells, factors, stopped=stopped)] if begun else (),
+        findings=[*_findings(searches, cells, factors, stopped=stopped)] if begun else (),
         main=head.text if begun else message("sweep-not-run"),
         whole=True,
         note=_rule(searches),
-        tables=tuple(_tables(searches, answer.cells, factors)),
+        tables=tuple(_tables(searches, cells, factors)),
         tables_first=True,
-        figures=tuple(charts.figures(searches, answer.cells, factors)),
+        figures=tuple(charts.figures(searches, cells, factors)),
         value=answer,
         trials=tuple(digest.trial.id for each in searches for digest in each.digests),
     )
@@ -242,23 +253,34 @@ def _tables(
 ) -> Iterator[Table]:
     several, quick = len(cells) > 1, cells[0].goal.quick
     if several:
-        note = message("capacity-table")
-        yield _table(
-            "cells", "Pass and fail", factors, rows=[*map(_of_cell, cells)], brief=True, note=note
-        )
+        note, rows = message("capacity-table"), [*map(_of_cell, cells)]
+        yield _table("cells", "Pass and fail", factors, rows=rows, brief=True, note=note)
     if several and (priced := [(each, each.worth) for each in cells if each.worth]):
-        currency = priced[0][1].currency
-        rows = [_of_worth(*pair, currency) for pair in priced]
-        yield _table("worth", "Equivalent", factors, rows=rows, note=message("at-highest-pass"))
-    if loads := [_of_load(load, each) for each in cells for load in each.loads]:
-        note = message("loads-by-curve" if quick else "loads-by-own-trials")
-        shown = {"folded": several, "brief": not several}
-        yield _table("loads", "Loads", factors, rows=loads, labels=1, note=note, **shown)
+        note, rows = message("at-highest-pass"), [_of_worth(*pair) for pair in priced]
+        yield _table("worth", "Equivalent", factors, rows=rows, note=note)
+    note = message("loads-by-curve" if quick else "loads-by-own-trials")
+    loads = [_of_load(load, each) for each in cells for load in each.loads]
+    near = [] if several else [_of_load(load, cells[0]) for load in _near_threshold(cells[0])]
+    if near:
+        yield _table("loads", "Loads", factors, rows=near, labels=1, brief=True, note=note)
+    if len(loads) > len(near):
+        yield _table("all-loads", "Every load", factors, rows=loads, labels=1, folded=True)
     if trials := [(digest, each) for each in searches for digest in each.digests]:
         trials.sort(key=lambda pair: pair[0].trial.started_at)
-        rows = [_of_trial(*pair) for pair in trials]
         note = message("roles-of-trials", roles=list(ROLES.values()))
+        rows = [_of_trial(*pair) for pair in trials]
         yield _table("trials", "Every trial", factors, rows=rows, labels=3, note=note, folded=True)
+
+
+def _near_threshold(capacity: Capacity) -> list[LoadVerdict]:
+    """The loads of the first screen: the highest pass, the lowest fail, and the nearest ones."""
+    loads = capacity.loads
+    kept = [each for each in loads if each.verdict == "pass"][-1:]
+    kept += [each for each in loads if each.verdict == "fail"][:1]
+    middle = capacity.estimate.value if capacity.estimate else capacity.passes or capacity.fails
+    near = sorted(loads, key=lambda each: abs(math.log(each.load / (middle or each.load))))
+    kept += [each for each in near if each not in kept]
+    return [each for each in loads if each in kept[:_LOADS_MAX]]
 
 
 def _table(
@@ -288,36 +310,29 @@ def _table(
     )
 
 
-def _number(load: float | None, capacity: Capacity) -> str:
-    return or_dash(load, rate if capacity.load == "rate" else "{:.0f}".format)
-
-
 def _of_cell(capacity: Capacity) -> Row:
     soak, verdict, invalid = capacity.soak, capacity.soak_verdict, len(capacity.invalid)
-    soaked = TableCell("not run" if capacity.goal.soak_s and capacity.passes else NOT_KNOWN)
-    if soak is not None and verdict is not None:
-        at = f"{_number(soak.load, capacity)}, {length(soak.seconds)}"
-        soaked = TableCell(verdict, at, verdict)
+    at = f"{rate(soak.load)}, {length(soak.seconds)}" if soak else ""
     return capacity.levels, {
-        f"passes up to, {capacity.unit}": _number(capacity.passes, capacity),
-        f"fails from, {capacity.unit}": _number(capacity.fails, capacity),
+        f"passes up to, {capacity.unit}": or_dash(capacity.passes, rate),
+        f"fails from, {capacity.unit}": or_dash(capacity.fails, rate),
         "estimate": estimate_cell(capacity.estimate, rate),
-        "soak": soaked,
+        "soak": TableCell(verdict, at, verdict) if verdict else NOT_KNOWN,
         "limit": causes.title(capacity.limit.key) if capacity.limit else NOT_KNOWN,
         "trials": TableCell(str(capacity.trials), f"{invalid} invalid" if invalid else ""),
         "warnings": ", ".join(capacity.flags) or NOT_KNOWN,
     }
 
 
-def _of_worth(capacity: Capacity, worth: Equivalents, currency: str) -> Row:
+def _of_worth(capacity: Capacity, worth: Equivalents) -> Row:
     return capacity.levels, {
         "1/s": rate(worth.rate),
         "users": or_dash(worth.users, "{:.0f}".format),
         "transactions a day": many(worth.per_day),
         "queries a day": or_dash(worth.queries_per_day, many),
-        f"{currency} a month": or_dash(worth.month, rate),
-        f"{currency} per million": or_dash(worth.per_million, rate),
-        f"{currency} per user": or_dash(worth.per_user, rate),
+        "a month": or_dash(worth.month, lambda cost: f"{rate(cost)} {worth.currency}"),
+        "per million": or_dash(worth.per_million, rate),
+        "per user": or_dash(worth.per_user, rate),
     }
 
 
@@ -325,7 +340,7 @@ def _of_load(load: LoadVerdict, capacity: Capacity) -> Row:
     """A load that had long trials, by these trials alone; of a quick search each load."""
     ends = "" if capacity.goal.quick else f"{percent(load.low)}–{percent(load.high)}"
     return capacity.levels, {
-        capacity.load: _number(load.load, capacity),
+        capacity.load: rate(load.load),
         header("missed"): TableCell(percent(load.share), ends),
         "trials": str(load.trials),
         "verdict": TableCell(load.verdict, "", load.verdict),
