@@ -73,7 +73,7 @@ def _points() -> list[capacity.TrialPoint]:
         missed = round(60 * load * 0.05 * (load / 100) ** 8 * (1 + number % 7 / 20))
         windows = tuple((missed // 6, 10 * load) for _ in range(6))
         found.append(
-            capacity.TrialPoint(load, "fine", 60 * load, missed, 60.0, windows, seed=number)
+            capacity.TrialPoint(load, "long", 60 * load, missed, 60.0, windows, seed=number)
         )
     return found
 

@@ -143,7 +143,7 @@ def search(queue: Queue, goal: CapacityGoal, noise: Sequence[float], seed: int) 
                     asks[i] = said
                 else:
                     found[i] = said
-        for role in ("coarse", "fine"):
+        for role in ("short", "long"):
             ids = [i for i, ask in asks.items() if ask.role == role]
             if ids:
                 _run(rng, queue, spread[ids], [(points[i], asks[i]) for i in ids])

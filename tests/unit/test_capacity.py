@@ -196,7 +196,7 @@ def test_without_a_valid_trial_nothing_is_known():
 
 def test_too_few_trials_and_a_wide_answer_say_how_many_are_needed():
     narrow, points = run(BASE, slope(175, 10))
-    few = judge([p for p in points if p.role == "fine"][:3], BASE)
+    few = judge([p for p in points if p.role == "long"][:3], BASE)
     assert "few-long-trials" in few.flags
     rng = np.random.default_rng(5)
 
@@ -220,7 +220,7 @@ def test_a_load_that_failed_by_its_own_trials_is_never_below_the_highest_pass():
 
 
 def test_what_is_out_of_order_is_called_that():
-    ask = NextLoad(100, 60, "fine", 1)
+    ask = NextLoad(100, 60, "long", 1)
     points = [point(replace(ask, load=100), 0.05) for _ in range(4)]
     points += [point(replace(ask, load=load), 0.0) for load in (110, 112) for _ in range(4)]
     found = judge(points, BASE)
@@ -308,8 +308,8 @@ def trials(role, loads, seconds):
 def test_a_load_that_no_trial_came_near_is_neither_proved_nor_refuted(short, long):
     loads = (98.7, 101.7, 103.4, 108.3, 113.2, 113.5, 125.8, 140)
     points = [
-        *trials("coarse", dict(zip((100, 112), short, strict=True)), 20),
-        *trials("fine", dict.fromkeys(loads, long), 60),
+        *trials("short", dict(zip((100, 112), short, strict=True)), 20),
+        *trials("long", dict.fromkeys(loads, long), 60),
     ]
     found = judge(points, BASE)
     if long:
@@ -364,7 +364,7 @@ def test_a_load_whose_trials_met_the_goal_is_not_said_to_miss_it(goal, above, fa
     shares = {18: [0.003, 0.004, 0.003, 0.006], 20: [0.012, 0.03, 0.009, 0.02]}
     shares |= {21: [0.02, 0.03], 22: [0.0099, 0.0095]}
     fine = [
-        TrialPoint(load, "fine", 24_000, round(24_000 * share), 60.0)
+        TrialPoint(load, "long", 24_000, round(24_000 * share), 60.0)
         for load, of in [*shares.items(), *((load, [share]) for load, share in above.items())]
         for share in of
     ]
@@ -374,7 +374,7 @@ def test_a_load_whose_trials_met_the_goal_is_not_said_to_miss_it(goal, above, fa
 
 
 def test_a_load_whose_misses_the_generator_may_explain_has_not_failed():
-    fine = [TrialPoint(100, "fine", 6000, 600, 60.0, excused=600) for _ in range(4)]
+    fine = [TrialPoint(100, "long", 6000, 600, 60.0, excused=600) for _ in range(4)]
     [load] = judge(fine, BASE).loads
     assert (load.verdict, load.low) == ("unknown", 0)
     [load] = judge([replace(each, excused=0) for each in fine], BASE).loads
@@ -397,7 +397,7 @@ def test_going_on_with_stored_trials_asks_the_same():
 
 
 def test_the_bounds_are_those_of_a_poisson_count():
-    ask = NextLoad(100, 60, "fine", 1)
+    ask = NextLoad(100, 60, "long", 1)
     clean = replace(point(ask, 0), windows=())
     # 3 / N is the upper bound of no event at 5%.
     low, high = share_bounds([clean], 0.05)
@@ -445,7 +445,7 @@ POINTS = st.lists(
     st.builds(
         TrialPoint,
         LOADS,
-        st.sampled_from(["coarse", "fine", "soak"]),
+        st.sampled_from(["short", "long", "soak"]),
         st.integers(-1, 10**6),
         st.integers(-1, 10**5),
         st.one_of(st.floats(1, 600), st.sampled_from([0.0, -1.0, math.nan, math.inf])),
@@ -492,15 +492,15 @@ def test_every_search_ends(goal, points, rng):
 def test_the_plan_is_what_the_issue_allows(load, start, most):
     found = search_plan(replace(BASE, start=start), load, load)
     assert 5 <= found.least_s / 60 <= found.most_s / 60 <= most
-    assert found.fine_least == 12
+    assert found.long_least == 12
     quick = search_plan(QUICK, 175, 175)
     assert (quick.most_s <= 180, quick.soak_s) == (True, 0)
 
 
 def test_the_plan_says_how_long_a_search_takes_at_least_and_at_most(fast):
     takes = search_plan(BASE, 175, 175)
-    one = cost_s(takes.fine_s) / 60
-    assert takes.fine_least < takes.fine_most <= 20
+    one = cost_s(takes.long_s) / 60
+    assert takes.long_least < takes.long_most <= 20
     for found in fast:
         assert takes.least_s / 60 - one <= found.minutes.min()
         assert 0.9 * takes.most_s / 60 <= found.minutes.max() <= takes.most_s / 60 + one

@@ -74,7 +74,7 @@ def page(found):
 
 def test_what_is_proved_is_told_in_queries_a_day_and_in_money():
     holds = one().answer(None)
-    worth = holds.worth
+    worth = holds.equivalents
     assert worth.rate == holds.passes
     assert worth.queries_per_day == pytest.approx(7 * 86_400 * worth.rate, rel=1e-3)
     assert worth.per_million == pytest.approx(6.0 / (worth.rate * 730 * 3600 / 1e6))
@@ -90,7 +90,7 @@ def test_users_with_a_pace_are_users_and_have_a_price_each():
     goal = replace(GOAL, load="users", start=4.0, lowest=1.0)
     plan = {"model": "paced", "rate": 0.5, "clients": 8}
     found = searched(slope(34.5), goal, each=0.5, plan=plan, **PRICED)
-    worth = found.answer(None).worth
+    worth = found.answer(None).equivalents
     assert worth.users == found.capacity.passes
     assert worth.rate == pytest.approx(0.5 * worth.users, rel=0.05)
     assert worth.per_user == pytest.approx(6.0 / worth.users)
@@ -101,13 +101,13 @@ def test_clients_that_think_are_users_by_the_law_of_response_times_and_others_ar
     goal = replace(GOAL, load="clients", start=4.0, lowest=1.0)
     plan = {"model": "closed", "think_ns": 1_000_000_000}
     found = searched(slope(20.5), goal, each=0.95, plan=plan)
-    worth = found.answer(None).worth
+    worth = found.answer(None).equivalents
     assert worth.users == found.capacity.passes
     assert (worth.think_s, worth.rate) == (1.0, pytest.approx(0.95 * worth.users, rel=0.05))
     assert worth.response_s == pytest.approx(0.007, abs=0.005)
     assert "N = X (R + Z)" in said([found])
     without = searched(slope(20.5), goal, plan={"model": "closed", "think_ns": 0})
-    assert without.answer(None).worth.users is None
+    assert without.answer(None).equivalents.users is None
 
 
 @pytest.mark.slow

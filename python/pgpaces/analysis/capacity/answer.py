@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import groupby, pairwise
 from statistics import median
 
-from msgspec import Struct, convert
+from msgspec import Struct, convert, field
 from msgspec.structs import replace
 
 from pgpaces.analysis import volume
@@ -135,9 +135,9 @@ class Capacity(Struct, frozen=True, kw_only=True):
     a share). more: about how many more long trials would narrow it to 4%; 0: none; None: unknown.
     trials: their number; invalid: why some do not count.
 
-    Of a cell: its key and levels, and both bounds rounded to three digits, to the safe side. worth:
-    `passes` in other units. limit: the resource that was the limit where it failed. ended: the
-    search is complete. runs: their ids.
+    Of a cell: its key and levels, and both bounds rounded to three digits, to the safe side.
+    equivalents: `passes` in other units. limit: the resource that was the limit where it failed.
+    ended: the search is complete. runs: their ids.
     """
 
     cell: str = ""
@@ -156,7 +156,7 @@ class Capacity(Struct, frozen=True, kw_only=True):
     trials: int
     invalid: tuple[str, ...]
     loads: tuple[LoadVerdict, ...]
-    worth: Equivalents | None = None
+    equivalents: Equivalents | None = field(default=None, name="worth")
     limit: Limit | None = None
     ended: bool = False
     runs: tuple[str, ...] = ()
@@ -219,8 +219,8 @@ def highest(cells: Sequence[Capacity]) -> Highest | None:
 def judge(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
     """The answer of all trials so far. Trials at loads outside of the goal do not count."""
     points = countable(points, goal)
-    fine = of_curve(points, goal)
-    fit = fitted(points, goal) if len(fine) >= _LINE_MIN else None
+    long = of_curve(points, goal)
+    fit = fitted(points, goal) if len(long) >= _LINE_MIN else None
     passes, fails, flags = _claims(points, goal)
     ends = passes, fails
     flags += _at_the_ends(points, goal, ends)
@@ -247,10 +247,10 @@ def judge(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
         soak=soak,
         flags=tuple(dict.fromkeys(flags)),
         speed_spread=spread,
-        more=_more(len(fine), goal, ends),
+        more=_more(len(long), goal, ends),
         trials=len(points),
         invalid=tuple(each.invalid or message("numbers-impossible") for each in invalid),
-        loads=tuple(_verdicts(fine, goal, ends)),
+        loads=tuple(_verdicts(long, goal, ends)),
     )
 
 
@@ -302,9 +302,9 @@ def _ends(points: Sequence[TrialPoint], goal: CapacityGoal) -> _Claims:
 
     The curve's are widened where the trials at a load contradict them.
     """
-    fine = of_curve(points, goal)
-    loads = _loads(fine, goal)
-    fit = fitted(points, goal) if len(fine) >= _LINE_MIN else None
+    long = of_curve(points, goal)
+    loads = _loads(long, goal)
+    fit = fitted(points, goal) if len(long) >= _LINE_MIN else None
     failed = min((at.load for at in loads if at.verdict == "fail"), default=math.inf)
     passed = [at.load for at in loads if at.verdict == "pass"]
     highest = max(passed, default=-math.inf)
@@ -369,10 +369,10 @@ def _at_cliff(
     return low, high
 
 
-def _loads(fine: Sequence[TrialPoint], goal: CapacityGoal) -> list[LoadVerdict]:
+def _loads(long: Sequence[TrialPoint], goal: CapacityGoal) -> list[LoadVerdict]:
     """Each load by its own trials."""
     loads = []
-    for load, group in groupby(sorted(fine, key=lambda p: p.load), lambda p: p.load):
+    for load, group in groupby(sorted(long, key=lambda p: p.load), lambda p: p.load):
         points = list(group)
         shares = [point.share for point in points]
         share = sum(p.missed for p in points) / sum(p.due for p in points)
@@ -381,13 +381,13 @@ def _loads(fine: Sequence[TrialPoint], goal: CapacityGoal) -> list[LoadVerdict]:
     return loads
 
 
-def _verdicts(fine: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> list[LoadVerdict]:
+def _verdicts(long: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> list[LoadVerdict]:
     """The loads; one fails only without the misses that the generator may explain.
 
     In a quick search a load has the answer's verdict unless its trials differ.
     """
     (passes, fails), loads = ends, []
-    for at, without in zip(_loads(fine, goal), _loads(excused(fine), goal), strict=True):
+    for at, without in zip(_loads(long, goal), _loads(excused(long), goal), strict=True):
         low, high, verdict = min(at.low, without.low), at.high, at.verdict
         if goal.quick:
             low, high, verdict = 0.0, 1.0, "unknown"
@@ -431,7 +431,7 @@ def _speed_spread(fit: Fit) -> float | None:
     return math.sqrt(fit.variance - fit.within) / fit.slope
 
 
-def _more(fine: int, goal: CapacityGoal, ends: _Ends) -> int | None:
+def _more(long: int, goal: CapacityGoal, ends: _Ends) -> int | None:
     passes, fails = ends
     above = passes is not None and passes >= goal.highest
     if above or (fails is not None and fails <= goal.lowest):
@@ -442,7 +442,7 @@ def _more(fine: int, goal: CapacityGoal, ends: _Ends) -> int | None:
     if width <= ENOUGH or (goal.whole and fails - passes <= 1):
         return 0
     # The width of an interval goes with one over the square root of the number of trials.
-    return max(1, math.ceil(fine * ((width / ENOUGH) ** 2 - 1)))
+    return max(1, math.ceil(long * ((width / ENOUGH) ** 2 - 1)))
 
 
 def _estimate(points: Sequence[TrialPoint], goal: CapacityGoal) -> Estimate | None:
@@ -468,7 +468,7 @@ def _soak(points: Sequence[TrialPoint], goal: CapacityGoal) -> Soak | None:
     return Soak(last.load, last.seconds, last.share, low, high, met)
 
 
-def equivalents(
+def equivalent(
     load: float, kind: Kind, trials: Sequence[tuple[Digest, TrialPoint]]
 ) -> Equivalents | None:
     """A load in other units; None if no trial is valid."""

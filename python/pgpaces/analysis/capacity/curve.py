@@ -31,8 +31,8 @@ _REACH = 0.3
 # The fewest trials that may show a bend, and its largest p-value.
 _BENT_MIN, _BENT_P = 8, 0.05
 _SCAN, _SCAN_MOST = 0.01, 60
-# Trials between moves of the center to the crossing. Moving it after each trial makes the line too
-# steep (Kaernbach, Perception & Psychophysics 63, 2001).
+# Trials between moves of the expected threshold to the crossing. Moving it after each trial makes
+# the line too steep (Kaernbach, Perception & Psychophysics 63, 2001).
 _BLOCK = 4
 _SPREAD_FIRST, _SPREAD_MIN, _SPREAD_MAX = 0.07, 0.02, 0.16
 _SPREAD_ODDS, _SPREAD_BENT = 1.8, 1.0
@@ -73,17 +73,17 @@ def load_verdict(points: Sequence[TrialPoint], goal: CapacityGoal) -> Verdict:
     return "fail" if low > goal.missed_max else "unknown"
 
 
-def center(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float, float]:
-    """The center of the next long trials as log load, and how far they spread around it."""
-    fine = of_curve(points, goal)
+def expected_threshold(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float, float]:
+    """Where the next long trials are, as log load, and how far they spread around it."""
+    long = of_curve(points, goal)
     passes, fails = bracket(points, goal)
     at = (math.log(passes or fails or goal.start) + math.log(fails or passes or goal.start)) / 2
     spread, move = _SPREAD_FIRST, _MOVE
     # The dozen trials of a quick search are too few to leave out those that are less near.
     least = _SPREAD_FIRST if goal.quick else _SPREAD_MIN
     target = _logit(goal.missed_max)
-    for n in range(_BLOCK, len(fine) + 1, _BLOCK):
-        curves = _through(_near(fine[:n], at, spread), target)
+    for n in range(_BLOCK, len(long) + 1, _BLOCK):
+        curves = _through(_near(long[:n], at, spread), target)
         if curves is None:
             continue
         curve = curves[1]
@@ -96,8 +96,8 @@ def center(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float, flo
     return at, spread
 
 
-def _near(fine: Sequence[TrialPoint], at: float, spread: float) -> list[TrialPoint]:
-    return [point for point in fine if abs(math.log(point.load) - at) <= _NEAR * spread + _STEP]
+def _near(long: Sequence[TrialPoint], at: float, spread: float) -> list[TrialPoint]:
+    return [point for point in long if abs(math.log(point.load) - at) <= _NEAR * spread + _STEP]
 
 
 class Fit(Struct, frozen=True):
@@ -117,7 +117,7 @@ class Fit(Struct, frozen=True):
 
 
 def fitted(points: Sequence[TrialPoint], goal: CapacityGoal, tail: float = TAIL) -> Fit | None:
-    """A curve through the long trials near the center, and where its mean share is theta.
+    """A curve through the long trials near there, and where its mean share is theta.
 
     y_i = log((K_i + 1/2) / (N_i - K_i + 1/2)) (Haldane 1956) against log load, least squares, s2
     the variance of the residuals: a straight line, or a parabola where it is convex beyond chance
@@ -129,7 +129,7 @@ def fitted(points: Sequence[TrialPoint], goal: CapacityGoal, tail: float = TAIL)
     n - 3. tail: of the interval, one-sided. None for fewer than three trials or one load.
     """
     target = _logit(goal.missed_max)
-    near = _near(of_curve(points, goal), *center(points, goal))
+    near = _near(of_curve(points, goal), *expected_threshold(points, goal))
     if (curves := _through(near, target)) is None:
         return None
     line, curve = curves
@@ -168,7 +168,7 @@ def drawn_curve(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[Curve
 
     The terms of Fieller's inequality: f(x) + s2/2, and t sqrt(var f(x) + s2^2 / (2 d)) around it.
     """
-    near = _near(of_curve(points, goal), *center(points, goal))
+    near = _near(of_curve(points, goal), *expected_threshold(points, goal))
     if (curves := _through(near, _logit(goal.missed_max))) is None:
         return ()
     curve = curves[1]

@@ -18,8 +18,9 @@ from pgpaces.core.findings import finding
 from pgpaces.core.messages import message
 
 Kind = Literal["rate", "users", "clients"]
-# coarse: a short trial, which narrows the range. fine: a long one near the threshold.
-Role = Literal["coarse", "fine", "soak"]
+# short: a short trial, which narrows the range. long: a long one near the threshold.
+Role = Literal["short", "long", "soak"]
+ROLES: tuple[Role, ...] = ("short", "long", "soak")
 UNITS: Mapping[Kind, str] = {"rate": "1/s", "users": "users", "clients": "clients"}
 _TEXTS = {"rate": "load-rate", "users": "load-users", "clients": "load-clients"}
 
@@ -128,7 +129,7 @@ def unless_doubtful(point: TrialPoint, goal: CapacityGoal) -> TrialPoint:
 
     Of a trial of the curve both numbers count, each for the bound that it makes safer.
     """
-    if goal.quick or point.role != "coarse" or not (point.valid and point.excused):
+    if goal.quick or point.role != "short" or not (point.valid and point.excused):
         return point
     (without,) = excused([point])
     if not clearly_misses(point, goal.missed_max) or clearly_misses(without, goal.missed_max):
@@ -143,7 +144,7 @@ def of_role(points: Iterable[TrialPoint], role: Role) -> list[TrialPoint]:
 
 def of_curve(points: Iterable[TrialPoint], goal: CapacityGoal) -> list[TrialPoint]:
     """The valid points of the curve: long trials. In a quick search all trials are equally long."""
-    roles = ("fine", "coarse") if goal.quick else ("fine",)
+    roles = ("long", "short") if goal.quick else ("long",)
     return [point for point in points if point.role in roles and point.valid]
 
 
@@ -155,7 +156,7 @@ def excused(points: Iterable[TrialPoint]) -> list[TrialPoint]:
 def bracket(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float | None, float | None]:
     """The highest load that did not clearly miss in a short trial, and the lowest that did."""
     loads: dict[bool, list[float]] = {True: [], False: []}
-    for point in of_role(points, "coarse"):
+    for point in of_role(points, "short"):
         loads[clearly_misses(point, goal.missed_max)].append(point.load)
     return max(loads[False], default=None), min(loads[True], default=None)
 

@@ -18,13 +18,14 @@ from msgspec.structs import replace
 from pgpaces.analysis import outcome
 from pgpaces.analysis.capacity.answer import (
     Capacity,
-    equivalents,
+    equivalent,
     judge,
     safely_rounded,
     soak_load,
 )
-from pgpaces.analysis.capacity.curve import center, fitted, load_verdict
+from pgpaces.analysis.capacity.curve import expected_threshold, fitted, load_verdict
 from pgpaces.analysis.capacity.goal import (
+    ROLES,
     UNITS,
     CapacityGoal,
     Kind,
@@ -60,8 +61,8 @@ from pgpaces.spec.result import Trial
 # The least seconds of a short and of a long trial, the transactions that it should have, and the
 # most seconds that it takes for them.
 _LENGTHS: Mapping[Role, tuple[float, float, float]] = {
-    "coarse": (20.0, 200.0, 60.0),
-    "fine": (60.0, 1500.0, 1800.0),
+    "short": (20.0, 200.0, 60.0),
+    "long": (60.0, 1500.0, 1800.0),
 }
 # For connecting before a trial, and for transactions still due after it.
 _OVERHEAD_S = 3.0
@@ -69,7 +70,7 @@ _WARM_UP, _WARM_UP_MAX_S = 0.1, 30.0
 # The length of each trial of a quick search, and of all together. Of fewer than 10 seconds a trial
 # cannot tell how much its transactions resemble each other.
 _QUICK_S, _QUICK_MAX_S = 10.0, 180.0
-_COARSE_TO, _COARSE_MOST = 1.12, 40
+_SHORT_TO, _SHORT_MOST = 1.12, 40
 # The fewest long trials when time is over.
 _FEWEST = 8
 # The fewest long trials before the search checks, every two trials, whether they are enough: to
@@ -83,9 +84,7 @@ INVALID_MOST = 10
 _BARRED = 2
 # Steps of a simulated search.
 _STEPS_MOST = 100
-ROLES: Mapping[Role, str] = {"coarse": "short", "fine": "long", "soak": "soak"}
-_CHOSEN = {"coarse": "chosen-coarse", "fine": "chosen-fine", "soak": "chosen-soak"}
-_OF_ROLE = {name: kind for kind, name in ROLES.items()}
+_CHOSEN = {"short": "chosen-short", "long": "chosen-long", "soak": "chosen-soak"}
 # Clients without a pause that saturate a usual server.
 _SATURATING_CLIENTS = 16
 _PREFLIGHT_S, _PREFLIGHT_QUICK_S = 10, 5
@@ -135,10 +134,10 @@ def _next(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | None:
         return None
     if goal.quick and not _room(goal, _spent(points), _QUICK_S):
         return None
-    if (load := _coarse(points, goal, highest)) is not None:
-        return NextLoad(load, _length_s(points, goal, "coarse", load=load), "coarse")
-    if (fine := _fine(points, goal, highest)) is not None:
-        return fine
+    if (load := _next_short(points, goal, highest)) is not None:
+        return NextLoad(load, _length_s(points, goal, "short", load=load), "short")
+    if (long := _next_long(points, goal, highest)) is not None:
+        return long
     soaks = [point for point in points if point.role == "soak"]
     load = soak_load(judge(points, goal).passes, goal)
     if load is None or not goal.soak_s or len(soaks) > 1 or any(each.valid for each in soaks):
@@ -158,7 +157,7 @@ def _highest(points: Sequence[TrialPoint], goal: CapacityGoal) -> float:
         return goal.highest
     if best == 0.0:
         return _offered(barred / 2, goal, math.floor)
-    near = barred / best <= _COARSE_TO or (goal.whole and barred - best <= 1)
+    near = barred / best <= _SHORT_TO or (goal.whole and barred - best <= 1)
     return max(best, best if near else _offered(math.sqrt(best * barred), goal, math.floor))
 
 
@@ -173,29 +172,29 @@ def _clip(load: float, goal: CapacityGoal, highest: float) -> float:
     return min(max(load, goal.lowest), highest)
 
 
-def _coarse(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) -> float | None:
+def _next_short(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) -> float | None:
     """The load of the next short trial; None if they have narrowed the range enough."""
-    coarse = of_role(points, "coarse")
-    if len(coarse) >= _COARSE_MOST or of_role(points, "fine"):
+    short = of_role(points, "short")
+    if len(short) >= _SHORT_MOST or of_role(points, "long"):
         return None
     passes, fails = bracket(points, goal)
     if fails is None:
         if passes is None:
             return _clip(goal.start, goal, highest)
         # Low loads first, then larger steps to get to an end.
-        factor = 2 if len(coarse) < 4 else 4
+        factor = 2 if len(short) < 4 else 4
         return None if passes >= highest else _clip(passes * factor, goal, highest)
     if passes is None:
         half = float(math.floor(fails / 2)) if goal.whole else fails / 2
         return None if fails <= goal.lowest else _clip(half, goal, highest)
-    narrow = fails / passes <= _COARSE_TO or (goal.whole and fails - passes <= 1)
+    narrow = fails / passes <= _SHORT_TO or (goal.whole and fails - passes <= 1)
     if narrow or passes >= highest or fails <= goal.lowest:
         return None
     load = _offered(math.sqrt(passes * fails), goal)
     return _clip(load, goal, highest) if passes < load < fails else None
 
 
-def _fine(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) -> NextLoad | None:
+def _next_long(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) -> NextLoad | None:
     """The next long trial; None where there are enough, or the most."""
     passes, fails = bracket(points, goal)
     # Short trials all met the goal up to the highest load, or all missed it down to the lowest.
@@ -203,25 +202,25 @@ def _fine(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) -> N
         edge = highest if fails is None else goal.lowest
         at = [p for p in of_curve(points, goal) if p.load == edge]
         if len(at) < _EDGE:
-            seconds = min(_length_s(points, goal, "fine", load=edge), _EDGE_MAX_S)
-            return NextLoad(edge, seconds, "fine")
+            seconds = min(_length_s(points, goal, "long", load=edge), _EDGE_MAX_S)
+            return NextLoad(edge, seconds, "long")
         if edge >= highest and load_verdict(at, goal) == "pass":
             return None
         if edge <= goal.lowest and load_verdict(excused(at), goal) == "fail":
             return None
-    load, n = _near_center(points, goal, highest), len(of_role(points, "fine"))
-    seconds = _length_s(points, goal, "fine", load=load)
+    load, n = _near_threshold(points, goal, highest), len(of_role(points, "long"))
+    seconds = _length_s(points, goal, "long", load=load)
     if n >= _FEWEST and (n >= _MOST or not _room(goal, _spent(points), seconds)):
         return None
     if n >= _LEAST and n % 2 == 0 and fitted(points, goal) and judge(points, goal).more == 0:
         return None
-    return NextLoad(load, seconds, "fine")
+    return NextLoad(load, seconds, "long")
 
 
-def _near_center(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) -> float:
+def _near_threshold(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) -> float:
     """The load of the next long trial: spread around the center, which moves every four trials."""
-    at, spread = center(points, goal)
-    offset = _PATTERN[len(of_role(points, "fine")) % len(_PATTERN)]
+    at, spread = expected_threshold(points, goal)
+    offset = _PATTERN[len(of_role(points, "long")) % len(_PATTERN)]
     x = at + offset * spread
     if goal.whole:
         # Both neighbors of the center, not one of them four times.
@@ -258,7 +257,7 @@ def _room(goal: CapacityGoal, spent: float, seconds: float) -> bool:
     A search takes 25 minutes with trials of a minute, 56 with those of a server of 7/s (214 s), the
     soak excluded; more only if the fewest trials need it.
     """
-    least, due, _ = _LENGTHS["fine"]
+    least, due, _ = _LENGTHS["long"]
     budget_s = 60.0 * min(56.0, 25.0 + 31.0 * (seconds - least) / (due / 7 - least))
     return spent + cost_s(seconds) <= (_QUICK_MAX_S if goal.quick else budget_s)
 
@@ -270,10 +269,10 @@ class SearchPlan(Struct, frozen=True):
     narrow enough, the most where none is, as on a host that is not steady.
     """
 
-    coarse: int
-    fine_least: int
-    fine_most: int
-    fine_s: float
+    short: int
+    long_least: int
+    long_most: int
+    long_s: float
     least_s: float
     most_s: float
     soak_s: float
@@ -286,13 +285,13 @@ def search_plan(goal: CapacityGoal, load: float, rate: float) -> SearchPlan:
     """
     points: list[TrialPoint] = []
     trial = next_trial(points, goal)
-    while isinstance(trial, NextLoad) and trial.role == "coarse" and len(points) < _STEPS_MOST:
+    while isinstance(trial, NextLoad) and trial.role == "short" and len(points) < _STEPS_MOST:
         due = max(1, round(trial.seconds * rate * trial.load / load))
         missed = due if trial.load > load else 0
-        points.append(TrialPoint(trial.load, "coarse", due, missed, trial.seconds, seed=trial.seed))
+        points.append(TrialPoint(trial.load, "short", due, missed, trial.seconds, seed=trial.seed))
         trial = next_trial(points, goal)
     spent = _spent(points)
-    if not isinstance(trial, NextLoad) or trial.role != "fine":
+    if not isinstance(trial, NextLoad) or trial.role != "long":
         return SearchPlan(len(points), 0, 0, 0.0, spent, spent, 0.0)
     most = 0 if goal.quick else _FEWEST
     while most < _MOST and _room(goal, spent + most * cost_s(trial.seconds), trial.seconds):
@@ -347,18 +346,18 @@ class SearchSpec(Struct, frozen=True):
             load = min(max(rate / self.each, goal.lowest), goal.highest)
         trials = search_plan(goal, load, rate)
         before: list[float] = [] if self.each is None else [self.preflight_s]
-        before += [_QUICK_S if goal.quick else _LENGTHS["coarse"][0]] * trials.coarse
+        before += [_QUICK_S if goal.quick else _LENGTHS["short"][0]] * trials.short
         after = [goal.soak_s] if trials.soak_s else []
         at = self.first(cell).cell
 
-        def asks(fine: int) -> list[Ask]:
+        def asks(long: int) -> list[Ask]:
             # Each with its own role: a preview identifies trials by their cells.
             return [
                 Ask(Cell((*at.levels, (ROLE, f"{n}"))), n, {"duration": f"{seconds:g}s"})
-                for n, seconds in enumerate([*before, *[trials.fine_s] * fine, *after], 1)
+                for n, seconds in enumerate([*before, *[trials.long_s] * long, *after], 1)
             ]
 
-        return asks(trials.fine_least), asks(trials.fine_most)
+        return asks(trials.long_least), asks(trials.long_most)
 
 
 class CellSearch(Struct, frozen=True, dict=True):
@@ -389,10 +388,10 @@ class CellSearch(Struct, frozen=True, dict=True):
         trial = self._next
         if isinstance(trial, Capacity):
             return None
-        standing = self.capacity.bounds if trial.role == "fine" else ""
+        standing = self.capacity.bounds if trial.role == "long" else ""
         number = 1 + len(of_role(self.points, trial.role))
         why = message(_CHOSEN[trial.role], number=number, standing=standing)
-        at = self.spec.at(self.cell, trial.load, ROLES[trial.role])
+        at = self.spec.at(self.cell, trial.load, trial.role)
         return Ask(at, block, {"duration": f"{trial.seconds:g}s"}, why)
 
     @cached_property
@@ -426,14 +425,14 @@ class CellSearch(Struct, frozen=True, dict=True):
         """Its capacity with all that is known of the cell. limit: the resource that was it."""
         found, whole = self.capacity, self.goal.whole
         passes = safely_rounded(found.passes, whole, -1)
-        worth = None if passes is None else equivalents(passes, found.load, self.trials)
+        other = None if passes is None else equivalent(passes, found.load, self.trials)
         return replace(
             found,
             cell=self.cell.key,
             levels=dict(self.cell.levels),
             passes=passes,
             fails=safely_rounded(found.fails, whole, 1),
-            worth=worth,
+            equivalents=other,
             limit=limit,
             ended=self.ended,
             runs=tuple(digest.trial.id for digest in self.digests),
@@ -457,7 +456,7 @@ class CellSearch(Struct, frozen=True, dict=True):
         """
         allowed = self.goal.missed_max
         trials = [(d, p) for d, p in self.trials if p.valid and p.share > allowed]
-        long = [(digest, point) for digest, point in trials if point.role == "fine"]
+        long = [(digest, point) for digest, point in trials if point.role == "long"]
         if long:
             return tuple(sorted(long, key=lambda pair: -pair[1].share))
         clear = [pair for pair in trials if clearly_misses(pair[1], allowed)]
@@ -559,10 +558,10 @@ def trial_label(cell: Cell) -> str | None:
     kind, pairs = role(cell), [pair for pair in cell.levels if pair[0] != ROLE]
     if kind == SATURATING:
         text = message("trial-saturating")
-    elif kind in _OF_ROLE:
+    elif kind in ROLES:
         of: Kind = next(each for each in UNITS if each == pairs[-1][0])
         load = load_text(float(pairs.pop()[1].removesuffix("/s")), of)
-        text = message("trial-soak", load=load) if kind == ROLES["soak"] else load
+        text = message("trial-soak", load=load) if kind == "soak" else load
     else:
         return None
     return ", ".join([*(f"{name}={value}" for name, value in pairs), text])
@@ -571,7 +570,7 @@ def trial_label(cell: Cell) -> str | None:
 def trial_point(tell: Tell, load: Kind) -> TrialPoint | None:
     """A trial as a point; None for one that was interrupted, or whose load is no number."""
     levels = dict(tell.cell.levels)
-    kind = _OF_ROLE.get(levels.get(ROLE, ""))
+    kind = next((each for each in ROLES if each == levels.get(ROLE)), None)
     try:
         at = float(levels.get(load, "").removesuffix("/s"))
     except ValueError:

@@ -8,8 +8,8 @@ from typing import Any
 
 from pgpaces.analysis.capacity.answer import Capacity, safely_rounded
 from pgpaces.analysis.capacity.curve import drawn_curve
-from pgpaces.analysis.capacity.goal import UNITS, TrialPoint, bracket
-from pgpaces.analysis.capacity.search import ROLES, CellSearch
+from pgpaces.analysis.capacity.goal import ROLES, UNITS, TrialPoint, bracket
+from pgpaces.analysis.capacity.search import CellSearch
 from pgpaces.answers.sweep.axes import along
 from pgpaces.answers.trials import cell_name, factor_name, levels_alone
 from pgpaces.core.messages import message
@@ -34,7 +34,7 @@ _NUMBERS = ("low", "value", "high", "over", "under")
 _SHIFT = 12.0
 # Of the axis of shares: multiples of the decade of the threshold.
 _TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
-_COLORS = {"coarse": "muted", "fine": "line0", "soak": "line1"}
+_COLORS = {"short": "muted", "long": "line0", "soak": "line1"}
 
 
 def figures(
@@ -53,12 +53,13 @@ def figures(
             columns=("cell", "passes up to", "fails from", "estimate", "95% interval"),
             unit=unit,
         )
-    priced = [(e, e.worth.per_million) for e in cells if e.worth and e.worth.per_million]
-    currencies = {each.worth.currency for each, _ in priced if each.worth}
-    if several and len(priced) > 1 and len(currencies) == 1:
+    priced = [(each, each.equivalents) for each in cells if each.equivalents]
+    prices = [(each, own.per_million) for each, own in priced if own.per_million]
+    currencies = {own.currency for _, own in priced if own.per_million}
+    if several and len(prices) > 1 and len(currencies) == 1:
         unit = f"{currencies.pop()} per million"
         rows: list[tuple[Capacity, Datum]] = []
-        for each, price in priced:
+        for each, price in prices:
             texts = cell_label(each.levels, factors), rate(price)
             rows.append((each, {"value": price, "top": price, "text": texts[1], "texts": texts}))
         yield from _over(
@@ -152,11 +153,11 @@ def _trials(search: CellSearch, number: int, factors: Sequence[Factor]) -> Figur
     limit = f"may miss: {theta:.4g}%"
     rows: list[Datum] = [
         {
-            "series": ROLES[point.role],
+            "series": point.role,
             "valid": point.valid,
             "texts": (
                 digest.trial.id[-8:],
-                ROLES[point.role],
+                point.role,
                 f"{point.load:.6g}",
                 percent(point.share) if point.due else NOT_KNOWN,
                 "yes" if point.valid else "no",
@@ -208,7 +209,7 @@ def _trials(search: CellSearch, number: int, factors: Sequence[Factor]) -> Figur
             nice=False,
         ),
         **series(
-            [ROLES[role] for role in roles],
+            roles,
             "trial",
             limit=limit,
             colors=[_COLORS[role] for role in roles],
@@ -218,7 +219,7 @@ def _trials(search: CellSearch, number: int, factors: Sequence[Factor]) -> Figur
 
 def _near(points: Sequence[TrialPoint], search: CellSearch) -> list[TrialPoint]:
     """The points that are drawn: all long trials, and short ones at similar loads."""
-    long = [point.load for point in points if point.role != "coarse"]
+    long = [point.load for point in points if point.role != "short"]
     long = long or [end for end in bracket(points, search.goal) if end is not None]
     if not long:
         return list(points)

@@ -18,8 +18,8 @@ from pgpaces.analysis.capacity.answer import (
     LoadVerdict,
     highest,
 )
-from pgpaces.analysis.capacity.goal import UNITS, load_text
-from pgpaces.analysis.capacity.search import ROLES, CellSearch, missed_and_due, why_invalid
+from pgpaces.analysis.capacity.goal import ROLES, UNITS, load_text
+from pgpaces.analysis.capacity.search import CellSearch, missed_and_due, why_invalid
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.goal import Limit, Verdict
 from pgpaces.analysis.sequential import SATURATING
@@ -151,7 +151,7 @@ def _best(cells: Sequence[Capacity], factors: Sequence[Factor]) -> Values:
 
 
 def values_of(capacity: Capacity) -> Values:
-    goal, soak, worth = capacity.goal, capacity.soak, capacity.worth
+    goal, soak = capacity.goal, capacity.soak
     if goal.quick and capacity.estimate is not None:
         yield "range", capacity.bounds
     elif (estimate := capacity.estimate) is not None:
@@ -170,31 +170,31 @@ def values_of(capacity: Capacity) -> Values:
     if capacity.more:
         name = "more-trials-useful" if capacity.more <= _MORE_MAX else "more-trials-useless"
         yield "more trials", said(name, more=capacity.more)
-    if worth is not None:
-        yield from _equivalents(worth, capacity)
+    if capacity.equivalents is not None:
+        yield from _equivalents(capacity.equivalents, capacity)
 
 
-def _equivalents(worth: Equivalents, capacity: Capacity) -> Values:
-    money = {"currency": worth.currency, "month": worth.month, "year": worth.year}
-    priced = worth.month is not None
+def _equivalents(other: Equivalents, capacity: Capacity) -> Values:
+    money = {"currency": other.currency, "month": other.month, "year": other.year}
+    priced = other.month is not None
     values = {
-        "load": load_text(worth.load, capacity.load),
-        "rate": worth.rate,
-        "day": many(worth.per_day),
+        "load": load_text(other.load, capacity.load),
+        "rate": other.rate,
+        "day": many(other.per_day),
         "cost": said("equivalent-cost", **money) if priced else "",
     }
-    if worth.think_s is not None and worth.response_s is not None:
-        pause, wait = 1e3 * worth.think_s, 1e3 * worth.response_s
+    if other.think_s is not None and other.response_s is not None:
+        pause, wait = 1e3 * other.think_s, 1e3 * other.response_s
         yield "equivalent", said("equivalent-thinking", pause_ms=pause, wait_ms=wait, **values)
     else:
         name = "equivalent-rate" if capacity.load == "rate" else "equivalent"
         yield "equivalent", said(name, **values)
-    if worth.queries_per_day not in (None, worth.per_day):
-        yield "queries", said("equivalent-queries", queries=many(worth.queries_per_day or 0))
+    if other.queries_per_day not in (None, other.per_day):
+        yield "queries", said("equivalent-queries", queries=many(other.queries_per_day or 0))
     if priced:
-        yield "costs", said("equivalent-costs", per_million=worth.per_million, **money)
-    if worth.per_user:
-        yield "per user", said("equivalent-per-user", per_user=worth.per_user, **money)
+        yield "costs", said("equivalent-costs", per_million=other.per_million, **money)
+    if other.per_user:
+        yield "per user", said("equivalent-per-user", per_user=other.per_user, **money)
 
 
 def many(count: float) -> str:
@@ -255,9 +255,9 @@ def _tables(
     if several:
         note, rows = message("capacity-table"), [*map(_of_cell, cells)]
         yield _table("cells", "Pass and fail", factors, rows=rows, brief=True, note=note)
-    if several and (priced := [(each, each.worth) for each in cells if each.worth]):
-        note, rows = message("at-highest-pass"), [_of_worth(*pair) for pair in priced]
-        yield _table("worth", "Equivalent", factors, rows=rows, note=note)
+    if several and (priced := [(each, each.equivalents) for each in cells if each.equivalents]):
+        note, rows = message("at-highest-pass"), [_of_equivalents(*pair) for pair in priced]
+        yield _table("equivalents", "Equivalent", factors, rows=rows, note=note)
     note = message("loads-by-curve" if quick else "loads-by-own-trials")
     loads = [_of_load(load, each) for each in cells for load in each.loads]
     near = [] if several else [_of_load(load, cells[0]) for load in _near_threshold(cells[0])]
@@ -267,7 +267,7 @@ def _tables(
         yield _table("all-loads", "Every load", factors, rows=loads, labels=1, folded=True)
     if trials := [(digest, each) for each in searches for digest in each.digests]:
         trials.sort(key=lambda pair: pair[0].trial.started_at)
-        note = message("roles-of-trials", roles=list(ROLES.values()))
+        note = message("roles-of-trials", roles=list(ROLES))
         rows = [_of_trial(*pair) for pair in trials]
         yield _table("trials", "Every trial", factors, rows=rows, labels=3, note=note, folded=True)
 
@@ -324,15 +324,15 @@ def _of_cell(capacity: Capacity) -> Row:
     }
 
 
-def _of_worth(capacity: Capacity, worth: Equivalents) -> Row:
+def _of_equivalents(capacity: Capacity, other: Equivalents) -> Row:
     return capacity.levels, {
-        "1/s": rate(worth.rate),
-        "users": or_dash(worth.users, "{:.0f}".format),
-        "transactions a day": many(worth.per_day),
-        "queries a day": or_dash(worth.queries_per_day, many),
-        "a month": or_dash(worth.month, lambda cost: f"{rate(cost)} {worth.currency}"),
-        "per million": or_dash(worth.per_million, rate),
-        "per user": or_dash(worth.per_user, rate),
+        "1/s": rate(other.rate),
+        "users": or_dash(other.users, "{:.0f}".format),
+        "transactions a day": many(other.per_day),
+        "queries a day": or_dash(other.queries_per_day, many),
+        "a month": or_dash(other.month, lambda cost: f"{rate(cost)} {other.currency}"),
+        "per million": or_dash(other.per_million, rate),
+        "per user": or_dash(other.per_user, rate),
     }
 
 
