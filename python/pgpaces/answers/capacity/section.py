@@ -152,10 +152,11 @@ def _best(cells: Sequence[Capacity], factors: Sequence[Factor]) -> Values:
 
 def values_of(capacity: Capacity) -> Values:
     goal, soak = capacity.goal, capacity.soak
-    if goal.quick and capacity.estimate is not None:
+    ci = bounds(capacity.estimate)
+    if goal.quick and ci is not None:
         yield "range", capacity.bounds
-    elif (estimate := capacity.estimate) is not None:
-        yield "estimate", said("capacity-estimate", load=estimate.value, ci=bounds(estimate))
+    elif capacity.estimate is not None:
+        yield "estimate", said("capacity-estimate", load=capacity.estimate.value, ci=ci)
     if soak is not None:
         verdict = capacity.soak_verdict or "unknown"
         short = verdict == "pass" and goal.soak_s < SOAK_MIN_S
