@@ -61,17 +61,6 @@ class CapacityGoal(Struct, frozen=True):
     def whole(self) -> bool:
         return self.load != "rate"
 
-    @property
-    def terms(self) -> tuple[str, ...]:
-        """The goal, the range, and the soak in words."""
-        lowest, highest = (load_text(end, self.load) for end in (self.lowest, self.highest))
-        share = 100 * self.missed_max
-        return (
-            message("search-range", missed_percent=share, lowest=lowest, highest=highest),
-            message("search-quick" if self.quick else "search-normal"),
-            *([message("search-soak", soak_s=self.soak_s)] if self.soak_s else ()),
-        )
-
 
 class TrialPoint(Struct, frozen=True):
     """The result of a trial at a load. windows: (missed, due) by 10 s, in order.

@@ -315,7 +315,14 @@ class SearchSpec(Struct, frozen=True):
     clients: int = _SATURATING_CLIENTS
 
     def terms(self) -> tuple[str, ...]:
-        return self.goal.terms
+        """The goal, the range, and the soak in words."""
+        goal, share = self.goal, 100 * self.goal.missed_max
+        lowest, highest = (load_text(end, goal.load) for end in (goal.lowest, goal.highest))
+        return (
+            message("search-range", missed_percent=share, lowest=lowest, highest=highest),
+            message("search-quick" if goal.quick else "search-normal"),
+            *([message("search-soak", soak_s=goal.soak_s)] if goal.soak_s else ()),
+        )
 
     def first(self, cell: Cell) -> Ask:
         """A trial at the first load of the goal, to check that such trials are possible."""
@@ -449,18 +456,17 @@ class CellSearch(Struct, frozen=True, dict=True):
         return tuple((digest, unless_doubtful(each, self.goal)) for digest, each in pairs if each)
 
     @property
-    def missing(self) -> tuple[tuple[Digest, TrialPoint], ...]:
+    def missing(self) -> list[tuple[Digest, TrialPoint]]:
         """The long trials that missed the goal, the worst first; without any, one short trial.
 
         That at the lowest load that clearly missed: far above, every resource is exhausted.
         """
         allowed = self.goal.missed_max
         trials = [(d, p) for d, p in self.trials if p.valid and p.share > allowed]
-        long = [(digest, point) for digest, point in trials if point.role == "long"]
-        if long:
-            return tuple(sorted(long, key=lambda pair: -pair[1].share))
+        if long := [pair for pair in trials if pair[1].role == "long"]:
+            return sorted(long, key=lambda pair: -pair[1].share)
         clear = [pair for pair in trials if clearly_misses(pair[1], allowed)]
-        return tuple(sorted(clear, key=lambda pair: pair[1].load)[:1])
+        return sorted(clear, key=lambda pair: pair[1].load)[:1]
 
     @property
     def hopeless(self) -> str | None:
