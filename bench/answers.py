@@ -14,8 +14,8 @@ from session import Session
 
 from pgpaces.analysis import cells, differences, trend, unpaired
 from pgpaces.analysis import compare as pairs
-from pgpaces.analysis.capacity import answer
 from pgpaces.analysis.capacity import goal as capacity
+from pgpaces.analysis.capacity.answer import judge
 from pgpaces.analysis.digest import Digest
 from pgpaces.spec.design import Design, Factor
 from pgpaces.spec.result import Estimate
@@ -52,7 +52,7 @@ def section(_session: Session) -> Iterator[Finding]:
         "what differs among 1,000": lambda: differences.among(two),
         "check, 1 run against 999": lambda: trend.check(sides[:1], sides[1:], goal),
         "trend, 1,000 runs": lambda: trend.trend(runs),
-        "capacity": lambda: answer.of(points, LIMIT),
+        "capacity": lambda: judge(points, LIMIT),
         "50 cells": lambda: cells.rows(LOADS.cells(), loads),
     }
     took = {name: min(_took(made) for _ in range(AGAIN)) for name, made in asked.items()}
@@ -73,7 +73,7 @@ def _points() -> list[capacity.TrialPoint]:
         missed = round(60 * load * 0.05 * (load / 100) ** 8 * (1 + number % 7 / 20))
         windows = tuple((missed // 6, 10 * load) for _ in range(6))
         found.append(
-            capacity.TrialPoint(load, "fine", 60 * load, missed, 60.0, windows, seed=number)
+            capacity.TrialPoint(load, "long", 60 * load, missed, 60.0, windows, seed=number)
         )
     return found
 

@@ -121,6 +121,7 @@ def searched(tmp_path_factory):
     store = Store.existing(answered.unpacked(tmp_path_factory.mktemp("searched")))
     path = tmp_path_factory.mktemp("page") / "capacity.html"
     path.write_text(html(report_of(page_of(store, ("capacity",)))), encoding="utf-8")
+    assert path.stat().st_size <= 400_000
     return path.as_uri()
 
 

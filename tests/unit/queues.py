@@ -9,8 +9,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from pgpaces.analysis.capacity.answer import Capacity
-from pgpaces.analysis.capacity.goal import CapacityGoal, NextLoad, TrialPoint, cost_s
-from pgpaces.analysis.capacity.search import step
+from pgpaces.analysis.capacity.goal import CapacityGoal, TrialPoint
+from pgpaces.analysis.capacity.search import NextLoad, cost_s, next_trial
 
 Numbers = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -138,12 +138,12 @@ def search(queue: Queue, goal: CapacityGoal, noise: Sequence[float], seed: int) 
         asks: dict[int, NextLoad] = {}
         for i in range(len(points)):
             if i not in found:
-                said = step(points[i], goal)
+                said = next_trial(points[i], goal)
                 if isinstance(said, NextLoad):
                     asks[i] = said
                 else:
                     found[i] = said
-        for role in ("coarse", "fine"):
+        for role in ("short", "long"):
             ids = [i for i, ask in asks.items() if ask.role == role]
             if ids:
                 _run(rng, queue, spread[ids], [(points[i], asks[i]) for i in ids])

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.capacity.goal import CapacityGoal
-from pgpaces.analysis.capacity.trials import CellSearch, SearchSpec, ask, cell_search
+from pgpaces.analysis.capacity.search import CellSearch, SearchSpec
 from pgpaces.analysis.digest import Digest, digest
 from pgpaces.analysis.sequential import Ask, Tell, role
 from pgpaces.analysis.summary import summarize
@@ -124,9 +124,10 @@ def searched(
     **changes: Any,
 ) -> CellSearch:
     """A search as far as so many trials take it."""
-    spec, told = SearchSpec(goal), list[Tell]()
-    while len(told) < most and (asked := ask(spec, cell, told)) is not None:
+    search = CellSearch(SearchSpec(goal), cell)
+    while len(search.tells) < most and (asked := search.ask()) is not None:
         at = float(dict(asked.cell.levels)[goal.load].removesuffix("/s"))
-        of = trial(asked, share, len(told) + 1, load=goal.load, invalid=invalid(at), **changes)
-        told.append(Tell(asked.cell, asked.block, of))
-    return cell_search(spec, cell, told)
+        number = len(search.tells) + 1
+        of = trial(asked, share, number, load=goal.load, invalid=invalid(at), **changes)
+        search = search.tell(Tell(asked.cell, asked.block, of))
+    return search

@@ -10,11 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.analysis.capacity import answer, words
-from pgpaces.analysis.capacity.answer import Capacity
-from pgpaces.analysis.capacity.goal import CapacityGoal, NextLoad, TrialPoint, cost_s
-from pgpaces.analysis.capacity.rule import bounds, verdict
-from pgpaces.analysis.capacity.search import INVALID_MOST, plan, step
+from pgpaces.analysis.capacity.answer import Capacity, judge
+from pgpaces.analysis.capacity.curve import load_verdict, share_bounds
+from pgpaces.analysis.capacity.goal import CapacityGoal, TrialPoint, load_text
+from pgpaces.analysis.capacity.search import (
+    INVALID_MOST,
+    NextLoad,
+    cost_s,
+    next_trial,
+    search_plan,
+)
+from pgpaces.answers.capacity.section import findings_of, values_of
 from pgpaces.core.errors import PlanError
 from pgpaces.core.messages import message
 from tests.errors import raises
@@ -35,8 +41,8 @@ slope = partial(searches.slope, share=0.01)
 
 def sentences(found):
     """All that is said of a capacity."""
-    said = (*words.soaked(found), *map(str, words.doubts(found)), *words.outlook(found))
-    return (words.answer(found), *said)
+    values = (str(value) for _, value in values_of(found))
+    return (str(found.bounds), *map(str, findings_of(found)), *values)
 
 
 def cliff(at, below=0.0):
@@ -55,7 +61,7 @@ def run(goal, share, invalid=lambda _: "", rate=1.0):
     """A search against a server without chance."""
     points = []
     for _ in range(TRIALS_MOST):
-        said = step(points, goal)
+        said = next_trial(points, goal)
         if isinstance(said, Capacity):
             return said, points
         points.append(point(said, share(said.load), rate, invalid(said)))
@@ -190,7 +196,7 @@ def test_without_a_valid_trial_nothing_is_known():
 
 def test_too_few_trials_and_a_wide_answer_say_how_many_are_needed():
     narrow, points = run(BASE, slope(175, 10))
-    few = answer.of([p for p in points if p.role == "fine"][:3], BASE)
+    few = judge([p for p in points if p.role == "long"][:3], BASE)
     assert "few-long-trials" in few.flags
     rng = np.random.default_rng(5)
 
@@ -214,10 +220,10 @@ def test_a_load_that_failed_by_its_own_trials_is_never_below_the_highest_pass():
 
 
 def test_what_is_out_of_order_is_called_that():
-    ask = NextLoad(100, 60, "fine", 1, "")
+    ask = NextLoad(100, 60, "long", 1)
     points = [point(replace(ask, load=100), 0.05) for _ in range(4)]
     points += [point(replace(ask, load=load), 0.0) for load in (110, 112) for _ in range(4)]
-    found = answer.of(points, BASE)
+    found = judge(points, BASE)
     assert found.flags == ("not-monotonic", "trials-contradict", "few-long-trials")
     assert found.passes is None or found.passes < 100
 
@@ -242,7 +248,7 @@ def test_a_load_of_a_quick_search_whose_trials_differ_from_the_answer_has_no_ver
     _, points = run(QUICK, slope(175, 30))
     lowest = min(points, key=lambda point: point.load)
     other = [replace(p, missed=p.due // 80) if p is lowest else p for p in points]
-    found = answer.of(other, QUICK)
+    found = judge(other, QUICK)
     assert found.loads[0].load == lowest.load < found.passes
     assert found.loads[0].verdict == "unknown"
 
@@ -294,7 +300,7 @@ def test_a_quick_search_of_a_slow_server_says_little_and_little_that_is_wrong(co
 
 
 def trials(role, loads, seconds):
-    asks = [NextLoad(load, seconds, role, seed, "") for seed, load in enumerate(loads)]
+    asks = [NextLoad(load, seconds, role, seed) for seed, load in enumerate(loads)]
     return [point(ask, share) for ask, share in zip(asks, loads.values(), strict=True)]
 
 
@@ -302,10 +308,10 @@ def trials(role, loads, seconds):
 def test_a_load_that_no_trial_came_near_is_neither_proved_nor_refuted(short, long):
     loads = (98.7, 101.7, 103.4, 108.3, 113.2, 113.5, 125.8, 140)
     points = [
-        *trials("coarse", dict(zip((100, 112), short, strict=True)), 20),
-        *trials("fine", dict.fromkeys(loads, long), 60),
+        *trials("short", dict(zip((100, 112), short, strict=True)), 20),
+        *trials("long", dict.fromkeys(loads, long), 60),
     ]
-    found = answer.of(points, BASE)
+    found = judge(points, BASE)
     if long:
         assert found.passes is None
         assert found.fails <= 98.7
@@ -330,18 +336,18 @@ def test_a_load_that_no_trial_came_near_is_neither_proved_nor_refuted(short, lon
 def test_a_server_can_hold_a_load_after_a_long_soak(soak_s, missed, excused, holds, said):
     goal = replace(BASE, soak_s=soak_s)
     points = []
-    while isinstance(ask := step(points, goal), NextLoad):
+    while isinstance(ask := next_trial(points, goal), NextLoad):
         soak = ask.role == "soak"
         of = point(ask, missed if soak else slope(175, 10)(ask.load))
         points.append(replace(of, excused=of.missed) if soak and excused else of)
     assert points[-1].role == "soak"
     assert points[-1].load == pytest.approx(0.9 * ask.passes, rel=0.01)
     assert ask.can_hold is holds
-    assert ask.soak_failed is (said == "fail")
-    name = "soak-short" if soak_s == 30 else "soak-ended"
-    values = {"verdict": said, "load": words.load(ask.soak.load, goal), "soak_s": ask.soak.seconds}
-    assert message(name, missed_percent=100 * ask.soak.share, **values) in sentences(ask)
-    before = answer.of(points[:-1], goal)
+    assert ask.soak_verdict == said
+    name = "soak-short" if soak_s == 30 else f"soak-{said}"
+    values = {"load": load_text(ask.soak.load, "rate"), "soak_s": ask.soak.seconds}
+    assert message(name, missed=ask.soak.share, **values) in sentences(ask)
+    before = judge(points[:-1], goal)
     assert (before.can_hold, message("soak-missing") in sentences(before)) == (False, True)
 
 
@@ -358,20 +364,20 @@ def test_a_load_whose_trials_met_the_goal_is_not_said_to_miss_it(goal, above, fa
     shares = {18: [0.003, 0.004, 0.003, 0.006], 20: [0.012, 0.03, 0.009, 0.02]}
     shares |= {21: [0.02, 0.03], 22: [0.0099, 0.0095]}
     fine = [
-        TrialPoint(load, "fine", 24_000, round(24_000 * share), 60.0)
+        TrialPoint(load, "long", 24_000, round(24_000 * share), 60.0)
         for load, of in [*shares.items(), *((load, [share]) for load, share in above.items())]
         for share in of
     ]
-    found = answer.of(fine, goal)
+    found = judge(fine, goal)
     assert found.fails == fails
     assert sentences(found)[0].endswith("unknown above") is (fails is None)
 
 
 def test_a_load_whose_misses_the_generator_may_explain_has_not_failed():
-    fine = [TrialPoint(100, "fine", 6000, 600, 60.0, excused=600) for _ in range(4)]
-    [load] = answer.of(fine, BASE).loads
+    fine = [TrialPoint(100, "long", 6000, 600, 60.0, excused=600) for _ in range(4)]
+    [load] = judge(fine, BASE).loads
     assert (load.verdict, load.low) == ("unknown", 0)
-    [load] = answer.of([replace(each, excused=0) for each in fine], BASE).loads
+    [load] = judge([replace(each, excused=0) for each in fine], BASE).loads
     assert load.verdict == "fail"
 
 
@@ -384,23 +390,23 @@ def test_searches_never_say_that_a_rate_misses_the_goal_whose_trials_met_it(fast
 def test_going_on_with_stored_trials_asks_the_same():
     _, points = run(BASE, slope(175, 10))
     for n in range(len(points)):
-        ask = step(tuple(points[:n]), BASE)
+        ask = next_trial(tuple(points[:n]), BASE)
         assert isinstance(ask, NextLoad)
         assert (ask.load, ask.role, ask.seed) == (points[n].load, points[n].role, points[n].seed)
     assert len({p.seed for p in points}) == len(points)
 
 
 def test_the_bounds_are_those_of_a_poisson_count():
-    ask = NextLoad(100, 60, "fine", 1, "")
+    ask = NextLoad(100, 60, "long", 1)
     clean = replace(point(ask, 0), windows=())
     # 3 / N is the upper bound of no event at 5%.
-    low, high = bounds([clean], 0.05)
+    low, high = share_bounds([clean], 0.05)
     assert high == pytest.approx(2.9957 / 6000, rel=1e-3)
     assert low == 0
-    assert verdict([clean] * 4, BASE) == "pass"
-    assert verdict([replace(clean, missed=600)] * 4, BASE) == "fail"
-    assert verdict([replace(clean, missed=60)] * 4, BASE) == "unknown"
-    assert verdict([clean], BASE) == "unknown", "one trial is no verdict"
+    assert load_verdict([clean] * 4, BASE) == "pass"
+    assert load_verdict([replace(clean, missed=600)] * 4, BASE) == "fail"
+    assert load_verdict([replace(clean, missed=60)] * 4, BASE) == "unknown"
+    assert load_verdict([clean], BASE) == "unknown", "one trial is no verdict"
 
 
 @pytest.mark.parametrize(
@@ -439,7 +445,7 @@ POINTS = st.lists(
     st.builds(
         TrialPoint,
         LOADS,
-        st.sampled_from(["coarse", "fine", "soak"]),
+        st.sampled_from(["short", "long", "soak"]),
         st.integers(-1, 10**6),
         st.integers(-1, 10**5),
         st.one_of(st.floats(1, 600), st.sampled_from([0.0, -1.0, math.nan, math.inf])),
@@ -455,7 +461,7 @@ POINTS = st.lists(
 @given(GOALS, POINTS)
 @settings(max_examples=150, deadline=None)
 def test_any_trials_lead_to_a_load_that_can_be_offered_or_to_an_answer(goal, points):
-    said = step(points, goal)
+    said = next_trial(points, goal)
     if isinstance(said, NextLoad):
         assert goal.lowest <= said.load <= goal.highest
         assert 0 < said.seconds < math.inf
@@ -463,7 +469,7 @@ def test_any_trials_lead_to_a_load_that_can_be_offered_or_to_an_answer(goal, poi
         assert not goal.whole or said.load == int(said.load)
     elif said.passes is not None and said.fails is not None:
         assert said.passes < said.fails
-    found = answer.of(points, goal)
+    found = judge(points, goal)
     assert all(text and "nan" not in text for text in sentences(found))
 
 
@@ -472,29 +478,29 @@ def test_any_trials_lead_to_a_load_that_can_be_offered_or_to_an_answer(goal, poi
 def test_every_search_ends(goal, points, rng):
     found = list(points)
     for _ in range(TRIALS_MOST):
-        said = step(found, goal)
+        said = next_trial(found, goal)
         if isinstance(said, Capacity):
             break
         invalid = "CPU time stolen" if rng.random() < 0.1 else ""
         found.append(point(said, rng.random() ** 4, invalid=invalid))
     else:
         raise AssertionError("the search does not end")
-    assert isinstance(step(found, goal), Capacity), "the same trials, the same answer"
+    assert isinstance(next_trial(found, goal), Capacity), "the same trials, the same answer"
 
 
 @pytest.mark.parametrize(("load", "start", "most"), [(175, 50, 25), (50, 50, 25), (7, 2, 60)])
 def test_the_plan_is_what_the_issue_allows(load, start, most):
-    found = plan(replace(BASE, start=start), load, load)
+    found = search_plan(replace(BASE, start=start), load, load)
     assert 5 <= found.least_s / 60 <= found.most_s / 60 <= most
-    assert found.fine_least == 12
-    quick = plan(QUICK, 175, 175)
+    assert found.long_least == 12
+    quick = search_plan(QUICK, 175, 175)
     assert (quick.most_s <= 180, quick.soak_s) == (True, 0)
 
 
 def test_the_plan_says_how_long_a_search_takes_at_least_and_at_most(fast):
-    takes = plan(BASE, 175, 175)
-    one = cost_s(takes.fine_s) / 60
-    assert takes.fine_least < takes.fine_most <= 20
+    takes = search_plan(BASE, 175, 175)
+    one = cost_s(takes.long_s) / 60
+    assert takes.long_least < takes.long_most <= 20
     for found in fast:
         assert takes.least_s / 60 - one <= found.minutes.min()
         assert 0.9 * takes.most_s / 60 <= found.minutes.max() <= takes.most_s / 60 + one
@@ -503,7 +509,7 @@ def test_the_plan_says_how_long_a_search_takes_at_least_and_at_most(fast):
 @pytest.mark.parametrize("load", [0.2, 1, 7, 24, 50, 200])
 def test_a_search_whose_answer_is_never_narrow_ends_where_the_plan_says(load):
     goal = replace(BASE, start=load / 4, lowest=load / 100)
-    takes = plan(goal, load, load)
+    takes = search_plan(goal, load, load)
     rng = np.random.default_rng(7)
 
     def noisy(asked):

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.analysis import grouping
-from pgpaces.analysis.capacity import value
-from pgpaces.analysis.capacity.center import curve
-from pgpaces.analysis.capacity.trials import label
+from pgpaces.analysis.capacity.answer import highest
+from pgpaces.analysis.capacity.curve import drawn_curve
+from pgpaces.analysis.capacity.search import trial_label
 from pgpaces.answers import why as attribution
 from pgpaces.answers.capacity import section as capacity
 from pgpaces.answers.sweep import lookup
@@ -47,7 +47,10 @@ def section(found):
 
 
 def said(found, weight=""):
-    return "\n".join(s.text for s in section(found).sentences if weight in ("", s.weight))
+    shown = section(found)
+    details = [f"{name}: {text}" for part in shown.parts for name, text in part.facts]
+    texts = (s.text for s in shown.sentences if weight in ("", s.weight))
+    return "\n".join([*texts, *([] if weight else details)])
 
 
 @cache
@@ -70,15 +73,16 @@ def page(found):
 
 
 def test_what_is_proved_is_told_in_queries_a_day_and_in_money():
-    holds = value.of([one()], {}).cells[0]
-    worth = holds.worth
+    holds = one().answer(None)
+    worth = holds.equivalents
     assert worth.rate == holds.passes
     assert worth.queries_per_day == pytest.approx(7 * 86_400 * worth.rate, rel=1e-3)
     assert worth.per_million == pytest.approx(6.0 / (worth.rate * 730 * 3600 / 1e6))
     assert worth.users is None
     text = said([one()])
-    assert message("worth-rate", day=capacity.many(worth.per_day)) in text
-    assert message("worth-queries", queries=capacity.many(worth.queries_per_day)) in text
+    cost = message("equivalent-cost", currency="EUR", month=6.0)
+    assert message("equivalent-rate", day=capacity.many(worth.per_day), cost=cost) in text
+    assert message("equivalent-queries", queries=capacity.many(worth.queries_per_day)) in text
     assert "6 EUR a month, 72 EUR a year, " in text
 
 
@@ -86,7 +90,7 @@ def test_users_with_a_pace_are_users_and_have_a_price_each():
     goal = replace(GOAL, load="users", start=4.0, lowest=1.0)
     plan = {"model": "paced", "rate": 0.5, "clients": 8}
     found = searched(slope(34.5), goal, each=0.5, plan=plan, **PRICED)
-    worth = value.of([found], {}).cells[0].worth
+    worth = found.answer(None).equivalents
     assert worth.users == found.capacity.passes
     assert worth.rate == pytest.approx(0.5 * worth.users, rel=0.05)
     assert worth.per_user == pytest.approx(6.0 / worth.users)
@@ -97,13 +101,13 @@ def test_clients_that_think_are_users_by_the_law_of_response_times_and_others_ar
     goal = replace(GOAL, load="clients", start=4.0, lowest=1.0)
     plan = {"model": "closed", "think_ns": 1_000_000_000}
     found = searched(slope(20.5), goal, each=0.95, plan=plan)
-    worth = value.of([found], {}).cells[0].worth
+    worth = found.answer(None).equivalents
     assert worth.users == found.capacity.passes
     assert (worth.think_s, worth.rate) == (1.0, pytest.approx(0.95 * worth.users, rel=0.05))
     assert worth.response_s == pytest.approx(0.007, abs=0.005)
     assert "N = X (R + Z)" in said([found])
     without = searched(slope(20.5), goal, plan={"model": "closed", "think_ns": 0})
-    assert value.of([without], {}).cells[0].worth.users is None
+    assert without.answer(None).equivalents.users is None
 
 
 @pytest.mark.slow
@@ -112,7 +116,7 @@ def test_clients_that_think_are_users_by_the_law_of_response_times_and_others_ar
 def test_the_band_of_the_curve_meets_the_threshold_at_both_bounds(at, steepness):
     found = searched(slope(at, steepness))
     passes, fails = found.capacity.passes, found.capacity.fails
-    drawn = curve([point for _, point in found.trials], found.goal)
+    drawn = drawn_curve([point for _, point in found.trials], found.goal)
     if found.capacity.flags:
         return  # widened beyond the curve
     assert all(each.low <= each.share <= each.high for each in drawn)
@@ -182,12 +186,12 @@ BOUNDS = st.one_of(st.none(), st.floats(1, 100))
 
 @given(st.lists(st.tuples(BOUNDS, BOUNDS), min_size=2, max_size=5))
 def test_the_most_is_claimed_only_above_every_load_that_fails(ends):
-    base = value.of([one()], {}).cells[0]
+    base = one().answer(None)
     cells = [
         replace(base, cell=str(n), passes=low, fails=None if high is None else (low or 0) + high)
         for n, (low, high) in enumerate(ends)
     ]
-    most = value.most(cells)
+    most = highest(cells)
     if most is None:
         assert all(low is None for low, _ in ends)
         return
@@ -296,4 +300,4 @@ def test_trials_that_are_not_valid_are_hollow_and_never_vanish():
     ],
 )
 def test_a_trial_of_a_search_is_called_by_its_load(levels, name):
-    assert label(Cell(levels)) == name
+    assert trial_label(Cell(levels)) == name

@@ -9,13 +9,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.analysis import compare
-from pgpaces.analysis.capacity import trials
 from pgpaces.analysis.capacity.goal import CapacityGoal
-from pgpaces.analysis.capacity.searches import Searches
-from pgpaces.analysis.capacity.trials import PREFLIGHT, SearchSpec
+from pgpaces.analysis.capacity.search import CapacitySearch, CellSearch, SearchSpec, trial_point
 from pgpaces.analysis.digest import Bucket, Digest
 from pgpaces.analysis.pairing import AGAIN, Pairing
-from pgpaces.analysis.sequential import Ask, Tell, role
+from pgpaces.analysis.sequential import SATURATING, Ask, Tell, role
 from pgpaces.analysis.validity import Validity
 from pgpaces.core.errors import StoreError
 from pgpaces.core.findings import Finding, finding
@@ -75,7 +73,7 @@ def holds(at, saturated=400.0):
 
     def found(ask):
         levels = dict(ask.cell.levels)
-        if levels[ROLE] == PREFLIGHT:
+        if levels[ROLE] == SATURATING:
             return digest(ask, 4000, 0, saturated)
         load = float(levels["rate"].removesuffix("/s"))
         seconds = float((ask.options["duration"] or "").removesuffix("s"))
@@ -86,8 +84,8 @@ def holds(at, saturated=400.0):
 
 
 def answer(told, cell, spec=SPEC):
-    own = Searches(spec, (cell,)).own(told)[cell.key]
-    return trials.cell_search(spec, cell, own)
+    [search] = CapacitySearch(spec, (cell,)).of_cells(told)
+    return search
 
 
 def attempt(of, number, state):
@@ -101,13 +99,13 @@ def attempt(of, number, state):
 
 def test_a_search_finds_where_a_server_breaks_and_soaks_below_it():
     cell = Cell((("set.work_mem", "4MB"),))
-    told = run(strategy := Searches(SPEC, (cell,)), holds(173.0))
+    told = run(strategy := CapacitySearch(SPEC, (cell,)), holds(173.0))
     assert strategy.given_up(told) == ""
     found = answer(told, cell)
     assert found.ended
     assert found.capacity.passes <= 173.0 < found.capacity.fails
     assert found.capacity.can_hold
-    assert (role(told[0].cell), role(told[-1].cell)) == (PREFLIGHT, "soak")
+    assert (role(told[0].cell), role(told[-1].cell)) == (SATURATING, "soak")
     assert [t.block for t in told] == list(range(1, len(told) + 1)), "arrivals of its own"
 
 
@@ -118,11 +116,11 @@ def test_a_search_finds_where_a_server_breaks_and_soaks_below_it():
 )
 def test_a_saturating_trial_says_where_the_search_begins_and_is_no_bound(saturated, each, begins):
     def found(ask):
-        if role(ask.cell) == PREFLIGHT and saturated is None:
+        if role(ask.cell) == SATURATING and saturated is None:
             return None
         return holds(173.0, saturated or 0.0)(ask)
 
-    told = run(Searches(replace(SPEC, each=each), (Cell(()),)), found)
+    told = run(CapacitySearch(replace(SPEC, each=each), (Cell(()),)), found)
     assert dict(told[begins[0]].cell.levels)["rate"] == begins[1]
     assert answer(told, Cell(())).capacity.passes is not None
 
@@ -145,7 +143,7 @@ def test_pairs_are_run_until_a_look_decides_and_both_meet_the_same_arrivals():
 
 @pytest.mark.parametrize(("levels", "clients"), [((), "3"), ((("clients", "2"),), "2")])
 def test_a_saturating_trial_has_as_many_clients_as_the_load_has(levels, clients):
-    ask = trials.ask(replace(SPEC, clients=3), Cell(levels), [])
+    ask = CellSearch(replace(SPEC, clients=3), Cell(levels)).ask()
     assert ask.options["clients"] == clients
 
 
@@ -156,7 +154,7 @@ def test_cells_are_searched_in_turn_and_each_has_an_answer_of_its_own():
     def found(ask):
         return holds(limits[dict(ask.cell.levels)["variant"]])(ask)
 
-    told = run(Searches(SPEC, cells), found)
+    told = run(CapacitySearch(SPEC, cells), found)
     for cell in cells:
         capacity = answer(told, cell).capacity
         assert capacity.passes <= limits[dict(cell.levels)["variant"]]
@@ -168,7 +166,7 @@ def test_cells_are_searched_in_turn_and_each_has_an_answer_of_its_own():
 
 
 def test_who_goes_on_with_an_interrupted_search_asks_for_the_same_trial():
-    strategy = Searches(SPEC, (Cell(()),))
+    strategy = CapacitySearch(SPEC, (Cell(()),))
     told = run(strategy, holds(173.0))
     for n in range(len(told)):
         again = [Tell.of(t.digest) for t in told[:n] if t.digest is not None]
@@ -183,11 +181,11 @@ def test_who_goes_on_with_an_interrupted_search_asks_for_the_same_trial():
 
 def test_a_search_that_was_interrupted_at_its_beginning_again_and_again_goes_on():
     """What was cut short, before anything was due, measured nothing and is no reason to give up."""
-    strategy = Searches(SPEC, (Cell(()),))
+    strategy = CapacitySearch(SPEC, (Cell(()),))
     told = []
     for _ in range(4):
         ask = strategy.ask(told)
-        assert (role(ask.cell), strategy.given_up(told)) == (PREFLIGHT, "")
+        assert (role(ask.cell), strategy.given_up(told)) == (SATURATING, "")
         cut = digest(ask, 0, 0, rate=0.0)
         told.append(Tell.of(replace(cut, trial=replace(cut.trial, state="interrupted"))))
 
@@ -201,7 +199,7 @@ def nothing(ask):
 
 @pytest.mark.parametrize("resumes", [1, 2])
 def test_a_search_that_was_given_up_as_nothing_succeeded_begins_again_when_it_is_resumed(resumes):
-    strategy, cells = Searches(SPEC, (Cell(()),)), (Cell(()),)
+    strategy, cells = CapacitySearch(SPEC, (Cell(()),)), (Cell(()),)
     told = []
     for _ in range(resumes):
         told = strategies.resumed(SPEC, cells, told)
@@ -228,7 +226,7 @@ def test_a_search_that_is_resumed_keeps_the_results_of_cells_that_have_some():
     def found(ask):
         return nothing(ask) if ask.cell.matches({"variant": "b"}) else holds(173.0)(ask)
 
-    told = run(Searches(SPEC, cells), found)
+    told = run(CapacitySearch(SPEC, cells), found)
     kept = [t for t in strategies.resumed(SPEC, cells, told) if not t.again]
     assert kept == [t for t in told if t.cell.matches({"variant": "a"})]
     assert strategies.resumed(PAIRING, cells, told) == told
@@ -236,7 +234,7 @@ def test_a_search_that_is_resumed_keeps_the_results_of_cells_that_have_some():
 
 def test_attempts_that_failed_change_nothing_of_a_search():
     cell = Cell(())
-    told = run(Searches(SPEC, (cell,)), holds(173.0))
+    told = run(CapacitySearch(SPEC, (cell,)), holds(173.0))
     stored = [
         attempt(one, n, state) for one in told for n, state in ((1, "failed"), (2, "finished"))
     ]
@@ -245,7 +243,7 @@ def test_attempts_that_failed_change_nothing_of_a_search():
 
 
 def test_trials_that_cannot_be_run_end_a_search_without_an_answer():
-    strategy = Searches(replace(SPEC, each=None), (Cell(()),))
+    strategy = CapacitySearch(replace(SPEC, each=None), (Cell(()),))
     told = run(strategy, lambda _: None, most=30)
     assert strategy.given_up(told) == message("searches-ended", ended=1, all=1, error="it broke")
     assert strategy.given_up(told[:1]) == ""
@@ -256,14 +254,14 @@ def test_trials_that_cannot_be_run_end_a_search_without_an_answer():
 
 
 def test_who_leaves_out_what_never_settled_would_leave_out_what_did_not_hold():
-    ask = trials.first(SPEC, Cell(()))
+    ask = SPEC.first(Cell(()))
     settling, other = (Finding(name) for name in ("never-settled", "too-hot"))
     found = digest(ask, 600, 300)
     for findings, valid in (((settling,), True), ((settling, other), False)):
         summary = replace(found.summary, validity=Validity("invalid", findings))
-        assert trials.point(Tell.of(replace(found, summary=summary)), "rate").valid is valid
+        assert trial_point(Tell.of(replace(found, summary=summary)), "rate").valid is valid
     running = replace(found, trial=replace(found.trial, state="running"))
-    assert trials.point(Tell.of(running), "rate") is None, "it is no point yet"
+    assert trial_point(Tell.of(running), "rate") is None, "it is no point yet"
 
 
 def test_a_quick_search_has_short_trials_and_no_soak():
@@ -274,8 +272,8 @@ def test_a_quick_search_has_short_trials_and_no_soak():
         asked.append((role(ask.cell), ask.options["duration"]))
         return holds(173.0)(ask)
 
-    run(Searches(SearchSpec(goal, 1.0), (Cell(()),)), found)
-    assert set(asked) == {(PREFLIGHT, "5s"), ("short", "10s"), ("long", "10s")}
+    run(CapacitySearch(SearchSpec(goal, 1.0), (Cell(()),)), found)
+    assert set(asked) == {(SATURATING, "5s"), ("short", "10s"), ("long", "10s")}
 
 
 @pytest.mark.parametrize("after", [0, 1, 9])
@@ -286,11 +284,11 @@ def test_a_search_whose_server_went_away_is_given_up_and_says_why(after):
         gone = ask.cell.matches({"variant": "b"}) and ask.block > after
         return None if gone else holds(173.0)(ask)
 
-    strategy = Searches(SPEC, cells)
+    strategy = CapacitySearch(SPEC, cells)
     told = run(strategy, found)
     assert strategy.given_up(told) == message("searches-ended", ended=1, all=2, error="it broke")
     assert strategy.given_up(told[:2]) == ""
-    alone = Searches(SPEC, cells[1:])
+    alone = CapacitySearch(SPEC, cells[1:])
     said = message("searches-ended", ended=1, all=1, error="it broke")
     assert alone.given_up(run(alone, found)) == said
 
@@ -300,7 +298,7 @@ def test_a_load_that_cannot_be_offered_is_an_end_and_no_reason_to_give_up():
         load = dict(ask.cell.levels).get("rate", "0/s")
         return None if float(load.removesuffix("/s")) > 150 else holds(1000.0)(ask)
 
-    strategy = Searches(SPEC, (Cell(()),))
+    strategy = CapacitySearch(SPEC, (Cell(()),))
     told = run(strategy, found)
     assert any(t.digest is None for t in told)
     assert strategy.given_up(told) == ""
@@ -310,7 +308,7 @@ def test_a_load_that_cannot_be_offered_is_an_end_and_no_reason_to_give_up():
 def test_a_quick_search_ends_where_the_server_has_no_more_connections():
     spec = SearchSpec(CapacityGoal(0.01, 45.0, 0.1, 1e6, quick=True, soak_s=0.0))
     few = "the server has 96 free connections"
-    searches, told = Searches(spec, (Cell(()),)), list[Tell]()
+    searches, told = CapacitySearch(spec, (Cell(()),)), list[Tell]()
     while (ask := searches.ask(told)) is not None:
         possible = float(dict(ask.cell.levels)["rate"].removesuffix("/s")) <= 96
         known = Tell.of(holds(1000.0)(ask)) if possible else None
@@ -327,10 +325,10 @@ def test_a_search_counts_what_missed_also_where_the_warm_up_is_cut_for_it():
         counts = Counts(10, 10 - missed, missed, 0, 0, 0)
         return Bucket(start_s, 1, counts, 1.0, 1.0, 1.0, 1.0, 1.0, 0.1)
 
-    found = digest(trials.first(SPEC, Cell(())), 200, 0)
+    found = digest(SPEC.first(Cell(())), 200, 0)
     series = tuple(bucket(n, 10 if n < 5 else 0) for n in range(20))
     cut = replace(found, series=series, summary=replace(found.summary, cut_s=5))
-    point = trials.point(Tell.of(cut), "rate")
+    point = trial_point(Tell.of(cut), "rate")
     assert (point.missed, point.due) == (50, 200)
     assert point.windows == ((50, 100), (0, 100))
     assert point.seconds == 20.0

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import pgpaces
-from pgpaces.analysis.capacity import trials
-from pgpaces.analysis.capacity.trials import SearchSpec, ask
+from pgpaces.analysis.capacity.search import CellSearch, SearchSpec, load_level
 from pgpaces.answers.answer import Answer
 from pgpaces.answers.capacity.api import load_capacity
 from pgpaces.cli.capacity import capacity as face
@@ -124,7 +123,7 @@ def test_the_ends_of_what_is_offered_can_be_offered(least, most):
     assert (spec.goal.lowest, spec.goal.highest) == pytest.approx((least, most), rel=1e-3)
     assert spec.goal.missed_max == 0.01
     for end in (spec.goal.lowest, spec.goal.highest):
-        assert float(trials.level("rate", end).removesuffix("/s")) == end
+        assert float(load_level("rate", end).removesuffix("/s")) == end
 
 
 def test_a_stored_search_is_shown_as_it_was_told(stored):
@@ -190,7 +189,7 @@ def test_the_saturating_trial_has_no_pause_whatever_pace_the_workload_has(name, 
     draft = Draft(workload=name).with_levels({"latency_limit": ("50ms",), **by})
     experiment, spec = capacity.ask(draft, capacity.CapacityQuestion(missed="1%"))
     [cell] = experiment.design.cells()
-    asked = ask(replace(spec, each=1.0), cell, [])
+    asked = CellSearch(replace(spec, each=1.0), cell).ask()
     load = Builder.of(Order(experiment)).request(asked, "").trial.load
     assert (load.model, load.think_ns, load.rate, str(load.shape)) == (
         "closed",

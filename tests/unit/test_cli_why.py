@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 import pgpaces
 from pgpaces.analysis.capacity.goal import CapacityGoal
-from pgpaces.analysis.capacity.trials import SearchSpec
+from pgpaces.analysis.capacity.search import SearchSpec
 from pgpaces.cli.report import report
 from pgpaces.cli.why import why
 from pgpaces.core.errors import PlanError

@@ -9,14 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from pgpaces.analysis.accumulator import Accumulator
-from pgpaces.analysis.capacity import answer, words
-from pgpaces.analysis.capacity.answer import Capacity
-from pgpaces.analysis.capacity.goal import CapacityGoal, NextLoad, TrialPoint
-from pgpaces.analysis.capacity.search import step
-from pgpaces.analysis.capacity.trials import objections, point
+from pgpaces.analysis.capacity.answer import Capacity, judge
+from pgpaces.analysis.capacity.goal import CapacityGoal, TrialPoint
+from pgpaces.analysis.capacity.search import NextLoad, next_trial, trial_point, why_invalid
 from pgpaces.analysis.digest import digest
 from pgpaces.analysis.sequential import Tell
 from pgpaces.analysis.summary import summarize
+from pgpaces.answers.capacity.section import findings_of
 from pgpaces.answers.run import next_steps
 from pgpaces.core.record import Interval
 from pgpaces.spec.result import Place, Trial
@@ -139,9 +138,9 @@ def test_what_a_late_generator_did_in_a_warm_up_that_is_cut_decides_nothing():
 def test_what_a_search_makes_of_a_late_generator(changes, missed, excused):
     made = of_trial(**changes)
     found = digest(made, summarize(made), Accumulator.of(made.intervals))
-    seen = point(Tell.of(found), "rate")
+    seen = trial_point(Tell.of(found), "rate")
     assert seen is not None
-    objected = "; ".join(objections(made, found.summary))
+    objected = why_invalid(made, found.summary)
     assert ("generator-limited" in objected) == (not seen.valid) == (excused is None)
     assert seen.missed == missed
     assert seen.excused == excused or excused is None
@@ -170,7 +169,7 @@ def searched(excused: float, goal: CapacityGoal = BASE) -> tuple[Capacity, list[
     """A server of 175/s; so much of what is due the generator may explain from 100/s on."""
     points: list[TrialPoint] = []
     for _ in range(120):
-        next_load = step(points, goal)
+        next_load = next_trial(points, goal)
         if isinstance(next_load, Capacity):
             return next_load, points
         points.append(
@@ -180,7 +179,7 @@ def searched(excused: float, goal: CapacityGoal = BASE) -> tuple[Capacity, list[
 
 
 def said(found: Capacity) -> str:
-    return " ".join((words.answer(found), *map(str, words.doubts(found))))
+    return " ".join((str(found.bounds), *map(str, findings_of(found))))
 
 
 def test_lateness_that_explains_a_little_moves_what_fails_alone():
@@ -213,8 +212,8 @@ def test_a_load_that_failed_by_the_generator_alone_is_no_lower_end():
 
 
 def test_a_soak_is_held_by_all_that_missed():
-    next_load = NextLoad(100, 600, "soak", 1, "")
-    found = answer.of([offered(next_load, 0.02, 0.02)], BASE)
+    next_load = NextLoad(100, 600, "soak", 1)
+    found = judge([offered(next_load, 0.02, 0.02)], BASE)
     assert not sure(found.soak).passed
 
 

@@ -1,6 +1,6 @@
 """Sequential design, as ask and tell: the next trial, and the results of those before it. Pure.
 
-A strategy (capacity/searches.py, pairing.py) is a function of the results so far, so an interrupted
+A strategy (capacity/search.py, pairing.py) is a function of the results so far, so an interrupted
 experiment is resumed by asking again.
 """
 

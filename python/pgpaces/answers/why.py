@@ -38,7 +38,7 @@ from pgpaces.spec.result import Trial
 from pgpaces.store.store import Store
 
 if TYPE_CHECKING:
-    from pgpaces.analysis.capacity.trials import CellSearch
+    from pgpaces.analysis.capacity.search import CellSearch
     from pgpaces.answers.sweep.page import Page
 
 KEY = "why"

@@ -295,15 +295,15 @@ class SweepProgress(SweepListener):
 
 def _searched(ask: Ask) -> str | None:
     """The name of a trial of a search for a capacity; None for any other trial."""
-    from pgpaces.analysis.capacity.trials import label
+    from pgpaces.analysis.capacity.search import trial_label
 
-    return label(ask.cell)
+    return trial_label(ask.cell)
 
 
 def _of_search(trial: Trial, summary: Summary) -> str:
     """Duration and missed share of a trial of a search, to stand after its load."""
-    from pgpaces.analysis.capacity.trials import PREFLIGHT, invalid
-    from pgpaces.analysis.sequential import role
+    from pgpaces.analysis.capacity.search import objections
+    from pgpaces.analysis.sequential import SATURATING, role
     from pgpaces.show.numbers import rate, share_in_words
     from pgpaces.spec.design import Cell
 
@@ -312,12 +312,12 @@ def _of_search(trial: Trial, summary: Summary) -> str:
     if missed is None:
         return f"{took}: nothing was due"
     of = role(Cell(tuple(trial.place.levels.items()))) if trial.place else ""
-    if of == PREFLIGHT:
+    if of == SATURATING:
         return f"{took}: {rate(summary.throughput.value)}/s"
     share = f"missed {share_in_words(missed)}"
     if trial.state != "finished":
         return f"{took}: {share}, {trial.state}"
-    reasons = "; ".join(each.name for each in invalid(summary))
+    reasons = "; ".join(each.name for each in objections(summary))
     if reasons:
         return f"{took}: {share}, invalid: {reasons}"
     return f"{took}: {share}" + (", the generator was late" if summary.generator.late else "")

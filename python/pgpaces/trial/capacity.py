@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.analysis.capacity.goal import CapacityGoal, Kind
-from pgpaces.analysis.capacity.trials import SearchSpec, first, level
+from pgpaces.analysis.capacity.search import SearchSpec, load_level
 from pgpaces.analysis.sequential import Ask
 from pgpaces.core.errors import PlanError
 from pgpaces.core.units import duration_ns, rate_per_s
@@ -62,7 +62,9 @@ def ask(
     execute programs.
     """
     draft, missed_max = _threshold(draft, question)
-    load = question.by or _kind(draft.levels)
+    pauses = {"rate_per_client", "think_time"} & draft.levels.keys()
+    usual: Kind = "clients" if pauses else "rate"
+    load = question.by or ("users" if {"users", "pace"} & draft.levels.keys() else usual)
     ends = draft.levels.get(load, ())
     own = {n: v for n, v in draft.levels.items() if n not in (load, "duration", "transactions")}
     for name in _OTHERS[load]:
@@ -123,16 +125,15 @@ def _threshold(draft: Draft, question: CapacityQuestion) -> tuple[Draft, float]:
     return draft.with_levels({"latency_limit": (match[2],)}), missed
 
 
-def _kind(own: Mapping[str, tuple[str, ...]]) -> Kind:
-    if "users" in own or "pace" in own:
-        return "users"
-    return "clients" if {"rate_per_client", "think_time"} & own.keys() else "rate"
-
-
 def _goal(
     load: Kind, ends: tuple[str, ...], missed_max: float, *, question: CapacityQuestion
 ) -> CapacityGoal:
-    values = sorted(_value(load, text) for text in ends)
+    if load == "rate":
+        # Rounded like a trial's level: a bound that differs in the last digit is never reached.
+        rates = (load_level(load, rate_per_s(text, "--rate")) for text in ends)
+        values = sorted(float(level.removesuffix("/s")) for level in rates)
+    else:
+        values = sorted(float(options.FACTORS[load].kind.read(text)) for text in ends)
     if len(values) > 2:
         raise PlanError("too-many-loads", load=load, count=len(values))
     lowest, highest = _LOWEST[load], _HIGHEST[load]
@@ -147,13 +148,6 @@ def _goal(
     return CapacityGoal(missed_max, start, lowest, highest, load, quick, 0.0 if quick else soak_s)
 
 
-def _value(load: Kind, text: str) -> float:
-    if load == "rate":
-        # Rounded like a trial's level: a bound that differs in the last digit is never reached.
-        return float(level(load, rate_per_s(text, "--rate")).removesuffix("/s"))
-    return float(options.FACTORS[load].kind.read(text))
-
-
 def _each(
     experiment: Experiment, goal: CapacityGoal, consent: trust.Consent, *, begins: bool
 ) -> float | None:
@@ -166,7 +160,7 @@ def _each(
     each: float | None = None
     for cell in experiment.design.cells():
         # Of the cell as the user wrote it, so that errors do not name the load of a trial.
-        ask = first(SearchSpec(goal), cell)
+        ask = SearchSpec(goal).first(cell)
         load = {**ask.options, goal.load: dict(ask.cell.levels)[goal.load]}
         request = builder.request(Ask(cell, 1, load), "")
         plan, start = request.trial, goal.start

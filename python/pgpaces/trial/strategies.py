@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from pgpaces.analysis.capacity import searches
+from pgpaces.analysis.capacity.search import CapacitySearch, SearchSpec
 from pgpaces.analysis.pairing import Pairing
 from pgpaces.analysis.sequential import Ask, Expected, Tell
 from pgpaces.core.errors import PlanError, StoreError
@@ -40,12 +40,12 @@ class Listed(Struct, frozen=True):
         return ""
 
 
-Goal = searches.SearchSpec | Pairing
+Goal = SearchSpec | Pairing
 # samples: trials of every kind, to check them in advance; left: a lower bound of the trials until
 # an answer is known, 0 if there is none; given_up: why it ended without an answer, else empty.
-Strategy = searches.Searches | Pairing | Listed
+Strategy = CapacitySearch | Pairing | Listed
 _KINDS: Mapping[str, type[Goal]] = {
-    "capacity": searches.SearchSpec,
+    "capacity": SearchSpec,
     "comparison": Pairing,
 }
 
@@ -73,19 +73,19 @@ def strategies(
         }
     of_machines = by_machine((Slot(1, cell) for cell in design.cells()), machine_of)
     return {
-        machine: searches.Searches(goal, tuple(slot.cell for slot in own))
+        machine: CapacitySearch(goal, tuple(slot.cell for slot in own))
         for machine, own in of_machines.items()
     }
 
 
 def resumed(goal: Goal, cells: Sequence[Cell], results: Sequence[Tell]) -> list[Tell]:
     """The results so far when it is resumed: the search or pair that ended it begins again."""
-    of = goal if isinstance(goal, Pairing) else searches.Searches(goal, tuple(cells))
+    of = goal if isinstance(goal, Pairing) else CapacitySearch(goal, tuple(cells))
     return of.resumed(results)
 
 
 def question(goal: Goal) -> tuple[str, ...]:
-    return goal.terms() if isinstance(goal, Pairing) else searches.terms(goal)
+    return goal.terms()
 
 
 def write(goal: Goal) -> dict[str, Any]:

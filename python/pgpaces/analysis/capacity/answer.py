@@ -1,4 +1,4 @@
-"""The answer of all trials of a search: what passes, what fails, and how reliable that is.
+"""The answer of a search: what passes, what fails, and how reliable that is.
 
 Points in, a Capacity out. Knows no words and not which trial comes next.
 """
@@ -7,16 +7,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
+from statistics import median
 
-from msgspec import Struct
+from msgspec import Struct, convert, field
 from msgspec.structs import replace
 
-from pgpaces.analysis.capacity.center import countable, line
-from pgpaces.analysis.capacity.goal import CapacityGoal, TrialPoint, excused, of_curve, of_role
-from pgpaces.analysis.capacity.rule import TAIL, TRIALS_MIN, Fit, Verdict, bounds, verdict
+from pgpaces.analysis.capacity.curve import TRIALS_MIN, Fit, fitted, load_verdict, share_bounds
+from pgpaces.analysis.capacity.goal import (
+    UNITS,
+    CapacityGoal,
+    Kind,
+    TrialPoint,
+    countable,
+    excused,
+    load_text,
+    of_curve,
+    of_role,
+)
+from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.distributions import fisher_above
-from pgpaces.core.messages import message
+from pgpaces.analysis.goal import Limit, Verdict
+from pgpaces.analysis.volume import volume_of
+from pgpaces.core.messages import Message, message, said
+from pgpaces.spec.costs import HOURS_A_MONTH, MonthlyCost, machines_of
 from pgpaces.spec.result import Estimate
 
 # An answer this narrow is enough, as the log of the lowest fail over the highest pass.
@@ -35,9 +49,39 @@ _LINE_MIN = 8
 _JUMP, _CLIFF, _SHARE_MIN = 3.0, 8.0, 1e-6
 # The p-value, and the least variation of a server's speed (sd, a share), of a noisy host.
 _NOISE_P, _NOISE_SPEED = 0.01, 0.01
+_DAY_S, _MONTH_S = 86_400, HOURS_A_MONTH * 3600
+_MILLION = 1e6
+# Trials between these multiples of a load describe it; others differ too much.
+_DESCRIBES = (0.75, 1.1)
+# The message of both bounds, by whether each is known.
+_BOUNDS = {
+    (True, True): "capacity-between",
+    (True, False): "capacity-passes",
+    (False, True): "capacity-fails",
+    (False, False): "capacity-unknown",
+}
 
 
-class Load(Struct, frozen=True):
+class SearchGoal(Struct, frozen=True):
+    missed_max: float
+    quick: bool
+    lowest: float
+    highest: float
+    soak_s: float
+
+
+class Soak(Struct, frozen=True):
+    """The long trial at 0.9 of the highest load that passes."""
+
+    load: float
+    seconds: float
+    share: float
+    low: float
+    high: float
+    passed: bool
+
+
+class LoadVerdict(Struct, frozen=True):
     """A load with long trials, countable by these alone.
 
     share: missed of due; least, most: of one trial; low, high: the one-sided bounds of the long-run
@@ -55,110 +99,192 @@ class Load(Struct, frozen=True):
     high: float
 
 
-class Soak(Struct, frozen=True):
-    """The long trial at 0.9 of the highest load that passes."""
+class Equivalents(Struct, frozen=True):
+    """A load in other units; None: unknown.
+
+    rate: transactions a second at it. users: that it serves, where they have a pace or think
+    between transactions: N = X (R + Z). response_s, think_s: R and Z of such a closed load.
+    month, year: the cost of the machines in `currency`; per_million transactions and per_user: the
+    month's.
+    """
 
     load: float
-    seconds: float
-    share: float
-    low: float
-    high: float
-    passed: bool
+    rate: float
+    users: float | None = None
+    response_s: float | None = None
+    think_s: float | None = None
+    queries_per_day: float | None = None
+    currency: str = ""
+    month: float | None = None
+    year: float | None = None
+    per_million: float | None = None
+    per_user: float | None = None
+
+    @property
+    def per_day(self) -> float:
+        return self.rate * _DAY_S
 
 
-class Capacity(Struct, frozen=True):
-    """How much load passes: everything up to `passes`; between `passes` and `fails` is unknown.
+class Capacity(Struct, frozen=True, kw_only=True):
+    """How much load passes, in `unit`: all up to `passes`; between it and `fails` is unknown.
 
     passes, fails: the highest load that is shown to pass and the lowest that is shown to fail; None
     if there is none. estimate: the load at which the long-run share is the threshold, with its 95%
-    interval. flags: names of findings. speed_spread: by how much the server's speed differs between
-    trials beyond chance (sd, a share). more: about how many more long trials would decide; 0 if it
-    is decided, None if that is unknown. soak_load: the load of the soak; None if nothing passes.
+    interval. can_hold: a load passes, and so did a soak of at least ten minutes. flags: names of
+    findings. speed_spread: by how much the server's speed differs between trials beyond chance (sd,
+    a share). more: about how many more long trials would narrow it to 4%; 0: none; None: unknown.
+    trials: their number; invalid: why some do not count.
+
+    Of a cell: its key and levels, and both bounds rounded to three digits, to the safe side.
+    equivalents: `passes` in other units. limit: the resource that was the limit where it failed.
+    ended: the search is complete. runs: their ids.
     """
 
-    goal: CapacityGoal
+    cell: str = ""
+    levels: dict[str, str] = {}
+    load: Kind
+    unit: str
+    goal: SearchGoal
     passes: float | None
     fails: float | None
     estimate: Estimate | None
-    loads: tuple[Load, ...]
+    can_hold: bool
+    soak: Soak | None
     flags: tuple[str, ...]
     speed_spread: float | None
     more: int | None
     trials: int
     invalid: tuple[str, ...]
-    soak_load: float | None
-    soak: Soak | None
+    loads: tuple[LoadVerdict, ...]
+    equivalents: Equivalents | None = field(default=None, name="worth")
+    limit: Limit | None = None
+    ended: bool = False
+    runs: tuple[str, ...] = ()
 
     @property
-    def can_hold(self) -> bool:
-        """Whether a load passes, and so did a soak of at least ten minutes."""
-        soaked = self.soak is not None and self.soak.passed and self.goal.soak_s >= SOAK_MIN_S
-        return self.passes is not None and soaked
+    def bounds(self) -> Message:
+        """Both bounds in a line."""
+        whole = self.load != "rate"
+        ends = [safely_rounded(self.passes, whole, -1), safely_rounded(self.fails, whole, 1)]
+        texts = [
+            None if end is None else f"{end:,.0f}" if whole else load_text(end, "rate")
+            for end in ends
+        ]
+        known = self.passes is not None, self.fails is not None
+        return said(_BOUNDS[known], unit=self.load, passes=texts[0], fails=texts[1])
 
     @property
-    def soak_failed(self) -> bool:
-        """Whether the soak failed beyond chance."""
-        return self.soak is not None and self.soak.low > self.goal.missed_max
+    def soak_verdict(self) -> Verdict | None:
+        """None: there was no soak. It fails only beyond chance."""
+        if self.soak is None:
+            return None
+        if self.soak.passed:
+            return "pass"
+        return "fail" if self.soak.low > self.goal.missed_max else "unknown"
 
 
-def of(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
+class Highest(Struct, frozen=True):
+    """The cell with the largest capacity, of several.
+
+    certain: `passes` is no less than `fails` of each other cell. rivals: the keys of cells that may
+    pass at as high a load.
+    """
+
+    cell: str
+    certain: bool
+    rivals: tuple[str, ...]
+
+
+class Capacities(Struct, frozen=True):
+    """The answer: the capacity of each cell, and the largest; None for a single cell."""
+
+    cells: tuple[Capacity, ...]
+    most: Highest | None
+
+
+def highest(cells: Sequence[Capacity]) -> Highest | None:
+    """The one with the highest `passes`. None with fewer than two, or none."""
+
+    def rank(cell: Capacity) -> tuple[float, float]:
+        return cell.passes or 0.0, cell.estimate.value if cell.estimate else 0.0
+
+    best = max(cells, key=rank, default=None)
+    if best is None or len(cells) < 2 or best.passes is None:
+        return None
+    others = [each for each in cells if each is not best]
+    rivals = tuple(o.cell for o in others if o.fails is None or o.fails > best.passes)
+    return Highest(best.cell, not rivals, rivals)
+
+
+def judge(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
+    """The answer of all trials so far. Trials at loads outside of the goal do not count."""
     points = countable(points, goal)
-    fine = of_curve(points, goal)
-    fit = line(points, goal) if len(fine) >= _LINE_MIN else None
+    long = of_curve(points, goal)
+    fit = fitted(points, goal) if len(long) >= _LINE_MIN else None
     passes, fails, flags = _claims(points, goal)
-    flags += _ends(passes, fails, points, goal=goal)
-    spread = None if fit is None else speed_spread(fit)
+    ends = passes, fails
+    flags += _at_the_ends(points, goal, ends)
+    spread = None if fit is None else _speed_spread(fit)
     if spread is not None and spread >= _NOISE_SPEED:
         flags.append("noisy-host")
-    more = _more(passes, fails, goal, fine=len(fine))
     if fit is None and passes is None and fails is None:
         flags.append("few-long-trials")
-    invalid = tuple(p.invalid or message("numbers-impossible") for p in points if not p.valid)
-    if invalid:
-        limited = any(point.generator for point in points if not point.valid)
+    if invalid := [point for point in points if not point.valid]:
+        limited = any(point.generator for point in invalid)
         flags.append("generator-limited-loads" if limited else "invalid-trials")
-    if any(p.excused for p in points if p.valid):
+    if any(point.excused for point in points if point.valid):
         flags.append("generator-late-loads")
-    soak_load = None
-    if passes is not None:
-        load = _SOAK_SHARE * passes
-        load = float(math.floor(load)) if goal.whole else float(f"{load:.3g}")
-        soak_load = max(load, goal.lowest)
+    soak = _soak(points, goal)
+    soaked = soak is not None and soak.passed and goal.soak_s >= SOAK_MIN_S
     return Capacity(
-        goal=goal,
+        load=goal.load,
+        unit=UNITS[goal.load],
+        goal=convert(goal, SearchGoal, from_attributes=True),
         passes=passes,
         fails=fails,
         estimate=None if fit is None else _estimate(points, goal),
-        loads=_judged(fine, goal, passes, fails=fails) if goal.quick else _fair(fine, goal),
-        flags=tuple(flags),
+        can_hold=passes is not None and soaked,
+        soak=soak,
+        flags=tuple(dict.fromkeys(flags)),
         speed_spread=spread,
-        more=more,
+        more=_more(len(long), goal, ends),
         trials=len(points),
-        invalid=invalid,
-        soak_load=soak_load,
-        soak=_soak(points, goal),
+        invalid=tuple(each.invalid or message("numbers-impossible") for each in invalid),
+        loads=tuple(_verdicts(long, goal, ends)),
     )
 
 
-def narrow(points: Sequence[TrialPoint], goal: CapacityGoal) -> bool:
-    """Whether more long trials are not worth their time."""
-    if line(points, goal) is None:
-        return False
-    passes, fails, _ = _claims(points, goal)
-    return _more(passes, fails, goal, fine=len(of_curve(points, goal))) == 0
+def soak_load(passes: float | None, goal: CapacityGoal) -> float | None:
+    """The load of the soak; None if nothing passes."""
+    if passes is None:
+        return None
+    load = _SOAK_SHARE * passes
+    return max(float(math.floor(load)) if goal.whole else float(f"{load:.3g}"), goal.lowest)
 
 
-def _claims(
-    points: Sequence[TrialPoint], goal: CapacityGoal
-) -> tuple[float | None, float | None, list[str]]:
+def safely_rounded(bound: float | None, whole: bool, turn: int) -> float | None:
+    """A bound with three digits, rounded to the safe side; turn: -1 of `passes`, 1 of `fails`."""
+    if bound is None or whole:
+        return bound
+    step = 10.0 ** (math.floor(math.log10(bound)) - 2)
+    steps = math.floor(bound / step + 1e-9) if turn < 0 else math.ceil(bound / step - 1e-9)
+    return float(f"{steps * step:.3g}")
+
+
+# The highest pass and the lowest fail; None if there is none.
+_Ends = tuple[float | None, float | None]
+_Claims = tuple[float | None, float | None, list[str]]
+
+
+def _claims(points: Sequence[TrialPoint], goal: CapacityGoal) -> _Claims:
     """What passes, with all that missed; what fails, without what the generator may explain."""
-    passes, fails, odd = _bounds(points, goal)
+    passes, fails, flags = _ends(points, goal)
     if any(point.excused for point in points):
-        _, without, more = _bounds(excused(points), goal)
+        _, without, more = _ends(excused(points), goal)
         fails = None if fails is None or without is None else max(fails, without)
-        odd = list(dict.fromkeys([*odd, *more]))
+        flags += more
     if not goal.quick:
-        return passes, fails, odd
+        return passes, fails, flags
     # Each end has the margin of a quick search, unless it is an end of the goal.
     if passes is not None and passes < goal.highest:
         low = passes / _QUICK_MARGIN
@@ -168,67 +294,43 @@ def _claims(
         high = fails * _QUICK_MARGIN
         high = float(round(high)) if goal.whole else high
         fails = high if high <= goal.highest else None
-    return passes, fails, odd
+    return passes, fails, flags
 
 
-def _bounds(
-    points: Sequence[TrialPoint], goal: CapacityGoal
-) -> tuple[float | None, float | None, list[str]]:
-    fine = of_curve(points, goal)
-    loads = _loads(fine, goal)
-    fit = line(points, goal) if len(fine) >= _LINE_MIN else None
-    ends = _from_verdicts(loads) if fit is None else _from_line(fit, loads, goal)
-    passes, fails, odd = _checked(*ends, loads)
-    return passes, _above_met(fails, loads, goal.missed_max), odd
+def _ends(points: Sequence[TrialPoint], goal: CapacityGoal) -> _Claims:
+    """The highest pass and the lowest fail: of the curve, else of the loads by their own trials.
+
+    The curve's are widened where the trials at a load contradict them.
+    """
+    long = of_curve(points, goal)
+    loads = _loads(long, goal)
+    fit = fitted(points, goal) if len(long) >= _LINE_MIN else None
+    failed = min((at.load for at in loads if at.verdict == "fail"), default=math.inf)
+    passed = [at.load for at in loads if at.verdict == "pass"]
+    highest = max(passed, default=-math.inf)
+    # A curve steeper than a parabola crosses later than its fit: loads that met the goal show that.
+    countable_loads = (at for at in loads if at.trials >= TRIALS_MIN)
+    met = max((at.load for at in countable_loads if at.share <= goal.missed_max), default=-math.inf)
+    passes = max((load for load in passed if load < failed), default=None)
+    fails = failed if failed < math.inf else None
+    if fit is not None:
+        passes, fails = _of_curve_alone(fit, loads, goal, met=met)
+    flags = ["not-monotonic"] if highest > failed else []
+    if passes is not None and passes >= failed:
+        flags.append("trials-contradict")
+        passes = max((at.load for at in loads if at.load < failed), default=None)
+    if fails is not None and fails <= highest:
+        flags.append("trials-contradict")
+        fails = min((at.load for at in loads if at.load > highest), default=None)
+    if fails is not None and fails <= met:
+        above = (at for at in loads if at.load > met and at.share > goal.missed_max)
+        fails = min((at.load for at in above), default=None)
+    return passes, fails, flags
 
 
-def _loads(fine: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[Load, ...]:
-    loads: dict[float, list[TrialPoint]] = {}
-    for point in fine:
-        loads.setdefault(point.load, []).append(point)
-    return tuple(_load(points, goal) for _, points in sorted(loads.items()))
-
-
-def _fair(fine: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[Load, ...]:
-    """The loads; one fails only without the misses that the generator may explain."""
-    loads = []
-    for at, without in zip(_loads(fine, goal), _loads(excused(fine), goal), strict=True):
-        doubtful = at.verdict == "fail" and without.verdict != "fail"
-        verdict_of: Verdict = "unknown" if doubtful else at.verdict
-        loads.append(replace(at, low=min(at.low, without.low), verdict=verdict_of))
-    return tuple(loads)
-
-
-def _judged(
-    points: Sequence[TrialPoint],
-    goal: CapacityGoal,
-    passes: float | None,
-    *,
-    fails: float | None,
-) -> tuple[Load, ...]:
-    """The loads of a quick search, each with the answer's verdict unless its trials differ."""
-    loads = []
-    for at in _loads(points, goal):
-        met = at.share <= goal.missed_max
-        own: Verdict = "unknown"
-        if met and passes is not None and at.load <= passes:
-            own = "pass"
-        elif not met and fails is not None and at.load >= fails:
-            own = "fail"
-        loads.append(replace(at, low=0.0, high=1.0, verdict=own))
-    return tuple(loads)
-
-
-def _load(points: Sequence[TrialPoint], goal: CapacityGoal) -> Load:
-    share = sum(p.missed for p in points) / sum(p.due for p in points)
-    shares = [point.share for point in points]
-    ends = (min(shares), max(shares), *bounds(points, TAIL))
-    return Load(points[0].load, verdict(points, goal), len(points), share, *ends)
-
-
-def _from_line(
-    fit: Fit, loads: Sequence[Load], goal: CapacityGoal
-) -> tuple[float | None, float | None]:
+def _of_curve_alone(
+    fit: Fit, loads: Sequence[LoadVerdict], goal: CapacityGoal, *, met: float
+) -> _Ends:
     """The ends of the curve's interval, within the loads of the trials."""
     least, most = loads[0].load, loads[-1].load
     low = min(math.exp(fit.low), most) if fit.low > -math.inf else 0.0
@@ -238,13 +340,12 @@ def _from_line(
         # Ignore rounding errors next to an integer.
         low = float(math.floor(low + 1e-9))
         if high < math.inf:
-            above_met = _highest_met(loads, goal.missed_max) + 1
-            high = max(float(math.ceil(high - 1e-9)), low + 1, above_met)
+            high = max(float(math.ceil(high - 1e-9)), low + 1, met + 1)
     return (low if low >= goal.lowest else None), (high if high <= goal.highest else None)
 
 
 def _at_cliff(
-    fit: Fit, loads: Sequence[Load], ends: tuple[float, float], *, missed_max: float
+    fit: Fit, loads: Sequence[LoadVerdict], ends: tuple[float, float], *, missed_max: float
 ) -> tuple[float, float]:
     """For a server that passes up to some load and fails beyond: the loads themselves.
 
@@ -261,66 +362,48 @@ def _at_cliff(
         ):
             return below.load, above.load
         crosses = math.log(below.load) <= fit.x <= math.log(above.load)
-        if crosses and _odds(above) - _odds(below) >= _JUMP:
+        shares = (min(max(at.share, _SHARE_MIN), 1 - _SHARE_MIN) for at in (below, above))
+        less, more = (math.log(share / (1 - share)) for share in shares)
+        if crosses and more - less >= _JUMP:
             low, high = min(low, below.load), max(high, above.load)
     return low, high
 
 
-def _odds(at: Load) -> float:
-    share = min(max(at.share, _SHARE_MIN), 1 - _SHARE_MIN)
-    return math.log(share / (1 - share))
+def _loads(long: Sequence[TrialPoint], goal: CapacityGoal) -> list[LoadVerdict]:
+    """Each load by its own trials."""
+    loads = []
+    for load, group in groupby(sorted(long, key=lambda p: p.load), lambda p: p.load):
+        points = list(group)
+        shares = [point.share for point in points]
+        share = sum(p.missed for p in points) / sum(p.due for p in points)
+        ends = min(shares), max(shares), *share_bounds(points)
+        loads.append(LoadVerdict(load, load_verdict(points, goal), len(points), share, *ends))
+    return loads
 
 
-def _from_verdicts(loads: Sequence[Load]) -> tuple[float | None, float | None]:
-    """The largest load that passed below the smallest that failed, and the latter."""
-    failed = min((at.load for at in loads if at.verdict == "fail"), default=None)
-    below = math.inf if failed is None else failed
-    passed = [at.load for at in loads if at.verdict == "pass" and at.load < below]
-    return max(passed, default=None), failed
+def _verdicts(long: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> list[LoadVerdict]:
+    """The loads; one fails only without the misses that the generator may explain.
 
-
-def _checked(
-    passes: float | None, fails: float | None, loads: Sequence[Load]
-) -> tuple[float | None, float | None, list[str]]:
-    """Widened where the verdict on a load by its own trials contradicts the line."""
-    flags: list[str] = []
-    failed = min((at.load for at in loads if at.verdict == "fail"), default=math.inf)
-    passed = max((at.load for at in loads if at.verdict == "pass"), default=-math.inf)
-    if passed > failed:
-        flags.append("not-monotonic")
-    if passes is not None and passes >= failed:
-        flags.append("trials-contradict")
-        passes = max((at.load for at in loads if at.load < failed), default=None)
-    if fails is not None and fails <= passed:
-        flags.append("trials-contradict")
-        fails = min((at.load for at in loads if at.load > passed), default=None)
-    return passes, fails, list(dict.fromkeys(flags))
-
-
-def _above_met(fails: float | None, loads: Sequence[Load], missed_max: float) -> float | None:
-    """The load that fails; if one at or above it passed, the next that was tried and did not.
-
-    A curve steeper than a parabola crosses later than its fit: the loads that met it show that.
+    In a quick search a load has the answer's verdict unless its trials differ.
     """
-    met = _highest_met(loads, missed_max)
-    if fails is None or fails > met:
-        return fails
-    return min((at.load for at in loads if at.load > met and at.share > missed_max), default=None)
+    (passes, fails), loads = ends, []
+    for at, without in zip(_loads(long, goal), _loads(excused(long), goal), strict=True):
+        low, high, verdict = min(at.low, without.low), at.high, at.verdict
+        if goal.quick:
+            low, high, verdict = 0.0, 1.0, "unknown"
+            met = at.share <= goal.missed_max
+            if met and passes is not None and at.load <= passes:
+                verdict = "pass"
+            elif not met and fails is not None and at.load >= fails:
+                verdict = "fail"
+        elif verdict == "fail" != without.verdict:
+            verdict = "unknown"
+        loads.append(replace(at, low=low, high=high, verdict=verdict))
+    return loads
 
 
-def _highest_met(loads: Sequence[Load], missed_max: float) -> float:
-    """The highest load whose trials together met the goal; minus infinity: none."""
-    met = (at.load for at in loads if at.trials >= TRIALS_MIN and at.share <= missed_max)
-    return max(met, default=-math.inf)
-
-
-def _ends(
-    passes: float | None,
-    fails: float | None,
-    points: Sequence[TrialPoint],
-    *,
-    goal: CapacityGoal,
-) -> list[str]:
+def _at_the_ends(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> list[str]:
+    passes, fails = ends
     if passes is not None and passes >= goal.highest:
         return ["capacity-above-range"]
     if fails is None or fails > goal.lowest:
@@ -335,7 +418,7 @@ def _ends(
     return ["capacity-below-range"]
 
 
-def speed_spread(fit: Fit) -> float | None:
+def _speed_spread(fit: Fit) -> float | None:
     """By how much the speed differs between trials, sd as a share; None where chance explains it.
 
     The log odds differ by slope times the log of the speed, in addition to the variance within
@@ -348,12 +431,10 @@ def speed_spread(fit: Fit) -> float | None:
     return math.sqrt(fit.variance - fit.within) / fit.slope
 
 
-def _more(
-    passes: float | None, fails: float | None, goal: CapacityGoal, *, fine: int
-) -> int | None:
-    if (passes is not None and passes >= goal.highest) or (
-        fails is not None and fails <= goal.lowest
-    ):
+def _more(long: int, goal: CapacityGoal, ends: _Ends) -> int | None:
+    passes, fails = ends
+    above = passes is not None and passes >= goal.highest
+    if above or (fails is not None and fails <= goal.lowest):
         return 0
     if goal.quick or passes is None or fails is None:
         return None
@@ -361,16 +442,16 @@ def _more(
     if width <= ENOUGH or (goal.whole and fails - passes <= 1):
         return 0
     # The width of an interval goes with one over the square root of the number of trials.
-    return max(1, math.ceil(fine * ((width / ENOUGH) ** 2 - 1)))
+    return max(1, math.ceil(long * ((width / ENOUGH) ** 2 - 1)))
 
 
 def _estimate(points: Sequence[TrialPoint], goal: CapacityGoal) -> Estimate | None:
-    fit = line(points, goal, _TAIL_95)
+    fit = fitted(points, goal, _TAIL_95)
     if fit is None or fit.x in (fit.low, fit.high):
         return None
     if fit.low == -math.inf:
         return Estimate.alone(math.exp(fit.x), fit.n)
-    without = line(excused(points), goal, _TAIL_95)
+    without = fitted(excused(points), goal, _TAIL_95)
     high = max(each.high for each in (fit, without or fit))
     margin = _QUICK_MARGIN if goal.quick else 1.0
     low, high = math.exp(fit.low) / margin, margin * math.exp(high) if high < 700 else math.inf
@@ -378,11 +459,57 @@ def _estimate(points: Sequence[TrialPoint], goal: CapacityGoal) -> Estimate | No
 
 
 def _soak(points: Sequence[TrialPoint], goal: CapacityGoal) -> Soak | None:
-    soaks = of_role(points, "soak")
-    if not soaks:
+    if not (soaks := of_role(points, "soak")):
         return None
     last = soaks[-1]
     # Misses that a late generator may explain do not make it fail.
-    low, high = bounds(excused([last]), TAIL)[0], bounds([last], TAIL)[1]
+    low, high = share_bounds(excused([last]))[0], share_bounds([last])[1]
     met = last.share <= goal.missed_max
     return Soak(last.load, last.seconds, last.share, low, high, met)
+
+
+def equivalent(
+    load: float, kind: Kind, trials: Sequence[tuple[Digest, TrialPoint]]
+) -> Equivalents | None:
+    """A load in other units; None if no trial is valid."""
+    # The valid trials at about this load; where there are none, all valid ones.
+    valid = [trial for trial in trials if trial[1].valid]
+    near = [t for t in valid if _DESCRIBES[0] * load <= t[1].load <= _DESCRIBES[1] * load] or valid
+    if not near:
+        return None
+    rate = load
+    if kind != "rate":
+        rate = load * median(point.due / point.seconds / point.load for _, point in near)
+    digests = [digest for digest, _ in near]
+    plan = digests[0].trial.plan
+    closed = plan.model == "closed"
+    thinking = bool(closed and plan.think_ns)
+    own_pace = kind == "users" or (kind == "clients" and not closed)
+    users = load if own_pace or thinking else None
+    means = [d.summary.latency.mean.value for d in digests if d.summary.latency.mean]
+    each = _queries(digests)
+    # Trials on machines of several prices have no common cost.
+    kinds = {machines_of(digest.trial.host.costs) for digest in digests}
+    priced = kinds.pop() if len(kinds) == 1 else ()
+    machines = MonthlyCost.of(priced) if priced else None
+    month = machines.month if machines else None
+    return Equivalents(
+        load=load,
+        rate=rate,
+        users=users,
+        response_s=median(means) / 1e3 if thinking and means else None,
+        think_s=(plan.think_ns or 0) / 1e9 if thinking else None,
+        queries_per_day=None if each is None else rate * each * _DAY_S,
+        currency=machines.currency if machines else "",
+        month=month,
+        year=machines.year if machines else None,
+        per_million=None if month is None else month / (rate * _MONTH_S / _MILLION),
+        per_user=None if month is None or not users else month / users,
+    )
+
+
+def _queries(digests: Sequence[Digest]) -> float | None:
+    """Queries per transaction, the median; None if that of a trial is unknown."""
+    volumes = [(d.summary.throughput.value, volume_of(d.trial, d.summary)) for d in digests]
+    each = [of.per_s.value / rate for rate, of in volumes if of is not None and rate > 0]
+    return median(each) if each and len(each) == len(volumes) else None

@@ -1,27 +1,28 @@
-"""The goal of a search for the capacity, its trials as points, and the next load.
+"""The goal of a search for a capacity, and its trials as points. Values alone.
 
-Values alone. A threshold on a quantile is one on a share: p99 <= 250 ms means that at most 1% may
-miss a limit of 250 ms; the caller converts it.
+A threshold on a quantile is one on a share: p99 <= 250 ms means that at most 1% may miss a limit
+of 250 ms; the caller converts it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.core.errors import PlanError
+from pgpaces.core.findings import finding
+from pgpaces.core.messages import message
 
 Kind = Literal["rate", "users", "clients"]
-Role = Literal["coarse", "fine", "soak"]
-
-# For connecting before a trial, and for transactions still due after it.
-_OVERHEAD_S = 3.0
-_WARM_UP = 0.1
-_WARM_UP_MAX_S = 30.0
+# short: a short trial, which narrows the range. long: a long one near the threshold.
+Role = Literal["short", "long", "soak"]
+ROLES: tuple[Role, ...] = ("short", "long", "soak")
+UNITS: Mapping[Kind, str] = {"rate": "1/s", "users": "users", "clients": "clients"}
+_TEXTS = {"rate": "load-rate", "users": "load-users", "clients": "load-clients"}
 
 
 class CapacityGoal(Struct, frozen=True):
@@ -95,23 +96,14 @@ class TrialPoint(Struct, frozen=True):
         return self.missed / self.due
 
 
-class NextLoad(Struct, frozen=True):
-    load: float
-    seconds: float
-    role: Role
-    seed: int
-    why: str
+def load_text(load: float, kind: Kind) -> str:
+    return message(_TEXTS[kind], load=load)
 
 
-def cost_s(seconds: float) -> float:
-    """How long a trial takes in all, from its seconds of measurement."""
-    return seconds + min(_WARM_UP_MAX_S, _WARM_UP * seconds) + _OVERHEAD_S
-
-
-def own(points: Iterable[TrialPoint], goal: CapacityGoal) -> list[TrialPoint]:
-    """The points at loads within the goal: others belong to another search."""
+def countable(points: Iterable[TrialPoint], goal: CapacityGoal) -> list[TrialPoint]:
+    """The points at loads of this goal, without short ones that prove nothing."""
     return [
-        point
+        unless_doubtful(point, goal)
         for point in points
         if not point.possible
         or (
@@ -121,6 +113,19 @@ def own(points: Iterable[TrialPoint], goal: CapacityGoal) -> list[TrialPoint]:
     ]
 
 
+def unless_doubtful(point: TrialPoint, goal: CapacityGoal) -> TrialPoint:
+    """A short trial is invalid if its misses may be the fault of the server or the generator.
+
+    Of a trial of the curve both numbers count, each for the bound that it makes safer.
+    """
+    if goal.quick or point.role != "short" or not (point.valid and point.excused):
+        return point
+    (without,) = excused([point])
+    if not clearly_misses(point, goal.missed_max) or clearly_misses(without, goal.missed_max):
+        return point
+    return replace(point, invalid=str(finding("generator-late-short")), generator=True)
+
+
 def of_role(points: Iterable[TrialPoint], role: Role) -> list[TrialPoint]:
     """The valid points of a role, in the order in which they ran."""
     return [point for point in points if point.role == role and point.valid]
@@ -128,10 +133,27 @@ def of_role(points: Iterable[TrialPoint], role: Role) -> list[TrialPoint]:
 
 def of_curve(points: Iterable[TrialPoint], goal: CapacityGoal) -> list[TrialPoint]:
     """The valid points of the curve: long trials. In a quick search all trials are equally long."""
-    roles = ("fine", "coarse") if goal.quick else ("fine",)
+    roles = ("long", "short") if goal.quick else ("long",)
     return [point for point in points if point.role in roles and point.valid]
 
 
 def excused(points: Iterable[TrialPoint]) -> list[TrialPoint]:
     """The points without the misses that a late generator may explain."""
     return [replace(p, missed=p.missed - p.excused, excused=0) if p.excused else p for p in points]
+
+
+def bracket(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float | None, float | None]:
+    """The highest load that did not clearly miss in a short trial, and the lowest that did."""
+    loads: dict[bool, list[float]] = {True: [], False: []}
+    for point in of_role(points, "short"):
+        loads[clearly_misses(point, goal.missed_max)].append(point.load)
+    return max(loads[False], default=None), min(loads[True], default=None)
+
+
+def clearly_misses(point: TrialPoint, share: float) -> bool:
+    """Whether more missed than the threshold plus two standard deviations.
+
+    Otherwise a server that always misses a little would seem to fail at a low load.
+    """
+    most = share * point.due + 2 * math.sqrt(share * (1 - share) * point.due)
+    return point.missed > min(most, (1 + share) / 2 * point.due)

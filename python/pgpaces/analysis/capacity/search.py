@@ -1,42 +1,76 @@
-"""The next trial in a search for the capacity: a pure function of the points so far.
+"""The search for a capacity, as ask and tell: the next trial of each cell, and its results. Pure.
 
-Coarse: single short trials, doubled and bisected. Fine: longer ones, spread around the crossing of
-the line through them and the threshold (rule.py). Then the soak. To resume is to call it again.
-Points in, the next load or the answer out; knows no clock and no server.
+`next_trial` has the rules: single short trials, doubled and bisected; then longer ones, spread
+around the crossing of the curve through them and the threshold (curve.py); then the soak. To resume
+a search is to ask again. A trial's load and its role are levels of its cell, in addition to those
+of the searched cell. Several cells are searched in turn, so that a drift affects all of them alike.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.analysis.capacity import answer, words
-from pgpaces.analysis.capacity.answer import Capacity
-from pgpaces.analysis.capacity.center import bracket, center, countable
+from pgpaces.analysis import outcome
+from pgpaces.analysis.capacity.answer import (
+    Capacity,
+    equivalent,
+    judge,
+    safely_rounded,
+    soak_load,
+)
+from pgpaces.analysis.capacity.curve import expected_threshold, fitted, load_verdict
 from pgpaces.analysis.capacity.goal import (
+    ROLES,
+    UNITS,
     CapacityGoal,
-    NextLoad,
+    Kind,
+    Role,
     TrialPoint,
-    cost_s,
+    bracket,
+    clearly_misses,
+    countable,
     excused,
+    load_text,
     of_curve,
     of_role,
+    unless_doubtful,
 )
-from pgpaces.analysis.capacity.rule import verdict
+from pgpaces.analysis.digest import Digest, windows
+from pgpaces.analysis.goal import Limit
+from pgpaces.analysis.sequential import (
+    SATURATING,
+    Ask,
+    Expected,
+    Tell,
+    cut_short,
+    last_attempts,
+    role,
+    without,
+)
+from pgpaces.analysis.summary import Summary
+from pgpaces.core.findings import Finding
 from pgpaces.core.messages import message
+from pgpaces.spec.design import ROLE, Cell
+from pgpaces.spec.result import Trial
 
-COARSE_S, _COARSE_DUE, _COARSE_MAX_S = 20.0, 200.0, 60.0
-_COARSE_TO = 1.12
+# The least seconds of a short and of a long trial, the transactions that it should have, and the
+# most seconds that it takes for them.
+_LENGTHS: Mapping[Role, tuple[float, float, float]] = {
+    "short": (20.0, 200.0, 60.0),
+    "long": (60.0, 1500.0, 1800.0),
+}
+# For connecting before a trial, and for transactions still due after it.
+_OVERHEAD_S = 3.0
+_WARM_UP, _WARM_UP_MAX_S = 0.1, 30.0
 # The length of each trial of a quick search, and of all together. Of fewer than 10 seconds a trial
 # cannot tell how much its transactions resemble each other.
-QUICK_S, _QUICK_MAX_S = 10.0, 180.0
-_COARSE_MOST = 40
-# The least seconds and transactions of a long trial.
-_FINE_S, _FINE_DUE = 60.0, 1500.0
-_FINE_MAX_S = 1800.0
+_QUICK_S, _QUICK_MAX_S = 10.0, 180.0
+_SHORT_TO, _SHORT_MOST = 1.12, 40
 # The fewest long trials when time is over.
 _FEWEST = 8
 # The fewest long trials before the search checks, every two trials, whether they are enough: to
@@ -50,41 +84,65 @@ INVALID_MOST = 10
 _BARRED = 2
 # Steps of a simulated search.
 _STEPS_MOST = 100
+_CHOSEN = {"short": "chosen-short", "long": "chosen-long", "soak": "chosen-soak"}
+# Clients without a pause that saturate a usual server.
+_SATURATING_CLIENTS = 16
+_PREFLIGHT_S, _PREFLIGHT_QUICK_S = 10, 5
+# A search that begins this factor below the saturated rate doubles once or twice.
+_BELOW = 4.0
+# A latency that was still settling does not make a trial invalid here: near its capacity a server
+# never settles, and to count steady trials alone is to count those that met the goal.
+_UNSETTLED = {"never-settled"}
+_LATE = {"generator-late-decides", "generator-stood-still-decides"}
+_GENERATOR = _LATE | {
+    "generator-limited", "generator-late-users", "generator-lost", "generator-began-late",
+    "clock-apart-decides",
+}  # fmt: skip
+# The transactions a second from which on a long trial takes a minute.
+_RATE_USUAL = 50.0
+# Options that the saturating trial resets: with them it would have pauses. A think time of 0 makes
+# it a closed load where the workload has a rate of its own.
+_PACES = ("rate", "rate_per_client", "pace", "users", "start_every", "shape")
+# A search ends after this many trials none of which measured anything.
+_HOPELESS = 2
 
 
-def step(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | Capacity:
+class NextLoad(Struct, frozen=True):
+    load: float
+    seconds: float
+    role: Role
+    seed: int = 0
+
+
+def next_trial(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | Capacity:
     """The next trial, or the answer. points: all trials so far, in the order in which they ran.
 
     Trials at loads outside of the goal belong to another search and do not count.
     """
     counted = countable(points, goal)
-    result = _step(counted, goal)
-    if isinstance(result, Capacity):
-        return result
-    at = [point.valid for point in counted if point.load == result.load and point.possible]
-    if at.count(False) >= max(_BARRED, at.count(True) + 1):
-        return answer.of(counted, goal)  # what made these invalid would make the next one so
-    return replace(result, seed=1 + max((max(point.seed, 0) for point in points), default=0))
+    if (trial := _next(counted, goal)) is not None:
+        at = [point.valid for point in counted if point.load == trial.load and point.possible]
+        # What made most trials at a load invalid would make the next one so.
+        if at.count(False) < max(_BARRED, at.count(True) + 1):
+            return replace(trial, seed=1 + max((max(p.seed, 0) for p in points), default=0))
+    return judge(counted, goal)
 
 
-def _step(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | Capacity:
+def _next(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | None:
     highest = _highest(points, goal)
     if sum(1 for p in points if not p.valid) >= INVALID_MOST or highest < goal.lowest:
-        return answer.of(points, goal)
-    if goal.quick and not _room(goal, _spent(points), QUICK_S):
-        return answer.of(points, goal)
-    load = _coarse(points, goal, highest)
-    if load is not None:
-        low, high = (end and words.load(end, goal) for end in bracket(points, goal))
-        why = message("search-begins")
-        if low and high:
-            why = message("load-between", low=low, high=high)
-        elif low:
-            why = message("load-raised", low=low)
-        elif high:
-            why = message("load-lowered", high=high)
-        return NextLoad(load, coarse_s(points, goal, load), "coarse", 0, why)
-    return _fine(points, goal, highest) or _soak(points, answer.of(points, goal))
+        return None
+    if goal.quick and not _room(goal, _spent(points), _QUICK_S):
+        return None
+    if (load := _next_short(points, goal, highest)) is not None:
+        return NextLoad(load, _length_s(points, goal, "short", load=load), "short")
+    if (long := _next_long(points, goal, highest)) is not None:
+        return long
+    soaks = [point for point in points if point.role == "soak"]
+    load = soak_load(judge(points, goal).passes, goal)
+    if load is None or not goal.soak_s or len(soaks) > 1 or any(each.valid for each in soaks):
+        return None
+    return NextLoad(load, goal.soak_s, "soak")
 
 
 def _highest(points: Sequence[TrialPoint], goal: CapacityGoal) -> float:
@@ -99,9 +157,8 @@ def _highest(points: Sequence[TrialPoint], goal: CapacityGoal) -> float:
         return goal.highest
     if best == 0.0:
         return _offered(barred / 2, goal, math.floor)
-    near = barred / best <= _COARSE_TO or (goal.whole and barred - best <= 1)
-    highest = best if near else _offered(math.sqrt(best * barred), goal, math.floor)
-    return max(best, highest)
+    near = barred / best <= _SHORT_TO or (goal.whole and barred - best <= 1)
+    return max(best, best if near else _offered(math.sqrt(best * barred), goal, math.floor))
 
 
 def _offered(load: float, goal: CapacityGoal, turn: Callable[[float], int] = round) -> float:
@@ -115,109 +172,55 @@ def _clip(load: float, goal: CapacityGoal, highest: float) -> float:
     return min(max(load, goal.lowest), highest)
 
 
-def _coarse(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) -> float | None:
-    coarse = of_role(points, "coarse")
-    if len(coarse) >= _COARSE_MOST or of_role(points, "fine"):
+def _next_short(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) -> float | None:
+    """The load of the next short trial; None if they have narrowed the range enough."""
+    short = of_role(points, "short")
+    if len(short) >= _SHORT_MOST or of_role(points, "long"):
         return None
     passes, fails = bracket(points, goal)
     if fails is None:
         if passes is None:
             return _clip(goal.start, goal, highest)
         # Low loads first, then larger steps to get to an end.
-        factor = 2 if len(coarse) < 4 else 4
+        factor = 2 if len(short) < 4 else 4
         return None if passes >= highest else _clip(passes * factor, goal, highest)
     if passes is None:
         half = float(math.floor(fails / 2)) if goal.whole else fails / 2
         return None if fails <= goal.lowest else _clip(half, goal, highest)
-    narrow = fails / passes <= _COARSE_TO or (goal.whole and fails - passes <= 1)
+    narrow = fails / passes <= _SHORT_TO or (goal.whole and fails - passes <= 1)
     if narrow or passes >= highest or fails <= goal.lowest:
         return None
     load = _offered(math.sqrt(passes * fails), goal)
     return _clip(load, goal, highest) if passes < load < fails else None
 
 
-def coarse_s(points: Sequence[TrialPoint], goal: CapacityGoal, load: float) -> float:
-    """How long a short trial at a load is: longer where it would have too few transactions."""
-    if goal.quick:
-        return QUICK_S
-    seconds = _COARSE_DUE / (_rate(points) * load)
-    return float(math.ceil(min(max(COARSE_S, seconds), _COARSE_MAX_S)))
-
-
-def _fine(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) -> NextLoad | None:
+def _next_long(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) -> NextLoad | None:
     """The next long trial; None where there are enough, or the most."""
-    fine = of_role(points, "fine")
     passes, fails = bracket(points, goal)
     # Short trials all met the goal up to the highest load, or all missed it down to the lowest.
     if (passes is None) is not (fails is None):
         edge = highest if fails is None else goal.lowest
         at = [p for p in of_curve(points, goal) if p.load == edge]
         if len(at) < _EDGE:
-            name = "load-highest" if edge >= highest else "load-lowest"
-            why = message(name, load=words.load(edge, goal))
-            seconds = min(fine_s(points, goal, edge), _EDGE_MAX_S)
-            return NextLoad(edge, seconds, "fine", 0, why)
-        if edge >= highest and verdict(at, goal) == "pass":
+            seconds = min(_length_s(points, goal, "long", load=edge), _EDGE_MAX_S)
+            return NextLoad(edge, seconds, "long")
+        if edge >= highest and load_verdict(at, goal) == "pass":
             return None
-        if edge <= goal.lowest and verdict(excused(at), goal) == "fail":
+        if edge <= goal.lowest and load_verdict(excused(at), goal) == "fail":
             return None
-    load = next_load(points, goal, highest)
-    seconds = fine_s(points, goal, load)
-    if _enough(points, goal, seconds):
+    load, n = _near_threshold(points, goal, highest), len(of_role(points, "long"))
+    seconds = _length_s(points, goal, "long", load=load)
+    if n >= _FEWEST and (n >= _MOST or not _room(goal, _spent(points), seconds)):
         return None
-    number = len(fine) + 1
-    why = message("load-near-threshold", number=number)
-    if not goal.quick:
-        why = message("load-near-threshold-of", number=number, least=_LEAST)
-    return NextLoad(load, seconds, "fine", 0, why)
+    if n >= _LEAST and n % 2 == 0 and fitted(points, goal) and judge(points, goal).more == 0:
+        return None
+    return NextLoad(load, seconds, "long")
 
 
-def fine_s(points: Sequence[TrialPoint], goal: CapacityGoal, load: float) -> float:
-    """How long a long trial at a load is, from the transactions per load so far."""
-    if goal.quick:
-        return QUICK_S
-    return float(math.ceil(min(max(_FINE_S, _FINE_DUE / (_rate(points) * load)), _FINE_MAX_S)))
-
-
-def _rate(points: Sequence[TrialPoint]) -> float:
-    """Transactions a second per load so far, the median; before the first, 1."""
-    rates = sorted(p.due / p.seconds / p.load for p in points if p.valid)
-    return rates[len(rates) // 2] if rates else 1.0
-
-
-def budget_s(trial_s: float) -> float:
-    """How long a search with trials of this length may take in all, without the soak.
-
-    25 minutes for trials of a minute, 56 for those of a server of 7/s (214 s); more only if the
-    fewest trials need it.
-    """
-    share = (trial_s - _FINE_S) / (_FINE_DUE / 7 - _FINE_S)
-    return 60.0 * min(56.0, 25.0 + 31.0 * share)
-
-
-def _enough(points: Sequence[TrialPoint], goal: CapacityGoal, seconds: float) -> bool:
-    """Whether another trial of this length is too many, too late, or not worth it."""
-    n = len(of_role(points, "fine"))
-    if n < _FEWEST:
-        return False
-    if n >= _MOST or not _room(goal, _spent(points), seconds):
-        return True
-    return n >= _LEAST and n % 2 == 0 and answer.narrow(points, goal)
-
-
-def _spent(points: Sequence[TrialPoint]) -> float:
-    return sum(cost_s(p.seconds) for p in points if p.possible)
-
-
-def _room(goal: CapacityGoal, spent: float, seconds: float) -> bool:
-    return spent + cost_s(seconds) <= (_QUICK_MAX_S if goal.quick else budget_s(seconds))
-
-
-def next_load(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) -> float:
+def _near_threshold(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) -> float:
     """The load of the next long trial: spread around the center, which moves every four trials."""
-    fine = of_role(points, "fine")
-    at, spread = center(points, goal)
-    offset = _PATTERN[len(fine) % len(_PATTERN)]
+    at, spread = expected_threshold(points, goal)
+    offset = _PATTERN[len(of_role(points, "long")) % len(_PATTERN)]
     x = at + offset * spread
     if goal.whole:
         # Both neighbors of the center, not one of them four times.
@@ -227,50 +230,399 @@ def next_load(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) 
     return _clip(_offered(math.exp(round(x / _STEP) * _STEP), goal), goal, highest)
 
 
-def _soak(points: Sequence[TrialPoint], capacity: Capacity) -> NextLoad | Capacity:
-    if capacity.soak_load is None or [p for p in points if p.role == "soak"][1:]:
-        return capacity
-    if of_role(points, "soak") or not capacity.goal.soak_s:
-        return capacity
-    why = message("load-soaked")
-    return NextLoad(capacity.soak_load, capacity.goal.soak_s, "soak", 0, why)
+def _length_s(
+    points: Sequence[TrialPoint], goal: CapacityGoal, kind: Role, *, load: float
+) -> float:
+    """How long a trial is, from the transactions a second and load so far; before the first, 1."""
+    if goal.quick:
+        return _QUICK_S
+    rates = sorted(p.due / p.seconds / p.load for p in points if p.valid)
+    rate = rates[len(rates) // 2] if rates else 1.0
+    least, due, most = _LENGTHS[kind]
+    return float(math.ceil(min(max(least, due / (rate * load)), most)))
 
 
-class Plan(Struct, frozen=True):
+def cost_s(seconds: float) -> float:
+    """How long a trial takes in all, from its seconds of measurement."""
+    return seconds + min(_WARM_UP_MAX_S, _WARM_UP * seconds) + _OVERHEAD_S
+
+
+def _spent(points: Sequence[TrialPoint]) -> float:
+    return sum(cost_s(p.seconds) for p in points if p.possible)
+
+
+def _room(goal: CapacityGoal, spent: float, seconds: float) -> bool:
+    """Whether there is time for another trial of this length.
+
+    A search takes 25 minutes with trials of a minute, 56 with those of a server of 7/s (214 s), the
+    soak excluded; more only if the fewest trials need it.
+    """
+    least, due, _ = _LENGTHS["long"]
+    budget_s = 60.0 * min(56.0, 25.0 + 31.0 * (seconds - least) / (due / 7 - least))
+    return spent + cost_s(seconds) <= (_QUICK_MAX_S if goal.quick else budget_s)
+
+
+class SearchPlan(Struct, frozen=True):
     """The number and length of trials, and seconds in all, at least and at most, without the soak.
 
     soak_s: of the soak with its overhead, 0 without one. The least is where the first answer is
     narrow enough, the most where none is, as on a host that is not steady.
     """
 
-    coarse: int
-    fine_least: int
-    fine_most: int
-    fine_s: float
+    short: int
+    long_least: int
+    long_most: int
+    long_s: float
     least_s: float
     most_s: float
     soak_s: float
 
 
-def plan(goal: CapacityGoal, load: float, rate: float) -> Plan:
+def search_plan(goal: CapacityGoal, load: float, rate: float) -> SearchPlan:
     """The expected trials where the capacity is about `load`, at `rate` transactions a second.
 
     The search runs against a server that passes up to that load and fails beyond.
     """
     points: list[TrialPoint] = []
-    trial = step(points, goal)
-    while isinstance(trial, NextLoad) and trial.role == "coarse" and len(points) < _STEPS_MOST:
+    trial = next_trial(points, goal)
+    while isinstance(trial, NextLoad) and trial.role == "short" and len(points) < _STEPS_MOST:
         due = max(1, round(trial.seconds * rate * trial.load / load))
         missed = due if trial.load > load else 0
-        points.append(TrialPoint(trial.load, "coarse", due, missed, trial.seconds, seed=trial.seed))
-        trial = step(points, goal)
+        points.append(TrialPoint(trial.load, "short", due, missed, trial.seconds, seed=trial.seed))
+        trial = next_trial(points, goal)
     spent = _spent(points)
-    if not isinstance(trial, NextLoad) or trial.role != "fine":
-        return Plan(len(points), 0, 0, 0.0, spent, spent, 0.0)
+    if not isinstance(trial, NextLoad) or trial.role != "long":
+        return SearchPlan(len(points), 0, 0, 0.0, spent, spent, 0.0)
     most = 0 if goal.quick else _FEWEST
     while most < _MOST and _room(goal, spent + most * cost_s(trial.seconds), trial.seconds):
         most += 1
     least = min(_LEAST, most)
     least_s, most_s = (spent + count * cost_s(trial.seconds) for count in (least, most))
     soak = cost_s(goal.soak_s) if goal.soak_s else 0.0
-    return Plan(len(points), least, most, trial.seconds, least_s, most_s, soak)
+    return SearchPlan(len(points), least, most, trial.seconds, least_s, most_s, soak)
+
+
+class SearchSpec(Struct, frozen=True):
+    """A search for the capacity of each cell.
+
+    each: transactions a second of a load of 1; with it a saturating trial comes first and sets the
+    first load. None: the goal sets it. clients: of the saturating trial, where a cell has no number
+    of clients.
+    """
+
+    goal: CapacityGoal
+    each: float | None = None
+    clients: int = _SATURATING_CLIENTS
+
+    def terms(self) -> tuple[str, ...]:
+        """The goal, the range, and the soak in words."""
+        goal, share = self.goal, 100 * self.goal.missed_max
+        lowest, highest = (load_text(end, goal.load) for end in (goal.lowest, goal.highest))
+        return (
+            message("search-range", missed_percent=share, lowest=lowest, highest=highest),
+            message("search-quick" if goal.quick else "search-normal"),
+            *([message("search-soak", soak_s=goal.soak_s)] if goal.soak_s else ()),
+        )
+
+    def first(self, cell: Cell) -> Ask:
+        """A trial at the first load of the goal, to check that such trials are possible."""
+        return Ask(self.at(cell, self.goal.start, "short"), 1, {"duration": "20s"})
+
+    def at(self, cell: Cell, load: float, name: str) -> Cell:
+        kind = self.goal.load
+        return Cell((*cell.levels, (kind, load_level(kind, load)), (ROLE, name)))
+
+    @property
+    def preflight_s(self) -> int:
+        return _PREFLIGHT_QUICK_S if self.goal.quick else _PREFLIGHT_S
+
+    def begins_below(self, saturated: float) -> CapacityGoal:
+        """The goal with a first load below the throughput of the saturating trial."""
+        goal = self.goal
+        if self.each is None or saturated <= 0:
+            return goal
+        start = saturated / self.each / _BELOW
+        start = float(max(1, round(start))) if goal.whole else float(f"{start:.2g}")
+        return replace(goal, start=min(max(start, goal.lowest), goal.highest))
+
+    def expected(self, cell: Cell) -> tuple[list[Ask], list[Ask]]:
+        """The fewest and the most trials of a search on a server that is not slow, and the soak."""
+        rate = max(_RATE_USUAL, self.goal.start * (self.each or 1.0))
+        goal, load = self.begins_below(rate), self.goal.start
+        if self.each is not None:
+            load = min(max(rate / self.each, goal.lowest), goal.highest)
+        trials = search_plan(goal, load, rate)
+        before: list[float] = [] if self.each is None else [self.preflight_s]
+        before += [_QUICK_S if goal.quick else _LENGTHS["short"][0]] * trials.short
+        after = [goal.soak_s] if trials.soak_s else []
+        at = self.first(cell).cell
+
+        def asks(long: int) -> list[Ask]:
+            # Each with its own role: a preview identifies trials by their cells.
+            return [
+                Ask(Cell((*at.levels, (ROLE, f"{n}"))), n, {"duration": f"{seconds:g}s"})
+                for n, seconds in enumerate([*before, *[trials.long_s] * long, *after], 1)
+            ]
+
+        return asks(trials.long_least), asks(trials.long_most)
+
+
+class CellSearch(Struct, frozen=True, dict=True):
+    """The search of one cell: `ask` gives its next trial, `tell` takes the result.
+
+    tells: the results so far, in the order in which the trials ran.
+    """
+
+    spec: SearchSpec
+    cell: Cell
+    tells: tuple[Tell, ...] = ()
+
+    def tell(self, result: Tell) -> CellSearch:
+        return replace(self, tells=(*self.tells, result))
+
+    def ask(self) -> Ask | None:
+        """The next trial; None if the search has ended."""
+        block = 1 + max((tell.block for tell in self.tells), default=0)
+        if self.spec.each is not None and not self._preflights:
+            options = dict.fromkeys(_PACES) | {
+                "clients": dict(self.cell.levels).get("clients", str(self.spec.clients)),
+                "think_time": "0s",
+                "duration": f"{self.spec.preflight_s}s",
+                "policy": "run",
+            }
+            at = Cell((*self.cell.levels, (ROLE, SATURATING)))
+            return Ask(at, block, options, message("chosen-saturating"))
+        trial = self._next
+        if isinstance(trial, Capacity):
+            return None
+        standing = self.capacity.bounds if trial.role == "long" else ""
+        number = 1 + len(of_role(self.points, trial.role))
+        why = message(_CHOSEN[trial.role], number=number, standing=standing)
+        at = self.spec.at(self.cell, trial.load, trial.role)
+        return Ask(at, block, {"duration": f"{trial.seconds:g}s"}, why)
+
+    @cached_property
+    def goal(self) -> CapacityGoal:
+        """The goal, with the first load that the saturating trial suggests."""
+        runs = [tell.digest for tell in self._preflights if tell.digest is not None]
+        return self.spec.begins_below(runs[0].summary.throughput.value if runs else 0.0)
+
+    @cached_property
+    def points(self) -> list[TrialPoint]:
+        return [p for t in self.tells if (p := trial_point(t, self.goal.load)) is not None]
+
+    @cached_property
+    def _next(self) -> NextLoad | Capacity:
+        return next_trial(self.points, self.goal)
+
+    @property
+    def _preflights(self) -> list[Tell]:
+        """The saturating trials that were not cut short: what is left of one is no rate."""
+        return [t for t in self.tells if role(t.cell) == SATURATING and not cut_short(t)]
+
+    @property
+    def ended(self) -> bool:
+        return isinstance(self._next, Capacity)
+
+    @cached_property
+    def capacity(self) -> Capacity:
+        return self._next if isinstance(self._next, Capacity) else judge(self.points, self.goal)
+
+    def answer(self, limit: Limit | None) -> Capacity:
+        """Its capacity with all that is known of the cell. limit: the resource that was it."""
+        found, whole = self.capacity, self.goal.whole
+        passes = safely_rounded(found.passes, whole, -1)
+        other = None if passes is None else equivalent(passes, found.load, self.trials)
+        return replace(
+            found,
+            cell=self.cell.key,
+            levels=dict(self.cell.levels),
+            passes=passes,
+            fails=safely_rounded(found.fails, whole, 1),
+            equivalents=other,
+            limit=limit,
+            ended=self.ended,
+            runs=tuple(digest.trial.id for digest in self.digests),
+        )
+
+    @property
+    def digests(self) -> tuple[Digest, ...]:
+        """Of all trials, in the order in which they ran."""
+        return tuple(tell.digest for tell in self.tells if tell.digest is not None)
+
+    @cached_property
+    def trials(self) -> tuple[tuple[Digest, TrialPoint], ...]:
+        pairs = ((each, trial_point(Tell.of(each), self.goal.load)) for each in self.digests)
+        return tuple((digest, unless_doubtful(each, self.goal)) for digest, each in pairs if each)
+
+    @property
+    def missing(self) -> list[tuple[Digest, TrialPoint]]:
+        """The long trials that missed the goal, the worst first; without any, one short trial.
+
+        That at the lowest load that clearly missed: far above, every resource is exhausted.
+        """
+        allowed = self.goal.missed_max
+        trials = [(d, p) for d, p in self.trials if p.valid and p.share > allowed]
+        if long := [pair for pair in trials if pair[1].role == "long"]:
+            return sorted(long, key=lambda pair: -pair[1].share)
+        clear = [pair for pair in trials if clearly_misses(pair[1], allowed)]
+        return sorted(clear, key=lambda pair: pair[1].load)[:1]
+
+    @property
+    def hopeless(self) -> str | None:
+        """Why it ends because its first trials measured nothing; None if it goes on."""
+        digests = [t.digest for t in self.tells if t.digest is not None and not cut_short(t)]
+        reason = outcome.no_trial(digests) if len(digests) >= _HOPELESS else None
+        return None if reason is None else reason.sentence
+
+
+class CapacitySearch(Struct, frozen=True):
+    """A search for the capacity of each cell, in turn: the one with the fewest trials is next."""
+
+    spec: SearchSpec
+    cells: tuple[Cell, ...]
+
+    def ask(self, tells: Sequence[Tell]) -> Ask | None:
+        """The next trial of the cell that has the fewest and has not ended."""
+        for search in sorted(self.of_cells(tells), key=lambda each: len(each.tells)):
+            if not search.hopeless and (ask := search.ask()) is not None:
+                return ask
+        return None
+
+    def samples(self) -> Sequence[Ask]:
+        return [self.spec.first(cell) for cell in self.cells]
+
+    def expected(self) -> Expected:
+        ends = zip(*map(self.spec.expected, self.cells), strict=True)
+        least, most = ([ask for asks in end for ask in asks] for end in ends)
+        return least, most
+
+    def left(self, tells: Sequence[Tell]) -> int:
+        """0: unknown."""
+        return 0
+
+    def given_up(self, tells: Sequence[Tell]) -> str:
+        """Which searches ended with trials that could not be run, and why.
+
+        All others have an answer, which may be "unknown".
+        """
+        searches = self.of_cells(tells)
+        if why := next(filter(None, (each.hopeless for each in searches)), None):
+            return why
+        failed = [
+            each
+            for each in searches
+            if each.tells
+            and each.tells[-1].digest is None
+            and not each.tells[-1].too_much
+            and each.ask() is None
+        ]
+        if not failed:
+            return ""
+        error = next(tell.error for tell in failed[0].tells if tell.digest is None)
+        return message("searches-ended", ended=len(failed), all=len(self.cells), error=error)
+
+    def of_cells(self, tells: Sequence[Tell]) -> list[CellSearch]:
+        """The search of each cell, with the last attempts of its trials."""
+        own: dict[str, list[Tell]] = {cell.key: [] for cell in self.cells}
+        for each in tells:
+            if (key := self._key(each)) in own:
+                own[key].append(each)
+        return [
+            _tried_again(CellSearch(self.spec, cell, tuple(last_attempts(own[cell.key]))))
+            for cell in self.cells
+        ]
+
+    def resumed(self, tells: Sequence[Tell]) -> list[Tell]:
+        """The results so far when the searches are resumed: those given up begin again."""
+        ended = {each.cell.key for each in self.of_cells(tells) if each.hopeless is not None}
+        return [replace(t, again=True) if self._key(t) in ended else t for t in tells]
+
+    def _key(self, tell: Tell) -> str:
+        return without(tell.cell, self.spec.goal.load).key
+
+
+def _tried_again(search: CellSearch) -> CellSearch:
+    """The search; trials after which it was given up are tried again if more follow."""
+    tells = search.tells
+    places = [n for n, t in enumerate(tells, 1) if t.digest and not cut_short(t)]
+    end = places[_HOPELESS - 1] if len(places) >= _HOPELESS else len(tells)
+    if end == len(tells) or replace(search, tells=tells[:end]).hopeless is None:
+        return search
+    again = tuple(replace(each, again=True) for each in tells[:end])
+    rest = _tried_again(replace(search, tells=tells[end:]))
+    return replace(search, tells=(*again, *rest.tells))
+
+
+def load_level(kind: Kind, value: float) -> str:
+    """A load as a level: `171/s`, or an integer."""
+    return f"{value:.6g}/s" if kind == "rate" else f"{value:.0f}"
+
+
+def trial_label(cell: Cell) -> str | None:
+    """A trial of a search in a few words: `work_mem=4MB, 171/s`; None for any other trial."""
+    kind, pairs = role(cell), [pair for pair in cell.levels if pair[0] != ROLE]
+    if kind == SATURATING:
+        text = message("trial-saturating")
+    elif kind in ROLES:
+        of: Kind = next(each for each in UNITS if each == pairs[-1][0])
+        load = load_text(float(pairs.pop()[1].removesuffix("/s")), of)
+        text = message("trial-soak", load=load) if kind == "soak" else load
+    else:
+        return None
+    return ", ".join([*(f"{name}={value}" for name, value in pairs), text])
+
+
+def trial_point(tell: Tell, load: Kind) -> TrialPoint | None:
+    """A trial as a point; None for one that was interrupted, or whose load is no number."""
+    levels = dict(tell.cell.levels)
+    kind = next((each for each in ROLES if each == levels.get(ROLE)), None)
+    try:
+        at = float(levels.get(load, "").removesuffix("/s"))
+    except ValueError:
+        return None
+    if kind is None or not 0 < at < math.inf or cut_short(tell):
+        return None
+    if (digest := tell.digest) is None:
+        return TrialPoint(at, kind, 0, 0, 1.0, invalid=tell.error or message("trial-not-run"))
+    missed, due = missed_and_due(digest)
+    return TrialPoint(
+        load=at,
+        role=kind,
+        due=due,
+        missed=missed,
+        seconds=max(1.0, (digest.trial.measured_ns or 0) / 1e9),
+        windows=windows(digest.series, "missed"),
+        invalid=why_invalid(digest.trial, digest.summary),
+        generator=not _GENERATOR.isdisjoint(each.name for each in objections(digest.summary)),
+        seed=digest.trial.plan.seed,
+        excused=min(digest.summary.generator.excused or 0, missed),
+    )
+
+
+def why_invalid(trial: Trial, summary: Summary) -> str:
+    """Why a trial is no bound; empty if it is one."""
+    if trial.state != "finished":
+        return trial.error or message("trial-unfinished")
+    return "; ".join(map(str, objections(summary)))
+
+
+def objections(summary: Summary) -> list[Finding]:
+    """The findings that keep a finished trial from being a bound.
+
+    A generator that was only late is no objection: the misses it may explain are known, and a load
+    that passed in spite of it passes.
+    """
+    invalid = [each for each in summary.validity.findings if each.severity == "invalid"]
+    allowed = _UNSETTLED if summary.generator.excused is None else _UNSETTLED | _LATE
+    return [each for each in invalid if each.name not in allowed]
+
+
+def missed_and_due(digest: Digest) -> tuple[int, int]:
+    """Missed and due transactions of a trial after its configured warm-up.
+
+    Including the seconds that are cut: these differ from the rest, and near its capacity they
+    are where a server missed.
+    """
+    series = [bucket.counts for bucket in digest.series] or [digest.summary.counts]
+    return sum(counts.missed for counts in series), sum(counts.due for counts in series)

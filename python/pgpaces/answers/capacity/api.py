@@ -48,7 +48,7 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
     the start of the search, two are its minimum and maximum. resume: the experiment to resume, as
     stored if `what` is left out. trust: as for `pgpaces.run`.
 
-    Its value is a `pgpaces.analysis.capacity.value.Capacities`. Ctrl-C ends the search and returns
+    Its value is a `pgpaces.analysis.capacity.answer.Capacities`. Ctrl-C ends the search and returns
     the answer so far. Raises PgpacesError if the search cannot begin.
     """
     soaks = soak != asking.CapacityQuestion().soak

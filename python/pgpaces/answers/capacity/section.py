@@ -1,28 +1,35 @@
-"""The capacity of each cell of a search as a section: words, tables, charts and values.
-
-Values in, a section out. The charts are in charts.py.
-"""
+"""The capacity of each cell of a search: its screen, values and tables. The charts: charts.py."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
 from pgpaces.analysis.across import share
-from pgpaces.analysis.capacity import value, words
-from pgpaces.analysis.capacity.answer import Load
-from pgpaces.analysis.capacity.trials import ROLES, CellSearch, objections, whole
-from pgpaces.analysis.capacity.value import Capacities, Holds, Most, Worth
-from pgpaces.analysis.goal import Limit
-from pgpaces.analysis.sequential import role
-from pgpaces.answers.capacity import charts as capacity_charts
+from pgpaces.analysis.capacity.answer import (
+    SOAK_MIN_S,
+    Capacities,
+    Capacity,
+    Equivalents,
+    Highest,
+    LoadVerdict,
+    highest,
+)
+from pgpaces.analysis.capacity.goal import ROLES, UNITS, load_text
+from pgpaces.analysis.capacity.search import CellSearch, missed_and_due, why_invalid
+from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.goal import Limit, Verdict
+from pgpaces.analysis.sequential import SATURATING
+from pgpaces.answers.capacity import charts
 from pgpaces.answers.sweep import facts
 from pgpaces.answers.sweep.axes import along
-from pgpaces.answers.trials import cell_name, factor_name, levels_text
+from pgpaces.answers.trials import factor_name, levels_text
 from pgpaces.core import causes
-from pgpaces.core.findings import Finding, finding, length
-from pgpaces.core.messages import message
+from pgpaces.core.findings import Finding, finding, length, needed
+from pgpaces.core.messages import Message, message, said
 from pgpaces.core.metrics import header, number
 from pgpaces.show.numbers import (
     NOT_KNOWN,
@@ -34,16 +41,27 @@ from pgpaces.show.numbers import (
     percent,
     rate,
 )
-from pgpaces.show.screen import bounds
-from pgpaces.show.section import Headline, Mark, Section, Sentence, Table, TableCell, Weight
-from pgpaces.spec.design import Cell as DesignCell
-from pgpaces.spec.design import Factor, level_text
+from pgpaces.show.screen import Screen, bounds
+from pgpaces.show.section import Headline, Section, Sentence, Table, TableCell, Values
+from pgpaces.spec.design import ROLE, Cell, Factor, level_text
 
 KEY = "capacity"
+SCREEN = Screen(
+    first=("soak", "limited by", "equivalent", "best"),
+    details=("range", "estimate", "queries", "costs", "per user", "more trials"),
+)
 # The columns that a narrow terminal omits, in this order.
 _SPARE = ("warnings", "limit", "trials", "users")
-_CELLS_MAX, _GROUPS_MAX, _RIVALS_MAX = 6, 6, 3
-_FOR = {"preflight": "saturating"}
+_GROUPS_MAX, _RIVALS_MAX = 6, 3
+# Loads on the first screen.
+_LOADS_MAX = 4
+# More long trials than these are not worth their time.
+_MORE_MAX = 100
+_SOAKS: Mapping[Verdict, str] = {
+    "pass": "soak-pass",
+    "fail": "soak-fail",
+    "unknown": "soak-unknown",
+}
 _BIG = ((1e9, " billion"), (1e6, " million"))
 
 
@@ -54,57 +72,34 @@ def section(
 
     stopped: why the last loads of a search that is over could not be run.
     """
-    answer = value.of(searches, limits)
+    cells = tuple(each.answer(limits.get(each.cell.key)) for each in searches)
+    answer = Capacities(cells, highest(cells))
     factors = varied([each.cell for each in searches])
-    alone = 1 if len(searches) == 1 else 0
-    return Section(
+    begun = any(each.digests for each in searches)
+    values = values_of(cells[0]) if len(searches) == 1 else _best(cells, factors)
+    head = _headline(answer, factors)
+    shown = SCREEN.section(
+        head,
+        values,
         key=KEY,
         title="Capacity",
-        sentences=tuple(_sentences(searches, answer, factors, stopped=stopped)),
-        headline=_headline(searches, answer, factors),
+        findings=[*_findings(searches, cells, factors, stopped=stopped)] if begun else (),
+        main=head.text if begun else message("sweep-not-run"),
+        whole=True,
         note=_rule(searches),
-        facts=(
-            *(
-                ("soak", text)
-                for each in searches[:alone]
-                if not each.goal.quick
-                for text in words.soaked(each.capacity)
-            ),
-            *(fact for each in answer.cells[:alone] for fact in _limit(each)),
-            *(fact for each in answer.cells[:alone] for fact in _worth(each)),
-        ),
-        tables=tuple(_tables(searches, answer, factors)),
+        tables=tuple(_tables(searches, cells, factors)),
         tables_first=True,
-        figures=tuple(capacity_charts.figures(searches, answer, factors)),
+        figures=tuple(charts.figures(searches, cells, factors)),
         value=answer,
         trials=tuple(digest.trial.id for each in searches for digest in each.digests),
     )
+    if not begun:
+        return shown
+    rest = (*(f"{name}: {text}" for name, text in shown.facts), shown.note)
+    return replace(shown, sentences=(*shown.sentences, *map(Sentence, rest)))
 
 
-def _headline(
-    searches: Sequence[CellSearch], answer: Capacities, factors: Sequence[Factor]
-) -> Headline:
-    """The highest load that passes, in a line; for several cells, the best one."""
-    capacities = [each.capacity for each in searches]
-    fails = all(each.fails is not None and each.passes is None for each in capacities)
-    mark: Mark = "fail" if fails else ""
-    if len(searches) == 1:
-        [only] = answer.cells
-        if only.goal.quick and (ci := bounds(only.estimate)) is not None:
-            about = {
-                "unit": only.load,
-                "load": only.estimate.value if only.estimate else 0.0,
-                "ci": ci,
-            }
-            return Headline("CAPACITY", mark, message("capacity-about", **about))
-        return Headline("CAPACITY", mark, words.answer(capacities[0]))
-    if answer.most is None:
-        return Headline("CAPACITY", mark or "unknown", message("capacity-none"))
-    by_key = {each.cell.key: each for each in searches}
-    return Headline("CAPACITY", "", _most(answer.most, by_key, factors))
-
-
-def varied(cells: Sequence[DesignCell]) -> tuple[Factor, ...]:
+def varied(cells: Sequence[Cell]) -> tuple[Factor, ...]:
     """The factors in which the cells differ, with their levels in order."""
     levels: dict[str, list[str]] = {}
     for cell in cells:
@@ -114,125 +109,93 @@ def varied(cells: Sequence[DesignCell]) -> tuple[Factor, ...]:
     return tuple(Factor(name, own) for name, own in distinct if len(own) > 1)
 
 
-def _sentences(
-    searches: Sequence[CellSearch], answer: Capacities, factors: Sequence[Factor], *, stopped: str
-) -> Iterator[Sentence]:
-    if not any(each.digests for each in searches):
-        yield Sentence(message("sweep-not-run"), "main")
-        return
-    yield Sentence(_headline(searches, answer, factors).text, "main")
-    running = sum(not each.ended for each in searches)
-    if running and stopped:
-        yield Sentence(str(finding("search-stopped", error=stopped)), "warning")
-    elif running:
-        yield Sentence(str(finding("search-running", cells=running)), "warning")
-    yield from _groups(answer.cells, {each.cell.key: each for each in searches}, factors)
-    for each in searches[:_CELLS_MAX]:
-        capacity, where = each.capacity, name(each.cell, factors) if factors else ""
-        texts = (words.answer(capacity),) if factors else ()
-        weight: Weight = "warning" if capacity.soak_failed else "plain"
-        soaked = () if each.goal.quick else words.soaked(capacity)
-        for text in (*texts, *(f"soak: {text}" for text in soaked)):
-            told = message("in-cell", cell=where, text=text) if where else text
-            yield Sentence(told, "main" if capacity.can_hold and not where else weight)
-    yield from _doubts(searches, factors)
-    for holds in answer.cells if len(answer.cells) == 1 else ():
-        facts = (*_limit(holds), *_worth(holds))
-        yield from (Sentence(f"{name}: {text}") for name, text in facts)
-        yield from (Sentence(text) for text in words.outlook(searches[0].capacity))
-    yield Sentence(_rule(searches))
+def _headline(answer: Capacities, factors: Sequence[Factor]) -> Headline:
+    """The highest load that passes, in a line; for several cells, the best one."""
+    first, *others = answer.cells
+    fails = all(each.fails is not None and each.passes is None for each in answer.cells)
+    if answer.most is not None:
+        return Headline("CAPACITY", "", str(_highest(answer.most, answer.cells, factors)))
+    if others:
+        return Headline("CAPACITY", "fail" if fails else "unknown", message("capacity-none"))
+    text = first.bounds
+    if first.goal.quick and first.estimate and (ci := bounds(first.estimate)):
+        text = said("capacity-about", unit=first.load, load=first.estimate.value, ci=ci)
+    return Headline("CAPACITY", "fail" if fails else "", str(text))
 
 
-def _doubts(searches: Sequence[CellSearch], factors: Sequence[Factor]) -> Iterator[Sentence]:
-    """The findings of the searches, each once, with the cells that have it."""
-    doubts: dict[str, tuple[Finding, list[str]]] = {}
-    for each in searches:
-        for found in words.doubts(each.capacity):
-            doubts.setdefault(str(found), (found, []))[1].append(name(each.cell, factors))
-    for found, cells in doubts.values():
-        about = "" if len(cells) == len(searches) else "; ".join(cells)
-        yield Sentence(str(replace(found, about=about)), "warning")
-
-
-def name(cell: DesignCell, factors: Sequence[Factor]) -> str:
-    """The name of a cell: its levels of the factors."""
-    names = {factor.name for factor in factors}
-    return cell_name(DesignCell(tuple(pair for pair in cell.levels if pair[0] in names)))
-
-
-def _most(most: Most, searches: Mapping[str, CellSearch], factors: Sequence[Factor]) -> str:
+def _highest(most: Highest, cells: Sequence[Capacity], factors: Sequence[Factor]) -> Message:
     """The cell that passes at the highest load, and whether that is certain."""
-    best = searches[most.cell]
-    of, size = name(best.cell, factors), value.size(best.capacity)
-    assert size is not None
-    load = words.load(size, best.goal)
-    if most.certain:
-        return message("highest-certain", cell=of, load=load)
-    rivals = [name(searches[key].cell, factors) for key in most.rivals]
-    listed = rivals if len(rivals) <= _RIVALS_MAX else [*rivals[:_RIVALS_MAX], "…"]
-    return message("highest-unknown", cell=of, load=load, rivals=listed)
+    names = {each.cell: charts.cell_label(each.levels, factors) for each in cells}
+    [best] = [each for each in cells if each.cell == most.cell]
+    load = load_text(best.passes or 0.0, best.load)
+    rivals = [*map(names.__getitem__, most.rivals[:_RIVALS_MAX])]
+    rivals += ["…"] if len(most.rivals) > _RIVALS_MAX else []
+    name = "highest-certain" if most.certain else "highest-unknown"
+    return said(name, cell=names[most.cell], load=load, rivals=rivals)
 
 
-def _groups(
-    cells: Sequence[Holds], searches: Mapping[str, CellSearch], factors: Sequence[Factor]
-) -> Iterator[Sentence]:
+def _best(cells: Sequence[Capacity], factors: Sequence[Factor]) -> Values:
     """With several factors: the best level of the main one, for each combination of the others."""
     main = along(factors)
     if main is None or len(factors) < 2:
         return
-    groups: dict[tuple[tuple[str, str], ...], list[Holds]] = {}
+    groups: dict[tuple[tuple[str, str], ...], list[Capacity]] = {}
     others = [factor.name for factor in factors if factor != main]
     for each in cells:
         at = tuple((other, each.levels[other]) for other in others if other in each.levels)
         groups.setdefault(at, []).append(each)
     for at, group in list(groups.items())[:_GROUPS_MAX]:
-        most = value.most(group)
-        if most is None:
-            continue
-        where = levels_text(at)
-        text = _most(most, {each.cell: searches[each.cell] for each in group}, [main])
-        yield Sentence(message("in-cell", cell=where, text=text))
+        if (most := highest(group)) is not None:
+            text = _highest(most, group, [main])
+            yield "best", said("in-cell", cell=levels_text(at), text=text)
 
 
-def _rule(searches: Sequence[CellSearch]) -> str:
-    """What it means that a load passes."""
-    digests = [digest for each in searches for digest, _ in each.trials]
-    limits = list(dict.fromkeys(x for digest in digests for x in facts.limits_of(digest.trial)))
-    values = {"missed_percent": 100 * searches[0].goal.missed_max, "limits": limits or None}
-    return message("capacity-rule-quick" if searches[0].goal.quick else "capacity-rule", **values)
-
-
-def _limit(holds: Holds) -> Iterator[tuple[str, str]]:
-    limit = holds.limit
-    if limit is not None:
+def values_of(capacity: Capacity) -> Values:
+    goal, soak = capacity.goal, capacity.soak
+    ci = bounds(capacity.estimate)
+    if goal.quick and ci is not None:
+        yield "range", capacity.bounds
+    elif capacity.estimate is not None:
+        yield "estimate", said("capacity-estimate", load=capacity.estimate.value, ci=ci)
+    if soak is not None:
+        verdict = capacity.soak_verdict or "unknown"
+        short = verdict == "pass" and goal.soak_s < SOAK_MIN_S
+        name, load = "soak-short" if short else _SOAKS[verdict], load_text(soak.load, capacity.load)
+        yield "soak", said(name, load=load, soak_s=soak.seconds, missed=soak.share)
+    elif capacity.passes is not None and goal.soak_s:
+        yield "soak", said("soak-missing")
+    if (limit := capacity.limit) is not None:
         evidence = [causes.observed(each) for each in limit.evidence[:1]]
-        told = "limited-by-seen" if evidence else "limited-by"
-        values = {"cause": causes.title(limit.key), "share": limit.share.value}
-        yield "limited by", message(told, evidence=evidence, **values)
+        seen = {"cause": causes.title(limit.key), "share": limit.share.value, "evidence": evidence}
+        yield "limited by", said("limited-by-seen" if evidence else "limited-by", **seen)
+    if capacity.more:
+        name = "more-trials-useful" if capacity.more <= _MORE_MAX else "more-trials-useless"
+        yield "more trials", said(name, more=capacity.more)
+    if capacity.equivalents is not None:
+        yield from _equivalents(capacity.equivalents, capacity)
 
 
-def _worth(holds: Holds) -> Iterator[tuple[str, str]]:
-    """The highest load that passes, in other units."""
-    worth = holds.worth
-    if worth is None:
-        return
-    values = {"load": _load(worth.load, holds), "rate": worth.rate, "day": many(worth.per_day)}
-    if worth.think_s is not None and worth.response_s is not None:
-        pause, wait = 1e3 * worth.think_s, 1e3 * worth.response_s
-        yield "equivalent", message("worth-users", pause_ms=pause, wait_ms=wait, **values)
-    elif holds.load == "rate":
-        yield "equivalent", message("worth-rate", day=values["day"])
+def _equivalents(other: Equivalents, capacity: Capacity) -> Values:
+    money = {"currency": other.currency, "month": other.month, "year": other.year}
+    priced = other.month is not None
+    values = {
+        "load": load_text(other.load, capacity.load),
+        "rate": other.rate,
+        "day": many(other.per_day),
+        "cost": said("equivalent-cost", **money) if priced else "",
+    }
+    if other.think_s is not None and other.response_s is not None:
+        pause, wait = 1e3 * other.think_s, 1e3 * other.response_s
+        yield "equivalent", said("equivalent-thinking", pause_ms=pause, wait_ms=wait, **values)
     else:
-        yield "equivalent", message("worth", **values)
-    if worth.queries_per_day not in (None, worth.per_day):
-        yield "queries", message("worth-queries", queries=many(worth.queries_per_day or 0))
-    if worth.month is None or worth.year is None:
-        return
-    costs = {name: rate(getattr(worth, name) or 0) for name in ("month", "year", "per_million")}
-    yield "costs", message("worth-costs", currency=worth.currency, **costs)
-    if worth.per_user:
-        per_user = rate(worth.per_user)
-        yield "per user", message("worth-per-user", currency=worth.currency, per_user=per_user)
+        name = "equivalent-rate" if capacity.load == "rate" else "equivalent"
+        yield "equivalent", said(name, **values)
+    if other.queries_per_day not in (None, other.per_day):
+        yield "queries", said("equivalent-queries", queries=many(other.queries_per_day or 0))
+    if priced:
+        yield "costs", said("equivalent-costs", per_million=other.per_million, **money)
+    if other.per_user:
+        yield "per user", said("equivalent-per-user", per_user=other.per_user, **money)
 
 
 def many(count: float) -> str:
@@ -241,162 +204,168 @@ def many(count: float) -> str:
     return f"{rate(count / size)}{unit}"
 
 
-def _load(load: float, holds: Holds) -> str:
-    if holds.load == "rate":
-        return f"{rate(load)}/s"
-    return f"{load:.0f} {holds.load if load != 1 else holds.load.removesuffix('s')}"
+def findings_of(capacity: Capacity) -> list[Finding]:
+    goal = capacity.goal
+    values = {
+        "load": load_text(goal.highest, capacity.load),
+        "lowest": load_text(goal.lowest, capacity.load),
+        "speed_percent": 100 * (capacity.speed_spread or 0),
+        "invalid": len(capacity.invalid),
+        "trials": capacity.trials,
+        "reasons": sorted(set(capacity.invalid)),
+    }
+    return [Finding(flag, needed(flag, values)) for flag in capacity.flags]
+
+
+def _findings(
+    searches: Sequence[CellSearch],
+    cells: Sequence[Capacity],
+    factors: Sequence[Factor],
+    *,
+    stopped: str,
+) -> Iterator[Finding]:
+    """Whether the search goes on; then the findings of all cells, each once, with its cells."""
+    if running := sum(not each.ended for each in searches):
+        going = finding("search-running", cells=running)
+        yield finding("search-stopped", error=stopped) if stopped else going
+    found: dict[str, tuple[Finding, list[str]]] = {}
+    for cell in cells:
+        for each in findings_of(cell):
+            names = found.setdefault(str(each), (each, []))[1]
+            names.append(charts.cell_label(cell.levels, factors))
+    for each, names in found.values():
+        yield replace(each, about="" if len(names) == len(cells) else "; ".join(names))
+
+
+def _rule(searches: Sequence[CellSearch]) -> str:
+    """What it means that a load passes."""
+    digests = [digest for each in searches for digest, _ in each.trials]
+    limits = list(dict.fromkeys(x for digest in digests for x in facts.limits_of(digest.trial)))
+    share = 100 * searches[0].goal.missed_max
+    return message("capacity-rule", missed_percent=share, limits=limits or None)
+
+
+# The levels of a row, and its cells by their columns.
+Row = tuple[Mapping[str, str], dict[str, TableCell | str]]
 
 
 def _tables(
-    searches: Sequence[CellSearch], answer: Capacities, factors: Sequence[Factor]
+    searches: Sequence[CellSearch], cells: Sequence[Capacity], factors: Sequence[Factor]
 ) -> Iterator[Table]:
-    yield replace(_cells(answer, factors), brief=len(searches) > 1)
-    worths = [(each, each.worth) for each in answer.cells if each.worth is not None]
-    if len(answer.cells) > 1 and worths:
-        yield _worths(worths, factors)
-    if any(each.loads for each in answer.cells):
-        yield replace(_loads(answer, factors), brief=len(searches) == 1)
-    if any(each.digests for each in searches):
-        yield _trials(searches, factors)
+    several, quick = len(cells) > 1, cells[0].goal.quick
+    if several:
+        note, rows = message("capacity-table"), [*map(_of_cell, cells)]
+        yield _table("cells", "Pass and fail", factors, rows=rows, brief=True, note=note)
+    if several and (priced := [(each, each.equivalents) for each in cells if each.equivalents]):
+        note, rows = message("at-highest-pass"), [_of_equivalents(*pair) for pair in priced]
+        yield _table("equivalents", "Equivalent", factors, rows=rows, note=note)
+    note = message("loads-by-curve" if quick else "loads-by-own-trials")
+    loads = [_of_load(load, each) for each in cells for load in each.loads]
+    near = [] if several else [_of_load(load, cells[0]) for load in _near_threshold(cells[0])]
+    if near:
+        yield _table("loads", "Loads", factors, rows=near, labels=1, brief=True, note=note)
+    if len(loads) > len(near):
+        yield _table("all-loads", "Every load", factors, rows=loads, labels=1, folded=True)
+    if trials := [(digest, each) for each in searches for digest in each.digests]:
+        trials.sort(key=lambda pair: pair[0].trial.started_at)
+        note = message("roles-of-trials", roles=list(ROLES))
+        rows = [_of_trial(*pair) for pair in trials]
+        yield _table("trials", "Every trial", factors, rows=rows, labels=3, note=note, folded=True)
 
 
-def _labels(levels: Mapping[str, str], factors: Sequence[Factor]) -> list[TableCell]:
-    return [TableCell(level_text(levels.get(factor.name, NOT_KNOWN))) for factor in factors] or [
-        TableCell("the one cell")
-    ]
+def _near_threshold(capacity: Capacity) -> list[LoadVerdict]:
+    """The loads of the first screen: the highest pass, the lowest fail, and the nearest ones."""
+    loads = capacity.loads
+    kept = [each for each in loads if each.verdict == "pass"][-1:]
+    kept += [each for each in loads if each.verdict == "fail"][:1]
+    middle = capacity.estimate.value if capacity.estimate else capacity.passes or capacity.fails
+    near = sorted(loads, key=lambda each: abs(math.log(each.load / (middle or each.load))))
+    kept += [each for each in near if each not in kept]
+    return [each for each in loads if each in kept[:_LOADS_MAX]]
 
 
-def _names(factors: Sequence[Factor]) -> tuple[str, ...]:
-    return tuple(factor_name(factor.name) for factor in factors) or ("cell",)
-
-
-def _own(levels: Mapping[str, str], factors: Sequence[Factor]) -> list[TableCell]:
-    return _labels(levels, factors) if factors else []
-
-
-def _cells(answer: Capacities, factors: Sequence[Factor]) -> Table:
-    first = answer.cells[0]
-    limit = ("limit",) if any(each.limit for each in answer.cells) else ()
-    columns = (
-        *_names(factors), f"passes up to, {first.unit}", f"fails from, {first.unit}", "estimate",
-        "soak", *limit, "trials", "warnings",
-    )  # fmt: skip
-    rows = []
-    for each in answer.cells:
-        bounds = [
-            TableCell(NOT_KNOWN if end is None else _number(end, each))
-            for end in (each.passes, each.fails)
-        ]
-        others = [estimate_cell(each.estimate, rate), _soak(each)]
-        others += (
-            [TableCell(causes.title(each.limit.key) if each.limit else NOT_KNOWN)] if limit else []
-        )
-        trials = TableCell(str(each.trials), f"{len(each.invalid)} invalid" if each.invalid else "")
-        rows.append(
-            (
-                *_labels(each.levels, factors),
-                *bounds,
-                *others,
-                trials,
-                TableCell(", ".join(each.flags) or NOT_KNOWN),
-            )
-        )
-    note = message("capacity-table")
-    labels = max(1, len(factors))
-    return Table(f"{KEY}-cells", "Pass and fail", columns, labels, tuple(rows), note, spare=_SPARE)
-
-
-def _number(load: float, holds: Holds) -> str:
-    return rate(load) if holds.load == "rate" else f"{load:.0f}"
-
-
-def _soak(holds: Holds) -> TableCell:
-    soak = holds.soak
-    if soak is None:
-        return TableCell("not run" if holds.goal.soak_s and holds.passes else NOT_KNOWN)
-    failed: Mark = "fail" if soak.low > holds.goal.missed_max else "unknown"
-    mark: Mark = "pass" if soak.passed else failed
-    return TableCell(mark, f"{_number(soak.load, holds)}, {length(soak.seconds)}", mark)
-
-
-def _worths(worths: Sequence[tuple[Holds, Worth]], factors: Sequence[Factor]) -> Table:
-    currency = worths[0][1].currency
-    every = (
-        ("1/s", [rate(worth.rate) for _, worth in worths]),
-        ("users", [or_dash(worth.users, lambda n: f"{n:.0f}") for _, worth in worths]),
-        ("transactions a day", [many(worth.per_day) for _, worth in worths]),
-        ("queries a day", [or_dash(worth.queries_per_day, many) for _, worth in worths]),
-        (f"{currency} a month", [or_dash(worth.month, rate) for _, worth in worths]),
-        (f"{currency} per million", [or_dash(worth.per_million, rate) for _, worth in worths]),
-        (f"{currency} per user", [or_dash(worth.per_user, rate) for _, worth in worths]),
+def _table(
+    key: str,
+    title: str,
+    factors: Sequence[Factor],
+    *,
+    rows: Sequence[Row],
+    labels: int = 0,
+    **more: Any,
+) -> Table:
+    """A table with a column for each factor, and without columns of which nothing is known."""
+    cells: list[dict[str, TableCell]] = []
+    for levels, row in rows:
+        at = {factor_name(f.name): level_text(levels.get(f.name, NOT_KNOWN)) for f in factors}
+        texts = {**at, **row}.items()
+        cells.append({n: TableCell(each) if isinstance(each, str) else each for n, each in texts})
+    known = [name for name in cells[0] if any(row[name].text != NOT_KNOWN for row in cells)]
+    return Table(
+        f"{KEY}-{key}",
+        title,
+        tuple(known),
+        max(1, len(factors) + labels),
+        tuple(tuple(row[name] for name in known) for row in cells),
+        spare=_SPARE,
+        **more,
     )
-    shown = [(title, texts) for title, texts in every if any(text != NOT_KNOWN for text in texts)]
-    rows = tuple(
-        (*_labels(holds.levels, factors), *(TableCell(texts[at]) for _, texts in shown))
-        for at, (holds, _) in enumerate(worths)
-    )
-    columns = (*_names(factors), *(title for title, _ in shown))
-    note, labels = message("at-highest-pass"), max(1, len(factors))
-    return Table(f"{KEY}-worth", "Equivalent", columns, labels, rows, note, spare=_SPARE)
 
 
-def _loads(answer: Capacities, factors: Sequence[Factor]) -> Table:
-    """Each load that had long trials, by these trials alone; of a quick search each load."""
-    first = answer.cells[0]
-    names = _names(factors) if factors else ()
-    columns = (*names, first.load, header("missed"), "trials", "verdict")
-    rows = tuple(
-        (*_own(each.levels, factors), *_of_load(load, each))
-        for each in answer.cells
-        for load in each.loads
-    )
-    note = message("loads-by-curve" if first.goal.quick else "loads-by-own-trials")
-    labels, folded = len(factors) + 1, len(answer.cells) > 1
-    return Table(f"{KEY}-loads", "Loads", columns, labels, rows, note, folded, _SPARE)
+def _of_cell(capacity: Capacity) -> Row:
+    soak, verdict, invalid = capacity.soak, capacity.soak_verdict, len(capacity.invalid)
+    at = f"{rate(soak.load)}, {length(soak.seconds)}" if soak else ""
+    return capacity.levels, {
+        f"passes up to, {capacity.unit}": or_dash(capacity.passes, rate),
+        f"fails from, {capacity.unit}": or_dash(capacity.fails, rate),
+        "estimate": estimate_cell(capacity.estimate, rate),
+        "soak": TableCell(verdict, at, verdict) if verdict else NOT_KNOWN,
+        "limit": causes.title(capacity.limit.key) if capacity.limit else NOT_KNOWN,
+        "trials": TableCell(str(capacity.trials), f"{invalid} invalid" if invalid else ""),
+        "warnings": ", ".join(capacity.flags) or NOT_KNOWN,
+    }
 
 
-def _of_load(load: Load, holds: Holds) -> Iterator[TableCell]:
-    yield TableCell(_number(load.load, holds))
-    ends = "" if holds.goal.quick else f"{percent(load.low)}–{percent(load.high)}"
-    yield TableCell(percent(load.share), ends)
-    yield TableCell(str(load.trials))
-    mark = load.verdict
-    yield TableCell(mark, "", mark)
+def _of_equivalents(capacity: Capacity, other: Equivalents) -> Row:
+    return capacity.levels, {
+        "1/s": rate(other.rate),
+        "users": or_dash(other.users, "{:.0f}".format),
+        "transactions a day": many(other.per_day),
+        "queries a day": or_dash(other.queries_per_day, many),
+        "a month": or_dash(other.month, lambda cost: f"{rate(cost)} {other.currency}"),
+        "per million": or_dash(other.per_million, rate),
+        "per user": or_dash(other.per_user, rate),
+    }
 
 
-def _trials(searches: Sequence[CellSearch], factors: Sequence[Factor]) -> Table:
-    unit = value.UNITS[searches[0].goal.load]
-    columns = (
-        *(_names(factors) if factors else ()), "run", "for", STARTED, f"load, {unit}",
-        "seconds", *map(header, ("due", "missed", "p99")), "state",
-    )  # fmt: skip
-    every = [(digest, each) for each in searches for digest in each.digests]
-    points = {digest.trial.id: point for each in searches for digest, point in each.trials}
-    rows = []
-    for digest, each in sorted(every, key=lambda pair: pair[0].trial.started_at):
-        trial, summary, place = digest.trial, digest.summary, digest.trial.place
-        levels = dict(place.levels) if place else {}
-        kind = role(DesignCell(tuple(levels.items())))
-        (missed, due), p99 = whole(digest), summary.latency.p99
-        point = points.get(trial.id)
-        counts = point.valid if point else not objections(trial, summary)
-        state = "valid" if counts else "invalid"
-        state = state if trial.state == "finished" else trial.state
-        at = levels.get(each.goal.load, f"{trial.plan.clients} clients, no pause")
-        rows.append(
-            (
-                *_own(dict(each.cell.levels), factors),
-                TableCell(trial.id[-8:]),
-                TableCell(_FOR.get(kind, kind)),
-                TableCell(moment(trial.started_at)),
-                TableCell(at.removesuffix("/s")),
-                TableCell(f"{(trial.measured_ns or 0) / 1e9:.0f}"),
-                TableCell(f"{due:,}"),
-                metric_cell("missed", share([[(missed, due)]], summary.phi)),
-                TableCell(number("p99", p99.value, "above") if p99 else NOT_KNOWN),
-                TableCell(state, "", "" if counts else "invalid"),
-            )
-        )
-    note = message("roles-of-trials", roles=list(ROLES.values()))
-    labels = len(factors) + 3
-    return Table(f"{KEY}-trials", "Every trial", columns, labels, tuple(rows), note, folded=True)
+def _of_load(load: LoadVerdict, capacity: Capacity) -> Row:
+    """A load that had long trials, by these trials alone; of a quick search each load."""
+    ends = "" if capacity.goal.quick else f"{percent(load.low)}–{percent(load.high)}"
+    return capacity.levels, {
+        capacity.load: rate(load.load),
+        header("missed"): TableCell(percent(load.share), ends),
+        "trials": str(load.trials),
+        "verdict": TableCell(load.verdict, "", load.verdict),
+    }
+
+
+def _of_trial(digest: Digest, search: CellSearch) -> Row:
+    trial, summary, kind = digest.trial, digest.summary, search.goal.load
+    levels = dict(trial.place.levels) if trial.place else {}
+    purpose = levels.get(ROLE, NOT_KNOWN)
+    (missed, due), p99 = missed_and_due(digest), summary.latency.p99
+    point = next((point for own, point in search.trials if own is digest), None)
+    valid = point.valid if point else not why_invalid(trial, summary)
+    state = "valid" if valid else "invalid"
+    state = state if trial.state == "finished" else trial.state
+    clients = message("trial-role-clients", clients=trial.plan.clients)
+    return dict(search.cell.levels), {
+        "run": trial.id[-8:],
+        "for": message("trial-role-saturating") if purpose == SATURATING else purpose,
+        STARTED: moment(trial.started_at),
+        f"load, {UNITS[kind]}": levels.get(kind, clients).removesuffix("/s"),
+        "seconds": f"{(trial.measured_ns or 0) / 1e9:.0f}",
+        header("due"): f"{due:,}",
+        header("missed"): metric_cell("missed", share([[(missed, due)]], summary.phi)),
+        header("p99"): number("p99", p99.value, "above") if p99 else NOT_KNOWN,
+        "state": TableCell(state, "", "" if valid else "invalid"),
+    }

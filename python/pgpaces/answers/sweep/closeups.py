@@ -21,7 +21,7 @@ from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import NOT_KNOWN, estimate_texts, milliseconds, ms, or_dash, percent
 from pgpaces.show.section import Figure, figure
 
-CELLS_MAX = 24
+CELLS_MAX, _LOADS_MAX = 24, 12
 _TRIALS_MAX = 7
 _TRACKS_MAX = 8
 _STATEMENT_PANELS_MAX = 4
@@ -37,10 +37,11 @@ _LOG_FROM = 5
 def chosen(page: Page) -> tuple[Row, ...]:
     """The cells shown in detail: all, or CELLS_MAX of them, first those near the threshold.
 
-    Then the best and the worst, then the others in the order of the table.
+    Then the best and the worst, then the others in the order of the table. Of a search fewer.
     """
     able = [row for row in page.rows if row.trials]
-    if len(able) <= CELLS_MAX:
+    most = _LOADS_MAX if page.searched else CELLS_MAX
+    if len(able) <= most:
         return tuple(able)
     ranked: list[Row | None] = []
     for line in page.lines:
@@ -49,7 +50,7 @@ def chosen(page: Page) -> tuple[Row, ...]:
     by_missed = sorted(able, key=lambda row: row.missed.value if row.missed else 0.0)
     ranked += [by_missed[0], by_missed[-1], *able]
     keys = dict.fromkeys(row.cell.key for row in ranked if row is not None and row.trials)
-    first = list(keys)[:CELLS_MAX]
+    first = list(keys)[:most]
     return tuple(row for row in able if row.cell.key in first)
 
 

@@ -10,8 +10,7 @@ from importlib.metadata import version
 from msgspec.structs import replace
 
 from pgpaces.analysis import differences, grouping, outcome
-from pgpaces.analysis.capacity.searches import Searches
-from pgpaces.analysis.capacity.trials import cell_search
+from pgpaces.analysis.capacity.search import CapacitySearch
 from pgpaces.analysis.cells import sound
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.pairing import Pairing
@@ -112,9 +111,7 @@ def _chosen(
     if isinstance(goal, Pairing):
         section = _comparison(goal, tells, digests, about=about)
     else:
-        cells = tuple(experiment.design.cells())
-        own = Searches(goal, cells).own(tells)
-        searched = [cell_search(goal, cell, own[cell.key]) for cell in cells]
+        searched = CapacitySearch(goal, tuple(experiment.design.cells())).of_cells(tells)
         limits = {each.cell.key: attribution.limit(store, each) for each in searched}
         section = capacity.section(searched, limits, stopped(about))
     headline, sentences = section.headline, section.sentences

@@ -1,0 +1,306 @@
+"""The bounds of a load by its own trials, and the curve of the missed share through all of them.
+
+Points in, bounds and a fit out. Symbols: theta, the threshold; K of N missed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pgpaces.analysis.capacity.goal import CapacityGoal, TrialPoint, bracket, of_curve
+from pgpaces.analysis.distributions import chi_squared_quantile, student_cdf, student_quantile
+from pgpaces.analysis.goal import Verdict
+from pgpaces.analysis.stats import dispersion, pearson
+
+# The one-sided probability that a bound is on the wrong side.
+TAIL = 0.035
+# With fewer trials at a load their dispersion is unknown: no verdict.
+TRIALS_MIN = 2
+# Log odds are clipped this far above and below theta's (e^2.5 = 12 times): farther out they do not
+# lie on the curve. An overloaded server's share depends on the length of the trial.
+_ABOVE, _BELOW = 2.5, 4.0
+# The odds of a miss grow at least in proportion to the load.
+_SLOPE_MIN = 1.0
+# A handful of trials cannot show a smaller variance.
+_VARIANCE_MIN = 0.01
+_REACH = 0.3
+# The fewest trials that may show a bend, and its largest p-value.
+_BENT_MIN, _BENT_P = 8, 0.05
+_SCAN, _SCAN_MOST = 0.01, 60
+# Trials between moves of the expected threshold to the crossing. Moving it after each trial makes
+# the line too steep (Kaernbach, Perception & Psychophysics 63, 2001).
+_BLOCK = 4
+_SPREAD_FIRST, _SPREAD_MIN, _SPREAD_MAX = 0.07, 0.02, 0.16
+_SPREAD_ODDS, _SPREAD_BENT = 1.8, 1.0
+_MOVE = 0.12
+_STEP = 0.01
+# Trials count up to this many spreads away: further out the odds are too large or too small to lie
+# on the curve.
+_NEAR = 2.5
+_DRAWN_STEPS = 40
+
+
+def share_bounds(points: Sequence[TrialPoint], tail: float = TAIL) -> tuple[float, float]:
+    """One-sided bounds, low and high, of the long-run share of a load.
+
+    U = (phi/2) chi2(1-a, 2K/phi + 2) / N and L = (phi/2) chi2(a, 2K/phi) / N.
+
+    The exact Poisson limits (Garwood 1936) of K/phi events; phi = max(1, phi_trial (1 + 2/k),
+    phi_window), Pearson's dispersion over k trials and over windows of 10 s.
+    """
+    missed, due, k = sum(p.missed for p in points), sum(p.due for p in points), len(points)
+    windows = [window for point in points for window in point.windows]
+    phi = 1.0
+    if missed:
+        trials = pearson([(p.missed, p.due) for p in points]) * (1 + 2 / k)
+        phi = max(1.0, trials, dispersion(windows))
+    high = phi / 2 * chi_squared_quantile(2 * missed / phi + 2, 1 - tail) / due
+    low = phi / 2 * chi_squared_quantile(2 * missed / phi, tail) / due if missed else 0.0
+    return low, min(1.0, high)
+
+
+def load_verdict(points: Sequence[TrialPoint], goal: CapacityGoal) -> Verdict:
+    """The verdict on a load by its own trials alone, which are all at that load."""
+    if len(points) < TRIALS_MIN:
+        return "unknown"
+    low, high = share_bounds(points)
+    if high <= goal.missed_max:
+        return "pass"
+    return "fail" if low > goal.missed_max else "unknown"
+
+
+def expected_threshold(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float, float]:
+    """Where the next long trials are, as log load, and how far they spread around it."""
+    long = of_curve(points, goal)
+    passes, fails = bracket(points, goal)
+    at = (math.log(passes or fails or goal.start) + math.log(fails or passes or goal.start)) / 2
+    spread, move = _SPREAD_FIRST, _MOVE
+    # The dozen trials of a quick search are too few to leave out those that are less near.
+    least = _SPREAD_FIRST if goal.quick else _SPREAD_MIN
+    target = _logit(goal.missed_max)
+    for n in range(_BLOCK, len(long) + 1, _BLOCK):
+        curves = _through(_near(long[:n], at, spread), target)
+        if curves is None:
+            continue
+        curve = curves[1]
+        crosses = curve.crossing(target)
+        to = min(max(crosses, at - move), at + move)
+        # Larger steps as long as the crossing is out of reach.
+        move = 2 * move if abs(to - at) >= move else _MOVE
+        wide = (_SPREAD_BENT if curve.bend > 0 else _SPREAD_ODDS) / curve.steepness(crosses)
+        at, spread = to, min(max(wide, least), _SPREAD_MAX)
+    return at, spread
+
+
+def _near(long: Sequence[TrialPoint], at: float, spread: float) -> list[TrialPoint]:
+    return [point for point in long if abs(math.log(point.load) - at) <= _NEAR * spread + _STEP]
+
+
+class Fit(Struct, frozen=True):
+    """Where the long-run share crosses theta: log load x, from low to high (infinite: no bound).
+
+    slope: of the log odds against log load, there. variance: of the log odds between trials at one
+    load. within: the part of it by chance within trials.
+    """
+
+    x: float
+    low: float
+    high: float
+    slope: float
+    variance: float
+    within: float
+    n: int
+
+
+def fitted(points: Sequence[TrialPoint], goal: CapacityGoal, tail: float = TAIL) -> Fit | None:
+    """A curve through the long trials near there, and where its mean share is theta.
+
+    y_i = log((K_i + 1/2) / (N_i - K_i + 1/2)) (Haldane 1956) against log load, least squares, s2
+    the variance of the residuals: a straight line, or a parabola where it is convex beyond chance
+    (a server that misses a little at any load and everything beyond some load). Trials differ by
+    factors, because misses come in clumps; the mean share at a load is then exp(s2/2) times the
+    median one (Aitchison and Brown, The Lognormal Distribution, 1957), so s2/2 is added to the
+    curve f. x* solves f(x) + s2/2 = logit theta; its interval is Fieller's (1954), all x around x*
+    with (logit theta - s2/2 - f(x))^2 <= t^2 (var f(x) + s2^2 / (2 d)), t Student's of d = n - 2 or
+    n - 3. tail: of the interval, one-sided. None for fewer than three trials or one load.
+    """
+    target = _logit(goal.missed_max)
+    near = _near(of_curve(points, goal), *expected_threshold(points, goal))
+    if (curves := _through(near, target)) is None:
+        return None
+    line, curve = curves
+    at, (low, high) = curve.crossing(target), curve.interval(target, tail)
+    if low == -math.inf and curve.bend:
+        # The falling side of a parabola is no bound; a line crosses below a convex curve.
+        low = min(line.interval(target, tail)[0], at)
+    # The two halves of a trial differ by chance alone, and the trial is twice as long as each.
+    variances = []
+    for point in near:
+        if half := len(point.windows) // 2:
+            one, other = (
+                _odds(sum(k for k, _ in part), sum(n for _, n in part), target)
+                for part in (point.windows[:half], point.windows[-half:])
+            )
+            variances.append((one - other) ** 2 / 4)
+    within = sum(variances) / len(variances) if variances else math.inf
+    return Fit(at, low, high, curve.steepness(at), curve.variance, within, curve.n)
+
+
+class CurvePoint(Struct, frozen=True):
+    """The fitted curve at a load: its mean share with its interval.
+
+    Each end is one-sided, so that `high` is the threshold at the highest pass and `low` at the
+    lowest fail.
+    """
+
+    load: float
+    share: float
+    low: float
+    high: float
+
+
+def drawn_curve(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[CurvePoint, ...]:
+    """The curve of `fitted` over the loads of its trials, for a chart; empty if there is none.
+
+    The terms of Fieller's inequality: f(x) + s2/2, and t sqrt(var f(x) + s2^2 / (2 d)) around it.
+    """
+    near = _near(of_curve(points, goal), *expected_threshold(points, goal))
+    if (curves := _through(near, _logit(goal.missed_max))) is None:
+        return ()
+    curve = curves[1]
+    t = student_quantile(curve.freedom, 1 - TAIL)
+    low, high = (math.log(end(point.load for point in near)) for end in (min, max))
+    drawn = []
+    for n in range(_DRAWN_STEPS + 1):
+        x = low + (high - low) * n / _DRAWN_STEPS
+        at, half = curve.at(x) + curve.variance / 2, t * math.sqrt(curve.error2(x))
+        drawn.append(CurvePoint(math.exp(x), *map(_share, (at, at - half, at + half))))
+    return tuple(drawn)
+
+
+class _Curve(Struct, frozen=True):
+    """Least squares in orthogonal polynomials: y = mean + slope z + bend (z^2 - skew z - spread/n).
+
+    z = x - middle; spread: sum of z^2; curve: sum of squares of the polynomial that bend
+    multiplies (`bow`).
+    """
+
+    n: int
+    middle: float
+    mean: float
+    spread: float
+    slope: float
+    skew: float
+    curve: float
+    bend: float
+    rest: float
+
+    @property
+    def freedom(self) -> int:
+        return self.n - (3 if self.bend else 2)
+
+    @property
+    def variance(self) -> float:
+        return max(self.rest / self.freedom, _VARIANCE_MIN)
+
+    def bow(self, x: float) -> float:
+        z = x - self.middle
+        return z * z - self.skew * z - self.spread / self.n
+
+    def at(self, x: float) -> float:
+        return self.mean + self.slope * (x - self.middle) + self.bend * self.bow(x)
+
+    def steepness(self, x: float) -> float:
+        slope = self.slope + self.bend * (2 * (x - self.middle) - self.skew)
+        return max(slope, _SLOPE_MIN)
+
+    def error2(self, x: float) -> float:
+        """The variance of `at`, and of the variance term added to it."""
+        z, s2 = x - self.middle, self.variance
+        far = 1 / self.n + z * z / self.spread
+        if self.bend:
+            far += self.bow(x) ** 2 / self.curve
+        return s2 * far + s2 * s2 / (2 * self.freedom)
+
+    def crossing(self, target: float) -> float:
+        """Where its rising side has the mean share of the target; at most `_REACH` from the middle.
+
+        at(x) = mean + slope z + bend (z^2 - skew z - spread / n) = target - s2/2.
+        """
+        a, b = self.bend, self.slope - self.bend * self.skew
+        c = self.mean - (target - self.variance / 2) - self.bend * self.spread / self.n
+        z = (math.sqrt(max(b * b - 4 * a * c, 0.0)) - b) / (2 * a) if a else -c / b
+        return self.middle + min(max(z, -_REACH), _REACH)
+
+    def interval(self, target: float, tail: float) -> tuple[float, float]:
+        """The interval of the load at which its mean share is the target, as logs.
+
+        Infinite at the side where the loads of the trials are too far away to say more.
+        """
+        gap, at = target - self.variance / 2, self.crossing(target)
+        t2 = student_quantile(self.freedom, 1 - tail) ** 2
+
+        def differs(x: float) -> bool:
+            return (gap - self.at(x)) ** 2 > t2 * self.error2(x)
+
+        if differs(at):
+            # The crossing is out of reach, and `at` as far towards it as the curve is good for.
+            return (at, math.inf) if self.at(at) < gap else (-math.inf, at)
+        return _end(differs, at, -_SCAN), _end(differs, at, _SCAN)
+
+
+def _end(differs: Callable[[float], bool], at: float, step: float) -> float:
+    """The nearest point in steps from `at` that differs, refined; infinite: none in reach."""
+    near = at
+    for k in range(1, _SCAN_MOST):
+        far = at + k * step
+        if differs(far):
+            for _ in range(8):
+                half = (near + far) / 2
+                near, far = (near, half) if differs(half) else (half, far)
+            return far
+        near = far
+    return math.copysign(math.inf, step)
+
+
+def _through(points: Sequence[TrialPoint], target: float) -> tuple[_Curve, _Curve] | None:
+    """The straight line and the curve; None for fewer than three trials or one load."""
+    x = [math.log(point.load) for point in points]
+    if len(x) < 3 or max(x) - min(x) < 1e-9:
+        return None
+    y = [_odds(point.missed, point.due, target) for point in points]
+    n = len(x)
+    middle, mean = sum(x) / n, sum(y) / n
+    z = [a - middle for a in x]
+    spread = sum(a * a for a in z)
+    slope = max(sum(a * b for a, b in zip(z, y, strict=True)) / spread, _SLOPE_MIN)
+    skew = sum(a**3 for a in z) / spread
+    bows = [a * a - skew * a - spread / n for a in z]
+    curve = sum(a * a for a in bows)
+    residuals = [b - mean - slope * a for a, b in zip(z, y, strict=True)]
+    line = _Curve(n, middle, mean, spread, slope, skew, curve, 0.0, sum(a * a for a in residuals))
+    if n < _BENT_MIN or curve < 1e-3 * spread**2 / n:
+        return line, line
+    bend = sum(a * b for a, b in zip(bows, residuals, strict=True)) / curve
+    rest = max(line.rest - bend * bend * curve, 0.0)
+    t = bend * math.sqrt(curve / max(rest / (n - 3), _VARIANCE_MIN))
+    if bend <= 0 or student_cdf(n - 3, -t) > _BENT_P:
+        return line, line
+    return line, replace(line, bend=bend, rest=rest)
+
+
+def _logit(share: float) -> float:
+    return math.log(share / (1 - share))
+
+
+def _share(odds: float) -> float:
+    return 1 / (1 + math.exp(-min(max(odds, -700.0), 700.0)))
+
+
+def _odds(missed: int, due: int, target: float) -> float:
+    odds = math.log((missed + 0.5) / (due - missed + 0.5))
+    return min(max(odds, target - _BELOW), target + _ABOVE)
