@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from page import fill
 from session import Session
 
-from pgpaces.analysis import cells, compare, crossing, trend
+from pgpaces.analysis import cells, compare, crossing
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.summary import summarize
 from pgpaces.spec.design import Cell
@@ -97,7 +97,7 @@ def of_pairs(
             compare.Pair(n, compare.side(one.summary), compare.side(two.summary))
             for n, (one, two) in enumerate(zip(*both, strict=True), 1)
         ]
-        said[compare.judge(pairs, goal).outcome] += 1
+        said[compare.compare_pairs(pairs, goal).outcome] += 1
     return said
 
 
@@ -109,7 +109,7 @@ def of_check(
     for _ in range(DRAWS):
         old = [compare.side(each.summary) for each in draw.sample(a, 8)]
         new = [compare.side(each.summary) for each in draw.sample(b, 1)]
-        said[trend.check(new, old, goal).outcome] += 1
+        said[compare.compare_sides(old, new, goal, basis="runs").outcome] += 1
     return said
 
 

@@ -9,8 +9,10 @@ from typing import Any
 from pgpaces.analysis.compare import (
     ComparisonGoal,
     Pair,
+    Side,
     Verdict,
-    judge,
+    compare_pairs,
+    compare_sides,
 )
 from pgpaces.analysis.trend import Run
 from pgpaces.spec.result import Estimate
@@ -20,7 +22,7 @@ ONCE = ComparisonGoal(pairs=8, same=0)
 
 
 def verdict(logs: list[float], goal: ComparisonGoal = ONCE, **more: Any) -> Verdict:
-    return judge([pair(n, log) for n, log in enumerate(logs, 1)], goal, **more)
+    return compare_pairs([pair(n, log) for n, log in enumerate(logs, 1)], goal, **more)
 
 
 STEADY = [0.001, -0.002, 0.0, 0.001, -0.001, 0.002, 0.0, -0.001]
@@ -28,7 +30,14 @@ STEADY = [0.001, -0.002, 0.0, 0.001, -0.001, 0.002, 0.0, -0.001]
 
 def with_noise(logs: list[float], same: list[float]) -> Verdict:
     pairs = [pair(n, log) for n, log in enumerate(logs, 1)]
-    return judge([*pairs, *(pair(100 + n, log, same=True) for n, log in enumerate(same))], ONCE)
+    return compare_pairs(
+        [*pairs, *(pair(100 + n, log, same=True) for n, log in enumerate(same))], ONCE
+    )
+
+
+def check(new: list[Side], old: list[Side], goal: ComparisonGoal) -> Verdict:
+    """New runs against earlier ones."""
+    return compare_sides(old, new, goal, basis="runs")
 
 
 def shares(a: list[int], b: list[int], due: int = 1000) -> list[Pair]:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pgpaces.analysis.compare import ComparisonGoal, Pair, Side, planned
+from pgpaces.analysis.compare import ComparisonGoal, Pair, Side
+from pgpaces.analysis.pairing import planned_pairs
 
 Numbers = NDArray[Any]
 SD, TAU_MIN = 0.08, (5.0, 120.0)
@@ -39,7 +40,7 @@ def differences(
     logs: Numbers, goal: ComparisonGoal, effect: float = 0.0
 ) -> tuple[Numbers, Numbers]:
     """B less A of each pair of A and B, and of each pair of A with itself, in the goal's order."""
-    plan = planned(goal, goal.pairs)
+    plan = planned_pairs(goal, goal.pairs)
     signs = np.array([-1 if each.b_first else 1 for each in plan])
     same = np.array([each.same for each in plan])
     found = signs * (logs[:, 1 : 2 * len(plan) : 2] - logs[:, 0 : 2 * len(plan) : 2])
@@ -51,7 +52,7 @@ def pairs_of(real: Sequence[float], same: Sequence[float], goal: ComparisonGoal)
     numbers = {False: iter(real), True: iter(same)}
     return [
         pair(each.number, float(log), same=each.same)
-        for each in planned(goal, goal.pairs)
+        for each in planned_pairs(goal, goal.pairs)
         if (log := next(numbers[each.same], None)) is not None
     ]
 

@@ -5,8 +5,7 @@ import shlex
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.analysis import compare
-from pgpaces.analysis.compare import ComparisonGoal, Pair, Side
+from pgpaces.analysis.compare import ComparisonGoal, Pair, Side, compare_pairs
 from pgpaces.answers.again import decisive, longer
 from pgpaces.answers.sweep.page import gather
 from pgpaces.answers.sweep.report import top
@@ -50,7 +49,7 @@ def judged(count):
     rates = [(100, 125 if n % 2 else 90) for n in range(count)]
     sides = [(Side({"throughput": a}, 0, 100), Side({"throughput": b}, 0, 100)) for a, b in rates]
     pairs = [Pair(n, a, b) for n, (a, b) in enumerate(sides)]
-    return compare.judge(pairs, ComparisonGoal(delta=0.02))
+    return compare_pairs(pairs, ComparisonGoal(delta=0.02))
 
 
 def test_an_undecided_sweep_ends_with_trials_that_are_long_enough():

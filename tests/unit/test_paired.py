@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.analysis import contrasts
+from pgpaces.analysis import ratios
 from pgpaces.analysis.cells import rows
 from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.effect import mean_ratio
 from pgpaces.spec.design import Cell, Factor, Slot
 from pgpaces.spec.result import Estimate
 from tests.unit.experiments import made
@@ -32,12 +33,12 @@ def trial(levels: dict[str, str], block: int, rate: float, latency_ms: float = 1
 
 def compared(
     digests: list[Digest], factors: tuple[Factor, ...] = (TLS,)
-) -> tuple[contrasts.Ratio, ...]:
+) -> tuple[ratios.LevelRatio, ...]:
     cells = {}
     for digest in digests:
         assert digest.trial.place is not None
         cells[digest.trial.place.cell] = Cell(tuple(digest.trial.place.levels.items()))
-    return contrasts.compared(rows(cells.values(), digests), factors)
+    return ratios.level_ratios(rows(cells.values(), digests), factors)
 
 
 def test_what_disturbs_a_whole_block_cancels_out():
@@ -113,11 +114,11 @@ def test_many_pairs_of_many_cells_are_taken_together():
 def test_the_interval_holds_the_truth_as_often_as_it_says(pairs, tries):
     draw, held = np.random.default_rng(pairs), 0
     for _ in range(tries):
-        found = contrasts.ratio(list(draw.normal(math.log(0.9), 0.1, pairs)))
+        found = mean_ratio(list(draw.normal(math.log(0.9), 0.1, pairs)))
         assert found is not None
         held += found.low <= 0.9 <= found.high
     assert 0.94 <= held / tries <= 0.96
 
 
 def test_of_nothing_there_is_no_ratio():
-    assert contrasts.ratio([]) is None
+    assert mean_ratio([]) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from pgpaces.analysis import replicates
+from pgpaces.analysis import ratios
 from pgpaces.analysis.digest import Digest
 from pgpaces.spec.design import Cell, Slot
 from pgpaces.spec.result import Estimate
@@ -33,7 +33,9 @@ def board(name: str, factor: float, seed: int) -> list[Digest]:
 
 
 def test_a_slow_board_stands_apart():
-    found = replicates.compare([*board("a", 1, 1), *board("b", 1, 2), *board("c", 1.3, 3)], KINDS)
+    found = ratios.machine_ratios(
+        [*board("a", 1, 1), *board("b", 1, 2), *board("c", 1.3, 3)], KINDS
+    )
     assert {each.name for each in found if each.apart} == {"c"}, "it makes none of the others fast"
     (slow,) = [each for each in found if each.name == "c"]
     assert slow.ratio.low < 1.3 < slow.ratio.high
@@ -42,6 +44,6 @@ def test_a_slow_board_stands_apart():
 
 def test_two_pairs_and_boards_of_different_kinds_say_nothing():
     pair = [*board("a", 1, 1), *board("b", 2, 2)]
-    assert replicates.compare(pair, {"a": "pi4", "b": "pi5"}) == ()
+    assert ratios.machine_ratios(pair, {"a": "pi4", "b": "pi5"}) == ()
     few = [board(name, factor, 1)[:2] for name, factor in (("a", 1.0), ("b", 2.0))]
-    assert replicates.compare([each for part in few for each in part], KINDS) == ()
+    assert ratios.machine_ratios([each for part in few for each in part], KINDS) == ()

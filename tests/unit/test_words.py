@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.analysis import crossing, goal, grouping, unpaired
+from pgpaces.analysis import crossing, goal, grouping
 from pgpaces.analysis.cells import Row
-from pgpaces.analysis.compare import ComparisonGoal, Pair, Verdict, judge
+from pgpaces.analysis.compare import ComparisonGoal, Pair, Verdict, compare_pairs, compare_sides
 from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.replicates import Apart
+from pgpaces.analysis.ratios import MachineRatio
 from pgpaces.analysis.stats import proportion
-from pgpaces.analysis.trend import check, trend
+from pgpaces.analysis.trend import trend
 from pgpaces.answers import trend as trends
 from pgpaces.answers.compare import section as comparing
 from pgpaces.answers.compare import words as verdicts
@@ -26,7 +26,7 @@ from pgpaces.answers.sweep.page import About, Page, gather
 from pgpaces.core.findings import Finding, finding, length
 from pgpaces.spec.design import Cell, Factor, Slot
 from pgpaces.spec.result import Counts, Estimate
-from tests.unit.comparisons import MISSED, STEADY, runs, shares, verdict, with_noise
+from tests.unit.comparisons import MISSED, STEADY, check, runs, shares, verdict, with_noise
 from tests.unit.drifting import side
 from tests.unit.experiments import WORKERS, made
 
@@ -158,7 +158,7 @@ def test_cells_with_one_trial_and_trials_that_did_not_run_are_findings():
         page_of(rows, missing=3), about=About(datetime.now(UTC), "1", state="running")
     )
     assert finding("trials-to-run", count=3) in words.findings(running)
-    slow = Apart("pi4c", "pi4", Estimate(1.25, 1.1, 1.4, 9), apart=True)
+    slow = MachineRatio("pi4c", "pi4", Estimate(1.25, 1.1, 1.4, 9), apart=True)
     assert found(rows, apart=(slow,))["machine-stands-apart"].about == "pi4c"
 
 
@@ -179,12 +179,11 @@ FOUND: dict[str, Verdict] = {
     "noise floor": with_noise(STEADY, STEADY),
     "it may hide in the noise": with_noise(STEADY, [30 * x for x in STEADY]),
     "equal things differ": with_noise([0.041 + x for x in STEADY], [0.04 + x for x in STEADY]),
-    "shares": judge(shares([50] * 8, [30, 31, 29, 30] * 2), MISSED),
-    "no number": judge(FINITE, ComparisonGoal("p99", same=0)),
-    "a secondary metric": judge(FINITE, ComparisonGoal("mean", ("throughput",), same=0)),
-    "apart in time": unpaired.unpaired([side(100)] * 3, [side(103)] * 3, ComparisonGoal(),
-                                       mixed=False),
-    "mixed": unpaired.unpaired(*APART, ComparisonGoal(), mixed=True),
+    "shares": compare_pairs(shares([50] * 8, [30, 31, 29, 30] * 2), MISSED),
+    "no number": compare_pairs(FINITE, ComparisonGoal("p99", same=0)),
+    "a secondary metric": compare_pairs(FINITE, ComparisonGoal("mean", ("throughput",), same=0)),
+    "apart in time": compare_sides([side(100)] * 3, [side(103)] * 3, ComparisonGoal(), basis="apart"),
+    "mixed": compare_sides(*APART, ComparisonGoal(), basis="trials"),
     "against earlier runs": check([side(80)], GROUPS, ComparisonGoal()),
     "against them, unknown": check([side(99)], GROUPS, ComparisonGoal()),
     "without any": check([side(99)], [], ComparisonGoal()),

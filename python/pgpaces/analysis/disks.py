@@ -15,7 +15,7 @@ from msgspec import Struct, field, to_builtins
 
 from pgpaces.analysis import stats
 from pgpaces.analysis.arrays import np
-from pgpaces.analysis.effect import over_trials, ratio_of
+from pgpaces.analysis.effect import effect_of_groups
 from pgpaces.core.errors import RunError, StoreError
 from pgpaces.core.findings import Finding
 from pgpaces.spec import facts
@@ -280,9 +280,8 @@ def ratio_of_runs(values: Sequence[float], bases: Sequence[float]) -> Estimate |
     if not values or not bases or min(*values, *bases) <= 0:
         return None
     a, b = [math.log(each) for each in bases], [math.log(each) for each in values]
-    effect = over_trials(a, b)
-    if effect is None:
-        value = math.exp(statistics.fmean(b) - statistics.fmean(a))
-        return Estimate.alone(value, min(len(a), len(b)))
-    half = effect.half()
-    return ratio_of(effect.value, effect.value - half, effect.value + half, n=effect.n)
+    effect = effect_of_groups(a, b)
+    if effect is not None:
+        return effect.ratio()
+    value = math.exp(statistics.fmean(b) - statistics.fmean(a))
+    return Estimate.alone(value, min(len(a), len(b)))

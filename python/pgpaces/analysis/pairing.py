@@ -6,14 +6,15 @@ with an invalid trial is run again, both trials: a pair is two trials next to ea
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
+from functools import cache
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.analysis import compare
 from pgpaces.analysis.cells import sound
-from pgpaces.analysis.compare import ComparisonGoal, Pair, PlannedPair, Verdict
+from pgpaces.analysis.compare import ComparisonGoal, Pair, Verdict, compare_pairs, side
 from pgpaces.analysis.sequential import Ask, Expected, Tell, cut_short, last_attempts
 from pgpaces.core.messages import message
 from pgpaces.core.metrics import is_share
@@ -22,6 +23,78 @@ from pgpaces.spec.design import ROLE, Cell, Levels
 AGAIN = "again"
 # After this many invalid attempts at a pair the comparison ends.
 _ROUNDS = 3
+
+
+class PlannedPair(Struct, frozen=True):
+    """A pair to run. b_first: B, or the second A, runs first. seed: of both trials' arrivals."""
+
+    number: int
+    same: bool
+    b_first: bool
+    seed: int
+
+
+def next_pairs(pairs: Sequence[Pair], goal: ComparisonGoal) -> tuple[PlannedPair, ...] | Verdict:
+    """The pairs to run next, in order, or the verdict: a pure function of the pairs so far.
+
+    There is a verdict only at the looks of the goal; the first look that decides is final.
+    """
+    pairs = sorted(pairs, key=lambda pair: pair.number)
+    real = [pair for pair in pairs if not pair.same]
+    numbers_run = {pair.number for pair in pairs}
+    verdict = None
+    for look, level in goal.looks:
+        missing = tuple(
+            each for each in planned_pairs(goal, look) if each.number not in numbers_run
+        )
+        if missing:
+            return missing
+        verdict = compare_pairs([*real[:look], *(p for p in pairs if p.same)], goal, level)
+        if verdict.outcome != "unknown" or verdict.why == "unbounded":
+            break
+    assert verdict is not None, "a goal has a look"
+    return verdict
+
+
+def between_looks(pairs: Sequence[Pair], goal: ComparisonGoal) -> Verdict:
+    """The estimate between two looks, without an outcome. needed: pairs at the next look.
+
+    A decision whenever the numbers look good is wrong more often than the level promises.
+    """
+    verdict = compare_pairs(sorted(pairs, key=lambda pair: pair.number), goal, 0.0)
+    run = {pair.number for pair in pairs}
+    looks = [look for look, _ in goal.looks]
+    after = [n for n in looks if any(each.number not in run for each in planned_pairs(goal, n))]
+    needed = (after or looks[-1:])[0]
+    others = tuple(replace(each, outcome="unknown") for each in verdict.secondary)
+    verdict = replace(verdict, outcome="unknown", secondary=others)
+    return replace(verdict, why="look", needed=needed)
+
+
+@cache
+def planned_pairs(goal: ComparisonGoal, upto: int) -> tuple[PlannedPair, ...]:
+    """The pairs up to a look in their order, numbers from 1: a prefix of those up to the next.
+
+    Between two looks half of the pairs begin with B, and those of A with itself are mixed among
+    those before the first look; a hash of the seed gives the order.
+    """
+
+    def rank(place: int) -> bytes:
+        return hashlib.sha256(f"{goal.seed}/{look}/{place}".encode()).digest()
+
+    plan: list[PlannedPair] = []
+    before = 0
+    for look, _ in goal.looks:
+        if look > upto:
+            break
+        kinds = [(False, n % 2 == 0) for n in range(look - before)]
+        kinds += [(True, n % 2 == 0) for n in range(0 if before else goal.same)]
+        for place in sorted(range(len(kinds)), key=rank):
+            same, b_first = kinds[place]
+            number = len(plan) + 1
+            plan.append(PlannedPair(number, same, b_first, goal.seed + number - 1))
+        before = look
+    return tuple(plan)
 
 
 class _Member(Struct, frozen=True):
@@ -53,7 +126,7 @@ class Pairing(Struct, frozen=True):
         return str(a), str(b)
 
     def pairs(self, tells: Sequence[Tell]) -> list[Pair]:
-        planned = compare.planned(self.goal, self.goal.pairs)
+        planned = planned_pairs(self.goal, self.goal.pairs)
         return [pair for each in planned if (pair := self._pair(each, tells)) is not None]
 
     def terms(self) -> tuple[str, ...]:
@@ -70,15 +143,15 @@ class Pairing(Struct, frozen=True):
 
     def expected(self) -> Expected:
         a, b, again = self.cells
-        planned = compare.planned(self.goal, self.goal.pairs)
+        planned = planned_pairs(self.goal, self.goal.pairs)
         every = [Ask(c, p.number) for p in planned for c in (a, again if p.same else b)]
         return every[: self.left(())], every
 
     def standing(self, tells: Sequence[Tell]) -> Verdict:
         """The verdict; before the next look the estimate of the pairs so far."""
         valid = self.pairs(tells)
-        result = compare.next_pairs(valid, self.goal)
-        return result if isinstance(result, Verdict) else compare.unknown(valid, self.goal)
+        result = next_pairs(valid, self.goal)
+        return result if isinstance(result, Verdict) else between_looks(valid, self.goal)
 
     def ask(self, tells: Sequence[Tell]) -> Ask | None:
         """The next trial; None where there is a verdict, or a pair was invalid too often."""
@@ -117,7 +190,7 @@ class Pairing(Struct, frozen=True):
 
     def _todo(self, tells: Sequence[Tell]) -> tuple[PlannedPair, ...]:
         """The pairs to run until the next look; empty where there is a verdict."""
-        result = compare.next_pairs(self.pairs(tells), self.goal)
+        result = next_pairs(self.pairs(tells), self.goal)
         return () if isinstance(result, Verdict) else result
 
     def _members(self, planned: PlannedPair, tells: Sequence[Tell]) -> tuple[_Member, _Member]:
@@ -143,9 +216,7 @@ class Pairing(Struct, frozen=True):
         if first is None or second is None or not (sound(first) and sound(second)):
             return None
         a, b = (second, first) if planned.b_first else (first, second)
-        return Pair(
-            planned.number, compare.side(a.summary), compare.side(b.summary), same=planned.same
-        )
+        return Pair(planned.number, side(a.summary), side(b.summary), same=planned.same)
 
 
 def _reason(tell: Tell) -> str:

@@ -7,13 +7,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.analysis import differences, outcome, unpaired
+from pgpaces.analysis import differences, outcome
 from pgpaces.analysis.cells import defect, sound
-from pgpaces.analysis.compare import ComparisonGoal, Verdict, side
+from pgpaces.analysis.compare import (
+    BASELINE_MIN,
+    ComparisonGoal,
+    Verdict,
+    compare_sides,
+    compare_stored,
+    pairs_of_blocks,
+    side,
+)
 from pgpaces.analysis.differences import Between
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.pairing import Pairing
-from pgpaces.analysis.trend import BASELINE_MIN, check
 from pgpaces.answers import run
 from pgpaces.answers.again import decisive
 from pgpaces.answers.compare import section as shown
@@ -69,7 +76,7 @@ def compared(
     chosen = tuple(dict.fromkeys((*factors, *sorted(own))))
     others = differences.between(a.digests, b.digests, chosen)
     goal = goal.of(planned=shown.is_planned((*a.digests, *b.digests)))
-    return Compared(a, b, chosen, others, unpaired.verdict(a.digests, b.digests, goal))
+    return Compared(a, b, chosen, others, compare_stored(a.digests, b.digests, goal))
 
 
 def checked(
@@ -86,7 +93,8 @@ def checked(
         return comparison
     goal = goal.of(planned=shown.is_planned((*comparison.a.digests, *comparison.b.digests)))
     now = [side(digest.summary) for digest in comparison.b.digests if sound(digest)]
-    return replace(comparison, verdict=check(now, [side(d.summary) for d in earlier], goal))
+    before = [side(digest.summary) for digest in earlier]
+    return replace(comparison, verdict=compare_sides(before, now, goal, basis="runs"))
 
 
 def section(comparison: Compared) -> Section:
@@ -94,7 +102,7 @@ def section(comparison: Compared) -> Section:
     every = (*a.digests, *b.digests)
     valid = [[d for d in group.digests if sound(d)] for group in (a, b)]
     paired = verdict.basis == "blocks"
-    pairs = tuple(unpaired.blocks(*valid)) if paired else ()
+    pairs = tuple(pairs_of_blocks(*valid)) if paired else ()
     both = [(is_b, digest) for is_b in (False, True) for digest in valid[is_b]]
     both.sort(key=lambda pair: pair[1].trial.started_at)
     others = comparison.other_differences

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.analysis import compare
-from pgpaces.analysis.compare import Pair, Secondary, Side, Verdict
+from pgpaces.analysis.compare import Pair, Secondary, Side, Verdict, numbers, own_estimate
 from pgpaces.analysis.differences import Between
 from pgpaces.analysis.digest import Digest
 from pgpaces.answers.compare import words as verdicts
@@ -114,7 +113,7 @@ def _effects_shown(effects: Sequence[Effect], basis: VerdictBasis) -> Values:
     """Each metric: values of A and B, and the effect, in columns; the first also drawn."""
     rows = []
     for each in effects:
-        a, b = (compare.own(sides, each.metric) for sides in (basis.a, basis.b))
+        a, b = (own_estimate(sides, each.metric) for sides in (basis.a, basis.b))
         of_a, of_b = a and number(each.metric, a.value), b and metrics.shown(each.metric, b.value)
         effect, ends = short(each.metric, each.estimate) if each.estimate else (None, None)
         known = ends if each.estimate and each.estimate.estimable else None
@@ -154,8 +153,8 @@ def _details(verdict: Verdict, basis: VerdictBasis) -> Values:
 def _table(effects: Sequence[Effect], names: tuple[str, str], basis: VerdictBasis) -> Table:
     columns: list[Column[Effect]] = [
         ("metric", lambda each: axis(each.metric)),
-        ("A", lambda each: metric_cell(each.metric, compare.own(basis.a, each.metric))),
-        ("B", lambda each: metric_cell(each.metric, compare.own(basis.b, each.metric))),
+        ("A", lambda each: metric_cell(each.metric, own_estimate(basis.a, each.metric))),
+        ("B", lambda each: metric_cell(each.metric, own_estimate(basis.b, each.metric))),
         (
             "B against A",
             lambda e: TableCell(*short(e.metric, e.estimate)) if e.estimate else NOT_KNOWN,
@@ -254,15 +253,15 @@ def _dots(effect: Effect, basis: VerdictBasis) -> Iterator[Datum]:
     """Each pair, or each trial over the mean of A."""
     name, metric = title(effect.metric), effect.metric
     for pair in basis.pairs:
-        both = compare.numbers((pair.a, pair.b), metric)
+        both = numbers((pair.a, pair.b), metric)
         if len(both) == 2 and not (pair.same and _noise(effect) is None):
             trial = _placed(metric, both[1] - both[0])
             row = _SAME if pair.same else name
             yield {"trial": trial, "y": row, "of_b": True, "texts": (row, f"{trial:.4g}", None)}
-    of_a = compare.numbers(basis.a, metric)
+    of_a = numbers(basis.a, metric)
     middle = sum(of_a) / len(of_a) if of_a else 0.0
     for is_b, side in basis.trials if of_a and not basis.pairs else ():
-        for value in compare.numbers((side,), metric):
+        for value in numbers((side,), metric):
             trial = _placed(metric, value - middle)
             yield {"trial": trial, "y": name, "of_b": is_b, "texts": (name, f"{trial:.4g}", None)}
 
@@ -290,7 +289,7 @@ def _by_trial(metric: str, names: tuple[str, str], basis: VerdictBasis) -> list[
             "texts": (str(n), label, number(metric, at / metrics.scale(metric))),
         }
         for n, label, side in every
-        for value in compare.numbers((side,), metric)
+        for value in numbers((side,), metric)
     ]
 
 
