@@ -15,8 +15,8 @@ from pgpaces.analysis.compare import (
     compare_sides,
     own_estimate,
 )
-from pgpaces.answers.compare.section import VerdictBasis, of_trials, section
-from pgpaces.answers.compare.words import short
+from pgpaces.answers.compare.section import VerdictBasis, findings_of_trials, section
+from pgpaces.answers.compare.words import effect_texts
 from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.core.findings import finding
 from pgpaces.show import draw, render
@@ -67,10 +67,12 @@ def test_throughput_that_was_planned_is_said_to_decide_nothing():
     digests = PAGE_OF.digests
     assert {digest.trial.plan.model for digest in digests} == {"open"}
     told = finding("throughput-is-planned")
-    assert [*of_trials("throughput", digests, (), left_out=0)] == [told]
-    assert [*of_trials("p95", digests, (), left_out=0)] == []
+    assert [*findings_of_trials("throughput", digests, (), left_out=0)] == [told]
+    assert [*findings_of_trials("p95", digests, (), left_out=0)] == []
     free = replace(digests[0].trial, plan=replace(digests[0].trial.plan, model="closed"))
-    assert not [*of_trials("throughput", [replace(digests[0], trial=free)], (), left_out=0)]
+    assert not [
+        *findings_of_trials("throughput", [replace(digests[0], trial=free)], (), left_out=0)
+    ]
 
 
 def test_trials_without_pairs_are_shown_over_the_mean_of_a():
@@ -121,7 +123,7 @@ def test_the_ratio_of_what_both_say_alone_is_that_of_their_pairs(rates):
     ],
 )
 def test_an_effect_fits_into_a_cell(metric, estimate, expected):
-    assert short(metric, estimate) == expected
+    assert effect_texts(metric, estimate) == expected
 
 
 @pytest.mark.parametrize("look", [LIGHT, DARK, PAGE])

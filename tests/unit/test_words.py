@@ -20,7 +20,6 @@ from pgpaces.analysis.stats import proportion
 from pgpaces.analysis.trend import trend
 from pgpaces.answers import trend as trends
 from pgpaces.answers.compare import section as comparing
-from pgpaces.answers.compare import words as verdicts
 from pgpaces.answers.sweep import words
 from pgpaces.answers.sweep.page import About, Page, gather
 from pgpaces.core.findings import Finding, finding, length
@@ -209,7 +208,7 @@ FOUND: dict[str, Verdict] = {
 )  # fmt: skip
 def test_a_comparison_without_a_verdict_says_why_and_what_would_decide(name, names):
     section = comparing.section(FOUND[name], "A", "B", basis=comparing.VerdictBasis())
-    assert [each.name for each in verdicts.findings(FOUND[name])] == names
+    assert [each.name for each in comparing.findings(FOUND[name])] == names
     main = section.sentences[0].text
     assert main.startswith(f"{FOUND[name].outcome}: B vs. A, ")
     assert "e-" not in main, "no more digits than anybody believes"
@@ -225,9 +224,9 @@ def test_a_comparison_without_a_verdict_says_why_and_what_would_decide(name, nam
 )
 def test_a_comparison_that_has_not_come_to_its_end_says_so(why, running, name):
     found = replace(FOUND["wide"], why=why)
-    assert [each.name for each in verdicts.findings(found, running=running)] == [name]
+    assert [each.name for each in comparing.findings(found, running=running)] == [name]
     wide = replace(FOUND["wide"], needed=None, detectable=None)
-    assert [each.name for each in verdicts.findings(wide)] == ["too-wide-to-decide"]
+    assert [each.name for each in comparing.findings(wide)] == ["too-wide-to-decide"]
 
 
 def test_every_outcome_and_every_reason_has_words():

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from pgpaces.analysis import differences, outcome
 from pgpaces.analysis.cells import defect, sound
@@ -29,9 +28,9 @@ from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.findings import Finding, finding
 from pgpaces.show.screen import Next
 from pgpaces.show.section import Section
-from pgpaces.spec import levels
 from pgpaces.store.store import Store
 from pgpaces.trial import document
+from pgpaces.trial.pairs import levels_in
 
 
 class Group(Struct, frozen=True):
@@ -61,11 +60,13 @@ def compared(
     *,
     factors: Sequence[str],
     of: str = "last",
+    of_baseline: bool = False,
 ) -> Compared:
     """The verdict on B against A, both of the store. Raises PlanError.
 
     names: of A and B: levels of the experiment `of` (`variant=log`), a tag, a run or an experiment.
-    factors: the compared factors; those in which levels of A and B differ are added.
+    factors: the compared factors; those in which levels of A and B differ are added. of_baseline: A
+    is a baseline, and each of its runs is one observation, if it has at least BASELINE_MIN.
     """
     for name in factors:
         differences.check_factor(name)
@@ -76,25 +77,12 @@ def compared(
     chosen = tuple(dict.fromkeys((*factors, *sorted(own))))
     others = differences.between(a.digests, b.digests, chosen)
     goal = goal.of(planned=shown.is_planned((*a.digests, *b.digests)))
-    return Compared(a, b, chosen, others, compare_stored(a.digests, b.digests, goal))
-
-
-def checked(
-    store: Store, names: tuple[str, str], goal: ComparisonGoal, *, factors: Sequence[str]
-) -> Compared:
-    """The verdict on a run against a baseline; names: of the baseline and of the run.
-
-    Each run of the baseline is one observation; with fewer than BASELINE_MIN the trials are
-    compared as in `compared`. Raises PlanError.
-    """
-    comparison = compared(store, names, goal, factors=factors)
-    earlier = [digest for digest in comparison.a.digests if sound(digest)]
-    if len(earlier) < BASELINE_MIN or comparison.a.levels:
-        return comparison
-    goal = goal.of(planned=shown.is_planned((*comparison.a.digests, *comparison.b.digests)))
-    now = [side(digest.summary) for digest in comparison.b.digests if sound(digest)]
-    before = [side(digest.summary) for digest in earlier]
-    return replace(comparison, verdict=compare_sides(before, now, goal, basis="runs"))
+    before, now = ([side(d.summary) for d in each.digests if sound(d)] for each in (a, b))
+    if of_baseline and len(before) >= BASELINE_MIN and not a.levels:
+        verdict = compare_sides(before, now, goal, basis="runs")
+    else:
+        verdict = compare_stored(a.digests, b.digests, goal)
+    return Compared(a, b, chosen, others, verdict)
 
 
 def section(comparison: Compared) -> Section:
@@ -108,7 +96,7 @@ def section(comparison: Compared) -> Section:
     others = comparison.other_differences
     left_out = sum(len(g.digests) - len(v) for g, v in zip((a, b), valid, strict=True) if v)
     found = [*_without_valid(a), *_without_valid(b)]
-    found += shown.of_trials(verdict.metric, every, others, left_out=left_out)
+    found += shown.findings_of_trials(verdict.metric, every, others, left_out=left_out)
     if pairs and len(both) > 2 * len(pairs):
         found.append(finding("trials-without-partner", count=len(both) - 2 * len(pairs)))
     basis = shown.VerdictBasis(
@@ -119,7 +107,12 @@ def section(comparison: Compared) -> Section:
         differences=others,
     )
     more = decisive(a.sweep, verdict) if a.sweep == b.sweep else ()
-    steps = [Next(each, "next-pairs") for each in more] or [_closer(b.digests)]
+    steps = [Next(each, "next-pairs") for each in more]
+    if not steps:
+        newest = max(b.digests, key=lambda digest: digest.trial.started_at)
+        questions = [each.question for each in run.next_steps(newest.trial, newest.summary)]
+        what, why = ("why", "next-why") if "next-why" in questions else ("show", "next-values")
+        steps = [Next(f"pgpaces {what} {newest.trial.id[-8:]}", why)]
     return shown.section(verdict, a.name, b.name, basis=basis, steps=steps)
 
 
@@ -141,17 +134,6 @@ def _without_valid(group: Group) -> Iterator[Finding]:
         yield finding("side-without-valid-trial", group.name, count=len(group.digests), why=why)
 
 
-def _closer(digests: Sequence[Digest]) -> Next:
-    newest = max(digests, key=lambda digest: digest.trial.started_at)
-    late = any(step.question == "next-why" for step in run.next_steps(newest.trial, newest.summary))
-    name = newest.trial.id[-8:]
-    return (
-        Next(f"pgpaces why {name}", "next-why")
-        if late
-        else Next(f"pgpaces show {name}", "next-values")
-    )
-
-
 def _group(store: Store, name: str, of: str) -> Group:
     if "=" in name:
         return _of_levels(store, name, of)
@@ -164,40 +146,23 @@ def _group(store: Store, name: str, of: str) -> Group:
 
 
 def _of_levels(store: Store, name: str, of: str) -> Group:
-    levels_named = named(name)
     row = store.experiment(store.find_experiment(of))
     goal = document.goal(row.document)
     if isinstance(goal, Pairing):
         raise PlanError("run-as-pairs", experiment=row.name)
     digests = store.digests([trial.id for trial in store.trials(experiment=row.id)])
+    placed = [(d.trial.place.levels if d.trial.place else {}, d) for d in digests]
     present: dict[str, dict[str, None]] = {}
-    for digest in digests:
-        for factor, level in _levels(digest).items():
+    for own, _ in placed:
+        for factor, level in own.items():
             present.setdefault(factor, {})[level] = None
-    levels_named = {_full(name, present): level for name, level in levels_named.items()}
-    matching = [d for d in digests if levels_named.items() <= _levels(d).items()]
+    levels = {}
+    for factor, level in levels_in(name).items():
+        # The factor that pages show by this name; the name itself if none is, or several are.
+        matches = [each for each in present if factor in (each, factor_name(each))]
+        levels[matches[0] if len(matches) == 1 else factor] = level
+    matching = tuple(digest for own, digest in placed if levels.items() <= own.items())
     if not matching:
         listed = levels_listed(present)
         raise PlanError("no-trial-with", experiment=row.name, levels=name, present=listed)
-    return Group(name, tuple(matching), levels_named, "" if goal else row.id)
-
-
-def _full(name: str, present: Iterable[str]) -> str:
-    """The factor that pages show by this name; the name itself where none, or several, are."""
-    matches = [each for each in present if name in (each, factor_name(each))]
-    return matches[0] if len(matches) == 1 else name
-
-
-def _levels(digest: Digest) -> Mapping[str, str]:
-    return {} if digest.trial.place is None else digest.trial.place.levels
-
-
-def named(text: str) -> dict[str, str]:
-    """The levels in `FACTOR=LEVEL,...`, by factor. Raises PlanError."""
-    found = {}
-    for part in levels.split(text):
-        name, equals, level = part.partition("=")
-        if not equals:
-            raise PlanError("not-factor-level", text=part)
-        found[name.strip()] = level.strip()
-    return found
+    return Group(name, matching, levels, "" if goal else row.id)
