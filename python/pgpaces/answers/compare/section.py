@@ -235,10 +235,10 @@ def _table(effects: Sequence[Effect], names: tuple[str, str], basis: VerdictBasi
 def _figures(
     effects: Sequence[Effect], sides: tuple[str, str], basis: VerdictBasis
 ) -> Iterator[Figure]:
-    for key, share in (("effect", False), ("shares", True)):
+    for key, name, share in (("effect", "title-effect", False), ("shares", "title-shares", True)):
         group = [each for each in effects if is_share(each.metric) == share and _drawable(each)]
         if group:
-            yield _effects_figure(key, group, basis)
+            yield _effects_figure(f"{KEY}-{key}", message(name), group, basis=basis)
     labels = tuple(f"{of}: {escaped(side)}" for of, side in zip("AB", sides, strict=True))
     if rows := list(_trial_rows(effects[0].metric, labels, basis)):
         yield _trials_figure(effects[0].metric, labels, rows, paired=bool(basis.pairs))
@@ -249,7 +249,9 @@ def _drawable(effect: Effect) -> bool:
     return estimate is not None and 1 / _RATIO_MAX < abs(estimate.value) + 1 < _RATIO_MAX
 
 
-def _effects_figure(key: str, effects: Sequence[Effect], basis: VerdictBasis) -> Figure:
+def _effects_figure(
+    key: str, name: str, effects: Sequence[Effect], *, basis: VerdictBasis
+) -> Figure:
     main = effects[0]
     share, delta = is_share(main.metric), main.delta if isinstance(main, Verdict) else None
     rows = [row for each in effects for row in _effect_rows(each, basis)]
@@ -262,9 +264,8 @@ def _effects_figure(key: str, effects: Sequence[Effect], basis: VerdictBasis) ->
     fields = ("value", "low", "high", "trial", "from", "to")
     places = [abs(row[name]) for row in rows for name in fields if name in row]
     log = not share and (min(places) < _LINEAR[0] or max(places) > _LINEAR[1])
-    name = message(f"title-{key}")
     return figure(
-        f"{KEY}-{key}",
+        key,
         name,
         about,
         columns=("metric", "B against A", "95% interval"),
