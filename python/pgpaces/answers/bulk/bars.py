@@ -10,6 +10,7 @@ from pgpaces.analysis.cells import Row, sound
 from pgpaces.answers.measure import Measure
 from pgpaces.answers.trials import cell_name, factor_name, levels_alone
 from pgpaces.core import metrics
+from pgpaces.core.messages import message
 from pgpaces.show.charts import Datum, names, of_metric
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import capital, estimate_texts
@@ -38,8 +39,7 @@ def _figure(rows: Sequence[Row], measure: Measure) -> Figure:
     return figure(
         measure.key.replace("_", "-"),
         capital(metrics.title(measure.key)),
-        f"{metrics.metric(measure.key).about} Lines are 95% intervals where there are several"
-        " trials, dots are single trials, and a hollow bar has no valid one.",
+        message("chart-bars", about=metrics.metric(measure.key).about),
         columns=("cell", metrics.header(measure.key), "95% interval", "trials", "valid"),
         data=data,
         template="bars",
@@ -52,7 +52,8 @@ def _figure(rows: Sequence[Row], measure: Measure) -> Figure:
 def _rows(rows: Sequence[Row], measure: Measure) -> Iterator[Datum]:
     """A row for each cell and each trial. farthest: the end of the longest of its marks."""
     for row in rows:
-        estimate, name = row.estimate(measure.key), _name(row)
+        estimate = row.estimate(measure.key)
+        name = shown(levels_alone(row.cell.levels) or cell_name(row.cell))
         trials = [(each, of.value) for each in row.trials if (of := measure.of_trial(each))]
         numbers = {k: v for k, v in measure.numbers(estimate).items() if math.isfinite(v)}
         ends = [*numbers.values(), *(value * measure.scale for _, value in trials)]
@@ -72,7 +73,3 @@ def _rows(rows: Sequence[Row], measure: Measure) -> Iterator[Datum]:
                 "valid": sound(digest),
                 "texts": (name, measure.form(value), None, "1"),
             }
-
-
-def _name(row: Row) -> str:
-    return shown(levels_alone(row.cell.levels) or cell_name(row.cell))

@@ -45,7 +45,9 @@ def of_cells(rows: Sequence[Row]) -> CellsWork | None:
     limited = any(trial.plan.limit_ns or trial.plan.limits for trial in trials)
     alone = all(trial.workload.command_alone for trial in trials)
     answer = tuple(words.sentences([row for row in rows if row.trials]))
-    return CellsWork(words.numbers(rows), answer, only=alone and not limited)
+    known = {name for row in rows for name in row.more}
+    numbers = tuple(number for number in words.NUMBERS if number.key in known)
+    return CellsWork(numbers, answer, only=alone and not limited)
 
 
 def _column(show: Callable[[Bulk], TableCell | str]) -> Callable[[Digest], TableCell | str]:
