@@ -155,57 +155,55 @@ class Pairing(Struct, frozen=True):
 
     def ask(self, tells: Sequence[Tell]) -> Ask | None:
         """The next trial; None where there is a verdict, or a pair was invalid too often."""
-        todo = self._todo(tells)
+        todo, members = self._next(tells)
         if not todo:
             return None
-        members = self._members(todo[0], tells)
-        done = [len(member.tells) for member in members]
-        if min(done) >= _ROUNDS:
+        member = min(members, key=lambda member: len(member.tells))
+        if len(member.tells) >= _ROUNDS:
             return None
-        member = members[0] if done[0] <= done[1] else members[1]
         return Ask(member.cell, todo[0].number, attempt=1 + member.attempts)
 
     def left(self, tells: Sequence[Tell]) -> int:
-        todo = self._todo(tells)
-        if not todo:
-            return 0
-        first, second = self._members(todo[0], tells)
-        return 2 * len(todo) - abs(len(first.tells) - len(second.tells))
+        todo, members = self._next(tells)
+        done = [len(member.tells) for member in members]
+        return 2 * len(todo) - (max(done) - min(done)) if todo else 0
 
     def given_up(self, tells: Sequence[Tell]) -> str:
         """Why there is neither a verdict nor a next trial; empty where there is one."""
-        todo = self._todo(tells)
+        todo, members = self._next(tells)
         if not todo or self.ask(tells) is not None:
             return ""
-        last = (member.tells[-1] for member in self._members(todo[0], tells))
-        reasons = "; ".join(reason for each in last if (reason := _reason(each)))
+        reasons = "; ".join(filter(None, (_reason(member.tells[-1]) for member in members)))
         return message("pair-invalid", number=todo[0].number, rounds=_ROUNDS, reasons=reasons)
 
     def resumed(self, tells: Sequence[Tell]) -> list[Tell]:
         """The results so far when it is resumed: a pair that ended the comparison begins again."""
         if not self.given_up(tells):
             return list(tells)
-        number = self._todo(tells)[0].number
+        number = self._next(tells)[0][0].number
         return [replace(t, again=True) if t.block == number else t for t in tells]
 
-    def _todo(self, tells: Sequence[Tell]) -> tuple[PlannedPair, ...]:
-        """The pairs to run until the next look; empty where there is a verdict."""
+    def _next(self, tells: Sequence[Tell]) -> tuple[tuple[PlannedPair, ...], tuple[_Member, ...]]:
+        """The pairs to run until the next look and the trials of the first; both empty if none."""
         result = next_pairs(self.pairs(tells), self.goal)
-        return () if isinstance(result, Verdict) else result
+        if isinstance(result, Verdict):
+            return (), ()
+        return result, self._members(result[0], tells)
 
     def _members(self, planned: PlannedPair, tells: Sequence[Tell]) -> tuple[_Member, _Member]:
         a, b, again = self.cells
-        cells = (a, again if planned.same else b)
         own = [t for t in tells if t.block == planned.number]
         # A pair that was cut short begins again: two trials with a night between them are none.
         cut = max((n for n, t in enumerate(own, 1) if cut_short(t)), default=0)
         counted = last_attempts(own[cut:])
-
-        def member(cell: Cell) -> _Member:
-            attempts = max((t.attempt for t in own if t.cell.key == cell.key), default=0)
-            return _Member(cell, tuple(t for t in counted if t.cell.key == cell.key), attempts)
-
-        first, second = (member(cell) for cell in cells)
+        first, second = (
+            _Member(
+                cell,
+                tuple(t for t in counted if t.cell.key == cell.key),
+                max((t.attempt for t in own if t.cell.key == cell.key), default=0),
+            )
+            for cell in (a, again if planned.same else b)
+        )
         return (second, first) if planned.b_first else (first, second)
 
     def _pair(self, planned: PlannedPair, tells: Sequence[Tell]) -> Pair | None:
