@@ -186,7 +186,12 @@ def job_run(job: str, run: int, documents: Sequence[Mapping[str, Any]]) -> JobRu
     Raises RunError where they are not fio's, or where it failed or did nothing.
     """
     try:
-        sums = [_sums(document["jobs"][0]) for document in documents]
+        # Milliseconds since the job's start, and its commands until then.
+        sums = [
+            (max(each["runtime"] for each in both), sum(each["total_ios"] for each in both))
+            for document in documents
+            for both in [[document["jobs"][0][kind] for kind in ("read", "write")]]
+        ]
         last = documents[-1]["jobs"][0]
         if last["error"]:
             raise RunError("fio-stopped", job=job, error=last["error"])
@@ -215,12 +220,6 @@ def job_run(job: str, run: int, documents: Sequence[Mapping[str, Any]]) -> JobRu
         )
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         raise RunError("fio-unreadable", job=job, why=repr(error)) from None
-
-
-def _sums(job: Mapping[str, Any]) -> tuple[int, int]:
-    """Milliseconds since the job's start, and its commands until then."""
-    sides = (job["read"], job["write"])
-    return max(side["runtime"] for side in sides), sum(side["total_ios"] for side in sides)
 
 
 def _quantiles(times: Mapping[str, Any]) -> dict[str, float]:

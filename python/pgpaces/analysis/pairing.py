@@ -56,21 +56,6 @@ def next_pairs(pairs: Sequence[Pair], goal: ComparisonGoal) -> tuple[PlannedPair
     return verdict
 
 
-def between_looks(pairs: Sequence[Pair], goal: ComparisonGoal) -> Verdict:
-    """The estimate between two looks, without an outcome. needed: pairs at the next look.
-
-    A decision whenever the numbers look good is wrong more often than the level promises.
-    """
-    verdict = compare_pairs(sorted(pairs, key=lambda pair: pair.number), goal, 0.0)
-    run = {pair.number for pair in pairs}
-    looks = [look for look, _ in goal.looks]
-    after = [n for n in looks if any(each.number not in run for each in planned_pairs(goal, n))]
-    needed = (after or looks[-1:])[0]
-    others = tuple(replace(each, outcome="unknown") for each in verdict.secondary)
-    verdict = replace(verdict, outcome="unknown", secondary=others)
-    return replace(verdict, why="look", needed=needed)
-
-
 @cache
 def planned_pairs(goal: ComparisonGoal, upto: int) -> tuple[PlannedPair, ...]:
     """The pairs up to a look in their order, numbers from 1: a prefix of those up to the next.
@@ -126,8 +111,16 @@ class Pairing(Struct, frozen=True):
         return str(a), str(b)
 
     def pairs(self, tells: Sequence[Tell]) -> list[Pair]:
-        planned = planned_pairs(self.goal, self.goal.pairs)
-        return [pair for each in planned if (pair := self._pair(each, tells)) is not None]
+        pairs = []
+        for planned in planned_pairs(self.goal, self.goal.pairs):
+            done = [member.tells for member in self._members(planned, tells)]
+            if not done[0] or len(done[0]) != len(done[1]):
+                continue
+            a, b = (each[-1].digest for each in (done[::-1] if planned.b_first else done))
+            if a is not None and b is not None and sound(a) and sound(b):
+                both = side(a.summary), side(b.summary)
+                pairs.append(Pair(planned.number, *both, same=planned.same))
+        return pairs
 
     def terms(self) -> tuple[str, ...]:
         goal = self.goal
@@ -148,10 +141,22 @@ class Pairing(Struct, frozen=True):
         return every[: self.left(())], every
 
     def standing(self, tells: Sequence[Tell]) -> Verdict:
-        """The verdict; before the next look the estimate of the pairs so far."""
-        valid = self.pairs(tells)
-        result = next_pairs(valid, self.goal)
-        return result if isinstance(result, Verdict) else between_looks(valid, self.goal)
+        """The verdict; between two looks the estimate without an outcome.
+
+        needed: pairs at the next look.
+        """
+        valid, goal = self.pairs(tells), self.goal
+        result = next_pairs(valid, goal)
+        if isinstance(result, Verdict):
+            return result
+        # A decision whenever the numbers look good is wrong more often than the level promises.
+        verdict = compare_pairs(valid, goal, 0.0)
+        run = {pair.number for pair in valid}
+        looks = [look for look, _ in goal.looks]
+        after = [n for n in looks if any(p.number not in run for p in planned_pairs(goal, n))]
+        others = tuple(replace(each, outcome="unknown") for each in verdict.secondary)
+        needed = (after or looks[-1:])[0]
+        return replace(verdict, outcome="unknown", why="look", needed=needed, secondary=others)
 
     def ask(self, tells: Sequence[Tell]) -> Ask | None:
         """The next trial; None where there is a verdict, or a pair was invalid too often."""
@@ -173,8 +178,13 @@ class Pairing(Struct, frozen=True):
         todo, members = self._next(tells)
         if not todo or self.ask(tells) is not None:
             return ""
-        reasons = "; ".join(filter(None, (_reason(member.tells[-1]) for member in members)))
-        return message("pair-invalid", number=todo[0].number, rounds=_ROUNDS, reasons=reasons)
+        reasons = []
+        for digest, error in ((each.tells[-1].digest, each.tells[-1].error) for each in members):
+            invalid = digest.summary.validity.reasons if digest else ()
+            reasons += invalid or filter(None, [digest.trial.error if digest else error])
+        return message(
+            "pair-invalid", number=todo[0].number, rounds=_ROUNDS, reasons="; ".join(reasons)
+        )
 
     def resumed(self, tells: Sequence[Tell]) -> list[Tell]:
         """The results so far when it is resumed: a pair that ended the comparison begins again."""
@@ -205,19 +215,3 @@ class Pairing(Struct, frozen=True):
             for cell in (a, again if planned.same else b)
         )
         return (second, first) if planned.b_first else (first, second)
-
-    def _pair(self, planned: PlannedPair, tells: Sequence[Tell]) -> Pair | None:
-        members = self._members(planned, tells)
-        if not members[0].tells or len(members[0].tells) != len(members[1].tells):
-            return None
-        first, second = (member.tells[-1].digest for member in members)
-        if first is None or second is None or not (sound(first) and sound(second)):
-            return None
-        a, b = (second, first) if planned.b_first else (first, second)
-        return Pair(planned.number, side(a.summary), side(b.summary), same=planned.same)
-
-
-def _reason(tell: Tell) -> str:
-    if tell.digest is None:
-        return tell.error
-    return "; ".join(tell.digest.summary.validity.reasons) or (tell.digest.trial.error or "")

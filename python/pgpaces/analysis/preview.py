@@ -114,32 +114,26 @@ def preview(
     for name, (price, currency) in prices.items():
         if (span := spans.get(name)) is not None:
             cost[currency] = cost.get(currency, 0.0) + price * span.value / 3600
-    steps = [step for each in machines.values() for step in each]
+    steps = [step for own in machines.values() for step in own]
     every = bool(bounded) and len(bounded) == len(spans)
-    sizes = [
-        {step.data: step.data_bytes for step in each if step.data_bytes is not None}
-        for each in machines.values()
-    ]
-    copies = (
-        max((step.data_bytes or 0 for step in each if step.writes), default=0)
-        for each in machines.values()
-    )
-    known = (
-        step.data in of_machine
-        for each, of_machine in zip(machines.values(), sizes, strict=True)
-        for step in each
-    )
+    data_bytes, copy_bytes, known, unknown = 0, 0, False, False
+    for own in machines.values():
+        sizes = {step.data: step.data_bytes for step in own if step.data_bytes is not None}
+        data_bytes += sum(sizes.values())
+        copy_bytes += max((step.data_bytes or 0 for step in own if step.writes), default=0)
+        known |= bool(sizes)
+        unknown |= any(step.data not in sizes for step in own)
     return Preview(
         cells=cells,
         trials=len(steps),
         trials_least=len(steps),
         seconds=max(bounded, key=lambda span: span.value) if every else None,
-        machines={name: len(each) for name, each in machines.items()},
+        machines={name: len(own) for name, own in machines.items()},
         store_bytes=sum(step.stored_bytes() for step in steps),
         cost=cost,
-        data_bytes=sum(sum(each.values()) for each in sizes) if any(sizes) else None,
-        copy_bytes=sum(copies) if any(sizes) else None,
-        data_known=any(sizes) and all(known),
+        data_bytes=data_bytes if known else None,
+        copy_bytes=copy_bytes if known else None,
+        data_known=known and not unknown,
     )
 
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 from pgpaces.analysis import crossing
 from pgpaces.analysis.cells import Row, board, of_kind, sound
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.effect import ALPHA, Effect, effect_of_pairs, mean_ratio
+from pgpaces.analysis.effect import ALPHA, effect_of_pairs, mean_ratio
 from pgpaces.spec.design import Cell, Factor
 from pgpaces.spec.result import Estimate
 
@@ -159,7 +159,16 @@ def machines_of_kind(kind: str, groups: Sequence[Logs], tests: int) -> Iterator[
     """The machines of a kind, those that are apart first. tests: machines of all kinds."""
     rest = list(dict.fromkeys(name for logs in groups for name in logs))
     while True:
-        effects = {name: each for name in rest if (each := _against(name, rest, groups))}
+        effects = {}
+        for name in rest:
+            differences = [
+                logs[name] - fmean(others)
+                for logs in groups
+                if name in logs and (others := [logs[n] for n in rest if n in logs and n != name])
+            ]
+            effect = effect_of_pairs(differences)
+            if effect is not None and effect.n >= _PAIRS_MIN:
+                effects[name] = effect
         apart = [name for name, each in effects.items() if each.p(_MARGIN) < ALPHA / tests]
         if not apart or len(rest) < 3:
             for name, effect in effects.items():
@@ -169,13 +178,3 @@ def machines_of_kind(kind: str, groups: Sequence[Logs], tests: int) -> Iterator[
         yield MachineRatio(first, kind, effects[first].ratio(), True)
         rest.remove(first)
         tests -= 1
-
-
-def _against(name: str, rest: Sequence[str], groups: Sequence[Logs]) -> Effect | None:
-    """A machine against the others of the rest; None with too few pairs."""
-    differences = [
-        logs[name] - fmean(others)
-        for logs in groups
-        if name in logs and (others := [logs[n] for n in rest if n in logs and n != name])
-    ]
-    return effect_of_pairs(differences) if len(differences) >= _PAIRS_MIN else None

@@ -66,18 +66,10 @@ def _growth(grown: Grown) -> int:
     return grown.after_bytes - grown.before_bytes
 
 
-def _signed(growth: int) -> str:
-    return f"{'-' if growth < 0 else '+'}{memory_text(abs(growth))}" if growth else "0"
-
-
 def _dead(one: Grown) -> str:
     if one.dead_before is None or one.dead_after is None:
         return NOT_KNOWN
     return f"{one.dead_before:,} to {one.dead_after:,}"
-
-
-def _amount(value: float, unit: str) -> str:
-    return memory_text(value) if unit == "B" else f"{value:,.0f} {unit}".strip()
 
 
 # A table: its key, its title, the number of label columns, columns, rows, and note.
@@ -104,7 +96,7 @@ _GROWN: tuple[Column[Grown], ...] = (
     ("is", lambda one: one.kind),
     ("before", lambda one: memory_text(one.before_bytes)),
     ("after", lambda one: memory_text(one.after_bytes)),
-    ("grew by", lambda one: _signed(_growth(one))),
+    ("grew by", lambda one: f"{'-' if _growth(one) < 0 else '+'}{memory_text(abs(_growth(one)))}"),
     ("dead tuples", _dead),
 )
 # Statements with their share of the time.
@@ -121,7 +113,12 @@ _EXECUTED: tuple[Column[tuple[Executed, float]], ...] = (
 )
 _MOVED: tuple[Column[Moved], ...] = (
     ("counter", lambda one: f"{one.source} {one.name.replace('_', ' ')}"),
-    ("went up by", lambda one: _amount(one.value, one.unit)),
+    (
+        "went up by",
+        lambda one: (
+            memory_text(one.value) if one.unit == "B" else f"{one.value:,.0f} {one.unit}".strip()
+        ),
+    ),
 )
 
 

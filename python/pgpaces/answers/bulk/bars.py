@@ -26,27 +26,24 @@ def figures(every: Sequence[Row], numbers: Sequence[Measure]) -> Iterator[Figure
     """The charts of an experiment with a command, of the numbers that are not all 0."""
     rows = [row for row in every if row.more]
     columns = {number.key: number for number in numbers}
+    # The names of the factors stand above the bars, as a chart of few bars is too low for them.
+    factors = ", ".join(factor_name(name) for row in rows[:1] for name, _ in row.cell.levels)
     for key in _KEYS:
         if key in columns and any(e and e.value for e in (row.estimate(key) for row in rows)):
-            yield _figure(rows, columns[key])
-
-
-def _figure(rows: Sequence[Row], measure: Measure) -> Figure:
-    # The names of the factors stand above the bars, as a chart of few bars is too low for them.
-    factors = ", ".join(factor_name(name) for name, _ in rows[0].cell.levels)
-    data = tuple(_rows(rows, measure))
-    top = max(row.get("farthest", 0.0) for row in data) or 1.0
-    return figure(
-        measure.key.replace("_", "-"),
-        capital(metrics.title(measure.key)),
-        message("chart-bars", about=metrics.metric(measure.key).about),
-        columns=("cell", metrics.header(measure.key), "95% interval", "trials", "valid"),
-        data=data,
-        template="bars",
-        above=wrap(shown(factors), WIDTH // 7),
-        x=of_metric(measure.key, short=True, grid=True, domainMax=_ROOM * top, nice=False),
-        y=names("", list(dict.fromkeys(row["y"] for row in data)), down=True),
-    )
+            measure = columns[key]
+            data = tuple(_rows(rows, measure))
+            top = max(row.get("farthest", 0.0) for row in data) or 1.0
+            yield figure(
+                key.replace("_", "-"),
+                capital(metrics.title(key)),
+                message("chart-bars", about=metrics.metric(key).about),
+                columns=("cell", metrics.header(key), "95% interval", "trials", "valid"),
+                data=data,
+                template="bars",
+                above=wrap(shown(factors), WIDTH // 7),
+                x=of_metric(key, short=True, grid=True, domainMax=_ROOM * top, nice=False),
+                y=names("", list(dict.fromkeys(row["y"] for row in data)), down=True),
+            )
 
 
 def _rows(rows: Sequence[Row], measure: Measure) -> Iterator[Datum]:

@@ -239,9 +239,8 @@ def _figures(
         group = [each for each in effects if is_share(each.metric) == share and _drawable(each)]
         if group:
             yield _effects_figure(f"{KEY}-{key}", message(name), group, basis=basis)
-    labels = tuple(f"{of}: {escaped(side)}" for of, side in zip("AB", sides, strict=True))
-    if rows := list(_trial_rows(effects[0].metric, labels, basis)):
-        yield _trials_figure(effects[0].metric, labels, rows, paired=bool(basis.pairs))
+    if basis.pairs or basis.trials:
+        yield from _trials_figure(effects[0].metric, sides, basis)
 
 
 def _drawable(effect: Effect) -> bool:
@@ -315,31 +314,30 @@ def _on_axis(metric: str, difference: float) -> float:
     return 100 * difference if is_share(metric) else math.exp(min(difference, 700))
 
 
-def _trial_rows(metric: str, labels: Sequence[str], basis: VerdictBasis) -> Iterator[Datum]:
-    every = [(n, is_b, side) for n, (is_b, side) in enumerate(basis.trials, 1)]
+def _trials_figure(metric: str, sides: tuple[str, str], basis: VerdictBasis) -> Iterator[Figure]:
+    """The values of all trials; none if no trial has one."""
+    labels = [f"{of}: {escaped(name)}" for of, name in zip("AB", sides, strict=True)]
+    every = [(n, is_b, of) for n, (is_b, of) in enumerate(basis.trials, 1)]
     for pair in basis.pairs:
         every += [(pair.number, False, pair.a), (pair.number, not pair.same, pair.b)]
+    rows: list[Datum] = []
+    pairs: dict[int, list[float]] = {}
     for n, is_b, side in every:
         for value in numbers((side,), metric):
             at = _on_axis(metric, value)
             texts = (str(n), labels[is_b], number(metric, at / metrics.scale(metric)))
-            yield {"x": n, "series": labels[is_b], "value": at, "texts": texts}
-
-
-def _trials_figure(
-    metric: str, labels: Sequence[str], rows: Sequence[Datum], *, paired: bool
-) -> Figure:
-    pairs: dict[int, list[float]] = {}
-    for row in rows if paired else ():
-        pairs.setdefault(row["x"], []).append(row["value"])
-    joined = [{"x": x, "low": min(of), "high": max(of)} for x, of in pairs.items() if len(of) == 2]
-    what = "pair" if paired else "trial"
-    return figure(
+            rows.append({"x": n, "series": labels[is_b], "value": at, "texts": texts})
+            pairs.setdefault(n, []).append(at)
+    if not rows:
+        return
+    rows += [{"x": n, "low": min(of), "high": max(of)} for n, of in pairs.items() if len(of) == 2]
+    what = "pair" if basis.pairs else "trial"
+    yield figure(
         f"{KEY}-trials",
         message("chart-trials", metric=capital(title(metric))),
-        message("chart-trials-of-pairs" if paired else "chart-trials-alone"),
+        message("chart-trials-of-pairs" if basis.pairs else "chart-trials-alone"),
         columns=(what, "of", header(metric)),
-        data=[*rows, *joined],
+        data=rows,
         template="runs",
         x=amounts(what, format="d", zero=False, nice=False, padding=12, tickMinStep=1),
         y=of_metric(metric, zero=False, padding=10),
