@@ -186,12 +186,11 @@ def job_run(job: str, run: int, documents: Sequence[Mapping[str, Any]]) -> JobRu
     Raises RunError where they are not fio's, or where it failed or did nothing.
     """
     try:
-        # Milliseconds since the job's start, and its commands until then.
-        sums = [
-            (max(each["runtime"] for each in both), sum(each["total_ios"] for each in both))
-            for document in documents
-            for both in [[document["jobs"][0][kind] for kind in ("read", "write")]]
-        ]
+        sums = []  # milliseconds since the job's start, and its commands until then
+        for document in documents:
+            read, write = (document["jobs"][0][kind] for kind in ("read", "write"))
+            done = read["total_ios"] + write["total_ios"]
+            sums.append((max(read["runtime"], write["runtime"]), done))
         last = documents[-1]["jobs"][0]
         if last["error"]:
             raise RunError("fio-stopped", job=job, error=last["error"])

@@ -25,10 +25,16 @@ from pgpaces.analysis.arrays import Numbers, np
 from pgpaces.analysis.branches import alike
 from pgpaces.analysis.generator import Generator, examine
 from pgpaces.analysis.goal import limits_ns
-from pgpaces.analysis.spread import Blocks, Spread, Tails, spread_and_tails, spread_of
 from pgpaces.analysis.stats import Clusters
 from pgpaces.analysis.steady import Flatness
 from pgpaces.analysis.stopping import Missed
+from pgpaces.analysis.time_distribution import (
+    Blocks,
+    Distribution,
+    Tails,
+    distribution_and_tails,
+    distribution_of,
+)
 from pgpaces.analysis.validity import Cut, Evidence, Validity
 from pgpaces.core import findings
 from pgpaces.core.times import Times, merge
@@ -49,7 +55,7 @@ class ScriptSummary(Struct, frozen=True):
     weight: int
     counts: Counts
     missed: Estimate | None
-    latency: Spread
+    latency: Distribution
 
 
 class StatementSummary(Struct, frozen=True):
@@ -63,7 +69,7 @@ class StatementSummary(Struct, frozen=True):
     text: str
     failed: int
     retries: int
-    times: Spread
+    times: Distribution
 
 
 class BackgroundSummary(Struct, frozen=True):
@@ -74,7 +80,7 @@ class BackgroundSummary(Struct, frozen=True):
     missed: Estimate | None
     phi: float
     throughput: Estimate
-    latency: Spread
+    latency: Distribution
 
 
 class Summary(Struct, frozen=True):
@@ -98,9 +104,9 @@ class Summary(Struct, frozen=True):
     cut_s: int
     left_out: Counts
     throughput: Estimate
-    latency: Spread
-    lag: Spread
-    service: Spread
+    latency: Distribution
+    lag: Distribution
+    service: Distribution
     scripts: tuple[ScriptSummary, ...]
     statements: tuple[StatementSummary, ...]
     generator: Generator
@@ -312,7 +318,11 @@ def _cut(trial: Trial, accumulator: Accumulator, every: ScriptSeconds) -> Cut:
 
 
 def _missed(
-    part: _Part, seconds: ScriptSeconds, scripts: Sequence[int], *, typical: tuple[Spread, Tails]
+    part: _Part,
+    seconds: ScriptSeconds,
+    scripts: Sequence[int],
+    *,
+    typical: tuple[Distribution, Tails],
 ) -> tuple[Estimate | None, Clusters]:
     """The missed share of these seconds, and the clusters that its interval accounts for.
 
@@ -334,10 +344,10 @@ def _missed(
 
 def _spread(
     part: _Part, seconds: ScriptSeconds, kind: str, *, scripts: Sequence[int]
-) -> tuple[Spread, Tails]:
+) -> tuple[Distribution, Tails]:
     times = merge(part.times(kind, script) for script in scripts)
     counts = seconds.column("count")
-    return spread_and_tails(
+    return distribution_and_tails(
         times,
         seconds.counts.due,
         counts,
@@ -392,7 +402,9 @@ def _throughput(part: _Part, total: Counts, scripts: Sequence[int]) -> Estimate:
     return Estimate(value, max(0.0, value - half), value + half, succeeded)
 
 
-def _scripts(part: _Part, latency: Spread, missed: Estimate | None) -> Iterable[ScriptSummary]:
+def _scripts(
+    part: _Part, latency: Distribution, missed: Estimate | None
+) -> Iterable[ScriptSummary]:
     """Each script. latency, missed: of all scripts, used as they are where there is only one."""
     nothing, scripts = together(()), part.trial.workload.scripts
     for number, script in enumerate(scripts):
@@ -420,7 +432,7 @@ def _statements(part: _Part) -> Iterable[StatementSummary]:
             texts.get((number, place), command.text),
             failed=int(failed.sum()),
             retries=int(retries.sum()),
-            times=spread_of(times, times.count, counts, sums_ns=sums_ns),
+            times=distribution_of(times, times.count, counts, sums_ns=sums_ns),
         )
 
 

@@ -165,7 +165,7 @@ def _postgresql(embedded: dict[str, str]) -> Iterator[Part]:
     for each in here:
         yield Part(group, each.version, f"({each.source})")
     if not any(each.source is binaries.Source.EMBEDDED for each in here):
-        yield Part(group, state="", **embedded)
+        yield Part(group, embedded["name"], "", embedded["gives"], embedded["remedy"])
     for registry, is_here in packages.available():
         series = f"{registry.series[0]} to {registry.series[-1]}"
         gives = message("registry-gives", series=series, source=registry.source)

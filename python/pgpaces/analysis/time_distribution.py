@@ -21,7 +21,7 @@ _CHAINED = 0.95
 _RARER = (0.0, 0.02, 0.005, 0.0)
 
 
-class Spread(Struct, frozen=True):
+class Distribution(Struct, frozen=True):
     """A distribution in milliseconds.
 
     Quantiles rank over everything that was due. A quantile, or the end of its interval, is infinite
@@ -71,16 +71,16 @@ class Tails(Struct, frozen=True):
         return prior
 
 
-def spread_of(times: Times, due: int, counts: Numbers, *, sums_ns: Numbers) -> Spread:
+def distribution_of(times: Times, due: int, counts: Numbers, *, sums_ns: Numbers) -> Distribution:
     """The distribution of what succeeded of all `due`, by its seconds in order.
 
     counts, sums_ns: how many succeeded in each, and the sum of their times. Without seconds as if
     transactions were independent.
     """
-    return spread_and_tails(times, due, counts, sums_ns=sums_ns)[0]
+    return distribution_and_tails(times, due, counts, sums_ns=sums_ns)[0]
 
 
-def spread_and_tails(
+def distribution_and_tails(
     times: Times,
     due: int,
     counts: Numbers,
@@ -88,7 +88,7 @@ def spread_and_tails(
     sums_ns: Numbers,
     planned: Numbers | None = None,
     blocks: Blocks | None = None,
-) -> tuple[Spread, Tails]:
+) -> tuple[Distribution, Tails]:
     """The distribution, and the clusters that its intervals allow for; counts, sums_ns: as above.
 
     planned: the planned rate of each second, None if it is constant. With blocks, the interval of a
@@ -113,7 +113,7 @@ def spread_and_tails(
         bounds = iter(values_at_ranks(times, ranks))
         for name, value, pair in zip(quantiles, _values(times, due), ends, strict=True):
             quantiles[name] = _estimate(value, pair, next(bounds), last=next(bounds), due=due)
-    spread = Spread(
+    spread = Distribution(
         count=times.count,
         mean=mean,
         sd=stddev_ms,
