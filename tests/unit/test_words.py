@@ -239,7 +239,7 @@ def test_every_outcome_and_every_reason_has_words():
 def test_a_change_of_throughput_is_better_where_it_rises_and_of_latency_where_it_falls():
     logs = np.random.default_rng(3).normal(0, 0.01, 30)
     logs[10:20] += 0.3
-    every = tuple(trends.Timed(each.name, datetime.now(UTC), each) for each in runs(logs))
+    every = tuple(replace(each, id=each.name, at=datetime.now(UTC)) for each in runs(logs))
     said = replace(trend(runs(logs)), left_out=("x",))
     for metric, told in (("throughput", "WORSE"), ("mean", "BETTER")):
         section = trends.section(trends.RunSeries("", metric, every, said))
@@ -256,9 +256,9 @@ def loose(clients: str, workers: str = "0", block: int = 1) -> Digest:
 
 
 def test_what_differs_is_a_factor_and_what_goes_along_with_it_is_none():
-    factors, found = grouping.place([loose("4"), loose("1"), loose("4", block=2)], "")
+    factors, found = grouping.place_runs([loose("4"), loose("1"), loose("4", block=2)], "")
     assert [(factor.name, factor.levels) for factor in factors] == [("clients", ("1", "4"))]
-    both, _ = grouping.place([loose("1"), loose("4"), loose("1", "2"), loose("4", "2")], "")
+    both, _ = grouping.place_runs([loose("1"), loose("4"), loose("1", "2"), loose("4", "2")], "")
     assert [factor.name for factor in both] == ["clients", WORKERS]
     places = [each.trial.place for each in found if each.trial.place]
     assert [(place.levels["clients"], place.block) for place in places] == [

@@ -95,7 +95,7 @@ class JobRun(Struct, frozen=True):
             return None
         halves = (self.per_s[:middle], self.per_s[-middle:])
         first, second = (stats.rate(np.asarray(half)) for half in halves)
-        return None if first is None or second is None else ratio(second, first)
+        return None if first is None or second is None else ratio_of_rates(second, first)
 
 
 class Device(Struct, frozen=True):
@@ -156,7 +156,7 @@ class Disk(Struct, frozen=True):
         return to_builtins(self)  # type: ignore[no-any-return]
 
 
-def read(document: Mapping[str, Any]) -> Disk:
+def stored_disk(document: Mapping[str, Any]) -> Disk:
     """The disk of a stored document. Raises StoreError for an invalid one."""
     try:
         return facts.read(Disk, document, "a disk")
@@ -164,7 +164,7 @@ def read(document: Mapping[str, Any]) -> Disk:
         raise StoreError("stored-data-damaged", what="a disk", why=str(error)) from None
 
 
-def statuses(text: str) -> list[dict[str, Any]]:
+def fio_documents(text: str) -> list[dict[str, Any]]:
     """The JSON documents that fio printed one after the other, without text between them.
 
     An incomplete last one, of an fio that was ended, is left out.
@@ -254,7 +254,7 @@ def card_class(disk: Disk) -> SdClass | None:
     return sd_class(medians[CARD_READ], medians[CARD_WRITE], medians[CARD_SEQUENTIAL])
 
 
-def ratio(value: Estimate, base: Estimate) -> Estimate | None:
+def ratio_of_rates(value: Estimate, base: Estimate) -> Estimate | None:
     """The ratio of two rates above 0; None where one is not.
 
     The interval by the delta method on logarithms: the squares of the relative halves add up.

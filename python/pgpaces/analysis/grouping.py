@@ -67,7 +67,9 @@ def _same(runs: Sequence[Mapping[str, str]], one: str, other: str) -> bool:
     return len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
 
 
-def place(digests: Sequence[Digest], name: str) -> tuple[tuple[Factor, ...], tuple[Digest, ...]]:
+def place_runs(
+    digests: Sequence[Digest], name: str
+) -> tuple[tuple[Factor, ...], tuple[Digest, ...]]:
     """The factors by which runs differ, and the runs with their places; name: of the experiment.
 
     Runs that do not differ are trials of one cell.

@@ -234,7 +234,7 @@ def _compared(
         else:
             rates = [each.of(job)[0].rate for each in measurements]
             shown = [estimate_cell(each, rate) for each in rates]
-            ratios = [disks.ratio(each, rates[0]) for each in rates]
+            ratios = [disks.ratio_of_rates(each, rates[0]) for each in rates]
         yield _labeled(job), shown, [_ratio(each) for each in ratios]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -56,12 +56,6 @@ from pgpaces.spec.result import Estimate
 from pgpaces.store.store import Store
 
 
-class Timed(Struct, frozen=True):
-    id: str
-    at: datetime
-    run: Run
-
-
 class RunSeries(Struct, frozen=True):
     """Runs in the order of time, and their trend. unlike: what differs in it other than time.
 
@@ -71,14 +65,14 @@ class RunSeries(Struct, frozen=True):
 
     name: str
     metric: str
-    runs: tuple[Timed, ...]
+    runs: tuple[Run, ...]
     trend: Trend
     unlike: tuple[Varied, ...] = ()
     confounders: tuple[tuple[str, tuple[Between, ...]], ...] = ()
     left_out: int = 0
 
-    def run(self, name: str) -> Timed:
-        return next(each for each in self.runs if each.run.name == name)
+    def run(self, name: str) -> Run:
+        return next(each for each in self.runs if each.name == name)
 
     def id(self, name: str) -> str:
         return self.run(name).id[-8:]
@@ -123,10 +117,10 @@ def series_of(
     digests.sort(key=lambda digest: digest.trial.started_at)
     valid = tuple(digest for digest in digests if sound(digest))
     metric = metric or metric_of(planned=is_planned(digests))
-    runs = tuple(_timed(digest, metric) for digest in valid)
-    trend = rules.trend([each.run for each in runs])
-    names_run = [each.run.name for each in runs]
-    starts = [0, *(names_run.index(change.first) for change in trend.changes), len(runs)]
+    runs = tuple(_run(digest, metric) for digest in valid)
+    trend = rules.trend(runs)
+    names_of = [run.name for run in runs]
+    starts = [0, *(names_of.index(change.first) for change in trend.changes), len(runs)]
     levels = pairwise([valid[low:high] for low, high in pairwise(starts)])
     new = [(change.first, differences.between(*both))
            for change, both in zip(trend.changes, levels, strict=True)]  # fmt: skip
@@ -158,12 +152,11 @@ def _like(store: Store, id_: str, factors: Sequence[str]) -> list[Digest]:
     return [model, *(each for each in alike if not differences.between([model], [each], factors))]
 
 
-def _timed(digest: Digest, metric: str) -> Timed:
+def _run(digest: Digest, metric: str) -> Run:
     trial, summary = digest.trial, digest.summary
     estimate = summary.throughput if metric == "throughput" else summary.latency.estimate(metric)
     name = message("trend-run", run=trial.id[-8:], at=moment(trial.started_at, _MINUTES))
-    run = Run(name, Estimate.alone(math.inf, 0) if estimate is None else estimate)
-    return Timed(trial.id, trial.started_at, run)
+    return Run(name, estimate or Estimate.alone(math.inf, 0), trial.id, trial.started_at)
 
 
 KEY = "trend"
@@ -230,10 +223,10 @@ def _findings(series: RunSeries) -> Iterator[Finding]:
 
 def _values(series: RunSeries) -> Values:
     trend, metric = series.trend, series.metric
-    values = [each.run.estimate.value for each in _measured(series)]
-    if len(values) > 1:
-        ends = {"least": number(metric, min(values)), "most": shown(metric, max(values))}
-        yield "runs", said("trend-runs", line=sparkline(values), **ends)
+    numbers = [each.estimate.value for each in _measured(series)]
+    if len(numbers) > 1:
+        ends = {"least": number(metric, min(numbers)), "most": shown(metric, max(numbers))}
+        yield "runs", said("trend-runs", line=sparkline(numbers), **ends)
     for level in trend.levels[-_LEVELS_SHOWN:]:
         cell, run = metric_cell(metric, level.value), series.run(level.first)
         at = {"at": moment(run.at, _MINUTES), "run": run.id[-8:], "count": level.runs}
@@ -282,8 +275,8 @@ def _table(series: RunSeries) -> Table:
     )
 
 
-def _measured(series: RunSeries) -> list[Timed]:
-    return [each for each in series.runs if 0 < each.run.estimate.value < math.inf]
+def _measured(series: RunSeries) -> list[Run]:
+    return [each for each in series.runs if 0 < each.estimate.value < math.inf]
 
 
 def _figure(series: RunSeries) -> Figure:
@@ -306,14 +299,14 @@ def _figure(series: RunSeries) -> Figure:
 def _rows(series: RunSeries) -> Iterator[Datum]:
     """A row for each run, for each level, and for each change."""
     # Without their zone, so that moments are drawn as they are, wherever that is.
-    places = {each.run.name: moment(each.at, "%Y-%m-%dT%H:%M:%S") for each in series.runs}
+    places = {each.name: moment(each.at, "%Y-%m-%dT%H:%M:%S") for each in series.runs}
     measured = _measured(series)
     for each in series.runs:
-        value = each.run.estimate
+        value = each.estimate
         cell = metric_cell(series.metric, value, "above")
         row: Datum = {"texts": (moment(each.at), each.id[-8:], cell.text, cell.ends)}
         if each in measured:
-            row |= {"x": places[each.run.name], "value": value.value}
+            row |= {"x": places[each.name], "value": value.value}
             if value.estimable and math.isfinite(value.high) and value.low > 0:
                 row |= {"low": value.low, "high": value.high}
         yield row

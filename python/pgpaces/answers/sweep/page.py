@@ -119,7 +119,7 @@ class Page(Struct, frozen=True):
 
 def gather(digests: Sequence[Digest], about: About, experiment: Experiment | None = None) -> Page:
     if experiment is None:
-        factors, digests = grouping.place(digests, about.id)
+        factors, digests = grouping.place_runs(digests, about.id)
         order = {f.name: {level: n for n, level in enumerate(f.levels)} for f in factors}
         design = grouping.cells(digests, lambda cell: tuple(order[n][at] for n, at in cell.levels))
         kinds: dict[str, str] = {}
