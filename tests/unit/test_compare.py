@@ -9,17 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.analysis.compare import (
-    BOUNDS,
-    ComparisonGoal,
-    Pair,
-    Verdict,
-    alternate,
-    compare_pairs,
-    compare_sides,
-    compare_stored,
-    pairs_of_blocks,
-)
+from pgpaces.analysis import compare
+from pgpaces.analysis.compare import BOUNDS, ComparisonGoal, Pair, Verdict, compare_pairs
 from pgpaces.analysis.differences import between
 from pgpaces.analysis.effect import Effect, effect_of_groups, effect_of_pairs, holm
 from pgpaces.analysis.pairing import next_pairs, planned_pairs
@@ -28,8 +19,19 @@ from pgpaces.spec.design import Cell, Slot
 from pgpaces.spec.facts import Prepared
 from pgpaces.spec.result import Estimate
 from tests.errors import raises
-from tests.unit.comparisons import MISSED, ONCE, STEADY, shares, verdict, with_noise
-from tests.unit.drifting import differences, drift, pair, pairs_of, side
+from tests.unit.comparisons import (
+    MISSED,
+    ONCE,
+    STEADY,
+    differences,
+    drift,
+    pair,
+    pairs_of,
+    shares,
+    side,
+    verdict,
+    with_noise,
+)
 from tests.unit.experiments import made
 from tests.unit.seeds import seeds
 
@@ -72,9 +74,9 @@ def test_looks_are_thirds_of_as_many_pairs_as_are_allowed_and_the_last_one_ends_
 
 def test_of_shares_of_groups_apart_and_of_one_trial_of_each_nothing_is_claimed():
     a, b = [side(1, 0, 1000)] * 5, [side(1, 500, 1000)] * 5
-    assert compare_sides(a, b, ComparisonGoal("missed"), basis="apart").why == "apart"
-    assert compare_sides(a, b, ComparisonGoal("missed"), basis="trials").outcome == "worse"
-    found = compare_sides([side(100)], [side(200)], ComparisonGoal(), basis="apart")
+    assert compare.compare_sides(a, b, ComparisonGoal("missed"), basis="apart").why == "apart"
+    assert compare.compare_sides(a, b, ComparisonGoal("missed"), basis="trials").outcome == "worse"
+    found = compare.compare_sides([side(100)], [side(200)], ComparisonGoal(), basis="apart")
     assert (found.why, found.needed) == ("few", 2)
     assert found.estimate == Estimate.alone(pytest.approx(2.0), 1)
 
@@ -250,9 +252,8 @@ def test_secondary_metrics_are_read_together():
         Pair(n, side(1, mean=10, p95=10, p99=10), side(1.05, mean=9 + x, p95=10 + 99 * x, p99=10))
         for n, x in enumerate(STEADY)
     ]
-    found = compare_pairs(
-        pairs, ComparisonGoal("throughput", ("mean", "p95", "p50"), same=0)
-    ).secondary
+    goal = ComparisonGoal("throughput", ("mean", "p95", "p50"), same=0)
+    found = compare_pairs(pairs, goal).secondary
     assert [(each.metric, each.outcome) for each in found] == [
         ("mean", "better"),
         ("p95", "unknown"),
@@ -344,14 +345,14 @@ def test_groups_apart_in_time_are_claimed_to_differ_only_where_no_drift_explains
     wrong, tries = 0, 5000
     for row in drift(draw, tries, 16):
         a, b = ([side(100 * math.exp(x)) for x in part] for part in (row[:8], row[8:]))
-        found = compare_sides(a, b, ComparisonGoal(), basis="apart")
+        found = compare.compare_sides(a, b, ComparisonGoal(), basis="apart")
         wrong += found.outcome != "unknown"
     assert wrong / tries <= 0.055
     far = [side(300 * math.exp(x)) for x in STEADY]
     near = [side(100 * math.exp(x)) for x in STEADY]
-    assert compare_sides(near, far, ComparisonGoal(), basis="apart").outcome == "better"
-    assert compare_sides(near, near, ComparisonGoal(), basis="apart").why == "apart"
-    assert compare_sides(near, near, ComparisonGoal(), basis="trials").outcome == "same"
+    assert compare.compare_sides(near, far, ComparisonGoal(), basis="apart").outcome == "better"
+    assert compare.compare_sides(near, near, ComparisonGoal(), basis="apart").why == "apart"
+    assert compare.compare_sides(near, near, ComparisonGoal(), basis="trials").outcome == "same"
 
 
 @pytest.mark.parametrize(
@@ -359,7 +360,7 @@ def test_groups_apart_in_time_are_claimed_to_differ_only_where_no_drift_explains
     [("AAAABBBB", False), ("ABAB", True), ("ABBABAAB", True), ("AABB", False), ("ABBA", True)],
 )
 def test_groups_are_mixed_where_they_change_often(order, mixed):
-    assert alternate([letter == "B" for letter in order]) is mixed
+    assert compare.alternate([letter == "B" for letter in order]) is mixed
 
 
 @pytest.mark.parametrize("names", [("off", "on"), ("pi4", "pi5")])
@@ -373,15 +374,15 @@ def test_trials_of_the_blocks_of_an_experiment_are_pairs(names):
         ]
         for name in names
     )
-    found = compare_stored(a, b, ComparisonGoal("mean"))
+    found = compare.compare_stored(a, b, ComparisonGoal("mean"))
     assert (found.basis, found.pairs) == ("blocks", 6), "one load is no pair of another"
-    due = [(p.a.due, p.b.due) for p in pairs_of_blocks(a, b[::-1])]
+    due = [(p.a.due, p.b.due) for p in compare.pairs_of_blocks(a, b[::-1])]
     assert due == [
         (one.summary.counts.due, other.summary.counts.due) for one, other in zip(a, b, strict=True)
     ]
     alone = [replace(each, trial=replace(each.trial, place=None)) for each in b]
-    assert compare_stored(a, alone, ComparisonGoal()).basis in ("trials", "apart")
-    assert compare_stored([], b, ComparisonGoal()).why == "few"
+    assert compare.compare_stored(a, alone, ComparisonGoal()).basis in ("trials", "apart")
+    assert compare.compare_stored([], b, ComparisonGoal()).why == "few"
 
 
 def test_trials_that_differ_in_more_than_what_is_compared_are_told_apart():

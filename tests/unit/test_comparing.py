@@ -8,13 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.analysis.compare import (
-    ComparisonGoal,
-    Pair,
-    compare_pairs,
-    compare_sides,
-    own_estimate,
-)
+from pgpaces.analysis import compare
+from pgpaces.analysis.compare import ComparisonGoal, Pair, compare_pairs
 from pgpaces.answers.compare.section import VerdictBasis, findings_of_trials, section
 from pgpaces.answers.compare.words import effect_texts
 from pgpaces.answers.sweep.report import report as report_of
@@ -23,7 +18,7 @@ from pgpaces.show import draw, render
 from pgpaces.show.style import DARK, LIGHT, PAGE
 from pgpaces.show.terminal import terminal
 from pgpaces.spec.result import Estimate
-from tests.unit.drifting import side
+from tests.unit.comparisons import side
 from tests.unit.reports import NASTY, PAGE_OF
 
 PAIRS = tuple(
@@ -79,7 +74,7 @@ def test_trials_without_pairs_are_shown_over_the_mean_of_a():
     a, b = ([side(value) for value in values] for values in ((99, 101, 100), (120, 121, 122)))
     both = (zip((False, True), pair, strict=True) for pair in zip(a, b, strict=True))
     order = tuple(one for pair in both for one in pair)
-    verdict = compare_sides(a, b, ComparisonGoal(), basis="trials")
+    verdict = compare.compare_sides(a, b, ComparisonGoal(), basis="trials")
     figures = section(verdict, "old", "new", basis=VerdictBasis(trials=order)).figures
     dots = places(figures[0], "trial")
     assert [dot["of_b"] for dot in dots] == [False, True] * 3
@@ -96,17 +91,18 @@ def test_nothing_that_can_be_drawn_is_no_chart():
 
 def test_a_metric_of_which_a_trial_has_no_number_says_nothing_of_itself():
     sides = (side(10, p99=5), side(10, p99=math.inf))
-    assert own_estimate(sides, "p99") is None
-    assert own_estimate((), "throughput") is None
-    assert own_estimate(sides[:1], "p99") == Estimate.alone(pytest.approx(5), 1)
+    assert compare.own_estimate(sides, "p99") is None
+    assert compare.own_estimate((), "throughput") is None
+    assert compare.own_estimate(sides[:1], "p99") == Estimate.alone(pytest.approx(5), 1)
 
 
 @given(st.lists(st.floats(0.01, 1e6), min_size=2, max_size=9))
 @settings(max_examples=40, deadline=None)
 def test_the_ratio_of_what_both_say_alone_is_that_of_their_pairs(rates):
     pairs = [Pair(n, side(rate), side(2 * rate)) for n, rate in enumerate(rates)]
-    a, b = (own_estimate([each], "throughput") for each in (pairs[0].a, pairs[0].b))
-    own = [own_estimate([getattr(p, name) for p in pairs], "throughput") for name in ("a", "b")]
+    a, b = (compare.own_estimate([each], "throughput") for each in (pairs[0].a, pairs[0].b))
+    sides = [p.a for p in pairs], [p.b for p in pairs]
+    own = [compare.own_estimate(each, "throughput") for each in sides]
     assert a is not None
     assert b is not None
     assert own[1].value / own[0].value == pytest.approx(2)

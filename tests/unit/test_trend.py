@@ -10,8 +10,7 @@ import pytest
 from pgpaces.analysis.compare import BASELINE_MIN, ComparisonGoal
 from pgpaces.analysis.trend import RUNS_MIN, Run, trend
 from pgpaces.spec.result import Estimate
-from tests.unit.comparisons import check, runs
-from tests.unit.drifting import side
+from tests.unit.comparisons import check, runs, side
 from tests.unit.seeds import seeds
 
 

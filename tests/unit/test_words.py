@@ -25,8 +25,7 @@ from pgpaces.answers.sweep.page import About, Page, gather
 from pgpaces.core.findings import Finding, finding, length
 from pgpaces.spec.design import Cell, Factor, Slot
 from pgpaces.spec.result import Counts, Estimate
-from tests.unit.comparisons import MISSED, STEADY, check, runs, shares, verdict, with_noise
-from tests.unit.drifting import side
+from tests.unit.comparisons import MISSED, STEADY, check, runs, shares, side, verdict, with_noise
 from tests.unit.experiments import WORKERS, made
 
 TRIAL = made(Slot(1, Cell(())), 10)

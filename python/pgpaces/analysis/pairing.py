@@ -178,7 +178,7 @@ class Pairing(Struct, frozen=True):
         todo, members = self._next(tells)
         if not todo or self.ask(tells) is not None:
             return ""
-        reasons = []
+        reasons: list[str] = []
         for digest, error in ((each.tells[-1].digest, each.tells[-1].error) for each in members):
             invalid = digest.summary.validity.reasons if digest else ()
             reasons += invalid or filter(None, [digest.trial.error if digest else error])

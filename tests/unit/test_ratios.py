@@ -1,4 +1,4 @@
-"""What a level makes of another one, over pairs of trials of one block."""
+"""What a level makes of another one, and a board of its kind, over pairs of trials of one block."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.effect import mean_ratio
 from pgpaces.spec.design import Cell, Factor, Slot
 from pgpaces.spec.result import Estimate
-from tests.unit.experiments import made
+from tests.unit.experiments import made, moved
 from tests.unit.seeds import seeds
 from tests.unit.sure import sure
 
@@ -122,3 +122,41 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(pairs, tries):
 
 def test_of_nothing_there_is_no_ratio():
     assert mean_ratio([]) is None
+
+
+KINDS = {"a": "pi4", "b": "pi4", "c": "pi4"}
+MODELS = {
+    (clients, block): made(Slot(block, Cell((("clients", clients),))), 5)
+    for clients in ("1", "2", "4")
+    for block in (1, 2)
+}
+
+
+def board(name: str, factor: float, seed: int) -> list[Digest]:
+    draw = np.random.default_rng(seed)
+    found = []
+    for base in MODELS.values():
+        service = base.summary.service
+        assert service.mean is not None
+        value = 20 * factor * float(np.exp(draw.normal(0, 0.01)))
+        mean = Estimate(value, value, value, 10)
+        summary = replace(base.summary, service=replace(service, mean=mean))
+        found.append(moved(replace(base, summary=summary), target=name))
+    return found
+
+
+def test_a_slow_board_stands_apart():
+    found = ratios.machine_ratios(
+        [*board("a", 1, 1), *board("b", 1, 2), *board("c", 1.3, 3)], KINDS
+    )
+    assert {each.name for each in found if each.apart} == {"c"}, "it makes none of the others fast"
+    (slow,) = [each for each in found if each.name == "c"]
+    assert slow.ratio.low < 1.3 < slow.ratio.high
+    assert slow.ratio.n == len(MODELS)
+
+
+def test_two_pairs_and_boards_of_different_kinds_say_nothing():
+    pair = [*board("a", 1, 1), *board("b", 2, 2)]
+    assert ratios.machine_ratios(pair, {"a": "pi4", "b": "pi5"}) == ()
+    few = [board(name, factor, 1)[:2] for name, factor in (("a", 1.0), ("b", 2.0))]
+    assert ratios.machine_ratios([each for part in few for each in part], KINDS) == ()
