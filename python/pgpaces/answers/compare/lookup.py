@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -25,7 +25,7 @@ from pgpaces.answers.again import decisive
 from pgpaces.answers.compare import section as shown
 from pgpaces.answers.trials import factor_name, levels_listed
 from pgpaces.core.errors import PlanError, RunError
-from pgpaces.core.findings import Finding, finding
+from pgpaces.core.findings import finding
 from pgpaces.show.screen import Next
 from pgpaces.show.section import Section
 from pgpaces.store.store import Store
@@ -43,6 +43,10 @@ class Group(Struct, frozen=True):
     digests: tuple[Digest, ...]
     levels: Mapping[str, str]
     sweep: str = ""
+
+    @property
+    def valid(self) -> list[Digest]:
+        return [digest for digest in self.digests if sound(digest)]
 
 
 class Compared(Struct, frozen=True):
@@ -77,7 +81,7 @@ def compared(
     chosen = tuple(dict.fromkeys((*factors, *sorted(own))))
     others = differences.between(a.digests, b.digests, chosen)
     goal = goal.of(planned=shown.is_planned((*a.digests, *b.digests)))
-    before, now = ([side(d.summary) for d in each.digests if sound(d)] for each in (a, b))
+    before, now = ([side(digest.summary) for digest in each.valid] for each in (a, b))
     if of_baseline and len(before) >= BASELINE_MIN and not a.levels:
         verdict = compare_sides(before, now, goal, basis="runs")
     else:
@@ -87,22 +91,28 @@ def compared(
 
 def section(comparison: Compared) -> Section:
     a, b, verdict = comparison.a, comparison.b, comparison.verdict
-    every = (*a.digests, *b.digests)
-    valid = [[d for d in group.digests if sound(d)] for group in (a, b)]
-    paired = verdict.basis == "blocks"
-    pairs = tuple(pairs_of_blocks(*valid)) if paired else ()
-    both = [(is_b, digest) for is_b in (False, True) for digest in valid[is_b]]
+    every, others = (*a.digests, *b.digests), comparison.other_differences
+    both = [(is_b, each) for is_b, group in enumerate((a, b)) for each in group.valid]
     both.sort(key=lambda pair: pair[1].trial.started_at)
-    others = comparison.other_differences
-    left_out = sum(len(g.digests) - len(v) for g, v in zip((a, b), valid, strict=True) if v)
-    found = [*_without_valid(a), *_without_valid(b)]
+    paired = verdict.basis == "blocks"
+    pairs = tuple(pairs_of_blocks(a.valid, b.valid)) if paired else ()
+    found, left_out = [], 0
+    for group in (a, b):
+        if group.valid:
+            left_out += len(group.digests) - len(group.valid)
+            continue
+        failure, first = outcome.no_trial(group.digests), group.digests[0]
+        reasons = first.summary.validity.reasons or (defect(first.trial, first.summary),)
+        why = "; ".join(reasons) if failure is None else failure.sentence
+        count = len(group.digests)
+        found.append(finding("side-without-valid-trial", group.name, count=count, why=why))
     found += shown.findings_of_trials(verdict.metric, every, others, left_out=left_out)
     if pairs and len(both) > 2 * len(pairs):
         found.append(finding("trials-without-partner", count=len(both) - 2 * len(pairs)))
     basis = shown.VerdictBasis(
         pairs=pairs,
-        trials=() if paired else tuple((is_b, side(digest.summary)) for is_b, digest in both),
-        ids=tuple(d.trial.id for d in every if sound(d)) or tuple(d.trial.id for d in every),
+        trials=() if paired else tuple((bool(is_b), side(d.summary)) for is_b, d in both),
+        ids=tuple(d.trial.id for d in ((*a.valid, *b.valid) or every)),
         findings=tuple(found),
         differences=others,
     )
@@ -124,14 +134,6 @@ def unmeasured(comparison: Compared) -> RunError | None:
             why, advice = failure.sentence, failure.advice
             return RunError("no-measurement", group=group.name, why=why, advice=advice)
     return None
-
-
-def _without_valid(group: Group) -> Iterator[Finding]:
-    if not any(sound(digest) for digest in group.digests):
-        failure, first = outcome.no_trial(group.digests), group.digests[0]
-        reasons = first.summary.validity.reasons or (defect(first.trial, first.summary),)
-        why = "; ".join(reasons) if failure is None else failure.sentence
-        yield finding("side-without-valid-trial", group.name, count=len(group.digests), why=why)
 
 
 def _group(store: Store, name: str, of: str) -> Group:
