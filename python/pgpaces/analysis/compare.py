@@ -204,7 +204,7 @@ def pairs_of_blocks(a: Iterable[Digest], b: Iterable[Digest]) -> list[Pair]:
     The two have the same levels except of those factors in which A and B have no common level.
     """
     placed = [[(d.trial.place, d) for d in of if d.trial.place is not None] for of in (a, b)]
-    names = {name for of in placed for place, _ in of for name in place.levels}
+    names = {name for place, _ in placed[0] for name in place.levels}
     every = [{(n, place.levels.get(n)) for place, _ in of for n in names} for of in placed]
     compared = names - {name for name, _ in every[0] & every[1]}
     keyed = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -125,10 +126,11 @@ def sentences(rows: Sequence[Row]) -> Iterator[Sentence]:
     commands = [command for digest in digests if (command := of_digest(digest)) is not None]
     due = sum(command.counts.due for command in commands)
     if lost := due - sum(command.done for command in commands):
+        yield Sentence(message("bulk-lost", lost=lost, due=due), "main")
         every = (one for digest in digests for one in digest.summary.messages.items())
-        state, text = next(every, (None, ""))
-        last = text.splitlines()[-1] if text else None
-        yield Sentence(message("bulk-lost", lost=lost, due=due, state=state, text=last), "main")
+        for state, text in itertools.islice(every, 1):
+            parts = [state, *text.splitlines()[-1:]]
+            yield Sentence(message("bulk-first-failure", error=": ".join(parts)), "main")
 
 
 def _compared_by(rows: Sequence[Row]) -> str | None:
