@@ -46,6 +46,7 @@ from pgpaces.show.section import (
     Column,
     Figure,
     Headline,
+    Mark,
     Section,
     Table,
     TableCell,
@@ -169,42 +170,35 @@ SCREEN = Screen(
 
 
 def section(series: RunSeries) -> Section:
-    top = _headline(series)
+    trend, metric = series.trend, series.metric
+    steps = [Next(f"pgpaces show {each.id[-8:]}", "next-values") for each in series.runs[-1:]]
+    if trend.needed:
+        few = message("trend-few", count=trend.runs, needed=trend.needed)
+        top = Headline("UNKNOWN", "unknown", few)
+    elif not trend.changes:
+        same = message("trend-same", metric=title(metric), count=trend.runs)
+        top = Headline("SAME", "pass", same)
+    else:
+        last = trend.changes[-1]
+        way = direction(metric, higher=last.ratio.value > 1)
+        mark: Mark = "pass" if way == "better" else "fail"
+        top = Headline(way.upper(), mark, str(_change(series, last)))
+        both = f"{series.id(last.before)} {series.id(last.first)}"
+        steps = [Next(f"pgpaces report {both} -o change.html", "next-change")]
     return SCREEN.section(
         top,
         _values(series),
         key=KEY,
-        title=message("trend-title", metric=capital(title(series.metric)), name=series.name),
+        title=message("trend-title", metric=capital(title(metric)), name=series.name),
         findings=[*_findings(series)],
         main=f"{top.word}: {top.text}",
-        steps=_next_steps(series),
+        steps=steps,
         whole=True,
-        tables=(_table(series),) if series.trend.levels else (),
+        tables=(_table(series),) if trend.levels else (),
         figures=(_figure(series),) if _measured(series) else (),
-        value=series.trend,
+        value=trend,
         trials=tuple(each.id for each in series.runs),
     )
-
-
-def _next_steps(series: RunSeries) -> list[Next]:
-    if series.trend.changes:
-        change = series.trend.changes[-1]
-        both = f"{series.id(change.before)} {series.id(change.first)}"
-        return [Next(f"pgpaces report {both} -o change.html", "next-change")]
-    return [Next(f"pgpaces show {each.id[-8:]}", "next-values") for each in series.runs[-1:]]
-
-
-def _headline(series: RunSeries) -> Headline:
-    trend, metric = series.trend, series.metric
-    if trend.needed:
-        few = message("trend-few", count=trend.runs, needed=trend.needed)
-        return Headline("UNKNOWN", "unknown", few)
-    if not trend.changes:
-        same = message("trend-same", metric=title(metric), count=trend.runs)
-        return Headline("SAME", "pass", same)
-    way = direction(metric, higher=trend.changes[-1].ratio.value > 1)
-    text = str(_change(series, trend.changes[-1]))
-    return Headline(way.upper(), "pass" if way == "better" else "fail", text)
 
 
 def _change(series: RunSeries, change: Change) -> Message:

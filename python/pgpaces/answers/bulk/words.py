@@ -1,4 +1,4 @@
-"""The results of a command: seconds, rows, input and WAL. The charts are in bars.py."""
+"""The results of a command: seconds, rows, input and WAL."""
 
 from __future__ import annotations
 
