@@ -112,15 +112,23 @@ def distribution_and_tails(
         ranks = [rank or 0 for pair in ends for rank in (pair or (0, None))]
         bounds = iter(values_at_ranks(times, ranks))
         for name, value, pair in zip(quantiles, _values(times, due), ends, strict=True):
-            quantiles[name] = _estimate(value, pair, next(bounds), last=next(bounds), due=due)
-    spread = Distribution(
+            low, high = _ms(next(bounds)), _ms(next(bounds))
+            if pair is None or (pair[0] == 0 and math.isinf(high)):
+                quantiles[name] = Estimate.alone(_ms(value), due)
+            else:
+                quantiles[name] = Estimate(_ms(value), low if pair[0] else 0.0, high, due)
+    distribution = Distribution(
         count=times.count,
         mean=mean,
         sd=stddev_ms,
         max=times.max_ns / 1e6 if times.count and times.count >= due else None,
         **quantiles,
     )
-    return spread, tails
+    return distribution, tails
+
+
+def _ms(ns: int | None) -> float:
+    return math.inf if ns is None else ns / 1e6
 
 
 def _values(times: Times, due: int) -> Sequence[int | None]:
@@ -144,19 +152,3 @@ def _above(times: Times, due: int, body: Clusters, *, blocks: Blocks) -> Iterato
         yield clusters
         if q >= _CHAINED:
             prior = Clusters(clusters.effect, body.freedom)
-
-
-def _estimate(
-    value: int | None,
-    ends: tuple[int, int | None] | None,
-    first: int | None,
-    *,
-    last: int | None,
-    due: int,
-) -> Estimate:
-    """A quantile in ms, from the times in ns at its own rank and at the ranks of its ends."""
-    middle, high = (math.inf if ns is None else ns / 1e6 for ns in (value, last))
-    if ends is None or (ends[0] == 0 and math.isinf(high)):
-        return Estimate.alone(middle, due)
-    low = math.inf if first is None else first / 1e6
-    return Estimate(middle, low if ends[0] else 0.0, high, due)
