@@ -41,16 +41,16 @@ def section(_session: Session) -> Iterator[Finding]:
     goal = pairs.ComparisonGoal("throughput", ("mean", "p95", "p99", "missed"))
     a, b = ([d for d in two if _level(d) == level] for level in TWO.factors[0].levels)
     runs = [trend.Run(digest.trial.id, digest.summary.throughput) for digest in two]
-    sides = [pairs.side(digest.summary) for digest in two]
+    sides = [pairs.trial_values(digest.summary) for digest in two]
     points = _points()
     asked: dict[str, Callable[[], object]] = {
         "compare, 500 pairs, 5 metrics": lambda: pairs.compare_stored(a, b, goal),
-        "compare, groups of 500": lambda: pairs.compare_sides(
+        "compare, groups of 500": lambda: pairs.compare_trials(
             sides[::2], sides[1::2], goal, basis="trials"
         ),
         "what differs between groups of 500": lambda: differences.between(a, b),
         "what differs among 1,000": lambda: differences.among(two),
-        "check, 1 run against 999": lambda: pairs.compare_sides(
+        "check, 1 run against 999": lambda: pairs.compare_trials(
             sides[1:], sides[:1], goal, basis="runs"
         ),
         "trend, 1,000 runs": lambda: trend.trend(runs),

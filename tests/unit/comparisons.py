@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgpaces.analysis import compare
-from pgpaces.analysis.compare import ComparisonGoal, Pair, Side, Verdict
+from pgpaces.analysis.compare import ComparisonGoal, Pair, TrialValues, Verdict
 from pgpaces.analysis.pairing import planned_pairs
 from pgpaces.analysis.trend import Run
 from pgpaces.spec.result import Estimate
@@ -65,8 +65,8 @@ def pair(number: int, log: float, *, same: bool = False) -> Pair:
     return Pair(number, side(base), side(base * math.exp(log)), same)
 
 
-def side(rate: float, missed: int = 0, due: int = 6000, **values: float) -> Side:
-    return Side({"throughput": rate, **values}, missed, due)
+def side(rate: float, missed: int = 0, due: int = 6000, **values: float) -> TrialValues:
+    return TrialValues({"throughput": rate, **values}, missed, due)
 
 
 ONCE = ComparisonGoal(pairs=8, same=0)
@@ -86,9 +86,9 @@ def with_noise(logs: list[float], same: list[float]) -> Verdict:
     )
 
 
-def check(new: list[Side], old: list[Side], goal: ComparisonGoal) -> Verdict:
+def check(new: list[TrialValues], old: list[TrialValues], goal: ComparisonGoal) -> Verdict:
     """New runs against earlier ones."""
-    return compare.compare_sides(old, new, goal, basis="runs")
+    return compare.compare_trials(old, new, goal, basis="runs")
 
 
 def shares(a: list[int], b: list[int], due: int = 1000) -> list[Pair]:

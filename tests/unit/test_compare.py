@@ -74,9 +74,9 @@ def test_looks_are_thirds_of_as_many_pairs_as_are_allowed_and_the_last_one_ends_
 
 def test_of_shares_of_groups_apart_and_of_one_trial_of_each_nothing_is_claimed():
     a, b = [side(1, 0, 1000)] * 5, [side(1, 500, 1000)] * 5
-    assert compare.compare_sides(a, b, ComparisonGoal("missed"), basis="apart").why == "apart"
-    assert compare.compare_sides(a, b, ComparisonGoal("missed"), basis="trials").outcome == "worse"
-    found = compare.compare_sides([side(100)], [side(200)], ComparisonGoal(), basis="apart")
+    assert compare.compare_trials(a, b, ComparisonGoal("missed"), basis="apart").why == "apart"
+    assert compare.compare_trials(a, b, ComparisonGoal("missed"), basis="trials").outcome == "worse"
+    found = compare.compare_trials([side(100)], [side(200)], ComparisonGoal(), basis="apart")
     assert (found.why, found.needed) == ("few", 2)
     assert found.estimate == Estimate.alone(pytest.approx(2.0), 1)
 
@@ -345,14 +345,14 @@ def test_groups_apart_in_time_are_claimed_to_differ_only_where_no_drift_explains
     wrong, tries = 0, 5000
     for row in drift(draw, tries, 16):
         a, b = ([side(100 * math.exp(x)) for x in part] for part in (row[:8], row[8:]))
-        found = compare.compare_sides(a, b, ComparisonGoal(), basis="apart")
+        found = compare.compare_trials(a, b, ComparisonGoal(), basis="apart")
         wrong += found.outcome != "unknown"
     assert wrong / tries <= 0.055
     far = [side(300 * math.exp(x)) for x in STEADY]
     near = [side(100 * math.exp(x)) for x in STEADY]
-    assert compare.compare_sides(near, far, ComparisonGoal(), basis="apart").outcome == "better"
-    assert compare.compare_sides(near, near, ComparisonGoal(), basis="apart").why == "apart"
-    assert compare.compare_sides(near, near, ComparisonGoal(), basis="trials").outcome == "same"
+    assert compare.compare_trials(near, far, ComparisonGoal(), basis="apart").outcome == "better"
+    assert compare.compare_trials(near, near, ComparisonGoal(), basis="apart").why == "apart"
+    assert compare.compare_trials(near, near, ComparisonGoal(), basis="trials").outcome == "same"
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_trials_without_pairs_are_shown_over_the_mean_of_a():
     a, b = ([side(value) for value in values] for values in ((99, 101, 100), (120, 121, 122)))
     both = (zip((False, True), pair, strict=True) for pair in zip(a, b, strict=True))
     order = tuple(one for pair in both for one in pair)
-    verdict = compare.compare_sides(a, b, ComparisonGoal(), basis="trials")
+    verdict = compare.compare_trials(a, b, ComparisonGoal(), basis="trials")
     figures = section(verdict, "old", "new", basis=VerdictBasis(trials=order)).figures
     dots = places(figures[0], "trial")
     assert [dot["of_b"] for dot in dots] == [False, True] * 3

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import crossing, goal, grouping
 from pgpaces.analysis.cells import Row
-from pgpaces.analysis.compare import ComparisonGoal, Pair, Verdict, compare_pairs, compare_sides
+from pgpaces.analysis.compare import ComparisonGoal, Pair, Verdict, compare_pairs, compare_trials
 from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.ratios import MachineRatio
@@ -180,9 +180,9 @@ FOUND: dict[str, Verdict] = {
     "shares": compare_pairs(shares([50] * 8, [30, 31, 29, 30] * 2), MISSED),
     "no number": compare_pairs(FINITE, ComparisonGoal("p99", same=0)),
     "a secondary metric": compare_pairs(FINITE, ComparisonGoal("mean", ("throughput",), same=0)),
-    "apart in time": compare_sides([side(100)] * 3, [side(103)] * 3, ComparisonGoal(),
-                                   basis="apart"),
-    "mixed": compare_sides(*APART, ComparisonGoal(), basis="trials"),
+    "apart in time": compare_trials([side(100)] * 3, [side(103)] * 3, ComparisonGoal(),
+                                    basis="apart"),
+    "mixed": compare_trials(*APART, ComparisonGoal(), basis="trials"),
     "against earlier runs": check([side(80)], GROUPS, ComparisonGoal()),
     "against them, unknown": check([side(99)], GROUPS, ComparisonGoal()),
     "without any": check([side(99)], [], ComparisonGoal()),

@@ -117,7 +117,7 @@ class ComparisonGoal(Struct, frozen=True):
         return tuple(zip(thirds, BOUNDS, strict=True))
 
 
-class Side(Struct, frozen=True):
+class TrialValues(Struct, frozen=True):
     """The values of one trial, by a metric's name; infinite for a time that was never reached."""
 
     values: Mapping[str, float]
@@ -125,15 +125,15 @@ class Side(Struct, frozen=True):
     due: int
 
 
-_Sides = tuple[Sequence[Side], Sequence[Side]]
+_Groups = tuple[Sequence[TrialValues], Sequence[TrialValues]]
 
 
 class Pair(Struct, frozen=True):
     """Two trials that ran next to each other. same: both of A, to measure the noise."""
 
     number: int
-    a: Side
-    b: Side
+    a: TrialValues
+    b: TrialValues
     same: bool = False
 
 
@@ -171,10 +171,10 @@ class Verdict(Struct, frozen=True):
     secondary: tuple[Secondary, ...] = field(default=())
 
 
-def side(summary: Summary) -> Side:
+def trial_values(summary: Summary) -> TrialValues:
     times = ((name, summary.latency.estimate(name)) for name in metrics.TIMES)
     values = {name: estimate.value for name, estimate in times if estimate is not None}
-    return Side(
+    return TrialValues(
         {**values, "throughput": summary.throughput.value},
         summary.counts.missed,
         summary.counts.due,
@@ -193,9 +193,9 @@ def compare_stored(a: Iterable[Digest], b: Iterable[Digest], goal: ComparisonGoa
     if 2 * len(pairs) >= max(len(of_a), len(of_b), 2 * _TRIALS_MIN):
         return compare_pairs(pairs, goal, basis="blocks")
     order = sorted((d.trial.started_at, is_b) for is_b, of in enumerate((of_a, of_b)) for d in of)
-    sides = [[side(d.summary) for d in of] for of in (of_a, of_b)]
+    groups = [[trial_values(d.summary) for d in of] for of in (of_a, of_b)]
     mixed = alternate([bool(is_b) for _, is_b in order])
-    return compare_sides(sides[0], sides[1], goal, basis="trials" if mixed else "apart")
+    return compare_trials(groups[0], groups[1], goal, basis="trials" if mixed else "apart")
 
 
 def pairs_of_blocks(a: Iterable[Digest], b: Iterable[Digest]) -> list[Pair]:
@@ -219,7 +219,10 @@ def pairs_of_blocks(a: Iterable[Digest], b: Iterable[Digest]) -> list[Pair]:
         for of in placed
     ]
     both = ((digest, keyed[1][key]) for key, digest in keyed[0].items() if key in keyed[1])
-    return [Pair(n, side(a.summary), side(b.summary)) for n, (a, b) in enumerate(both, 1)]
+    return [
+        Pair(n, trial_values(a.summary), trial_values(b.summary))
+        for n, (a, b) in enumerate(both, 1)
+    ]
 
 
 def alternate(order: Sequence[bool]) -> bool:
@@ -239,12 +242,12 @@ def compare_pairs(
     a, b = ([getattr(pair, of) for pair in pairs if not pair.same] for of in "ab")
     same = [p for p in pairs if p.same and len(numbers((p.a, p.b), goal.metric)) == 2]
     noise = _effect(([p.a for p in same], [p.b for p in same]), goal.metric, basis)
-    return compare_sides(a, b, goal, basis=basis, level=level, noise=noise)
+    return compare_trials(a, b, goal, basis=basis, level=level, noise=noise)
 
 
-def compare_sides(
-    a: Sequence[Side],
-    b: Sequence[Side],
+def compare_trials(
+    a: Sequence[TrialValues],
+    b: Sequence[TrialValues],
     goal: ComparisonGoal,
     *,
     basis: Basis,
@@ -296,9 +299,9 @@ def compare_sides(
     return replace(verdict, needed=effect.needed(_margin(base)))
 
 
-def _effect(sides: _Sides, metric: str, basis: Basis) -> Effect | None:
+def _effect(groups: _Groups, metric: str, basis: Basis) -> Effect | None:
     """B less A; None for too few trials, or if one has no number."""
-    a, b = sides
+    a, b = groups
     of_a, of_b = numbers(a, metric), numbers(b, metric)
     if len(of_a) < len(a) or len(of_b) < len(b):
         return None
@@ -336,21 +339,21 @@ def direction(metric: str, *, higher: bool) -> Literal["better", "worse"]:
     return "better" if higher == (metrics.metric(metric).better == "higher") else "worse"
 
 
-def numbers(sides: Sequence[Side], metric: str) -> list[float]:
+def numbers(trials: Sequence[TrialValues], metric: str) -> list[float]:
     """Logarithms, or shares, of those trials that have one."""
     if is_share(metric):
-        return [each.missed / each.due for each in sides if each.due]
-    values = (each.values.get(metric) for each in sides)
+        return [each.missed / each.due for each in trials if each.due]
+    values = (each.values.get(metric) for each in trials)
     return [math.log(value) for value in values if value and 0 < value < math.inf]
 
 
-def own_estimate(sides: Sequence[Side], metric: str) -> Estimate | None:
+def own_estimate(trials: Sequence[TrialValues], metric: str) -> Estimate | None:
     """The mean of trials of one kind, geometric where the metric compares ratios.
 
     None without trials, and where one of them has no number.
     """
-    values = numbers(sides, metric)
-    if not values or len(values) < len(sides):
+    values = numbers(trials, metric)
+    if not values or len(values) < len(trials):
         return None
     effect = effect_of_pairs(values)
     if effect is None:
@@ -359,15 +362,15 @@ def own_estimate(sides: Sequence[Side], metric: str) -> Estimate | None:
     return replace(estimate, low=max(0.0, estimate.low))
 
 
-def _hits(sides: Iterable[Side]) -> tuple[int, int]:
+def _hits(trials: Iterable[TrialValues]) -> tuple[int, int]:
     """Missed and due transactions, over some trials."""
-    counts = [(each.missed, each.due) for each in sides]
+    counts = [(each.missed, each.due) for each in trials]
     return sum(missed for missed, _ in counts), sum(due for _, due in counts)
 
 
-def _secondary(sides: _Sides, goal: ComparisonGoal, basis: Basis) -> tuple[Secondary, ...]:
+def _secondary(groups: _Groups, goal: ComparisonGoal, basis: Basis) -> tuple[Secondary, ...]:
     every = (
-        (metric, _effect(sides, metric, basis))
+        (metric, _effect(groups, metric, basis))
         for metric in goal.secondary
         if basis != "apart" or not is_share(metric)
     )

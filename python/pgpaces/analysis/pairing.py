@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.analysis.cells import sound
-from pgpaces.analysis.compare import ComparisonGoal, Pair, Verdict, compare_pairs, side
+from pgpaces.analysis.compare import ComparisonGoal, Pair, Verdict, compare_pairs, trial_values
 from pgpaces.analysis.sequential import Ask, Expected, Tell, cut_short, last_attempts
 from pgpaces.core.messages import message
 from pgpaces.core.metrics import is_share
@@ -118,7 +118,7 @@ class Pairing(Struct, frozen=True):
                 continue
             a, b = (each[-1].digest for each in (done[::-1] if planned.b_first else done))
             if a is not None and b is not None and sound(a) and sound(b):
-                both = side(a.summary), side(b.summary)
+                both = trial_values(a.summary), trial_values(b.summary)
                 pairs.append(Pair(planned.number, *both, same=planned.same))
         return pairs
 

@@ -12,10 +12,10 @@ from pgpaces.analysis.compare import (
     BASELINE_MIN,
     ComparisonGoal,
     Verdict,
-    compare_sides,
     compare_stored,
+    compare_trials,
     pairs_of_blocks,
-    side,
+    trial_values,
 )
 from pgpaces.analysis.differences import Between
 from pgpaces.analysis.digest import Digest
@@ -81,9 +81,9 @@ def compared(
     chosen = tuple(dict.fromkeys((*factors, *sorted(own))))
     others = differences.between(a.digests, b.digests, chosen)
     goal = goal.of(planned=shown.is_planned((*a.digests, *b.digests)))
-    before, now = ([side(digest.summary) for digest in each.valid] for each in (a, b))
+    before, now = ([trial_values(digest.summary) for digest in each.valid] for each in (a, b))
     if of_baseline and len(before) >= BASELINE_MIN and not a.levels:
-        verdict = compare_sides(before, now, goal, basis="runs")
+        verdict = compare_trials(before, now, goal, basis="runs")
     else:
         verdict = compare_stored(a.digests, b.digests, goal)
     return Compared(a, b, chosen, others, verdict)
@@ -111,7 +111,7 @@ def section(comparison: Compared) -> Section:
         found.append(finding("trials-without-partner", count=len(both) - 2 * len(pairs)))
     basis = shown.VerdictBasis(
         pairs=pairs,
-        trials=() if paired else tuple((bool(is_b), side(d.summary)) for is_b, d in both),
+        trials=() if paired else tuple((bool(is_b), trial_values(d.summary)) for is_b, d in both),
         ids=tuple(d.trial.id for d in ((*a.valid, *b.valid) or every)),
         findings=tuple(found),
         differences=others,

@@ -17,7 +17,7 @@ from pgpaces.analysis.compare import (
     PAIRS_MIN,
     Pair,
     Secondary,
-    Side,
+    TrialValues,
     Verdict,
     numbers,
     own_estimate,
@@ -90,14 +90,14 @@ class VerdictBasis(Struct, frozen=True):
     """
 
     pairs: tuple[Pair, ...] = ()
-    trials: tuple[tuple[bool, Side], ...] = ()
+    trials: tuple[tuple[bool, TrialValues], ...] = ()
     ids: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     differences: tuple[Between, ...] = ()
     running: bool = False
 
     @property
-    def sides(self) -> tuple[tuple[Side, ...], tuple[Side, ...]]:
+    def sides(self) -> tuple[tuple[TrialValues, ...], tuple[TrialValues, ...]]:
         """The trials of A and of B, without those of pairs of A with itself."""
         pairs = [(pair.a, pair.b) for pair in self.pairs if not pair.same]
         a, b = (
