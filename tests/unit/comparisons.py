@@ -87,7 +87,6 @@ def with_noise(logs: list[float], same: list[float]) -> Verdict:
 
 
 def check(new: list[TrialValues], old: list[TrialValues], goal: ComparisonGoal) -> Verdict:
-    """New runs against earlier ones."""
     return compare.compare_trials(old, new, goal, basis="runs")
 
 
