@@ -12,10 +12,6 @@ from msgspec.structs import replace
 if TYPE_CHECKING:
     from pgpaces.spec.plan import TrialPlan
 
-# Seconds of a trial around its load: connecting a few clients, examining the data, storing its
-# answer; and for one that writes, copying the data. At least, likely, at most.
-_AROUND_S = (0.3, 1.0, 3.0)
-_COPY_S = (0.2, 1.5, 15.0)
 # Stored bytes of a trial; of each second, with samples and sums; of the times of each script and
 # SQL command, as histograms, which grow with their counts. Measured with SQLite, 30 s of three
 # shipped workloads, from 1 transaction a second to a closed load: within a factor of 1.4.
@@ -30,6 +26,11 @@ class Span(Struct, frozen=True):
 
     def __add__(self, other: Span) -> Span:
         return Span(self.value + other.value, self.low + other.low, self.high + other.high)
+
+
+# Seconds of a trial around its load: connecting a few clients, examining the data, storing its
+# answer; and for one that writes, copying the data.
+_AROUND, _COPY = Span(1.0, 0.3, 3.0), Span(1.5, 0.2, 15.0)
 
 
 class Step(Struct, frozen=True):
@@ -50,12 +51,8 @@ class Step(Struct, frozen=True):
         if self.plan.duration_ns is None:
             return None
         load_s = (self.plan.duration_ns + self.plan.warmup) / 1e9
-        low, value, high = _AROUND_S
-        copy = _COPY_S if self.writes else (0.0, 0.0, 0.0)
-        grace_s = self.plan.grace / 1e9
-        return Span(
-            load_s + value + copy[1], load_s + low + copy[0], load_s + high + copy[2] + grace_s
-        )
+        span = Span(load_s, load_s, load_s + self.plan.grace / 1e9) + _AROUND
+        return span + _COPY if self.writes else span
 
     def stored_bytes(self) -> float:
         seconds = ((self.plan.duration_ns or 0) + self.plan.warmup) / 1e9
@@ -93,13 +90,8 @@ class Preview(Struct, frozen=True):
 
 def machine_span(steps: Sequence[Step]) -> Span | None:
     """The time of a machine for its trials; None where one of them ends by count."""
-    total = Span(0.0, 0.0, 0.0)
-    for step in steps:
-        span = step.span()
-        if span is None:
-            return None
-        total += span
-    return total
+    spans = [span for step in steps if (span := step.span()) is not None]
+    return sum(spans, Span(0.0, 0.0, 0.0)) if len(spans) == len(steps) else None
 
 
 def preview(
