@@ -65,9 +65,8 @@ def test_throughput_that_was_planned_is_said_to_decide_nothing():
     assert [*findings_of_trials("throughput", digests, (), left_out=0)] == [told]
     assert [*findings_of_trials("p95", digests, (), left_out=0)] == []
     free = replace(digests[0].trial, plan=replace(digests[0].trial.plan, model="closed"))
-    assert not [
-        *findings_of_trials("throughput", [replace(digests[0], trial=free)], (), left_out=0)
-    ]
+    closed = [replace(digests[0], trial=free)]
+    assert not [*findings_of_trials("throughput", closed, (), left_out=0)]
 
 
 def test_trials_without_pairs_are_shown_over_the_mean_of_a():

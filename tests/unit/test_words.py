@@ -238,7 +238,8 @@ def test_every_outcome_and_every_reason_has_words():
 def test_a_change_of_throughput_is_better_where_it_rises_and_of_latency_where_it_falls():
     logs = np.random.default_rng(3).normal(0, 0.01, 30)
     logs[10:20] += 0.3
-    every = tuple(replace(each, id=each.name, at=datetime.now(UTC)) for each in runs(logs))
+    now = datetime.now(UTC)
+    every = tuple(trends.TimedRun(r.name, r.estimate, r.name, now) for r in runs(logs))
     said = replace(trend(runs(logs)), left_out=("x",))
     for metric, told in (("throughput", "WORSE"), ("mean", "BETTER")):
         section = trends.section(trends.RunSeries("", metric, every, said))

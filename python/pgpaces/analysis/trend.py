@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from datetime import datetime
 from itertools import pairwise
 
 from msgspec import Struct
@@ -26,8 +25,6 @@ _SEGMENT_MIN = 2
 class Run(Struct, frozen=True):
     name: str
     estimate: Estimate
-    id: str = ""
-    at: datetime = datetime.max
 
 
 class Change(Struct, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -57,6 +57,11 @@ from pgpaces.spec.result import Estimate
 from pgpaces.store.store import Store
 
 
+class TimedRun(Run, frozen=True):
+    id: str
+    at: datetime
+
+
 class RunSeries(Struct, frozen=True):
     """Runs in the order of time, and their trend. unlike: what differs in it other than time.
 
@@ -66,13 +71,13 @@ class RunSeries(Struct, frozen=True):
 
     name: str
     metric: str
-    runs: tuple[Run, ...]
+    runs: tuple[TimedRun, ...]
     trend: Trend
     unlike: tuple[Varied, ...] = ()
     confounders: tuple[tuple[str, tuple[Between, ...]], ...] = ()
     left_out: int = 0
 
-    def run(self, name: str) -> Run:
+    def run(self, name: str) -> TimedRun:
         return next(each for each in self.runs if each.name == name)
 
     def id(self, name: str) -> str:
@@ -153,11 +158,11 @@ def _like(store: Store, id_: str, factors: Sequence[str]) -> list[Digest]:
     return [model, *(each for each in alike if not differences.between([model], [each], factors))]
 
 
-def _run(digest: Digest, metric: str) -> Run:
+def _run(digest: Digest, metric: str) -> TimedRun:
     trial, summary = digest.trial, digest.summary
     estimate = summary.throughput if metric == "throughput" else summary.latency.estimate(metric)
     name = message("trend-run", run=trial.id[-8:], at=moment(trial.started_at, _MINUTES))
-    return Run(name, estimate or Estimate.alone(math.inf, 0), trial.id, trial.started_at)
+    return TimedRun(name, estimate or Estimate.alone(math.inf, 0), trial.id, trial.started_at)
 
 
 KEY = "trend"
@@ -269,7 +274,7 @@ def _table(series: RunSeries) -> Table:
     )
 
 
-def _measured(series: RunSeries) -> list[Run]:
+def _measured(series: RunSeries) -> list[TimedRun]:
     return [each for each in series.runs if 0 < each.estimate.value < math.inf]
 
 
