@@ -12,7 +12,7 @@ from figures import Figure, Finding, Goal
 from msgspec.structs import replace
 from session import Session
 
-from pgpaces.analysis import cells, differences, trend, unpaired
+from pgpaces.analysis import cells, differences, trend
 from pgpaces.analysis import compare as pairs
 from pgpaces.analysis.capacity import goal as capacity
 from pgpaces.analysis.capacity.answer import judge
@@ -41,16 +41,18 @@ def section(_session: Session) -> Iterator[Finding]:
     goal = pairs.ComparisonGoal("throughput", ("mean", "p95", "p99", "missed"))
     a, b = ([d for d in two if _level(d) == level] for level in TWO.factors[0].levels)
     runs = [trend.Run(digest.trial.id, digest.summary.throughput) for digest in two]
-    sides = [pairs.side(digest.summary) for digest in two]
+    sides = [pairs.trial_values(digest.summary) for digest in two]
     points = _points()
     asked: dict[str, Callable[[], object]] = {
-        "compare, 500 pairs, 5 metrics": lambda: unpaired.verdict(a, b, goal),
-        "compare, groups of 500": lambda: unpaired.unpaired(
-            sides[::2], sides[1::2], goal, mixed=True
+        "compare, 500 pairs, 5 metrics": lambda: pairs.compare_stored(a, b, goal),
+        "compare, groups of 500": lambda: pairs.compare_trials(
+            sides[::2], sides[1::2], goal, basis="trials"
         ),
         "what differs between groups of 500": lambda: differences.between(a, b),
         "what differs among 1,000": lambda: differences.among(two),
-        "check, 1 run against 999": lambda: trend.check(sides[:1], sides[1:], goal),
+        "check, 1 run against 999": lambda: pairs.compare_trials(
+            sides[1:], sides[:1], goal, basis="runs"
+        ),
         "trend, 1,000 runs": lambda: trend.trend(runs),
         "capacity": lambda: judge(points, LIMIT),
         "50 cells": lambda: cells.rows(LOADS.cells(), loads),

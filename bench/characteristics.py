@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from page import fill
 from session import Session
 
-from pgpaces.analysis import cells, compare, crossing, trend
+from pgpaces.analysis import cells, compare, crossing
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.summary import summarize
 from pgpaces.spec.design import Cell
@@ -94,10 +94,10 @@ def of_pairs(
     for _ in range(DRAWS):
         both = draw.sample(a, 8), draw.sample(b, 8)
         pairs = [
-            compare.Pair(n, compare.side(one.summary), compare.side(two.summary))
+            compare.Pair(n, compare.trial_values(one.summary), compare.trial_values(two.summary))
             for n, (one, two) in enumerate(zip(*both, strict=True), 1)
         ]
-        said[compare.judge(pairs, goal).outcome] += 1
+        said[compare.compare_pairs(pairs, goal).outcome] += 1
     return said
 
 
@@ -107,9 +107,9 @@ def of_check(
     """Verdicts on one run of b against a baseline of 8 runs of a."""
     goal, said = compare.ComparisonGoal(metric), Counter[str]()
     for _ in range(DRAWS):
-        old = [compare.side(each.summary) for each in draw.sample(a, 8)]
-        new = [compare.side(each.summary) for each in draw.sample(b, 1)]
-        said[trend.check(new, old, goal).outcome] += 1
+        old = [compare.trial_values(each.summary) for each in draw.sample(a, 8)]
+        new = [compare.trial_values(each.summary) for each in draw.sample(b, 1)]
+        said[compare.compare_trials(old, new, goal, basis="runs").outcome] += 1
     return said
 
 

@@ -21,7 +21,7 @@ import msgspec
 
 import pgpaces
 from pgpaces import api
-from pgpaces.analysis import costs, generator, spread, summary, validity
+from pgpaces.analysis import costs, generator, summary, time_distribution, validity
 from pgpaces.answers.sweep import api as sweep_api
 from pgpaces.cli import compare
 from pgpaces.cli import main as cli_main
@@ -176,7 +176,7 @@ TRIAL_FIELDS = {
 FIELD_CLASSES = (
     result.Estimate,
     result.Counts,
-    spread.Spread,
+    time_distribution.Distribution,
     validity.Validity,
     result.Finding,
     summary.ScriptSummary,

@@ -23,7 +23,6 @@ from msgspec.structs import replace
 
 from pgpaces.analysis.bulk import of as bulk_of
 from pgpaces.analysis.generator import Generator
-from pgpaces.analysis.spread import Spread
 from pgpaces.analysis.summary import (
     BackgroundSummary,
     ScriptSummary,
@@ -31,6 +30,7 @@ from pgpaces.analysis.summary import (
     Summary,
     summarize,
 )
+from pgpaces.analysis.time_distribution import Distribution
 from pgpaces.analysis.validity import Validity
 from pgpaces.analysis.volume import Volume, volume_of
 from pgpaces.answers.answer import Answer
@@ -87,17 +87,17 @@ class Result(Answer, frozen=True):
         return self.summary.throughput
 
     @property
-    def latency(self) -> Spread:
+    def latency(self) -> Distribution:
         """done - due."""
         return self.summary.latency
 
     @property
-    def lag(self) -> Spread:
+    def lag(self) -> Distribution:
         """sent - due."""
         return self.summary.lag
 
     @property
-    def service(self) -> Spread:
+    def service(self) -> Distribution:
         """done - sent."""
         return self.summary.service
 

@@ -5,13 +5,13 @@ import shlex
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.analysis import compare
-from pgpaces.analysis.compare import ComparisonGoal, Pair, Side
+from pgpaces.analysis.compare import ComparisonGoal, Pair, compare_pairs
 from pgpaces.answers.again import decisive, longer
 from pgpaces.answers.sweep.page import gather
 from pgpaces.answers.sweep.report import top
 from pgpaces.spec.design import Design, Factor
 from tests.unit import documented
+from tests.unit.comparisons import side
 from tests.unit.experiments import experiment, made
 from tests.unit.reports import ABOUT
 
@@ -48,9 +48,9 @@ def test_trials_are_long_enough_together_and_none_is_longer_than_five_minutes(ne
 def judged(count):
     """Pairs that differ by a third more or less than nothing, so that it takes more of them."""
     rates = [(100, 125 if n % 2 else 90) for n in range(count)]
-    sides = [(Side({"throughput": a}, 0, 100), Side({"throughput": b}, 0, 100)) for a, b in rates]
+    sides = [(side(a, due=100), side(b, due=100)) for a, b in rates]
     pairs = [Pair(n, a, b) for n, (a, b) in enumerate(sides)]
-    return compare.judge(pairs, ComparisonGoal(delta=0.02))
+    return compare_pairs(pairs, ComparisonGoal(delta=0.02))
 
 
 def test_an_undecided_sweep_ends_with_trials_that_are_long_enough():

@@ -201,8 +201,8 @@ def sweep(took, rows):
     ("slow", "fast", "rows", "said"),
     [
         (SLOW_FAST["15"], SLOW_FAST["18"], 1e6,
-         ["Fastest: server = 18. It took 5 s (4.75 s to 5.25 s), 200,",
-          "Slowest: server = 15, 2 times as long (1.81 to 2.21)"]),
+         ["Fastest: server = 18. It took 5 s (95% CI 4.75–5.25 s), 200,",
+          "Slowest: server = 15, 2 times as long (1.81–2.21)"]),
         (SLOW_FAST["15"], SLOW_FAST["18"], 4e6,
          ["Fastest: server = 15.", "by the time per row"]),
         ([10.0, 14.0, 6.0], [9.0, 13.0, 5.0], 1e6, ["the difference may be noise"]),

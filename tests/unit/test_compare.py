@@ -9,17 +9,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.analysis import compare, unpaired
-from pgpaces.analysis.compare import BOUNDS, ComparisonGoal, Pair, Verdict, judge, next_pairs
+from pgpaces.analysis import compare
+from pgpaces.analysis.compare import BOUNDS, ComparisonGoal, Pair, Verdict, compare_pairs
 from pgpaces.analysis.differences import between
-from pgpaces.analysis.effect import Effect, holm, over_pairs, over_trials
+from pgpaces.analysis.effect import Effect, effect_of_groups, effect_of_pairs, holm
+from pgpaces.analysis.pairing import next_pairs, planned_pairs
 from pgpaces.core.errors import PlanError
 from pgpaces.spec.design import Cell, Slot
 from pgpaces.spec.facts import Prepared
 from pgpaces.spec.result import Estimate
 from tests.errors import raises
-from tests.unit.comparisons import MISSED, ONCE, STEADY, shares, verdict, with_noise
-from tests.unit.drifting import differences, drift, pair, pairs_of, side
+from tests.unit.comparisons import (
+    MISSED,
+    ONCE,
+    STEADY,
+    differences,
+    drift,
+    pair,
+    pairs_of,
+    shares,
+    side,
+    verdict,
+    with_noise,
+)
 from tests.unit.experiments import made
 from tests.unit.seeds import seeds
 
@@ -54,7 +66,7 @@ def test_holm_is_the_step_down_of_bonferroni():
 def test_looks_are_thirds_of_as_many_pairs_as_are_allowed_and_the_last_one_ends_it():
     assert [look for look, _ in ComparisonGoal(pairs=48).looks] == [16, 32, 48]
     assert ComparisonGoal(pairs=8).looks == ((8, 0.05),)
-    assert len(compare.planned(ComparisonGoal(pairs=50), 50)) == 58
+    assert len(planned_pairs(ComparisonGoal(pairs=50), 50)) == 58
     found = next_pairs([pair(n, 0.02 + 0.1 * (-1) ** n) for n in range(1, 25)], LOOKS)
     assert (found.outcome, found.pairs, found.level) == ("unknown", 24, BOUNDS[2])
     assert found.needed > 24
@@ -62,9 +74,9 @@ def test_looks_are_thirds_of_as_many_pairs_as_are_allowed_and_the_last_one_ends_
 
 def test_of_shares_of_groups_apart_and_of_one_trial_of_each_nothing_is_claimed():
     a, b = [side(1, 0, 1000)] * 5, [side(1, 500, 1000)] * 5
-    assert unpaired.unpaired(a, b, ComparisonGoal("missed"), mixed=False).why == "apart"
-    assert unpaired.unpaired(a, b, ComparisonGoal("missed"), mixed=True).outcome == "worse"
-    found = unpaired.unpaired([side(100)], [side(200)], ComparisonGoal(), mixed=False)
+    assert compare.compare_trials(a, b, ComparisonGoal("missed"), basis="apart").why == "apart"
+    assert compare.compare_trials(a, b, ComparisonGoal("missed"), basis="trials").outcome == "worse"
+    found = compare.compare_trials([side(100)], [side(200)], ComparisonGoal(), basis="apart")
     assert (found.why, found.needed) == ("few", 2)
     assert found.estimate == Estimate.alone(pytest.approx(2.0), 1)
 
@@ -132,10 +144,10 @@ def test_a_ratio_is_students_of_the_logarithms():
 
 def test_groups_are_welchs():
     a, b = [1.0, 1.1, 0.9, 1.3], [1.2, 1.6, 1.5]
-    assert over_trials(a, b).p() == pytest.approx(
+    assert effect_of_groups(a, b).p() == pytest.approx(
         scipy.stats.ttest_ind(b, a, equal_var=False).pvalue
     )
-    assert over_pairs([0.1]) is None, "a mean of pairs needs two"
+    assert effect_of_pairs([0.1]) is None, "a mean of pairs needs two"
     assert Effect(0.0, 0.01, 7, 8).needed(1e-9) is None, "more pairs than anybody runs"
 
 
@@ -205,7 +217,7 @@ def test_of_a_latency_less_is_better():
     pairs = [
         Pair(n, side(1, p95=10), side(1, p95=9 * math.exp(x))) for n, x in enumerate(STEADY, 1)
     ]
-    assert judge(pairs, ComparisonGoal("p95", same=0)).outcome == "better"
+    assert compare_pairs(pairs, ComparisonGoal("p95", same=0)).outcome == "better"
 
 
 @pytest.mark.parametrize(
@@ -229,7 +241,7 @@ def test_a_noise_floor_above_delta_or_bias_leaves_it_open(by, same, outcome, why
 @pytest.mark.parametrize("bad", [math.inf, 0.0])
 def test_a_pair_without_a_ratio_is_not_left_out_in_silence(bad):
     pairs = [Pair(n, side(1, p99=10), side(1, p99=5)) for n in range(7)]
-    found = judge(
+    found = compare_pairs(
         [*pairs, Pair(8, side(1, p99=10), side(1, p99=bad))], ComparisonGoal("p99", same=0)
     )
     assert (found.outcome, found.why, found.undefined) == ("unknown", "unbounded", 1)
@@ -240,7 +252,8 @@ def test_secondary_metrics_are_read_together():
         Pair(n, side(1, mean=10, p95=10, p99=10), side(1.05, mean=9 + x, p95=10 + 99 * x, p99=10))
         for n, x in enumerate(STEADY)
     ]
-    found = judge(pairs, ComparisonGoal("throughput", ("mean", "p95", "p50"), same=0)).secondary
+    goal = ComparisonGoal("throughput", ("mean", "p95", "p50"), same=0)
+    found = compare_pairs(pairs, goal).secondary
     assert [(each.metric, each.outcome) for each in found] == [
         ("mean", "better"),
         ("p95", "unknown"),
@@ -248,17 +261,17 @@ def test_secondary_metrics_are_read_together():
 
 
 def test_shares_are_compared_by_their_difference():
-    found = judge(shares([50, 52, 48, 51] * 2, [30, 31, 29, 30] * 2), MISSED)
+    found = compare_pairs(shares([50, 52, 48, 51] * 2, [30, 31, 29, 30] * 2), MISSED)
     assert found.outcome == "better"
     assert found.estimate.value == pytest.approx(-0.02025)
 
 
 def test_where_nothing_missed_counts_alone_say_how_sure_that_is():
-    few = judge(shares([0] * 8, [0] * 8, due=20), MISSED)
-    many = judge(shares([0] * 8, [0] * 8), MISSED)
+    few = compare_pairs(shares([0] * 8, [0] * 8, due=20), MISSED)
+    many = compare_pairs(shares([0] * 8, [0] * 8), MISSED)
     assert (few.outcome, many.outcome) == ("unknown", "same")
     assert many.estimate.low < 0 < many.estimate.high
-    all_missed = judge(shares([1000] * 8, [1000] * 8), MISSED)
+    all_missed = compare_pairs(shares([1000] * 8, [1000] * 8), MISSED)
     assert all_missed.outcome == "same"
 
 
@@ -268,7 +281,7 @@ def test_the_interval_of_a_difference_of_shares_holds_the_truth(share):
     held, tries = 0, 6000
     for _ in range(tries):
         a, b = draw.binomial(600, share, 8), draw.binomial(600, share + 0.005, 8)
-        found = judge(shares(list(a), list(b), 600), MISSED).estimate
+        found = compare_pairs(shares(list(a), list(b), 600), MISSED).estimate
         held += found.low <= 0.005 <= found.high
     assert held / tries >= 0.93
 
@@ -295,11 +308,10 @@ def test_pairs_are_asked_for_until_a_look_and_the_same_ones_again():
 
 def test_the_order_depends_on_the_seed_alone():
     orders = {
-        tuple(each.b_first for each in compare.planned(ComparisonGoal(seed=s), 24))
-        for s in range(9)
+        tuple(each.b_first for each in planned_pairs(ComparisonGoal(seed=s), 24)) for s in range(9)
     }
     assert len(orders) == 9
-    assert compare.planned(ComparisonGoal(), 8) == compare.planned(ComparisonGoal(), 24)[:16]
+    assert planned_pairs(ComparisonGoal(), 8) == planned_pairs(ComparisonGoal(), 24)[:16]
 
 
 def test_what_a_look_decided_stays_decided():
@@ -333,14 +345,14 @@ def test_groups_apart_in_time_are_claimed_to_differ_only_where_no_drift_explains
     wrong, tries = 0, 5000
     for row in drift(draw, tries, 16):
         a, b = ([side(100 * math.exp(x)) for x in part] for part in (row[:8], row[8:]))
-        found = unpaired.unpaired(a, b, ComparisonGoal(), mixed=False)
+        found = compare.compare_trials(a, b, ComparisonGoal(), basis="apart")
         wrong += found.outcome != "unknown"
     assert wrong / tries <= 0.055
     far = [side(300 * math.exp(x)) for x in STEADY]
     near = [side(100 * math.exp(x)) for x in STEADY]
-    assert unpaired.unpaired(near, far, ComparisonGoal(), mixed=False).outcome == "better"
-    assert unpaired.unpaired(near, near, ComparisonGoal(), mixed=False).why == "apart"
-    assert unpaired.unpaired(near, near, ComparisonGoal(), mixed=True).outcome == "same"
+    assert compare.compare_trials(near, far, ComparisonGoal(), basis="apart").outcome == "better"
+    assert compare.compare_trials(near, near, ComparisonGoal(), basis="apart").why == "apart"
+    assert compare.compare_trials(near, near, ComparisonGoal(), basis="trials").outcome == "same"
 
 
 @pytest.mark.parametrize(
@@ -348,7 +360,7 @@ def test_groups_apart_in_time_are_claimed_to_differ_only_where_no_drift_explains
     [("AAAABBBB", False), ("ABAB", True), ("ABBABAAB", True), ("AABB", False), ("ABBA", True)],
 )
 def test_groups_are_mixed_where_they_change_often(order, mixed):
-    assert unpaired.is_mixed([letter == "B" for letter in order]) is mixed
+    assert compare.alternate([letter == "B" for letter in order]) is mixed
 
 
 @pytest.mark.parametrize("names", [("off", "on"), ("pi4", "pi5")])
@@ -362,15 +374,15 @@ def test_trials_of_the_blocks_of_an_experiment_are_pairs(names):
         ]
         for name in names
     )
-    found = unpaired.verdict(a, b, ComparisonGoal("mean"))
+    found = compare.compare_stored(a, b, ComparisonGoal("mean"))
     assert (found.basis, found.pairs) == ("blocks", 6), "one load is no pair of another"
-    due = [(p.a.due, p.b.due) for p in unpaired.blocks(a, b[::-1])]
+    due = [(p.a.due, p.b.due) for p in compare.pairs_of_blocks(a, b[::-1])]
     assert due == [
         (one.summary.counts.due, other.summary.counts.due) for one, other in zip(a, b, strict=True)
     ]
     alone = [replace(each, trial=replace(each.trial, place=None)) for each in b]
-    assert unpaired.verdict(a, alone, ComparisonGoal()).basis in ("trials", "apart")
-    assert unpaired.verdict([], b, ComparisonGoal()).why == "few"
+    assert compare.compare_stored(a, alone, ComparisonGoal()).basis in ("trials", "apart")
+    assert compare.compare_stored([], b, ComparisonGoal()).why == "few"
 
 
 def test_trials_that_differ_in_more_than_what_is_compared_are_told_apart():

@@ -8,17 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.analysis import compare, unpaired
-from pgpaces.analysis.compare import ComparisonGoal, Pair, judge
-from pgpaces.answers.compare.section import VerdictBasis, of_trials, section
-from pgpaces.answers.compare.words import short
+from pgpaces.analysis import compare
+from pgpaces.analysis.compare import ComparisonGoal, Pair, compare_pairs
+from pgpaces.answers.compare.section import VerdictBasis, findings_of_trials, section
+from pgpaces.answers.compare.words import effect_texts
 from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.core.findings import finding
 from pgpaces.show import draw, render
 from pgpaces.show.style import DARK, LIGHT, PAGE
 from pgpaces.show.terminal import terminal
 from pgpaces.spec.result import Estimate
-from tests.unit.drifting import side
+from tests.unit.comparisons import side
 from tests.unit.reports import NASTY, PAGE_OF
 
 PAIRS = tuple(
@@ -30,7 +30,9 @@ GOAL = ComparisonGoal(secondary=("mean", "missed"))
 
 
 def made(pairs=PAIRS, names=("old", "new")):
-    return section(judge(pairs, GOAL), *names, basis=VerdictBasis(pairs=pairs, ids=("01A", "01B")))
+    return section(
+        compare_pairs(pairs, GOAL), *names, basis=VerdictBasis(pairs=pairs, ids=("01A", "01B"))
+    )
 
 
 def places(figure, field):
@@ -60,17 +62,18 @@ def test_throughput_that_was_planned_is_said_to_decide_nothing():
     digests = PAGE_OF.digests
     assert {digest.trial.plan.model for digest in digests} == {"open"}
     told = finding("throughput-is-planned")
-    assert [*of_trials("throughput", digests, (), left_out=0)] == [told]
-    assert [*of_trials("p95", digests, (), left_out=0)] == []
+    assert [*findings_of_trials("throughput", digests, (), left_out=0)] == [told]
+    assert [*findings_of_trials("p95", digests, (), left_out=0)] == []
     free = replace(digests[0].trial, plan=replace(digests[0].trial.plan, model="closed"))
-    assert not [*of_trials("throughput", [replace(digests[0], trial=free)], (), left_out=0)]
+    closed = [replace(digests[0], trial=free)]
+    assert not [*findings_of_trials("throughput", closed, (), left_out=0)]
 
 
 def test_trials_without_pairs_are_shown_over_the_mean_of_a():
     a, b = ([side(value) for value in values] for values in ((99, 101, 100), (120, 121, 122)))
     both = (zip((False, True), pair, strict=True) for pair in zip(a, b, strict=True))
     order = tuple(one for pair in both for one in pair)
-    verdict = unpaired.unpaired(a, b, ComparisonGoal(), mixed=True)
+    verdict = compare.compare_trials(a, b, ComparisonGoal(), basis="trials")
     figures = section(verdict, "old", "new", basis=VerdictBasis(trials=order)).figures
     dots = places(figures[0], "trial")
     assert [dot["of_b"] for dot in dots] == [False, True] * 3
@@ -79,7 +82,7 @@ def test_trials_without_pairs_are_shown_over_the_mean_of_a():
 
 
 def test_nothing_that_can_be_drawn_is_no_chart():
-    found = section(judge((), ComparisonGoal()), "old", "new", basis=VerdictBasis())
+    found = section(compare_pairs((), ComparisonGoal()), "old", "new", basis=VerdictBasis())
     assert found.figures == ()
     assert found.tables == ()
     assert found.headline.mark == "unknown"
@@ -87,17 +90,18 @@ def test_nothing_that_can_be_drawn_is_no_chart():
 
 def test_a_metric_of_which_a_trial_has_no_number_says_nothing_of_itself():
     sides = (side(10, p99=5), side(10, p99=math.inf))
-    assert compare.own(sides, "p99") is None
-    assert compare.own((), "throughput") is None
-    assert compare.own(sides[:1], "p99") == Estimate.alone(pytest.approx(5), 1)
+    assert compare.own_estimate(sides, "p99") is None
+    assert compare.own_estimate((), "throughput") is None
+    assert compare.own_estimate(sides[:1], "p99") == Estimate.alone(pytest.approx(5), 1)
 
 
 @given(st.lists(st.floats(0.01, 1e6), min_size=2, max_size=9))
 @settings(max_examples=40, deadline=None)
 def test_the_ratio_of_what_both_say_alone_is_that_of_their_pairs(rates):
     pairs = [Pair(n, side(rate), side(2 * rate)) for n, rate in enumerate(rates)]
-    a, b = (compare.own([each], "throughput") for each in (pairs[0].a, pairs[0].b))
-    own = [compare.own([getattr(p, name) for p in pairs], "throughput") for name in ("a", "b")]
+    a, b = (compare.own_estimate([each], "throughput") for each in (pairs[0].a, pairs[0].b))
+    sides = [p.a for p in pairs], [p.b for p in pairs]
+    own = [compare.own_estimate(each, "throughput") for each in sides]
     assert a is not None
     assert b is not None
     assert own[1].value / own[0].value == pytest.approx(2)
@@ -114,7 +118,7 @@ def test_the_ratio_of_what_both_say_alone_is_that_of_their_pairs(rates):
     ],
 )
 def test_an_effect_fits_into_a_cell(metric, estimate, expected):
-    assert short(metric, estimate) == expected
+    assert effect_texts(metric, estimate) == expected
 
 
 @pytest.mark.parametrize("look", [LIGHT, DARK, PAGE])

@@ -38,7 +38,7 @@ RATES = st.floats(0, 1e7)
 
 def said(name):
     """What a real fio 3.33 printed; shortened."""
-    return disks.statuses((FIO / f"{name}.json").read_text())
+    return disks.fio_documents((FIO / f"{name}.json").read_text())
 
 
 def test_a_job_has_the_times_and_seconds_that_fio_said():
@@ -61,13 +61,13 @@ def test_a_job_has_the_times_and_seconds_that_fio_said():
 @pytest.mark.parametrize("cut", [1, 40, 400])
 def test_what_was_cut_off_is_left_out(cut):
     text = (FIO / "read.json").read_text().rstrip()
-    assert len(disks.statuses(text[:-cut])) == len(disks.statuses(text)) - 1
+    assert len(disks.fio_documents(text[:-cut])) == len(disks.fio_documents(text)) - 1
 
 
 @pytest.mark.parametrize("text", ["", "fio: engine libaio not loadable", "{}", '{"jobs": []}'])
 def test_what_is_no_result_of_fio_is_an_error(text):
     with raises(RunError, "fio-unreadable"):
-        disks.job_run(disks.READ, 1, disks.statuses(text))
+        disks.job_run(disks.READ, 1, disks.fio_documents(text))
     documents = said("read")
     documents[-1]["jobs"][0]["error"] = 28
     with raises(RunError, "fio-stopped", error=28):
@@ -179,7 +179,7 @@ def test_what_others_did_to_the_disk_is_told(share, told):
 @given(st.floats(0.1, 1e6), st.floats(0.1, 1e6), st.floats(0, 0.5))
 def test_a_ratio_lies_in_its_interval_and_turns_round(a, b, half):
     one, other = (Estimate(v, v * (1 - half), v * (1 + half), 9) for v in (a, b))
-    there, back = disks.ratio(one, other), disks.ratio(other, one)
+    there, back = disks.ratio_of_rates(one, other), disks.ratio_of_rates(other, one)
     assert there.low <= there.value <= there.high
     assert there.value * back.value == pytest.approx(1)
     assert there.low * back.high == pytest.approx(1)
@@ -327,13 +327,13 @@ def test_what_is_stored_is_read_as_it_was():
     found = replace(card(1, 2, 3), absent=(finding("disk-test-missing"),))
     commit = disks.job_run(disks.COMMIT, 1, said("commit"))
     found = replace(found, flushes=Flushes("18", {"fsync": 1.5}), measured=(commit,))
-    assert disks.read(found.document()) == found
+    assert disks.stored_disk(found.document()) == found
 
 
 @pytest.mark.parametrize("damage", [{"device": 1}, {"measured": [{}]}, {"path": None}])
 def test_a_damaged_document_is_an_error(damage):
     with raises(StoreError, "stored-data-damaged"):
-        disks.read({**card(1, 1, 1).document(), **damage})
+        disks.stored_disk({**card(1, 1, 1).document(), **damage})
 
 
 @pytest.mark.parametrize("form", ["html", "md", "txt", "json", "csv"])

@@ -11,7 +11,6 @@ import scipy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.analysis.spread import Spread, spread_of
 from pgpaces.analysis.stats import (
     INDEPENDENT,
     Clusters,
@@ -27,6 +26,7 @@ from pgpaces.analysis.stats import (
     share,
 )
 from pgpaces.analysis.summary import planned_rates
+from pgpaces.analysis.time_distribution import Distribution, distribution_of
 from pgpaces.core.times import Times
 from pgpaces.spec.result import Estimate
 from tests.unit.queues import queue
@@ -260,11 +260,11 @@ def test_the_upper_end_of_a_mean_is_farther_than_the_lower_and_none_is_below_0()
     assert found.high / found.value > found.value / max(found.low, 1e-9) * 0.99
 
 
-def observed(due_s: np.ndarray, latency_ms: np.ndarray, length_s: int) -> Spread:
+def observed(due_s: np.ndarray, latency_ms: np.ndarray, length_s: int) -> Distribution:
     seconds = due_s.astype(int)
     counts = np.bincount(seconds, minlength=length_s)
     sums = np.bincount(seconds, latency_ms * 1e6, minlength=length_s)
-    return spread_of(times(latency_ms), len(latency_ms), counts, sums_ns=sums)
+    return distribution_of(times(latency_ms), len(latency_ms), counts, sums_ns=sums)
 
 
 def covered(estimates: list[Estimate | None], truth: float) -> float:

@@ -7,11 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from pgpaces.analysis.compare import ComparisonGoal
-from pgpaces.analysis.trend import BASELINE_MIN, RUNS_MIN, Run, check, trend
+from pgpaces.analysis.compare import BASELINE_MIN, ComparisonGoal
+from pgpaces.analysis.trend import RUNS_MIN, Run, trend
 from pgpaces.spec.result import Estimate
-from tests.unit.comparisons import runs
-from tests.unit.drifting import side
+from tests.unit.comparisons import check, runs, side
 from tests.unit.seeds import seeds
 
 

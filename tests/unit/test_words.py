@@ -10,24 +10,22 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.analysis import crossing, goal, grouping, unpaired
+from pgpaces.analysis import crossing, goal, grouping
 from pgpaces.analysis.cells import Row
-from pgpaces.analysis.compare import ComparisonGoal, Pair, Verdict, judge
+from pgpaces.analysis.compare import ComparisonGoal, Pair, Verdict, compare_pairs, compare_trials
 from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.replicates import Apart
+from pgpaces.analysis.ratios import MachineRatio
 from pgpaces.analysis.stats import proportion
-from pgpaces.analysis.trend import check, trend
+from pgpaces.analysis.trend import trend
 from pgpaces.answers import trend as trends
 from pgpaces.answers.compare import section as comparing
-from pgpaces.answers.compare import words as verdicts
 from pgpaces.answers.sweep import words
 from pgpaces.answers.sweep.page import About, Page, gather
 from pgpaces.core.findings import Finding, finding, length
 from pgpaces.spec.design import Cell, Factor, Slot
 from pgpaces.spec.result import Counts, Estimate
-from tests.unit.comparisons import MISSED, STEADY, runs, shares, verdict, with_noise
-from tests.unit.drifting import side
+from tests.unit.comparisons import MISSED, STEADY, check, runs, shares, side, verdict, with_noise
 from tests.unit.experiments import WORKERS, made
 
 TRIAL = made(Slot(1, Cell(())), 10)
@@ -158,7 +156,7 @@ def test_cells_with_one_trial_and_trials_that_did_not_run_are_findings():
         page_of(rows, missing=3), about=About(datetime.now(UTC), "1", state="running")
     )
     assert finding("trials-to-run", count=3) in words.findings(running)
-    slow = Apart("pi4c", "pi4", Estimate(1.25, 1.1, 1.4, 9), apart=True)
+    slow = MachineRatio("pi4c", "pi4", Estimate(1.25, 1.1, 1.4, 9), apart=True)
     assert found(rows, apart=(slow,))["machine-stands-apart"].about == "pi4c"
 
 
@@ -179,12 +177,12 @@ FOUND: dict[str, Verdict] = {
     "noise floor": with_noise(STEADY, STEADY),
     "it may hide in the noise": with_noise(STEADY, [30 * x for x in STEADY]),
     "equal things differ": with_noise([0.041 + x for x in STEADY], [0.04 + x for x in STEADY]),
-    "shares": judge(shares([50] * 8, [30, 31, 29, 30] * 2), MISSED),
-    "no number": judge(FINITE, ComparisonGoal("p99", same=0)),
-    "a secondary metric": judge(FINITE, ComparisonGoal("mean", ("throughput",), same=0)),
-    "apart in time": unpaired.unpaired([side(100)] * 3, [side(103)] * 3, ComparisonGoal(),
-                                       mixed=False),
-    "mixed": unpaired.unpaired(*APART, ComparisonGoal(), mixed=True),
+    "shares": compare_pairs(shares([50] * 8, [30, 31, 29, 30] * 2), MISSED),
+    "no number": compare_pairs(FINITE, ComparisonGoal("p99", same=0)),
+    "a secondary metric": compare_pairs(FINITE, ComparisonGoal("mean", ("throughput",), same=0)),
+    "apart in time": compare_trials([side(100)] * 3, [side(103)] * 3, ComparisonGoal(),
+                                    basis="apart"),
+    "mixed": compare_trials(*APART, ComparisonGoal(), basis="trials"),
     "against earlier runs": check([side(80)], GROUPS, ComparisonGoal()),
     "against them, unknown": check([side(99)], GROUPS, ComparisonGoal()),
     "without any": check([side(99)], [], ComparisonGoal()),
@@ -209,7 +207,7 @@ FOUND: dict[str, Verdict] = {
 )  # fmt: skip
 def test_a_comparison_without_a_verdict_says_why_and_what_would_decide(name, names):
     section = comparing.section(FOUND[name], "A", "B", basis=comparing.VerdictBasis())
-    assert [each.name for each in verdicts.findings(FOUND[name])] == names
+    assert [each.name for each in comparing.findings(FOUND[name])] == names
     main = section.sentences[0].text
     assert main.startswith(f"{FOUND[name].outcome}: B vs. A, ")
     assert "e-" not in main, "no more digits than anybody believes"
@@ -225,9 +223,9 @@ def test_a_comparison_without_a_verdict_says_why_and_what_would_decide(name, nam
 )
 def test_a_comparison_that_has_not_come_to_its_end_says_so(why, running, name):
     found = replace(FOUND["wide"], why=why)
-    assert [each.name for each in verdicts.findings(found, running=running)] == [name]
+    assert [each.name for each in comparing.findings(found, running=running)] == [name]
     wide = replace(FOUND["wide"], needed=None, detectable=None)
-    assert [each.name for each in verdicts.findings(wide)] == ["too-wide-to-decide"]
+    assert [each.name for each in comparing.findings(wide)] == ["too-wide-to-decide"]
 
 
 def test_every_outcome_and_every_reason_has_words():
@@ -240,7 +238,8 @@ def test_every_outcome_and_every_reason_has_words():
 def test_a_change_of_throughput_is_better_where_it_rises_and_of_latency_where_it_falls():
     logs = np.random.default_rng(3).normal(0, 0.01, 30)
     logs[10:20] += 0.3
-    every = tuple(trends.Timed(each.name, datetime.now(UTC), each) for each in runs(logs))
+    now = datetime.now(UTC)
+    every = tuple(trends.TimedRun(r.name, r.estimate, r.name, now) for r in runs(logs))
     said = replace(trend(runs(logs)), left_out=("x",))
     for metric, told in (("throughput", "WORSE"), ("mean", "BETTER")):
         section = trends.section(trends.RunSeries("", metric, every, said))
@@ -257,9 +256,9 @@ def loose(clients: str, workers: str = "0", block: int = 1) -> Digest:
 
 
 def test_what_differs_is_a_factor_and_what_goes_along_with_it_is_none():
-    factors, found = grouping.place([loose("4"), loose("1"), loose("4", block=2)], "")
+    factors, found = grouping.place_runs([loose("4"), loose("1"), loose("4", block=2)], "")
     assert [(factor.name, factor.levels) for factor in factors] == [("clients", ("1", "4"))]
-    both, _ = grouping.place([loose("1"), loose("4"), loose("1", "2"), loose("4", "2")], "")
+    both, _ = grouping.place_runs([loose("1"), loose("4"), loose("1", "2"), loose("4", "2")], "")
     assert [factor.name for factor in both] == ["clients", WORKERS]
     places = [each.trial.place for each in found if each.trial.place]
     assert [(place.levels["clients"], place.block) for place in places] == [

@@ -12,7 +12,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from pgpaces._engine import Histogram
-from pgpaces.analysis.spread import Spread, spread_of
+from pgpaces.analysis.time_distribution import Distribution, distribution_of
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.times import Times
 from pgpaces.spec import facts
@@ -52,9 +52,9 @@ LEAST: dict[str, tuple[type[facts.Facts], dict[str, Any]]] = {
 }
 
 
-def spread(times: Times, due: int) -> Spread:
+def spread(times: Times, due: int) -> Distribution:
     """The distribution of what succeeded of all `due`, as if transactions were independent."""
-    return spread_of(times, due, np.zeros(0), sums_ns=np.zeros(0))
+    return distribution_of(times, due, np.zeros(0), sums_ns=np.zeros(0))
 
 
 def known(**parts: Any) -> dict[str, Any]:

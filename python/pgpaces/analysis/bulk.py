@@ -131,7 +131,14 @@ def of(trial: Trial, summary: Summary) -> Bulk | None:
     median = spread.p50.value if spread.p50 and spread.count == counts.due else None
     works = (each.values for each in trial.findings if each.name == WORK)
     values: Mapping[str, Any] = next(works, {})
-    seconds = _seconds(spread.count, spread.mean, spread.sd)
+    n, seconds = spread.count, None
+    if n and spread.mean is not None:
+        seconds = Estimate.alone(spread.mean.value / 1e3, n)
+        if n > 1 and spread.sd is not None:
+            # Student's t; n - 1, because sd is that of the sample itself.
+            half = students(n) * (spread.sd / 1e3 / math.sqrt(n - 1))
+            low = max(0.0, seconds.value - half)
+            seconds = Estimate(seconds.value, low, seconds.value + half, n)
     return Bulk(
         label=scripts[at].name,
         main=at == 0,
@@ -151,15 +158,3 @@ def of(trial: Trial, summary: Summary) -> Bulk | None:
         shared=bool(values.get("others_wrote")),
         broken=bool(values.get("broken")),
     )
-
-
-def _seconds(count: int, mean_ms: Estimate | None, stddev_ms: float | None) -> Estimate | None:
-    """The mean time of `count` executions, with Student's t; each execution is one value."""
-    if not count or mean_ms is None:
-        return None
-    value = mean_ms.value / 1e3
-    if count < 2 or stddev_ms is None:
-        return Estimate.alone(value, count)
-    # n - 1, because stddev_ms is that of the sample itself.
-    half = students(count) * (stddev_ms / 1e3 / math.sqrt(count - 1))
-    return Estimate(value, max(0.0, value - half), value + half, count)

@@ -1,21 +1,31 @@
-"""A or B: pairs of trials in, a verdict out, or the pairs to run next. Pure.
+"""A or B: trials in, a verdict out. Pure.
 
 The rules are those of docs/explanation/method.md, section 6. Knows no clock, no store and no words.
-pairing.py forms pairs of new trials, unpaired.py of stored ones; effect.py has the arithmetic.
+pairing.py says which pairs to run; effect.py has the arithmetic.
 """
 
 from __future__ import annotations
 
-import hashlib
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from statistics import fmean
 from typing import Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgpaces.analysis.effect import ALPHA, Effect, holm, over_pairs, ratio_of, share_error
+from pgpaces.analysis.cells import sound
+from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.effect import (
+    ALPHA,
+    Effect,
+    effect_of_groups,
+    effect_of_next,
+    effect_of_pairs,
+    holm,
+    share_error,
+)
 from pgpaces.analysis.summary import Summary
 from pgpaces.core import metrics
 from pgpaces.core.errors import PlanError, similar
@@ -27,13 +37,21 @@ Why = Literal["", "few", "nothing new", "unbounded", "noise", "biased", "wide", 
 # pairs: run as pairs. blocks: of an experiment in random order. trials: no pairs, in mixed order.
 # apart: all of one before all of the other. runs: a run against earlier ones, each a session.
 Basis = Literal["pairs", "blocks", "trials", "apart", "runs"]
+_PAIRED = ("pairs", "blocks")
 
 PAIRS_MIN = 8
+BASELINE_MIN = 4
+_TRIALS_MIN = 2
+# The fewest pairs, or earlier runs, that give a verdict; else the fewest trials of each.
+_LEAST = {"pairs": PAIRS_MIN, "blocks": PAIRS_MIN, "runs": BASELINE_MIN}
 _LOOKS = 3
 # O'Brien and Fleming (Biometrics 35, 1979) at 5%, as two-sided p for Student's t: 3.4 sigma is p =
 # .0005 for a normal distribution, and 1% for t with 7 degrees. As one-sided p the same three cost
 # 4.9% together, so the tests of equivalence use them too.
 BOUNDS = (0.0005, 0.0141, 0.0451)
+# The drift of a machine between two groups: the standard deviation of each, as in
+# docs/explanation/method.md, section 6.
+_DRIFT = 0.08
 
 
 def metric_of(*, planned: bool) -> str:
@@ -99,7 +117,7 @@ class ComparisonGoal(Struct, frozen=True):
         return tuple(zip(thirds, BOUNDS, strict=True))
 
 
-class Side(Struct, frozen=True):
+class TrialValues(Struct, frozen=True):
     """The values of one trial, by a metric's name; infinite for a time that was never reached."""
 
     values: Mapping[str, float]
@@ -107,22 +125,16 @@ class Side(Struct, frozen=True):
     due: int
 
 
+_Groups = tuple[Sequence[TrialValues], Sequence[TrialValues]]
+
+
 class Pair(Struct, frozen=True):
     """Two trials that ran next to each other. same: both of A, to measure the noise."""
 
     number: int
-    a: Side
-    b: Side
+    a: TrialValues
+    b: TrialValues
     same: bool = False
-
-
-class PlannedPair(Struct, frozen=True):
-    """A pair to run. b_first: B, or the second A, runs first. seed: of both trials' arrivals."""
-
-    number: int
-    same: bool
-    b_first: bool
-    seed: int
 
 
 class Secondary(Struct, frozen=True):
@@ -159,111 +171,148 @@ class Verdict(Struct, frozen=True):
     secondary: tuple[Secondary, ...] = field(default=())
 
 
-def side(summary: Summary) -> Side:
+def trial_values(summary: Summary) -> TrialValues:
     times = ((name, summary.latency.estimate(name)) for name in metrics.TIMES)
     values = {name: estimate.value for name, estimate in times if estimate is not None}
-    return Side(
+    return TrialValues(
         {**values, "throughput": summary.throughput.value},
         summary.counts.missed,
         summary.counts.due,
     )
 
 
-def next_pairs(pairs: Sequence[Pair], goal: ComparisonGoal) -> tuple[PlannedPair, ...] | Verdict:
-    """The pairs to run next, in order, or the verdict: a pure function of the pairs so far.
+def compare_stored(a: Iterable[Digest], b: Iterable[Digest], goal: ComparisonGoal) -> Verdict:
+    """The verdict on stored trials, without those that did not end or are invalid.
 
-    There is a verdict only at the looks of the goal; the first look that decides is final.
+    Trials of the blocks of an experiment are pairs. Others are compared as two groups, which is
+    weaker: the difference includes the drift of the machine, which nothing can remove where all of
+    one group ran before all of the other.
     """
-    pairs = sorted(pairs, key=lambda pair: pair.number)
-    real = [pair for pair in pairs if not pair.same]
-    numbers_run = {pair.number for pair in pairs}
-    verdict = None
-    for look, level in goal.looks:
-        missing = tuple(each for each in planned(goal, look) if each.number not in numbers_run)
-        if missing:
-            return missing
-        verdict = judge([*real[:look], *(p for p in pairs if p.same)], goal, level)
-        if verdict.outcome != "unknown" or verdict.why == "unbounded":
-            break
-    assert verdict is not None, "a goal has a look"
-    return verdict
+    of_a, of_b = [d for d in a if sound(d)], [d for d in b if sound(d)]
+    pairs = pairs_of_blocks(of_a, of_b)
+    if 2 * len(pairs) >= max(len(of_a), len(of_b), 2 * _TRIALS_MIN):
+        return compare_pairs(pairs, goal, basis="blocks")
+    order = sorted((d.trial.started_at, is_b) for is_b, of in enumerate((of_a, of_b)) for d in of)
+    groups = [[trial_values(d.summary) for d in of] for of in (of_a, of_b)]
+    mixed = alternate([bool(is_b) for _, is_b in order])
+    return compare_trials(groups[0], groups[1], goal, basis="trials" if mixed else "apart")
 
 
-def unknown(pairs: Sequence[Pair], goal: ComparisonGoal) -> Verdict:
-    """The estimate between two looks, without an outcome. needed: pairs at the next look.
+def pairs_of_blocks(a: Iterable[Digest], b: Iterable[Digest]) -> list[Pair]:
+    """Pairs of trials of one block of one experiment, whose order was random.
 
-    A decision whenever the numbers look good is wrong more often than the level promises.
+    The two have the same levels except of those factors in which A and B have no common level.
     """
-    verdict = judge(sorted(pairs, key=lambda pair: pair.number), goal, 0.0)
-    run = {pair.number for pair in pairs}
-    looks = [look for look, _ in goal.looks]
-    after = [n for n in looks if any(each.number not in run for each in planned(goal, n))]
-    needed = (after or looks[-1:])[0]
-    others = tuple(replace(each, outcome="unknown") for each in verdict.secondary)
-    verdict = replace(verdict, outcome="unknown", secondary=others)
-    return replace(verdict, why="look", needed=needed)
+    placed = [[(d.trial.place, d) for d in of if d.trial.place is not None] for of in (a, b)]
+    names = {name for place, _ in placed[0] for name in place.levels}
+    every = [{(n, place.levels.get(n)) for place, _ in of for n in names} for of in placed]
+    compared = names - {name for name, _ in every[0] & every[1]}
+    keyed = [
+        {
+            (
+                place.experiment,
+                place.block,
+                *sorted(pair for pair in place.levels.items() if pair[0] not in compared),
+            ): digest
+            for place, digest in of
+        }
+        for of in placed
+    ]
+    both = ((digest, keyed[1][key]) for key, digest in keyed[0].items() if key in keyed[1])
+    return [
+        Pair(n, trial_values(a.summary), trial_values(b.summary))
+        for n, (a, b) in enumerate(both, 1)
+    ]
 
 
-@cache
-def planned(goal: ComparisonGoal, upto: int) -> tuple[PlannedPair, ...]:
-    """The pairs up to a look in their order, numbers from 1: a prefix of those up to the next.
+def alternate(order: Sequence[bool]) -> bool:
+    """Whether the trials of two groups alternated; order: whether each is of B, by time.
 
-    Between two looks half of the pairs begin with B, and those of A with itself are mixed among
-    those before the first look; a hash of the seed gives the order.
+    A random order changes groups 2 a b / (a + b) times; half of that, at least 2, is enough.
     """
-
-    def rank(place: int) -> bytes:
-        return hashlib.sha256(f"{goal.seed}/{look}/{place}".encode()).digest()
-
-    plan: list[PlannedPair] = []
-    before = 0
-    for look, _ in goal.looks:
-        if look > upto:
-            break
-        kinds = [(False, n % 2 == 0) for n in range(look - before)]
-        kinds += [(True, n % 2 == 0) for n in range(0 if before else goal.same)]
-        for place in sorted(range(len(kinds)), key=rank):
-            same, b_first = kinds[place]
-            number = len(plan) + 1
-            plan.append(PlannedPair(number, same, b_first, goal.seed + number - 1))
-        before = look
-    return tuple(plan)
+    changes = sum(one != other for one, other in itertools.pairwise(order))
+    b = sum(order)
+    return changes >= max(2, b * (len(order) - b) / max(1, len(order)))
 
 
-def judge(
+def compare_pairs(
     pairs: Sequence[Pair], goal: ComparisonGoal, level: float = ALPHA, *, basis: Basis = "pairs"
 ) -> Verdict:
     """The verdict on these pairs. level: the p that decides."""
-    real = [pair for pair in pairs if not pair.same]
-    same = [pair for pair in pairs if pair.same]
+    a, b = ([getattr(pair, of) for pair in pairs if not pair.same] for of in "ab")
+    same = [p for p in pairs if p.same and len(numbers((p.a, p.b), goal.metric)) == 2]
+    noise = _effect(([p.a for p in same], [p.b for p in same]), goal.metric, basis)
+    return compare_trials(a, b, goal, basis=basis, level=level, noise=noise)
+
+
+def compare_trials(
+    a: Sequence[TrialValues],
+    b: Sequence[TrialValues],
+    goal: ComparisonGoal,
+    *,
+    basis: Basis,
+    level: float = ALPHA,
+    noise: Effect | None = None,
+) -> Verdict:
+    """The verdict on B against A by the values of their trials; those of pairs in the same order.
+
+    trials: Welch's test on the logarithms, or shares, of each trial. apart: a drift of 8% (standard
+    deviation) of each group's level is added to the error, so that there is a verdict on a large
+    difference and none on a small one. A share near its limit moves much more than the machine
+    does, so there is no verdict on shares. runs: a prediction of B, because runs of different days
+    include the drift of the machine. noise: the effect of A against itself.
+    """
     metric = goal.metric
-    differences, effect = effect_of(real, metric)
-    undefined = len(real) - len(differences)
-    base = Verdict("unknown", "few", metric, goal.margin, len(real), basis, level=level)
+    share, apart = is_share(metric), basis == "apart"
+    count = len(a) if basis == "runs" else min(len(a), len(b))
+    base = Verdict("unknown", "few", metric, goal.margin, count, basis, level=level)
+    if basis == "runs" and not b:
+        return replace(base, why="nothing new")
+    if basis in _PAIRED:
+        undefined = sum(len(numbers(both, metric)) < 2 for both in zip(a, b, strict=True))
+    else:
+        undefined = len(a) + len(b) - len(numbers((*a, *b), metric))
     if undefined:
         return replace(base, why="unbounded", undefined=undefined)
+    effect = _effect((a, b), metric, basis)
     if effect is None:
-        single = alone(differences[0], metric) if differences else None
-        return replace(base, estimate=single, needed=PAIRS_MIN)
-    base = replace(base, secondary=_secondary(real, goal))
-    return conclude(base, effect, effect_of(same, metric)[1])
-
-
-def conclude(base: Verdict, effect: Effect, noise: Effect | None = None) -> Verdict:
-    """The base with the outcome of an effect. noise: that of A with itself."""
-    metric = base.metric
+        of_a, of_b = numbers(a, metric), numbers(b, metric)
+        single = _alone(fmean(of_b) - fmean(of_a), metric) if of_a and of_b else None
+        return replace(base, estimate=single, needed=_LEAST.get(basis, _TRIALS_MIN))
     outcome, why = _decide(base, effect, noise)
-    margin = _margin(metric, base.delta)
-    return replace(
+    detectable = effect.detectable()
+    verdict = replace(
         base,
         outcome=outcome,
         why=why,
-        estimate=shown(metric, effect),
+        estimate=_estimate(metric, effect),
         p=effect.p(),
-        noise=None if noise is None else shown(metric, noise),
-        detectable=_size(metric, effect.detectable()),
-        needed=effect.needed(margin) if outcome == "unknown" else None,
+        noise=None if noise is None else _estimate(metric, noise),
+        detectable=detectable if share else math.expm1(min(detectable, 700)),
+        secondary=_secondary((a, b), goal, basis),
     )
+    if apart and (share or outcome == "unknown"):
+        return replace(verdict, outcome="unknown", why="apart")
+    # More trials decrease neither the drift between groups nor the spread of the new run.
+    if outcome != "unknown" or apart or basis == "runs":
+        return verdict
+    return replace(verdict, needed=effect.needed(_margin(base)))
+
+
+def _effect(groups: _Groups, metric: str, basis: Basis) -> Effect | None:
+    """B less A; None for too few trials, or if one has no number."""
+    a, b = groups
+    of_a, of_b = numbers(a, metric), numbers(b, metric)
+    if len(of_a) < len(a) or len(of_b) < len(b):
+        return None
+    share = is_share(metric)
+    error_min = share_error(_hits(a), _hits(b)) if share else 0.0
+    if basis in _PAIRED:
+        return effect_of_pairs([y - x for x, y in zip(of_a, of_b, strict=True)], error_min)
+    if basis == "runs":
+        return effect_of_next(of_a, of_b, error_min) if len(of_a) >= BASELINE_MIN else None
+    drift = _DRIFT if basis == "apart" and not share else 0.0
+    return effect_of_groups(of_a, of_b, error_min, drift=drift)
 
 
 def _decide(base: Verdict, effect: Effect, noise: Effect | None) -> tuple[Outcome, Why]:
@@ -274,7 +323,7 @@ def _decide(base: Verdict, effect: Effect, noise: Effect | None) -> tuple[Outcom
     delta. Where A with itself shows an effect, the measurement is biased, and B is better or worse
     only if its interval lies further from 0 than that of A with itself, to either side.
     """
-    margin = _margin(base.metric, base.delta)
+    margin = _margin(base)
     if effect.p_within(margin) <= base.level:
         floor = 0.0 if noise is None else abs(noise.value) + noise.half()
         return ("same", "") if floor <= margin else ("unknown", "noise")
@@ -290,79 +339,61 @@ def direction(metric: str, *, higher: bool) -> Literal["better", "worse"]:
     return "better" if higher == (metrics.metric(metric).better == "higher") else "worse"
 
 
-def effect_of(pairs: Sequence[Pair], metric: str) -> tuple[list[float], Effect | None]:
-    """The differences of those pairs that have one, and their mean as an effect."""
-    values = (numbers((pair.a, pair.b), metric) for pair in pairs)
-    differences = [both[1] - both[0] for both in values if len(both) == 2]
-    error_min = 0.0
-    if is_share(metric):
-        error_min = share_error(hits(pair.a for pair in pairs), hits(pair.b for pair in pairs))
-    return differences, over_pairs(differences, error_min)
-
-
-def numbers(sides: Sequence[Side], metric: str) -> list[float]:
+def numbers(trials: Sequence[TrialValues], metric: str) -> list[float]:
     """Logarithms, or shares, of those trials that have one."""
     if is_share(metric):
-        return [each.missed / each.due for each in sides if each.due]
-    values = (each.values.get(metric) for each in sides)
+        return [each.missed / each.due for each in trials if each.due]
+    values = (each.values.get(metric) for each in trials)
     return [math.log(value) for value in values if value and 0 < value < math.inf]
 
 
-def own(sides: Sequence[Side], metric: str) -> Estimate | None:
+def own_estimate(trials: Sequence[TrialValues], metric: str) -> Estimate | None:
     """The mean of trials of one kind, geometric where the metric compares ratios.
 
     None without trials, and where one of them has no number.
     """
-    values = numbers(sides, metric)
-    if not values or len(values) < len(sides):
+    values = numbers(trials, metric)
+    if not values or len(values) < len(trials):
         return None
-    effect = over_pairs(values)
+    effect = effect_of_pairs(values)
     if effect is None:
-        return alone(values[0], metric)
-    estimate = shown(metric, effect)
+        return _alone(values[0], metric)
+    estimate = _estimate(metric, effect)
     return replace(estimate, low=max(0.0, estimate.low))
 
 
-def hits(sides: Iterable[Side]) -> tuple[int, int]:
+def _hits(trials: Iterable[TrialValues]) -> tuple[int, int]:
     """Missed and due transactions, over some trials."""
-    counts = [(each.missed, each.due) for each in sides]
+    counts = [(each.missed, each.due) for each in trials]
     return sum(missed for missed, _ in counts), sum(due for _, due in counts)
 
 
-def _secondary(pairs: Sequence[Pair], goal: ComparisonGoal) -> tuple[Secondary, ...]:
-    effects = []
-    for metric in goal.secondary:
-        differences, effect = effect_of(pairs, metric)
-        if effect is not None and len(differences) == len(pairs):
-            effects.append((metric, effect))
-    return secondaries(effects)
-
-
-def secondaries(effects: Sequence[tuple[str, Effect]]) -> tuple[Secondary, ...]:
+def _secondary(groups: _Groups, goal: ComparisonGoal, basis: Basis) -> tuple[Secondary, ...]:
+    every = (
+        (metric, _effect(groups, metric, basis))
+        for metric in goal.secondary
+        if basis != "apart" or not is_share(metric)
+    )
+    effects = [(metric, effect) for metric, effect in every if effect is not None]
     results = []
     ps = holm([effect.p() for _, effect in effects])
     for (metric, effect), p in zip(effects, ps, strict=True):
         outcome = direction(metric, higher=effect.value > 0) if p <= ALPHA else "unknown"
-        results.append(Secondary(metric, shown(metric, effect), p, outcome))
+        results.append(Secondary(metric, _estimate(metric, effect), p, outcome))
     return tuple(results)
 
 
-def alone(value: float, metric: str) -> Estimate:
+def _alone(value: float, metric: str) -> Estimate:
     return Estimate.alone(value if is_share(metric) else math.exp(value), 1)
 
 
-def shown(metric: str, effect: Effect) -> Estimate:
+def _estimate(metric: str, effect: Effect) -> Estimate:
     """An effect on the metric's own scale, with its interval of 95%."""
-    half = effect.half()
-    low, high = effect.value - half, effect.value + half
-    if is_share(metric):
-        return Estimate(effect.value, max(-1.0, low), min(1.0, high), effect.n)
-    return ratio_of(effect.value, low, high, n=effect.n)
+    if not is_share(metric):
+        return effect.ratio()
+    estimate = effect.interval()
+    return replace(estimate, low=max(-1.0, estimate.low), high=min(1.0, estimate.high))
 
 
-def _margin(metric: str, delta: float) -> float:
-    return delta if is_share(metric) else math.log1p(delta)
-
-
-def _size(metric: str, effect: float) -> float:
-    return effect if is_share(metric) else math.expm1(min(effect, 700))
+def _margin(base: Verdict) -> float:
+    return base.delta if is_share(base.metric) else math.log1p(base.delta)

@@ -15,8 +15,8 @@ from pgpaces.core.metrics import SHARES, TIMES
 from pgpaces.core.units import NUMBER, duration_ns, rate_per_s
 
 if TYPE_CHECKING:
-    from pgpaces.analysis.spread import Spread
     from pgpaces.analysis.summary import Summary
+    from pgpaces.analysis.time_distribution import Distribution
 
 _COUNTS = (*SHARES, "on_time")
 _TIMES = (*TIMES, "max")
@@ -100,7 +100,7 @@ def changed_by_cut(holds: Condition, summary: Summary, whole: Summary | None) ->
 
 
 def _time(summary: Summary, kind: str, quantile: str) -> float:
-    spread: Spread = getattr(summary, kind)
+    spread: Distribution = getattr(summary, kind)
     if quantile == "max":
         return math.inf if spread.max is None else spread.max
     estimate = spread.estimate(quantile)

@@ -235,7 +235,7 @@ def _name(row: Row) -> str:
     targets = sorted({target for digest in row.trials if (target := board(digest)) != HERE})
     if targets:
         *others, last = targets
-        return f"each of {', '.join(others)} and {last}" if others else last
+        return message("each-machine", others=others, last=last) if others else last
     trial = row.trials[0].trial
     there = trial.server.target.get("host", "")
     elsewhere = there and not there.startswith(("/", "@"))

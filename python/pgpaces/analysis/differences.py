@@ -71,9 +71,8 @@ def of_cells(rows: Sequence[Row], factors: Sequence[Factor]) -> tuple[Difference
     names = {factor.name for factor in factors}
     hidden = names | {name.partition(".")[2] for name in names}
     values: dict[str, dict[str, dict[str, Row]]] = {}
-    whole = [(row, digest) for row in rows for digest in row.every]
-    for row, digest in whole:
-        for name, value in _flat(digest.trial):
+    for row in rows:
+        for name, value in (pair for digest in row.every for pair in _flat(digest.trial)):
             values.setdefault(name, {}).setdefault(value, {})[row.cell.key] = row
     result = []
     for name, per_value in values.items():
@@ -93,16 +92,15 @@ def between(
     Consequences of a factor belong to it: other clients are another load, another server has other
     settings. Empty: A and B have no other known difference.
     """
-    names = tuple(compared)
-    of_a, of_b = _values(a), _values(b)
+    factors = tuple(compared)
+    of_a, of_b = _counts(a), _counts(b)
     if not of_a or not of_b:  # no trial, nothing to differ in
         return ()
-    every = dict.fromkeys((*of_a, *of_b))
-    pairs = ((name, of_a.get(name, {}), of_b.get(name, {})) for name in every)
+    pairs = ((name, of_a.get(name, {}), of_b.get(name, {})) for name in {**of_a, **of_b})
     return _once(
         Between(name, tuple(own), tuple(other))
         for name, own, other in pairs
-        if own.keys() != other.keys() and not any(_follows(factor, name) for factor in names)
+        if own.keys() != other.keys() and not _follows(factors, name)
     )
 
 
@@ -112,20 +110,13 @@ def of_setup(a: Digest, b: Digest) -> tuple[Between, ...]:
     return tuple(each for each in between([a], [b]) if each.name in names)
 
 
-def among(digests: Iterable[Digest], compared: Iterable[str] = ()) -> tuple[Varied, ...]:
+def among(digests: Sequence[Digest], compared: Iterable[str] = ()) -> tuple[Varied, ...]:
     """The differences of all of them, other than those of factors, as above."""
-    names, count = tuple(compared), 0
-    had: dict[str, dict[str, int]] = {}
-    for digest in digests:
-        count += 1
-        for name, value in dict.fromkeys((*_flat(digest.trial), *_parts(digest.trial))):
-            values = had.setdefault(name, {})
-            values[value] = values.get(value, 0) + 1
+    factors = tuple(compared)
     return _once(
-        Varied(name, tuple(values.items()))
-        for name, values in had.items()
-        if (len(values) > 1 or sum(values.values()) < count)
-        and not any(_follows(factor, name) for factor in names)
+        Varied(name, tuple(counts.items()))
+        for name, counts in _counts(digests).items()
+        if (len(counts) > 1 or sum(counts.values()) < len(digests)) and not _follows(factors, name)
     )
 
 
@@ -136,11 +127,13 @@ def _once(differences: Iterable[T]) -> tuple[T, ...]:
     return tuple(each for each in every if names.isdisjoint(_SECOND.get(each.name, ())))
 
 
-def _values(digests: Iterable[Digest]) -> dict[str, dict[str, None]]:
-    values: dict[str, dict[str, None]] = {}
+def _counts(digests: Iterable[Digest]) -> dict[str, dict[str, int]]:
+    """How many trials had each value, by the name of a difference and the value."""
+    values: dict[str, dict[str, int]] = {}
     for digest in digests:
-        for name, value in (*_flat(digest.trial), *_parts(digest.trial)):
-            values.setdefault(name, {})[value] = None
+        for name, value in dict.fromkeys((*_flat(digest.trial), *_parts(digest.trial))):
+            counts = values.setdefault(name, {})
+            counts[value] = counts.get(value, 0) + 1
     return values
 
 
@@ -151,15 +144,20 @@ def check_factor(name: str) -> None:
         levels.check_name(name)
 
 
-def _follows(factor: str, name: str) -> bool:
-    family, _, own = factor.partition(".")
-    if own and family in ("set", "server_set", "define"):
-        return name in (f"setting {own}", f"variable {own}")
-    starts = options.follows(family)
-    called = name in (family.replace("_", " "), factor)
-    return called or any(
-        name == start or (start[-1] == " " and name.startswith(start)) for start in starts
-    )
+def _follows(factors: Sequence[str], name: str) -> bool:
+    """Whether a difference is one of these factors, or a consequence of one."""
+    for factor in factors:
+        family, _, own = factor.partition(".")
+        if own and family in ("set", "server_set", "define"):
+            if name in (f"setting {own}", f"variable {own}"):
+                return True
+            continue
+        starts = options.follows(family)
+        if name in (family.replace("_", " "), factor) or any(
+            name == start or (start[-1] == " " and name.startswith(start)) for start in starts
+        ):
+            return True
+    return False
 
 
 def _flat(trial: Trial) -> Iterator[tuple[str, str]]:
@@ -193,16 +191,10 @@ def _parts(trial: Trial) -> Iterator[tuple[str, str]]:
     if workload.data_seed is not None:
         yield "data seed", str(workload.data_seed)
     yield "scripts", ", ".join(f"{each.name}@{each.weight}" for each in workload.scripts)
-    yield (
-        "limits of scripts",
-        ", ".join(f"{name} {duration_text(ns)}" for name, ns in plan.limits if ns),
-    )
-    components = plan.components
-    if len(components) > 1:
-        yield (
-            "nodes",
-            "; ".join(f"{component.load_text} at {component.node}" for component in components),
-        )
+    limits = (f"{name} {duration_text(ns)}" for name, ns in plan.limits if ns)
+    yield "limits of scripts", ", ".join(limits)
+    if len(plan.components) > 1:
+        yield "nodes", "; ".join(f"{each.load_text} at {each.node}" for each in plan.components)
     for name, value in plan.variables:
         if not name.endswith("seed"):
             yield f"variable {name}", text(value)

@@ -62,7 +62,7 @@ class Bucket(Struct, frozen=True):
     """Some seconds of a trial, by due time. start_s: from the start of the measured part.
 
     mean_ms, max_ms: of successes; None without any. Quantiles rank over everything that was due, as
-    those of a Spread, and are infinite likewise; None if nothing was due, or without a shape.
+    those of a Distribution, and are infinite likewise; None if nothing was due, or without a shape.
     lag_p99_ms: of sent - due.
     """
 

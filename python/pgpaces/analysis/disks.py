@@ -15,7 +15,7 @@ from msgspec import Struct, field, to_builtins
 
 from pgpaces.analysis import stats
 from pgpaces.analysis.arrays import np
-from pgpaces.analysis.effect import over_trials, ratio_of
+from pgpaces.analysis.effect import effect_of_groups
 from pgpaces.core.errors import RunError, StoreError
 from pgpaces.core.findings import Finding
 from pgpaces.spec import facts
@@ -95,7 +95,7 @@ class JobRun(Struct, frozen=True):
             return None
         halves = (self.per_s[:middle], self.per_s[-middle:])
         first, second = (stats.rate(np.asarray(half)) for half in halves)
-        return None if first is None or second is None else ratio(second, first)
+        return None if first is None or second is None else ratio_of_rates(second, first)
 
 
 class Device(Struct, frozen=True):
@@ -156,7 +156,7 @@ class Disk(Struct, frozen=True):
         return to_builtins(self)  # type: ignore[no-any-return]
 
 
-def read(document: Mapping[str, Any]) -> Disk:
+def stored_disk(document: Mapping[str, Any]) -> Disk:
     """The disk of a stored document. Raises StoreError for an invalid one."""
     try:
         return facts.read(Disk, document, "a disk")
@@ -164,7 +164,7 @@ def read(document: Mapping[str, Any]) -> Disk:
         raise StoreError("stored-data-damaged", what="a disk", why=str(error)) from None
 
 
-def statuses(text: str) -> list[dict[str, Any]]:
+def fio_documents(text: str) -> list[dict[str, Any]]:
     """The JSON documents that fio printed one after the other, without text between them.
 
     An incomplete last one, of an fio that was ended, is left out.
@@ -186,7 +186,11 @@ def job_run(job: str, run: int, documents: Sequence[Mapping[str, Any]]) -> JobRu
     Raises RunError where they are not fio's, or where it failed or did nothing.
     """
     try:
-        sums = [_sums(document["jobs"][0]) for document in documents]
+        sums = []  # milliseconds since the job's start, and its commands until then
+        for document in documents:
+            read, write = (document["jobs"][0][kind] for kind in ("read", "write"))
+            done = read["total_ios"] + write["total_ios"]
+            sums.append((max(read["runtime"], write["runtime"]), done))
         last = documents[-1]["jobs"][0]
         if last["error"]:
             raise RunError("fio-stopped", job=job, error=last["error"])
@@ -215,12 +219,6 @@ def job_run(job: str, run: int, documents: Sequence[Mapping[str, Any]]) -> JobRu
         )
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         raise RunError("fio-unreadable", job=job, why=repr(error)) from None
-
-
-def _sums(job: Mapping[str, Any]) -> tuple[int, int]:
-    """Milliseconds since the job's start, and its commands until then."""
-    sides = (job["read"], job["write"])
-    return max(side["runtime"] for side in sides), sum(side["total_ios"] for side in sides)
 
 
 def _quantiles(times: Mapping[str, Any]) -> dict[str, float]:
@@ -256,7 +254,7 @@ def card_class(disk: Disk) -> SdClass | None:
     return sd_class(medians[CARD_READ], medians[CARD_WRITE], medians[CARD_SEQUENTIAL])
 
 
-def ratio(value: Estimate, base: Estimate) -> Estimate | None:
+def ratio_of_rates(value: Estimate, base: Estimate) -> Estimate | None:
     """The ratio of two rates above 0; None where one is not.
 
     The interval by the delta method on logarithms: the squares of the relative halves add up.
@@ -280,9 +278,8 @@ def ratio_of_runs(values: Sequence[float], bases: Sequence[float]) -> Estimate |
     if not values or not bases or min(*values, *bases) <= 0:
         return None
     a, b = [math.log(each) for each in bases], [math.log(each) for each in values]
-    effect = over_trials(a, b)
-    if effect is None:
-        value = math.exp(statistics.fmean(b) - statistics.fmean(a))
-        return Estimate.alone(value, min(len(a), len(b)))
-    half = effect.half()
-    return ratio_of(effect.value, effect.value - half, effect.value + half, n=effect.n)
+    effect = effect_of_groups(a, b)
+    if effect is not None:
+        return effect.ratio()
+    value = math.exp(statistics.fmean(b) - statistics.fmean(a))
+    return Estimate.alone(value, min(len(a), len(b)))

@@ -18,6 +18,8 @@ ALPHA = 0.05
 _POWER = 0.8
 # More pairs than these are not worth their time.
 _NEEDED_MAX = 2000
+# The least standard deviation of runs: identical ones do not prove that the next one is identical.
+ERROR_MIN = 1e-4
 
 
 class Effect(Struct, frozen=True):
@@ -34,8 +36,18 @@ class Effect(Struct, frozen=True):
     def half(self, alpha: float = ALPHA) -> float:
         return student_quantile(self.freedom, 1 - alpha / 2) * self.error
 
-    def p(self) -> float:
-        return 2 * self._beyond(abs(self.value))
+    def interval(self) -> Estimate:
+        half = self.half()
+        return Estimate(self.value, self.value - half, self.value + half, self.n)
+
+    def ratio(self) -> Estimate:
+        """exp of a difference of logarithms; infinite where that overflows."""
+        estimate = self.interval()
+        return Estimate(_exp(estimate.value), _exp(estimate.low), _exp(estimate.high), self.n)
+
+    def p(self, margin: float = 0.0) -> float:
+        """The p-value of a two-sided test of an effect of at most margin to either side."""
+        return 2 * self._beyond(abs(self.value) - margin)
 
     def p_within(self, margin: float) -> float:
         """The larger p-value of two one-sided tests of an effect beyond -margin or margin.
@@ -82,7 +94,7 @@ class Effect(Struct, frozen=True):
         )
 
 
-def over_pairs(differences: Sequence[float], error_min: float = 0.0) -> Effect | None:
+def effect_of_pairs(differences: Sequence[float], error_min: float = 0.0) -> Effect | None:
     """The mean difference with Student's t of k - 1 degrees; None for fewer than two.
 
     error_min: the least standard error of the mean that is plausible.
@@ -94,10 +106,12 @@ def over_pairs(differences: Sequence[float], error_min: float = 0.0) -> Effect |
     return Effect(middle, max(error_min, math.sqrt(variance / k)), k - 1, k)
 
 
-def over_trials(a: Sequence[float], b: Sequence[float], error_min: float = 0.0) -> Effect | None:
+def effect_of_groups(
+    a: Sequence[float], b: Sequence[float], error_min: float = 0.0, *, drift: float = 0.0
+) -> Effect | None:
     """B's mean less A's for trials that are no pairs; None for fewer than two of either.
 
-    Welch, Biometrika 34, 1947.
+    Welch, Biometrika 34, 1947. drift: the standard deviation of each group's level.
     """
     if min(len(a), len(b)) < 2:
         return None
@@ -106,7 +120,31 @@ def over_trials(a: Sequence[float], b: Sequence[float], error_min: float = 0.0) 
     squares = parts[0] ** 2 / (len(a) - 1) + parts[1] ** 2 / (len(b) - 1)
     freedom = sum(parts) ** 2 / squares if squares > 0 else len(a) + len(b) - 2
     error = max(error_min, math.sqrt(sum(parts)))
+    if drift:
+        # The drift is a constant, not an estimate: it costs no degrees of freedom.
+        whole = math.hypot(error, drift * math.sqrt(2))
+        freedom = min(freedom * (whole / error) ** 4 if error else math.inf, 1e9)
+        error = whole
     return Effect(mean_b - mean_a, error, freedom, min(len(a), len(b)))
+
+
+def effect_of_next(old: Sequence[float], new: Sequence[float], error_min: float) -> Effect:
+    """The mean of new values less that of at least two old ones, against a prediction of the old.
+
+    Student's t with the spread s sqrt(1/m + 1/k) and k - 1 degrees of freedom.
+    """
+    middle, variance = moments(old)
+    spread = max(math.sqrt(variance), ERROR_MIN)
+    error = max(error_min, spread * math.sqrt(1 / len(new) + 1 / len(old)))
+    return Effect(math.fsum(new) / len(new) - middle, error, len(old) - 1, len(old))
+
+
+def mean_ratio(logs: Sequence[float]) -> Estimate | None:
+    """exp of the mean of logarithms; one has no interval. None for none."""
+    effect = effect_of_pairs(logs)
+    if effect is not None:
+        return effect.ratio()
+    return Estimate.alone(_exp(logs[0]), 1) if logs else None
 
 
 def moments(values: Sequence[float]) -> tuple[float, float]:
@@ -137,11 +175,6 @@ def holm(ps: Sequence[float]) -> list[float]:
         least = max(least, min(1.0, (len(ps) - rank) * ps[place]))
         adjusted[place] = least
     return adjusted
-
-
-def ratio_of(middle: float, low: float, high: float, *, n: int) -> Estimate:
-    """exp of a difference of logarithms; infinite where that overflows."""
-    return Estimate(_exp(middle), _exp(low), _exp(high), n)
 
 
 def _exp(x: float) -> float:

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import goal
 from pgpaces.analysis.accumulator import by_functions, own_scripts
-from pgpaces.analysis.spread import spread_of
 from pgpaces.analysis.stats import INDEPENDENT, Clusters, share
+from pgpaces.analysis.time_distribution import distribution_of
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.times import Times, counts_at_most, merge, values_at_ranks
 from pgpaces.spec.facts import ComponentFacts, PlanFacts
@@ -99,7 +99,7 @@ def examine(
     measured = own.between(0, max(0, own.end))
     cpu = max(accumulator.cpu_shares(span_s), default=0.0)
     times, counts, sums_ns = accumulator.dispatch()
-    p99 = spread_of(times, times.count, counts, sums_ns=sums_ns).p99
+    p99 = distribution_of(times, times.count, counts, sums_ns=sums_ns).p99
     service_ns, sums = float(every.column("service").sum()), every.counts
     # Exact only where every transaction that began is in the sum of service times: not where the
     # load went on for a moment after the look that decided.

@@ -22,11 +22,6 @@ _UNITS = (("h", 3.6e12), ("min", 6e10), ("s", 1e9), ("ms", 1e6), ("us", 1e3))
 _ABSENT = "not set"
 
 
-def _duration(ns: float) -> str:
-    unit, size = next((pair for pair in _UNITS if ns >= pair[1]), ("us", 1e3))
-    return f"{ns / size:g}{unit}"
-
-
 def levels_of(trial: Trial) -> dict[str, str]:
     plan = trial.plan
     levels = {
@@ -43,7 +38,9 @@ def levels_of(trial: Trial) -> dict[str, str]:
         levels["pace" if plan.model == "paced" else "rate"] = f"{plan.rate:g}/s"
     if plan.model == "paced" and "clients" in levels:
         levels["users"] = levels.pop("clients")
-    levels |= {name: _duration(facts[key]) for name, key in _DURATIONS.items() if key in facts}
+    for name, ns in ((name, facts[key]) for name, key in _DURATIONS.items() if key in facts):
+        unit, size = next((pair for pair in _UNITS if ns >= pair[1]), _UNITS[-1])
+        levels[name] = f"{ns / size:g}{unit}"
     pool, own = trial.server.pool, dict.fromkeys(component.node for component in plan.own)
     levels |= {"standbys": str(trial.server.standbys), "pool": pool.pooler or "none"}
     levels["node"] = " ".join(own) or "primary"
@@ -70,7 +67,9 @@ def _same(runs: Sequence[Mapping[str, str]], one: str, other: str) -> bool:
     return len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
 
 
-def place(digests: Sequence[Digest], name: str) -> tuple[tuple[Factor, ...], tuple[Digest, ...]]:
+def place_runs(
+    digests: Sequence[Digest], name: str
+) -> tuple[tuple[Factor, ...], tuple[Digest, ...]]:
     """The factors by which runs differ, and the runs with their places; name: of the experiment.
 
     Runs that do not differ are trials of one cell.

@@ -6,14 +6,15 @@ with an invalid trial is run again, both trials: a pair is two trials next to ea
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
+from functools import cache
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.analysis import compare
 from pgpaces.analysis.cells import sound
-from pgpaces.analysis.compare import ComparisonGoal, Pair, PlannedPair, Verdict
+from pgpaces.analysis.compare import ComparisonGoal, Pair, Verdict, compare_pairs, trial_values
 from pgpaces.analysis.sequential import Ask, Expected, Tell, cut_short, last_attempts
 from pgpaces.core.messages import message
 from pgpaces.core.metrics import is_share
@@ -22,6 +23,63 @@ from pgpaces.spec.design import ROLE, Cell, Levels
 AGAIN = "again"
 # After this many invalid attempts at a pair the comparison ends.
 _ROUNDS = 3
+
+
+class PlannedPair(Struct, frozen=True):
+    """A pair to run. b_first: B, or the second A, runs first. seed: of both trials' arrivals."""
+
+    number: int
+    same: bool
+    b_first: bool
+    seed: int
+
+
+def next_pairs(pairs: Sequence[Pair], goal: ComparisonGoal) -> tuple[PlannedPair, ...] | Verdict:
+    """The pairs to run next, in order, or the verdict: a pure function of the pairs so far.
+
+    There is a verdict only at the looks of the goal; the first look that decides is final.
+    """
+    pairs = sorted(pairs, key=lambda pair: pair.number)
+    real = [pair for pair in pairs if not pair.same]
+    numbers_run = {pair.number for pair in pairs}
+    verdict = None
+    for look, level in goal.looks:
+        missing = tuple(
+            each for each in planned_pairs(goal, look) if each.number not in numbers_run
+        )
+        if missing:
+            return missing
+        verdict = compare_pairs([*real[:look], *(p for p in pairs if p.same)], goal, level)
+        if verdict.outcome != "unknown" or verdict.why == "unbounded":
+            break
+    assert verdict is not None, "a goal has a look"
+    return verdict
+
+
+@cache
+def planned_pairs(goal: ComparisonGoal, upto: int) -> tuple[PlannedPair, ...]:
+    """The pairs up to a look in their order, numbers from 1: a prefix of those up to the next.
+
+    Between two looks half of the pairs begin with B, and those of A with itself are mixed among
+    those before the first look; a hash of the seed gives the order.
+    """
+
+    def rank(place: int) -> bytes:
+        return hashlib.sha256(f"{goal.seed}/{look}/{place}".encode()).digest()
+
+    plan: list[PlannedPair] = []
+    before = 0
+    for look, _ in goal.looks:
+        if look > upto:
+            break
+        kinds = [(False, n % 2 == 0) for n in range(look - before)]
+        kinds += [(True, n % 2 == 0) for n in range(0 if before else goal.same)]
+        for place in sorted(range(len(kinds)), key=rank):
+            same, b_first = kinds[place]
+            number = len(plan) + 1
+            plan.append(PlannedPair(number, same, b_first, goal.seed + number - 1))
+        before = look
+    return tuple(plan)
 
 
 class _Member(Struct, frozen=True):
@@ -53,8 +111,16 @@ class Pairing(Struct, frozen=True):
         return str(a), str(b)
 
     def pairs(self, tells: Sequence[Tell]) -> list[Pair]:
-        planned = compare.planned(self.goal, self.goal.pairs)
-        return [pair for each in planned if (pair := self._pair(each, tells)) is not None]
+        pairs = []
+        for planned in planned_pairs(self.goal, self.goal.pairs):
+            done = [member.tells for member in self._members(planned, tells)]
+            if not done[0] or len(done[0]) != len(done[1]):
+                continue
+            a, b = (each[-1].digest for each in (done[::-1] if planned.b_first else done))
+            if a is not None and b is not None and sound(a) and sound(b):
+                both = trial_values(a.summary), trial_values(b.summary)
+                pairs.append(Pair(planned.number, *both, same=planned.same))
+        return pairs
 
     def terms(self) -> tuple[str, ...]:
         goal = self.goal
@@ -70,85 +136,82 @@ class Pairing(Struct, frozen=True):
 
     def expected(self) -> Expected:
         a, b, again = self.cells
-        planned = compare.planned(self.goal, self.goal.pairs)
+        planned = planned_pairs(self.goal, self.goal.pairs)
         every = [Ask(c, p.number) for p in planned for c in (a, again if p.same else b)]
         return every[: self.left(())], every
 
     def standing(self, tells: Sequence[Tell]) -> Verdict:
-        """The verdict; before the next look the estimate of the pairs so far."""
-        valid = self.pairs(tells)
-        result = compare.next_pairs(valid, self.goal)
-        return result if isinstance(result, Verdict) else compare.unknown(valid, self.goal)
+        """The verdict; between two looks the estimate without an outcome.
+
+        needed: pairs at the next look.
+        """
+        valid, goal = self.pairs(tells), self.goal
+        result = next_pairs(valid, goal)
+        if isinstance(result, Verdict):
+            return result
+        # A decision whenever the numbers look good is wrong more often than the level promises.
+        verdict = compare_pairs(valid, goal, 0.0)
+        run = {pair.number for pair in valid}
+        looks = [look for look, _ in goal.looks]
+        after = [n for n in looks if any(p.number not in run for p in planned_pairs(goal, n))]
+        others = tuple(replace(each, outcome="unknown") for each in verdict.secondary)
+        needed = (after or looks[-1:])[0]
+        return replace(verdict, outcome="unknown", why="look", needed=needed, secondary=others)
 
     def ask(self, tells: Sequence[Tell]) -> Ask | None:
         """The next trial; None where there is a verdict, or a pair was invalid too often."""
-        todo = self._todo(tells)
+        todo, members = self._next(tells)
         if not todo:
             return None
-        members = self._members(todo[0], tells)
-        done = [len(member.tells) for member in members]
-        if min(done) >= _ROUNDS:
+        member = min(members, key=lambda member: len(member.tells))
+        if len(member.tells) >= _ROUNDS:
             return None
-        member = members[0] if done[0] <= done[1] else members[1]
         return Ask(member.cell, todo[0].number, attempt=1 + member.attempts)
 
     def left(self, tells: Sequence[Tell]) -> int:
-        todo = self._todo(tells)
-        if not todo:
-            return 0
-        first, second = self._members(todo[0], tells)
-        return 2 * len(todo) - abs(len(first.tells) - len(second.tells))
+        todo, members = self._next(tells)
+        done = [len(member.tells) for member in members]
+        return 2 * len(todo) - (max(done) - min(done)) if todo else 0
 
     def given_up(self, tells: Sequence[Tell]) -> str:
         """Why there is neither a verdict nor a next trial; empty where there is one."""
-        todo = self._todo(tells)
+        todo, members = self._next(tells)
         if not todo or self.ask(tells) is not None:
             return ""
-        last = (member.tells[-1] for member in self._members(todo[0], tells))
-        reasons = "; ".join(reason for each in last if (reason := _reason(each)))
-        return message("pair-invalid", number=todo[0].number, rounds=_ROUNDS, reasons=reasons)
+        reasons: list[str] = []
+        for digest, error in ((each.tells[-1].digest, each.tells[-1].error) for each in members):
+            invalid = digest.summary.validity.reasons if digest else ()
+            reasons += invalid or filter(None, [digest.trial.error if digest else error])
+        return message(
+            "pair-invalid", number=todo[0].number, rounds=_ROUNDS, reasons="; ".join(reasons)
+        )
 
     def resumed(self, tells: Sequence[Tell]) -> list[Tell]:
         """The results so far when it is resumed: a pair that ended the comparison begins again."""
         if not self.given_up(tells):
             return list(tells)
-        number = self._todo(tells)[0].number
+        number = self._next(tells)[0][0].number
         return [replace(t, again=True) if t.block == number else t for t in tells]
 
-    def _todo(self, tells: Sequence[Tell]) -> tuple[PlannedPair, ...]:
-        """The pairs to run until the next look; empty where there is a verdict."""
-        result = compare.next_pairs(self.pairs(tells), self.goal)
-        return () if isinstance(result, Verdict) else result
+    def _next(self, tells: Sequence[Tell]) -> tuple[tuple[PlannedPair, ...], tuple[_Member, ...]]:
+        """The pairs to run until the next look and the trials of the first; both empty if none."""
+        result = next_pairs(self.pairs(tells), self.goal)
+        if isinstance(result, Verdict):
+            return (), ()
+        return result, self._members(result[0], tells)
 
     def _members(self, planned: PlannedPair, tells: Sequence[Tell]) -> tuple[_Member, _Member]:
         a, b, again = self.cells
-        cells = (a, again if planned.same else b)
         own = [t for t in tells if t.block == planned.number]
         # A pair that was cut short begins again: two trials with a night between them are none.
         cut = max((n for n, t in enumerate(own, 1) if cut_short(t)), default=0)
         counted = last_attempts(own[cut:])
-
-        def member(cell: Cell) -> _Member:
-            attempts = max((t.attempt for t in own if t.cell.key == cell.key), default=0)
-            return _Member(cell, tuple(t for t in counted if t.cell.key == cell.key), attempts)
-
-        first, second = (member(cell) for cell in cells)
-        return (second, first) if planned.b_first else (first, second)
-
-    def _pair(self, planned: PlannedPair, tells: Sequence[Tell]) -> Pair | None:
-        members = self._members(planned, tells)
-        if not members[0].tells or len(members[0].tells) != len(members[1].tells):
-            return None
-        first, second = (member.tells[-1].digest for member in members)
-        if first is None or second is None or not (sound(first) and sound(second)):
-            return None
-        a, b = (second, first) if planned.b_first else (first, second)
-        return Pair(
-            planned.number, compare.side(a.summary), compare.side(b.summary), same=planned.same
+        first, second = (
+            _Member(
+                cell,
+                tuple(t for t in counted if t.cell.key == cell.key),
+                max((t.attempt for t in own if t.cell.key == cell.key), default=0),
+            )
+            for cell in (a, again if planned.same else b)
         )
-
-
-def _reason(tell: Tell) -> str:
-    if tell.digest is None:
-        return tell.error
-    return "; ".join(tell.digest.summary.validity.reasons) or (tell.digest.trial.error or "")
+        return (second, first) if planned.b_first else (first, second)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from pgpaces.analysis import across
 from pgpaces.analysis.cells import Row, board
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.spread import Spread
+from pgpaces.analysis.time_distribution import Distribution
 from pgpaces.spec.result import Estimate, Explained
 
 K = TypeVar("K", bound=Hashable)
@@ -96,7 +96,7 @@ def _by_part(
         yield from ((row, name, list(of_part.values())) for row, of_part in group)
 
 
-def _times(machines: Sequence[Sequence[Spread]], *names: str) -> Iterator[Estimate | None]:
+def _times(machines: Sequence[Sequence[Distribution]], *names: str) -> Iterator[Estimate | None]:
     for name in names:
         yield across.together([[each.estimate(name) for each in part] for part in machines])
 

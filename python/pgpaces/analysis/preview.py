@@ -12,10 +12,6 @@ from msgspec.structs import replace
 if TYPE_CHECKING:
     from pgpaces.spec.plan import TrialPlan
 
-# Seconds of a trial around its load: connecting a few clients, examining the data, storing its
-# answer; and for one that writes, copying the data. At least, likely, at most.
-_AROUND_S = (0.3, 1.0, 3.0)
-_COPY_S = (0.2, 1.5, 15.0)
 # Stored bytes of a trial; of each second, with samples and sums; of the times of each script and
 # SQL command, as histograms, which grow with their counts. Measured with SQLite, 30 s of three
 # shipped workloads, from 1 transaction a second to a closed load: within a factor of 1.4.
@@ -30,6 +26,11 @@ class Span(Struct, frozen=True):
 
     def __add__(self, other: Span) -> Span:
         return Span(self.value + other.value, self.low + other.low, self.high + other.high)
+
+
+# Seconds of a trial around its load: connecting a few clients, examining the data, storing its
+# answer; and for one that writes, copying the data.
+_AROUND, _COPY = Span(1.0, 0.3, 3.0), Span(1.5, 0.2, 15.0)
 
 
 class Step(Struct, frozen=True):
@@ -50,12 +51,8 @@ class Step(Struct, frozen=True):
         if self.plan.duration_ns is None:
             return None
         load_s = (self.plan.duration_ns + self.plan.warmup) / 1e9
-        low, value, high = _AROUND_S
-        copy = _COPY_S if self.writes else (0.0, 0.0, 0.0)
-        grace_s = self.plan.grace / 1e9
-        return Span(
-            load_s + value + copy[1], load_s + low + copy[0], load_s + high + copy[2] + grace_s
-        )
+        span = Span(load_s, load_s, load_s + self.plan.grace / 1e9) + _AROUND
+        return span + _COPY if self.writes else span
 
     def stored_bytes(self) -> float:
         seconds = ((self.plan.duration_ns or 0) + self.plan.warmup) / 1e9
@@ -93,13 +90,8 @@ class Preview(Struct, frozen=True):
 
 def machine_span(steps: Sequence[Step]) -> Span | None:
     """The time of a machine for its trials; None where one of them ends by count."""
-    total = Span(0.0, 0.0, 0.0)
-    for step in steps:
-        span = step.span()
-        if span is None:
-            return None
-        total += span
-    return total
+    spans = [span for step in steps if (span := step.span()) is not None]
+    return sum(spans, Span(0.0, 0.0, 0.0)) if len(spans) == len(steps) else None
 
 
 def preview(
@@ -114,32 +106,26 @@ def preview(
     for name, (price, currency) in prices.items():
         if (span := spans.get(name)) is not None:
             cost[currency] = cost.get(currency, 0.0) + price * span.value / 3600
-    steps = [step for each in machines.values() for step in each]
+    steps = [step for own in machines.values() for step in own]
     every = bool(bounded) and len(bounded) == len(spans)
-    sizes = [
-        {step.data: step.data_bytes for step in each if step.data_bytes is not None}
-        for each in machines.values()
-    ]
-    copies = (
-        max((step.data_bytes or 0 for step in each if step.writes), default=0)
-        for each in machines.values()
-    )
-    known = (
-        step.data in of_machine
-        for each, of_machine in zip(machines.values(), sizes, strict=True)
-        for step in each
-    )
+    data_bytes, copy_bytes, known, unknown = 0, 0, False, False
+    for own in machines.values():
+        sizes = {step.data: step.data_bytes for step in own if step.data_bytes is not None}
+        data_bytes += sum(sizes.values())
+        copy_bytes += max((step.data_bytes or 0 for step in own if step.writes), default=0)
+        known |= bool(sizes)
+        unknown |= any(step.data not in sizes for step in own)
     return Preview(
         cells=cells,
         trials=len(steps),
         trials_least=len(steps),
         seconds=max(bounded, key=lambda span: span.value) if every else None,
-        machines={name: len(each) for name, each in machines.items()},
+        machines={name: len(own) for name, own in machines.items()},
         store_bytes=sum(step.stored_bytes() for step in steps),
         cost=cost,
-        data_bytes=sum(sum(each.values()) for each in sizes) if any(sizes) else None,
-        copy_bytes=sum(copies) if any(sizes) else None,
-        data_known=any(sizes) and all(known),
+        data_bytes=data_bytes if known else None,
+        copy_bytes=copy_bytes if known else None,
+        data_known=known and not unknown,
     )
 
 

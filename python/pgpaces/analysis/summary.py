@@ -25,10 +25,16 @@ from pgpaces.analysis.arrays import Numbers, np
 from pgpaces.analysis.branches import alike
 from pgpaces.analysis.generator import Generator, examine
 from pgpaces.analysis.goal import limits_ns
-from pgpaces.analysis.spread import Blocks, Spread, Tails, spread_and_tails, spread_of
 from pgpaces.analysis.stats import Clusters
 from pgpaces.analysis.steady import Flatness
 from pgpaces.analysis.stopping import Missed
+from pgpaces.analysis.time_distribution import (
+    Blocks,
+    Distribution,
+    Tails,
+    distribution_and_tails,
+    distribution_of,
+)
 from pgpaces.analysis.validity import Cut, Evidence, Validity
 from pgpaces.core import findings
 from pgpaces.core.times import Times, merge
@@ -52,7 +58,7 @@ class ScriptSummary(Struct, frozen=True):
     weight: int
     counts: Counts
     missed: Estimate | None
-    latency: Spread
+    latency: Distribution
 
 
 class StatementSummary(Struct, frozen=True):
@@ -66,7 +72,7 @@ class StatementSummary(Struct, frozen=True):
     text: str
     failed: int
     retries: int
-    times: Spread
+    times: Distribution
 
 
 class BackgroundSummary(Struct, frozen=True):
@@ -77,7 +83,7 @@ class BackgroundSummary(Struct, frozen=True):
     missed: Estimate | None
     phi: float
     throughput: Estimate
-    latency: Spread
+    latency: Distribution
 
 
 class Summary(Struct, frozen=True):
@@ -101,9 +107,9 @@ class Summary(Struct, frozen=True):
     cut_s: int
     left_out: Counts
     throughput: Estimate
-    latency: Spread
-    lag: Spread
-    service: Spread
+    latency: Distribution
+    lag: Distribution
+    service: Distribution
     scripts: tuple[ScriptSummary, ...]
     statements: tuple[StatementSummary, ...]
     generator: Generator
@@ -320,7 +326,11 @@ def _cut(trial: Trial, accumulator: Accumulator, every: ScriptSeconds) -> Cut:
 
 
 def _missed(
-    part: _Part, seconds: ScriptSeconds, scripts: Sequence[int], *, typical: tuple[Spread, Tails]
+    part: _Part,
+    seconds: ScriptSeconds,
+    scripts: Sequence[int],
+    *,
+    typical: tuple[Distribution, Tails],
 ) -> tuple[Estimate | None, Clusters]:
     """The missed share of these seconds, and the clusters that its interval accounts for.
 
@@ -354,10 +364,10 @@ def _falls_behind(part: _Part, seconds: ScriptSeconds, scripts: Sequence[int]) -
 
 def _spread(
     part: _Part, seconds: ScriptSeconds, kind: str, *, scripts: Sequence[int]
-) -> tuple[Spread, Tails]:
+) -> tuple[Distribution, Tails]:
     times = merge(part.times(kind, script) for script in scripts)
     counts = seconds.column("count")
-    return spread_and_tails(
+    return distribution_and_tails(
         times,
         seconds.counts.due,
         counts,
@@ -412,7 +422,9 @@ def _throughput(part: _Part, total: Counts, scripts: Sequence[int]) -> Estimate:
     return Estimate(value, max(0.0, value - half), value + half, succeeded)
 
 
-def _scripts(part: _Part, latency: Spread, missed: Estimate | None) -> Iterable[ScriptSummary]:
+def _scripts(
+    part: _Part, latency: Distribution, missed: Estimate | None
+) -> Iterable[ScriptSummary]:
     """Each script. latency, missed: of all scripts, used as they are where there is only one."""
     nothing, scripts = together(()), part.trial.workload.scripts
     for number, script in enumerate(scripts):
@@ -440,7 +452,7 @@ def _statements(part: _Part) -> Iterable[StatementSummary]:
             texts.get((number, place), command.text),
             failed=int(failed.sum()),
             retries=int(retries.sum()),
-            times=spread_of(times, times.count, counts, sums_ns=sums_ns),
+            times=distribution_of(times, times.count, counts, sums_ns=sums_ns),
         )
 
 

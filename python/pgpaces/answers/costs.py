@@ -17,7 +17,7 @@ from pgpaces.analysis.summary import Summary
 from pgpaces.answers.trials import cell_name
 from pgpaces.core.messages import Message, message, said
 from pgpaces.core.units import size_text
-from pgpaces.show.numbers import NOT_KNOWN, estimate_cell, rate
+from pgpaces.show.numbers import NOT_KNOWN, estimate_cell, or_dash, rate
 from pgpaces.show.screen import bounds
 from pgpaces.show.section import Column, Section, Sentence, TableCell, table
 from pgpaces.spec.costs import machines_of
@@ -56,29 +56,15 @@ def values(economy: Economy, summary: Summary | None = None) -> Iterator[tuple[s
             of = {"transactions": each.value, "ci": bounds(each), "currency": currency}
             yield "for that", said("costs-transactions", **of)
     if (written := economy.written) is not None:
-        a_day = written.bytes_a_day
-        yield (
-            "written",
-            said(
-                "written-at-least" if _least(written) else "written-a-day",
-                bytes_a_day=a_day.value,
-                ci=bounds(a_day),
-                source=written.source,
-            ),
-        )
+        a_day = {"bytes_a_day": written.bytes_a_day.value, "ci": bounds(written.bytes_a_day)}
+        name = "written-at-least" if _least(written) else "written-a-day"
+        yield "written", said(name, source=written.source, **a_day)
 
 
 def _least(written: Written) -> bool:
     """Whether no checkpoint ended meanwhile, so that it hardly includes data files."""
-    return bool(
-        written.bytes_a_day.value
-        and (written.checkpoints or 0) < 1
-        and written.checkpoints is not None
-    )
-
-
-def _millions(count: float) -> str:
-    return rate(count / _MILLION)
+    checkpoints = written.checkpoints
+    return written.bytes_a_day.value > 0 and checkpoints is not None and checkpoints < 1
 
 
 def of_cells(
@@ -116,47 +102,27 @@ def document(machines: Sequence[Priced]) -> list[dict[str, Any]]:
 
 
 def section(machines: Sequence[Priced], *, limited: bool) -> Section:
-    note = message("table-costs-passed" if limited else "table-costs")
-    spare = ("a year", "users", "written a day")
-    title = "What it costs"
-    shown = table(
-        "costs", title, _columns(machines), items=machines, labels=2, note=note, spare=spare
-    )
-    return Section("costs", title, tables=(shown,), rank=("details", "numbers")[len(machines) > 1])
-
-
-def sentences(machines: Sequence[Priced]) -> Iterator[Sentence]:
-    for one in machines[:_SHOWN]:
-        texts = [
-            str(each) for name, each in values(one.economy) if one.passes or name != "for that"
-        ]
-        place = {"machine": one.name or "this machine", "cell": cell_name(one.row.cell)}
-        name = "costs-of-machine" if one.passes else "costs-of-machine-unknown"
-        yield Sentence(message(name, texts=texts, **place))
-    if len(machines) > _SHOWN:
-        yield Sentence(message("costs-more", count=len(machines) - _SHOWN))
-
-
-def _columns(machines: Sequence[Priced]) -> list[Column[Priced]]:
     currencies = {one.economy.currency for one in machines}
     unit = currencies.pop() if len(currencies) == 1 else "unit"
-    every: list[Column[Priced]] = [
-        ("a month", lambda one: _amount(one, one.economy.month)),
-        ("a year", lambda one: _amount(one, one.economy.year)),
-        ("users", lambda one: _number(one, one.economy.users)),
-        (f"users per {unit} a month", lambda one: _number(one, one.economy.users_per_unit)),
-        (
-            f"million on time per {unit}",
-            lambda one: (
-                estimate_cell(one.economy.per_unit, _millions)
-                if one.passes and one.economy.per_unit is not None
-                else NOT_KNOWN
-            ),
-        ),
-        ("written a day", _written_cell),
-    ]
+
+    def amount(value: float | None, currency: str) -> str:
+        return NOT_KNOWN if value is None else f"{rate(value)} {currency}"
+
+    def number(one: Priced, value: float | None) -> str:
+        return or_dash(value if one.passes else None, rate)
+
+    def on_time(one: Priced) -> TableCell | str:
+        each = one.economy.per_unit if one.passes else None
+        return estimate_cell(each, lambda count: rate(count / _MILLION)) if each else NOT_KNOWN
+
+    def written(one: Priced) -> TableCell | str:
+        if (written := one.economy.written) is None:
+            return NOT_KNOWN
+        least = "over " if _least(written) else ""
+        return TableCell(f"{least}{size_text(written.bytes_a_day.value)}", written.source)
+
     labels: list[Column[Priced]] = [
-        ("machine", lambda one: one.name or "this machine"),
+        ("machine", _machine),
         (
             "at",
             lambda one: TableCell(
@@ -164,24 +130,38 @@ def _columns(machines: Sequence[Priced]) -> list[Column[Priced]]:
             ),
         ),
     ]
-    shown = [each for each in every if any(each[1](one) != NOT_KNOWN for one in machines)]
-    return [*labels, *shown]
+    every: list[Column[Priced]] = [
+        ("a month", lambda one: amount(one.economy.month, one.economy.currency)),
+        ("a year", lambda one: amount(one.economy.year, one.economy.currency)),
+        ("users", lambda one: number(one, one.economy.users)),
+        (f"users per {unit} a month", lambda one: number(one, one.economy.users_per_unit)),
+        (f"million on time per {unit}", on_time),
+        ("written a day", written),
+    ]
+    known = [each for each in every if any(each[1](one) != NOT_KNOWN for one in machines)]
+    title = message("title-costs")
+    note = message("table-costs-passed" if limited else "table-costs")
+    spare = ("a year", "users", "written a day")
+    shown = table(
+        "costs", title, [*labels, *known], items=machines, labels=2, note=note, spare=spare
+    )
+    return Section("costs", title, tables=(shown,), rank=("details", "numbers")[len(machines) > 1])
 
 
-def _amount(one: Priced, value: float | None) -> str:
-    return NOT_KNOWN if value is None else f"{rate(value)} {one.economy.currency}"
+def _machine(one: Priced) -> str:
+    return one.name or message("this-machine")
 
 
-def _number(one: Priced, value: float | None) -> str:
-    return rate(value) if one.passes and value is not None else NOT_KNOWN
-
-
-def _written_cell(one: Priced) -> TableCell | str:
-    written = one.economy.written
-    if written is None:
-        return NOT_KNOWN
-    least = "over " if _least(written) else ""
-    return TableCell(f"{least}{size_text(written.bytes_a_day.value)}", written.source)
+def sentences(machines: Sequence[Priced]) -> Iterator[Sentence]:
+    for one in machines[:_SHOWN]:
+        texts = [
+            str(each) for name, each in values(one.economy) if one.passes or name != "for that"
+        ]
+        place = {"machine": _machine(one), "cell": cell_name(one.row.cell)}
+        name = "costs-of-machine" if one.passes else "costs-of-machine-unknown"
+        yield Sentence(message(name, texts=texts, **place))
+    if len(machines) > _SHOWN:
+        yield Sentence(message("costs-more", count=len(machines) - _SHOWN))
 
 
 def as_json(economy: Economy) -> dict[str, Any]:

@@ -5,8 +5,9 @@ Opens no store and runs no fio.
 
 from __future__ import annotations
 
+import itertools
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -138,49 +139,47 @@ def values(disk: Disk) -> Values:
 
 
 def _card_table(disk: Disk) -> Table:
-    runs = max(len(disk.of(job)) for job in disks.CARD)
-    classes = sorted(disks.CLASSES)
-    numbers = tuple(f"run {run}" for run in range(1, runs + 1))
-    needs = {job: n for n, job in enumerate(_CRITERIA)}
+    most = max(len(disk.of(job)) for job in disks.CARD)
+    classes, runs = sorted(disks.CLASSES), tuple(f"run {run}" for run in range(1, most + 1))
     rows = []
     for job in disks.CARD:
         if values := disks.card_runs(disk, job):
-            every = [statistics.median(values), *values]
-            shown = [_card_shown(job, value) for value in every] + [""] * (runs - len(values))
-            least = [_card_shown(job, disks.CLASSES[name][needs[job]]) for name in classes]
-            rows.append(_row(f"{job}, {_unit(job)}", *shown, *least))
-    columns = ("job", "median", *numbers, *classes)
-    return Table("disk-card", "Card emulation", columns, 1, tuple(rows), spare=numbers, brief=True)
+            every = [_card_text(job, value) for value in (statistics.median(values), *values)]
+            needs = [disks.CLASSES[name][_CRITERIA.index(job)] for name in classes]
+            least = [_card_text(job, need) for need in needs]
+            texts = (_labeled(job), *every, *[""] * (most - len(values)), *least)
+            rows.append(tuple(map(TableCell, texts)))
+    columns = ("job", "median", *runs, *classes)
+    name = message("title-card")
+    return Table("disk-card", name, columns, 1, tuple(rows), spare=runs, brief=True)
 
 
-def _row(*texts: str) -> tuple[TableCell, ...]:
-    return tuple(TableCell(text) for text in texts)
+def _labeled(job: str) -> str:
+    return f"{job}, {'MB/s' if job == disks.CARD_SEQUENTIAL else 'IOPS'}"
 
 
-def _unit(job: str) -> str:
-    return "MB/s" if job == disks.CARD_SEQUENTIAL else "IOPS"
-
-
-def _card_shown(job: str, value: float) -> str:
+def _card_text(job: str, value: float) -> str:
     return rate(value / 1e6 if job == disks.CARD_SEQUENTIAL else value)
 
 
 def _postgres_table(disk: Disk) -> Table:
+    def time(name: str) -> Column[JobRun]:
+        def shown(each: JobRun) -> str:
+            ns = (each.flushes or each.times).get(name)
+            return or_dash(ns, lambda ns: ms(ns / 1e6))
+
+        return header(name), shown
+
     columns: list[Column[JobRun]] = [
         ("job", lambda each: each.job),
         ("IOPS", lambda each: estimate_cell(each.rate, rate)),
         ("MB/s", lambda each: rate(each.bytes_per_s / 1e6)),
-        *((header(name), partial(_ms, name)) for name in ("p50", "p99", "p99.9")),
+        *map(time, ("p50", "p99", "p99.9")),
         ("2nd / 1st half", lambda each: _ratio(each.slowing)),
     ]
     runs = [each for job in disks.POSTGRES for each in disk.of(job)]
     spare = (header("p50"), "MB/s", header("p99.9"))
     return table("disk-postgres", "PostgreSQL", columns, items=runs, spare=spare, brief=True)
-
-
-def _ms(name: str, each: JobRun) -> str:
-    ns = (each.flushes or each.times).get(name)
-    return or_dash(ns, lambda ns: ms(ns / 1e6))
 
 
 def _ratio(estimate: Estimate | None) -> TableCell:
@@ -190,17 +189,23 @@ def _ratio(estimate: Estimate | None) -> TableCell:
 def comparison(measured_disks: Sequence[DiskRow]) -> Section:
     first, measurements = called(measured_disks[0]), [each.disk for each in measured_disks]
     names = [name for each in measured_disks for name in (called(each), f"/ {first}")]
-    rows = [
-        _spread("class", map(class_of, measurements)),
+    lines = [
+        ("class", [TableCell(class_of(each)) for each in measurements], []),
         *_compared(measurements),
-        _spread("encryption", map(encryption, measurements)),
+        ("encryption", [TableCell(encryption(each)) for each in measurements], []),
     ]
+    rows = []
+    for label, cells, ratios in lines:
+        pairs = itertools.zip_longest(cells, ratios, fillvalue=TableCell(""))
+        value, _, *others = itertools.chain.from_iterable(pairs)
+        rows.append((TableCell(label), value, *others))
     found = [
         replace(each, about=called(row))
         for row in measured_disks
         for each in findings(row.disk)
         if each.name in ("disk-quick", "disk-incomplete")
     ]
+    columns = ("", first, *names[2:])
     return SCREEN.section(
         Headline("DISKS", "", message("disks-compared", base=first)),
         (),
@@ -208,15 +213,10 @@ def comparison(measured_disks: Sequence[DiskRow]) -> Section:
         title=message("disks-title"),
         findings=found,
         whole=True,
-        tables=(Table("disks", "Disks", ("", first, *names[2:]), 1, tuple(rows), brief=True),),
         rows=tuple(_numbers(measured_disks)),
         document=lambda: [plain(row) for row in measured_disks],
+        tables=(Table("disks", "Disks", columns, 1, tuple(rows), brief=True),),
     )
-
-
-def _spread(label: str, texts: Iterable[str]) -> tuple[TableCell, ...]:
-    first, _, *others = (cell for text in texts for cell in (text, ""))
-    return _row(label, first, *others)
 
 
 def encryption(disk: Disk) -> str:
@@ -227,22 +227,22 @@ def class_of(disk: Disk) -> str:
     return disks.card_class(disk) or message("disk-unclassed" if disk.path else "disk-damaged")
 
 
-def _compared(measurements: Sequence[Disk]) -> Iterator[tuple[TableCell, ...]]:
-    """A job in a row: a cell for each disk, and after each but the first its ratio to the first."""
+def _compared(
+    measurements: Sequence[Disk],
+) -> Iterator[tuple[str, list[TableCell], list[TableCell]]]:
+    """The jobs that all have: the value of each disk, and its ratio to the first."""
     for job in (*disks.CARD, *disks.POSTGRES):
-        card = [disks.card_runs(each, job) for each in measurements]
-        rates = [run.rate for each in measurements for run in each.of(job)[:1]]
-        if not all(card):
+        runs = [disks.card_runs(each, job) for each in measurements]
+        if not all(runs):
             continue
         if job in disks.CARD:
-            shown = [TableCell(_card_shown(job, statistics.median(each))) for each in card]
-            ratios = [disks.ratio_of_runs(each, card[0]) for each in card]
+            shown = [TableCell(_card_text(job, statistics.median(each))) for each in runs]
+            ratios = [disks.ratio_of_runs(each, runs[0]) for each in runs]
         else:
+            rates = [each.of(job)[0].rate for each in measurements]
             shown = [estimate_cell(each, rate) for each in rates]
-            ratios = [disks.ratio(each, rates[0]) for each in rates]
-        pairs = zip(shown, map(_ratio, ratios), strict=True)
-        first, _, *others = (cell for pair in pairs for cell in pair)
-        yield TableCell(f"{job}, {_unit(job)}"), first, *others
+            ratios = [disks.ratio_of_rates(each, rates[0]) for each in rates]
+        yield _labeled(job), shown, [_ratio(each) for each in ratios]
 
 
 def report(rows: Sequence[DiskRow], shown: Section) -> Report:

@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct, to_builtins
 
@@ -88,8 +87,22 @@ class Diagnosis(Struct, frozen=True):
 
 
 def diagnose() -> Diagnosis:
-    groups = (_itself, _postgresql, _programs, _libraries, _monitors, _machine, _storage)
-    return Diagnosis(tuple(part for group in groups for part in group()))
+    known = tomllib.loads(_PARTS.read_text("utf-8"))
+    reader = machine.Local()
+    with contextlib.closing(reader):
+        items = list(machine.Probe(reader.read, ("/proc/self/cgroup",)).items())
+    numbers = {item.name for item in items}
+    quota = next((item.value for item in items if item.name == "cgroup_quota"), None)
+    return Diagnosis((
+        *_itself(),
+        *_postgresql(known["embedded"]),
+        *(_program(**each) for each in known["programs"]),
+        *(_library(**each) for each in known["libraries"]),
+        *(_monitor(numbers, **each) for each in known["monitors"]),
+        *(Part("monitors", "kernel log", "", note.sentence) for note in reader.notes),
+        *_machine(quota),
+        *_storage(),
+    ))  # fmt: skip
 
 
 def section(diagnosis: Diagnosis) -> Section:
@@ -118,10 +131,6 @@ def section(diagnosis: Diagnosis) -> Section:
     )
 
 
-def _parts(kind: str) -> Any:
-    return tomllib.loads(_PARTS.read_text("utf-8"))[kind]
-
-
 def _findings(diagnosis: Diagnosis) -> Iterator[Finding]:
     states = {each.name: each.state for each in diagnosis.parts}
     if (clock := states.get("clock source")) and clock not in _FAST_CLOCKS:
@@ -146,61 +155,48 @@ def _itself() -> Iterator[Part]:
     yield Part(group, "load engine", "" if missing else _PRESENT, missing, needed=True)
 
 
-def _postgresql() -> Iterator[Part]:
+def _postgresql(embedded: dict[str, str]) -> Iterator[Part]:
     group = "PostgreSQL"
     here = binaries.installations()
     for each in here:
         yield Part(group, each.version, f"({each.source})")
     if not any(each.source is binaries.Source.EMBEDDED for each in here):
-        yield Part(group, state="", **_parts("embedded"))
+        yield Part(group, embedded["name"], "", embedded["gives"], embedded["remedy"])
     for registry, is_here in packages.available():
         series = f"{registry.series[0]} to {registry.series[-1]}"
         gives = message("registry-gives", series=series, source=registry.source)
         yield Part("can fetch", registry.tool, series if is_here else "", gives)
 
 
-def _programs() -> Iterator[Part]:
-    for name, package, gives in map(dict.values, _parts("programs")):
-        yield Part(
-            "programs", name, _version_of(name), gives, message("doctor-apt", package=package)
-        )
-
-
-def _version_of(name: str) -> str:
+def _program(name: str, package: str, gives: str) -> Part:
+    remedy = message("doctor-apt", package=package)
     path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
     if (program := shutil.which(name, path=path)) is None:
-        return ""
+        return Part("programs", name, "", gives, remedy)
+    state = _PRESENT
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         process = subprocess.run(
             [program, "--version"], capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
         )
         if (match := re.search(r"\d+(\.\d+)+", process.stdout + process.stderr)) is not None:
-            return match[0]
-    return _PRESENT
+            state = match[0]
+    return Part("programs", name, state, gives, remedy)
 
 
-def _libraries() -> Iterator[Part]:
-    for name, package, install, gives in map(dict.values, _parts("libraries")):
-        installed = ""
-        with contextlib.suppress(PackageNotFoundError):
-            installed = version(package) if importlib.util.find_spec(name) else ""
-        yield Part("libraries", package, installed, gives, message("doctor-pip", package=install))
+def _library(*, module: str, package: str, install: str, gives: str) -> Part:
+    installed = ""
+    with contextlib.suppress(PackageNotFoundError):
+        installed = version(package) if importlib.util.find_spec(module) else ""
+    return Part("libraries", package, installed, gives, message("doctor-pip", package=install))
 
 
-def _monitors() -> Iterator[Part]:
-    """The numbers of this machine that can be read, without waiting for a sample."""
-    reader = machine.Local()
-    with contextlib.closing(reader):
-        probe = machine.Probe(reader.read, ("/proc/self/cgroup",))
-        names = {item.name for item in probe.items()}
-    for name, prefix, gives in map(dict.values, _parts("monitors")):
-        state = _PRESENT if any(each.startswith(prefix) for each in names) else ""
-        yield Part("monitors", name, state, gives)
-    for note in reader.notes:
-        yield Part("monitors", "kernel log", "", note.sentence)
+def _monitor(numbers: set[str], *, name: str, prefix: str, gives: str) -> Part:
+    """Whether numbers of this machine with this prefix can be read."""
+    state = _PRESENT if any(each.startswith(prefix) for each in numbers) else ""
+    return Part("monitors", name, state, gives)
 
 
-def _machine() -> Iterator[Part]:
+def _machine(quota: float | None) -> Iterator[Part]:
     group = "machine"
     facts = host.facts()
     cpus = message("doctor-cpus", cpus=facts.cpus or 1, architecture=platform.machine())
@@ -209,18 +205,12 @@ def _machine() -> Iterator[Part]:
         yield Part(group, "", memory_text(memory))
     yield Part(group, platform.system(), platform.release())
     yield Part(group, "clock source", host.clock_source() or "unknown")
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = message("doctor-files", soft=_limit(soft), hard=_limit(hard))
-    yield Part(group, "open files", files)
-    probe = machine.Probe(machine.Local().read, ("/proc/self/cgroup",))
-    quotas = (item.value for item in probe.items() if item.name == "cgroup_quota")
-    yield Part(group, "CPU quota", next((f"{cpus:g} CPUs" for cpus in quotas), "none"))
+    unlimited = {resource.RLIM_INFINITY: "any number"}
+    soft, hard = (unlimited.get(each, each) for each in resource.getrlimit(resource.RLIMIT_NOFILE))
+    yield Part(group, "open files", message("doctor-files", soft=soft, hard=hard))
+    yield Part(group, "CPU quota", "none" if quota is None else f"{quota:g} CPUs")
     why = host.io_uring()
     yield Part(group, "io_uring", "" if why else _PRESENT, message("io-uring-gives"), why or "")
-
-
-def _limit(number: int) -> str:
-    return "any number" if number == resource.RLIM_INFINITY else str(number)
 
 
 def _storage() -> Iterator[Part]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pgpaces.analysis.spread import Spread
 from pgpaces.analysis.summary import Summary
+from pgpaces.analysis.time_distribution import Distribution
 from pgpaces.core.metrics import TIMES
 from pgpaces.show.section import Number
 from pgpaces.spec.result import CLASSES, Counts, Estimate
@@ -26,12 +26,12 @@ def of_counts(of: Of, counts: Counts) -> Iterator[Number]:
         yield Number(of, name, share)
 
 
-def of_times(of: Of, spread: Spread) -> Iterator[Number]:
+def of_times(of: Of, distribution: Distribution) -> Iterator[Number]:
     """A distribution of times in milliseconds."""
-    yield from known(of, {name: spread.estimate(name) for name in TIMES})
-    for name, value in (("sd", spread.sd), ("max", spread.max)):
+    yield from known(of, {name: distribution.estimate(name) for name in TIMES})
+    for name, value in (("sd", distribution.sd), ("max", distribution.max)):
         if value is not None:
-            yield Number(of, name, Estimate.alone(value, spread.count))
+            yield Number(of, name, Estimate.alone(value, distribution.count))
 
 
 def of_summary(summary: Summary, of: Of | None = None) -> Iterator[Number]:

@@ -16,10 +16,10 @@ from pgpaces.analysis import bulk, goal, next_step, waits
 from pgpaces.analysis.accumulator import by_functions
 from pgpaces.analysis.digest import Bucket
 from pgpaces.analysis.outcome import all_gave_up, no_measurement
-from pgpaces.analysis.spread import Spread
 from pgpaces.analysis.stopping import would_decide
 from pgpaces.analysis.summary import Summary
 from pgpaces.analysis.summary import as_json as summary_json
+from pgpaces.analysis.time_distribution import Distribution
 from pgpaces.analysis.volume import volume_json, volume_of
 from pgpaces.answers import costs, numbers, servers
 from pgpaces.answers.again import length
@@ -252,7 +252,7 @@ def _slowest(trial: Trial, summary: Summary) -> Message | None:
     return said("run-slowest-median", script=worst.name, p50=p50, late=late)
 
 
-def _p50(spread: Spread) -> float:
+def _p50(spread: Distribution) -> float:
     return spread.p50.value if spread.p50 else 0.0
 
 
@@ -479,7 +479,7 @@ def _table(
     return Table(f"run-{key}", title, columns, 1, rows, note, spare=_SPARE)
 
 
-def _times(spread: Spread, beyond: str) -> Iterator[TableCell]:
+def _times(spread: Distribution, beyond: str) -> Iterator[TableCell]:
     """Values with their intervals; the maximum is an observed value and has none."""
     for name in TIMES:
         yield metric_cell(name, spread.estimate(name), beyond)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-
-from msgspec.structs import replace
+from typing import Any
 
 from pgpaces.analysis import waits
 from pgpaces.core.messages import Message, message, said
@@ -67,111 +66,88 @@ def _growth(grown: Grown) -> int:
     return grown.after_bytes - grown.before_bytes
 
 
-def tables(every: Sequence[Observed]) -> tuple[Table, ...]:
-    shown = []
-    for observed in every:
-        of = f" on {observed.node}" if observed.node else ""
-        made = [make(observed, of) for make in (_waits, _blocked, _grown, _executed, _moved)]
-        shown += [replace(each, folded=True) for each in made if each.rows]
-    return tuple(shown)
-
-
-def _waits(observed: Observed, of: str) -> Table:
-    columns: list[Column[tuple[str, str, float, float]]] = [
-        ("sessions of", lambda one: one[0]),
-        ("waited for", lambda one: _event(one[1])),
-        ("sessions, mean", lambda one: f"{one[2]:.3g}"),
-        ("share %", lambda one: percent(one[3])),
-    ]
-    every = [
-        (who, *one)
-        for who in ("load", "others")
-        for one in waits.top_events(observed.waits, who, _EVENTS_MAX)
-    ]
-    note = message("table-waits", samples=observed.waits.looks)
-    return table(
-        "waits", f"What sessions waited for{of}", columns, items=every, labels=2, note=note
-    )
-
-
-def _blocked(observed: Observed, of: str) -> Table:
-    columns: list[Column[Blocked]] = [
-        ("waiting", lambda one: one.waiting),
-        ("for", lambda one: f"{one.event} {one.mode}".strip()),
-        ("blocked by", lambda one: one.blocking or NOT_KNOWN),
-        (
-            "which did",
-            lambda one: f"{one.state}: {one.statement}" if one.statement else one.state or "hidden",
-        ),
-        ("seen", lambda one: str(one.samples)),
-        ("second", lambda one: f"{one.first_s} to {one.last_s}"),
-    ]
-    return table(
-        "blocked", f"Who blocked whom{of}", columns, items=observed.blocked[:_ROWS_MAX], labels=4
-    )
-
-
-def _grown(observed: Observed, of: str) -> Table:
-    columns: list[Column[Grown]] = [
-        ("relation", lambda one: one.name),
-        ("is", lambda one: one.kind),
-        ("before", lambda one: memory_text(one.before_bytes)),
-        ("after", lambda one: memory_text(one.after_bytes)),
-        ("grew by", lambda one: _signed(_growth(one))),
-        ("dead tuples", _dead),
-    ]
-    note = message("table-growth")
-    changed = [
-        one
-        for one in observed.grown[:_ROWS_MAX]
-        if _growth(one) or one.dead_before != one.dead_after
-    ]
-    return table("grown", f"What grew{of}", columns, items=changed, labels=2, note=note)
-
-
-def _signed(growth: int) -> str:
-    return f"{'-' if growth < 0 else '+'}{memory_text(abs(growth))}" if growth else "0"
-
-
 def _dead(one: Grown) -> str:
     if one.dead_before is None or one.dead_after is None:
         return NOT_KNOWN
     return f"{one.dead_before:,} to {one.dead_after:,}"
 
 
-def _executed(observed: Observed, of: str) -> Table:
+# A table: its key, its title, the number of label columns, columns, rows, and note.
+_Listed = tuple[str, str, int, Sequence[Column[Any]], Sequence[Any], str]
+_WAITS: tuple[Column[tuple[str, str, float, float]], ...] = (
+    ("sessions of", lambda one: one[0]),
+    ("waited for", lambda one: _event(one[1])),
+    ("sessions, mean", lambda one: f"{one[2]:.3g}"),
+    ("share %", lambda one: percent(one[3])),
+)
+_BLOCKED: tuple[Column[Blocked], ...] = (
+    ("waiting", lambda one: one.waiting),
+    ("for", lambda one: f"{one.event} {one.mode}".strip()),
+    ("blocked by", lambda one: one.blocking or NOT_KNOWN),
+    (
+        "which did",
+        lambda one: f"{one.state}: {one.statement}" if one.statement else one.state or "hidden",
+    ),
+    ("seen", lambda one: str(one.samples)),
+    ("second", lambda one: f"{one.first_s} to {one.last_s}"),
+)
+_GROWN: tuple[Column[Grown], ...] = (
+    ("relation", lambda one: one.name),
+    ("is", lambda one: one.kind),
+    ("before", lambda one: memory_text(one.before_bytes)),
+    ("after", lambda one: memory_text(one.after_bytes)),
+    ("grew by", lambda one: f"{'-' if _growth(one) < 0 else '+'}{memory_text(abs(_growth(one)))}"),
+    ("dead tuples", _dead),
+)
+# Statements with their share of the time.
+_EXECUTED: tuple[Column[tuple[Executed, float]], ...] = (
+    ("statement", lambda one: one[0].text),
+    ("role", lambda one: "the load" if one[0].load else "others"),
+    ("calls", lambda one: f"{one[0].calls:,}"),
+    ("time %", lambda one: percent(one[1])),
+    (header("mean"), lambda one: ms(one[0].total_ms / one[0].calls)),
+    ("rows", lambda one: f"{one[0].rows:,}"),
+    ("blocks hit", lambda one: f"{one[0].blocks_hit:,}"),
+    ("blocks read", lambda one: f"{one[0].blocks_read:,}"),
+    ("WAL", lambda one: or_dash(one[0].wal_bytes, memory_text)),
+)
+_MOVED: tuple[Column[Moved], ...] = (
+    ("counter", lambda one: f"{one.source} {one.name.replace('_', ' ')}"),
+    (
+        "went up by",
+        lambda one: (
+            memory_text(one.value) if one.unit == "B" else f"{one.value:,.0f} {one.unit}".strip()
+        ),
+    ),
+)
+
+
+def tables(every: Sequence[Observed]) -> tuple[Table, ...]:
+    shown = []
+    for observed in every:
+        for key, title, labels, columns, rows, note in _tables(observed):
+            node = {"title": title, "node": observed.node}
+            whole = message("title-of-node", **node) if observed.node else title
+            made = table(key, whole, columns, items=rows, labels=labels, note=note, folded=True)
+            shown += [made] if rows else []
+    return tuple(shown)
+
+
+def _tables(observed: Observed) -> Iterator[_Listed]:
+    means = [(who, *one) for who in ("load", "others")
+             for one in waits.top_events(observed.waits, who, _EVENTS_MAX)]  # fmt: skip
+    looks = message("table-waits", samples=observed.waits.looks)
+    yield "waits", message("title-waits"), 2, _WAITS, means, looks
+    yield "blocked", message("title-blocked"), 4, _BLOCKED, observed.blocked[:_ROWS_MAX], ""
+    grown = [
+        one
+        for one in observed.grown[:_ROWS_MAX]
+        if _growth(one) or one.dead_before != one.dead_after
+    ]
+    yield "grown", message("title-grown"), 2, _GROWN, grown, message("table-growth")
     total = sum(one.total_ms for one in observed.executed) or 1.0
-    columns: list[Column[Executed]] = [
-        ("statement", lambda one: one.text),
-        ("role", lambda one: "the load" if one.load else "others"),
-        ("calls", lambda one: f"{one.calls:,}"),
-        ("time %", lambda one: percent(one.total_ms / total)),
-        (header("mean"), lambda one: ms(one.total_ms / one.calls)),
-        ("rows", lambda one: f"{one.rows:,}"),
-        ("blocks hit", lambda one: f"{one.blocks_hit:,}"),
-        ("blocks read", lambda one: f"{one.blocks_read:,}"),
-        ("WAL", lambda one: or_dash(one.wal_bytes, memory_text)),
-    ]
+    executed = [(one, one.total_ms / total) for one in observed.executed]
     note = message("table-statements")
-    return table(
-        "executed",
-        f"Statements on the server{of}",
-        columns,
-        items=observed.executed,
-        labels=2,
-        note=note,
-    )
-
-
-def _moved(observed: Observed, of: str) -> Table:
-    columns: list[Column[Moved]] = [
-        ("counter", lambda one: f"{one.source} {one.name.replace('_', ' ')}"),
-        ("went up by", lambda one: _amount(one.value, one.unit)),
-    ]
-    every = [one for one in observed.moved if one.value]
-    note = message("table-counters")
-    return table("moved", f"Counters{of}", columns, items=every, note=note)
-
-
-def _amount(value: float, unit: str) -> str:
-    return memory_text(value) if unit == "B" else f"{value:,.0f} {unit}".strip()
+    yield "executed", message("title-executed"), 2, _EXECUTED, executed, note
+    moved = [one for one in observed.moved if one.value]
+    yield "moved", message("title-moved"), 1, _MOVED, moved, message("table-counters")

@@ -19,45 +19,68 @@ from pgpaces.analysis.differences import Between, Varied
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.trend import Change, Level, Run, Trend
 from pgpaces.answers.answer import Answer
-from pgpaces.answers.compare import words as verdicts
 from pgpaces.answers.compare.section import is_planned
-from pgpaces.answers.compare.words import short
+from pgpaces.answers.compare.words import (
+    difference_text,
+    effect_texts,
+    effect_with_ends,
+    listed,
+)
 from pgpaces.answers.sweep.lookup import answer_for
 from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.messages import Message, message, said
 from pgpaces.core.metrics import FOLLOWED, axis, header, number, shown, title
 from pgpaces.show.charts import Datum, of_metric
-from pgpaces.show.numbers import NOT_KNOWN, STARTED, capital, metric_cell, moment, sparkline
+from pgpaces.show.numbers import (
+    NOT_KNOWN,
+    STARTED,
+    capital,
+    column,
+    metric_cell,
+    moment,
+    sparkline,
+)
 from pgpaces.show.screen import Screen
-from pgpaces.show.section import Figure, Headline, Next, Section, Table, TableCell, Values, figure
+from pgpaces.show.section import (
+    Column,
+    Figure,
+    Headline,
+    Mark,
+    Next,
+    Section,
+    Table,
+    TableCell,
+    Values,
+    figure,
+    table,
+)
 from pgpaces.spec.result import Estimate
 from pgpaces.store.store import Store
 
 
-class Timed(Struct, frozen=True):
+class TimedRun(Run, frozen=True):
     id: str
     at: datetime
-    run: Run
 
 
 class RunSeries(Struct, frozen=True):
     """Runs in the order of time, and their trend. unlike: what differs in it other than time.
 
-    confounders: what else differs between the levels around a change, by the change's first run.
+    confounders: what else differs between the levels around each change, by its first run.
     left_out: the number of runs that did not complete or are not valid.
     """
 
     name: str
     metric: str
-    runs: tuple[Timed, ...]
+    runs: tuple[TimedRun, ...]
     trend: Trend
     unlike: tuple[Varied, ...] = ()
     confounders: tuple[tuple[str, tuple[Between, ...]], ...] = ()
     left_out: int = 0
 
-    def run(self, name: str) -> Timed:
-        return next(each for each in self.runs if each.run.name == name)
+    def run(self, name: str) -> TimedRun:
+        return next(each for each in self.runs if each.name == name)
 
     def id(self, name: str) -> str:
         return self.run(name).id[-8:]
@@ -80,7 +103,7 @@ def trend(
     with closing(Store.existing(store)) as opened:
         series = series_of(opened, names, metric, factors=factors)
     if series.unlike and not anyway:
-        raise PlanError("runs-differ", differences=verdicts.listed(unlike(series.unlike)))
+        raise PlanError("runs-differ", differences=listed(unlike(series.unlike)))
     return answer_for(opened, section(series))
 
 
@@ -102,15 +125,20 @@ def series_of(
     digests.sort(key=lambda digest: digest.trial.started_at)
     valid = tuple(digest for digest in digests if sound(digest))
     metric = metric or metric_of(planned=is_planned(digests))
-    runs = tuple(Timed(d.trial.id, d.trial.started_at, _run(d, metric)) for d in valid)
-    trend = rules.trend([each.run for each in runs])
+    runs = tuple(_run(digest, metric) for digest in valid)
+    trend = rules.trend(runs)
+    names_of = [run.name for run in runs]
+    starts = [0, *(names_of.index(change.first) for change in trend.changes), len(runs)]
+    levels = pairwise([valid[low:high] for low, high in pairwise(starts)])
+    new = [(change.first, differences.between(*both))
+           for change, both in zip(trend.changes, levels, strict=True)]  # fmt: skip
     return RunSeries(
         ", ".join(names) or (valid or digests)[-1].trial.workload.name,
         metric,
         runs,
         trend,
         differences.among(valid, factors),
-        tuple(_confounders(trend, valid, [each.run.name for each in runs])),
+        tuple(new),
         len(digests) - len(valid),
     )
 
@@ -132,22 +160,11 @@ def _like(store: Store, id_: str, factors: Sequence[str]) -> list[Digest]:
     return [model, *(each for each in alike if not differences.between([model], [each], factors))]
 
 
-def _run(digest: Digest, metric: str) -> Run:
-    summary = digest.summary
+def _run(digest: Digest, metric: str) -> TimedRun:
+    trial, summary = digest.trial, digest.summary
     estimate = summary.throughput if metric == "throughput" else summary.latency.estimate(metric)
-    name = called(digest.trial.id, digest.trial.started_at)
-    return Run(name, Estimate.alone(float("inf"), 0) if estimate is None else estimate)
-
-
-def _confounders(
-    trend: Trend, digests: Sequence[Digest], names: Sequence[str]
-) -> Iterator[tuple[str, tuple[Between, ...]]]:
-    """The first run of each change, with what else differs between the levels around it."""
-    starts = [0, *(names.index(change.first) for change in trend.changes), len(names)]
-    parts = [digests[low:high] for low, high in pairwise(starts)]
-    for change, (old, new) in zip(trend.changes, pairwise(parts), strict=True):
-        if confounders := differences.between(old, new):
-            yield change.first, confounders
+    name = message("trend-run", run=trial.id[-8:], at=moment(trial.started_at, _MINUTES))
+    return TimedRun(name, estimate or Estimate.alone(math.inf, 0), trial.id, trial.started_at)
 
 
 KEY = "trend"
@@ -159,53 +176,40 @@ SCREEN = Screen(
 )
 
 
-def called(id_: str, at: datetime) -> str:
-    """A run in a sentence: the end of its id, and its start."""
-    return f"{id_[-8:]} of {moment(at, _MINUTES)} UTC"
-
-
 def section(series: RunSeries) -> Section:
-    top = _headline(series)
+    trend, metric = series.trend, series.metric
+    steps = [Next(f"pgpaces show {each.id[-8:]}", "next-values") for each in series.runs[-1:]]
+    if trend.needed:
+        few = message("trend-few", count=trend.runs, needed=trend.needed)
+        top = Headline("UNKNOWN", "unknown", few)
+    elif not trend.changes:
+        same = message("trend-same", metric=title(metric), count=trend.runs)
+        top = Headline("SAME", "pass", same)
+    else:
+        last = trend.changes[-1]
+        way = direction(metric, higher=last.ratio.value > 1)
+        mark: Mark = "pass" if way == "better" else "fail"
+        top = Headline(way.upper(), mark, str(_change(series, last)))
+        both = f"{series.id(last.before)} {series.id(last.first)}"
+        steps = [Next(f"pgpaces report {both} -o change.html", "next-change")]
     return SCREEN.section(
         top,
         _values(series),
         key=KEY,
-        title=message("trend-title", metric=capital(title(series.metric)), name=series.name),
+        title=message("trend-title", metric=capital(title(metric)), name=series.name),
         findings=[*_findings(series)],
         main=f"{top.word}: {top.text}",
-        steps=[*_next_steps(series)],
+        steps=steps,
         whole=True,
-        tables=(_table(series),) if series.trend.levels else (),
+        tables=(_table(series),) if trend.levels else (),
         figures=(_figure(series),) if _measured(series) else (),
-        value=series.trend,
+        value=trend,
         trials=tuple(each.id for each in series.runs),
     )
 
 
-def _next_steps(series: RunSeries) -> Iterator[Next]:
-    if series.trend.changes:
-        change = series.trend.changes[-1]
-        both = f"{series.id(change.before)} {series.id(change.first)}"
-        yield Next(f"pgpaces report {both} -o change.html", "next-change")
-    elif series.runs:
-        yield Next(f"pgpaces show {series.runs[-1].id[-8:]}", "next-values")
-
-
-def _headline(series: RunSeries) -> Headline:
-    trend, metric = series.trend, series.metric
-    if trend.needed:
-        few = message("trend-few", count=trend.runs, needed=trend.needed)
-        return Headline("UNKNOWN", "unknown", few)
-    if not trend.changes:
-        same = message("trend-same", metric=title(metric), count=trend.runs)
-        return Headline("SAME", "pass", same)
-    way = direction(metric, higher=trend.changes[-1].ratio.value > 1)
-    text = str(_change(series, trend.changes[-1]))
-    return Headline(way.upper(), "pass" if way == "better" else "fail", text)
-
-
 def _change(series: RunSeries, change: Change) -> Message:
-    effect = verdicts.with_ends(series.metric, change.ratio)
+    effect = effect_with_ends(series.metric, change.ratio)
     return said("trend-changed", metric=series.metric, effect=effect, run=series.id(change.first))
 
 
@@ -220,25 +224,23 @@ def _findings(series: RunSeries) -> Iterator[Finding]:
 
 def _values(series: RunSeries) -> Values:
     trend, metric = series.trend, series.metric
-    values = [each.run.estimate.value for each in _measured(series)]
-    if len(values) > 1:
-        ends = {"least": number(metric, min(values)), "most": shown(metric, max(values))}
-        yield "runs", said("trend-runs", line=sparkline(values), **ends)
+    numbers = [each.estimate.value for each in _measured(series)]
+    if len(numbers) > 1:
+        ends = {"least": number(metric, min(numbers)), "most": shown(metric, max(numbers))}
+        yield "runs", said("trend-runs", line=sparkline(numbers), **ends)
     for level in trend.levels[-_LEVELS_SHOWN:]:
         cell, run = metric_cell(metric, level.value), series.run(level.first)
         at = {"at": moment(run.at, _MINUTES), "run": run.id[-8:], "count": level.runs}
         yield "levels", said("trend-level", value=cell.text, ends=cell.ends, **at)
     if trend.spread is not None:
-        yield "spread", said("trend-spread", spread=verdicts.size(metric, trend.spread))
+        yield "spread", said("trend-spread", spread=difference_text(metric, trend.spread))
     yield "metric", said("trend-metric", metric=axis(metric))
     yield from (("changes", _change(series, each)) for each in reversed(trend.changes))
     for first, confounders in series.confounders:
         for each in confounders:
             sides = {"a": each.a or NOT_KNOWN, "b": each.b or NOT_KNOWN}
-            yield (
-                "also new",
-                said("trend-confounder", run=series.id(first), name=each.name, **sides),
-            )
+            values = {"run": series.id(first), "name": each.name, **sides}
+            yield "also new", said("trend-confounder", **values)
     yield from (("differs", each) for each in unlike(series.unlike))
     yield from (("left out", said("trend-left-out", run=name)) for name in trend.left_out)
 
@@ -256,37 +258,36 @@ def _table(series: RunSeries) -> Table:
     def when(name: str) -> TableCell:
         return TableCell(moment(series.run(name).at, _MINUTES), series.id(name))
 
-    def row(level: Level) -> tuple[TableCell, ...]:
-        change = changes.get(level.first)
-        return (
-            when(level.first),
-            when(level.last),
-            TableCell(str(level.runs)),
-            metric_cell(metric, level.value),
-            TableCell(NOT_KNOWN) if change is None else TableCell(*short(metric, change.ratio)),
-            TableCell(NOT_KNOWN if change is None else f"{change.p:.2g}"),
-        )
+    def change(level: Level) -> TableCell | str:
+        one = changes.get(level.first)
+        return TableCell(*effect_texts(metric, one.ratio)) if one else NOT_KNOWN
 
-    columns = ("from (UTC)", "to (UTC)", "runs", header(metric), "change", "p")
-    rows = tuple(row(level) for level in trend.levels)
-    title, note = message("title-levels"), message("table-levels")
-    return Table(f"{KEY}-levels", title, columns, 2, rows, note, spare=("p",))
+    columns: list[Column[Level]] = [
+        ("from (UTC)", lambda level: when(level.first)),
+        ("to (UTC)", lambda level: when(level.last)),
+        ("runs", lambda level: str(level.runs)),
+        column(metric, lambda level: level.value),
+        ("change", change),
+        ("p", lambda e: f"{changes[e.first].p:.2g}" if e.first in changes else NOT_KNOWN),
+    ]
+    name, note = message("title-levels"), message("table-levels")
+    return table(
+        f"{KEY}-levels", name, columns, items=trend.levels, labels=2, note=note, spare=("p",)
+    )
 
 
-def _measured(series: RunSeries) -> list[Timed]:
-    return [each for each in series.runs if 0 < each.run.estimate.value < math.inf]
+def _measured(series: RunSeries) -> list[TimedRun]:
+    return [each for each in series.runs if 0 < each.estimate.value < math.inf]
 
 
 def _figure(series: RunSeries) -> Figure:
     metric = series.metric
-    lines = "; broken lines are changes, bands are levels with their intervals"
-    more = lines if series.trend.levels else ""
     span = series.runs[-1].at - series.runs[0].at
     form = "%m-%d %H:%M" if span < timedelta(days=3) else "%Y-%m-%d"
     return figure(
         f"{KEY}-runs",
-        f"{capital(title(metric))} of each run",
-        f"runs with their own 95% intervals where they have one{more}",
+        message("chart-runs", metric=capital(title(metric))),
+        message("chart-runs-with-levels" if series.trend.levels else "chart-runs-alone"),
         columns=(STARTED, "run", header(metric), "95% interval"),
         data=_rows(series),
         template="runs",
@@ -298,24 +299,23 @@ def _figure(series: RunSeries) -> Figure:
 
 def _rows(series: RunSeries) -> Iterator[Datum]:
     """A row for each run, for each level, and for each change."""
-    measured = {each.id for each in _measured(series)}
+    # Without their zone, so that moments are drawn as they are, wherever that is.
+    places = {each.name: moment(each.at, "%Y-%m-%dT%H:%M:%S") for each in series.runs}
+    measured = _measured(series)
     for each in series.runs:
-        value = each.run.estimate
+        value = each.estimate
         cell = metric_cell(series.metric, value, "above")
         row: Datum = {"texts": (moment(each.at), each.id[-8:], cell.text, cell.ends)}
-        if each.id in measured:
-            bounded = value.estimable and math.isfinite(value.high) and value.low > 0
-            ends = {"low": value.low, "high": value.high} if bounded else {}
-            row |= {"x": _moment(each.at), "value": value.value, **ends}
+        if each in measured:
+            row |= {"x": places[each.name], "value": value.value}
+            if value.estimable and math.isfinite(value.high) and value.low > 0:
+                row |= {"low": value.low, "high": value.high}
         yield row
-    places = {each.run.name: _moment(each.at) for each in series.runs}
     for level in series.trend.levels:
         mean = {"from": level.value.low, "mean": level.value.value, "to": level.value.high}
         yield {"x": places[level.first], "end": places[level.last], **mean}
     for change in series.trend.changes:
-        yield {"change": places[change.first], "text": short(series.metric, change.ratio)[0]}
-
-
-def _moment(at: datetime) -> str:
-    """A moment without its zone, so that it is drawn as it is, wherever that is."""
-    return moment(at, "%Y-%m-%dT%H:%M:%S")
+        yield {
+            "change": places[change.first],
+            "text": effect_texts(series.metric, change.ratio)[0],
+        }

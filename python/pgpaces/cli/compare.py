@@ -72,8 +72,8 @@ def compare(a: str, b: str, **params: Any) -> int:
 
 def _new(names: tuple[str, str], params: Mapping[str, Any]) -> int:
     from pgpaces.cli import execute, output
-    from pgpaces.trial import pairs
     from pgpaces.trial import sweep as pipeline
+    from pgpaces.trial.pairs import experiment_of_pairs
 
     output.check(params)
     _check_files(params)
@@ -83,7 +83,7 @@ def _new(names: tuple[str, str], params: Mapping[str, Any]) -> int:
     assert draft is not None, "a workload or a script is named"
     counts = {name: params[name] for name in ("pairs", "same") if params[name] is not None}
     goal = replace(_goal(params), seed=draft.seed, **counts)
-    experiment, pairing = pairs.ask(draft, names, goal)
+    experiment, pairing = experiment_of_pairs(draft, names, goal)
     planned = pipeline.plan(execute.order(experiment, params, None, goal=pairing))
     execute.preview(planned, params)
     if params["dry_run"]:
@@ -115,14 +115,15 @@ def check(run: str, **params: Any) -> int:
     The variation among the baseline runs determines which difference counts. Use at least four
     runs from different days, and give them all the same tag.
     """
-    from pgpaces.answers.compare.lookup import checked
+    from pgpaces.answers.compare.lookup import compared
 
     store, names = manage.open_store(params["store_path"]), (params["baseline"], run)
     try:
         store.find_any(names[0])
     except PlanError as error:
         raise PlanError("unusable-baseline", why=error.message, hint=error.hint) from None
-    comparison = checked(store, names, _goal(params), factors=params["factors"])
+    goal, factors = _goal(params), params["factors"]
+    comparison = compared(store, names, goal, factors=factors, of_baseline=True)
     return _exit_code(comparison, _tell(store, comparison, params))
 
 

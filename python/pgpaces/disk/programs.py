@@ -64,7 +64,7 @@ def run_fio(fio: str, job: Job, folder: Path, *, tell: Tell) -> JobRun:
                 tell(time.monotonic() - started)
         errors.seek(0)
         message = errors.read().decode(errors="replace").strip()
-    documents = disks.statuses(b"".join(parts).decode(errors="replace"))
+    documents = disks.fio_documents(b"".join(parts).decode(errors="replace"))
     try:
         if program.returncode:
             raise RunError("fio-stopped", job=job.name, error=program.returncode)

@@ -7,7 +7,7 @@ from datetime import datetime
 import sqlalchemy as sa
 from msgspec import Struct, to_builtins
 
-from pgpaces.analysis.disks import Device, Disk, read
+from pgpaces.analysis.disks import Device, Disk, stored_disk
 from pgpaces.core.errors import StoreError
 from pgpaces.core.findings import finding
 from pgpaces.spec import facts
@@ -69,5 +69,5 @@ def _row(row: Row) -> DiskRow:
     return DiskRow(
         row["id"], row["name"], row["started_at"], row["version"],
         facts.read(HostFacts, row["host"], "its host"),
-        read(row["document"]),
+        stored_disk(row["document"]),
     )  # fmt: skip

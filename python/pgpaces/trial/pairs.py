@@ -12,14 +12,20 @@ from pgpaces.spec.design import Experiment, Levels
 from pgpaces.spec.draft import Draft
 
 
-def ask(draft: Draft, names: tuple[str, str], goal: ComparisonGoal) -> tuple[Experiment, Pairing]:
+def experiment_of_pairs(
+    draft: Draft, names: tuple[str, str], goal: ComparisonGoal
+) -> tuple[Experiment, Pairing]:
     """The experiment of A and B, `FACTOR=LEVEL,...` each. Raises PlanError.
 
     Their levels replace those of the draft; every other option has one level.
     """
     from pgpaces.server import profiles
 
-    a, b = (_levels(name) for name in names)
+    a, b = map(levels_in, names)
+    for name, level in (*a.items(), *b.items()):
+        if not level:
+            raise PlanError("not-factor-level", text=name)
+        levels.check_name(name)
     if a.keys() != b.keys():
         raise PlanError("different-factors", factors=sorted(a.keys() ^ b.keys()))
     if a == b:
@@ -33,12 +39,12 @@ def ask(draft: Draft, names: tuple[str, str], goal: ComparisonGoal) -> tuple[Exp
     return draft.experiment(profiles.ready_made), Pairing(a, b, goal)
 
 
-def _levels(name: str) -> Levels:
-    pairs: dict[str, str] = {}
-    for part in levels.split(name):
-        factor, equals, level = part.partition("=")
-        if not equals or not level.strip():
+def levels_in(text: str) -> Levels:
+    """The levels in `FACTOR=LEVEL,...`, by factor. Raises PlanError."""
+    found: dict[str, str] = {}
+    for part in levels.split(text):
+        name, equals, level = part.partition("=")
+        if not equals:
             raise PlanError("not-factor-level", text=part)
-        levels.check_name(factor.strip())
-        pairs[factor.strip()] = level.strip()
-    return pairs
+        found[name.strip()] = level.strip()
+    return found

@@ -1,12 +1,10 @@
-"""The results of a command in words and as columns: seconds, rows, input and WAL.
-
-Values in, unescaped texts out. The charts are in bars.py.
-"""
+"""The results of a command: seconds, rows, input and WAL."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from statistics import median
 
@@ -16,22 +14,10 @@ from pgpaces.analysis.cells import Row
 from pgpaces.analysis.digest import Digest
 from pgpaces.answers.measure import Measure
 from pgpaces.answers.trials import cell_name
-from pgpaces.core.messages import Message, said
-from pgpaces.core.units import size_text
-from pgpaces.show.numbers import in_words, rate, seconds
+from pgpaces.core.messages import Message, message, said
 from pgpaces.show.screen import bounds
 from pgpaces.show.section import Sentence
 from pgpaces.spec.result import Estimate, Trial
-
-
-def span(value: float) -> str:
-    """A duration with three digits: `22.1 s`, `674 ms`, or in hours and minutes."""
-    if value >= 5400:
-        minutes = round(value / 60)
-        return f"{minutes // 60} h {minutes % 60} min"
-    return (
-        f"{value:,.0f} s" if value >= 1000 else f"{value:.3g} s" if value >= 1 else seconds(value)
-    )
 
 
 def result(command: Bulk) -> Message:
@@ -98,74 +84,14 @@ def _of_trial(key: str, digest: Digest) -> Estimate | None:
     return None if command is None else bulk.number(command, key)
 
 
+# Messages for the numbers of a cell.
+_SPEEDS = {
+    "seconds": "bulk-seconds",
+    "rows_s": "bulk-rows",
+    "input_s": "bulk-input",
+    "wal_s": "bulk-wal",
+}
 NUMBERS = tuple(Measure(key, partial(_of_trial, key)) for key in ("seconds", *bulk.NUMBERS))
-
-
-def numbers(rows: Iterable[Row]) -> tuple[Measure, ...]:
-    keys = {name for row in rows for name in row.more}
-    return tuple(number for number in NUMBERS if number.key in keys)
-
-
-def sentences(rows: Sequence[Row]) -> Iterator[Sentence]:
-    """Sentences about the cells, the most important first."""
-    able = [row for row in rows if row.more]
-    sound = [row for row in able if row.sound]
-    main = _compared(able)
-    if main is None:
-        yield Sentence("No execution succeeded in any trial.", "main")
-    elif len(able) == 1:
-        yield Sentence(f"{_did(able[0])}.", "main")
-    elif len(sound) < 2:
-        yield Sentence("Which is the fastest is unknown: not two have valid trials.", "main")
-    else:
-        ranked = sorted(sound, key=lambda row: row.more[main.key].value)
-        best, worst = ranked[0], ranked[-1]
-        yield Sentence(f"Fastest: {cell_name(best.cell)}. {_did(best)}.", "main")
-        yield Sentence(_worst(best, worst, main), "main")
-        if main.key == "us_row":
-            yield Sentence(
-                "Cells are compared by the time per row, as they loaded different sizes."
-            )
-    lost, due, why = failed(rows)
-    if lost:
-        text = f"{lost} of {due} executions did not succeed. First failure: {why}"
-        yield Sentence(text, "main")
-
-
-def _compared(rows: Sequence[Row]) -> Measure | None:
-    """The column to compare cells by: seconds, or us a row where they loaded different numbers."""
-    common = {each.key: each for each in NUMBERS if rows and all(each.key in r.more for r in rows)}
-    seconds, us_row = common.get("seconds"), common.get("us_row")
-    if us_row is None or seconds is None:
-        return seconds
-    loads = [row.more["seconds"].value / row.more["us_row"].value for row in rows]
-    return us_row if max(loads) > 1.02 * min(loads) else seconds
-
-
-def _worst(best: Row, worst: Row, column: Measure) -> str:
-    fast, slow = best.more[column.key], worst.more[column.key]
-    times = slow.value / fast.value if fast.value else math.inf
-    each = " for a row" if column.key == "us_row" else ""
-    text = f"Slowest: {cell_name(worst.cell)}, {times:.3g} times as long{each}"
-    if not (fast.estimable and slow.estimable):
-        return f"{text}; with one execution of each, the spread between executions is unknown."
-    if fast.high >= slow.low:
-        return f"{text}; but their intervals overlap, so the difference may be noise."
-    if not fast.low:
-        return f"{text} (over {slow.low / fast.high:.3g})."
-    return f"{text} ({slow.low / fast.high:.3g} to {slow.high / fast.low:.3g})."
-
-
-def _did(row: Row) -> str:
-    """`22.1 s (21.8 to 22.4), 108,597 rows/s, 18.3 MB/s of input, WAL 41.2 MB/s`."""
-    parts = [in_words(row.more["seconds"], span, "")]
-    if "rows_s" in row.more and row.more["rows_s"].value:
-        parts.append(in_words(row.more["rows_s"], rate, " rows/s"))
-    if "input_s" in row.more:
-        parts.append(f"{size_text(row.more['input_s'].value)}/s of input")
-    if "wal_s" in row.more:
-        parts.append(f"WAL {size_text(row.more['wal_s'].value)}/s")
-    return "It took " + ", ".join(parts)
 
 
 def of_digest(digest: Digest) -> Bulk | None:
@@ -178,17 +104,59 @@ def median_s(row: Row) -> float | None:
     return median(medians) if medians else None
 
 
-def failed(rows: Iterable[Row]) -> tuple[int, int, str]:
-    """The number of executions that did not succeed, of how many, and the first failure."""
-    lost = due = 0
-    first = ""
-    for row in rows:
-        for digest in row.trials:
-            command = of_digest(digest)
-            if command is None:
-                continue
-            due += command.counts.due
-            lost += command.counts.due - command.done
-            for state, text in digest.summary.messages.items():
-                first = first or f"{state}: {text.splitlines()[-1] if text else 'no message'}"
-    return lost, due, first
+def sentences(rows: Sequence[Row]) -> Iterator[Sentence]:
+    """Sentences about the cells, the most important first."""
+    able = [row for row in rows if row.more]
+    sound = [row for row in able if row.sound]
+    key = _compared_by(able)
+    if key is None:
+        yield Sentence(message("bulk-none"), "main")
+    elif len(able) == 1:
+        yield Sentence(message("bulk-took", took=_took(able[0])), "main")
+    elif len(sound) < 2:
+        yield Sentence(message("bulk-fastest-unknown"), "main")
+    else:
+        best, *_, worst = sorted(sound, key=lambda row: row.more[key].value)
+        fastest = {"cell": cell_name(best.cell), "took": _took(best)}
+        yield Sentence(message("bulk-fastest", **fastest), "main")
+        yield Sentence(_slowest(best, worst, key), "main")
+        if key == "us_row":
+            yield Sentence(message("bulk-by-row"))
+    digests = [digest for row in rows for digest in row.trials]
+    commands = [command for digest in digests if (command := of_digest(digest)) is not None]
+    due = sum(command.counts.due for command in commands)
+    if lost := due - sum(command.done for command in commands):
+        yield Sentence(message("bulk-lost", lost=lost, due=due), "main")
+        every = (one for digest in digests for one in digest.summary.messages.items())
+        for state, text in itertools.islice(every, 1):
+            parts = [state, *text.splitlines()[-1:]]
+            yield Sentence(message("bulk-first-failure", error=": ".join(parts)), "main")
+
+
+def _compared_by(rows: Sequence[Row]) -> str | None:
+    """What cells are compared by: seconds, or µs per row if they loaded different numbers."""
+    if not rows or not all("seconds" in row.more for row in rows):
+        return None
+    if not all("us_row" in row.more for row in rows):
+        return "seconds"
+    loads = [row.more["seconds"].value / row.more["us_row"].value for row in rows]
+    return "us_row" if max(loads) > 1.02 * min(loads) else "seconds"
+
+
+def _slowest(best: Row, worst: Row, key: str) -> str:
+    fast, slow = best.more[key], worst.more[key]
+    times = slow.value / fast.value if fast.value else math.inf
+    values = {"cell": cell_name(worst.cell), "times": times}
+    if not (fast.estimable and slow.estimable):
+        return message("bulk-slowest-alone", **values)
+    if fast.high >= slow.low:
+        return message("bulk-slowest-near", **values)
+    ends = slow.low / fast.high, slow.high / fast.low if fast.low else math.inf
+    return message("bulk-slowest", ends=ends, **values)
+
+
+def _took(row: Row) -> list[Message]:
+    """The seconds, and what is known of rows, input, and WAL per second."""
+    known = {name: {"value": one.value, "ci": bounds(one)} for name, one in row.more.items()}
+    shown = [name for name in _SPEEDS if name in known and known[name]["value"]]
+    return [said(_SPEEDS[name], **known[name]) for name in shown]

@@ -9,24 +9,24 @@ from typing import Any
 
 from pgpaces.analysis.compare import ComparisonGoal
 from pgpaces.answers.answer import Answer
-from pgpaces.answers.compare import words as verdicts
-from pgpaces.answers.compare.lookup import Compared, checked, compared, section
+from pgpaces.answers.compare.lookup import Compared, compared, section
+from pgpaces.answers.compare.words import differing, listed
 from pgpaces.answers.sweep.lookup import answer_for, answer_of
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.spec.design import Target
 from pgpaces.spec.experiment_file import drafted
 from pgpaces.spec.trust import answer
 from pgpaces.store.store import Store
-from pgpaces.trial import pairs as pairing
 from pgpaces.trial import sweep as pipeline
 from pgpaces.trial.listener import SweepListener
+from pgpaces.trial.pairs import experiment_of_pairs
 
 
 def answer_of_comparison(store: Store, comparison: Compared, *, anyway: bool) -> Answer:
     """A comparison as an answer. Raises PlanError if A and B differ in other factors too."""
     if comparison.other_differences and not anyway:
         compared_ = ", ".join(comparison.factors)
-        differ = verdicts.listed(verdicts.differing(comparison.other_differences))
+        differ = listed(differing(comparison.other_differences))
         if not compared_:
             raise PlanError("differ-in-unnamed", differences=differ)
         raise PlanError("differ-in-more", factors=compared_, differences=differ)
@@ -64,7 +64,7 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
     """
     if run is not None:
         goal = ComparisonGoal(metric, tuple(also), delta, pairs, same, seed)
-        design, planned = pairing.ask(drafted(run, levels, targets), (a, b), goal)
+        design, planned = experiment_of_pairs(drafted(run, levels, targets), (a, b), goal)
         order = pipeline.Order(design, store, goal=planned, consent=answer(trust))
         swept = pipeline.run(pipeline.plan(order), listener)
         if swept.given_up:
@@ -96,5 +96,6 @@ def check(
     """
     goal = ComparisonGoal(metric, tuple(also), delta)
     with closing(Store.existing(store)) as opened:
-        comparison = checked(opened, (baseline, run), goal, factors=factors)
+        names = (baseline, run)
+        comparison = compared(opened, names, goal, factors=factors, of_baseline=True)
         return answer_of_comparison(opened, comparison, anyway=anyway)

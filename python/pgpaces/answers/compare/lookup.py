@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from pgpaces.analysis import differences, outcome, unpaired
+from pgpaces.analysis import differences, outcome
 from pgpaces.analysis.cells import defect, sound
-from pgpaces.analysis.compare import ComparisonGoal, Verdict, side
+from pgpaces.analysis.compare import (
+    BASELINE_MIN,
+    ComparisonGoal,
+    Verdict,
+    compare_stored,
+    compare_trials,
+    pairs_of_blocks,
+    trial_values,
+)
 from pgpaces.analysis.differences import Between
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.pairing import Pairing
-from pgpaces.analysis.trend import BASELINE_MIN, check
 from pgpaces.answers import run
 from pgpaces.answers.again import decisive
 from pgpaces.answers.compare import section as shown
 from pgpaces.answers.trials import factor_name, levels_listed
 from pgpaces.core.errors import PlanError, RunError
-from pgpaces.core.findings import Finding, finding
+from pgpaces.core.findings import finding
 from pgpaces.show.section import Next, Section
-from pgpaces.spec import levels
 from pgpaces.store.store import Store
 from pgpaces.trial import document
+from pgpaces.trial.pairs import levels_in
 
 
 class Group(Struct, frozen=True):
@@ -36,6 +42,10 @@ class Group(Struct, frozen=True):
     digests: tuple[Digest, ...]
     levels: Mapping[str, str]
     sweep: str = ""
+
+    @property
+    def valid(self) -> list[Digest]:
+        return [digest for digest in self.digests if sound(digest)]
 
 
 class Compared(Struct, frozen=True):
@@ -53,11 +63,13 @@ def compared(
     *,
     factors: Sequence[str],
     of: str = "last",
+    of_baseline: bool = False,
 ) -> Compared:
     """The verdict on B against A, both of the store. Raises PlanError.
 
     names: of A and B: levels of the experiment `of` (`variant=log`), a tag, a run or an experiment.
-    factors: the compared factors; those in which levels of A and B differ are added.
+    factors: the compared factors; those in which levels of A and B differ are added. of_baseline: A
+    is a baseline, and each of its runs is one observation, if it has at least BASELINE_MIN.
     """
     for name in factors:
         differences.check_factor(name)
@@ -68,49 +80,48 @@ def compared(
     chosen = tuple(dict.fromkeys((*factors, *sorted(own))))
     others = differences.between(a.digests, b.digests, chosen)
     goal = goal.of(planned=shown.is_planned((*a.digests, *b.digests)))
-    return Compared(a, b, chosen, others, unpaired.verdict(a.digests, b.digests, goal))
-
-
-def checked(
-    store: Store, names: tuple[str, str], goal: ComparisonGoal, *, factors: Sequence[str]
-) -> Compared:
-    """The verdict on a run against a baseline; names: of the baseline and of the run.
-
-    Each run of the baseline is one observation; with fewer than BASELINE_MIN the trials are
-    compared as in `compared`. Raises PlanError.
-    """
-    comparison = compared(store, names, goal, factors=factors)
-    earlier = [digest for digest in comparison.a.digests if sound(digest)]
-    if len(earlier) < BASELINE_MIN or comparison.a.levels:
-        return comparison
-    goal = goal.of(planned=shown.is_planned((*comparison.a.digests, *comparison.b.digests)))
-    now = [side(digest.summary) for digest in comparison.b.digests if sound(digest)]
-    return replace(comparison, verdict=check(now, [side(d.summary) for d in earlier], goal))
+    before, now = ([trial_values(digest.summary) for digest in each.valid] for each in (a, b))
+    if of_baseline and len(before) >= BASELINE_MIN and not a.levels:
+        verdict = compare_trials(before, now, goal, basis="runs")
+    else:
+        verdict = compare_stored(a.digests, b.digests, goal)
+    return Compared(a, b, chosen, others, verdict)
 
 
 def section(comparison: Compared) -> Section:
     a, b, verdict = comparison.a, comparison.b, comparison.verdict
-    every = (*a.digests, *b.digests)
-    valid = [[d for d in group.digests if sound(d)] for group in (a, b)]
-    paired = verdict.basis == "blocks"
-    pairs = tuple(unpaired.blocks(*valid)) if paired else ()
-    both = [(is_b, digest) for is_b in (False, True) for digest in valid[is_b]]
+    every, others = (*a.digests, *b.digests), comparison.other_differences
+    both = [(is_b, each) for is_b, group in enumerate((a, b)) for each in group.valid]
     both.sort(key=lambda pair: pair[1].trial.started_at)
-    others = comparison.other_differences
-    left_out = sum(len(g.digests) - len(v) for g, v in zip((a, b), valid, strict=True) if v)
-    found = [*_without_valid(a), *_without_valid(b)]
-    found += shown.of_trials(verdict.metric, every, others, left_out=left_out)
+    paired = verdict.basis == "blocks"
+    pairs = tuple(pairs_of_blocks(a.valid, b.valid)) if paired else ()
+    found, left_out = [], 0
+    for group in (a, b):
+        if group.valid:
+            left_out += len(group.digests) - len(group.valid)
+            continue
+        failure, first = outcome.no_trial(group.digests), group.digests[0]
+        reasons = first.summary.validity.reasons or (defect(first.trial, first.summary),)
+        why = "; ".join(reasons) if failure is None else failure.sentence
+        count = len(group.digests)
+        found.append(finding("side-without-valid-trial", group.name, count=count, why=why))
+    found += shown.findings_of_trials(verdict.metric, every, others, left_out=left_out)
     if pairs and len(both) > 2 * len(pairs):
         found.append(finding("trials-without-partner", count=len(both) - 2 * len(pairs)))
     basis = shown.VerdictBasis(
         pairs=pairs,
-        trials=() if paired else tuple((is_b, side(digest.summary)) for is_b, digest in both),
-        ids=tuple(d.trial.id for d in every if sound(d)) or tuple(d.trial.id for d in every),
+        trials=() if paired else tuple((bool(is_b), trial_values(d.summary)) for is_b, d in both),
+        ids=tuple(d.trial.id for d in ((*a.valid, *b.valid) or every)),
         findings=tuple(found),
         differences=others,
     )
     more = decisive(a.sweep, verdict) if a.sweep == b.sweep else ()
-    steps = [Next(each, "next-pairs") for each in more] or [_closer(b.digests)]
+    steps = [Next(each, "next-pairs") for each in more]
+    if not steps:
+        newest = max(b.digests, key=lambda digest: digest.trial.started_at)
+        questions = [each.question for each in run.next_steps(newest.trial, newest.summary)]
+        what, why = ("why", "next-why") if "next-why" in questions else ("show", "next-values")
+        steps = [Next(f"pgpaces {what} {newest.trial.id[-8:]}", why)]
     return shown.section(verdict, a.name, b.name, basis=basis, steps=steps)
 
 
@@ -122,25 +133,6 @@ def unmeasured(comparison: Compared) -> RunError | None:
             why, advice = failure.sentence, failure.advice
             return RunError("no-measurement", group=group.name, why=why, advice=advice)
     return None
-
-
-def _without_valid(group: Group) -> Iterator[Finding]:
-    if not any(sound(digest) for digest in group.digests):
-        failure, first = outcome.no_trial(group.digests), group.digests[0]
-        reasons = first.summary.validity.reasons or (defect(first.trial, first.summary),)
-        why = "; ".join(reasons) if failure is None else failure.sentence
-        yield finding("side-without-valid-trial", group.name, count=len(group.digests), why=why)
-
-
-def _closer(digests: Sequence[Digest]) -> Next:
-    newest = max(digests, key=lambda digest: digest.trial.started_at)
-    late = any(step.question == "next-why" for step in run.next_steps(newest.trial, newest.summary))
-    name = newest.trial.id[-8:]
-    return (
-        Next(f"pgpaces why {name}", "next-why")
-        if late
-        else Next(f"pgpaces show {name}", "next-values")
-    )
 
 
 def _group(store: Store, name: str, of: str) -> Group:
@@ -155,40 +147,23 @@ def _group(store: Store, name: str, of: str) -> Group:
 
 
 def _of_levels(store: Store, name: str, of: str) -> Group:
-    levels_named = named(name)
     row = store.experiment(store.find_experiment(of))
     goal = document.goal(row.document)
     if isinstance(goal, Pairing):
         raise PlanError("run-as-pairs", experiment=row.name)
     digests = store.digests([trial.id for trial in store.trials(experiment=row.id)])
+    placed = [(d.trial.place.levels if d.trial.place else {}, d) for d in digests]
     present: dict[str, dict[str, None]] = {}
-    for digest in digests:
-        for factor, level in _levels(digest).items():
+    for own, _ in placed:
+        for factor, level in own.items():
             present.setdefault(factor, {})[level] = None
-    levels_named = {_full(name, present): level for name, level in levels_named.items()}
-    matching = [d for d in digests if levels_named.items() <= _levels(d).items()]
+    levels = {}
+    for factor, level in levels_in(name).items():
+        # The factor that pages show by this name; the name itself if none is, or several are.
+        matches = [each for each in present if factor in (each, factor_name(each))]
+        levels[matches[0] if len(matches) == 1 else factor] = level
+    matching = tuple(digest for own, digest in placed if levels.items() <= own.items())
     if not matching:
         listed = levels_listed(present)
         raise PlanError("no-trial-with", experiment=row.name, levels=name, present=listed)
-    return Group(name, tuple(matching), levels_named, "" if goal else row.id)
-
-
-def _full(name: str, present: Iterable[str]) -> str:
-    """The factor that pages show by this name; the name itself where none, or several, are."""
-    matches = [each for each in present if name in (each, factor_name(each))]
-    return matches[0] if len(matches) == 1 else name
-
-
-def _levels(digest: Digest) -> Mapping[str, str]:
-    return {} if digest.trial.place is None else digest.trial.place.levels
-
-
-def named(text: str) -> dict[str, str]:
-    """The levels in `FACTOR=LEVEL,...`, by factor. Raises PlanError."""
-    found = {}
-    for part in levels.split(text):
-        name, equals, level = part.partition("=")
-        if not equals:
-            raise PlanError("not-factor-level", text=part)
-        found[name.strip()] = level.strip()
-    return found
+    return Group(name, matching, levels, "" if goal else row.id)

@@ -1,4 +1,4 @@
-"""B against A as a section: words, a table of metrics, the effects and the trials as charts.
+"""B against A as a section: its values, findings, a table of metrics, and charts.
 
 A verdict and its trials in, a section out; knows no store.
 """
@@ -7,22 +7,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from statistics import fmean
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.analysis import compare
-from pgpaces.analysis.compare import Pair, Secondary, Side, Verdict
+from pgpaces.analysis.compare import (
+    PAIRS_MIN,
+    Pair,
+    Secondary,
+    TrialValues,
+    Verdict,
+    numbers,
+    own_estimate,
+)
 from pgpaces.analysis.differences import Between
 from pgpaces.analysis.digest import Digest
-from pgpaces.answers.compare import words as verdicts
-from pgpaces.answers.compare.words import short
+from pgpaces.answers.compare.words import (
+    difference_text,
+    differing,
+    effect_part,
+    effect_texts,
+    effect_with_ends,
+)
 from pgpaces.core import metrics
-from pgpaces.core.findings import Finding, finding
+from pgpaces.core.findings import Finding, finding, needed
 from pgpaces.core.messages import message, said
 from pgpaces.core.metrics import axis, header, is_share, number, title
 from pgpaces.show.charts import Datum, amounts, names, of_metric, series
-from pgpaces.show.escape import line as shown
+from pgpaces.show.escape import line as escaped
 from pgpaces.show.numbers import NOT_KNOWN, capital, interval_line, metric_cell
 from pgpaces.show.screen import Screen
 from pgpaces.show.section import (
@@ -53,10 +67,21 @@ BASIS = {
     "apart": ("comparison-trials", "basis-apart"),
     "runs": ("comparison-runs", "basis-runs"),
 }
+# The finding for each reason why a comparison has no verdict.
+_REASONS = {
+    "few": "too-few-to-compare",
+    "nothing new": "new-run-unusable",
+    "unbounded": "metric-without-value",
+    "noise": "noise-hides-difference",
+    "biased": "equal-sides-differ",
+    "look": "ended-before-look",
+    "apart": "trials-apart-in-time",
+}
 # Beyond this range a ratio is drawn on a logarithmic axis.
 _LINEAR = (0.5, 2.0)
 # Larger ratios are in the table only.
 _RATIO_MAX = 1e4
+_NOISE = "A with itself"
 
 
 class VerdictBasis(Struct, frozen=True):
@@ -67,24 +92,21 @@ class VerdictBasis(Struct, frozen=True):
     """
 
     pairs: tuple[Pair, ...] = ()
-    trials: tuple[tuple[bool, Side], ...] = ()
+    trials: tuple[tuple[bool, TrialValues], ...] = ()
     ids: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     differences: tuple[Between, ...] = ()
     running: bool = False
 
     @property
-    def a(self) -> tuple[Side, ...]:
-        """The trials of A without those of pairs of A with itself."""
-        return self._of(b=False)
-
-    @property
-    def b(self) -> tuple[Side, ...]:
-        return self._of(b=True)
-
-    def _of(self, *, b: bool) -> tuple[Side, ...]:
-        paired = ((pair.b if b else pair.a) for pair in self.pairs if not pair.same)
-        return (*paired, *(side for is_b, side in self.trials if is_b == b))
+    def sides(self) -> tuple[tuple[TrialValues, ...], tuple[TrialValues, ...]]:
+        """The trials of A and of B, without those of pairs of A with itself."""
+        pairs = [(pair.a, pair.b) for pair in self.pairs if not pair.same]
+        a, b = (
+            (*(pair[at] for pair in pairs), *(side for is_b, side in self.trials if is_b == at))
+            for at in (0, 1)
+        )
+        return a, b
 
 
 def section(
@@ -92,42 +114,48 @@ def section(
 ) -> Section:
     effects: tuple[Effect, ...] = (verdict, *verdict.secondary)
     main, *others = (each.metric for each in effects)
-    values = {"a": a, "b": b, "of_a": len(basis.a), "of_b": len(basis.b), "count": verdict.pairs}
+    of_a, of_b = map(len, basis.sides)
+    values = {"a": a, "b": b, "of_a": of_a, "of_b": of_b, "count": verdict.pairs}
     top = message(BASIS[verdict.basis][0], **values)
-    effect = verdicts.with_ends(main, verdict.estimate)
+    effect = effect_with_ends(main, verdict.estimate)
     told = {"outcome": verdict.outcome, "metric": title(main), "effect": effect}
     return replace(SCREEN, first=(main, "", *others)).section(
         Headline(verdict.outcome.upper(), _MARKS[verdict.outcome], top),
-        [*_effects_shown(effects, basis), *_details(verdict, basis)],
+        _values(verdict, effects, basis),
         key=KEY,
         title=message("comparison-title", a=a, b=b),
-        findings=[*basis.findings, *verdicts.findings(verdict, running=basis.running)],
+        findings=[*basis.findings, *findings(verdict, running=basis.running)],
         steps=steps,
         main=message("comparison", a=a, b=b, **told),
         whole=True,
-        tables=(_table(effects, (a, b), basis),) if basis.a or basis.b else (),
+        tables=(_table(effects, (a, b), basis),) if of_a or of_b else (),
         figures=tuple(_figures(effects, (a, b), basis)),
         value=verdict,
         trials=basis.ids,
     )
 
 
-def _effects_shown(effects: Sequence[Effect], basis: VerdictBasis) -> Values:
+def _values(verdict: Verdict, effects: Sequence[Effect], basis: VerdictBasis) -> Values:
     """Each metric: values of A and B, and the effect, in columns; the first also drawn."""
     rows = []
     for each in effects:
-        a, b = (compare.own(sides, each.metric) for sides in (basis.a, basis.b))
+        a, b = (own_estimate(sides, each.metric) for sides in basis.sides)
         of_a, of_b = a and number(each.metric, a.value), b and metrics.shown(each.metric, b.value)
-        effect, ends = short(each.metric, each.estimate) if each.estimate else (None, None)
+        effect, ends = effect_texts(each.metric, each.estimate) if each.estimate else (None, None)
         known = ends if each.estimate and each.estimate.estimable else None
         rows.append((each.metric, message("comparison-sides", a=of_a, b=of_b), effect, known))
     widths = [max(len(row[at] or "") for row in rows) for at in (1, 2)]
     for metric, sides, effect, ends in rows:
         columns = {"sides": sides.ljust(widths[0]), "effect": effect and effect.ljust(widths[1])}
         yield metric, said("comparison-effect", ends=ends, **columns)
-    first = effects[0]
-    if first.estimate is not None and (drawn := _drawn(first.metric, first.estimate)):
+    if verdict.estimate is not None and (drawn := _drawn(verdict.metric, verdict.estimate)):
         yield "", said("comparison-drawn", line=drawn)
+    yield "trials", said(BASIS[verdict.basis][1], count=verdict.pairs)
+    if verdict.p is not None:
+        yield "p", said("p-at-look", p=verdict.p, level=verdict.level)
+    if (noise := effect_with_ends(verdict.metric, verdict.noise)) is not None:
+        yield "A and A", said("noise-floor", noise=noise)
+    yield from (("differs", each) for each in differing(basis.differences))
 
 
 def _drawn(metric: str, estimate: Estimate) -> str:
@@ -138,29 +166,65 @@ def _drawn(metric: str, estimate: Estimate) -> str:
     none = 0.0 if logs or is_share(metric) else 1.0
 
     def form(at: float) -> str:
-        text = verdicts.signed(metric, estimate, math.exp(at) if logs else at)
-        return text if at == none else f"{text}{verdicts.unit(metric, estimate)}"
+        text, unit = effect_part(metric, estimate, math.exp(at) if logs else at)
+        return text if at == none else f"{text}{unit}"
 
     return interval_line(replace(estimate, value=value, low=low, high=high), none, form)
 
 
-def _details(verdict: Verdict, basis: VerdictBasis) -> Values:
-    yield "trials", said(BASIS[verdict.basis][1], count=verdict.pairs)
-    if verdict.p is not None:
-        yield "p", said("p-at-look", p=verdict.p, level=verdict.level)
-    if (noise := verdicts.with_ends(verdict.metric, verdict.noise)) is not None:
-        yield "A and A", said("noise-floor", noise=noise)
-    yield from (("differs", each) for each in verdicts.differing(basis.differences))
+def findings(verdict: Verdict, *, running: bool = False) -> Iterator[Finding]:
+    """The reason why there is no verdict, what would decide, and what weakens the verdict."""
+    metric, least, basis, why = verdict.metric, verdict.needed, verdict.basis, verdict.why
+    values: dict[str, Any] = {
+        "count": verdict.undefined if why == "unbounded" else verdict.pairs,
+        "basis": basis,
+        "needed": (least or PAIRS_MIN) if why == "few" else least,
+        "metric": title(metric),
+        "noise": effect_with_ends(metric, verdict.noise),
+        "delta": difference_text(metric, verdict.delta),
+    }
+    if name := "next-look" if why == "look" and running else _REASONS.get(why, ""):
+        yield Finding(name, needed(name, values))
+    wide = why == "wide"
+    if wide and basis == "runs":
+        yield finding("more-runs-tell-more")
+    elif wide and least is None:
+        yield finding("too-wide-to-decide")
+    elif wide:
+        yield finding("more-pairs-decide", needed=max(PAIRS_MIN, least or 0, verdict.pairs + 1))
+    if why not in ("few", "nothing new") and verdict.pairs < PAIRS_MIN and basis != "runs":
+        yield finding("few-pairs", count=verdict.pairs, least=PAIRS_MIN)
+    if wide and verdict.detectable is not None:
+        smallest = difference_text(metric, verdict.detectable)
+        yield finding("detectable-difference", smallest=smallest)
+
+
+def findings_of_trials(
+    metric: str, digests: Sequence[Digest], differences: Sequence[Between], *, left_out: int
+) -> Iterator[Finding]:
+    """What weakens a comparison of trials by this metric. left_out: how many do not count."""
+    if differences:
+        yield finding("sides-differ-otherwise", factors=[each.name for each in differences])
+    if metric == "throughput" and is_planned(digests):
+        yield finding("throughput-is-planned")
+    if left_out:
+        yield finding("trials-left-out", count=left_out)
+
+
+def is_planned(digests: Sequence[Digest]) -> bool:
+    """Whether the throughput of all is the plan's: by a rate, or by the pace of each user."""
+    return all(each.trial.plan.model != "closed" for each in digests)
 
 
 def _table(effects: Sequence[Effect], names: tuple[str, str], basis: VerdictBasis) -> Table:
+    a, b = basis.sides
     columns: list[Column[Effect]] = [
         ("metric", lambda each: axis(each.metric)),
-        ("A", lambda each: metric_cell(each.metric, compare.own(basis.a, each.metric))),
-        ("B", lambda each: metric_cell(each.metric, compare.own(basis.b, each.metric))),
+        ("A", lambda each: metric_cell(each.metric, own_estimate(a, each.metric))),
+        ("B", lambda each: metric_cell(each.metric, own_estimate(b, each.metric))),
         (
             "B against A",
-            lambda e: TableCell(*short(e.metric, e.estimate)) if e.estimate else NOT_KNOWN,
+            lambda e: TableCell(*effect_texts(e.metric, e.estimate)) if e.estimate else NOT_KNOWN,
         ),
         ("p", lambda each: NOT_KNOWN if each.p is None else f"{each.p:.2g}"),
         ("B is", lambda each: TableCell(each.outcome, "", _MARKS[each.outcome])),
@@ -171,15 +235,14 @@ def _table(effects: Sequence[Effect], names: tuple[str, str], basis: VerdictBasi
 
 
 def _figures(
-    effects: Sequence[Effect], names: tuple[str, str], basis: VerdictBasis
+    effects: Sequence[Effect], sides: tuple[str, str], basis: VerdictBasis
 ) -> Iterator[Figure]:
-    ratios = [each for each in effects if not is_share(each.metric) and _drawable(each)]
-    shares = [each for each in effects if is_share(each.metric) and _drawable(each)]
-    for key, group in ((f"{KEY}-effect", ratios), (f"{KEY}-shares", shares)):
+    for key, name, share in (("effect", "title-effect", False), ("shares", "title-shares", True)):
+        group = [each for each in effects if is_share(each.metric) == share and _drawable(each)]
         if group:
-            yield _effects(key, group, basis)
-    if (basis.pairs or basis.trials) and (values := _by_trial(effects[0].metric, names, basis)):
-        yield _over_trials(effects[0].metric, names, basis, rows=values)
+            yield _effects_figure(f"{KEY}-{key}", message(name), group, basis=basis)
+    if basis.pairs or basis.trials:
+        yield from _trials_figure(effects[0].metric, sides, basis)
 
 
 def _drawable(effect: Effect) -> bool:
@@ -187,154 +250,98 @@ def _drawable(effect: Effect) -> bool:
     return estimate is not None and 1 / _RATIO_MAX < abs(estimate.value) + 1 < _RATIO_MAX
 
 
-def _effects(key: str, effects: Sequence[Effect], basis: VerdictBasis) -> Figure:
-    share = is_share(effects[0].metric)
-    band = _delta(effects[0])
-    dots = "small dots are single trials over the mean of A, hollow ones A's own"
-    parts = ["bars are 95% intervals", "small dots are single pairs" if basis.pairs else dots]
-    if band is not None:
-        parts.append(f"the band is what does not matter, {verdicts.size(effects[0].metric, band)}")
-    rows = list(_rows(effects, basis))
-    places = [abs(row[name]) for row in rows for name in _PLACES if name in row]
-    # A ratio beyond this range has a logarithmic axis.
+def _effects_figure(
+    key: str, name: str, effects: Sequence[Effect], *, basis: VerdictBasis
+) -> Figure:
+    main = effects[0]
+    share, delta = is_share(main.metric), main.delta if isinstance(main, Verdict) else None
+    rows = [row for each in effects for row in _effect_rows(each, basis)]
+    rows.append({"none": 0.0 if share else 1.0})
+    about = message("chart-of-pairs" if basis.pairs else "chart-of-trials")
+    if delta is not None:
+        ends = (-100 * delta, 100 * delta) if share else (1 / (1 + delta), 1 + delta)
+        rows.append({"from": ends[0], "to": ends[1]})
+        about += " " + message("chart-delta", delta=difference_text(main.metric, delta))
+    fields = ("value", "low", "high", "trial", "from", "to")
+    places = [abs(row[name]) for row in rows for name in fields if name in row]
     log = not share and (min(places) < _LINEAR[0] or max(places) > _LINEAR[1])
-    title = "B less A, points" if share else "B over A"
     return figure(
         key,
-        "Difference of shares" if share else "B over A",
-        f"{'B less A, in points' if share else 'B over A, where 1 is no difference'};"
-        f" {'; '.join(parts)}",
+        name,
+        about,
         columns=("metric", "B against A", "95% interval"),
         data=rows,
         template="difference",
-        x=amounts(title, log=log, zero=False, nice=False, padding=14, tickCount=5, grid=True),
+        x=amounts(name, log=log, zero=False, nice=False, padding=14, tickCount=5, grid=True),
         y=names("", list(dict.fromkeys(row["y"] for row in rows if "y" in row)), down=True),
     )
 
 
-def _delta(effect: Effect) -> float | None:
-    return effect.delta if isinstance(effect, Verdict) else None
-
-
-def _noise(effect: Effect) -> Estimate | None:
-    return effect.noise if isinstance(effect, Verdict) else None
-
-
-def _rows(effects: Sequence[Effect], basis: VerdictBasis) -> Iterator[Datum]:
-    """A row for each effect and its noise, and one for each pair or trial, in units of the axis."""
-    metric = effects[0].metric
-    factor, none = (100.0, 0.0) if is_share(metric) else (1.0, 1.0)
-    for each in effects:
-        both = ((title(each.metric), each.estimate), (_SAME, _noise(each)))
-        for name, estimate in both:
-            if estimate is not None:
-                text, interval = short(each.metric, estimate)
-                finite = estimate.estimable and math.isfinite(estimate.high)
+def _effect_rows(effect: Effect, basis: VerdictBasis) -> Iterator[Datum]:
+    """A row for the effect and its noise, and one for each pair or trial, in units of the axis."""
+    metric, name = effect.metric, title(effect.metric)
+    noise = effect.noise if isinstance(effect, Verdict) else None
+    factor = 100.0 if is_share(metric) else 1.0
+    for label, estimate in ((name, effect.estimate), (_NOISE, noise)):
+        if estimate is not None:
+            text, interval = effect_texts(metric, estimate)
+            places = {"value": estimate.value}
+            if estimate.estimable and math.isfinite(estimate.high):
                 low = estimate.low if is_share(metric) else max(estimate.low, 1 / _RATIO_MAX)
-                ends = {"low": low, "high": estimate.high} if finite else {}
-                numbers = {"value": estimate.value, **ends}
-                yield {
-                    "y": name,
-                    "noise": name == _SAME,
-                    "text": text,
-                    "texts": (name, text, interval),
-                    **{at: factor * number for at, number in numbers.items()},
-                }
-        yield from (dot for dot in _dots(each, basis) if abs(dot["trial"]) < _RATIO_MAX)
-    yield {"none": none}
-    if (delta := _delta(effects[0])) is not None:
-        share = is_share(metric)
-        yield {"from": -100 * delta if share else 1 / (1 + delta),
-               "to": 100 * delta if share else 1 + delta}  # fmt: skip
+                places |= {"low": low, "high": estimate.high}
+            yield {
+                "y": label,
+                "noise": label == _NOISE,
+                "text": text,
+                "texts": (label, text, interval),
+                **{at: factor * place for at, place in places.items()},
+            }
+    of_a = numbers(basis.sides[0], metric)
+    if basis.pairs:
+        both = ((pair, numbers((pair.a, pair.b), metric)) for pair in basis.pairs)
+        dots = [
+            (_NOISE if pair.same else name, True, n[1] - n[0]) for pair, n in both if len(n) > 1
+        ]
+    else:
+        values = [(is_b, n) for is_b, side in basis.trials for n in numbers((side,), metric)]
+        dots = [(name, is_b, value - fmean(of_a)) for is_b, value in values if of_a]
+    for label, is_b, difference in dots:
+        trial = _on_axis(metric, difference)
+        if abs(trial) < _RATIO_MAX and (label != _NOISE or noise is not None):
+            yield {"trial": trial, "y": label, "of_b": is_b, "texts": (label, f"{trial:.4g}", None)}
 
 
-_SAME = "A with itself"
-_PLACES = ("value", "low", "high", "trial", "from", "to")
-
-
-def _dots(effect: Effect, basis: VerdictBasis) -> Iterator[Datum]:
-    """Each pair, or each trial over the mean of A."""
-    name, metric = title(effect.metric), effect.metric
-    for pair in basis.pairs:
-        both = compare.numbers((pair.a, pair.b), metric)
-        if len(both) == 2 and not (pair.same and _noise(effect) is None):
-            trial = _placed(metric, both[1] - both[0])
-            row = _SAME if pair.same else name
-            yield {"trial": trial, "y": row, "of_b": True, "texts": (row, f"{trial:.4g}", None)}
-    of_a = compare.numbers(basis.a, metric)
-    middle = sum(of_a) / len(of_a) if of_a else 0.0
-    for is_b, side in basis.trials if of_a and not basis.pairs else ():
-        for value in compare.numbers((side,), metric):
-            trial = _placed(metric, value - middle)
-            yield {"trial": trial, "y": name, "of_b": is_b, "texts": (name, f"{trial:.4g}", None)}
-
-
-def _placed(metric: str, difference: float) -> float:
+def _on_axis(metric: str, difference: float) -> float:
     """A difference of logarithms as a ratio; of shares in points."""
     return 100 * difference if is_share(metric) else math.exp(min(difference, 700))
 
 
-def _by_trial(metric: str, names: tuple[str, str], basis: VerdictBasis) -> list[Datum]:
-    labels = _labels(names)
-    if basis.pairs:
-        every = [
-            (pair.number, labels[0] if pair.same else label, side)
-            for pair in basis.pairs
-            for label, side in zip(labels, (pair.a, pair.b), strict=True)
-        ]
-    else:
-        every = [(n, labels[is_b], side) for n, (is_b, side) in enumerate(basis.trials, 1)]
-    return [
-        {
-            "x": n,
-            "series": label,
-            "value": (at := _placed(metric, value)),
-            "texts": (str(n), label, number(metric, at / metrics.scale(metric))),
-        }
-        for n, label, side in every
-        for value in compare.numbers((side,), metric)
-    ]
-
-
-def _labels(names: tuple[str, str]) -> tuple[str, str]:
-    return f"A: {shown(names[0])}", f"B: {shown(names[1])}"
-
-
-def _over_trials(
-    metric: str, names: tuple[str, str], basis: VerdictBasis, *, rows: Sequence[Datum]
-) -> Figure:
-    paired = bool(basis.pairs)
-    what = "pair" if paired else "trial, in the order of time"
+def _trials_figure(metric: str, sides: tuple[str, str], basis: VerdictBasis) -> Iterator[Figure]:
+    """The values of all trials; none if no trial has one."""
+    labels = [f"{of}: {escaped(name)}" for of, name in zip("AB", sides, strict=True)]
+    every = [(n, is_b, of) for n, (is_b, of) in enumerate(basis.trials, 1)]
+    for pair in basis.pairs:
+        every += [(pair.number, False, pair.a), (pair.number, not pair.same, pair.b)]
+    rows: list[Datum] = []
     pairs: dict[int, list[float]] = {}
-    for row in rows if paired else ():
-        pairs.setdefault(row["x"], []).append(row["value"])
-    joined = [{"x": x, "low": min(of), "high": max(of)} for x, of in pairs.items() if len(of) == 2]
-    return figure(
+    for n, is_b, side in every:
+        for value in numbers((side,), metric):
+            at = _on_axis(metric, value)
+            texts = (str(n), labels[is_b], number(metric, at / metrics.scale(metric)))
+            rows.append({"x": n, "series": labels[is_b], "value": at, "texts": texts})
+            pairs.setdefault(n, []).append(at)
+    if not rows:
+        return
+    rows += [{"x": n, "low": min(of), "high": max(of)} for n, of in pairs.items() if len(of) == 2]
+    what = "pair" if basis.pairs else "trial"
+    yield figure(
         f"{KEY}-trials",
-        f"{capital(title(metric))} of each trial",
-        "every trial that counts; "
-        + ("lines join the two of a pair" if paired else "what drifts shows over all of them"),
-        columns=(what.partition(",")[0], "of", header(metric)),
-        data=[*rows, *joined],
+        message("chart-trials", metric=capital(title(metric))),
+        message("chart-trials-of-pairs" if basis.pairs else "chart-trials-alone"),
+        columns=(what, "of", header(metric)),
+        data=rows,
         template="runs",
         x=amounts(what, format="d", zero=False, nice=False, padding=12, tickMinStep=1),
         y=of_metric(metric, zero=False, padding=10),
-        **series(_labels(names)),
+        **series(labels),
     )
-
-
-def is_planned(digests: Sequence[Digest]) -> bool:
-    """Whether the throughput of all is the plan's: by a rate, or by the pace of each user."""
-    return all(each.trial.plan.model != "closed" for each in digests)
-
-
-def of_trials(
-    metric: str, digests: Sequence[Digest], differences: Sequence[Between], *, left_out: int
-) -> Iterator[Finding]:
-    """What weakens a comparison of trials by this metric. left_out: how many do not count."""
-    if differences:
-        yield finding("sides-differ-otherwise", factors=[each.name for each in differences])
-    if metric == "throughput" and is_planned(digests):
-        yield finding("throughput-is-planned")
-    if left_out:
-        yield finding("trials-left-out", count=left_out)

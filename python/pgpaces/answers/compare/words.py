@@ -1,97 +1,52 @@
-"""What a comparison says besides its numbers: findings, and how A and B differ."""
+"""Effects, and differences of A and B, as short texts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from pgpaces.analysis.compare import PAIRS_MIN, Verdict
 from pgpaces.analysis.differences import Between
-from pgpaces.core.findings import Finding, finding, needed
 from pgpaces.core.messages import Message, message, said
-from pgpaces.core.metrics import is_share, title
+from pgpaces.core.metrics import is_share
 from pgpaces.core.units import significant
 from pgpaces.show.escape import line
+from pgpaces.show.numbers import NOT_KNOWN
 from pgpaces.spec.result import Estimate
 
-_SHOWN = 8
+_LISTED_MAX = 8
 # From this ratio on, a difference is in times rather than percent.
-TIMES = 2.0
-# The finding for each reason why a comparison has no verdict.
-_REASONS = {
-    "few": "too-few-to-compare",
-    "nothing new": "new-run-unusable",
-    "unbounded": "metric-without-value",
-    "noise": "noise-hides-difference",
-    "biased": "equal-sides-differ",
-    "look": "ended-before-look",
-    "apart": "trials-apart-in-time",
-}
+_TIMES = 2.0
 
 
-def short(metric: str, estimate: Estimate) -> tuple[str, str]:
+def effect_texts(metric: str, estimate: Estimate) -> tuple[str, str]:
     """An effect and its interval in few characters: `+17%` and `+16 to +19%`."""
-    low, high = (signed(metric, estimate, end) for end in (estimate.low, estimate.high))
-    ends = f"{low} to {high}{unit(metric, estimate)}"
-    value = signed(metric, estimate, estimate.value)
-    return f"{value}{unit(metric, estimate)}", ends if estimate.estimable else "–"
+    value, unit = effect_part(metric, estimate, estimate.value)
+    low, high = (effect_part(metric, estimate, end)[0] for end in (estimate.low, estimate.high))
+    return f"{value}{unit}", f"{low} to {high}{unit}" if estimate.estimable else NOT_KNOWN
 
 
-def signed(metric: str, estimate: Estimate, value: float) -> str:
-    if _in_times(metric, estimate):
-        return f"{value:.3g}"
-    apart = 100 * (value if is_share(metric) else value - 1)
-    text = f"{abs(apart):.0f}" if abs(apart) >= 9.95 else significant(abs(apart), 2)
-    return text if text == "0" else f"{'+' if apart > 0 else '−'}{text}"
+def effect_part(metric: str, estimate: Estimate, value: float) -> tuple[str, str]:
+    """A value of an effect or of its interval, and the unit of all of them."""
+    share = is_share(metric)
+    most = max(estimate.value, estimate.high if estimate.estimable else estimate.value)
+    if not share and most >= _TIMES:
+        return f"{value:.3g}", " times"
+    percent = 100 * (value if share else value - 1)
+    text = f"{abs(percent):.0f}" if abs(percent) >= 9.95 else significant(abs(percent), 2)
+    sign = "" if text == "0" else "+" if percent > 0 else "−"
+    return f"{sign}{text}", " points" if share else "%"
 
 
-def unit(metric: str, estimate: Estimate) -> str:
-    return " points" if is_share(metric) else " times" if _in_times(metric, estimate) else "%"
-
-
-def _in_times(metric: str, estimate: Estimate) -> bool:
-    high = estimate.high if estimate.estimable else estimate.value
-    return not is_share(metric) and max(estimate.value, high) >= TIMES
-
-
-def size(metric: str, value: float) -> str:
-    """A difference without a direction: `2%`, `0.5 points`."""
-    return f"{float(f'{100 * value:.2g}'):g}{' points' if is_share(metric) else '%'}"
-
-
-def with_ends(metric: str, estimate: Estimate | None) -> str | None:
+def effect_with_ends(metric: str, estimate: Estimate | None) -> str | None:
     """An effect with its interval, to stand in a sentence; None if there is none."""
     if estimate is None:
         return None
-    effect, ends = short(metric, estimate)
+    effect, ends = effect_texts(metric, estimate)
     return message("effect", effect=effect, ends=ends)
 
 
-def findings(verdict: Verdict, *, running: bool = False) -> Iterator[Finding]:
-    """The reason why there is no verdict, what would decide, and what weakens the verdict."""
-    metric, least, basis = verdict.metric, verdict.needed, verdict.basis
-    name = "next-look" if verdict.why == "look" and running else _REASONS.get(verdict.why, "")
-    values: dict[str, Any] = {
-        "count": verdict.undefined if verdict.why == "unbounded" else verdict.pairs,
-        "basis": basis,
-        "needed": (least or PAIRS_MIN) if verdict.why == "few" else least,
-        "metric": title(metric),
-        "noise": with_ends(metric, verdict.noise),
-        "delta": size(metric, verdict.delta),
-    }
-    if name:
-        yield Finding(name, needed(name, values))
-    wide = verdict.why == "wide"
-    if wide and basis == "runs":
-        yield finding("more-runs-tell-more")
-    elif wide and least is None:
-        yield finding("too-wide-to-decide")
-    elif wide:
-        yield finding("more-pairs-decide", needed=max(PAIRS_MIN, least or 0, verdict.pairs + 1))
-    if verdict.why not in ("few", "nothing new") and verdict.pairs < PAIRS_MIN and basis != "runs":
-        yield finding("few-pairs", count=verdict.pairs, least=PAIRS_MIN)
-    if wide and verdict.detectable is not None:
-        yield finding("detectable-difference", smallest=size(metric, verdict.detectable))
+def difference_text(metric: str, value: float) -> str:
+    """A difference without a direction: `2%`, `0.5 points`."""
+    return f"{float(f'{100 * value:.2g}'):g}{' points' if is_share(metric) else '%'}"
 
 
 def differing(differences: Sequence[Between]) -> list[Message]:
@@ -104,6 +59,6 @@ def differing(differences: Sequence[Between]) -> list[Message]:
 
 def listed(differences: Sequence[Message]) -> str:
     """The first of the differences, each in a line, for an error."""
-    left = len(differences) - _SHOWN
+    left = len(differences) - _LISTED_MAX
     more = [said("more-not-shown", count=left)] if left > 0 else []
-    return "".join(f"\n  {line(str(each))}" for each in (*differences[:_SHOWN], *more))
+    return "".join(f"\n  {line(str(each))}" for each in (*differences[:_LISTED_MAX], *more))

@@ -8,7 +8,7 @@ from functools import partial
 
 from pgpaces.analysis import crossing
 from pgpaces.analysis.cells import sound, trial_estimate
-from pgpaces.answers.bulk import bars
+from pgpaces.answers.bulk import work as bulk
 from pgpaces.answers.measure import Measure
 from pgpaces.answers.sweep.axes import (
     MainAxis,
@@ -74,7 +74,7 @@ def overview(page: Page) -> Iterator[Figure]:
     if len(page.rows) < 2:
         return
     if page.work is not None:
-        yield from bars.figures(page.rows, page.work.numbers)
+        yield from bulk.figures(page.rows, page.work.numbers)
     axis, every = axis_of(page), panels(page)[0]
     for measure in _of_scripts(page):
         estimates = (row.estimate(measure.key) for row in page.rows)

@@ -148,7 +148,9 @@ def _comparison(
     basis = comparing.VerdictBasis(
         pairs,
         ids=tuple(digest.trial.id for digest in digests),
-        findings=tuple(comparing.of_trials(verdict.metric, digests, others, left_out=left_out)),
+        findings=tuple(
+            comparing.findings_of_trials(verdict.metric, digests, others, left_out=left_out)
+        ),
         differences=tuple(others),
         running=running,
     )

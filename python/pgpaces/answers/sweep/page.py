@@ -14,15 +14,13 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import (
     cells,
-    contrasts,
     crossing,
     differences,
     goal,
     grouping,
-    replicates,
+    ratios,
 )
 from pgpaces.analysis.cells import Row
-from pgpaces.analysis.contrasts import Ratio
 from pgpaces.analysis.costs import Economy, Priced
 from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.differences import Difference
@@ -35,7 +33,7 @@ from pgpaces.analysis.parts import (
     plans_of,
     statements_of,
 )
-from pgpaces.analysis.replicates import Apart
+from pgpaces.analysis.ratios import LevelRatio, MachineRatio
 from pgpaces.analysis.volume import volume_of
 from pgpaces.answers import costs
 from pgpaces.answers.bulk import words as commands
@@ -101,11 +99,11 @@ class Page(Struct, frozen=True):
     plans: tuple[StatementPlans, ...] = ()
     differences: tuple[Difference, ...] = ()
     places: tuple[ServerFacts, ...] = ()
-    apart: tuple[Apart, ...] = ()
+    apart: tuple[MachineRatio, ...] = ()
     missing: int = 0
     failures: tuple[tuple[str, str], ...] = ()
     background: tuple[BackgroundRow, ...] = ()
-    ratios: tuple[Ratio, ...] = ()
+    ratios: tuple[LevelRatio, ...] = ()
     machines: tuple[Priced, ...] = ()
     economies: Mapping[str, Economy] = field(default_factory=dict)
     work: CellsWork | None = None
@@ -121,7 +119,7 @@ class Page(Struct, frozen=True):
 
 def gather(digests: Sequence[Digest], about: About, experiment: Experiment | None = None) -> Page:
     if experiment is None:
-        factors, digests = grouping.place(digests, about.id)
+        factors, digests = grouping.place_runs(digests, about.id)
         order = {f.name: {level: n for n, level in enumerate(f.levels)} for f in factors}
         design = grouping.cells(digests, lambda cell: tuple(order[n][at] for n, at in cell.levels))
         kinds: dict[str, str] = {}
@@ -165,13 +163,13 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         plans=plans_of(rows),
         differences=differences.of_cells(rows, shown),
         places=facts.places(digests, about.disks),
-        apart=replicates.compare(digests, kinds),
+        apart=ratios.machine_ratios(digests, kinds),
         missing=missing,
         failures=tuple(
             (f"{named.get(key, key)}, trial {block}", error) for key, block, error in about.failures
         ),
         background=background_rows(rows),
-        ratios=contrasts.compared(rows, shown, kinds),
+        ratios=ratios.level_ratios(rows, shown, kinds),
         machines=machines,
         economies=economies,
         work=of_cells(rows),

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import crossing, outcome
 from pgpaces.analysis.cells import Row, sound
-from pgpaces.analysis.contrasts import Ratio
 from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.parts import BackgroundRow, CellPlan, StatementPlans, StatementRow
+from pgpaces.analysis.ratios import LevelRatio
 from pgpaces.answers.bulk import work as bulk
 from pgpaces.answers.bulk.words import median_s
 from pgpaces.answers.measure import Measure
@@ -219,10 +219,10 @@ def _count(name: str) -> Callable[[StatementRow], str]:
 def ratios(page: Page) -> Table:
     others = [f for f in page.factors if any(f.name in dict(each.at) for each in page.ratios)]
 
-    def at(name: str) -> Callable[[Ratio], str]:
+    def at(name: str) -> Callable[[LevelRatio], str]:
         return lambda each: level_text(dict(each.at).get(name, NOT_KNOWN))
 
-    columns: list[Column[Ratio]] = [
+    columns: list[Column[LevelRatio]] = [
         ("level", lambda each: levels_text([(each.factor, each.level)])),
         ("against", lambda each: level_text(each.base)),
         *((factor_name(factor.name), at(factor.name)) for factor in others),

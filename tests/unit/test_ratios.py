@@ -1,4 +1,4 @@
-"""What a level makes of another one, over pairs of trials of one block."""
+"""What a level makes of another one, and a board of its kind, over pairs of trials of one block."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.analysis import contrasts
+from pgpaces.analysis import ratios
 from pgpaces.analysis.cells import rows
 from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.effect import mean_ratio
 from pgpaces.spec.design import Cell, Factor, Slot
 from pgpaces.spec.result import Estimate
-from tests.unit.experiments import made
+from tests.unit.experiments import made, moved
 from tests.unit.seeds import seeds
 from tests.unit.sure import sure
 
@@ -32,12 +33,12 @@ def trial(levels: dict[str, str], block: int, rate: float, latency_ms: float = 1
 
 def compared(
     digests: list[Digest], factors: tuple[Factor, ...] = (TLS,)
-) -> tuple[contrasts.Ratio, ...]:
+) -> tuple[ratios.LevelRatio, ...]:
     cells = {}
     for digest in digests:
         assert digest.trial.place is not None
         cells[digest.trial.place.cell] = Cell(tuple(digest.trial.place.levels.items()))
-    return contrasts.compared(rows(cells.values(), digests), factors)
+    return ratios.level_ratios(rows(cells.values(), digests), factors)
 
 
 def test_what_disturbs_a_whole_block_cancels_out():
@@ -113,11 +114,49 @@ def test_many_pairs_of_many_cells_are_taken_together():
 def test_the_interval_holds_the_truth_as_often_as_it_says(pairs, tries):
     draw, held = np.random.default_rng(pairs), 0
     for _ in range(tries):
-        found = contrasts.ratio(list(draw.normal(math.log(0.9), 0.1, pairs)))
+        found = mean_ratio(list(draw.normal(math.log(0.9), 0.1, pairs)))
         assert found is not None
         held += found.low <= 0.9 <= found.high
     assert 0.94 <= held / tries <= 0.96
 
 
 def test_of_nothing_there_is_no_ratio():
-    assert contrasts.ratio([]) is None
+    assert mean_ratio([]) is None
+
+
+KINDS = {"a": "pi4", "b": "pi4", "c": "pi4"}
+MODELS = {
+    (clients, block): made(Slot(block, Cell((("clients", clients),))), 5)
+    for clients in ("1", "2", "4")
+    for block in (1, 2)
+}
+
+
+def board(name: str, factor: float, seed: int) -> list[Digest]:
+    draw = np.random.default_rng(seed)
+    found = []
+    for base in MODELS.values():
+        service = base.summary.service
+        assert service.mean is not None
+        value = 20 * factor * float(np.exp(draw.normal(0, 0.01)))
+        mean = Estimate(value, value, value, 10)
+        summary = replace(base.summary, service=replace(service, mean=mean))
+        found.append(moved(replace(base, summary=summary), target=name))
+    return found
+
+
+def test_a_slow_board_stands_apart():
+    found = ratios.machine_ratios(
+        [*board("a", 1, 1), *board("b", 1, 2), *board("c", 1.3, 3)], KINDS
+    )
+    assert {each.name for each in found if each.apart} == {"c"}, "it makes none of the others fast"
+    (slow,) = [each for each in found if each.name == "c"]
+    assert slow.ratio.low < 1.3 < slow.ratio.high
+    assert slow.ratio.n == len(MODELS)
+
+
+def test_two_pairs_and_boards_of_different_kinds_say_nothing():
+    pair = [*board("a", 1, 1), *board("b", 2, 2)]
+    assert ratios.machine_ratios(pair, {"a": "pi4", "b": "pi5"}) == ()
+    few = [board(name, factor, 1)[:2] for name, factor in (("a", 1.0), ("b", 2.0))]
+    assert ratios.machine_ratios([each for part in few for each in part], KINDS) == ()

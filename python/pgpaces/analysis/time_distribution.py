@@ -22,7 +22,7 @@ _RARER = (0.0, 0.02, 0.005, 0.0)
 _FASTEST = 0.01
 
 
-class Spread(Struct, frozen=True):
+class Distribution(Struct, frozen=True):
     """A distribution in milliseconds.
 
     Quantiles rank over everything that was due. A quantile, or the end of its interval, is infinite
@@ -76,16 +76,16 @@ class Tails(Struct, frozen=True):
         return prior
 
 
-def spread_of(times: Times, due: int, counts: Numbers, *, sums_ns: Numbers) -> Spread:
+def distribution_of(times: Times, due: int, counts: Numbers, *, sums_ns: Numbers) -> Distribution:
     """The distribution of what succeeded of all `due`, by its seconds in order.
 
     counts, sums_ns: how many succeeded in each, and the sum of their times. Without seconds as if
     transactions were independent.
     """
-    return spread_and_tails(times, due, counts, sums_ns=sums_ns)[0]
+    return distribution_and_tails(times, due, counts, sums_ns=sums_ns)[0]
 
 
-def spread_and_tails(
+def distribution_and_tails(
     times: Times,
     due: int,
     counts: Numbers,
@@ -93,7 +93,7 @@ def spread_and_tails(
     sums_ns: Numbers,
     planned: Numbers | None = None,
     blocks: Blocks | None = None,
-) -> tuple[Spread, Tails]:
+) -> tuple[Distribution, Tails]:
     """The distribution, and the clusters that its intervals allow for; counts, sums_ns: as above.
 
     planned: the planned rate of each second, None if it is constant. With blocks, the interval of a
@@ -118,15 +118,23 @@ def spread_and_tails(
         ranks = [rank or 0 for pair in ends for rank in (pair or (0, None))]
         bounds = iter(values_at_ranks(times, ranks))
         for name, value, pair in zip(quantiles, _values(times, due), ends, strict=True):
-            quantiles[name] = _estimate(value, pair, next(bounds), last=next(bounds), due=due)
-    spread = Spread(
+            low, high = _ms(next(bounds)), _ms(next(bounds))
+            if pair is None or (pair[0] == 0 and math.isinf(high)):
+                quantiles[name] = Estimate.alone(_ms(value), due)
+            else:
+                quantiles[name] = Estimate(_ms(value), low if pair[0] else 0.0, high, due)
+    distribution = Distribution(
         count=times.count,
         mean=mean,
         sd=stddev_ms,
         max=times.max_ns / 1e6 if times.count and times.count >= due else None,
         **quantiles,
     )
-    return spread, tails
+    return distribution, tails
+
+
+def _ms(ns: int | None) -> float:
+    return math.inf if ns is None else ns / 1e6
 
 
 def _values(times: Times, due: int) -> Sequence[int | None]:
@@ -150,19 +158,3 @@ def _above(times: Times, due: int, body: Clusters, *, blocks: Blocks) -> Iterato
         yield clusters
         if q >= _CHAINED:
             prior = Clusters(clusters.effect, body.freedom)
-
-
-def _estimate(
-    value: int | None,
-    ends: tuple[int, int | None] | None,
-    first: int | None,
-    *,
-    last: int | None,
-    due: int,
-) -> Estimate:
-    """A quantile in ms, from the times in ns at its own rank and at the ranks of its ends."""
-    middle, high = (math.inf if ns is None else ns / 1e6 for ns in (value, last))
-    if ends is None or (ends[0] == 0 and math.isinf(high)):
-        return Estimate.alone(middle, due)
-    low = math.inf if first is None else first / 1e6
-    return Estimate(middle, low if ends[0] else 0.0, high, due)
