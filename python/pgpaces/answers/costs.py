@@ -167,19 +167,3 @@ def sentences(machines: Sequence[Priced]) -> Iterator[Sentence]:
 def as_json(economy: Economy) -> dict[str, Any]:
     """The economy as plain values: amounts in the currency, seconds, bytes."""
     return {**plain(economy), "year": economy.year}
-
-
-def row_values(economy: Economy | None) -> dict[str, Any]:
-    one = economy or rules.Economy("")
-    ends = one.per_unit if one.per_unit and one.per_unit.estimable else None
-    return {
-        "currency": one.currency or None,
-        "cost_month": one.month,
-        "cost_year": one.year,
-        "users": one.users,
-        "on_time_per_unit": one.per_unit.value if one.per_unit else None,
-        "on_time_per_unit_low": ends.low if ends else None,
-        "on_time_per_unit_high": ends.high if ends else None,
-        "users_per_unit_month": one.users_per_unit,
-        "written_bytes_a_day": one.written.bytes_a_day.value if one.written else None,
-    }

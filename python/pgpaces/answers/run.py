@@ -338,6 +338,8 @@ def next_steps(trial: Trial, summary: Summary) -> Iterator[Next]:
     elif repeatable and mark == "unknown" and needed and trial.state == "finished":
         count, unit = length(needed)
         yield Next(f"pgpaces run --like {run} -T {count}{unit}", "next-longer")
+    elif mark == "fail" and 2 * summary.counts.failed > summary.counts.missed:
+        yield Next(f"pgpaces show {run}", "next-details")
     elif summary.counts.missed >= next_step.MISSED_MIN and mark != "pass" and not alone:
         close = mark == "unknown" and summary.validity.state == "valid"
         yield Next(f"pgpaces why {run}", "next-too-close" if close else "next-why")

@@ -48,6 +48,7 @@ from pgpaces.show.section import (
     Headline,
     Mark,
     Next,
+    Number,
     Section,
     Table,
     TableCell,
@@ -203,6 +204,13 @@ def section(series: RunSeries) -> Section:
         whole=True,
         tables=(_table(series),) if trend.levels else (),
         figures=(_figure(series),) if _measured(series) else (),
+        rows=(
+            *(Number({"run": each.id}, metric, each.estimate) for each in series.runs),
+            *(
+                Number({"from": series.run(each.first).id}, metric, each.value)
+                for each in trend.levels
+            ),
+        ),
         value=trend,
         trials=tuple(each.id for each in series.runs),
     )

@@ -33,7 +33,17 @@ from pgpaces.show.charts import Datum, amounts, seconds
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import NOT_KNOWN, estimate_cell, interval, or_dash, percent
 from pgpaces.show.screen import Screen
-from pgpaces.show.section import Figure, Headline, Next, Section, Table, Values, figure, table
+from pgpaces.show.section import (
+    Figure,
+    Headline,
+    Next,
+    Number,
+    Section,
+    Table,
+    Values,
+    figure,
+    table,
+)
 from pgpaces.spec.result import Trial
 from pgpaces.store.store import Store
 
@@ -201,6 +211,12 @@ def _section(store: Store, digests: Sequence[Digest], about: str, *, key: str) -
         whole=True,
         tables=tuple(_tables(answer, key, cost)),
         figures=tuple(_figures(answer, key)),
+        rows=tuple(
+            Number({"cause": each.key}, metric, one)
+            for each in answer.causes
+            for metric, one in (("coincidence", each.share), ("lift", each.lift))
+            if one is not None
+        ),
         value=answer,
         trials=answer.trials,
         # Of several cells, each says which one it is.

@@ -45,6 +45,7 @@ from pgpaces.show.section import (
     Headline,
     Mark,
     Next,
+    Number,
     Section,
     Table,
     TableCell,
@@ -130,9 +131,19 @@ def section(
         whole=True,
         tables=(_table(effects, (a, b), basis),) if of_a or of_b else (),
         figures=tuple(_figures(effects, (a, b), basis)),
+        rows=tuple(_numbers(effects, basis)),
         value=verdict,
         trials=basis.ids,
     )
+
+
+def _numbers(effects: Sequence[Effect], basis: VerdictBasis) -> Iterator[Number]:
+    """Each metric of A and of B, and the effect: B over A, or B less A of shares."""
+    for each in effects:
+        name = "difference" if metrics.is_share(each.metric) else "ratio"
+        own = (own_estimate(sides, each.metric) for sides in basis.sides)
+        of = zip(("a", "b", name), (*own, each.estimate), strict=True)
+        yield from (Number({"of": key}, each.metric, one) for key, one in of if one is not None)
 
 
 def _values(verdict: Verdict, effects: Sequence[Effect], basis: VerdictBasis) -> Values:
