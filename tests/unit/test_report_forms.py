@@ -147,9 +147,7 @@ def test_text_keeps_to_the_width_of_the_terminal(width):
     assert "█" in joined
 
 
-def test_a_page_without_the_library_that_draws_has_the_tables_and_says_so(
-    monkeypatch,
-):
+def test_a_page_without_the_library_that_draws_has_the_tables_and_says_so(monkeypatch):
     monkeypatch.setattr(draw, "available", lambda: False)
     made_page = html(reported())
     assert "<svg" not in made_page
