@@ -33,6 +33,11 @@ SITE := target/mkdocs
 MANUAL := packaging/data/data/share/man/man1
 BUILT := $(VENV)/.built
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
+# What else Rust's tests read.
+RUST_DATA := $(shell find crates fuzz/corpus -type d) crates/fakeserver/src/help.txt fuzz/targets.rs docs/internals/figures.md .config/nextest.toml
+RUST_TESTED := $(VENV)/.rust-tested
+RUST_LINTED := $(VENV)/.rust-linted
+STUBS_TESTED := $(VENV)/.stubs-tested
 
 .DEFAULT_GOAL := help
 .PHONY: help map packages build compiled run t check test test-slow test-versions faults asan test-arm conformance fuzz lint format bench bench-check docs site outputs pictures commands lock man wheel wheels clean
@@ -44,20 +49,29 @@ map: ## Print every file of the program with its first line
 	@git ls-files 'crates/*/src/*.rs' 'python/pgpaces/*.py' | xargs awk 'FNR == 1 && \
 		match($$0, /[A-Z`].*/) { sub(/"""$$/, ""); printf "%-48s %s\n", FILENAME, substr($$0, RSTART) }'
 
+# uv takes 4 to 12 s where pip takes 75, but it does not know what pip is configured to use.
 $(READY): requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pgpaces needs Python 3.11 or later")'
 	$(PYTHON) -m venv $(VENV) || { echo "Debian: apt install python3-venv"; exit 1; }
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	sed -n '/^uv==/,/[^\\]$$/p' requirements.lock >$(VENV)/uv.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(VENV)/uv.txt
+	$(BIN)/uv pip install --quiet --require-hashes -r requirements.lock || \
+		$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 	touch $@
 
 $(BUILT): $(READY) $(RUST) pyproject.toml
-	maturin develop --release --locked --quiet
+	maturin develop --uv --release --locked --quiet
 	touch $@
 
-# Rust's tests. The last part of a build of the engine is one process, which leaves room for these:
-# `make -j 2 build compiled`.
-compiled: $(READY)
-	cargo nextest run --workspace --locked --no-run --cargo-quiet
+# Rust's tests are built without Python, so `make -j 2` does it while that is installed.
+compiled:
+	cargo test --workspace --locked --no-run --quiet
+
+# They run if something has changed since they passed. The last part of a build of the engine is one
+# process, which leaves room for them.
+$(RUST_TESTED): $(RUST) $(RUST_DATA) | $(READY)
+	PROPTEST_RNG_SEED=20261122 PROPTEST_CASES=128 cargo nextest run --workspace --locked
+	touch $@
 
 # Tests that need one of the packages are left out if it cannot be installed.
 packages: ## Install the Debian packages that are missing, as root or with sudo
@@ -74,15 +88,13 @@ t: build ## Some tests: make t T=tests/unit/test_volume.py
 	$(if $(T),,$(error say which tests: make t T=tests/unit/test_volume.py))pytest -q $(T)
 
 # What needs no PostgreSQL server, in two processes: one for each core of a small machine.
-check: lint ## Lint, types and all tests that need no server
-	PROPTEST_RNG_SEED=20261122 cargo nextest run --workspace --locked
+check: lint $(RUST_TESTED) ## Lint, types and all tests that need no server
 	pytest -q -n 2 --dist worksteal --hypothesis-seed=20261122 -m 'not slow and not postgres' tests
 
 # One seed for all random cases: whoever runs this sees what the next one sees. `test-slow` looks
 # for what nobody has seen yet, with more cases. Four at a time, as those of servers wait more than
 # they work.
-test: packages build ## All tests but the slow ones; PART=unit for less; the last lines say which were left out
-	$(if $(filter unit,$(PART)),PROPTEST_RNG_SEED=20261122 PROPTEST_CASES=128 cargo nextest run --workspace --locked)
+test: packages build $(if $(filter unit,$(PART)),$(RUST_TESTED)) ## All tests but the slow ones; PART=unit for less; the last lines say which were left out
 	pytest -q -n 4 --dist loadfile --no-loadscope-reorder --hypothesis-seed=20261122 $(foreach part,$(PART),$(PART_$(part)))
 
 test-slow: build test-versions ## The slow tests, and random cases that are new each time
@@ -99,7 +111,7 @@ faults: build ## Each fault of tests/faults, TIMES times (20); takes hours
 
 asan: ## The io_uring code under AddressSanitizer; needs nightly Rust with its source
 	RUSTFLAGS=-Zsanitizer=address cargo +$(NIGHTLY) test -Zbuild-std --target x86_64-unknown-linux-gnu \
-		--locked --package pgpaces-engine --test poll
+		--locked --package pgpaces-engine --test all poll::
 
 conformance: build ## PostgreSQL's own test suites of pgbench, run with us in its place; needs Debian
 	python tests/conformance/suites.py
@@ -116,19 +128,24 @@ fuzz: ## Feed scripts, servers and stored results to what reads them, each for F
 			-print_final_stats=1 $$(ls fuzz/$$target.dict 2>/dev/null | sed s/^/-dict=/) || exit 1; \
 	done
 
-lint: build ## Every check that is not a test
+lint: build $(STUBS_TESTED) $(RUST_LINTED) ## Every check that is not a test
 	ruff check python tests docs bench packaging
 	ruff format --check python tests docs bench packaging
 	mypy
-	MYPYPATH=bench:. mypy --follow-imports=silent --explicit-package-bases $(filter-out %/locust_select.py,$(wildcard bench/*.py))
 	lint-imports
 	python bench/house.py --check
+
+$(STUBS_TESTED): $(BUILT) python/pgpaces/_engine.pyi .ci/stubs.ini
 	cd python && stubtest --mypy-config-file ../.ci/stubs.ini pgpaces._engine
+	touch $@
+
+$(RUST_LINTED): $(RUST) clippy.toml deny.toml rustfmt.toml | $(READY)
 	cargo fmt --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo deny check licenses bans sources
 	if cargo deny fetch db >/dev/null 2>&1; then cargo deny --offline check advisories; \
 	else echo "advisories: not checked, their database cannot be reached"; fi
+	touch $@
 
 format: $(READY) ## Format all code
 	cargo fmt
@@ -145,7 +162,7 @@ bench-check: build ## Gates: instructions and system calls against bench/baselin
 	python bench/bench.py --check
 
 docs: build ## Write the generated parts of docs/
-	-cargo nextest run --locked --no-fail-fast --package pgpaces-engine --test figures
+	-cargo nextest run --locked --no-fail-fast --package pgpaces-engine --test all figures::
 	python docs/generate.py
 
 # With VERSION=0.1.0 mike adds it as that version, and as `latest`, to the branch gh-pages.
@@ -165,7 +182,6 @@ commands: build ## Run every command of README and docs/ as printed, in a lab of
 	CUT=$(CUT) python docs/commands.py $(PAGES)
 
 lock: $(READY) ## Choose all Python dependencies anew
-	$(BIN)/pip install --quiet uv
 	uv pip compile pyproject.toml --all-extras --group build --group test --group lint --universal \
 		--generate-hashes --no-emit-index-url --no-header --quiet --output-file requirements.lock
 	uv pip compile --group wheels --universal --generate-hashes --no-emit-index-url --no-header \

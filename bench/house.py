@@ -86,7 +86,12 @@ def lines_of_code(text: str) -> int:
 
 
 def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+    """The functions of a tree, itself included; no expression has any."""
+    if isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef):
+        yield tree
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case):
+            yield from functions(node)
 
 
 def _docstrings(tree: ast.AST) -> set[int]:

@@ -15,7 +15,7 @@ from pgpaces.show.style import DARK, LIGHT
 from pgpaces.store.store import Store
 from tests.browser.pages import opened_page
 from tests.unit import answered
-from tests.unit.reports import HOSTILE
+from tests.unit.reports import hostile
 
 pytestmark = pytest.mark.browser
 
@@ -56,7 +56,7 @@ def test_charts_are_drawn_in_the_colors_of_light_and_dark(browser, report, how):
 
 def test_what_others_wrote_is_shown_and_does_nothing(browser, tmp_path):
     path = tmp_path / "hostile.html"
-    path.write_text(html(report_of(HOSTILE)), encoding="utf-8")
+    path.write_text(html(report_of(hostile())), encoding="utf-8")
     # Without the page's own policy: nothing may depend on it.
     with opened_page(browser, path.as_uri(), viewport=PHONE, bypass_csp=True) as (page, wrong):
         page.on("dialog", lambda dialog: (wrong.append(dialog.message), dialog.dismiss()))

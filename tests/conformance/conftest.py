@@ -22,12 +22,6 @@ def recording_server(fake_server_program, tmp_path_factory):
 
 
 @pytest.fixture
-def bench(
-    pgbench_version,
-    recording_server,
-    start_load,
-    tmp_path,
-    clean_client,
-):
+def bench(pgbench_version, recording_server, start_load, tmp_path, clean_client):
     assert clean_client.exists()
     return Bench(PGBENCH[pgbench_version], recording_server, start_load, tmp_path)

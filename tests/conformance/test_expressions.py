@@ -85,9 +85,7 @@ TEXTS = [
 ]
 
 
-def test_a_text_from_the_command_line_becomes_the_value_that_pgbench_makes_of_it(
-    bench,
-):
+def test_a_text_from_the_command_line_becomes_the_value_that_pgbench_makes_of_it(bench):
     variables = {text: (f"v{n}", text) for n, text in enumerate(TEXTS)}
     scripts = {text: f"\\set x :{name}\nSELECT ':x';\n" for text, (name, _) in variables.items()}
     case = together(scripts.values(), variables=tuple(variables.values()))

@@ -257,9 +257,7 @@ def test_each_of_several_hosts_has_its_own_password(pg15, ways, tmp_path):
     assert ways(pg15, conninfo.make_conninfo(**several.keywords)) == "u_scram plain 127.0.0.1"
 
 
-def test_an_empty_value_keeps_a_variable_out_also_of_what_is_resolved_again(
-    monkeypatch,
-):
+def test_an_empty_value_keeps_a_variable_out_also_of_what_is_resolved_again(monkeypatch):
     """Preparation would go to one server, and the load to another."""
     monkeypatch.setenv("PGHOSTADDR", "192.0.2.9")
     first = engine.resolve("host=db1 hostaddr='' dbname=x")
@@ -495,9 +493,7 @@ def test_a_direct_connection_needs_the_servers_consent_to_the_protocol(certifica
     assert heard in ([], [b""])
 
 
-def test_a_server_without_tls_is_taken_in_plain_only_where_that_is_allowed(
-    fake_server,
-):
+def test_a_server_without_tls_is_taken_in_plain_only_where_that_is_allowed(fake_server):
     server = fake_server()
     for mode in ("disable", "allow", "prefer"):
         route = _engine.find_route(_engine.resolve(server.dsn(sslmode=mode), {}))

@@ -97,9 +97,7 @@ def test_a_log_has_the_same_kinds_of_lines_as_pgbenchs(beside, changes, words):
     assert len(list(beside.folder.glob("ours.*"))) == 2
 
 
-def test_an_aggregated_log_has_pgbenchs_columns_and_one_more_and_loses_nothing(
-    beside,
-):
+def test_an_aggregated_log_has_pgbenchs_columns_and_one_more_and_loses_nothing(beside):
     log = {"aggregate_s": 1, "detailed": True}
     changes = {"transactions": None, "duration_ns": 3 * SECOND_NS, "load": "open", "rate": 100.0}
     words = ("-T", 3, "-R", 100, "--aggregate-interval=1", "--failures-detailed")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import nbclient
 import nbformat
 import pytest
 from tests.folders import ROOT
@@ -57,6 +56,8 @@ def test_the_stored_outputs_are_answers_of_today():
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_notebook_runs(pgpaces_home, tmp_path):
+    import nbclient
+
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     client = nbclient.NotebookClient(
         notebook,

@@ -92,9 +92,7 @@ def test_without_analyze_nothing_is_executed(tables):
     assert (found.command, found.analyzed, found.workers_launched) == (1, False, 0)
 
 
-def test_a_plan_keeps_its_shape_for_other_parameters_and_not_for_another_way(
-    tables,
-):
+def test_a_plan_keeps_its_shape_for_other_parameters_and_not_for_another_way(tables):
     def shapes(options: str) -> list[str]:
         sql = "SELECT * FROM plans_t WHERE i = "
         statements = [(0, 0, f"{sql}5"), (0, 1, f"{sql}4000")]

@@ -227,9 +227,7 @@ def test_a_server_that_takes_long_to_end_is_told(spec):
 
 
 @needs("Linux")
-def test_kill_9_of_the_supervisor_ends_the_server_and_it_can_be_started_again(
-    spec,
-):
+def test_kill_9_of_the_supervisor_ends_the_server_and_it_can_be_started_again(spec):
     server = embedded.start(spec)
     os.kill(supervisor_of(server), signal.SIGKILL)
     wait_until_gone()

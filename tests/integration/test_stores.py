@@ -166,9 +166,7 @@ def test_an_experiment_is_read_as_it_was_stored(store):
         store.experiment(absent)
 
 
-def test_an_experiment_that_has_been_silent_was_interrupted_unless_one_of_its_trials_runs(
-    store,
-):
+def test_an_experiment_that_has_been_silent_was_interrupted_unless_one_of_its_trials_runs(store):
     row = begun(store)
     silent = datetime.now(UTC) - timedelta(minutes=1)
     quiet = "UPDATE experiment SET heartbeat = :at WHERE id = :id"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import cache
 
 from msgspec.structs import replace
 
@@ -11,13 +12,13 @@ from pgpaces.analysis.validity import Validity
 from pgpaces.answers.sweep.page import About, Page, gather
 from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.core.findings import finding
+from pgpaces.show.section import Report
 from pgpaces.spec.design import Design, Factor
 from tests.unit.experiments import WORKERS, experiment, made
 from tests.unit.trials import known, like
 
 ABOUT = About(datetime(2026, 11, 2, tzinfo=UTC), "0.1.0", rerun="pgpaces sweep pi.toml", id="01E")
 PLAN = Design((Factor("clients", ("1", "4", "8")), Factor(WORKERS, ("0", "2"))), trials=2)
-DIGESTS = [made(slot, 20) for slot in PLAN.slots()]
 NASTY = "</pre><script>alert(1)</script>\x1b]0;x\x07\u202e\udc80 {{7*7}} [x](javascript:1) |a|`*_"
 
 
@@ -25,19 +26,26 @@ def page_of(digests: list[Digest], **about: str) -> Page:
     return gather(digests, replace(ABOUT, **about), experiment(design=PLAN))
 
 
-PAGE_OF = page_of(DIGESTS)
-REPORTED = report_of(PAGE_OF)
+@cache
+def whole_page() -> Page:
+    return page_of([made(slot, 20) for slot in PLAN.slots()])
 
 
+@cache
+def reported() -> Report:
+    return report_of(whole_page())
+
+
+@cache
 def hostile() -> Page:
     """Every text that others give is nasty."""
     plan = Design((Factor("clients", ("1", "4")), Factor(f"define.{NASTY}", (NASTY, "=1+1"))))
-    found = []
+    found, explained = [], whole_page().digests[0].trial.explained
     for slot in plan.slots():
         base = made(slot, 12)
         trial = base.trial
         scripts = [{"name": NASTY, "weight": 1, "commands": [[1, NASTY, True]]}] * 2
-        said = tuple(replace(each, summary=NASTY, plan=NASTY, shape=NASTY) for each in EXPLAINED)
+        said = tuple(replace(each, summary=NASTY, plan=NASTY, shape=NASTY) for each in explained)
         tracks = tuple(replace(each, name=NASTY, source=NASTY, unit=NASTY) for each in base.tracks)
         statements = tuple(
             replace(each, script=NASTY, text=NASTY) for each in base.summary.statements
@@ -66,6 +74,6 @@ def hostile() -> Page:
     return gather(found, about, asked)
 
 
-EXPLAINED = DIGESTS[0].trial.explained
-HOSTILE = hostile()
-NASTY_REPORT = report_of(HOSTILE)
+@cache
+def nasty_report() -> Report:
+    return report_of(hostile())

@@ -19,7 +19,7 @@ from pgpaces.show.style import DARK, LIGHT, PAGE
 from pgpaces.show.terminal import terminal
 from pgpaces.spec.result import Estimate
 from tests.unit.comparisons import side
-from tests.unit.reports import NASTY, PAGE_OF
+from tests.unit.reports import NASTY, whole_page
 
 PAIRS = tuple(
     Pair(n, side(100 + n, mean=20), side((110 + 2 * n) * (1 + n % 2 / 50), mean=18.0 + n / 20))
@@ -59,7 +59,7 @@ def test_charts_show_effects_a_noise_floor_shares_and_every_trial():
 
 
 def test_throughput_that_was_planned_is_said_to_decide_nothing():
-    digests = PAGE_OF.digests
+    digests = whole_page().digests
     assert {digest.trial.plan.model for digest in digests} == {"open"}
     told = finding("throughput-is-planned")
     assert [*findings_of_trials("throughput", digests, (), left_out=0)] == [told]
@@ -129,7 +129,7 @@ def test_all_charts_can_be_drawn(look):
 
 
 def test_names_of_others_do_nothing_in_any_form():
-    page = replace(PAGE_OF, sections=(made(names=(NASTY, NASTY)),))
+    page = replace(whole_page(), sections=(made(names=(NASTY, NASTY)),))
     html = render.render(report_of(page), "html").decode()
     assert "<script>" not in html
     assert "\x1b" not in terminal(report_of(page))

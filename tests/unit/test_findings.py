@@ -6,6 +6,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import chain
 
 import pytest
@@ -39,13 +40,18 @@ def code(engine) -> str:
     return "".join((*(path.read_text("utf-8") for path in CODE.rglob("*.py")), engine))
 
 
+@cache
+def nodes() -> list[ast.AST]:
+    trees = (ast.parse(path.read_text("utf-8")) for path in CODE.rglob("*.py"))
+    return [node for tree in trees for node in ast.walk(tree)]
+
+
 def made(*makers: str) -> Iterator[tuple[str, set[str], bool, bool]]:
     """Names that calls of these give, each with the values there, and whether there are more.
 
     The last: whether one of two names is chosen, so that a value may be of the other.
     """
-    trees = (ast.parse(path.read_text("utf-8")) for path in CODE.rglob("*.py"))
-    for node in (each for tree in trees for each in ast.walk(tree) if isinstance(each, ast.Call)):
+    for node in (each for each in nodes() if isinstance(each, ast.Call)):
         called = getattr(node.func, "id", getattr(node.func, "attr", ""))
         if called not in makers or not node.args or isinstance(node.args[0], OTHERS):
             continue
@@ -96,12 +102,10 @@ def test_a_name_is_made_by_code_and_that_of_a_finding_is_named_in_a_test(engine)
     catalogs = (
         catalog(), errors.catalog(), messages.catalog(), causes.catalog().observations,
     )  # fmt: skip
-    trees = (ast.parse(path.read_text("utf-8")) for path in CODE.rglob("*.py"))
-    nodes = [node for tree in trees for node in ast.walk(tree)]
     compared = {
-        id(part) for node in nodes if isinstance(node, ast.Compare) for part in ast.walk(node)
+        id(part) for node in nodes() if isinstance(node, ast.Compare) for part in ast.walk(node)
     }
-    said = {n.value for n in nodes if isinstance(n, ast.Constant) and id(n) not in compared}
+    said = {n.value for n in nodes() if isinstance(n, ast.Constant) and id(n) not in compared}
     said.update(re.findall(r'(?<!== )"([a-z0-9-]+)"', engine))
     for name in chain(*catalogs):
         assert name in said, name

@@ -273,9 +273,7 @@ def levels(digest: Digest) -> Mapping[str, str]:
 
 
 @pytest.mark.parametrize("workers", [("0",), ("0", "2")])
-def test_cells_of_which_nothing_succeeded_failed_with_their_first_error(
-    workers,
-):
+def test_cells_of_which_nothing_succeeded_failed_with_their_first_error(workers):
     plan = design(factors=(Factor("clients", ("1", "8")), Factor(WORKERS, workers)), trials=1)
     digests = [made(slot, 20) for slot in plan.slots()]
     bad = [failing(d) if levels(d)[WORKERS] == "0" else d for d in digests]

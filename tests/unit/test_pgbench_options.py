@@ -135,9 +135,7 @@ def test_the_database_is_named_by_the_environment(environment, name):
     assert parse([], environment).dbname == name
 
 
-def test_the_database_is_named_after_who_runs_it_whatever_a_shell_says(
-    monkeypatch,
-):
+def test_the_database_is_named_after_who_runs_it_whatever_a_shell_says(monkeypatch):
     """As `runuser` and `setpriv` leave LOGNAME and USER of another one."""
     for name in ("LOGNAME", "USER"):
         monkeypatch.setenv(name, "somebody")

@@ -197,9 +197,7 @@ def test_a_statement_that_rules_replace_has_no_plan(text, has):
     assert plans.has_plan(text) == has
 
 
-def test_a_script_that_gives_up_has_no_plans_and_does_not_end_the_trial(
-    monkeypatch,
-):
+def test_a_script_that_gives_up_has_no_plans_and_does_not_end_the_trial(monkeypatch):
     explained: list[Any] = []
     monkeypatch.setattr(plans, "explain", lambda *all_, **_: explained.extend(all_[2]) or [])
     scripts = [

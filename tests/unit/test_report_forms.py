@@ -38,7 +38,7 @@ from pgpaces.spec.design import Cell, Design, Factor, Slot, Target
 from pgpaces.spec.result import Estimate, Place
 from tests.errors import raises
 from tests.unit.experiments import WORKERS, experiment, made, moved
-from tests.unit.reports import ABOUT, DIGESTS, NASTY_REPORT, PAGE_OF, PLAN, REPORTED, page_of
+from tests.unit.reports import ABOUT, PLAN, nasty_report, page_of, reported, whole_page
 
 NAME = WORKERS.removeprefix("set.")
 LIBRARIES = "set.shared_preload_libraries"
@@ -71,15 +71,15 @@ def said(report: Report, form: render.Form) -> str:
 
 
 def test_the_page_needs_nobody_else():
-    made_page = html(REPORTED)
+    made_page = html(reported())
     assert not re.search(
         r"""(?:src|href)\s*=|url\(|@import|https?://(?!www\.w3\.org/2000/svg)""", made_page
     )
-    assert made_page.count("<svg ") == len(list(REPORTED.figures()))
+    assert made_page.count("<svg ") == len(list(reported().figures()))
 
 
 def test_the_page_runs_its_own_script_and_no_other():
-    for made_page in (html(REPORTED), html(NASTY_REPORT)):
+    for made_page in (html(reported()), html(nasty_report())):
         [script] = re.findall(r"<script[^>]*>(.*?)</script>", made_page, re.DOTALL)
         digest = b64encode(sha256(script.encode()).digest()).decode()
         assert f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" in (
@@ -88,28 +88,28 @@ def test_the_page_runs_its_own_script_and_no_other():
 
 
 def test_every_chart_has_its_numbers_as_a_table():
-    for figure in REPORTED.figures():
+    for figure in reported().figures():
         assert figure.rows, figure.key
         assert all(len(row) == len(figure.columns) for row in figure.rows), figure.key
-    assert html(REPORTED).count("The numbers as a table") == len(list(REPORTED.figures()))
+    assert html(reported()).count("The numbers as a table") == len(list(reported().figures()))
 
 
 def test_what_others_wrote_does_nothing_in_any_form():
-    made_page = html(NASTY_REPORT)
+    made_page = html(nasty_report())
     assert made_page.count("<script") == 1, "the page's own"
     assert "49" not in re.findall(r"<title>(.*?)</title>", made_page)[0]
     assert "{{7*7}}" in made_page
     made_page.encode()
-    shown = markdown(NASTY_REPORT)
+    shown = markdown(nasty_report())
     outside = re.sub(r"(`+) .*? \1(?!`)", "", shown)
     assert "<script" not in outside
     assert not re.search(r"(?<!\\)\]\(", outside)
     # An address is no link; a character by its number has a sign that is not escaped again.
     assert text("read.sql@9 #1") == "read.sql&#64;9 \\#1"
-    for each in (made_page, shown, *(terminal(NASTY_REPORT, width) for width in (40, 80, 200))):
+    for each in (made_page, shown, *(terminal(nasty_report(), width) for width in (40, 80, 200))):
         assert not re.search(CONTROL, each)
-    json.loads(render.render(NASTY_REPORT, "json"))
-    assert render.render(NASTY_REPORT, "parquet")
+    json.loads(render.render(nasty_report(), "json"))
+    assert render.render(nasty_report(), "parquet")
 
 
 @given(st.text())
@@ -122,11 +122,11 @@ def test_a_text_stays_in_its_cell_of_a_markdown_table(value):
 
 
 def test_csv_and_parquet_have_each_metric_of_each_cell_and_trial():
-    rows = list(tables.DictReader(io.StringIO(render.render(REPORTED, "csv").decode())))
+    rows = list(tables.DictReader(io.StringIO(render.render(reported(), "csv").decode())))
     missed = [row for row in rows if row["metric"] == "missed" and not row["script"]]
-    assert [bool(row["run"]) for row in missed].count(False) == len(PAGE_OF.rows)
-    assert len({row["run"] for row in missed} - {""}) == len(DIGESTS)
-    read = arro3.io.read_parquet(io.BytesIO(render.render(REPORTED, "parquet"))).read_all()
+    assert [bool(row["run"]) for row in missed].count(False) == len(whole_page().rows)
+    assert len({row["run"] for row in missed} - {""}) == len(whole_page().digests)
+    read = arro3.io.read_parquet(io.BytesIO(render.render(reported(), "parquet"))).read_all()
     assert read.num_rows == len(rows)
     assert list(read.schema.names) == list(rows[0])
     values = [value.as_py() for value in read["value"]]
@@ -134,26 +134,25 @@ def test_csv_and_parquet_have_each_metric_of_each_cell_and_trial():
 
 
 def test_a_spreadsheet_takes_no_text_for_a_formula():
-    rows = tables.reader(io.StringIO(render.render(NASTY_REPORT, "csv").decode("utf-8", "replace")))
+    shown = render.render(nasty_report(), "csv").decode("utf-8", "replace")
+    rows = tables.reader(io.StringIO(shown))
     assert not [cell for row in rows for cell in row if cell.startswith(("=", "@", "+"))]
 
 
 @pytest.mark.parametrize("width", [40, 60, 100, 180])
 def test_text_keeps_to_the_width_of_the_terminal(width):
-    lines = terminal(REPORTED, width).splitlines()
+    lines = terminal(reported(), width).splitlines()
     assert max(map(len, lines)) <= width
     joined = "".join("".join(lines).split())
-    assert "".join(PAGE_OF.answer[0].text.split()) in joined
+    assert "".join(whole_page().answer[0].text.split()) in joined
 
 
-def test_a_page_without_the_library_that_draws_has_the_tables_and_says_so(
-    monkeypatch,
-):
+def test_a_page_without_the_library_that_draws_has_the_tables_and_says_so(monkeypatch):
     monkeypatch.setattr(draw, "available", lambda: False)
-    made_page = html(REPORTED)
+    made_page = html(reported())
     assert "<svg" not in made_page
     assert "Charts could not be drawn" in made_page
-    assert made_page.count("The numbers as a table") == len(list(REPORTED.figures()))
+    assert made_page.count("The numbers as a table") == len(list(reported().figures()))
 
 
 def specifications(figure: Figure) -> list[str]:
@@ -164,7 +163,7 @@ def specifications(figure: Figure) -> list[str]:
 
 @pytest.mark.usefixtures("drawn")
 def test_specifications_are_plain_values_and_draw_without_a_warning():
-    for figure in REPORTED.figures():
+    for figure in reported().figures():
         for each in specifications(figure):
             json.loads(each)
         svg = draw.inline(figure)
@@ -177,7 +176,7 @@ def test_specifications_are_plain_values_and_draw_without_a_warning():
 
 @pytest.mark.usefixtures("drawn")
 def test_drawing_shortens_paths_and_no_text():
-    figure = next(each for each in REPORTED.figures() if each.key.startswith("distribution"))
+    figure = next(each for each in reported().figures() if each.key.startswith("distribution"))
     drawn = draw.inline(figure)
     assert {"50", "90", "99", "99.9", "99.99"} <= set(re.findall(r">([\d.]+)</text>", drawn))
     assert not re.search(r'd="[^"]*\d\.\d\d', drawn)
@@ -211,7 +210,7 @@ def straight(svg: str) -> list[tuple[float, ...]]:
 
 @pytest.mark.usefixtures("drawn")
 def test_lines_that_are_drawn_as_one_stay_where_they_were():
-    for figure in REPORTED.figures():
+    for figure in reported().figures():
         inline, whole = draw.inline(figure), draw.picture(figure, "svg", PAGE).decode()
         lines, before = straight(inline), straight(whole)
         assert len(lines) == len(before) > 1, figure.key
@@ -223,7 +222,7 @@ def test_lines_that_are_drawn_as_one_stay_where_they_were():
 
 
 def test_texts_of_others_are_never_expressions():
-    for figure in NASTY_REPORT.figures():
+    for figure in nasty_report().figures():
         found = json.loads(json.dumps(specification(figure, PAGE)))
         for key, value in walk(found):
             if key in ("expr", "test", "labelExpr", "signal", "field"):
@@ -257,13 +256,14 @@ def walk(value: object) -> list[tuple[str, object]]:
 @pytest.mark.usefixtures("drawn")
 def test_invalid_trials_are_hollow_and_never_vanish():
     invalid = [
-        replace(d, summary=replace(d.summary, validity=Validity("invalid"))) for d in DIGESTS
+        replace(d, summary=replace(d.summary, validity=Validity("invalid")))
+        for d in whole_page().digests
     ]
     page = page_of(invalid)
     made_page = html(report_of(page))
     assert 'fill-opacity="0"' in draw.inline(next(report_of(page).figures()))
-    assert 'fill-opacity="0"' not in draw.inline(next(REPORTED.figures()))
-    assert made_page.count('class="invalid"') >= len(page.rows) + len(DIGESTS)
+    assert 'fill-opacity="0"' not in draw.inline(next(reported().figures()))
+    assert made_page.count('class="invalid"') >= len(page.rows) + len(whole_page().digests)
 
 
 def test_many_lines_are_charts_of_few_lines_and_what_is_left_out_is_said():
@@ -364,13 +364,13 @@ def test_the_ending_of_a_file_names_its_form(path, form):
 def test_a_limit_of_one_script_is_not_said_to_be_that_of_all():
     own = [
         replace(d, trial=replace(d.trial, plan=d.trial.plan.but(limits=(("by_fk1", 200_000_000),))))
-        for d in DIGESTS
+        for d in whole_page().digests
     ]
     page = page_of(own)
     assert page.limits == ("500ms", "by_fk1 200ms")
     assert page.limit is None
-    assert PAGE_OF.limit == "500ms"
-    assert "&gt; 500ms" in html(REPORTED)
+    assert whole_page().limit == "500ms"
+    assert "&gt; 500ms" in html(reported())
     assert "&gt; 500ms" not in html(report_of(page))
 
 
@@ -499,15 +499,15 @@ def test_a_page_without_a_trial_says_why_in_all_forms():
 def test_a_terminal_shows_cells_that_ran_and_the_first_of_the_others():
     slots = WIDE.slots()
     ran = [made(slot, 12) for slot in slots if dict(slot.cell.levels)["clients"] in ("3", "9")]
-    for digests, listed in ((ran, 22), ([], 20)):
-        page = gather(digests, ABOUT, experiment(design=WIDE))
+    for found, listed in ((ran, 22), ([], 20)):
+        page = gather(found, ABOUT, experiment(design=WIDE))
         shown = terminal(report_of(page), 120)
         # The first 20 in the table, once for all others, and in the finding.
-        assert shown.count("not run") == (20 if digests else 0) + 2
+        assert shown.count("not run") == (20 if found else 0) + 2
         assert f"and {500 - listed} more cells that were not run" in shown
         assert len(shown.splitlines()) < 250
-    assert "and 0 more" not in terminal(REPORTED, 120)
-    assert "more cells that were not run" not in terminal(REPORTED, 120)
+    assert "and 0 more" not in terminal(reported(), 120)
+    assert "more cells that were not run" not in terminal(reported(), 120)
 
 
 def test_without_a_limit_the_most_is_not_called_the_fastest_where_intervals_overlap():
@@ -539,7 +539,7 @@ def test_trials_that_are_missing_are_a_warning_only_once_the_experiment_has_ende
     failures = ((PLAN.cells()[0].key, 1, "96 free connections"),)
     for why in ((), failures):
         about = replace(ABOUT, state=state, failures=why)
-        page = gather(DIGESTS[:-2], about, experiment(design=PLAN))
+        page = gather(whole_page().digests[:-2], about, experiment(design=PLAN))
         names = ("trials-to-run: ", "trials-missing: ")
         [shown] = [each for each in page.answer if each.text.startswith(names)]
         assert (shown.weight, shown.text[-1]) == (weight, "2")
@@ -553,7 +553,7 @@ def test_charts_over_time_end_where_a_percentile_is_of_what_did_not_succeed():
         plan = replace(digest.trial.plan, limit_ns=500_000_000)
         return replace(digest, series=(lost, *rest), trial=replace(digest.trial, plan=plan))
 
-    page = page_of([failing(digest) for digest in DIGESTS])
+    page = page_of([failing(digest) for digest in whole_page().digests])
     figure = next(f for _, figures in closeups(page) for f in figures if f.key.startswith("time-"))
     assert figure.rows[0][3:5] == ("> 500", "> 500")
     assert figure.rows[0][-1] == "–"

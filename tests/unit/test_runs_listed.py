@@ -72,9 +72,7 @@ def test_runs_of_one_load_say_in_what_they_differ_and_others_nothing():
     assert distinct_titles([opened]) == {"d": "shop, open, 20/s"}
 
 
-def test_what_many_runs_of_one_load_differ_in_is_looked_for_once(
-    monkeypatch,
-):
+def test_what_many_runs_of_one_load_differ_in_is_looked_for_once(monkeypatch):
     looks: list[str] = []
 
     class Features(dict[str, str]):

@@ -185,9 +185,7 @@ class Hanging(Faked):
         return super().read()
 
 
-def test_a_server_that_has_hung_for_long_is_silent_and_holds_nobody(
-    monkeypatch,
-):
+def test_a_server_that_has_hung_for_long_is_silent_and_holds_nobody(monkeypatch):
     hanging = Hanging()
     sensor = begun(hanging)
     assert sensor.silent_s() >= 1

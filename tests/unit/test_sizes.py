@@ -50,9 +50,7 @@ def test_a_table_that_was_made_or_dropped_grew_from_or_to_nothing():
     assert (found["old"].kind, found["old"].after_bytes) == ("index", 0)
 
 
-def test_a_table_that_one_reading_of_the_largest_omits_did_not_grow_from_nothing(
-    monkeypatch,
-):
+def test_a_table_that_one_reading_of_the_largest_omits_did_not_grow_from_nothing(monkeypatch):
     monkeypatch.setattr(sizes, "RELATIONS_MAX", 2)
     before = {"a": Size("table", 8192), "b": Size("table", 8192)}
     after = {"a": Size("table", 16384), "c": Size("table", 8192)}

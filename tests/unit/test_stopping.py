@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from scipy import stats as oracle
 
 from pgpaces.analysis import stopping
 from pgpaces.analysis.accumulator import Accumulator
@@ -39,7 +39,7 @@ QUEUES = [Load("M/M/1", 1, 0.9), Load("M/M/4", 4, 0.8), Load("M/M/16", 16, 0.9)]
 def test_boundaries_are_the_published_ones(monkeypatch):
     """Lan and DeMets' function for Pocock, five looks, 2.5% on a side (Reboussin et al. 2000)."""
     monkeypatch.setattr(bench, "spent", lambda part, a: a * math.log(1 + (math.e - 1) * part))
-    found = [oracle.norm.isf(error / 2) for error in bench.errors(0.025, (1, 2, 3, 4, 5))]
+    found = [scipy.stats.norm.isf(error / 2) for error in bench.errors(0.025, (1, 2, 3, 4, 5))]
     assert found == pytest.approx([2.4380, 2.4268, 2.4102, 2.3966, 2.3859], abs=2e-4)
 
 
@@ -166,7 +166,7 @@ def test_an_advised_length_decides_four_times_in_five(missed, due, allowed):
     def power(n: int) -> float:
         ends = [sure(proportion(k, n)) for k in range(n + 1)]
         decides = [each.high <= allowed or each.low > allowed for each in ends]
-        return float(oracle.binom(n, p).pmf(np.arange(n + 1)) @ decides)
+        return float(scipy.stats.binom(n, p).pmf(np.arange(n + 1)) @ decides)
 
     n = math.ceil(1.02 * due * needed / 60)
     assert power(n) >= 0.74, "0.8, less what whole numbers may cost"

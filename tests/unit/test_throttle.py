@@ -242,9 +242,7 @@ QUOTAS: dict[str, tuple[list[Sample], Pace, str, dict[str, float]]] = {
 
 
 @pytest.mark.parametrize("name", QUOTAS)
-def test_a_quota_that_comes_or_goes_invalidates_and_one_that_is_the_machines_does_not(
-    name,
-):
+def test_a_quota_that_comes_or_goes_invalidates_and_one_that_is_the_machines_does_not(name):
     tracks, pace, expected, values = QUOTAS[name]
     [found] = not_info(findings(tracks, pace))
     assert of(found, *values) == [expected, *values.values()]

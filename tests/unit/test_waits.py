@@ -139,9 +139,7 @@ def looked(faked: Faked, monkeypatch: pytest.MonkeyPatch, times: int) -> Sampler
     return sampler
 
 
-def test_a_slow_server_is_asked_half_as_often_and_it_is_said(
-    monkeypatch,
-):
+def test_a_slow_server_is_asked_half_as_often_and_it_is_said(monkeypatch):
     faked = Faked({CPU: 1})
     faked.took_s = 2 * SLOW_S
     assert looked(faked, monkeypatch, 5).slowed is None, "a few slow looks may be chance"
@@ -157,9 +155,7 @@ def test_a_quick_server_is_asked_as_often_as_at_first(monkeypatch):
     assert sampler.tally.waits().looks == 50
 
 
-def test_blockers_are_asked_for_once_a_second_and_only_where_somebody_waits_for_a_lock(
-    monkeypatch,
-):
+def test_blockers_are_asked_for_once_a_second_and_only_where_somebody_waits_for_a_lock(monkeypatch):
     pair = ("load", "Lock:tuple", "ExclusiveLock", "psql", "idle in transaction", "UPDATE\n t")
     quiet = Faked({CPU: 1}, [pair])
     looked(quiet, monkeypatch, 30)

@@ -199,9 +199,7 @@ def events(text: str) -> list[dict[str, Any]]:
     return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
 
 
-def test_a_reader_who_comes_late_gets_the_whole_trial_and_who_comes_back_the_rest(
-    store,
-):
+def test_a_reader_who_comes_late_gets_the_whole_trial_and_who_comes_back_the_rest(store):
     whole = events(client(store).get(f"/events/runs/{RUN}").text)
     assert [row[0] for message in whole for row in message["rows"]] == [0, 1, 2]
     assert whole[-1]["state"] == "finished"

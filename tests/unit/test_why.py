@@ -188,9 +188,7 @@ def test_a_trial_that_ended_in_its_warm_up_missed_nothing():
 
 
 @pytest.mark.parametrize("sampled", [False, True])
-def test_a_server_that_stands_still_until_the_end_is_named_as_one_that_goes_on(
-    sampled,
-):
+def test_a_server_that_stands_still_until_the_end_is_named_as_one_that_goes_on(sampled):
     """A lock, by contrast, leaves the sensor its answers."""
     hung = frozenset() if sampled else frozenset(range(100, 10 * SECONDS))
     last = frozenset(range(10, SECONDS))

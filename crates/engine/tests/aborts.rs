@@ -1,16 +1,14 @@
 //! What becomes of the load when clients give up: because a statement or a meta command failed,
 //! or because a connection is gone and is not to come back.
 
-mod support;
-
+use crate::support::trial::{ONE_STATEMENT, Seen, Texts, attempt, plan, run, run_together};
+use crate::support::world::{Answer, Server};
 use pgpaces_engine::client::ShellEnd;
 use pgpaces_engine::error::Kind;
 use pgpaces_engine::interval::Interval;
 use pgpaces_engine::pace::{Arrivals, Ns, SECOND, Think};
 use pgpaces_engine::plan::{Load, Plan, Protocol, Stop};
 use pgpaces_engine::record::Class;
-use support::trial::{ONE_STATEMENT, Seen, Texts, attempt, plan, run, run_together};
-use support::world::{Answer, Server};
 
 const MS: Ns = 1_000_000;
 

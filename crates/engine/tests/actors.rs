@@ -1,8 +1,7 @@
 //! Users that others perform, in virtual time: whatever the load, however many the processes, and
 //! also where one goes down, every second adds up and Little's law is an identity.
 
-mod support;
-
+use crate::support::trial::plan as plan_of;
 use pgpaces_engine::actors::{Actors, ledger};
 use pgpaces_engine::interval::Interval;
 use pgpaces_engine::pace::{Arrivals, Ns, SECOND, Taken, Think};
@@ -11,7 +10,6 @@ use pgpaces_engine::record::Batch;
 use proptest::prelude::*;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use support::trial::plan as plan_of;
 
 const MS: Ns = 1_000_000;
 

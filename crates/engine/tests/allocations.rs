@@ -1,8 +1,8 @@
 //! In the steady state a transaction allocates nothing, in no protocol: neither its expressions,
 //! nor its substitution, nor what is recorded of it.
 
-mod support;
-
+use crate::support::backend::{columns, complete, ready, row, welcome};
+use crate::support::trial::{plan, settings};
 use allocation_counter::measure;
 use pgpaces_engine::client::{Client, Moment, Next, Shared};
 use pgpaces_engine::control::Control;
@@ -14,8 +14,6 @@ use pgpaces_engine::script::Scripts;
 use pgpaces_engine::script::random::Random;
 use pgpaces_engine::shape::{Curve, Segment};
 use std::sync::Arc;
-use support::backend::{columns, complete, ready, row, welcome};
-use support::trial::{plan, settings};
 
 const SCRIPT: &str = "\\set aid random(1, 100000 * :scale)\n\
     \\set d :aid / 3.0 + hash(:aid)\n\

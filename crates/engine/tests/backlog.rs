@@ -1,12 +1,10 @@
 //! What becomes at the end of what was due and has not begun.
 
-mod support;
-
+use crate::support::trial::{ONE_STATEMENT, Seen, plan, run, run_together};
+use crate::support::world::{Answer, Server};
 use pgpaces_engine::pace::{Arrivals, Ns, SECOND, Think};
 use pgpaces_engine::plan::{Backlog, Load, Plan, Policy};
 use pgpaces_engine::record::{Class, Outcome};
-use support::trial::{ONE_STATEMENT, Seen, plan, run, run_together};
-use support::world::{Answer, Server};
 
 const MS: Ns = 1_000_000;
 const END: Ns = 10 * SECOND;

@@ -1,14 +1,12 @@
 //! A connection for every transaction: when it is made, what it costs, and what becomes of a
 //! transaction whose connection does not come about.
 
-mod support;
-
+use crate::support::trial::{ONE_STATEMENT, Seen, plan, run, run_together};
+use crate::support::world::{Answer, Server};
 use pgpaces_engine::pace::{Arrivals, Ns, SECOND, Think};
 use pgpaces_engine::plan::{Load, Plan, Policy, Protocol, Stop};
 use pgpaces_engine::record::{Class, Outcome};
 use std::sync::{Arc, Mutex};
-use support::trial::{ONE_STATEMENT, Seen, plan, run, run_together};
-use support::world::{Answer, Server};
 
 const MS: Ns = 1_000_000;
 const LOGIN: Ns = 3 * MS;

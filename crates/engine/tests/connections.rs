@@ -1,13 +1,11 @@
 //! What becomes of transactions when connections come and go.
 
-mod support;
-
+use crate::support::trial::{ONE_STATEMENT, plan, run};
+use crate::support::world::{Answer, Server};
 use pgpaces_engine::interval::Interval;
 use pgpaces_engine::pace::{Arrivals, Ns, SECOND, Think};
 use pgpaces_engine::plan::{Load, Plan, Stop};
 use pgpaces_engine::record::{Class, Outcome};
-use support::trial::{ONE_STATEMENT, plan, run};
-use support::world::{Answer, Server};
 
 const MS: Ns = 1_000_000;
 

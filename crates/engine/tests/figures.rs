@@ -2,8 +2,8 @@
 //! virtual time, and the table of them in docs/internals/figures.md, which each test holds
 //! against what it found.
 
-mod support;
-
+use crate::support::trial::{ONE_STATEMENT, plan, run, run_together};
+use crate::support::world::{Answer, Server};
 use pgpaces_engine::pace::{Arrivals, Due, Ns, SECOND, Think};
 use pgpaces_engine::plan::{Load, Plan, Policy, Stop};
 use pgpaces_engine::record::{Class, Outcome};
@@ -11,8 +11,6 @@ use pgpaces_engine::script::random::Random;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex};
-use support::trial::{ONE_STATEMENT, plan, run, run_together};
-use support::world::{Answer, Server};
 
 const MS: Ns = 1_000_000;
 const LIMIT: Ns = 50 * MS;

@@ -1,17 +1,15 @@
 //! A server that means ill, byte for byte: each is refused with what was found and what was
 //! expected, however its bytes are cut, in bounded memory and time.
 
-mod support;
-
+use crate::support::backend::{
+    authentication, columns, complete, error, frame, key, parameter, ready, row, welcome,
+};
+use crate::support::line::{feed, own, take};
+use crate::support::trial::settings;
 use pgpaces_engine::conninfo::{self, AuthMethod, ChannelBinding, ProcessEnvironment};
 use pgpaces_engine::error::Kind;
 use pgpaces_engine::wire::{Connection, Event, Fault, Settings, Status, tls};
 use std::sync::Arc;
-use support::backend::{
-    authentication, columns, complete, error, frame, key, parameter, ready, row, welcome,
-};
-use support::line::{feed, own, take};
-use support::trial::settings;
 
 /// Where a connection is when something hostile comes.
 #[derive(Clone, Copy, Debug, PartialEq)]

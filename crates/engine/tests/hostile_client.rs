@@ -1,17 +1,15 @@
 //! What a server that means ill does to a client that runs scripts: a fault that says what was found,
 //! and never a success that was none.
 
-mod support;
-
+use crate::support::backend::{columns, complete, error, frame, ready, row};
+use crate::support::desk::Desk;
+use crate::support::trial::plan;
 use pgpaces_engine::client::{Next, Trouble, TroubleOr};
 use pgpaces_engine::error::Kind;
 use pgpaces_engine::pace::Think;
 use pgpaces_engine::plan::{Load, Plan, Protocol};
 use pgpaces_engine::wire::Fault;
 use proptest::prelude::*;
-use support::backend::{columns, complete, error, frame, ready, row};
-use support::desk::Desk;
-use support::trial::plan;
 
 fn client(protocol: Protocol, script: &str) -> Desk {
     let mut desk =

@@ -1,14 +1,12 @@
 //! Latency limits of scripts: each transaction is late, skipped and tried again by the limit of the
 //! script that is due, and what cannot be together is refused.
 
-mod support;
-
+use crate::support::trial::{Texts, plan, run};
+use crate::support::world::{Answer, Server};
 use pgpaces_engine::pace::{Arrivals, Ns, SECOND, Think};
 use pgpaces_engine::plan::{Load, NO_LIMIT, Plan, Policy, Stop};
 use pgpaces_engine::record::Class;
 use pgpaces_engine::shape::Segment;
-use support::trial::{Texts, plan, run};
-use support::world::{Answer, Server};
 
 const MS: Ns = 1_000_000;
 /// The first script has the limit of all, the second one of its own.

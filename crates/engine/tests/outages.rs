@@ -1,13 +1,11 @@
 //! How long clients are without a connection, and how they try to get one again.
 
-mod support;
-
+use crate::support::trial::{ONE_STATEMENT, plan, run, run_together};
+use crate::support::world::{Answer, Server};
 use pgpaces_engine::interval::{Interval, Summary};
 use pgpaces_engine::pace::{Arrivals, Ns, SECOND};
 use pgpaces_engine::plan::{Load, Plan};
 use pgpaces_engine::record::Batch;
-use support::trial::{ONE_STATEMENT, plan, run, run_together};
-use support::world::{Answer, Server};
 
 const MS: Ns = 1_000_000;
 

@@ -1,15 +1,13 @@
 //! One load over several generators: what each has adds up to the load that one has, to the
 //! nanosecond, whatever the load and however its clients are dealt.
 
-mod support;
-
+use crate::support::trial::plan;
 use pgpaces_engine::actors::{Actors, ledger};
 use pgpaces_engine::pace::{Arrivals, Ns, SECOND, Taken, Think};
 use pgpaces_engine::plan::{Load, Part, Plan, Stop};
 use pgpaces_engine::shape::Segment;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use support::trial::plan;
 
 const WEIGHTS: [u32; 2] = [3, 1];
 const END: Ns = 20 * SECOND;

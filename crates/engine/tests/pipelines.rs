@@ -1,16 +1,14 @@
 //! Pipelines: what is sent when, one answer to many statements, and errors among them.
 
-mod support;
-
+use crate::support::backend::{complete, error, frame, ready};
+use crate::support::desk::Desk;
+use crate::support::trial::{plan, run};
+use crate::support::world::{Answer, Server};
 use pgpaces_engine::client::{Next, ShellEnd, State};
 use pgpaces_engine::pace::{Ns, Think};
 use pgpaces_engine::plan::{Load, Plan, Protocol, Stop};
 use pgpaces_engine::record::Class;
 use std::sync::{Arc, Mutex};
-use support::backend::{complete, error, frame, ready};
-use support::desk::Desk;
-use support::trial::{plan, run};
-use support::world::{Answer, Server};
 
 const MS: Ns = 1_000_000;
 

@@ -1,8 +1,8 @@
 //! What holds for every trial, whatever the load, the server and the line to it do: each due
 //! transaction ends in exactly one class, and all sums fit together.
 
-mod support;
-
+use crate::support::trial::{Seen, Texts, attempt, plan};
+use crate::support::world::{Answer, Server, Workforce};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use pgpaces_engine::client::ShellEnd;
@@ -15,8 +15,6 @@ use pgpaces_engine::shape::Segment;
 use pgpaces_engine::times::Times;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use support::trial::{Seen, Texts, attempt, plan};
-use support::world::{Answer, Server, Workforce};
 
 const MS: Ns = 1_000_000;
 

@@ -1,16 +1,14 @@
 //! `\gset` and `\aset` from the server's bytes, however they are cut.
 
-mod support;
-
+use crate::support::backend::{complete, error, frame, ready};
+use crate::support::desk::Desk;
+use crate::support::trial::plan;
 use pgpaces_engine::client::{Next, Trouble, TroubleOr};
 use pgpaces_engine::error::Error;
 use pgpaces_engine::pace::Think;
 use pgpaces_engine::plan::{Load, Plan, Protocol};
 use pgpaces_engine::wire::Fault;
 use proptest::prelude::*;
-use support::backend::{complete, error, frame, ready};
-use support::desk::Desk;
-use support::trial::plan;
 
 fn simple() -> Plan {
     plan(Load::Closed { think: Think::None })

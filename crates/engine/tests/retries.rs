@@ -1,15 +1,13 @@
 //! What becomes of transactions that may be tried again: their dice, their times, their counts.
 
-mod support;
-
+use crate::support::trial::{ONE_STATEMENT, Texts, plan, run, run_together};
+use crate::support::world::{Answer, Server};
 use pgpaces_engine::pace::{Arrivals, Ns, SECOND, Think};
 use pgpaces_engine::plan::{Backlog, Load, Plan, Policy, Protocol, Stop};
 use pgpaces_engine::record::{Class, Outcome};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use support::trial::{ONE_STATEMENT, Texts, plan, run, run_together};
-use support::world::{Answer, Server};
 
 const MS: Ns = 1_000_000;
 

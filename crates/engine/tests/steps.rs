@@ -1,14 +1,12 @@
 //! What clients tell of their steps where that is asked for, and notices of the server: every one
 //! of them, as libpq shows it, in bounded memory.
 
-mod support;
-
+use crate::support::backend::{complete, error, frame, ready};
+use crate::support::desk::Desk;
+use crate::support::trial::plan;
 use pgpaces_engine::client::{Next, Trouble};
 use pgpaces_engine::pace::Think;
 use pgpaces_engine::plan::{Load, Plan, Protocol};
-use support::backend::{complete, error, frame, ready};
-use support::desk::Desk;
-use support::trial::plan;
 
 fn asked(protocol: Protocol) -> Plan {
     Plan { protocol, debug: true, notices: true, ..plan(Load::Closed { think: Think::None }) }

@@ -1,15 +1,13 @@
 //! How long each command of a script took, where that is asked for of meta commands too.
 
-mod support;
-
+use crate::support::backend::ready;
+use crate::support::desk::Desk;
+use crate::support::trial::{plan, run};
+use crate::support::world::{Answer, Server};
 use pgpaces_engine::client::ShellEnd;
 use pgpaces_engine::pace::{Ns, Think};
 use pgpaces_engine::plan::{Load, Plan, Protocol, Stop};
 use std::collections::BTreeMap;
-use support::backend::ready;
-use support::desk::Desk;
-use support::trial::{plan, run};
-use support::world::{Answer, Server};
 
 const MS: Ns = 1_000_000;
 

@@ -1,18 +1,16 @@
 //! The protocol from scripted bytes: logins, errors, rows however they are cut, and what is no
 //! protocol at all.
 
-mod support;
-
+use crate::support::backend::{
+    authentication, columns, complete, error, frame, key, parameter, ready, row, welcome,
+};
+use crate::support::line::{feed, own, take};
+use crate::support::scram::Scram;
+use crate::support::trial::settings;
 use pgpaces_engine::error::Kind;
 use pgpaces_engine::wire::{Connection, Event, Fault, Status};
 use proptest::prelude::*;
 use std::sync::Arc;
-use support::backend::{
-    authentication, columns, complete, error, frame, key, parameter, ready, row, welcome,
-};
-use support::line::{feed, own, take};
-use support::scram::Scram;
-use support::trial::settings;
 
 fn opened(password: Option<&str>) -> Connection {
     let mut connection = Connection::open(&Arc::new(settings(password)));

@@ -1,15 +1,13 @@
 //! The program: what it prints, what ends it, its control lines, its record, and how much memory a
 //! long answer takes.
 
-mod client;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use client::{VERSION, simple, wait_until};
+use crate::client::{VERSION, simple, wait_until};
 
 struct Program {
     child: Child,

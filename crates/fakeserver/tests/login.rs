@@ -1,9 +1,7 @@
 //! Who is let in. That the SCRAM proofs are right is tested where they are computed, against the
 //! figures of RFC 7677; here is who is turned away, and with which code.
 
-mod client;
-
-use client::{Client, bodies, error_code, frame, kinds, wait_until};
+use crate::client::{Client, bodies, error_code, frame, kinds, wait_until};
 use pgpaces_fakeserver::{Auth, Config, FakeServer};
 
 fn server(config: Config) -> FakeServer {

@@ -1,8 +1,6 @@
 //! What the server says: simple and extended queries, transactions, pipelines and errors.
 
-mod client;
-
-use client::{
+use crate::client::{
     Client, SSL, bind, bodies, describe_portal, error_code, execute, frame, kinds, parse, simple,
     start, wait_until,
 };
@@ -38,7 +36,7 @@ fn the_startup_message_may_come_byte_by_byte() {
 fn a_newer_protocol_is_negotiated_down() {
     let server = start();
     let mut client = Client::raw(&server);
-    client.opening(client::VERSION + 2, b"user\0anna\0_pq_.new\0on\0\0");
+    client.opening(crate::client::VERSION + 2, b"user\0anna\0_pq_.new\0on\0\0");
     let messages = client.read_until(b'Z');
     // Version 3.0, and one option that it does not know.
     assert_eq!(bodies(&messages, b'v'), ["........_pq_.new."]);

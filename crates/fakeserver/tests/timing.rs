@@ -1,9 +1,7 @@
 //! When the server answers: never too early. How late it is depends on the machine, and no test
 //! here asks.
 
-mod client;
-
-use client::{
+use crate::client::{
     CANCEL, Client, bind, bodies, error_code, execute, frame, kinds, parse, simple, start,
     wait_until,
 };

@@ -1,8 +1,6 @@
 //! A world in virtual time for tests of the load engine: a server behind `poll::Poll`, whole
 //! trials on it, and the server's half of the protocol as bytes. No sockets, no sleeping.
 
-#![allow(dead_code, reason = "no test uses all of it")]
-
 pub mod backend;
 pub mod desk;
 pub mod line;

@@ -1,8 +1,6 @@
 //! A small client of hand-written frames, so that the tests trust no library. Knows the protocol's
 //! outer form only.
 
-#![allow(dead_code, reason = "each test file is a crate of its own and uses a part of it")]
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
