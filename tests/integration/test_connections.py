@@ -462,6 +462,8 @@ def test_that_a_load_is_not_encrypted_for_a_reason_of_ours_is_a_warning(
     dsn = pg15.tls(sslmode="prefer", sslrootcert=certificates.crt("other_ca"))
     why = _engine.find_route(_engine.resolve(dsn, {})).unencrypted
     assert why.name == "certificate-issuer-unknown"
+    said = sentence("load-not-encrypted", why=why.message)
+    assert engine.probe(engine.resolve(dsn)) == (said,)
     server = fake_server()
     assert not _engine.find_route(_engine.resolve(server.dsn(sslmode="prefer"), {})).unencrypted
 

@@ -139,7 +139,8 @@ CALLS = {"x86_64": {"epoll_create1": 291, "epoll_wait": 232, "sendto": 44},
          "aarch64": {"epoll_create1": 20, "epoll_wait": 22, "sendto": 206}}  # fmt: skip
 NUMBERS = {"io_uring_setup": 425, "clone3": 435, **CALLS.get(platform.machine(), {})}
 FAILING = [
-    ("io_uring_setup", "ENOSYS", "io-uring-unsupported"), ("io_uring_setup", "ENOMEM", "io-uring-needs-memory"),
+    ("io_uring_setup", "ENOSYS", "io-uring-unsupported"),
+    ("io_uring_setup", "ENOMEM", "io-uring-needs-memory"),
     ("io_uring_setup", "EIO", "io-uring-failed"), ("epoll_create1", "EMFILE", "no-event-queue"),
     ("epoll_wait", "EIO", "waiting-failed"), ("clone3", "EAGAIN", "thread-not-started"),
     ("sendto", "ECONNRESET", "sending-failed"),

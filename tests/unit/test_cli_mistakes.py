@@ -26,6 +26,7 @@ FACTORS = sentence("different-factors", factors=["clients", "set.jit"])
 NO_UNIT = sentence("goal-without-unit", goal="p99 <= 50", number="50")
 NO_QUANTILE = sentence("not-a-quantile-goal", goal="mean < 5ms")
 UNTRUSTED = sentence("script-unconfirmed", path="/a.sql").partition("'")[2]
+BARE = "01" + 24 * "B"
 LEVELS = ",".join(map(str, range(1, 102)))
 FILES = {"a.sql": "\\shell true\nSELECT 1;",
          "shell.toml": "files = ['a.sql']\n[factors]\nclients = [1]",
@@ -76,6 +77,7 @@ NAMED = {
     "runs tag '' nightly": PlanError("invalid-name", name=""),
     f"runs tag {TOO_LONG} nightly": PlanError("name-too-long", length=300, most=100),
     "run -f a.sql --own shop --target host=x": PlanError("own-without-workload"),
+    f"run --like {BARE}": PlanError("run-without-spec", run=BARE),
     "sweep select-only -T auto -L 1s": PlanError("only-of-a-run", option="-T auto"),
     f"sweep select-only -c {LEVELS} --rate {LEVELS}":
         PlanError("too-many-trials", trials=10201, most=10000),
@@ -138,6 +140,7 @@ def test_a_mistake_is_named_with_the_way_out(
     store = opened(tmp_path)
     keep(store, Kept(run := new_id()))
     store.tag("nightly", run)
+    keep(store, Kept(BARE, plan={"spec": {}}))
     monkeypatch.setenv("PGPACES_STORE", str(tmp_path / "results.db"))
     monkeypatch.chdir(tmp_path)
     for name, text in FILES.items():
