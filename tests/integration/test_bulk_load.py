@@ -12,7 +12,7 @@ from tests.servers import PASSWORD
 
 pytestmark = pytest.mark.postgres
 ABSENT = sentence("program-not-found", program="no-such")
-BEFORE = sentence("before-failed", workload="loader", why="exit code 9", output="because")
+BEFORE = sentence("before-failed", workload="loader", why="exit 9", output="because")
 SLOW = pytest.mark.slow  # what tests/unit/test_command.py looks at as well, or nearly so
 
 
