@@ -189,7 +189,8 @@ RECORD = Ns(pid=2**30, stays=True, name="a", data_dir=Path("/a"))
 BUSY = Ns(lock=Answer(), read=Answer(RECORD), running=list, path=Path("/tmp"))
 PACKAGE = Ns(server_name="x", major=18, bin=Path(), version="18", program=Path)
 TYPO = {"embedded.running": list, "embedded.start": Answer(AWAY),
-        "packages.locate": Answer(PACKAGE), "libraries.has_jit": Answer(True), "describe.misspelled": Answer([("a", "b")])}  # fmt: skip
+        "packages.locate": Answer(PACKAGE), "libraries.has_jit": Answer(True),
+        "describe.misspelled": Answer([("a", "b")])}  # fmt: skip
 QUIET = {"say": print}
 CHILD = Ns(child=Ns(wait=str, returncode=0), kill=str, tail=Ns(text=str, stuck=Answer()))
 BATCH = {"tuples": [], "types": {}}
