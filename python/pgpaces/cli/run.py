@@ -53,7 +53,8 @@ def measure(workload: Workload, spec: Mapping[str, Any], params: Mapping[str, An
     from pgpaces.analysis import condition
     from pgpaces.cli import output
     from pgpaces.cli.followed import followed, outputs_of
-    from pgpaces.cli.progress import WARNING, TrialProgress
+    from pgpaces.cli.progress import TrialProgress
+    from pgpaces.core.texts import Warned
     from pgpaces.trial import trial as pipeline
     from pgpaces.trial.request import run_of
 
@@ -76,7 +77,7 @@ def measure(workload: Workload, spec: Mapping[str, Any], params: Mapping[str, An
     progress = TrialProgress(params["progress"])
     # The imports for the answer take a while: a signal during them does not lose the answer.
     with (
-        followed(params, lambda text: progress.say(f"{WARNING}{text}")),
+        followed(params, lambda text: progress.say(Warned(text))),
         contextlib.ExitStack() as stack,
     ):
         try:
