@@ -81,8 +81,8 @@ class Teller:
 class LiveLine:
     """The current state of a load: counts since the last line, and a p95 of each line.
 
-    whole_s: its duration with the warm-up; None where a count ends it. scripts: of its own, which
-    come before those of background workloads; None: all.
+    whole_s: its duration with the warm-up; None if a count ends it. scripts: how many scripts it
+    has itself, before the scripts of background workloads; None: all.
     """
 
     def __init__(self, whole_s: float | None, scripts: int | None = None) -> None:

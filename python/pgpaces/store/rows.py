@@ -113,8 +113,8 @@ def _kinds() -> dict[str, Any]:
 def check(trial: Trial) -> None:
     """Raises ValueError for a trial that is damaged, although every value has its type.
 
-    Each histogram has the count that stands beside it, scripts and commands are those of the
-    workload, and the seconds fit into a table. analysis/summary.py checks the sums.
+    Each histogram has the count that stands beside it, the workload has each script and
+    command, and the seconds fit into a table. analysis/summary.py checks the sums.
     """
     if (trial.measured_ns or 0) > (len(trial.intervals) + _MEASURED_MAX_S) * SECOND_NS:
         raise ValueError(message("seconds-missing", measured_ns=trial.measured_ns))
