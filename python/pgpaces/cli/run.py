@@ -76,10 +76,8 @@ def measure(workload: Workload, spec: Mapping[str, Any], params: Mapping[str, An
         return 0
     progress = TrialProgress(params["progress"])
     # The imports for the answer take a while: a signal during them does not lose the answer.
-    with (
-        followed(params, lambda text: progress.say(Warned(text))),
-        contextlib.ExitStack() as stack,
-    ):
+    warned = followed(params, lambda text: progress.say(Warned(text)))
+    with warned, contextlib.ExitStack() as stack:
         try:
             outcome = pipeline.run(request, progress, stack)
         finally:

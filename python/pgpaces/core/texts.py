@@ -14,8 +14,6 @@ Say = Callable[[str], None]  # takes a message for people
 class Warned(str):
     """A message that stays on the screen, with `warning: ` in front of it."""
 
-    __slots__ = ()
-
     def __new__(cls, text: str) -> Warned:
         return super().__new__(cls, f"warning: {text}")
 
