@@ -93,6 +93,8 @@ def test_a_login_that_is_none_is_refused_by_name(name, certificates):
 
 FILES = {
     "root-certificate-unusable": "sslmode=verify-ca sslrootcert={file}",
+    "certificate-file-empty": "sslmode=verify-ca sslrootcert={empty}",
+    "client-key-open-to-others": "sslmode=require sslcert={certificate} sslkey={empty}",
     "client-certificate-unusable": "sslmode=require sslcert={file} sslkey={key}",
     "client-key-unusable": "sslmode=require sslcert={certificate} sslkey={file}",
     "host-not-in-certificates": "sslmode=verify-full sslrootcert={ca} host=bad_name!",
@@ -104,9 +106,11 @@ def test_a_file_that_tls_cannot_use_is_named(pg15, certificates, tmp_path, name)
     file = tmp_path / "file.pem"
     file.write_text("-----BEGIN CERTIFICATE-----\n?\n-----END CERTIFICATE-----\n")
     file.chmod(0o600)
+    (empty := tmp_path / "empty.key").touch(0o644)
     of = {"certificate": certificates.crt("u_cert"), "key": certificates.key("u_cert")}
-    words = FILES[name].format(file=file, ca=certificates.crt("ca"), **of)
-    assert refused(f"{pg15.tcp()} hostaddr=127.0.0.1 {words}").name == name
+    words = FILES[name].format(file=file, empty=empty, ca=certificates.crt("ca"), **of)
+    error = refused(f"{pg15.tcp()} hostaddr=127.0.0.1 {words}")
+    assert (error.name, error.values.get("path", "") in words) == (name, True)
 
 
 def test_a_password_file_that_cannot_be_read_is_a_warning():

@@ -255,12 +255,6 @@ def test_the_difference_of_two_servers_is_a_table(fifteen, pgpaces):
     assert set(found) <= {"setting", "work_mem", "shared_buffers", "jit", "checkpoint_timeout"}
 
 
-def test_a_name_that_is_neither_server_nor_profile_is_said_to_be_neither(pgpaces):
-    done = pgpaces("server", "diff", "pg15", "pi-4gb")
-    assert done.code == 2
-    assert sentence("unknown-server", server="pg15", why="there is no profile 'pg15'") in done.err
-
-
 def test_what_is_doubtful_is_said_before_anything_is_started(fifteen, pgpaces, tmp_path):
     profile = tmp_path / "mine.toml"
     profile.write_text('[settings]\nshared_bufers = "32MB"\nwork_mem = "8MB"\n')

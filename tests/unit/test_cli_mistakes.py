@@ -74,6 +74,10 @@ NAMED = {
         PlanError("level-not-chosen", factor="clients", count=2, level="1"),
     "import x.log": PlanError("cannot-read-log", path="x.log", why="No such file or directory"),
     "export last --format cvs": no_choice(what="--format", value="cvs", choices="csv", near="csv"),
+    "sweep reporting --script by_fk1,one_fk1 --script by_fk1":
+        PlanError("scripts-given-twice", count=2, scripts="by_fk1,one_fk1 by_fk1"),
+    "runs --store elsewhere.db delete last":
+        PlanError("option-before-command", option="--store", command="delete"),
     "runs tag '' nightly": PlanError("invalid-name", name=""),
     f"runs tag {TOO_LONG} nightly": PlanError("name-too-long", length=300, most=100),
     "run -f a.sql --own shop --target host=x": PlanError("own-without-workload"),

@@ -283,6 +283,8 @@ CASES: dict[str, Any] = {
         "disk.programs:run_fio", f"{folder}/fio", Ns(name="a", run=1), folder, tell=print,
         parts={"arguments": Answer([])})(folder, patch)),
     "no-job-completed": measured,
+    "unknown-server": lambda *_: Answer(refused(CliRunner().invoke(
+        cli, ["server", "diff", "pg15", "pi-4gb"])))(),
     "disk-needs-linux": lambda folder, patch: (
         patch.delattr("os.O_DIRECT"), call("disk.folder:check", folder, Ns(), 0)(folder, patch)),
     "no-direct-io": call("disk.folder:_check_direct", "./",
