@@ -1,7 +1,5 @@
 """Certificates for servers and clients of the tests."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

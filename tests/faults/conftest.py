@@ -1,7 +1,5 @@
 """Servers to be broken: a PostgreSQL that no other test uses, its processes, its standby."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Commands on a real server: loads that are timed and counted, alone, beside queries, compared."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every error of the engine that no other test produces, each with what produces it."""
 
-from __future__ import annotations
-
 import errno
 import platform
 import socket

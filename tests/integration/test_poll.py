@@ -1,7 +1,5 @@
 """How the engine waits for its connections: what is asked for, taken and told."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

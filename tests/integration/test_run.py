@@ -1,7 +1,5 @@
 """`pgpaces` as its users call it: answers, exit codes, what is kept and what is never touched."""
 
-from __future__ import annotations
-
 import signal
 import sqlite3
 import time

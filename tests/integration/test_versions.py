@@ -1,7 +1,5 @@
 """Versions by package, TLS and profiles on managed servers. Needs registries for the packages."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What of servers and databases needs no server: names, lists, notes, whether one is the same."""
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path

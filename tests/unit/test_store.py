@@ -1,7 +1,5 @@
 """The store keeps what it was given, whole, and says what is wrong with it otherwise."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sqlite3
