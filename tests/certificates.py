@@ -1,7 +1,5 @@
 """Certificates for servers and clients of the tests."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 
@@ -32,13 +30,15 @@ class Certificates(Struct, frozen=True):
         request = self._request(name, f"/CN={name}")
         self._openssl(*request, "-x509", "-days", 30, *extensions, "-out", self.crt(name))
 
-    def sign(self, name: str, authority: str, common_name: str, extension: str) -> None:
+    def sign(
+        self, name: str, authority: str, common_name: str, extension: str, days: int = 30
+    ) -> None:
         csr, ext = self.folder / f"{name}.csr", self.folder / f"{name}.ext"
         ext.write_text(extension + "\nbasicConstraints=critical,CA:FALSE\n")
         self._openssl(*self._request(name, f"/CN={common_name}"), "-out", csr)
         by = ("-CA", self.crt(authority), "-CAkey", self.key(authority), "-CAcreateserial")
-        days = ("-days", 30, "-extfile", ext)
-        self._openssl("x509", "-req", "-in", csr, *by, *days, "-out", self.crt(name))
+        more = ("-days", days, "-extfile", ext)
+        self._openssl("x509", "-req", "-in", csr, *by, *more, "-out", self.crt(name))
 
     def version_1(self, name: str, authority: str, common_name: str) -> None:
         """As PostgreSQL's documentation has one signed: without extensions."""
@@ -47,7 +47,8 @@ class Certificates(Struct, frozen=True):
         by = ("-CA", self.crt(authority), "-CAkey", self.key(authority), "-CAcreateserial")
         self._openssl("x509", "-req", "-in", csr, *by, "-days", 30, "-out", self.crt(name))
 
-    def self_signed(self, name: str, common_name: str) -> None:
+    def self_signed(self, name: str, common_name: str, kind: str = "rsa") -> None:
         """As PostgreSQL's documentation makes one: RSA, CA:TRUE, no alternative name."""
         subject = ("-nodes", "-keyout", self.key(name), "-subj", f"/CN={common_name}")
-        self._openssl("req", "-new", "-x509", "-days", 365, *subject, "-out", self.crt(name))
+        words = ("req", "-new", "-x509", "-days", 365, "-newkey", kind, *subject)
+        self._openssl(*words, "-out", self.crt(name))

@@ -1,7 +1,5 @@
 """The command `pgpaces` as tests call it."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

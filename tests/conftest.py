@@ -3,8 +3,6 @@
 Every server here ends with the test session, also when that is killed: a watchdog holds a pipe.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os
@@ -80,7 +78,9 @@ def certificates():
         made.sign("server", "ca", "localhost", names)
         made.sign("wrong_name", "ca", "pi4.example", "subjectAltName=DNS:pi4.example")
         made.sign("common_name_only", "ca", "localhost", "")
+        made.sign("expired", "ca", "localhost", names, days=-1)
         made.self_signed("documented", "localhost")
+        made.self_signed("ed25519", "localhost", "ed25519")
         made.version_1("version_1", "ca", "localhost")
         for name, authority in (("u_cert", "ca"), ("u_other", "ca"), ("stranger", "other_ca")):
             common_name = "u_cert" if name == "stranger" else name

@@ -5,8 +5,6 @@ them and is kept on the disk. If all workers went in one order, each would do al
 the same time. Now each worker rewrites its share first and then finds those of the others.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os

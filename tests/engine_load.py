@@ -1,7 +1,5 @@
 """A load of the engine alone, and what became of it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """What tests check of errors: names and values, not words."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """A server that takes every statement, answers none of it truly, and writes it down."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

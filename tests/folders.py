@@ -1,7 +1,5 @@
 """Where tests keep their files."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the intervals of a load hold together."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from pgpaces.core.record import Interval

@@ -1,7 +1,5 @@
 """Leaves tests out if a machine lacks what they need, and counts them in the last lines."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The memory that a program had at most, which the program itself tells."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

@@ -5,8 +5,6 @@ only an attempt can tell. No test is left out in any other way. tests/left_out.p
 tests. With CI=true the run fails if a test is left out and NEEDS has no excuse for it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A receiver of OpenTelemetry's metrics and spans."""
 
-from __future__ import annotations
-
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any

@@ -1,7 +1,5 @@
 """The ways in which the engine can wait for connections."""
 
-from __future__ import annotations
-
 import pytest
 
 from pgpaces.monitor import generator_host as host

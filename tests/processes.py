@@ -1,7 +1,5 @@
 """Processes of this machine: their children, whether they live, and freezing them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -3,8 +3,6 @@
 Each ends with the test session, also when that is killed: a watchdog holds a pipe.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -3,8 +3,6 @@
 Tests are left out on a machine that lacks what this needs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Waiting for what comes true, with an end."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Pages in Chromium."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

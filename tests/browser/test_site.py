@@ -1,7 +1,5 @@
 """The site of docs/ in a browser: every page on a phone, search, dark, and several versions."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -9,8 +9,6 @@ Nothing of the machine's is changed: apt has a configuration of its own, with so
 fetched stays in FOLDER (target/conformance).
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -3,8 +3,6 @@
 The table is face.toml. What is determined is compared exactly; measurements are masked first.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import itertools

@@ -1,7 +1,5 @@
 """What real pgbench logged, imported, says what real pgbench printed."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 

@@ -4,8 +4,6 @@ Both make their tables in a database each of one server; then dumps, rows and fr
 compared. pgbench is run as 18 and as 15; what 15 does differently is in differs_in_15.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """A seeded run of one client leaves the same data behind as pgbench's."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from itertools import product

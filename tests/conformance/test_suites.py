@@ -1,7 +1,5 @@
 """What differs from pgbench on purpose is little, and the documentation has each."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Servers that are broken: their processes, and what a load makes of it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

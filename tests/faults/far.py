@@ -6,8 +6,6 @@ Makes DEVICE here and `e0` in the network namespace, says "ready", and carries f
 those from `e0` come MS milliseconds later. For kernels without netem, which this one's may be.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import fcntl

@@ -1,7 +1,5 @@
 """Machines of a test: network namespaces with a name, an address and a real sshd each."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

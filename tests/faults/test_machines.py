@@ -1,7 +1,5 @@
 """Generators on other machines: real ones by SSH, cut off, far away, with clocks of their own."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

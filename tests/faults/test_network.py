@@ -1,7 +1,5 @@
 """The network between a load and its server: refused, silent, reset, dripping, half open."""
 
-from __future__ import annotations
-
 import re
 import socket
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Each test runs TIMES times (2), each with its own seed: see `make faults`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

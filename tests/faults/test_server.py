@@ -2,8 +2,6 @@
 an outcome with its SQLSTATE, clients come back, and nothing lasts longer than the grace period.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

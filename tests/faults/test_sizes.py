@@ -2,8 +2,6 @@
 grace period because of them.
 """
 
-from __future__ import annotations
-
 import shutil
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Experiments whose store, server, user or rival does the worst at the worst moment."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """A cage for commands, of which everything is searched for a password."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

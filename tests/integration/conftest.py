@@ -1,7 +1,5 @@
 """What the tests against PostgreSQL share."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Data of tests: what is asked for, and the databases that there are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

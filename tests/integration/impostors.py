@@ -1,7 +1,5 @@
 """Servers that are no PostgreSQL: one that talks as told, and a man in the middle of TLS."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 import struct

@@ -1,7 +1,5 @@
 """A script of 40 MB in one line, from the command line to the store: memory, and what is kept."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

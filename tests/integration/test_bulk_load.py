@@ -1,7 +1,5 @@
 """Commands on a real server: loads that are timed and counted, alone, beside queries, compared."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ from tests.servers import PASSWORD
 
 pytestmark = pytest.mark.postgres
 ABSENT = sentence("program-not-found", program="no-such")
+BEFORE = sentence("before-failed", workload="loader", why="exit 9", output="because")
 SLOW = pytest.mark.slow  # what tests/unit/test_command.py looks at as well, or nearly so
 
 
@@ -119,7 +118,7 @@ def test_a_query_for_rows_that_is_no_query_is_refused_before_the_load(pgpaces, t
         ("", ["-f", "x.sql"], 2, sentence("runs-no-scripts", workload="loader", kind="command")),
         ('input = ["*.pbf"]', [], 5, sentence("input-matches-nothing", pattern="*.pbf")),
         pytest.param('before = ["no-such"]', [], 5, ABSENT, marks=SLOW),
-        ('before = "echo because >&2; exit 9"', [], 16, "because"),
+        ('before = "echo because >&2; exit 9"', [], 16, BEFORE),
         pytest.param('before = ["true", "{dns}"]', [], 2, "{dns}", marks=SLOW),
     ],
 )

@@ -1,7 +1,5 @@
 """Databases of somebody's are copied and never touched; a trial begins on a server at rest."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

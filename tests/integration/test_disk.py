@@ -1,7 +1,5 @@
 """A disk measured by a real fio: what is found, and that nothing is ever left behind."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

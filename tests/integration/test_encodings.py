@@ -1,7 +1,5 @@
 """Every command works on a database of any encoding, with names and scripts in that encoding."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

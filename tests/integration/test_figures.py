@@ -3,8 +3,6 @@ sockets and the clock are real, the server's service times exact. Tolerances are
 may be busy.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

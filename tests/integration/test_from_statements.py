@@ -1,7 +1,5 @@
 """A workload from a real pg_stat_statements: what is taken runs, and the mix is the same again."""
 
-from __future__ import annotations
-
 import itertools
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Beside an application: a load that harms it stops, takes few connections, and fails early."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import threading

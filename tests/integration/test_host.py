@@ -1,7 +1,5 @@
 """The machine beside real runs: this one, by a command, with a quota on the server's CPUs."""
 
-from __future__ import annotations
-
 import math
 import shlex
 import sys

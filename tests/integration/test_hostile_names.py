@@ -1,7 +1,5 @@
 """Names that would end a quotation, a statement or a line are names like others, everywhere."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Programs that make data, on a real server."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a kill left of our databases is dropped by whoever comes next, and nothing else is."""
 
-from __future__ import annotations
-
 import fcntl
 import shutil
 from contextlib import closing

@@ -1,7 +1,5 @@
 """`--live` with a load: its process is apart, reads the store, and costs the load nothing."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Metrics of real loads: as Prometheus and a receiver of OTLP get them, and when these fail."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -1,7 +1,5 @@
 """What sensors see of real servers: counters, locks, sizes, statements, standbys, a death."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

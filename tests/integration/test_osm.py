@@ -1,7 +1,5 @@
 """The workload osm on a real server with PostGIS: two structures of one map, and its load."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """`pgpaces` as its users call it: answers, exit codes, what is kept and what is never touched."""
 
-from __future__ import annotations
-
 import signal
 import sqlite3
 import time
@@ -40,7 +38,8 @@ def test_a_run_none_of_whose_transactions_succeeded_fails_and_is_kept(pgpaces, p
     ended = pgpaces("run", *words, "--keep-going", "--fail-if", "failed > 0")
     due = pgpaces("show", "last", "--json").json()["counts"]["due"]
     assert ended.code == 5
-    assert f"error: every transaction failed ({due}): 42P01" in ended.err
+    nothing = sentence("measured-nothing", why=f"every transaction failed ({due}): 42P01")
+    assert f"error: {nothing}" in ended.err
     assert ended.out.startswith("✗ FAIL  every transaction failed")
     swept = pgpaces("sweep", *words, "--keep-going", "on", "--clients", "1,2")
     assert (swept.code, swept.out.startswith("✗ FAIL  every transaction failed")) == (5, True)

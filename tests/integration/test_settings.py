@@ -1,7 +1,5 @@
 """Settings on real servers: applied as mildly as they can be, verified, and put back."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,8 +1,6 @@
 """A store on a PostgreSQL server: reached as libpq reaches it, shared, durable, and silent about
 passwords."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from datetime import UTC, datetime

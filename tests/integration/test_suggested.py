@@ -1,7 +1,5 @@
 """Every command that a screen suggests runs as printed, here with shorter trials."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

@@ -1,7 +1,5 @@
 """Experiments on real servers: run, interrupted, killed, resumed; what is away is left out."""
 
-from __future__ import annotations
-
 import random
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """SQL of folders that were not confirmed, by real psql and a real server."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

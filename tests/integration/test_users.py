@@ -1,7 +1,5 @@
 """Users in Python on real servers: every driver, lost connections, the same answers as scripts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

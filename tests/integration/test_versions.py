@@ -1,7 +1,5 @@
 """Versions by package, TLS and profiles on managed servers. Needs registries for the packages."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -253,12 +251,6 @@ def test_the_difference_of_two_servers_is_a_table(fifteen, pgpaces):
     found = {line.split()[0]: line.split()[1:] for line in profile.out.splitlines()}
     assert found["work_mem"] == ["50MB", "8MB"]
     assert set(found) <= {"setting", "work_mem", "shared_buffers", "jit", "checkpoint_timeout"}
-
-
-def test_a_name_that_is_neither_server_nor_profile_is_said_to_be_neither(pgpaces):
-    done = pgpaces("server", "diff", "pg15", "pi-4gb")
-    assert done.code == 2
-    assert sentence("unknown-server", server="pg15", why="there is no profile 'pg15'") in done.err
 
 
 def test_what_is_doubtful_is_said_before_anything_is_started(fifteen, pgpaces, tmp_path):

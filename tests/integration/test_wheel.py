@@ -1,7 +1,5 @@
 """The wheel, as somebody installs it who has no checkout."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Of twenty trials in which nothing was done at most one is blamed on anything. Sa
 did meanwhile. PGPACES_WHY_SEED is the first seed, so that others can be tried.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 

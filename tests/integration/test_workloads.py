@@ -1,7 +1,5 @@
 """The shipped workloads on real servers: their data, and the plans that they are meant to have."""
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Iterator

@@ -6,8 +6,6 @@ tested in screens only. `python -m tests.unit.answered` writes the answers again
 change; `python -m tests.unit.answered FOLDER` measures the trials again, in a quarter of an hour.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import lzma

@@ -5,8 +5,6 @@ The lines and their answers are in tests/golden/requests.json; some lines are od
 hand, as {"line": "pgpaces run ..."}.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

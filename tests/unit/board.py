@@ -6,8 +6,6 @@ before it begins is skipped. The works of the three queries are chosen so that i
 them a second at the most and misses about what the article's tables say.
 """
 
-from __future__ import annotations
-
 import heapq
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What tests of commands have in common: what a command said, and why it refused."""
 
-from __future__ import annotations
-
 from click.testing import Result
 
 from pgpaces.core.errors import PgpacesError

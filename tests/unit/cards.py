@@ -1,7 +1,5 @@
 """Disks as a test of a card would measure them."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The quick tests specify charts and draw them only where a test asks for that."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 

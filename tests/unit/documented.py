@@ -1,7 +1,5 @@
 """The commands that README and docs/ show."""
 
-from __future__ import annotations
-
 import contextlib
 import shlex
 from pathlib import Path

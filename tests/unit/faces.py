@@ -3,8 +3,6 @@
 `python -m tests.unit.faces` writes tests/golden/screens again after an intended change.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Trials whose transactions were late for a cause that is known, made of values alone."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """How many simulations a test runs: some in `make test`, all of them in `make test-slow`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Samples as series and back, and sensors whose samples are taken several times."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Protocol
 

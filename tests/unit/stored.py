@@ -1,7 +1,5 @@
 """Runs in a store, made of numbers, for tests of commands that answer from them."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What there has to be."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 Value = TypeVar("Value")

@@ -532,11 +532,6 @@ def test_a_folder_that_cannot_be_written_is_not_half_there(tmp_path, monkeypatch
     folder_of.write(found, values=True, logged=False)
 
 
-def test_a_folder_that_can_be_none_is_refused():
-    with raises(WorkloadError, "cannot-write", why="File name too long"):
-        folder_of.check(Path("a" * 300))
-
-
 @pytest.mark.parametrize(
     "target", ["postgresql://u:canary@h/db", "host=h password=canary", "host=h sslpassword=canary"]
 )

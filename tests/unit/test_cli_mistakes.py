@@ -25,6 +25,12 @@ NO_SCRIPT = sentence("unknown-script", workload="reporting", script="by_fk")
 FACTORS = sentence("different-factors", factors=["clients", "set.jit"])
 NO_UNIT = sentence("goal-without-unit", goal="p99 <= 50", number="50")
 NO_QUANTILE = sentence("not-a-quantile-goal", goal="mean < 5ms")
+UNTRUSTED = sentence("script-unconfirmed", path="/a.sql").partition("'")[2]
+BARE = "01" + 24 * "B"
+LEVELS = ",".join(map(str, range(1, 102)))
+FILES = {"a.sql": "\\shell true\nSELECT 1;",
+         "shell.toml": "files = ['a.sql']\n[factors]\nclients = [1]",
+         "many.toml": f"workload = 'select-only'\n[factors]\nclients = {[1] * 10_001}"}  # fmt: skip
 NAMED = {
     "rnu reporting": PlanError("unknown-command", command="rnu", near="run"),
     "reporting": PlanError("unknown-command", command="reporting", workload="reporting"),
@@ -68,6 +74,26 @@ NAMED = {
         PlanError("level-not-chosen", factor="clients", count=2, level="1"),
     "import x.log": PlanError("cannot-read-log", path="x.log", why="No such file or directory"),
     "export last --format cvs": no_choice(what="--format", value="cvs", choices="csv", near="csv"),
+    "sweep reporting --script by_fk1,one_fk1 --script by_fk1":
+        PlanError("scripts-given-twice", count=2, scripts="by_fk1,one_fk1 by_fk1"),
+    "runs --store elsewhere.db delete last":
+        PlanError("option-before-command", option="--store", command="delete"),
+    "runs tag '' nightly": PlanError("invalid-name", name=""),
+    f"runs tag {TOO_LONG} nightly": PlanError("name-too-long", length=300, most=100),
+    "run -f a.sql --own shop --target host=x": PlanError("own-without-workload"),
+    f"run --like {BARE}": PlanError("run-without-spec", run=BARE),
+    "sweep select-only -T auto -L 1s": PlanError("only-of-a-run", option="-T auto"),
+    f"sweep select-only -c {LEVELS} --rate {LEVELS}":
+        PlanError("too-many-trials", trials=10201, most=10000),
+    "sweep many.toml": PlanError("too-many-levels", factor="clients", count=10001, maximum=10000),
+    "run garden/users --script x":
+        PlanError("unknown-task", workload="garden/users", script="x", known=["insert_plant"]),
+    f"run {TOO_LONG}":
+        WorkloadError("unreadable-workload", path=TOO_LONG, why="File name too long"),
+    "run select-only --pool pgpool --pool-mode transaction":
+        PlanError("pgpool-pool-mode", mode="transaction"),
+    "run select-only --pool pgbouncer --pool-size 2 -c 4":
+        PlanError("pool-too-small", clients=4, size=2),
     f"export last -o {TOO_LONG}":
         RunError("cannot-write-report", path=TOO_LONG, why="File name too long"),
 }  # fmt: skip
@@ -103,10 +129,10 @@ MISTAKES = [
     ("compare rate=1 rate=1 --run w", 2, sentence("same-levels", levels="rate=1"), "A or B"),
     ("compare rate=1 rate= --run w", 2, sentence("not-factor-level", text="rate="), "=log"),
     ("show nightlyy", 2, NO_RUN, "nightly?"),
-    (f"run {TOO_LONG}", 3, ": File name too long", "pgpaces workload list"),
     (f"run reporting --profile {TOO_LONG}", 2, "there is no profile", "default, pi-1gb"),
     (f"run reporting --store {TOO_LONG} -T 1s", 20, "unable to open", "PGPACES_HOME"),
     (f"workload new {TOO_LONG}", 3, ": File name too long", "use a directory"),
+    ("sweep shell.toml", 6, UNTRUSTED, "--trust"),
     ("disk /nowhere", 2, sentence("disk-folder-missing", path="/nowhere"), "use a directory on"),
 ] + [(line, each.exit_code, each.message, each.hint) for line, each in NAMED.items()]
 
@@ -118,8 +144,11 @@ def test_a_mistake_is_named_with_the_way_out(
     store = opened(tmp_path)
     keep(store, Kept(run := new_id()))
     store.tag("nightly", run)
+    keep(store, Kept(BARE, plan={"spec": {}}))
     monkeypatch.setenv("PGPACES_STORE", str(tmp_path / "results.db"))
     monkeypatch.chdir(tmp_path)
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
     monkeypatch.setattr(sys, "argv", ["pgpaces", *shlex.split(line)])
     assert main._exit_code() == code
     told = capsys.readouterr().err.splitlines()

@@ -56,11 +56,6 @@ def test_scripts_are_named_alike_in_a_run_and_in_a_sweep(tmp_path):
     assert all(each == found[0] for each in found)
 
 
-def test_levels_of_scripts_given_twice_are_refused_with_what_to_write():
-    error = refused(call("sweep", "reporting", "--script", "by_fk1,one_fk1", "--script", "by_fk1"))
-    assert (error.name, error.values["scripts"]) == ("scripts-given-twice", "by_fk1,one_fk1 by_fk1")
-
-
 def test_a_variant_is_an_option_of_a_run_too(tmp_path):
     def workload(*words):
         return asked(["run", *words], tmp_path)["same"]["workload"]

@@ -55,12 +55,6 @@ def test_what_is_no_text_needs_a_place(store, form, name):
     assert refused(called(store, "01A", "--format", form)).name == name
 
 
-def test_a_place_that_cannot_be_written_is_named(store, tmp_path):
-    error = refused(called(store, "01A", "-o", str(tmp_path / "no" / "r.html")))
-    assert (error.name, error.exit_code) == ("cannot-write-report", 5)
-    assert error.values["path"] == tmp_path / "no" / "r.html"
-
-
 def test_without_a_name_it_is_about_what_ran_last(store):
     assert called(store).stdout == called(store, "01A").stdout
     empty = store.with_name("empty.db")

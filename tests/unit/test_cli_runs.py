@@ -93,13 +93,6 @@ def test_a_damaged_run_is_listed_among_the_others(store, pgpaces):
     assert "damaged" in pgpaces("runs").stdout
 
 
-def test_options_of_the_list_before_a_command_are_refused(store, pgpaces):
-    words = ["runs", "--store", "elsewhere.db", "delete", "last"]
-    error = refused(pgpaces(*words))
-    assert (error.name, error.exit_code) == ("option-before-command", 2)
-    assert error.values == {"option": "--store", "command": "delete"}
-
-
 @pytest.fixture
 def other(tmp_path):
     return Store.open(tmp_path / "other.db")

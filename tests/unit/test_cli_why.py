@@ -12,6 +12,7 @@ from pgpaces.analysis.capacity.search import SearchSpec
 from pgpaces.cli.report import report
 from pgpaces.cli.why import why
 from pgpaces.core.errors import PlanError
+from pgpaces.core.messages import message
 from pgpaces.spec.design import ROLE, Cell, Design, Factor
 from pgpaces.spec.result import Place
 from pgpaces.store.store import Store
@@ -19,6 +20,7 @@ from tests.unit.late_stories import STORIES, Story
 from tests.unit.stored import begun, keep_trial
 
 CELLS = {"1": Story(bad_seconds=frozenset()), "4": STORIES["lock"], "8": STORIES["network"]}
+TITLE = message("why-title", about="")
 PLAN = {"load_text": "open, 40/s", "settings": {}}
 
 
@@ -55,14 +57,16 @@ def test_the_newest_run_is_told_where_none_is_named(store):
     result = called(store)
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("LOCK  100% of 160 late requests waited for a lock")
-    assert "  run 02: 160 of 800 due missed" in result.stdout
+    assert f"  {message('why-missed', about='run 02', missed=160, due=800)}" in result.stdout
     assert "pgpaces run --like 02" in result.stdout
 
 
 def test_of_an_experiment_the_cells_that_did_not_hold_are_told(store):
     result = called(store, "late")
     assert result.exit_code == 0, result.output
-    about = [line.partition(":")[0] for line in result.stdout.splitlines() if "due missed" in line]
+    about = [
+        line.partition(":")[0] for line in result.stdout.splitlines() if "due requests" in line
+    ]
     assert [each.strip() for each in about if each.startswith("  c")] == [
         "clients = 4", "clients = 8",
     ]  # fmt: skip
@@ -135,11 +139,11 @@ def test_an_experiment_without_a_trial_is_not_taken_for_a_run(store):
 def test_the_report_has_each_answer_once(store, tmp_path):
     path = tmp_path / "why.md"
     assert called(store, "late", "-o", str(path)).exit_code == 0
-    assert path.read_text().count("## Why late: ") == 2
+    assert path.read_text().count(f"## {TITLE}") == 2
     told = CliRunner().invoke(report, ["late", "--store", str(store)])
-    assert told.stdout.count("Why late: ") == 2
+    assert told.stdout.count(TITLE) == 2
     whole = CliRunner().invoke(report, ["011", "--store", str(store)])
-    assert "Why late" not in whole.stdout
+    assert TITLE not in whole.stdout
 
 
 def test_in_python_it_is_a_value(store):

@@ -1,7 +1,5 @@
 """What of servers and databases needs no server: names, lists, notes, whether one is the same."""
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -124,6 +122,16 @@ def test_free_connections_are_those_of_the_role_and_unknown_behind_a_pooler(row,
     session = SimpleNamespace(info=SimpleNamespace(backend_pid=7), execute=lambda query: answer)
     room = identity.room_of(session, guest=guest)
     assert (room and room.free) == free
+
+
+def test_behind_a_pgbouncer_that_shows_them_the_limits_are_the_poolers(monkeypatch):
+    rows = {"SHOW CONFIG": [("max_client_conn", "100")], "SHOW LISTS": [("used_clients", 8)]}
+    session = SimpleNamespace(execute=rows.get)
+    monkeypatch.setattr(identity, "connect", lambda *_: contextlib.nullcontext(session))
+    monkeypatch.setattr(identity, "room_of", lambda *_, **__: None)
+    assert identity.room(Access({}, Path("psql")), guest=True) == identity.Room(100, 7, 93)
+    del rows["SHOW LISTS"]
+    assert identity.room(Access({}, Path("psql")), guest=True) is None
 
 
 def test_a_note_says_what_to_put_back_until_nothing_is(tmp_path):

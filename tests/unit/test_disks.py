@@ -312,7 +312,7 @@ def test_a_page_tells_of_the_disk_that_the_data_is_on():
     there = replace(found, trial=replace(found.trial, server=server))
     disk = row(card(2100, 610, 45), hostname="pi4")
     told = dict(facts.places([there], [disk])[0].server)["disk"]
-    assert told.startswith("A1, 2,100 read and 610 write IOPS of 4 KiB, 45 MB/s")
+    assert told.startswith("A1, 2,100 read and 610 write IOPS at 4 KiB, 45 MB/s")
     commits = JobRun(disks.COMMIT, 1, 60, 0, 18_600, 0, 18_600 * 8192, (300.0, 320.0) * 30)
     both = row(replace(disk.disk, measured=(*disk.disk.measured, commits)), hostname="pi4")
     told = dict(facts.places([there], [both])[0].server)["disk"]

@@ -1,7 +1,5 @@
 """What /proc and /sys say becomes samples of seconds; what cannot be read stays a gap."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

@@ -1,7 +1,5 @@
 """What pgbench wrote becomes a trial that says what pgbench said, and no more."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

@@ -115,6 +115,8 @@ def test_a_generator_that_stood_still_explains_the_backlog_whatever_its_p99(allo
     assert (still.name, still.values["still_s"]) == (name, 2.5)
     advice = [each.command for each in next_steps(shown, made) if " -j" in each.command]
     assert advice == [], "more threads stand still, too"
+    busy = replace(made, generator=replace(check, limited=True, still_s=0.0))
+    assert [each.command for each in next_steps(shown, busy)] == ["pgpaces run --like T -j 2"]
 
 
 def test_what_a_late_generator_did_in_a_warm_up_that_is_cut_decides_nothing():

@@ -1,7 +1,5 @@
 """Levels of a series are the best ones, and the one change that explains it best is found."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

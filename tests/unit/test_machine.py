@@ -37,6 +37,7 @@ from pgpaces.trial.machine import Machine, Queue
 from pgpaces.trial.request import Request
 from pgpaces.trial.strategies import Listed
 from pgpaces.trial.trial import Outcome, TrialContext
+from tests.errors import raises
 from tests.unit.trials import trial
 
 SOMEBODYS = TargetPlan(dsn="host=board")
@@ -161,6 +162,8 @@ def test_a_failure_is_noted_and_leaves_no_server_behind_for_the_next(bench):
     bench.outcomes = [RunError("it broke")]
     bench.run()
     assert bench.store.failures[-2:] == [(1, "it broke"), (2, "it broke")]
+    bench.outcomes = [went("failed")]
+    assert [each.name for each in bench.run().errors] == ["trial-incomplete"]
 
 
 def test_a_server_that_stays_away_is_left_out_after_three_trials(bench, monkeypatch):
@@ -215,11 +218,15 @@ def test_an_experiment_whose_other_cells_cannot_be_run_is_finished(
     assert Store.open(order.store).experiment(swept.id).state == state
 
 
-def test_a_trial_whose_end_is_not_stored_is_not_done(bench):
+def test_a_trial_whose_end_is_not_stored_is_not_done(bench, tmp_path):
     bench.outcomes = [went(store_error=StoreError("the store is full"))]
     made = bench.run(2)
     assert (made.progress.done, bench.tried) == (0, 2)
     assert isinstance(made.failure, StoreError)
+    order = sweep.Order(Experiment("e", "select-only", Design(())), tmp_path / "results.db")
+    bench.monkeypatch.setattr(sweep, "_get_servers", lambda *_: None)
+    with raises(StoreError, "experiment-not-stored"):
+        sweep.run(sweep.plan(order))
 
 
 @pytest.mark.parametrize("asked", [False, True])

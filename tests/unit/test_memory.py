@@ -1,7 +1,5 @@
 """The memory of a run does not grow with its length: a long trial in a fast loop, traced."""
 
-from __future__ import annotations
-
 import random
 import tracemalloc
 from collections.abc import Iterable

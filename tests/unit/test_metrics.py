@@ -1,7 +1,5 @@
 """Metrics of a load: what is exported of a trial, in which form, and what a wrong option says."""
 
-from __future__ import annotations
-
 import http.client
 import io
 import json

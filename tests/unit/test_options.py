@@ -1,7 +1,5 @@
 """One table of options: what is typed, what Python passes and what a cell has ask for the same."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The map of the workload osm: fetched once, and copied into a grid."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What is printed where nothing is taken: an error as any other, and no traceback."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shlex

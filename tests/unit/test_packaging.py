@@ -1,7 +1,5 @@
 """What is checked of wheels before they are published, and the manual pages in them."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import zipfile

@@ -1,7 +1,5 @@
 """What an experiment will take, said before it is run."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Programs that make data: what they are given, and what data is known by that they made."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

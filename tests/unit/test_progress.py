@@ -14,6 +14,7 @@ from pgpaces.analysis.summary import summarize
 from pgpaces.cli.progress import LiveLine, SweepProgress, TrialProgress
 from pgpaces.core.errors import PgpacesError, PlanError, StoreError
 from pgpaces.core.record import Interval, Tally
+from pgpaces.core.texts import Warned
 from pgpaces.spec.design import Cell
 from pgpaces.spec.result import Estimate
 from pgpaces.trial.listener import Progress
@@ -73,7 +74,7 @@ def test_a_warning_of_a_trial_in_a_sweep_is_told_unless_nothing_is_to_be(capsys,
     listener = SweepProgress(every_s).trial("", ASK, 1, progress=Progress(4))
     assert isinstance(listener, TrialProgress)
     listener.say("making the data")
-    listener.say("warning: the store takes nothing")
+    listener.say(Warned("the store takes nothing"))
     text = capsys.readouterr().err
     assert ("warning: the store takes nothing" in text) is shown
     assert "making the data" not in text

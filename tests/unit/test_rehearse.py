@@ -1,7 +1,5 @@
 """A script's SQL without a server: what the binding gives to Python, for every shipped script."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

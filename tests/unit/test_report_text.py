@@ -1,7 +1,5 @@
 """The answer of a run in a terminal: one screen by default, every table behind it."""
 
-from __future__ import annotations
-
 import io
 import math
 import re

@@ -1,7 +1,5 @@
 """What server may be asked for, and what its processes are told. No server is started."""
 
-from __future__ import annotations
-
 import os
 import signal
 import stat

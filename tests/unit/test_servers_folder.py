@@ -1,7 +1,5 @@
 """Where a server lives: socket paths that are too long, marked data folders, the lock."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

@@ -1,7 +1,5 @@
 """Versions by package: made-up packages, real archives, no network and no server."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

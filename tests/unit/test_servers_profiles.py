@@ -1,7 +1,5 @@
 """Profiles: files, names, what fits a server, and how two sets of settings differ."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

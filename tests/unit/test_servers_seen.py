@@ -1,7 +1,5 @@
 """What was seen of servers: a few lines in the answer, tables and a chart in the report."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 

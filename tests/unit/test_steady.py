@@ -1,7 +1,5 @@
 """Where a series gets steady, and whether it stays so: known series, and noise by simulation."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Where a store may be: named ones are there already or made in a folder that is; ours is made."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3

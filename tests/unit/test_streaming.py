@@ -1,7 +1,5 @@
 """Waiting for standbys, with a clock and servers that are scripted."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field

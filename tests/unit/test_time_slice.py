@@ -1,7 +1,5 @@
 """Threads of a load with a schedule wake before others: they have a short time slice."""
 
-from __future__ import annotations
-
 import platform
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Several loads as one, with loads that are scripted: sums, numbers, ends and failures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any

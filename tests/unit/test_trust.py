@@ -1,7 +1,5 @@
 """Folders of another person: what they may do before and after their user has confirmed them."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

@@ -3,8 +3,6 @@
 of docs/internals/coverage.md, which `make bench ARGS=coverage` makes of 2,000 trials a cell.
 """
 
-from __future__ import annotations
-
 import sys
 from functools import cache
 from pathlib import Path

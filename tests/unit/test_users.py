@@ -1,7 +1,5 @@
 """Users in Python as they are read: marks, parameters, and a sentence for whatever is wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Users in processes of their own: all adds up, whatever becomes of them. Without a server."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

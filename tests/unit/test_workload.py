@@ -1,7 +1,5 @@
 """Workload folders: what is read from them, and what is wrong with bad ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

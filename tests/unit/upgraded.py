@@ -1,7 +1,5 @@
 """A made-up version 2 of the store, for tests of upgrades in both databases."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

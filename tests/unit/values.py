@@ -1,7 +1,5 @@
 """Values of every kind that a store keeps, for property tests."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import strategies as st

@@ -87,7 +87,9 @@ fn interruptible<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> PyResult<T> {
     let (sender, mut receiver) = channel();
-    std::thread::spawn(move || sender.send(work()));
+    std::thread::Builder::new()
+        .spawn(move || sender.send(work()))
+        .map_err(|e| exception(&run::not_started(&e)))?;
     loop {
         let heard;
         (heard, receiver) = py.detach(move || (receiver.recv_timeout(LOOK), receiver));

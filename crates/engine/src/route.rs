@@ -73,24 +73,24 @@ pub fn find(conninfo: &Conninfo) -> Result<Route> {
 
 /// The first host that plays the part.
 fn find_one(conninfo: &Conninfo, wanted: TargetSessionAttrs) -> Result<Route> {
-    let mut last = Error::new(Kind::Connect, "no-host");
+    let mut last = None;
     for endpoint in conninfo.endpoints()? {
         let found = match addresses(&endpoint) {
             Ok(found) => found,
             Err(error) => {
-                last = error;
+                last = Some(error);
                 continue;
             }
         };
         for address in found {
             match try_modes(conninfo, &endpoint, &address, wanted) {
                 Ok(route) => return Ok(route),
-                Err(error) if error.kind == Kind::Connect => last = error,
+                Err(error) if error.kind == Kind::Connect => last = Some(error),
                 Err(error) => return Err(error),
             }
         }
     }
-    Err(last)
+    Err(last.expect("a host has an address or an error"))
 }
 
 fn addresses(endpoint: &Endpoint) -> Result<Vec<Address>> {

@@ -101,6 +101,12 @@ type CancelKeys = Vec<(i32, i32)>;
 /// What a thread leaves behind, and why it had to end.
 type Left = (CancelKeys, Result<()>);
 
+/// The error of a thread that the system does not start.
+#[must_use]
+pub fn not_started(error: &io::Error) -> Error {
+    Error::new(Kind::System, "thread-not-started").with_system(error)
+}
+
 /// The error of a thread that ended by a bug.
 #[must_use]
 pub fn panicked() -> Error {
@@ -366,7 +372,7 @@ impl Starter<'_> {
         let thread = std::thread::Builder::new()
             .name(format!("pgpaces-{number}"))
             .spawn(body)
-            .map_err(|e| Error::new(Kind::System, "thread-not-started").with_system(&e))?;
+            .map_err(|e| not_started(&e))?;
         self.lines.push(Line { batches: received, spare, thread: Some(thread), last: false });
         self.origins.push(origin);
         Ok(())

@@ -1,6 +1,6 @@
 """Distribution functions that intervals and tests need, from the binding and the standard library.
 
-They are those of scipy, which takes longer to load than a command takes to start. Probabilities are
+They equal scipy's, which takes longer to load than a command takes to start. Probabilities are
 above 0 and below 1, degrees of freedom above 0; ValueError for others.
 """
 

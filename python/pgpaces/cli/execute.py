@@ -104,7 +104,8 @@ def carry_out(
     from pgpaces.cli import output, report
     from pgpaces.cli.followed import followed
     from pgpaces.cli.output import with_store
-    from pgpaces.cli.progress import WARNING, SweepProgress
+    from pgpaces.cli.progress import SweepProgress
+    from pgpaces.core.texts import Warned
     from pgpaces.show import render
     from pgpaces.store.store import Store
     from pgpaces.trial import sweep as pipeline
@@ -112,7 +113,7 @@ def carry_out(
     progress = SweepProgress(params["progress"])
 
     def warn(text: str) -> None:
-        progress.teller.tell(f"{WARNING}{text}", whole=True)
+        progress.teller.tell(Warned(text), whole=True)
 
     with followed(params, warn), contextlib.ExitStack() as stack:
         try:

@@ -1,4 +1,4 @@
-"""`pgpaces import`: runs of real pgbench, stored like those of pgpaces."""
+"""`pgpaces import`: runs of real pgbench, stored like runs of pgpaces."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pgpaces.core.messages import message
+from pgpaces.core.texts import Warned
 from pgpaces.show import escape
 from pgpaces.trial.listener import Listener, SweepListener
 
@@ -34,8 +35,6 @@ _BAR, _SPARKLINE = 12, 16
 # The largest number of printed lines of clients that differ only in numbers.
 _ALIKE_MAX = 5
 _DIGITS = re.compile(r"\d+")
-# The prefix of a stage that is not overwritten.
-WARNING = "warning: "
 
 
 class Teller:
@@ -74,15 +73,16 @@ class Teller:
             self._open = False
         for like, times in self._alike.items():
             if times > _ALIKE_MAX:
-                self.tell(f"pgpaces: {times - _ALIKE_MAX} more like: {like}", whole=True)
+                text = message("lines-alike", count=times - _ALIKE_MAX, line=like)
+                self.tell(text, whole=True)
         self._alike.clear()
 
 
 class LiveLine:
     """The current state of a load: counts since the last line, and a p95 of each line.
 
-    whole_s: its duration with the warm-up; None where a count ends it. scripts: of its own, which
-    come before those of background workloads; None: all.
+    whole_s: its duration with the warm-up; None if a count ends it. scripts: how many scripts it
+    has itself, before the scripts of background workloads; None: all.
     """
 
     def __init__(self, whole_s: float | None, scripts: int | None = None) -> None:
@@ -159,7 +159,7 @@ class TrialProgress(Listener):
         self._last_stage = ""
 
     def say(self, text: str) -> None:
-        if text.startswith(WARNING) and not self._quiet:
+        if isinstance(text, Warned) and not self._quiet:
             self._teller.tell(f"{self._prefix}{text}", whole=True)
             return
         if not self._every_s:
@@ -266,10 +266,10 @@ class SweepProgress(SweepListener):
             now = datetime.now().astimezone()
             then = now + timedelta(seconds=seconds)
             until = then.strftime("%H:%M" if then.date() == now.date() else "%a %H:%M")
-            left = f"; {clock(seconds)} left, until {until}"
+            left = message("trials-left", left=clock(seconds), until=until)
         # An error that the end of the experiment caused is none that the user has to fix.
         stopped = self._stopping and isinstance(outcome, PgpacesError)
-        text = "not begun" if stopped else _result(outcome)
+        text = message("trial-not-begun") if stopped else _result(outcome)
         self.teller.tell(f"{at}{progress.place()} {ask.cell}: {text}{left}", whole=True)
 
     def due(self, machine: str, ask: Ask) -> None:
@@ -310,7 +310,7 @@ def _of_search(trial: Trial, summary: Summary) -> str:
     missed = summary.missed
     took = f" for {(trial.measured_ns or 0) / 1e9:.0f} s"
     if missed is None:
-        return f"{took}: nothing was due"
+        return f"{took}: {message('nothing-was-due')}"
     of = role(Cell(tuple(trial.place.levels.items()))) if trial.place else ""
     if of == SATURATING:
         return f"{took}: {rate(summary.throughput.value)}/s"
@@ -320,7 +320,8 @@ def _of_search(trial: Trial, summary: Summary) -> str:
     reasons = "; ".join(each.name for each in objections(summary))
     if reasons:
         return f"{took}: {share}, invalid: {reasons}"
-    return f"{took}: {share}" + (", the generator was late" if summary.generator.late else "")
+    late = message("generator-was-late") if summary.generator.late else ""
+    return f"{took}: {share}{late}"
 
 
 def _result(outcome: Outcome | PgpacesError) -> str:
@@ -329,7 +330,9 @@ def _result(outcome: Outcome | PgpacesError) -> str:
 
     error = outcome if isinstance(outcome, PgpacesError) else outcome.error or outcome.store_error
     if error is not None:
-        return f"failed: {error.message}" + (f" ({error.hint})" if error.hint else "")
+        return message(
+            "trial-failed", why=error.message, hint=f" ({error.hint})" if error.hint else ""
+        )
     assert not isinstance(outcome, PgpacesError)
     from pgpaces.analysis import bulk
     from pgpaces.answers.bulk import words
@@ -342,7 +345,7 @@ def _result(outcome: Outcome | PgpacesError) -> str:
     if loaded and workload.command_alone:
         return f"{loaded}{valid}"
     if missed is None:
-        return "nothing was due"
+        return message("nothing-was-due")
     share = f"missed {share_in_words(missed)}"
     p99 = quantile(summary.latency.p99, "above every time")
     unit = " ms" if p99[0].isdigit() else ""

@@ -53,7 +53,8 @@ def measure(workload: Workload, spec: Mapping[str, Any], params: Mapping[str, An
     from pgpaces.analysis import condition
     from pgpaces.cli import output
     from pgpaces.cli.followed import followed, outputs_of
-    from pgpaces.cli.progress import WARNING, TrialProgress
+    from pgpaces.cli.progress import TrialProgress
+    from pgpaces.core.texts import Warned
     from pgpaces.trial import trial as pipeline
     from pgpaces.trial.request import run_of
 
@@ -75,10 +76,8 @@ def measure(workload: Workload, spec: Mapping[str, Any], params: Mapping[str, An
         return 0
     progress = TrialProgress(params["progress"])
     # The imports for the answer take a while: a signal during them does not lose the answer.
-    with (
-        followed(params, lambda text: progress.say(f"{WARNING}{text}")),
-        contextlib.ExitStack() as stack,
-    ):
+    warned = followed(params, lambda text: progress.say(Warned(text)))
+    with warned, contextlib.ExitStack() as stack:
         try:
             outcome = pipeline.run(request, progress, stack)
         finally:

@@ -11,6 +11,13 @@ from collections.abc import Callable
 Say = Callable[[str], None]  # takes a message for people
 
 
+class Warned(str):
+    """A message that stays on the screen, with `warning: ` in front of it."""
+
+    def __new__(cls, text: str) -> Warned:
+        return super().__new__(cls, f"warning: {text}")
+
+
 def encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 

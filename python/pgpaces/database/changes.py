@@ -148,7 +148,7 @@ class SettingChanges:
         self._stack = contextlib.ExitStack()
 
     def changes(self) -> list[SettingChange]:
-        """The changes to put back: those of the note without those of an outer block."""
+        """The changes to put back: all of the note except the changes of an outer block."""
         return [change for change in self._note.read() if change not in (self._outer or [])]
 
     def forget(self, done: list[SettingChange]) -> None:

@@ -21,7 +21,7 @@ from pgpaces.core.errors import PrepareError
 from pgpaces.core.home import home, make_folder, matching
 from pgpaces.core.messages import message
 from pgpaces.core.sessions import Session, scalar
-from pgpaces.core.texts import Say
+from pgpaces.core.texts import Say, Warned
 from pgpaces.database import ownership
 from pgpaces.database.access import (
     LOCK_CLASS,
@@ -110,7 +110,7 @@ def drop_leftovers(access: Access, admin: Session, locks: Session, *, say: Say) 
         except psycopg.DatabaseError as error:
             if error.sqlstate is None:
                 raise
-            say(message("leftover-stays", dbname=dbname, error=error.diag.message_primary))
+            say(Warned(message("leftover-stays", dbname=dbname, error=error.diag.message_primary)))
     return freed
 
 

@@ -128,7 +128,7 @@ def names(spec: DatasetSpec, major: int | None) -> tuple[str, ...]:
 
 
 def _dbname(spec: DatasetSpec, fingerprint: str) -> str:
-    """A name after the folder of the first init file: workloads with the same data share it."""
+    """A name after the directory of the first init file: workloads with the same data share it."""
     if spec.from_database is not None:
         name = _plain(specification.name_of(spec.from_database), 35)
         return f"pgpaces_from_{name}_{fingerprint}"

@@ -53,7 +53,7 @@ def run(
     progress: Say,
     trusted: bool = True,
 ) -> None:
-    """Runs a file in its folder. progress: gets the elapsed time every few seconds.
+    """Runs a file in its directory. progress: gets the elapsed time every few seconds.
 
     trusted: psql executes the meta-commands in the file, which execute programs and read files.
     Raises PrepareError with psql's last lines, TrustError for meta-commands without trust.

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from pgpaces.core.errors import ConsentError, PgpacesError, PlanError, ServerError, similar
 from pgpaces.core.messages import message
 from pgpaces.core.sessions import Session, scalar
-from pgpaces.core.texts import Say
+from pgpaces.core.texts import Say, Warned
 from pgpaces.database import changes
 from pgpaces.database.access import Access, connect
 from pgpaces.database.changes import SYSTEM, SettingChange, SettingChanges
@@ -136,7 +136,8 @@ def _putting_back(ledger: SettingChanges, terms: Terms) -> Iterator[None]:
         try:
             put_back()
         except (psycopg.Error, PgpacesError) as second:
-            terms.say(text := message("settings-not-put-back", error=str(second)))
+            text = Warned(message("settings-not-put-back", error=str(second)))
+            terms.say(text)
             error.add_note(text)
         raise
     try:

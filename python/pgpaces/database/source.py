@@ -20,7 +20,7 @@ from pgpaces.core.errors import ConsentError, DatabaseAbsentError, PrepareError
 from pgpaces.core.locality import is_local
 from pgpaces.core.messages import message
 from pgpaces.core.sessions import Identifier, Session, scalar
-from pgpaces.core.texts import Say
+from pgpaces.core.texts import Say, Warned
 from pgpaces.database import changes, copies, psql
 from pgpaces.database.access import MAINTENANCE, NOTICED_S, Access, connect, size
 from pgpaces.database.specification import is_dsn, keywords_of, name_of
@@ -105,7 +105,7 @@ def fill(access: Access, admin: Session, source: str, *, dbname: str, say: Say) 
 
 def _warn(refused: list[str], say: Say) -> None:
     if refused:
-        say(message("copy-lacks-settings", settings=refused))
+        say(Warned(message("copy-lacks-settings", settings=refused)))
 
 
 def _check_room(access: Access, admin: Session, source: str, *, bytes_needed: int) -> None:
@@ -141,7 +141,7 @@ def _create_for_dump(access: Access, admin: Session, source: str, *, dbname: str
     libc = provider(version, "c") or sql.Composed([])
     end = provider(version, *row[4:6], rules=row[6])
     if end is None:
-        say(message("copy-sorted-by-libc"))
+        say(Warned(message("copy-sorted-by-libc")))
     try:
         admin.execute(create.format(Identifier(dbname), *row[1:4]) + (end or libc))
     except (
@@ -149,7 +149,7 @@ def _create_for_dump(access: Access, admin: Session, source: str, *, dbname: str
         psycopg.errors.InvalidParameterValue,
         psycopg.errors.FeatureNotSupported,  # it was built without ICU
     ) as error:
-        say(message("copy-sorted-by-c", error=error.diag.message_primary))
+        say(Warned(message("copy-sorted-by-c", error=error.diag.message_primary)))
         admin.execute(create.format(Identifier(dbname), row[1], "C", "C") + libc)
     _warn(copies.give(admin, dbname, settings), say)
 

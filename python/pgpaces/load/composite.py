@@ -24,7 +24,7 @@ class RunningLoad(Protocol):
     scripts, threads, clients: counts; numbers in its intervals are below them. connect_ns: the time
     to connect. poll: how it waits. end_ns: when nothing new falls due, from the start of the
     measured part. notice_ns: the least time from `begin` to its beginning. findings: about the load
-    itself. Its seconds are those of the trial, from the first one of the warm-up.
+    itself. Its seconds count as the trial's, from the first one of the warm-up.
     """
 
     scripts: int

@@ -282,7 +282,7 @@ class _Total(Struct):
 class Differences:
     """Differences of successive readings. It keeps the last reading and sums, not the readings.
 
-    seconds: those of the readings. start_s: the beginning of second 0, by the monotonic clock.
+    seconds: the time of each reading. start_s: the beginning of second 0, by the monotonic clock.
     """
 
     def __init__(self, start_s: float) -> None:

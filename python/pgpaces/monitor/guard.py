@@ -25,7 +25,7 @@ APPLICATION = "pgpaces guard"
 PERIOD_S, BEFORE_S = 1.0, 3.0
 _PATIENCE_S = 1.0
 
-# Sessions other than those of pgpaces: the load's have a name, role and database.
+# Sessions of others: the load's have a name, role and database.
 _SAMPLE = """
 WITH other AS (
   SELECT a.state, a.query_start FROM pg_catalog.pg_stat_activity a

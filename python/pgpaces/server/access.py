@@ -25,7 +25,7 @@ SCRAM_SINCE = 10
 
 
 def choose_port(*, tcp: bool) -> int:
-    """A free port of this machine for TCP; 5432 for a socket alone, whose folder is private."""
+    """A free TCP port of this machine; 5432 without TCP: the socket's directory is private."""
     if not tcp:
         return DEFAULT_PORT
     with socket.socket() as probe:

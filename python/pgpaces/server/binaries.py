@@ -50,7 +50,7 @@ FOLDERS = (  # below /
 
 
 class Installation(Struct, frozen=True):
-    """One set of PostgreSQL programs of one version, such as "18.6", in one folder."""
+    """The PostgreSQL programs of one version, such as "18.6", in one directory."""
 
     bin: Path
     version: str
@@ -130,7 +130,7 @@ def output_of(*argv: str | Path, timeout_s: float = VERSION_TIMEOUT_S) -> str:
 
 
 def inspect(folder: Path, source: Source = Source.EXPLICIT) -> Installation:
-    """The installation whose programs are in `folder`; ServerError if they do not run."""
+    """The installation in a directory. Raises ServerError if its programs do not run."""
     program = folder / "postgres"
     try:
         done = run([program, "--version"], timeout=VERSION_TIMEOUT_S)
@@ -166,7 +166,7 @@ def find(version: str | None = None) -> Installation:
 
 
 def is_version(text: str) -> bool:
-    """Whether the text is a version, with or without a source, and not a folder."""
+    """Whether the text is a version, with or without a source, and not a directory."""
     source, _, version = text.rpartition(":")
     return bool(_NAMED.fullmatch(version)) and (not source or sources(text) != ())
 
@@ -238,7 +238,7 @@ def _candidates() -> Iterator[tuple[Source, Path]]:
 
 
 def source_of(folder: Path) -> Source:
-    """The source of a folder of programs; EMBEDDED also for copies of the embedded package."""
+    """The source of a directory of programs; EMBEDDED also for copies of the embedded package."""
     if folder.parts[-3:] == (PACKAGE, "pginstall", "bin"):
         return Source.EMBEDDED
     folder = folder.resolve()
@@ -246,5 +246,5 @@ def source_of(folder: Path) -> Source:
 
 
 def packages_home() -> Path:
-    """The cache of fetched packages, each complete in a folder SOURCE-VERSION."""
+    """The cache of fetched packages: each is complete in a directory SOURCE-VERSION."""
     return home() / "cache" / "postgresql"

@@ -51,8 +51,8 @@ class ServerSpec(Struct, frozen=True):
     """Specification of a server. The default name is its version: pg15.
 
     tcp: it listens on 127.0.0.1 too, and not on its socket alone. tls: TCP requires TLS.
-    standby_of: the managed server of which this is a standby, made anew at every start; its data
-    is removed with it. data_dir: a folder on the disk for the data; a subfolder is made in it.
+    standby_of: the managed server of which this is a standby, created again at every start; its
+    data is removed with it. data_dir: a directory for the data, which gets a subdirectory.
     Settings go to the server's command line, so nothing of them remains after it stops.
     """
 
@@ -126,7 +126,7 @@ def start(spec: ServerSpec, *, stay: bool = False, on_progress: Say | None = Non
 
 
 def running() -> list[Server]:
-    """All running servers of this user, those that stay and those of other runs."""
+    """All running servers of this user, including servers that stay or belong to other runs."""
     records = ((folder, folder.running()) for folder in server_folders())
     return [Server(**as_values(record), folder=folder) for folder, record in records if record]
 

@@ -1,4 +1,4 @@
-"""A managed server's folder on disk, and the lock on it.
+"""A managed server's directory on disk, and the lock on it.
 
     HOME/servers/NAME/   data/ run/ log log.1 lock server.json pg_hba.conf pgpass
     HOME/cache/          copies of programs
@@ -67,7 +67,7 @@ class ServerFolder(Struct, frozen=True):
         return (self.record_file, self.password_file, *keys)
 
     def data_home(self, chosen: Path | None) -> Path:
-        """The folder with data/: this one, or pgpaces-NAME on the chosen disk."""
+        """The directory that contains data/: this one, or pgpaces-NAME on the chosen disk."""
         return chosen.absolute() / f"pgpaces-{self.name}" if chosen else self.path
 
     def read(self) -> ServerRecord | None:
@@ -98,7 +98,7 @@ class ServerFolder(Struct, frozen=True):
         return None
 
     def lock(self, timeout_s: float = 0.0) -> int | None:
-        """A descriptor that holds the folder's lock; None if others hold it until the timeout."""
+        """A descriptor that holds the lock; None if another process holds it until the timeout."""
         descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         deadline = time.monotonic() + timeout_s
         while True:
@@ -182,9 +182,9 @@ def _postmaster_lines(data_dir: Path) -> list[str]:
 
 
 def make_data_home(folder: ServerFolder, chosen: Path | None) -> Path:
-    """The folder with data/; on a disk that the user chose it is made and gets a marker.
+    """The directory that contains data/; on a chosen disk it is created with a marker.
 
-    ServerError where the chosen folder does not exist, or the subfolder has other files.
+    Raises ServerError if the chosen directory is missing, or the subdirectory has other files.
     """
     path = folder.data_home(chosen)
     if chosen is None:

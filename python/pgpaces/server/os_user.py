@@ -74,7 +74,7 @@ def give(path: Path, os_user: OsUser | None) -> None:
 
 
 def check_entry(path: Path, os_user: OsUser | None) -> None:
-    """ServerError if the server's user, who tries it, cannot enter a folder."""
+    """Raises ServerError if the server's user, who tries it, cannot enter a directory."""
     if os_user is None:
         return
     enter = ["/bin/sh", "-c", 'cd -- "$1"', "sh", str(path)]
@@ -91,7 +91,7 @@ def check_entry(path: Path, os_user: OsUser | None) -> None:
 
 
 def blocked_at(path: Path, os_user: OsUser) -> Path | None:
-    """The first folder on the way to `path` that the user cannot enter, by its mode."""
+    """The first directory on the way to `path` that the user cannot enter, by its mode."""
     for folder in (*reversed(path.parents), path):
         status = folder.stat()
         bit = stat.S_IXOTH

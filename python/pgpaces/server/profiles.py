@@ -131,7 +131,7 @@ def differing(
 
 
 def canonical(value: str) -> tuple[str, Fraction | str]:
-    """The kind and size of a value of a setting; those of equal values compare equal."""
+    """The kind and size of a setting's value; equal values have an equal kind and size."""
     text = value.strip()
     match = _QUANTITY.fullmatch(text)
     if match and match[2] in _UNITS:

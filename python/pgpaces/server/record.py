@@ -111,5 +111,5 @@ def from_json(text: str) -> ServerRecord | None:
 
 
 def as_values(record: ServerRecord) -> dict[str, Any]:
-    """The fields of a record by name, without those of subclasses."""
+    """The fields of a record by name, without the fields of subclasses."""
     return {name: getattr(record, name) for name in ServerRecord.__struct_fields__}

@@ -1,4 +1,4 @@
-"""Host files: TOML with the costs of a machine. The keys are those of `costs.py`.
+"""Host files: TOML with the costs of a machine. `costs.py` has the keys.
 
 Reads files; knows no servers.
 """

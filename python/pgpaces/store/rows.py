@@ -113,33 +113,36 @@ def _kinds() -> dict[str, Any]:
 def check(trial: Trial) -> None:
     """Raises ValueError for a trial that is damaged, although every value has its type.
 
-    Each histogram has the count that stands beside it, scripts and commands are those of the
-    workload, and the seconds fit into a table. analysis/summary.py checks the sums.
+    Each histogram has the count that stands beside it, the workload has each script and
+    command, and the seconds fit into a table. analysis/summary.py checks the sums.
     """
     if (trial.measured_ns or 0) > (len(trial.intervals) + _MEASURED_MAX_S) * SECOND_NS:
-        raise ValueError(f"it measured for {trial.measured_ns} ns, and has no such seconds")
+        raise ValueError(message("seconds-missing", measured_ns=trial.measured_ns))
     commands = [len(script.commands) for script in trial.workload.scripts]
     seconds = []
     for interval in trial.intervals:
-        seconds += [interval.second, *(tally.due_second for tally in interval.tallies)]
+        seconds += [second := interval.second, *(tally.due_second for tally in interval.tallies)]
         _check_histograms(interval)
         parts: list[Tally | StatementTally] = [*interval.tallies, *interval.statements]
         for each in parts:
             if commands and each.script >= len(commands):
-                raise ValueError(f"second {interval.second}: script {each.script} does not exist")
+                raise ValueError(message("second-of-no-script", second=second, script=each.script))
         for own in interval.statements:
             if commands and own.command >= commands[own.script]:
-                raise ValueError(f"second {interval.second}: command {own.command} does not exist")
+                raise ValueError(
+                    message("second-of-no-command", second=second, command=own.command)
+                )
     if seconds and max(seconds) - min(seconds) > len(trial.intervals) + _GAPS_MAX_S:
-        raise ValueError(f"its seconds are from {min(seconds)} to {max(seconds)}")
+        raise ValueError(message("seconds-apart", first=min(seconds), last=max(seconds)))
 
 
 def _check_histograms(interval: Interval) -> None:
     for part in (interval, *interval.tallies, *interval.statements):
         for one in record.declared(type(part)):
             if one.is_times and (times := getattr(part, one.name)).count != counted(times):
-                what = f"second {interval.second}: {one.name} counts {times.count} times"
-                raise ValueError(f"{what}, and its histogram {counted(times)}")
+                values = {"count": times.count, "counted": counted(times)}
+                values |= {"second": interval.second, "name": one.name}
+                raise ValueError(message("second-of-other-histogram", **values))
 
 
 def series(sample_rows: Iterable[tuple[Any, ...]]) -> Collection:

@@ -466,7 +466,7 @@ def _beat(connection: sa.Connection, trial_id: str) -> None:
 
 
 def _put_observed(connection: sa.Connection, row: Mapping[str, Any]) -> None:
-    """Inserts the observations of a server, or replaces those of the row's kinds."""
+    """Inserts the observations of a server, or replaces its observations of the row's kinds."""
     o = schema.observed.c
     own = sa.and_(o.trial == row["trial"], o.node == row["node"])
     if connection.execute(sa.select(o.node).where(own)).first() is None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
 # The first upgrades version 1 to 2. Each runs on SQLite and PostgreSQL and must not commit, because
-# all of them are one transaction. Write SQL: the tables in `schema.py` are those of the newest
+# all of them are one transaction. Write SQL: the tables in `schema.py` are of the newest
 # version.
 UPGRADES: tuple[Callable[[sa.Connection], None], ...] = ()
 

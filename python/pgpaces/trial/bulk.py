@@ -174,15 +174,9 @@ def _job(
             say(what)
             before = order(command.before, (0,))
             result = run_reporting(runner, before, what, say=say_and_check)
-            if result is None:
-                raise PrepareError("before-stopped", workload=workload.name)
-            if result.failed:
-                raise PrepareError(
-                    "before-failed",
-                    workload=workload.name,
-                    why=result.failed,
-                    output=result.output,
-                )
+            if result is None or result.failed:
+                why, output = (result.failed, result.output) if result else ("stopped", "")
+                raise PrepareError("before-failed", workload=workload.name, why=why, output=output)
         words = [filled(pattern, environment.values) for pattern in command.input]
         paths = programs.matching(words, environment.folder)
         size = sum(path.stat().st_size for path in paths) if command.input else None

@@ -24,11 +24,6 @@ from pgpaces.trial.order import Builder, Order
 _LOWEST: Mapping[Kind, float] = {"rate": 0.1, "users": 1, "clients": 1}
 _HIGHEST: Mapping[Kind, float] = {"rate": 1e6, "users": 100_000, "clients": 100_000}
 _START: Mapping[Kind, float] = {"rate": 10, "users": 4, "clients": 4}
-_MODELS: Mapping[Kind, tuple[str, ...]] = {
-    "rate": ("open",),
-    "users": ("paced",),
-    "clients": ("closed", "open"),
-}
 # Options that select a load of another kind.
 _OTHERS: Mapping[Kind, tuple[str, ...]] = {
     "rate": ("users", "pace", "rate_per_client", "think_time"),
@@ -153,8 +148,7 @@ def _each(
 ) -> float | None:
     """The transactions per second of a load of 1, if a saturating trial is to find the start.
 
-    Raises PlanError if levels make another kind of load than the one that is searched, or if
-    nothing can be late.
+    Raises PlanError if nothing can be late.
     """
     builder = Builder.of(Order(experiment, consent=consent))
     each: float | None = None
@@ -164,9 +158,6 @@ def _each(
         load = {**ask.options, goal.load: dict(ask.cell.levels)[goal.load]}
         request = builder.request(Ask(cell, 1, load), "")
         plan, start = request.trial, goal.start
-        if plan.load.model not in _MODELS[goal.load]:
-            error = PlanError("search-of-other-load", by=goal.load, model=plan.load.model)
-            raise levels.in_cell(error, cell)
         if plan.limit_ns is None and not plan.limits:
             raise levels.in_cell(PlanError("no-latency-limit"), cell)
         if plan.load.model == "closed":

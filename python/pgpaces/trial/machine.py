@@ -25,7 +25,7 @@ from pgpaces.core.errors import (
     WorkloadError,
 )
 from pgpaces.core.messages import message
-from pgpaces.core.texts import Say
+from pgpaces.core.texts import Say, Warned
 from pgpaces.database import settings
 from pgpaces.spec.facts import ServerFacts
 from pgpaces.spec.target_plan import TargetPlan
@@ -263,7 +263,7 @@ class _Sites:
         try:
             self.close()
         except PgpacesError as error:
-            say(f"warning: {error.message}")
+            say(Warned(error.message))
 
     def close(self) -> None:
         self._site = self._target = None

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from pgpaces.core.locality import is_local
 from pgpaces.core.messages import message
-from pgpaces.core.texts import Say
+from pgpaces.core.texts import Say, Warned
 from pgpaces.database import changes, data, settings, streaming
 from pgpaces.database.access import Access
 from pgpaces.database.settings import Applied, Terms
@@ -93,7 +93,7 @@ def _works(where: Site, request: Request, say: Say, *, check: Check) -> Iterator
         say(text)
 
     if (warning := as_superuser(where, request)) is not None:
-        say(f"warning: {warning}")
+        say(Warned(str(warning)))
     sharing = [other for _, other in request.background if shares_data(request, other)]
     writes = any(each.workload.writes for each in (request, *sharing))
     with contextlib.ExitStack() as stack:

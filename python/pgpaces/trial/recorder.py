@@ -22,7 +22,7 @@ from pgpaces.core.findings import Notes
 from pgpaces.core.messages import message
 from pgpaces.core.record import Interval
 from pgpaces.core.series import Collection, Sample, Series
-from pgpaces.core.texts import Say
+from pgpaces.core.texts import Say, Warned
 from pgpaces.spec.result import Estimate, Observed, Trial
 from pgpaces.store.store import Store
 
@@ -75,7 +75,7 @@ class Recorder:
             self.delayed += 1
             self.error = self.error or error
             if not self._failing:
-                self._say(message("store-refuses", error=error.message))
+                self._say(Warned(message("store-refuses", error=error.message)))
             self._failing = True
         else:
             if self._failing:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from pgpaces.core.errors import ServerError
 from pgpaces.core.messages import message
-from pgpaces.core.texts import Say
+from pgpaces.core.texts import Say, Warned
 from pgpaces.database import identity, psql
 from pgpaces.database.access import Access, connect
 from pgpaces.database.specification import is_dsn
@@ -58,7 +58,7 @@ def site(target: TargetPlan, say: Say, name: str = "") -> Iterator[Site]:
     if target.dsn is not None:
         connection = generator.resolve(target.dsn, **dict(target.overrides))
         for warning in (*connection.warnings, *generator.probe(connection)):
-            say(f"warning: {warning}")
+            say(Warned(warning))
         program = psql.find(None, candidates)
         access = Access(generator.for_driver(connection), program, folders)
         nodes = {name: _node(access, dsn) for name, dsn in target.nodes}

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 from pgpaces.core.errors import RunError, StoreError
 from pgpaces.core.messages import message
-from pgpaces.core.texts import Say
+from pgpaces.core.texts import Say, Warned
 from pgpaces.load.composite import Together
 from pgpaces.trial.listener import Listener
 
@@ -83,7 +83,7 @@ def retry_write(write: Callable[[], None], stops: Stops, say: Say, *, wait_s: fl
             if stops.requests or time.monotonic() >= deadline:
                 raise
             if not warned:
-                say(message("store-retried", error=error.message, wait_s=wait_s))
+                say(Warned(message("store-retried", error=error.message, wait_s=wait_s)))
             warned = True
         stops.rest(_AGAIN_S)
 

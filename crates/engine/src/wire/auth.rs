@@ -113,7 +113,7 @@ impl Login {
             Step::Scram(_) | Step::Done => return Err(out_of_turn()),
         }
         if self.credentials.binding == ChannelBinding::Require && !self.bound {
-            return Err(refused("channel-binding-skipped").into());
+            return Err(refused("channel-binding-not-offered").into());
         }
         self.step = Step::Done;
         Ok(())

@@ -23,7 +23,7 @@ _SERIALIZATION, _DEADLOCK = "40001", "40P01"
 
 
 class Facts(Struct, frozen=True):
-    """Facts of pgbench's tables. commands: those of each script, as they are shown."""
+    """Facts of pgbench's tables. commands: of each script, as they are shown."""
 
     scale: int = 1
     partition_method: str = "none"

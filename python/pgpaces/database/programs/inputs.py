@@ -20,7 +20,7 @@ def identity(workload: Workload, variables: Mapping[str, str]) -> str:
     """A hash of the inputs of the `init` programs; empty if there are none.
 
     Of the variables that they name, and the content of files: those that the workload declares,
-    those of `input`, and those of its folder that are words of the programs; not of scale and seed.
+    files of `input`, and files of its directory that are words of the programs; not scale and seed.
     Fetches none. Raises RunError for a missing file.
     """
     digest = hashlib.sha256()
