@@ -35,7 +35,7 @@ from pgpaces.spec.draft import Draft
 from pgpaces.spec.plan import GeneratorsPlan, Load, TrialPlan, generators_of
 from pgpaces.spec.target_plan import TargetPlan
 from pgpaces.trial import dealt
-from pgpaces.trial.order import Builder, Order
+from pgpaces.trial.sweep import PlannedSweep
 from tests.engine_load import PLAN
 from tests.errors import raises, sentence
 from tests.unit.trials import times
@@ -463,8 +463,7 @@ def test_an_experiment_keeps_what_was_typed_of_its_targets():
     targets = (Target("db", "host=pi user=me password=secret dbname=d"),)
     levels = {"generators": ("ssh:a,b",), "target": ("db",)}
     experiment = Draft(workload="reporting", levels=levels, targets=targets).experiment()
-    builder = Builder.of(Order(experiment))
-    target = builder.request(Ask(Cell(()), 1), "E").target
+    target = PlannedSweep.of(experiment).request(Ask(Cell(()), 1)).target
     assert dict(target.typed) == {"password": "secret"}
     assert "secret" not in repr(target)
 

@@ -27,8 +27,8 @@ from pgpaces.spec import spec
 from pgpaces.spec.result import Trial
 from pgpaces.store.store import Store
 from pgpaces.trial import trial as pipeline
-from pgpaces.trial.order import Builder, Order
 from pgpaces.trial.request import Request, choose
+from pgpaces.trial.sweep import PlannedSweep
 from tests.unit.documented import parsed
 from tests.unit.sure import sure
 from tests.unit.trials import SECOND_NS, second
@@ -195,9 +195,9 @@ def test_a_sweep_has_the_data_and_scripts_of_the_run(run, key, folder, monkeypat
     _, options = parsed([face, *words, "--store", "s.db"])
     draft = sure(experiment_options.draft(options))
     made = draft.experiment(lambda _: None)
-    builder = Builder.of(Order(made))
+    planned = PlannedSweep.of(made)
     for cell in made.design.cells():
-        again = builder.request(Ask(cell, 1), "")
+        again = planned.request(Ask(cell, 1))
         assert again.workload.scripts == first.workload.scripts
         assert again.workload.folder == first.workload.folder
         assert again.from_database == first.from_database

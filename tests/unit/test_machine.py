@@ -33,7 +33,7 @@ from pgpaces.spec.target_plan import TargetPlan
 from pgpaces.store.store import Store
 from pgpaces.trial import machine, stops, sweep
 from pgpaces.trial.listener import Progress, SweepListener
-from pgpaces.trial.machine import Machine, Queue
+from pgpaces.trial.machine import Machine
 from pgpaces.trial.request import Request
 from pgpaces.trial.strategies import Listed
 from pgpaces.trial.trial import Outcome, TrialContext
@@ -104,8 +104,7 @@ class Bench:
             place = Place("E", ask.cell.key, {}, 1)
             request = Request(workload.of_scripts("w", ()), plan, target, place=place)
             requests[ask.block] = request
-        queue = Queue(Listed(asks), [], lambda ask: requests[ask.block], cast("Any", None))
-        made = Machine("", queue, Progress(slots))
+        made = Machine("", Listed(asks), lambda ask: requests[ask.block], Progress(slots))
         made.run(TrialContext(self.heard, self.stops, cast("Store", self.store), 60.0))
         return made
 
@@ -205,14 +204,14 @@ def test_an_experiment_whose_other_cells_cannot_be_run_is_finished(
     bench, tmp_path, errors, state, lasting
 ):
     design = Design((Factor("clients", ("1", "2")),))
-    order = sweep.Order(Experiment("e", "select-only", design), tmp_path / "results.db")
     bench.patch()
     bench.monkeypatch.setattr(sweep, "_get_servers", lambda *_: None)
     first, second = errors
     bench.outcomes = [first, first, second]
-    swept = sweep.run(sweep.plan(order))
+    store = tmp_path / "results.db"
+    swept = sweep.run(sweep.plan(Experiment("e", "select-only", design), store))
     assert (list(swept.errors), swept.lasting, swept.missing) == (errors, lasting, 2)
-    assert Store.open(order.store).experiment(swept.id).state == state
+    assert Store.open(store).experiment(swept.id).state == state
 
 
 def test_a_trial_whose_end_is_not_stored_is_not_done(bench):

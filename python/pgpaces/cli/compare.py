@@ -73,7 +73,6 @@ def compare(a: str, b: str, **params: Any) -> int:
 def _new(names: tuple[str, str], params: Mapping[str, Any]) -> int:
     from pgpaces.cli import execute, output
     from pgpaces.trial import pairs
-    from pgpaces.trial import sweep as pipeline
 
     output.check(params)
     _check_files(params)
@@ -84,7 +83,7 @@ def _new(names: tuple[str, str], params: Mapping[str, Any]) -> int:
     counts = {name: params[name] for name in ("pairs", "same") if params[name] is not None}
     goal = replace(_goal(params), seed=draft.seed, **counts)
     experiment, pairing = pairs.ask(draft, names, goal)
-    planned = pipeline.plan(execute.order(experiment, params, None, goal=pairing))
+    planned = execute.plan(experiment, params, None, goal=pairing)
     execute.preview(planned, params)
     if params["dry_run"]:
         return 0

@@ -18,7 +18,7 @@ from pgpaces.server import profiles
 from pgpaces.spec import levels, options, trust
 from pgpaces.spec.design import Experiment
 from pgpaces.spec.draft import Draft, goal_share
-from pgpaces.trial.order import Builder, Order
+from pgpaces.trial import sweep
 
 # The default range of loads: for clients and users, the range of their levels.
 _LOWEST: Mapping[Kind, float] = {"rate": 0.1, "users": 1, "clients": 1}
@@ -93,8 +93,6 @@ def stored(name: str, store: str | Path | None) -> tuple[str, Experiment, Search
 
     Raises PlanError for an experiment that is no search, StoreError.
     """
-    from pgpaces.trial import sweep
-
     id_, experiment, goal = sweep.find(name, store)
     if not isinstance(goal, SearchSpec):
         raise PlanError("not-a-capacity-search", experiment=experiment.name)
@@ -162,13 +160,13 @@ def _each(
     Raises PlanError if levels make another kind of load than the one that is searched, or if
     nothing can be late.
     """
-    builder = Builder.of(Order(experiment, consent=consent))
+    planned = sweep.PlannedSweep.of(experiment, consent)
     each: float | None = None
     for cell in experiment.design.cells():
         # Of the cell as the user wrote it, so that errors do not name the load of a trial.
         ask = first(SearchSpec(goal), cell)
         load = {**ask.options, goal.load: dict(ask.cell.levels)[goal.load]}
-        request = builder.request(Ask(cell, 1, load), "")
+        request = planned.request(Ask(cell, 1, load))
         plan, start = request.trial, goal.start
         if plan.load.model not in _MODELS[goal.load]:
             error = PlanError("search-of-other-load", by=goal.load, model=plan.load.model)

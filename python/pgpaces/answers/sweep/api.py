@@ -96,8 +96,8 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     resumed = None if resume is None else pipeline.find(resume, store)[0]
     experiment = draft.experiment(profiles.ready_made)
     here = costs.find(host_file)
-    order = pipeline.Order(experiment, store, resume=resumed, costs=here, consent=answer(trust))
-    swept = pipeline.run(pipeline.plan(order), listener)
+    planned = pipeline.plan(experiment, store, resume=resumed, costs=here, consent=answer(trust))
+    swept = pipeline.run(planned, listener)
     return open_sweep(swept.id, store=store)
 
 
