@@ -17,7 +17,7 @@ from tests.unit.trials import known, like
 
 ABOUT = About(datetime(2026, 11, 2, tzinfo=UTC), "0.1.0", rerun="pgpaces sweep pi.toml", id="01E")
 PLAN = Design((Factor("clients", ("1", "4", "8")), Factor(WORKERS, ("0", "2"))), trials=2)
-DIGESTS = [made(slot, 20) for slot in PLAN.slots()]
+DIGESTS = [made(slot, 20) for slot in PLAN.asks()]
 NASTY = "</pre><script>alert(1)</script>\x1b]0;x\x07\u202e\udc80 {{7*7}} [x](javascript:1) |a|`*_"
 
 
@@ -33,7 +33,7 @@ def hostile() -> Page:
     """Every text that others give is nasty."""
     plan = Design((Factor("clients", ("1", "4")), Factor(f"define.{NASTY}", (NASTY, "=1+1"))))
     found = []
-    for slot in plan.slots():
+    for slot in plan.asks():
         base = made(slot, 12)
         trial = base.trial
         scripts = [{"name": NASTY, "weight": 1, "commands": [[1, NASTY, True]]}] * 2

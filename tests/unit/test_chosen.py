@@ -15,18 +15,18 @@ from pgpaces.analysis.capacity.searches import Searches
 from pgpaces.analysis.capacity.trials import PREFLIGHT, SearchSpec
 from pgpaces.analysis.digest import Bucket, Digest
 from pgpaces.analysis.pairing import AGAIN, Pairing
-from pgpaces.analysis.sequential import Ask, Tell, role
+from pgpaces.analysis.sequential import Tell, role
 from pgpaces.analysis.validity import Validity
 from pgpaces.core.errors import StoreError
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.messages import message
-from pgpaces.spec.design import ROLE, Cell, Design, Factor, Slot
+from pgpaces.spec.design import ROLE, Ask, Cell, Design, Factor
 from pgpaces.spec.result import Counts, Estimate, Place
 from pgpaces.trial import strategies
 from tests.errors import raises
 from tests.unit.experiments import made
 
-BASE = made(Slot(1, Cell(())), 12)
+BASE = made(Ask(Cell(()), 1), 12)
 SPEC = SearchSpec(CapacityGoal(0.01, 10.0, 0.1, 1e6), each=1.0)
 PAIRING = Pairing({"variant": "old"}, {"variant": "new"}, compare.ComparisonGoal("throughput"))
 Found = Callable[[Ask], Digest | None]

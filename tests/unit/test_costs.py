@@ -344,7 +344,7 @@ def priced(found, one):
 
 
 def page_of(one, plan=PLAN):
-    digests = [priced(made(slot, 60), one) for slot in plan.slots()]
+    digests = [priced(made(slot, 60), one) for slot in plan.asks()]
     return gather(digests, ABOUT, experiment(design=plan, missed_max=MISSED_MAX))
 
 
@@ -374,7 +374,7 @@ def test_users_are_those_of_the_largest_cell_that_held_in_all_forms():
 
 def test_no_user_is_sold_where_no_cell_holds_and_under_a_rate_for_all():
     plan = replace(PLAN, factors=(Factor("clients", ("8",)),))
-    digests = [priced(made(slot, 60), PI) for slot in plan.slots()]
+    digests = [priced(made(slot, 60), PI) for slot in plan.asks()]
     found = gather(digests, ABOUT, experiment(design=plan, missed_max=0.001))
     said = render.render(report_of(found), "md").decode()
     assert "the cost per user is unknown" in said
@@ -386,7 +386,7 @@ def test_no_user_is_sold_where_no_cell_holds_and_under_a_rate_for_all():
 
 
 def test_a_run_says_what_its_machine_costs():
-    found = made(PLAN.slots()[0], 30)
+    found = made(PLAN.asks()[0], 30)
     about = found.trial.host.but(costs=(PI.plain(),))
     paced = found.trial.plan.but(model="paced")
     worth = of_run(replace(found.trial, host=about, plan=paced), found.summary)
@@ -403,7 +403,7 @@ def test_machines_of_different_prices_are_told_apart():
     two = replace(plan, factors=(*plan.factors, Factor("target", ("pi", "cloud"))))
     digests = [
         priced(moved(made(slot, 240), **dict(slot.cell.levels)), one)
-        for slot in two.slots()
+        for slot in two.asks()
         for one in [cheap if ("target", "pi") in slot.cell.levels else dear]
     ]
     asked = experiment(design=two, targets=(Target("pi", ""), Target("cloud", "")))

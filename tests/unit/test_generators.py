@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.analysis.sequential import Ask
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.record import Interval, Offset, StatementTally, Tally, merged
 from pgpaces.database.specification import typed
@@ -30,7 +29,7 @@ from pgpaces.load.cluster.load import DealtLoad
 from pgpaces.load.cluster.order import LoadOrder, Ready, Report, pack, unpack
 from pgpaces.load.cluster.workers import Worker, Workers
 from pgpaces.monitor.procfs import Item
-from pgpaces.spec.design import Cell, Target
+from pgpaces.spec.design import Ask, Cell, Target
 from pgpaces.spec.draft import Draft
 from pgpaces.spec.plan import GeneratorsPlan, Load, TrialPlan, generators_of
 from pgpaces.spec.target_plan import TargetPlan

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import next_step
 from pgpaces.analysis.attribution import attribute
-from pgpaces.analysis.sequential import Ask
 from pgpaces.analysis.summary import summarize
 from pgpaces.answers import run as run_question
 from pgpaces.cli import experiment_options
@@ -24,6 +23,7 @@ from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError
 from pgpaces.load import engine
 from pgpaces.spec import spec
+from pgpaces.spec.design import Ask
 from pgpaces.spec.result import Trial
 from pgpaces.store.store import Store
 from pgpaces.trial import trial as pipeline

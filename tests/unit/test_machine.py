@@ -13,7 +13,6 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.analysis.sequential import Ask
 from pgpaces.core.errors import (
     ConnectionsError,
     ConsentError,
@@ -26,7 +25,7 @@ from pgpaces.core.errors import (
     StoreError,
 )
 from pgpaces.spec import workload
-from pgpaces.spec.design import Cell, Design, Experiment, Factor
+from pgpaces.spec.design import Ask, Cell, Design, Experiment, Factor
 from pgpaces.spec.plan import Load, TrialPlan
 from pgpaces.spec.result import Place
 from pgpaces.spec.target_plan import TargetPlan

@@ -11,19 +11,19 @@ from msgspec.structs import replace
 from pgpaces.analysis import contrasts
 from pgpaces.analysis.cells import rows
 from pgpaces.analysis.digest import Digest
-from pgpaces.spec.design import Cell, Factor, Slot
+from pgpaces.spec.design import Ask, Cell, Factor
 from pgpaces.spec.result import Estimate
 from tests.unit.experiments import made
 from tests.unit.seeds import seeds
 from tests.unit.sure import sure
 
-BASE = made(Slot(1, Cell(())), 5)
+BASE = made(Ask(Cell(()), 1), 5)
 TLS, CLIENTS = Factor("tls", ("off", "on")), Factor("clients", ("1", "2", "4"))
 
 
 def trial(levels: dict[str, str], block: int, rate: float, latency_ms: float = 10.0) -> Digest:
     cell = Cell(tuple(levels.items()))
-    digest = made(Slot(block, cell), 5)
+    digest = made(Ask(cell, block), 5)
     mean = Estimate(latency_ms, latency_ms, latency_ms, 10)
     latency = replace(BASE.summary.latency, mean=mean)
     summary = replace(BASE.summary, throughput=Estimate(rate, rate, rate, 10), latency=latency)

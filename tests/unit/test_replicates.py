@@ -7,13 +7,13 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import replicates
 from pgpaces.analysis.digest import Digest
-from pgpaces.spec.design import Cell, Slot
+from pgpaces.spec.design import Ask, Cell
 from pgpaces.spec.result import Estimate
 from tests.unit.experiments import made, moved
 
 KINDS = {"a": "pi4", "b": "pi4", "c": "pi4"}
 BASE = {
-    (clients, block): made(Slot(block, Cell((("clients", clients),))), 5)
+    (clients, block): made(Ask(Cell((("clients", clients),)), block), 5)
     for clients in ("1", "2", "4")
     for block in (1, 2)
 }

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from pgpaces.analysis.sequential import Ask
 from pgpaces.database import data
 from pgpaces.database.specification import DatasetSpec
 from pgpaces.spec import workload
-from pgpaces.spec.design import Design, Experiment, Target
+from pgpaces.spec.design import Ask, Design, Experiment, Target
 from pgpaces.spec.plan import Load, TrialPlan
 from pgpaces.spec.target_plan import TargetPlan
 from pgpaces.trial.request import Request, backgrounds

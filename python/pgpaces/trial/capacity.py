@@ -11,12 +11,11 @@ from msgspec.structs import replace
 
 from pgpaces.analysis.capacity.goal import CapacityGoal, Kind
 from pgpaces.analysis.capacity.trials import SearchSpec, first, level
-from pgpaces.analysis.sequential import Ask
 from pgpaces.core.errors import PlanError
 from pgpaces.core.units import duration_ns, rate_per_s
 from pgpaces.server import profiles
 from pgpaces.spec import levels, options, trust
-from pgpaces.spec.design import Experiment
+from pgpaces.spec.design import Ask, Experiment
 from pgpaces.spec.draft import Draft, goal_share
 from pgpaces.trial import sweep
 

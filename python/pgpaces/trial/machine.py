@@ -10,7 +10,7 @@ from functools import partial
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgpaces.analysis.sequential import Ask, Tell
+from pgpaces.analysis.sequential import Tell
 from pgpaces.core.errors import (
     ConnectionsError,
     ConsentError,
@@ -26,6 +26,7 @@ from pgpaces.core.errors import (
 from pgpaces.core.messages import message
 from pgpaces.core.texts import Say
 from pgpaces.database import settings
+from pgpaces.spec.design import Ask
 from pgpaces.spec.facts import ServerFacts
 from pgpaces.spec.target_plan import TargetPlan
 from pgpaces.store.store import Store

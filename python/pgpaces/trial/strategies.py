@@ -13,10 +13,10 @@ from msgspec import Struct, to_builtins
 
 from pgpaces.analysis.capacity import searches
 from pgpaces.analysis.pairing import Pairing
-from pgpaces.analysis.sequential import Ask, Expected, Tell
+from pgpaces.analysis.sequential import Expected, Tell
 from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.spec import facts
-from pgpaces.spec.design import HERE, Cell, Design, Slot, by_machine, missing
+from pgpaces.spec.design import HERE, Ask, Cell, Design, by_machine
 
 
 class Listed(Struct, frozen=True):
@@ -66,15 +66,13 @@ def strategies(
     if isinstance(goal, Pairing):
         return {HERE: goal}
     if goal is None:
-        listed = by_machine(missing(design.slots(), done), machine_of)
-        return {
-            machine: Listed(tuple(Ask(slot.cell, slot.block) for slot in own))
-            for machine, own in listed.items()
-        }
-    of_machines = by_machine((Slot(1, cell) for cell in design.cells()), machine_of)
+        finished = set(done)
+        missing = (ask for ask in design.asks() if (ask.block, ask.cell.key) not in finished)
+        return {name: Listed(tuple(own)) for name, own in by_machine(missing, machine_of).items()}
+    of_machines = by_machine((Ask(cell, 1) for cell in design.cells()), machine_of)
     return {
-        machine: searches.Searches(goal, tuple(slot.cell for slot in own))
-        for machine, own in of_machines.items()
+        name: searches.Searches(goal, tuple(ask.cell for ask in own))
+        for name, own in of_machines.items()
     }
 
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from pgpaces.analysis.pairing import Pairing
 from pgpaces.analysis.preview import Preview, Step, between, preview
-from pgpaces.analysis.sequential import Ask, Tell
+from pgpaces.analysis.sequential import Tell
 from pgpaces.core.errors import PgpacesError, PlanError, StoreError
 from pgpaces.core.locality import is_local
 from pgpaces.core.redaction import Redacted
@@ -32,7 +32,7 @@ from pgpaces.server import binaries, embedded, packages, tls
 from pgpaces.spec import levels, trust, workload
 from pgpaces.spec import spec as specs
 from pgpaces.spec.costs import Costs
-from pgpaces.spec.design import HERE, ROLE, Experiment, Slot, Target, by_machine
+from pgpaces.spec.design import HERE, ROLE, Ask, Experiment, Target, by_machine
 from pgpaces.spec.facts import ServerFacts
 from pgpaces.spec.plan import family
 from pgpaces.spec.result import Place
@@ -237,9 +237,8 @@ def plan(
         metric = goal.goal.of(planned=sample.trial.load.model != "closed")
         made = replace(made, goal=replace(goal, goal=metric))
     design, machines = experiment.design, made.machines
-    samples = [
-        a for each in strategies(made.goal, design, machines).values() for a in each.samples()
-    ]
+    every = strategies(made.goal, design, machines)
+    samples = [ask for each in every.values() for ask in each.samples()]
     requests = {(ask.block, ask.cell.key): made.request(ask) for ask in samples}
     for ask in {ask.cell.key: ask for ask in samples}.values():
         try:
@@ -301,9 +300,9 @@ def _preview(planned: PlannedSweep, asks: Sequence[Ask]) -> Preview:
     each = {key: _step(request, sizes) for key, request in requests.items()}
     steps: dict[str, list[Step]] = {}
     prices: dict[str, tuple[float, str]] = {}
-    for machine, own in by_machine((Slot(a.block, a.cell) for a in asks), machines).items():
-        steps[machine] = [each[slot.cell.key] for slot in own]
-        for costs in (requests[slot.cell.key].costs for slot in own):
+    for machine, own in by_machine(asks, machines).items():
+        steps[machine] = [each[ask.cell.key] for ask in own]
+        for costs in (requests[ask.cell.key].costs for ask in own):
             if costs is not None and (hourly := costs.an_hour) is not None:
                 prices[machine] = (hourly, costs.currency)
     return preview(len(cells), steps, prices)

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import outcome
 from pgpaces.analysis.capacity import trials, words
-from pgpaces.analysis.sequential import Ask, Expected, Tell, cut_short, last_attempts, without
+from pgpaces.analysis.sequential import Expected, Tell, cut_short, last_attempts, without
 from pgpaces.core.messages import message
-from pgpaces.spec.design import Cell
+from pgpaces.spec.design import Ask, Cell
 
 SearchSpec = trials.SearchSpec
 # A search ends after this many trials none of which measured anything.

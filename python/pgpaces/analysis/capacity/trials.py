@@ -19,11 +19,11 @@ from pgpaces.analysis.capacity.center import bracket, clearly_misses, unless_dou
 from pgpaces.analysis.capacity.goal import CapacityGoal, Kind, NextLoad, Role, TrialPoint, of_role
 from pgpaces.analysis.capacity.search import COARSE_S, QUICK_S, plan, step
 from pgpaces.analysis.digest import Digest, windows
-from pgpaces.analysis.sequential import Ask, Tell, cut_short, role
+from pgpaces.analysis.sequential import Tell, cut_short, role
 from pgpaces.analysis.summary import Summary
 from pgpaces.core.findings import Finding
 from pgpaces.core.messages import message
-from pgpaces.spec.design import ROLE, Cell
+from pgpaces.spec.design import ROLE, Ask, Cell
 from pgpaces.spec.result import Trial
 
 PREFLIGHT = sequential.SATURATING
