@@ -26,7 +26,7 @@ from pgpaces.load.cluster import remote
 from pgpaces.load.cluster.agent import AgentHost, MachineReading, machine_findings, machine_reading
 from pgpaces.load.cluster.clocks import ClockOffset, ClockReading, drift_ns, offset_of, step_ns
 from pgpaces.load.cluster.load import DealtLoad
-from pgpaces.load.cluster.order import LoadOrder, Ready, Report, pack, unpack
+from pgpaces.load.cluster.protocol import LoadOrder, Ready, Report, pack, unpack
 from pgpaces.load.cluster.workers import Worker, Workers
 from pgpaces.monitor.procfs import Item
 from pgpaces.spec.design import Ask, Cell, Target

@@ -69,7 +69,7 @@ def _typed_at(target: TargetPlan, node: str) -> dict[str, str]:
 def load(component: ComponentLoad, connection: generator.Connection, places: Workers) -> DealtLoad:
     """The load of several generators, each with its share of the clients. Raises PgpacesError."""
     from pgpaces.load.cluster.load import DealtLoad
-    from pgpaces.load.cluster.order import LoadOrder
+    from pgpaces.load.cluster.protocol import LoadOrder
     from pgpaces.load.python_users.load import by_value
 
     users = component.work.request.workload.users
