@@ -240,7 +240,7 @@ def test_what_a_killed_run_left_changed_is_put_back_before_a_trial_of_a_database
     where = Site(Access({}, Path("psql")), managed=False)
     with (
         pytest.raises(ServerError, match="put back"),
-        preparation.ready(where, request, print, check=lambda: None),
+        preparation.prepared(where, request, print, check=lambda: None),
     ):
         pass
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -19,13 +19,11 @@ from pgpaces.load.composite import Together
 from pgpaces.load.engine import for_driver
 from pgpaces.monitor import guard, host, plans, remote, server
 from pgpaces.spec.result import Blocked, Explained, Observed
+from pgpaces.trial.command import Counters
 from pgpaces.trial.components import ComponentLoad
 from pgpaces.trial.listener import Listener
 from pgpaces.trial.ready_trial import ReadyTrial
 from pgpaces.trial.request import POOL, PRIMARY
-
-if TYPE_CHECKING:
-    from pgpaces.trial.bulk import Counters
 
 # Characters of a script up to which its statements are explained: that executes each once more.
 _EXPLAINED_MAX = 2**20
@@ -34,7 +32,7 @@ _WHOLE_S = 10
 
 
 @contextlib.contextmanager
-def monitoring(ready: ReadyTrial, listener: Listener, counters: Counters) -> Iterator[Monitors]:
+def monitoring(ready: ReadyTrial, listener: Listener) -> Iterator[Monitors]:
     keywords = for_driver(connection := ready.primary())
     with contextlib.ExitStack() as stack:
         watcher, sensors = None, _Sensors({}, {}, None)
@@ -47,7 +45,7 @@ def monitoring(ready: ReadyTrial, listener: Listener, counters: Counters) -> Ite
             )
         if ready.request.observe:
             sensors = _sensing(ready, stack)
-        yield Monitors(ready, keywords, watcher, counters=counters, sensors=sensors)
+        yield Monitors(ready, keywords, watcher, sensors=sensors)
 
 
 def _sensing(ready: ReadyTrial, stack: contextlib.ExitStack) -> _Sensors:
@@ -116,11 +114,10 @@ class Monitors:
         keywords: dict[str, str],
         watcher: guard.Guard | None,
         *,
-        counters: Counters,
         sensors: _Sensors,
     ) -> None:
         self._ready, self._keywords = ready, keywords
-        self._guard, self._counters, self._sensors = watcher, counters, sensors
+        self._guard, self._counters, self._sensors = watcher, Counters(ready), sensors
         self.reason: Finding | None = None
         self.explained: tuple[Explained, ...] = ()
         self._notes = Notes()

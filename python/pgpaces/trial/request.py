@@ -31,7 +31,7 @@ from pgpaces.spec.spec import Spec
 from pgpaces.spec.target_plan import PoolPlan, TargetPlan
 from pgpaces.spec.users import call
 from pgpaces.spec.workload import Workload, WorkloadScript
-from pgpaces.trial import bulk, dealt, targets
+from pgpaces.trial import command, dealt, targets
 
 _SCALE_MAX = 1_000_000
 # The duration of a background workload of a trial that ends by count: it ends with the trial.
@@ -360,7 +360,7 @@ def check(request: Request) -> None:
     if not any(script.weight for script in scripts):
         raise PlanError("no-script-runs", script=scripts[0].name)
     request.trial.limits_of([script.name for script in scripts])
-    bulk.check(request.workload, request.trial)
+    command.check(request.workload, request.trial)
     check_users(request.workload, request.trial)
     dealt.check(request.trial, request.target)
     commands_of(request.workload, scripts)

@@ -5,7 +5,7 @@ Knows no terminal: a Listener receives the events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,12 +20,12 @@ from pgpaces.analysis.summary import Summary, summarize
 from pgpaces.core.errors import PgpacesError, StoreError
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.locality import is_local
-from pgpaces.load import engine as generator
+from pgpaces.load.command import CommandLoad
 from pgpaces.load.composite import RunningLoad, Together
 from pgpaces.spec.facts import ServerFacts
 from pgpaces.spec.result import State, Trial
 from pgpaces.store.store import Store
-from pgpaces.trial import bulk, dealt, preparation, script_check
+from pgpaces.trial import dealt, preparation
 from pgpaces.trial.courtesy import held_back
 from pgpaces.trial.listener import Listener
 from pgpaces.trial.looks import Looks
@@ -106,37 +106,20 @@ class TrialContext(Struct, frozen=True):
 def run_at(where: Site, request: Request, context: TrialContext) -> Outcome:
     """Runs one trial on a running server. Raises as `run`."""
     stops = context.stops
-    with preparation.ready(where, request, context.listener.say, check=stops.check) as ready:
+    with preparation.prepared(where, request, context.listener.say, check=stops.check) as ready:
         stops.check()
         return _measure(ready, context)
 
 
-def _probed(ready: ReadyTrial) -> list[generator.Connection]:
-    """The connections of the components, which can log in and whose scripts can run."""
-    connections = [ready.connection(component) for component in ready.components]
-    for component, connection in zip(ready.components, connections, strict=True):
-        generator.probe(connection)
-        request = component.work.request
-        own = ready.site.managed and request.workload.alone
-        if not request.trial.keep_going:
-            runs = own or request.from_database is not None
-            script_check.check(component, connection, runs=runs)
-    return connections
-
-
 def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
     listener, stops, store = context.listener, context.stops, context.store
-    connections = _probed(ready)
     plan = ready.components[0].engine_plan()
     before = store.size_bytes() if store else 0
     trial = trial_of(ready)
     stops_on_store_error = ready.request.on_store_error == "stop"
     error: PgpacesError | None = None
-    with (
-        bulk.jobs(ready, connections, listener.say, check=stops.check) as jobs,
-        monitoring(ready, listener, bulk.Counters(ready, jobs)) as monitors,
-    ):
-        load, facts = _loads(ready, context, jobs, connections=connections)
+    with monitoring(ready, listener) as monitors:
+        load, facts = _loads(ready, context)
         trial = replace(trial, plan=trial.plan.but(**facts))
         recorder = Recorder(store, trial, listener.say)
         context.resources.enter_context(signals(stops, listener))
@@ -205,33 +188,33 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
     return Outcome(trial, summary, *ends, whole, shown.series, failed is None)
 
 
-def _loads(
-    ready: ReadyTrial,
-    context: TrialContext,
-    jobs: Sequence[bulk.CommandJob | None],
-    *,
-    connections: Sequence[generator.Connection],
-) -> tuple[Together, dict[str, Any]]:
+def _loads(ready: ReadyTrial, context: TrialContext) -> tuple[Together, dict[str, Any]]:
     several, say = ready.request.trial.generators, context.listener.say
     workers = None
     if several is not None:
         workers = dealt.workers(context.clusters, several, ready.request.target, say=say)
-    loads: list[tuple[str, RunningLoad]] = []
+    own, others = list[RunningLoad](), list[RunningLoad]()
     try:
-        for component, job, connection in zip(ready.components, jobs, connections, strict=True):
-            load = job.load() if job else component.load(connection, workers)
-            loads.append((component.work.name, load))
+        for component in ready.components:
+            loads = others if component.work.name else own
+            loads.append(component.load(ready.connection(component), workers))
     except BaseException:
-        for _, load in loads:
+        for load in (*own, *others):
             load.abort()
         raise
-    bulk.end_together(loads)
-    every = Together(
-        [each for name, each in loads if not name], [each for name, each in loads if name]
-    )
+
+    def stop() -> None:
+        for load in others:
+            load.stop()
+
+    # Background workloads of a command end when it ends, not a second later. A trial that is a
+    # command has no other load of its own: it has one client, on one server.
+    if isinstance(own[0], CommandLoad):
+        own[0].then = stop
+    every = Together(own, others)
     facts: dict[str, Any] = {"poll": every.poll}
     if workers is not None:
-        facts |= {"threads": every.threads, "generated": dealt.generated(each for _, each in loads)}
+        facts |= {"threads": every.threads, "generated": dealt.generated((*own, *others))}
     return every, facts
 
 
