@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from pgpaces.core.errors import PlanError
 from pgpaces.core.units import (
@@ -59,6 +59,7 @@ _RANGES = (
     ("seed", 0, 2**64 - 1),
 )
 
+Count = Annotated[int, Meta(ge=0)]
 Model = Literal["open", "closed", "paced"]
 Policy = Literal["run", "skip"]
 Protocol = Literal["simple", "extended", "prepared"]
@@ -204,63 +205,70 @@ def generators_of(spec: Mapping[str, Any]) -> GeneratorsPlan | None:
     return GeneratorsPlan(count, (), cluster, spec.get("insecure_cluster", False))
 
 
-class TrialPlan(Struct, frozen=True):
-    """One trial: everything that determines what is sent when. Times in nanoseconds.
+class LoadOptions(Struct, frozen=True, kw_only=True):
+    """What the plan of a trial, the engine, and the record of a trial have alike. Times in ns.
 
-    clients: None lets the pipeline choose (see `clients_for`).
-    limit_ns: a transaction that takes longer is late. limits: of scripts with their own limit, by
-    name.
+    limit_ns: a transaction that takes longer is late.
     duration_ns or transactions (of each client) ends the trial; the warm-up comes on top.
-    auto: it ends as soon as its verdict is certain, and after duration_ns at the latest.
     start_every_ns: interval between the starts of clients of a closed or paced load.
-    backlog: transactions that were due and not started at the end are still served, or dropped.
     max_tries: of a transaction that fails by serialization or deadlock, within its latency limit;
     0: any number.
     continue_on_error: a failed statement fails its transaction, else it aborts its client.
     exit_on_abort: an aborted client ends the run. recover: a client goes on after a lost
     connection, and after a script that leaves a transaction block open; else both abort it.
-    connect_each: a connection for every transaction.
-    guard: on a server that pgpaces does not manage, the load stops when it harms other sessions.
     keep_going: it goes on also where the first transactions of a script all fail.
+    connect_each: a connection for every transaction.
     time_commands: meta commands are timed as well. verbose: print every failure and retry.
     notices: print those of the server. debug: print every step of every client.
+    """
+
+    describe: bool = False
+    limit_ns: Count | None = None
+    duration_ns: Count | None = 60 * SECOND_NS
+    transactions: Count | None = None
+    start_every_ns: Count = 0
+    seed: int = 1
+    max_tries: Count = 1
+    continue_on_error: bool = True
+    exit_on_abort: bool = True
+    recover: bool = True
+    keep_going: bool = False
+    connect_each: bool = False
+    time_commands: bool = False
+    verbose: bool = False
+    notices: bool = False
+    debug: bool = False
+    log: LogPlan | None = None
+
+
+class TrialPlan(LoadOptions, frozen=True):
+    """One trial: everything that determines what is sent when. Times in nanoseconds.
+
+    clients: None lets the pipeline choose (see `clients_for`). limits: of scripts with their own
+    limit, by name. auto: it ends as soon as its verdict is certain, and after duration_ns at the
+    latest.
+    backlog: transactions that were due and not started at the end are still served, or dropped.
     poll: how the engine waits for its connections; auto: io_uring if a thread has many clients
     that never pause, and the system allows it; else epoll.
+    guard: on a server that pgpaces does not manage, the load stops when it harms other sessions.
     generators: of the load, if it is not this process alone.
     """
 
     load: Load
     clients: int | None = None
     threads: int | None = None
-    start_every_ns: int = 0
-    limit_ns: int | None = None
-    limits: tuple[tuple[str, int], ...] = ()
     policy: Policy = "run"
     protocol: Protocol = "simple"
-    describe: bool = False
-    duration_ns: int | None = 60 * SECOND_NS
+    backlog: Backlog = "serve"
+    poll: Polling = "auto"
+    limits: tuple[tuple[str, int], ...] = ()
     auto: bool = False
-    transactions: int | None = None
     warmup_ns: int | None = None
     grace_ns: int | None = None
-    seed: int = 1
     variables: tuple[tuple[str, str], ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
     on_connect: tuple[str, ...] = ()
-    backlog: Backlog = "serve"
-    max_tries: int = 1
-    continue_on_error: bool = True
-    exit_on_abort: bool = True
-    recover: bool = True
-    connect_each: bool = False
-    time_commands: bool = False
-    verbose: bool = False
-    notices: bool = False
-    debug: bool = False
-    poll: Polling = "auto"
-    log: LogPlan | None = None
     guard: bool = True
-    keep_going: bool = False
     generators: GeneratorsPlan | None = None
 
     def __post_init__(self) -> None:
