@@ -22,12 +22,12 @@ from pgpaces.core.locality import is_local
 from pgpaces.core.series import Sample
 from pgpaces.monitor import generator_host as host
 from pgpaces.show import render
-from pgpaces.spec import costs, host_file
+from pgpaces.spec import costs
 from pgpaces.spec.costs import Costs
 from pgpaces.spec.design import Design, Experiment, Factor, Target
 from pgpaces.spec.facts import ServerFacts
+from pgpaces.spec.plan import TargetPlan
 from pgpaces.spec.result import Counts, Estimate
-from pgpaces.spec.target_plan import TargetPlan
 from pgpaces.trial import document
 from pgpaces.trial.ready_trial import host_facts
 from pgpaces.trial.request import costs_of_target
@@ -222,11 +222,11 @@ def test_what_is_wrong_in_a_host_file_is_said(tmp_path, text, name, values):
     path = tmp_path / "host.toml"
     path.write_text(text)
     with raises(PlanError, name, **values) as found:
-        host_file.find(path)
+        costs.find(path)
     assert str(path) in found.value.about
     for other, why in ((__file__, "TOML"), (tmp_path / "none.toml", "No such file")):
         with pytest.raises(PlanError, match=why):
-            host_file.find(other)
+            costs.find(other)
 
 
 COSTS = st.builds(
@@ -251,13 +251,13 @@ def test_costs_that_a_store_does_not_hold_are_not_known(stored):
 def test_the_file_named_goes_before_the_variable_and_that_before_the_home(tmp_path, monkeypatch):
     monkeypatch.delenv("PGPACES_HOST_FILE", raising=False)
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path))
-    assert host_file.find() is None
+    assert costs.find() is None
     for price, name in enumerate(("host.toml", "b.toml", "c.toml"), 1):
         (tmp_path / name).write_text(f"price_per_h = {price}")
-    assert host_file.find() == Costs(price_per_h=1)
+    assert costs.find() == Costs(price_per_h=1)
     monkeypatch.setenv("PGPACES_HOST_FILE", str(tmp_path / "b.toml"))
-    assert host_file.find() == Costs(price_per_h=2)
-    assert host_file.find(tmp_path / "c.toml") == Costs(price_per_h=3)
+    assert costs.find() == Costs(price_per_h=2)
+    assert costs.find(tmp_path / "c.toml") == Costs(price_per_h=3)
     # A server elsewhere is on no machine of ours, unless a file is named for it.
     elsewhere, here = TargetPlan("postgresql://pi4/bench"), TargetPlan("postgresql://localhost/x")
     assert costs_of_target(elsewhere) is None

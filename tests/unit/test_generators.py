@@ -31,8 +31,7 @@ from pgpaces.load.cluster.workers import Worker, Workers
 from pgpaces.monitor.procfs import Item
 from pgpaces.spec.design import Ask, Cell, Target
 from pgpaces.spec.draft import Draft
-from pgpaces.spec.plan import GeneratorsPlan, Load, TrialPlan, generators_of
-from pgpaces.spec.target_plan import TargetPlan
+from pgpaces.spec.plan import GeneratorsPlan, Load, TargetPlan, TrialPlan, generators_of
 from pgpaces.trial import dealt
 from pgpaces.trial.sweep import PlannedSweep
 from tests.engine_load import PLAN

@@ -11,8 +11,7 @@ from pgpaces.database import data
 from pgpaces.database.specification import DatasetSpec
 from pgpaces.spec import workload
 from pgpaces.spec.design import Ask, Design, Experiment, Target
-from pgpaces.spec.plan import Load, TrialPlan
-from pgpaces.spec.target_plan import TargetPlan
+from pgpaces.spec.plan import Load, TargetPlan, TrialPlan
 from pgpaces.trial.request import Request, backgrounds
 from pgpaces.trial.sweep import PlannedSweep
 

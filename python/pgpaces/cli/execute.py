@@ -32,7 +32,7 @@ def plan(
     goal: Goal | None = None,
 ) -> PlannedSweep:
     """The checked experiment. Raises as `sweep.plan`."""
-    from pgpaces.spec import host_file
+    from pgpaces.spec import costs
     from pgpaces.trial import sweep as pipeline
 
     return pipeline.plan(
@@ -41,7 +41,7 @@ def plan(
         resume=resume,
         on_store_error=params["on_store_error"],
         command=experiment_options.command(params),
-        costs=host_file.find(params["host_file"]),
+        costs=costs.find(params["host_file"]),
         goal=goal,
         consent=consent.of(params),
     )

@@ -18,10 +18,9 @@ from pgpaces.core.texts import decoded, encoded
 from pgpaces.core.units import SECOND_NS
 from pgpaces.load.time_slice import short_slice
 from pgpaces.server.record import quoted
-from pgpaces.spec.plan import LoadOptions, TrialPlan
+from pgpaces.spec.plan import LoadOptions, TrialPlan, without_secrets
 from pgpaces.spec.scripts import shown
 from pgpaces.spec.shape import Segment
-from pgpaces.spec.target_plan import without_secrets
 
 # A script as the engine takes it: name, weight, text as bytes.
 ScriptText = tuple[str, int, bytes]

@@ -1,4 +1,4 @@
-"""Plans of loads and trials as frozen values.
+"""Plans of loads, trials, and their servers as frozen values.
 
 Knows no files, servers or engine. Every value is checked when it is created.
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from pgpaces.core.errors import PlanError
+from pgpaces.core.redaction import Redacted
 from pgpaces.core.units import (
     COUNT_MAX,
     RATE_MAX,
@@ -390,3 +391,72 @@ def trial_plan(spec: Mapping[str, Any]) -> TrialPlan:
         "verbose": spec.get("verbose_errors", False),
         "generators": generators_of(spec),
     })  # fmt: skip
+
+
+_SECRETS = frozenset(
+    ("password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret")
+)
+
+
+def without_secrets(keywords: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in keywords.items() if name not in _SECRETS}
+
+
+class TargetPlan(Redacted, frozen=True):
+    """Where the load goes: an external server by its DSN, or a managed server.
+
+    dsn: anything libpq reads; None for a managed server. overrides: keywords with precedence over
+    those of dsn.
+    server: version or folder of the installation to start; None for the embedded one.
+    own: a database that the user hands over. alter_system: settings of the whole server may be
+    changed; they are put back. restart: a shell command that restarts it. observe_command: one that
+    prints the output of `pgpaces observe` on its machine.
+    tls: a managed server is reached by TCP, with TLS or without; None: by its socket.
+    standbys: the number of standbys of a managed server. nodes: of an external one, name and DSN:
+    standby1, standby2, ..., pool. typed: secrets and service of a DSN that overrides stand for.
+    """
+
+    # Not in the repr: they may hold a password.
+    REDACTED: ClassVar = ("dsn", "overrides", "nodes", "typed")
+    dsn: str | None = None
+    server: str | None = None
+    data_dir: str | None = None
+    own: str | None = None
+    fresh: bool = False
+    server_settings: tuple[tuple[str, str], ...] = field(default=())
+    overrides: tuple[tuple[str, str], ...] = ()
+    alter_system: bool = False
+    restart: str | None = None
+    observe_command: str | None = None
+    tls: bool | None = None
+    standbys: int = 0
+    nodes: tuple[tuple[str, str], ...] = ()
+    typed: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        managed = (f"standby{number}" for number in range(1, self.standbys + 1))
+        return ("primary", *managed, *(name for name, _ in self.nodes))
+
+
+Pooler = Literal["pgbouncer", "pgpool"]
+PoolMode = Literal["session", "transaction"]
+
+
+class PoolPlan(Struct, frozen=True):
+    """A managed pooler in front of a managed server.
+
+    mode: of pgbouncer; pgpool keeps a server connection for each session. size: the number of
+    server connections; None: the number of clients.
+    """
+
+    pooler: Pooler
+    mode: PoolMode = "session"
+    size: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raises PlanError for a mode or size that the pooler does not have."""
+        if self.pooler == "pgpool" and self.mode != "session":
+            raise PlanError("pgpool-pool-mode", mode=self.mode)
+        if self.size is not None:
+            whole(self.size, "pool_size", 1, high=10_000)

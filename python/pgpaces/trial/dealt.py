@@ -16,8 +16,7 @@ from pgpaces.load import engine as generator
 from pgpaces.load.cluster.workers import Clusters, Workers
 from pgpaces.load.composite import RunningLoad
 from pgpaces.spec.facts import GeneratorFacts
-from pgpaces.spec.plan import GeneratorsPlan, TrialPlan
-from pgpaces.spec.target_plan import TargetPlan, without_secrets
+from pgpaces.spec.plan import GeneratorsPlan, TargetPlan, TrialPlan, without_secrets
 from pgpaces.trial.site import without_pg_variables
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.spec import facts
 from pgpaces.spec.design import Experiment, Target
-from pgpaces.trial import targets as addresses
 
 if TYPE_CHECKING:
     from pgpaces.trial.strategies import Goal
@@ -22,9 +21,10 @@ def write(
 ) -> dict[str, Any]:
     """command: as typed. workload_hash: of data and scripts. goal: of an adaptive experiment."""
     from pgpaces.trial import strategies
+    from pgpaces.trial.site import shown_source
 
     targets = tuple(_shown(target) for target in experiment.targets)
-    source = addresses.source(experiment.from_database)
+    source = shown_source(experiment.from_database)
     stored = replace(experiment, targets=targets, from_database=source)
     document = {
         "experiment": to_builtins(stored),
@@ -45,8 +45,10 @@ def goal(document: Mapping[str, Any]) -> Goal | None:
 
 
 def _shown(target: Target) -> Target:
-    nodes = {name: addresses.dsn(dsn) for name, dsn in target.nodes.items()}
-    return replace(target, dsn=addresses.dsn(target.dsn), nodes=nodes)
+    from pgpaces.trial.site import shown_dsn
+
+    nodes = {name: shown_dsn(dsn) for name, dsn in target.nodes.items()}
+    return replace(target, dsn=shown_dsn(target.dsn), nodes=nodes)
 
 
 def read(document: Mapping[str, Any]) -> Experiment:

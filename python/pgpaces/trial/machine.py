@@ -28,7 +28,7 @@ from pgpaces.core.texts import Say
 from pgpaces.database import settings
 from pgpaces.spec.design import Ask
 from pgpaces.spec.facts import ServerFacts
-from pgpaces.spec.target_plan import TargetPlan
+from pgpaces.spec.plan import TargetPlan
 from pgpaces.store.store import Store
 from pgpaces.trial.listener import Progress, SweepListener
 from pgpaces.trial.request import Request

@@ -20,18 +20,18 @@ from pgpaces.database.specification import DatasetSpec
 from pgpaces.load import engine as generator
 from pgpaces.load.engine import for_driver
 from pgpaces.server import pooler, profiles
-from pgpaces.spec import options, trust, workload
+from pgpaces.spec import costs, options, trust, workload
 from pgpaces.spec import spec as specs
 from pgpaces.spec.costs import Costs
 from pgpaces.spec.facts import ServerFacts
-from pgpaces.spec.plan import ONLY_OF_SCRIPTS, TrialPlan, family, trial_plan
+from pgpaces.spec.plan import ONLY_OF_SCRIPTS, PoolPlan, TargetPlan, TrialPlan, family, trial_plan
 from pgpaces.spec.result import Place
 from pgpaces.spec.scripts import ScriptCommand, commands_in
 from pgpaces.spec.spec import Spec
-from pgpaces.spec.target_plan import PoolPlan, TargetPlan
 from pgpaces.spec.users import call
 from pgpaces.spec.workload import Workload, WorkloadScript
-from pgpaces.trial import command, dealt, targets
+from pgpaces.trial import command, dealt
+from pgpaces.trial.site import shown_source, shown_target
 
 _SCALE_MAX = 1_000_000
 # The duration of a background workload of a trial that ends by count: it ends with the trial.
@@ -149,11 +149,11 @@ def _stored(request: Request, values: Spec) -> dict[str, Any]:
         **{n: value for n, value in values.items()
            if n not in _RESOLVED and n.partition(".")[0] not in ("background", "target_node")},
         "missed": request.missed_max,
-        "from_database": targets.source(request.from_database),
-        "target": targets.target(target.dsn or "", **dict(target.overrides)) if on_server else None,
+        "from_database": shown_source(request.from_database),
+        "target": shown_target(target.dsn or "", **dict(target.overrides)) if on_server else None,
         "observe_command": target.observe_command,
         **{f"server_set.{name}": value for name, value in target.server_settings},
-        **{f"target_node.{name}": targets.target(dsn) for name, dsn in target.nodes},
+        **{f"target_node.{name}": shown_target(dsn) for name, dsn in target.nodes},
         "on_store_error": request.on_store_error,
     }  # fmt: skip
     for name, other in request.background:
@@ -231,13 +231,11 @@ def costs_of_target(target: TargetPlan, named: str | Path | None = None) -> Cost
 
     None if the server is elsewhere and no file is named. Raises PlanError, TlsError.
     """
-    from pgpaces.spec import host_file
-
     if named is None and target.dsn is not None:
         connection = generator.resolve(target.dsn, **dict(target.overrides))
         if not is_local(for_driver(connection)):
             return None
-    return host_file.find(named)
+    return costs.find(named)
 
 
 def target_of(values: Spec, *, alone: bool = False) -> TargetPlan:

@@ -34,14 +34,13 @@ from pgpaces.spec import spec as specs
 from pgpaces.spec.costs import Costs
 from pgpaces.spec.design import HERE, ROLE, Ask, Experiment, Target, by_machine
 from pgpaces.spec.facts import ServerFacts
-from pgpaces.spec.plan import family
+from pgpaces.spec.plan import TargetPlan, family
 from pgpaces.spec.result import Place
-from pgpaces.spec.target_plan import TargetPlan
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.listing import sizes_at_once
 from pgpaces.store.rows import ExperimentState
 from pgpaces.store.store import Store, new_id
-from pgpaces.trial import document, targets
+from pgpaces.trial import document
 from pgpaces.trial.listener import Progress, SweepListener
 from pgpaces.trial.machine import LASTING, Machine
 from pgpaces.trial.request import (
@@ -54,7 +53,7 @@ from pgpaces.trial.request import (
     request_of,
     workload_of,
 )
-from pgpaces.trial.site import source_database, without_pg_variables
+from pgpaces.trial.site import shown_source, source_database, without_pg_variables
 from pgpaces.trial.stops import Stops, signals
 from pgpaces.trial.strategies import Goal, Strategy, resumed, strategies
 from pgpaces.trial.trial import TrialContext
@@ -276,7 +275,7 @@ def _done_before(planned: PlannedSweep) -> list[tuple[int, str]]:
             ("workload", row.document.get("workload_hash"), planned.workload_hash),
             ("settings", before.profiles, now.profiles),
             ("goal", document.goal(row.document), planned.goal),
-            ("from_database", before.from_database, targets.source(now.from_database)),
+            ("from_database", before.from_database, shown_source(now.from_database)),
         )
         if old != new
     ]

@@ -5,6 +5,7 @@ Knows no terminal: a Listener receives the events.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
@@ -14,12 +15,15 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgpaces.analysis import outcome, throttle
+from pgpaces.analysis import goal, outcome, throttle
+from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import Bucket, digest
-from pgpaces.analysis.summary import Summary, summarize
+from pgpaces.analysis.stopping import LOOKS_S, certain_in, decide
+from pgpaces.analysis.summary import Summary, so_far, summarize
 from pgpaces.core.errors import PgpacesError, StoreError
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.locality import is_local
+from pgpaces.core.units import SECOND_NS
 from pgpaces.load.command import CommandLoad
 from pgpaces.load.composite import RunningLoad, Together
 from pgpaces.spec.facts import ServerFacts
@@ -28,13 +32,17 @@ from pgpaces.store.store import Store
 from pgpaces.trial import dealt, preparation
 from pgpaces.trial.courtesy import held_back
 from pgpaces.trial.listener import Listener
-from pgpaces.trial.looks import Looks
 from pgpaces.trial.monitors import monitoring
 from pgpaces.trial.ready_trial import ReadyTrial, trial_of
 from pgpaces.trial.recorder import Recorder
 from pgpaces.trial.request import Request, check
 from pgpaces.trial.site import Site, site, source_database
 from pgpaces.trial.stops import Stops, retry_write, signals
+
+# How often, in seconds, a listener learns when the verdict is certain.
+_EVERY_S = 5
+# The end of a load that ends by count is later than this.
+_PLANNED_MAX_NS = 2**61
 
 
 class Outcome(Struct, frozen=True):
@@ -186,6 +194,45 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
     ends = (error, failed or stopped, accumulator.aborted, monitors.reason)
     whole = summarize(trial, accumulator, cut_off=False) if summary.cut_s else None
     return Outcome(trial, summary, *ends, whole, shown.series, failed is None)
+
+
+class Looks:
+    """The looks at a trial, if it ends by them.
+
+    A look at second t waits until everything that was due before t has ended or is late.
+    """
+
+    def __init__(self, trial: Trial, listener: Listener) -> None:
+        self._trial, self._listener = trial, listener
+        self._wait_s = math.ceil(max(goal.limits_ns(trial), default=0) / 1e9)
+        self._left = [*LOOKS_S] if trial.plan.auto else []
+        self._ended_s: int | None = None
+
+    def after(self, second: int, accumulator: Accumulator, load: Together) -> None:
+        """Stops the load if the verdict is certain, now that it has reported this second."""
+        at = second + 1 - self._wait_s
+        if not self._left or at < _EVERY_S or (at != self._left[0] and at % _EVERY_S):
+            return
+        if at * SECOND_NS > load.end_ns:  # it was stopped for another reason
+            return
+        found, allowed = so_far(self._trial, accumulator, at), goal.allowed(self._trial)
+        decision = None if found is None else decide(found, at, allowed)
+        if at == self._left[0]:
+            del self._left[0]
+            if not self._left or (decision is not None and decision.verdict != "unknown"):
+                self._left, self._ended_s = [], at
+                load.stop()
+                return
+        if found is not None and decision is not None and decision.missed is not None:
+            self._listener.looked(decision.missed, certain_in(found, at, allowed))
+
+    def measured_ns(self, planned_ns: int, ended_ns: int) -> int:
+        """The length of the measured part: until the look that decided, else as planned, or to the
+        end of the load if that was earlier.
+        """
+        if self._ended_s is not None:
+            return self._ended_s * SECOND_NS
+        return max(0, min(planned_ns if planned_ns < _PLANNED_MAX_NS else ended_ns, ended_ns))
 
 
 def _loads(ready: ReadyTrial, context: TrialContext) -> tuple[Together, dict[str, Any]]:

@@ -13,7 +13,7 @@ from pgpaces.analysis.capacity.goal import Kind
 from pgpaces.answers.answer import Answer
 from pgpaces.answers.sweep.lookup import answer_of
 from pgpaces.core.errors import PlanError, RunError
-from pgpaces.spec import host_file as costs
+from pgpaces.spec import costs
 from pgpaces.spec.design import Target
 from pgpaces.spec.experiment_file import drafted
 from pgpaces.spec.trust import answer

@@ -13,8 +13,7 @@ from pgpaces.answers.answer import Answer
 from pgpaces.answers.sweep.lookup import page_of
 from pgpaces.answers.sweep.report import top
 from pgpaces.server import profiles
-from pgpaces.spec import experiment_file
-from pgpaces.spec import host_file as costs
+from pgpaces.spec import costs, experiment_file
 from pgpaces.spec import levels as kinds
 from pgpaces.spec.design import Levels, Target
 from pgpaces.spec.trust import answer
