@@ -41,7 +41,7 @@ ON_ERROR = {
 }
 
 # Options of a TrialPlan that only scripts have, with their defaults.
-ONLY_OF_SCRIPTS: Mapping[str, Any] = {
+_ONLY_OF_SCRIPTS: Mapping[str, Any] = {
     "protocol": "simple",
     "describe": False,
     "connect_each": False,
@@ -306,6 +306,12 @@ class TrialPlan(LoadOptions, frozen=True):
             raise PlanError("skip-needs-limits")
         if self.max_tries == 0 and self.transactions is not None:
             raise PlanError("endless-tries")
+
+    def check_without_scripts(self, *allowed: str) -> None:
+        """Raises PlanError for an option that only scripts have, besides these."""
+        for name, usual in _ONLY_OF_SCRIPTS.items():
+            if name not in allowed and getattr(self, name) != usual:
+                raise PlanError("scripts-only", option=f"--{name.replace('_', '-')}")
 
     def limits_of(self, scripts: Sequence[str]) -> tuple[tuple[int, int], ...]:
         """The limits of scripts with their own limit, by number in `scripts` (names).

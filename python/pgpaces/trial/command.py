@@ -25,7 +25,7 @@ from pgpaces.database.programs.environment import filled
 from pgpaces.database.steps import run_reporting
 from pgpaces.load.command import CommandLoad, Executions
 from pgpaces.load.engine import for_driver
-from pgpaces.spec.plan import ONLY_OF_SCRIPTS, TrialPlan
+from pgpaces.spec.plan import TrialPlan
 from pgpaces.spec.workload import Workload
 
 if TYPE_CHECKING:
@@ -61,9 +61,7 @@ def check(workload: Workload, trial: TrialPlan) -> None:
     for option, used in several.items():
         if used:
             raise PlanError("command-runs-alone", option=option)
-    for name, usual in ONLY_OF_SCRIPTS.items():
-        if getattr(trial, name) != usual:
-            raise PlanError("scripts-only", option=f"--{name.replace('_', '-')}")
+    trial.check_without_scripts()
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from pgpaces.spec import costs, options, trust, workload
 from pgpaces.spec import spec as specs
 from pgpaces.spec.costs import Costs
 from pgpaces.spec.facts import ServerFacts
-from pgpaces.spec.plan import ONLY_OF_SCRIPTS, PoolPlan, TargetPlan, TrialPlan, family, trial_plan
+from pgpaces.spec.plan import PoolPlan, TargetPlan, TrialPlan, family, trial_plan
 from pgpaces.spec.result import Place
 from pgpaces.spec.scripts import ScriptCommand, commands_in
 from pgpaces.spec.spec import Spec
@@ -142,7 +142,7 @@ def _stored(request: Request, values: Spec) -> dict[str, Any]:
     on_server = target.dsn is not None
     found = {
         "workload": None if base.users and not base.users_file else base.reference,
-        "files": [_file(each) for each in base.scripts if _is_file(each)] or None,
+        "files": _files(base.scripts) or None,
         "command": alone and str(alone),
         "input": (alone and list(alone.input)) or None,
         "rows": alone and alone.rows,
@@ -164,14 +164,13 @@ def _stored(request: Request, values: Spec) -> dict[str, Any]:
     return {n: v for n, v in found.items() if v is not None and (v or n not in dropped)}
 
 
-def _is_file(script: WorkloadScript) -> bool:
-    """Not the standard input, which cannot be read again, nor a built-in script of pgbench."""
-    return script.source == script.name and script.source[:1] not in ("-", "<")
-
-
-def _file(script: WorkloadScript) -> str:
-    plain = script.weight == 1 and "@" not in script.name
-    return script.name if plain else f"{script.name}@{script.weight}"
+def _files(scripts: Sequence[WorkloadScript]) -> list[str]:
+    """Without the standard input, which cannot be read again, and pgbench's built-in scripts."""
+    return [
+        each.name if each.weight == 1 and "@" not in each.name else f"{each.name}@{each.weight}"
+        for each in scripts
+        if each.source == each.name and each.source[:1] not in ("-", "<")
+    ]
 
 
 def _weighted(file: str) -> tuple[str, int]:
@@ -388,9 +387,7 @@ def check_users(workload: Workload, trial: TrialPlan) -> None:
     tasks = {task.name: task for task in users.tasks}
     if any(script.name not in tasks for script in workload.scripts):
         raise PlanError("runs-no-scripts", workload=workload.name, kind="Python")
-    for name, usual in ONLY_OF_SCRIPTS.items():
-        if name != "threads" and getattr(trial, name) != usual:
-            raise PlanError("scripts-only", option=f"--{name.replace('_', '-')}")
+    trial.check_without_scripts("threads")
     if not trial.continue_on_error or trial.backlog != "serve":
         raise PlanError("scripts-only", option="--on-error")
     variables = {"scale": "1", **workload.variables, **dict(trial.variables)}

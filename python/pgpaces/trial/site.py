@@ -215,12 +215,8 @@ def shown_target(written: str, **overrides: str) -> str:
 def shown_dsn(written: str) -> str:
     """The DSN with its keywords written out, but not the password: that is for a password file."""
     keywords = without_secrets(generator.resolve(written).keywords)
-    words = (f"{k}={_quoted(v)}" for k, v in keywords.items() if k not in _SPENT)
-    return " ".join(words)
-
-
-def _quoted(value: str) -> str:
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    words = {k: v.replace("\\", "\\\\").replace("'", "\\'") for k, v in keywords.items()}
+    return " ".join(f"{k}='{v}'" for k, v in words.items() if k not in _SPENT)
 
 
 def server_settings(dsn: str) -> dict[str, str]:

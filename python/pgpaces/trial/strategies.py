@@ -1,21 +1,17 @@
 """Which trials an experiment runs: those of its design, or those that a goal needs.
 
-A goal is stored with its experiment and read again to resume it. The choice itself is pure; this
-module only dispatches to it.
+The choice itself is pure; this module only dispatches to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 
 from pgpaces.analysis.capacity import searches
 from pgpaces.analysis.pairing import Pairing
 from pgpaces.analysis.sequential import Expected, Tell
-from pgpaces.core.errors import PlanError, StoreError
-from pgpaces.spec import facts
 from pgpaces.spec.design import HERE, Ask, Cell, Design, by_machine
 
 
@@ -44,10 +40,6 @@ Goal = searches.SearchSpec | Pairing
 # samples: trials of every kind, to check them in advance; left: a lower bound of the trials until
 # an answer is known, 0 if there is none; given_up: why it ended without an answer, else empty.
 Strategy = searches.Searches | Pairing | Listed
-_KINDS: Mapping[str, type[Goal]] = {
-    "capacity": searches.SearchSpec,
-    "comparison": Pairing,
-}
 
 
 def strategies(
@@ -84,18 +76,3 @@ def resumed(goal: Goal, cells: Sequence[Cell], results: Sequence[Tell]) -> list[
 
 def question(goal: Goal) -> tuple[str, ...]:
     return goal.terms() if isinstance(goal, Pairing) else searches.terms(goal)
-
-
-def write(goal: Goal) -> dict[str, Any]:
-    kind = next(name for name, cls in _KINDS.items() if isinstance(goal, cls))
-    return {"kind": kind, **to_builtins(goal)}
-
-
-def read(document: Any) -> Goal:
-    """The goal of plain values. Raises StoreError if they are damaged."""
-    try:
-        fields = {name: value for name, value in document.items() if name != "kind"}
-        goal: Goal = facts.read(_KINDS[document["kind"]], fields, "a goal")
-    except (ValueError, PlanError, KeyError, TypeError, AttributeError) as error:
-        raise StoreError("experiment-damaged", why=str(error)) from None
-    return goal

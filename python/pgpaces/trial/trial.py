@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from pgpaces.core.locality import is_local
 from pgpaces.core.units import SECOND_NS
 from pgpaces.load.command import CommandLoad
 from pgpaces.load.composite import RunningLoad, Together
-from pgpaces.spec.facts import ServerFacts
 from pgpaces.spec.result import State, Trial
 from pgpaces.store.store import Store
 from pgpaces.trial import dealt, preparation
@@ -266,20 +265,13 @@ def _loads(ready: ReadyTrial, context: TrialContext) -> tuple[Together, dict[str
 
 
 def _stored(recorder: Recorder, store: Store | None, before: int) -> Iterator[Finding]:
-    if store and store.path and _same_disk(store.path, recorder.trial.server):
-        written = max(0, store.size_bytes() - before) / 1024
-        yield finding("store-on-disk", written_kib=written)
+    server = recorder.trial.server
+    if store and store.path and server.data_directory and is_local(server.target):
+        with suppress(OSError):
+            if Path(server.data_directory).stat().st_dev == store.path.stat().st_dev:
+                written = max(0, store.size_bytes() - before) / 1024
+                yield finding("store-on-disk", written_kib=written)
     if recorder.unread:
         yield finding("monitor-readings-unread")
     if recorder.delayed:
         yield finding("store-delayed", delayed_s=recorder.delayed)
-
-
-def _same_disk(store: Path, server: ServerFacts) -> bool:
-    data = server.data_directory
-    try:
-        return bool(
-            is_local(server.target) and data and Path(data).stat().st_dev == store.stat().st_dev
-        )
-    except OSError:
-        return False
