@@ -137,10 +137,10 @@ class Counters:
         """For the trial's own command, else the first background one; else reads nothing."""
         found = next((each for each in ready.components if each.command is not None), None)
         self._load = None if found is None else found.command
-        others = (each for each in ready.components if each is not found)
-        self._others = any(each.work.request.workload.writes for each in others)
         self._before: _Reading | None = None
         if found is not None:
+            others = (each for each in ready.components if each is not found)
+            self._others = any(each.work.request.workload.writes for each in others)
             work = found.work
             self._pooled = found.node != "primary"
             self._keywords = for_driver(ready.way("primary", work.prepared.dbname))
