@@ -88,7 +88,7 @@ def _took(answer: Callable[[], object]) -> float:
 
 def _trials(design: Design) -> list[Digest]:
     """A thousand trials like one that was summed up, each a little different."""
-    slots = list(design.slots())
+    slots = list(design.asks())
     models = {
         slot.cell.key: experiments.made(slot, SECONDS) for slot in slots[: len(design.cells())]
     }

@@ -20,7 +20,7 @@ from session import Session
 
 from pgpaces.load import engine
 from pgpaces.load.cluster.load import DealtLoad
-from pgpaces.load.cluster.order import LoadOrder
+from pgpaces.load.cluster.protocol import LoadOrder
 from pgpaces.load.cluster.workers import Clusters, Workers
 from pgpaces.load.composite import RunningLoad
 from pgpaces.load.engine import EnginePlan

@@ -19,8 +19,7 @@ from pgpaces.core.record import Interval
 from pgpaces.core.times import Times, merge, value_at_rank
 from pgpaces.core.units import SECOND_NS
 from pgpaces.load import engine
-from pgpaces.spec.plan import Load, Protocol, TrialPlan
-from pgpaces.spec.target_plan import TargetPlan
+from pgpaces.spec.plan import Load, Protocol, TargetPlan, TrialPlan
 
 
 @dataclass(frozen=True)

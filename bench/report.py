@@ -17,7 +17,7 @@ from programs import ProgramError
 from session import Session
 
 from pgpaces.analysis.digest import Digest
-from pgpaces.spec.design import Design, Experiment, Factor, Slot
+from pgpaces.spec.design import Ask, Design, Experiment, Factor
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store
 from pgpaces.trial import document
@@ -35,7 +35,7 @@ ARTICLE = experiments.design()
 
 def section(_session: Session) -> Iterator[Finding]:
     """A report of 1,000 trials of 600 s, and the page of the article's 36."""
-    models = [experiments.made(slot, SECONDS) for slot in ARTICLE.slots() if slot.block == 1]
+    models = [experiments.made(slot, SECONDS) for slot in ARTICLE.asks() if slot.block == 1]
     with tempfile.TemporaryDirectory() as home:
         store = Path(home) / "store.sqlite"
         _fill(store, "article", ARTICLE, models)
@@ -69,7 +69,7 @@ def _fill(path: Path, name: str, design: Design, models: list[Digest]) -> None:
             document.write(asked, "pgpaces sweep", ""),
         )
     )
-    for number, slot in enumerate(design.slots()):
+    for number, slot in enumerate(design.asks()):
         found = _as(models[number % len(models)], slot, name, number)
         store.begin(found.trial)
         store.finish(found.trial, {}, found)
@@ -77,7 +77,7 @@ def _fill(path: Path, name: str, design: Design, models: list[Digest]) -> None:
     store.close()
 
 
-def _as(model: Digest, slot: Slot, name: str, number: int) -> Digest:
+def _as(model: Digest, slot: Ask, name: str, number: int) -> Digest:
     """A model as another trial."""
     place = replace(
         model.trial.place,  # type: ignore[type-var]

@@ -549,7 +549,7 @@ def answer_functions() -> str:
 def trial_fields() -> str:
     """The fields of a trial that pgpaces.run passes on."""
     fields = {field.name: field for field in msgspec.structs.fields(plan.TrialPlan)}
-    kinds = plan.TrialPlan.__annotations__
+    kinds = {**plan.LoadOptions.__annotations__, **plan.TrialPlan.__annotations__}
     return "".join(
         entry(name, meaning, f"`{kinds[name]}`", f"default `{fields[name].default!r}`")
         for name, meaning in TRIAL_FIELDS.items()

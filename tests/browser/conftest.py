@@ -32,7 +32,7 @@ def browser():
 
 def written(path: Path, plan: Design, seconds: int) -> str:
     """The address of the page of an experiment, one of whose cells has no valid trial."""
-    digests = [made(slot, seconds) for slot in plan.slots()]
+    digests = [made(slot, seconds) for slot in plan.asks()]
     digests = [
         replace(each, summary=replace(each.summary, validity=Validity("invalid")))
         if each.trial.plan.clients == 6 and each.trial.plan.settings[NAME] == "4"

@@ -34,7 +34,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.browser
 
 TOKEN = "secret"
-OWN = live.Load(7, "pi4", since="")
+OWN = live.ProcessLoad(7, "pi4", since="")
 DRAWN = "canvas => canvas.toDataURL()"
 
 

@@ -47,8 +47,7 @@ def interrupted(pgpaces: Command, *words: str, after: int) -> Ended:
 def resumed(store: Path, ear: Ear | None = None) -> pipeline.SweepResult:
     """Goes on with the newest experiment."""
     id_, experiment, goal = pipeline.find("last", store)
-    order = pipeline.Order(experiment, store, resume=id_, goal=goal)
-    return pipeline.run(pipeline.plan(order), ear)
+    return pipeline.run(pipeline.plan(experiment, store, resume=id_, goal=goal), ear)
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from pgpaces.cli.pgbench.setup import Setup
 from pgpaces.database.access import Access
 from pgpaces.load import engine
 from pgpaces.spec import plan, workload
-from pgpaces.spec.target_plan import TargetPlan
+from pgpaces.spec.plan import TargetPlan
 from pgpaces.trial.request import Request
 from pgpaces.trial.site import Site
 

@@ -25,8 +25,8 @@ from tests.waiting import DEADLINE_S, until
 import pgpaces
 from pgpaces.core.errors import RunError
 from pgpaces.core.messages import message
-from pgpaces.load.cluster.order import LoadOrder
 from pgpaces.load.cluster.processes import tls_variables
+from pgpaces.load.cluster.protocol import LoadOrder
 from pgpaces.load.cluster.workers import Clusters, Workers
 from pgpaces.spec.plan import GeneratorsPlan
 from pgpaces.store.store import Store

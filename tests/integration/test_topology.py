@@ -34,9 +34,8 @@ from pgpaces.server import embedded, packages, pooler, topology
 from pgpaces.server.folder import ServerFolder
 from pgpaces.server.record import ServerRecord, Transport
 from pgpaces.spec import workload
-from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.spec.plan import Load, PoolPlan, TargetPlan, TrialPlan
 from pgpaces.spec.result import Trial
-from pgpaces.spec.target_plan import PoolPlan, TargetPlan
 from pgpaces.store.store import Store
 from pgpaces.trial import trial as pipeline
 from pgpaces.trial.listener import Listener

@@ -19,7 +19,7 @@ from pgpaces.analysis.summary import summarize
 from pgpaces.core.findings import finding
 from pgpaces.core.record import Interval, StatementTally, Tally
 from pgpaces.core.series import Sample
-from pgpaces.spec.design import Cell, Design, Experiment, Factor, Slot
+from pgpaces.spec.design import Ask, Cell, Design, Experiment, Factor
 from pgpaces.spec.result import Explained, Place, Trial
 from tests.unit.sensors import collect
 from tests.unit.trials import SECOND_NS, known, times
@@ -151,28 +151,32 @@ def samples(seconds: int, seed: int) -> tuple[Sample, ...]:
     )
 
 
+def made(ask: Ask, seconds: int = 60, invalid: bool = False, **place: Any) -> Digest:
+    """A finished trial of a cell of `design`."""
+    return _made(ask.cell, ask.block, seconds, invalid, **place)
+
+
 # Test after test asks for the same trials.
 @cache
-def made(slot: Slot, seconds: int = 60, invalid: bool = False, **place: Any) -> Digest:
-    """A finished trial of a cell of `design`."""
-    levels = dict(slot.cell.levels)
+def _made(cell: Cell, block: int, seconds: int, invalid: bool, **place: Any) -> Digest:
+    levels = dict(cell.levels)
     clients, workers = levels.get("clients", "4"), levels.get(WORKERS, "0")
     service_ms = {"0": 85.0, "2": 62.0, "4": 70.0}.get(workers, 85.0)
-    seed = int(slot.cell.key[:6], 16) + slot.block
+    seed = int(cell.key[:6], 16) + block
     found = waits(4.0 * int(clients), service_ms, seconds, seed)
     seconds_of: list[list[tuple[float, float]]] = [[] for _ in range(seconds)]
     for at, ms in found:
         seconds_of[int(at // 1000)].append((at, ms))
     intervals = tuple(_interval(n, own, service_ms) for n, own in enumerate(seconds_of))
-    started = START + timedelta(minutes=slot.block * 60 + seed % 50)
+    started = START + timedelta(minutes=block * 60 + seed % 50)
     said = finding("pi-throttled", flags=["under-voltage"], at_s=2, seconds=3, of_s=seconds)
     trial = Trial(
-        id=f"01J{slot.block:02}{slot.cell.key.upper()}",
+        id=f"01J{block:02}{cell.key.upper()}",
         state="finished",
         started_at=started,
         ended_at=started + timedelta(seconds=seconds),
         **known(
-            plan=_plan(clients, workers, seconds, slot.block),
+            plan=_plan(clients, workers, seconds, block),
             workload={"name": "reporting", "scale": 1, "hash": "ad98", "scripts": SCRIPTS},
             server={
                 "version": "18.6",
@@ -186,7 +190,7 @@ def made(slot: Slot, seconds: int = 60, invalid: bool = False, **place: Any) -> 
         intervals=intervals,
         measured_ns=seconds * SECOND_NS,
         findings=(said,) if invalid else (),
-        place=Place("E", slot.cell.key, levels, slot.block, **place),
+        place=Place("E", cell.key, levels, block, **place),
         samples=collect(samples(seconds, seed)),
         explained=(explained(int(workers)), explained(0, 1)) if workers.isdigit() else (),
     )
@@ -196,7 +200,7 @@ def made(slot: Slot, seconds: int = 60, invalid: bool = False, **place: Any) -> 
 
 def swept(plan: Design | None = None, seconds: int = 60) -> list[Digest]:
     """Every trial of an experiment."""
-    return [made(slot, seconds) for slot in (plan or design()).slots()]
+    return [made(slot, seconds) for slot in (plan or design()).asks()]
 
 
 def moved(found: Digest, **levels: str) -> Digest:

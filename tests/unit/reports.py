@@ -28,7 +28,7 @@ def page_of(digests: list[Digest], **about: str) -> Page:
 
 @cache
 def whole_page() -> Page:
-    return page_of([made(slot, 20) for slot in PLAN.slots()])
+    return page_of([made(slot, 20) for slot in PLAN.asks()])
 
 
 @cache
@@ -41,7 +41,7 @@ def hostile() -> Page:
     """Every text that others give is nasty."""
     plan = Design((Factor("clients", ("1", "4")), Factor(f"define.{NASTY}", (NASTY, "=1+1"))))
     found, explained = [], whole_page().digests[0].trial.explained
-    for slot in plan.slots():
+    for slot in plan.asks():
         base = made(slot, 12)
         trial = base.trial
         scripts = [{"name": NASTY, "weight": 1, "commands": [[1, NASTY, True]]}] * 2

@@ -13,10 +13,10 @@ from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.capacity.goal import CapacityGoal
 from pgpaces.analysis.capacity.search import CellSearch, SearchSpec
 from pgpaces.analysis.digest import Digest, digest
-from pgpaces.analysis.sequential import Ask, Tell, role
+from pgpaces.analysis.sequential import Tell, role
 from pgpaces.analysis.summary import summarize
 from pgpaces.core.findings import finding
-from pgpaces.spec.design import Cell
+from pgpaces.spec.design import Ask, Cell
 from pgpaces.spec.result import Place, Trial
 from tests.unit.trials import SECOND_NS, like, second
 from tests.unit.trials import trial as build

@@ -55,12 +55,12 @@ def judged(count):
 
 def test_an_undecided_sweep_ends_with_trials_that_are_long_enough():
     plan = Design((Factor("clients", ("1", "4")),), trials=1)
-    digests = [made(slot, 3) for slot in plan.slots()]
+    digests = [made(slot, 3) for slot in plan.asks()]
     about = replace(ABOUT, id="0" * 26)
     first, *_ = top(page(digests, about, plan)).next
     assert first.command.startswith("pgpaces sweep --like 00000000 -T ")
     varied = Design((Factor("duration", ("5s", "9s")),), trials=1)
-    digests = [made(slot, 3) for slot in varied.slots()]
+    digests = [made(slot, 3) for slot in varied.asks()]
     steps = top(page(digests, about, varied)).next
     assert [step for step in steps if step.command.startswith("pgpaces sweep")] == []
 

@@ -11,7 +11,7 @@ from pgpaces.analysis.compare import Verdict
 from pgpaces.core.errors import PgpacesError, PlanError
 from pgpaces.show import draw
 from pgpaces.spec import levels
-from pgpaces.spec.target_plan import PoolPlan
+from pgpaces.spec.plan import PoolPlan
 from pgpaces.trial import trial as pipeline
 from tests.errors import raises, sentence
 from tests.unit.answered import unpacked

@@ -175,7 +175,7 @@ def test_what_runs_beside_it_is_part_of_what_an_experiment_goes_on_with(tmp_path
         path.write_text(f'workload = "reporting"\n{text}')
         script.write_text(sql)
         experiment = experiment_file.read(path).experiment()
-        return sweep.plan(sweep.Order(experiment, tmp_path / "results.db")).workload_hash
+        return sweep.plan(experiment, tmp_path / "results.db").workload_hash
 
     beside_it = '[background.q]\nworkload = "q.sql"\n'
     alone, first = planned("", "SELECT 1;"), planned(beside_it, "SELECT 1;")
@@ -187,10 +187,10 @@ def test_what_runs_beside_it_is_part_of_what_an_experiment_goes_on_with(tmp_path
 def test_a_node_that_one_cell_has_not_is_said_with_the_cell(tmp_path):
     path = tmp_path / "some.toml"
     path.write_text('workload = "reporting"\nnode = "standbys"\n[factors]\nstandbys = [0, 1]\n')
-    order = sweep.Order(experiment_file.read(path).experiment(), tmp_path / "results.db")
+    experiment = experiment_file.read(path).experiment()
     said = sentence("unknown-node", node="standbys")
     with pytest.raises(PlanError, match=f"cell standbys=0: .*{said}"):
-        sweep.plan(order)
+        sweep.plan(experiment, tmp_path / "results.db")
 
 
 COMPONENTS = (

@@ -26,7 +26,7 @@ from pgpaces.spec.design import Cell, Design, Experiment, Factor
 from pgpaces.spec.plan import Load, TrialPlan
 from pgpaces.spec.result import Place
 from pgpaces.spec.workload import Command, of_command
-from pgpaces.trial.bulk import check, loaded
+from pgpaces.trial.command import check, loaded
 from tests.errors import raises
 from tests.unit import faces
 from tests.unit.trials import SECOND_NS, trial

@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import cells
 from pgpaces.analysis.validity import Validity
-from pgpaces.spec.design import Cell, Slot
+from pgpaces.spec.design import Ask, Cell
 from tests.unit.experiments import WORKERS, made, moved
 
 CELL = Cell((("clients", "4"), (WORKERS, "2")))
-GOOD = [made(Slot(block, CELL), 20) for block in (1, 2, 3)]
+GOOD = [made(Ask(CELL, block), 20) for block in (1, 2, 3)]
 
 
 def state(found, name):
@@ -38,7 +38,7 @@ def test_a_row_sums_counts_and_says_what_all_its_trials_say():
     assert row.p95.value == pytest.approx(sum(values) / 3)
     assert row.p95.low < min(values) < max(values) < row.p95.high
     cell = Cell((("clients", "8"), (WORKERS, "0")))
-    row = cells.row(cell, [made(Slot(block, cell), 20) for block in (1, 2)])
+    row = cells.row(cell, [made(Ask(cell, block), 20) for block in (1, 2)])
     parts = [row.estimate(name) for name in cells.SHARES[:4]]
     assert row.missed.value > 0.1
     assert sum(p.value for p in parts if p) == pytest.approx(row.missed.value)
@@ -92,7 +92,7 @@ def test_targets_of_one_kind_are_one_cell():
 
 
 def test_a_cell_of_one_trial_has_the_intervals_of_its_trial():
-    trial = made(Slot(1, CELL), 60)
+    trial = made(Ask(CELL, 1), 60)
     row = cells.row(CELL, [trial])
     assert row.missed == trial.summary.missed == cells.trial_estimate(trial, "missed")
     assert (row.throughput, row.p95) == (trial.summary.throughput, trial.summary.latency.p95)

@@ -13,18 +13,18 @@ from pgpaces.analysis.capacity.goal import CapacityGoal
 from pgpaces.analysis.capacity.search import CapacitySearch, CellSearch, SearchSpec, trial_point
 from pgpaces.analysis.digest import Bucket, Digest
 from pgpaces.analysis.pairing import AGAIN, Pairing
-from pgpaces.analysis.sequential import SATURATING, Ask, Tell, role
+from pgpaces.analysis.sequential import SATURATING, Tell, role
 from pgpaces.analysis.validity import Validity
 from pgpaces.core.errors import StoreError
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.messages import message
-from pgpaces.spec.design import ROLE, Cell, Design, Factor, Slot
+from pgpaces.spec.design import ROLE, Ask, Cell, Design, Experiment, Factor
 from pgpaces.spec.result import Counts, Estimate, Place
-from pgpaces.trial import strategies
+from pgpaces.trial import document, strategies
 from tests.errors import raises
 from tests.unit.experiments import made
 
-BASE = made(Slot(1, Cell(())), 12)
+BASE = made(Ask(Cell(()), 1), 12)
 SPEC = SearchSpec(CapacityGoal(0.01, 10.0, 0.1, 1e6), each=1.0)
 PAIRING = Pairing({"variant": "old"}, {"variant": "new"}, compare.ComparisonGoal("throughput"))
 Found = Callable[[Ask], Digest | None]
@@ -449,7 +449,8 @@ def test_between_two_looks_nothing_is_concluded(count, speed):
 
 @pytest.mark.parametrize("goal", [SPEC, replace(SPEC, each=None), PAIRING])
 def test_a_goal_is_read_as_it_was_written(goal):
-    assert strategies.read(strategies.write(goal)) == goal
+    experiment = Experiment("e", "reporting", Design())
+    assert document.goal(document.write(experiment, "", "", goal=goal)) == goal
 
 
 @pytest.mark.parametrize(
@@ -465,7 +466,7 @@ def test_a_goal_is_read_as_it_was_written(goal):
 )
 def test_a_damaged_goal_is_called_that(wrong):
     with raises(StoreError, "experiment-damaged"):
-        strategies.read(wrong)
+        document.goal({"goal": wrong})
 
 
 def test_machines_search_their_own_cells_and_pairs_are_of_all_machines():

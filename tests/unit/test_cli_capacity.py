@@ -20,7 +20,6 @@ from pgpaces.spec.design import Cell, Design, Factor
 from pgpaces.spec.draft import Draft
 from pgpaces.store.store import Store
 from pgpaces.trial import capacity, sweep
-from pgpaces.trial.order import Builder, Order
 from tests.errors import raises, sentence
 from tests.unit.calling import refused
 from tests.unit.searches import GOAL, searched, slope
@@ -168,8 +167,8 @@ def test_python_refuses_options_that_a_stored_search_does_not_follow(stored, giv
 def test_python_asks_what_the_command_asks(tmp_path, monkeypatch):
     asked = []
 
-    def plan(order):
-        asked.append(order)
+    def plan(experiment, *_, goal, **__):
+        asked.append((experiment, goal))
         raise PlanError("enough")
 
     monkeypatch.setattr(sweep, "plan", plan)
@@ -179,8 +178,7 @@ def test_python_asks_what_the_command_asks(tmp_path, monkeypatch):
     words = ("-L", "500ms", "--set", "work_mem=4MB,64MB", "--missed", "2%", "--soak", "0")
     called("reporting", *words, "--store", tmp_path / "r.db")
     python, command = asked
-    assert python.goal == command.goal
-    assert python.experiment == command.experiment
+    assert python == command
 
 
 @pytest.mark.parametrize("name", ["reporting", "sensor", "garden", "tpcb-like", "bigtext"])
@@ -190,7 +188,7 @@ def test_the_saturating_trial_has_no_pause_whatever_pace_the_workload_has(name, 
     experiment, spec = capacity.ask(draft, capacity.CapacityQuestion(missed="1%"))
     [cell] = experiment.design.cells()
     asked = CellSearch(replace(spec, each=1.0), cell).ask()
-    load = Builder.of(Order(experiment)).request(asked, "").trial.load
+    load = sweep.PlannedSweep.of(experiment).request(asked).trial.load
     assert (load.model, load.think_ns, load.rate, str(load.shape)) == (
         "closed",
         0,

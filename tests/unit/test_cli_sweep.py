@@ -103,8 +103,8 @@ def test_resuming_is_no_remedy_for_a_cell_that_cannot_be_run():
 def test_a_target_of_the_command_line_is_observed_by_a_command(monkeypatch, tmp_path):
     asked = []
 
-    def planned(order):
-        asked.append(order.experiment)
+    def planned(experiment, *_, **__):
+        asked.append(experiment)
         raise PlanError("enough")
 
     monkeypatch.setattr("pgpaces.trial.sweep.plan", planned)

@@ -15,7 +15,7 @@ from pgpaces.analysis.differences import between
 from pgpaces.analysis.effect import Effect, effect_of_groups, effect_of_pairs, holm
 from pgpaces.analysis.pairing import next_pairs, planned_pairs
 from pgpaces.core.errors import PlanError
-from pgpaces.spec.design import Cell, Slot
+from pgpaces.spec.design import Ask, Cell
 from pgpaces.spec.facts import Prepared
 from pgpaces.spec.result import Estimate
 from tests.errors import raises
@@ -368,7 +368,7 @@ def test_trials_of_the_blocks_of_an_experiment_are_pairs(names):
     factor = "target" if "pi4" in names else "tls"
     a, b = (
         [
-            made(Slot(n, Cell(((factor, name), ("clients", clients)))), 5)
+            made(Ask(Cell(((factor, name), ("clients", clients))), n), 5)
             for n in (1, 2, 3)
             for clients in ("1", "2")
         ]
@@ -386,7 +386,7 @@ def test_trials_of_the_blocks_of_an_experiment_are_pairs(names):
 
 
 def test_trials_that_differ_in_more_than_what_is_compared_are_told_apart():
-    one = made(Slot(1, Cell(())), 5)
+    one = made(Ask(Cell(()), 1), 5)
     plan = one.trial.plan.but(clients=8, threads=2, policy="run")
     server = one.trial.server.but(settings={"work_mem": "64MB"})
     other = replace(one, trial=replace(one.trial, plan=plan, server=server))
@@ -414,7 +414,7 @@ def test_trials_that_differ_in_more_than_what_is_compared_are_told_apart():
     ],
 )
 def test_a_difference_is_listed_by_one_of_its_names(plan, workload, names):
-    one = made(Slot(1, Cell(())), 5)
+    one = made(Ask(Cell(()), 1), 5)
     other = replace(
         one.trial, plan=one.trial.plan.but(**plan), workload=one.trial.workload.but(**workload)
     )
@@ -431,7 +431,7 @@ def test_a_difference_is_listed_by_one_of_its_names(plan, workload, names):
     ],
 )
 def test_what_follows_from_a_factor_is_no_difference_beside_it(what, follows, not_from):
-    found = made(Slot(1, Cell(())), 5)
+    found = made(Ask(Cell(()), 1), 5)
     trial = found.trial
     if what == "poll":
         both = [replace(trial, plan=trial.plan.but(poll=poll)) for poll in ("io_uring", "threads")]

@@ -15,8 +15,7 @@ from pgpaces.core.errors import ConnectionsError, PlanError, ServerError
 from pgpaces.database import identity
 from pgpaces.database.access import Access
 from pgpaces.database.identity import Room
-from pgpaces.spec.plan import Load
-from pgpaces.spec.target_plan import PoolPlan, TargetPlan
+from pgpaces.spec.plan import Load, PoolPlan, TargetPlan
 from pgpaces.trial import preparation, site
 from pgpaces.trial.components import clients_at, component_loads, limits
 from pgpaces.trial.courtesy import Budget
@@ -240,7 +239,7 @@ def test_what_a_killed_run_left_changed_is_put_back_before_a_trial_of_a_database
     where = Site(Access({}, Path("psql")), managed=False)
     with (
         pytest.raises(ServerError, match="put back"),
-        preparation.ready(where, request, print, check=lambda: None),
+        preparation.prepared(where, request, print, check=lambda: None),
     ):
         pass
 

@@ -20,12 +20,12 @@ from pgpaces.core.locality import is_local
 from pgpaces.core.series import Sample
 from pgpaces.monitor import generator_host as host
 from pgpaces.show import render
-from pgpaces.spec import costs, host_file
+from pgpaces.spec import costs
 from pgpaces.spec.costs import Costs
 from pgpaces.spec.design import Design, Experiment, Factor, Target
 from pgpaces.spec.facts import ServerFacts
+from pgpaces.spec.plan import TargetPlan
 from pgpaces.spec.result import Counts, Estimate
-from pgpaces.spec.target_plan import TargetPlan
 from pgpaces.trial import document
 from pgpaces.trial.ready_trial import host_facts
 from pgpaces.trial.request import costs_of_target
@@ -220,11 +220,11 @@ def test_what_is_wrong_in_a_host_file_is_said(tmp_path, text, name, values):
     path = tmp_path / "host.toml"
     path.write_text(text)
     with raises(PlanError, name, **values) as found:
-        host_file.find(path)
+        costs.find(path)
     assert str(path) in found.value.about
     for other, why in ((__file__, "TOML"), (tmp_path / "none.toml", "No such file")):
         with pytest.raises(PlanError, match=why):
-            host_file.find(other)
+            costs.find(other)
 
 
 COSTS = st.builds(
@@ -249,13 +249,13 @@ def test_costs_that_a_store_does_not_hold_are_not_known(stored):
 def test_the_file_named_goes_before_the_variable_and_that_before_the_home(tmp_path, monkeypatch):
     monkeypatch.delenv("PGPACES_HOST_FILE", raising=False)
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path))
-    assert host_file.find() is None
+    assert costs.find() is None
     for price, name in enumerate(("host.toml", "b.toml", "c.toml"), 1):
         (tmp_path / name).write_text(f"price_per_h = {price}")
-    assert host_file.find() == Costs(price_per_h=1)
+    assert costs.find() == Costs(price_per_h=1)
     monkeypatch.setenv("PGPACES_HOST_FILE", str(tmp_path / "b.toml"))
-    assert host_file.find() == Costs(price_per_h=2)
-    assert host_file.find(tmp_path / "c.toml") == Costs(price_per_h=3)
+    assert costs.find() == Costs(price_per_h=2)
+    assert costs.find(tmp_path / "c.toml") == Costs(price_per_h=3)
     # A server elsewhere is on no machine of ours, unless a file is named for it.
     elsewhere, here = TargetPlan("postgresql://pi4/bench"), TargetPlan("postgresql://localhost/x")
     assert costs_of_target(elsewhere) is None
@@ -342,7 +342,7 @@ def priced(found, one):
 
 
 def page_of(one, plan=PLAN):
-    digests = [priced(made(slot, 60), one) for slot in plan.slots()]
+    digests = [priced(made(slot, 60), one) for slot in plan.asks()]
     return gather(digests, ABOUT, experiment(design=plan, missed_max=MISSED_MAX))
 
 
@@ -369,7 +369,7 @@ def test_users_are_those_of_the_largest_cell_that_held_in_all_forms():
 
 def test_no_user_is_sold_where_no_cell_holds_and_under_a_rate_for_all():
     plan = replace(PLAN, factors=(Factor("clients", ("8",)),))
-    digests = [priced(made(slot, 60), PI) for slot in plan.slots()]
+    digests = [priced(made(slot, 60), PI) for slot in plan.asks()]
     found = gather(digests, ABOUT, experiment(design=plan, missed_max=0.001))
     said = render.render(report_of(found), "md").decode()
     assert "the cost per user is unknown" in said
@@ -381,7 +381,7 @@ def test_no_user_is_sold_where_no_cell_holds_and_under_a_rate_for_all():
 
 
 def test_a_run_says_what_its_machine_costs():
-    found = made(PLAN.slots()[0], 30)
+    found = made(PLAN.asks()[0], 30)
     about = found.trial.host.but(costs=(PI.plain(),))
     paced = found.trial.plan.but(model="paced")
     worth = of_run(replace(found.trial, host=about, plan=paced), found.summary)
@@ -398,7 +398,7 @@ def test_machines_of_different_prices_are_told_apart():
     two = replace(plan, factors=(*plan.factors, Factor("target", ("pi", "cloud"))))
     digests = [
         priced(moved(made(slot, 240), **dict(slot.cell.levels)), one)
-        for slot in two.slots()
+        for slot in two.asks()
         for one in [cheap if ("target", "pi") in slot.cell.levels else dear]
     ]
     asked = experiment(design=two, targets=(Target("pi", ""), Target("cloud", "")))

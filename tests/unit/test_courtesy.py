@@ -11,8 +11,7 @@ from pgpaces.database import identity
 from pgpaces.database.access import Access
 from pgpaces.database.identity import Room
 from pgpaces.load import engine
-from pgpaces.spec.plan import Load
-from pgpaces.spec.target_plan import TargetPlan
+from pgpaces.spec.plan import Load, TargetPlan
 from pgpaces.trial.components import component_loads, threads_for
 from pgpaces.trial.courtesy import UNSEEN, Budget
 from pgpaces.trial.site import Site

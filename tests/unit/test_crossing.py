@@ -80,7 +80,7 @@ def test_without_a_limit_an_invalid_cell_is_never_the_one_with_the_highest_throu
     plan = Design((Factor("clients", ("2", "8")),))
     digests = [
         replace(d, trial=replace(d.trial, plan=d.trial.plan.but(limit_ns=None)))
-        for d in (made(slot, 20) for slot in plan.slots())
+        for d in (made(slot, 20) for slot in plan.asks())
     ]
     rows = said_of(digests, plan)[1].rows
     ranked = sorted(rows, key=lambda row: row.throughput.value, reverse=True)
@@ -125,4 +125,4 @@ def test_the_main_factor_is_the_load_with_most_levels_and_else_any_with_numbers(
 def test_nothing_run_is_nothing_known():
     said, page = said_of([], experiment().design)
     assert said.startswith("no trial has run yet")
-    assert page.missing == len(experiment().design.slots())
+    assert page.missing == len(experiment().design.asks())

@@ -38,7 +38,7 @@ def designs(draw):
 
 @given(designs())
 def test_every_block_holds_every_cell_once_and_they_come_one_after_the_other(design):
-    slots, cells = design.slots(), {cell.key for cell in design.cells()}
+    slots, cells = design.asks(), {cell.key for cell in design.cells()}
     for block in range(1, design.trials + 1):
         found = Counter(slot.cell.key for slot in slots if slot.block == block)
         assert found == dict.fromkeys(cells, 1)

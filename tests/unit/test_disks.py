@@ -307,7 +307,7 @@ def test_texts_of_others_do_nothing():
 
 
 def test_a_page_tells_of_the_disk_that_the_data_is_on():
-    found = experiments.made(experiments.design().slots()[0], 5)
+    found = experiments.made(experiments.design().asks()[0], 5)
     server = found.trial.server.but(data_device="uuid 1")
     there = replace(found, trial=replace(found.trial, server=server))
     disk = row(card(2100, 610, 45), hostname="pi4")

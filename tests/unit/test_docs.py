@@ -16,7 +16,7 @@ from pgpaces.cli import options
 from pgpaces.cli.main import HELP
 from pgpaces.core import errors, tables
 from pgpaces.server import profiles
-from pgpaces.spec import costs, experiment_file, host_file, plan, spec, workload, workload_toml
+from pgpaces.spec import costs, experiment_file, plan, spec, workload, workload_toml
 from pgpaces.spec.scripts import commands_in
 from pgpaces.store.store import Store
 from pgpaces.trial.request import target_of
@@ -231,6 +231,6 @@ def test_every_printed_toml_is_a_workload_a_profile_a_host_file_or_of_an_experim
         profiles.read(tmp_path / "profile.toml")
     elif found.keys() <= costs.KEYS.keys():
         (tmp_path / "host.toml").write_text(code)
-        host_file.read(tmp_path / "host.toml")
+        costs.read_file(tmp_path / "host.toml")
     else:
         jsonschema.validate(found, experiment_file.schema())

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.analysis.sequential import Ask
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.record import Interval, Offset, StatementTally, Tally, merged
 from pgpaces.database.specification import typed
@@ -27,15 +26,14 @@ from pgpaces.load.cluster import remote
 from pgpaces.load.cluster.agent import AgentHost, MachineReading, machine_findings, machine_reading
 from pgpaces.load.cluster.clocks import ClockOffset, ClockReading, drift_ns, offset_of, step_ns
 from pgpaces.load.cluster.load import DealtLoad
-from pgpaces.load.cluster.order import LoadOrder, Ready, Report, pack, unpack
+from pgpaces.load.cluster.protocol import LoadOrder, Ready, Report, pack, unpack
 from pgpaces.load.cluster.workers import Worker, Workers
 from pgpaces.monitor.procfs import Item
-from pgpaces.spec.design import Cell, Target
+from pgpaces.spec.design import Ask, Cell, Target
 from pgpaces.spec.draft import Draft
-from pgpaces.spec.plan import GeneratorsPlan, Load, TrialPlan, generators_of
-from pgpaces.spec.target_plan import TargetPlan
+from pgpaces.spec.plan import GeneratorsPlan, Load, TargetPlan, TrialPlan, generators_of
 from pgpaces.trial import dealt
-from pgpaces.trial.order import Builder, Order
+from pgpaces.trial.sweep import PlannedSweep
 from tests.engine_load import PLAN
 from tests.errors import raises, sentence
 from tests.unit.trials import times
@@ -463,8 +461,7 @@ def test_an_experiment_keeps_what_was_typed_of_its_targets():
     targets = (Target("db", "host=pi user=me password=secret dbname=d"),)
     levels = {"generators": ("ssh:a,b",), "target": ("db",)}
     experiment = Draft(workload="reporting", levels=levels, targets=targets).experiment()
-    builder = Builder.of(Order(experiment))
-    target = builder.request(Ask(Cell(()), 1), "E").target
+    target = PlannedSweep.of(experiment).request(Ask(Cell(()), 1)).target
     assert dict(target.typed) == {"password": "secret"}
     assert "secret" not in repr(target)
 

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import next_step
 from pgpaces.analysis.attribution import attribute
-from pgpaces.analysis.sequential import Ask
 from pgpaces.analysis.summary import summarize
 from pgpaces.answers import run as run_question
 from pgpaces.cli import experiment_options
@@ -24,11 +23,12 @@ from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError
 from pgpaces.load import engine
 from pgpaces.spec import spec
+from pgpaces.spec.design import Ask
 from pgpaces.spec.result import Trial
 from pgpaces.store.store import Store
 from pgpaces.trial import trial as pipeline
-from pgpaces.trial.order import Builder, Order
 from pgpaces.trial.request import Request, choose
+from pgpaces.trial.sweep import PlannedSweep
 from tests.unit.documented import parsed
 from tests.unit.sure import sure
 from tests.unit.trials import SECOND_NS, second
@@ -195,9 +195,9 @@ def test_a_sweep_has_the_data_and_scripts_of_the_run(run, key, folder, monkeypat
     _, options = parsed([face, *words, "--store", "s.db"])
     draft = sure(experiment_options.draft(options))
     made = draft.experiment(lambda _: None)
-    builder = Builder.of(Order(made))
+    planned = PlannedSweep.of(made)
     for cell in made.design.cells():
-        again = builder.request(Ask(cell, 1), "")
+        again = planned.request(Ask(cell, 1))
         assert again.workload.scripts == first.workload.scripts
         assert again.workload.folder == first.workload.folder
         assert again.from_database == first.from_database

@@ -13,7 +13,6 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.analysis.sequential import Ask
 from pgpaces.core.errors import (
     ConnectionsError,
     ConsentError,
@@ -26,14 +25,13 @@ from pgpaces.core.errors import (
     StoreError,
 )
 from pgpaces.spec import workload
-from pgpaces.spec.design import Cell, Design, Experiment, Factor
-from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.spec.design import Ask, Cell, Design, Experiment, Factor
+from pgpaces.spec.plan import Load, TargetPlan, TrialPlan
 from pgpaces.spec.result import Place
-from pgpaces.spec.target_plan import TargetPlan
 from pgpaces.store.store import Store
 from pgpaces.trial import machine, stops, sweep
 from pgpaces.trial.listener import Progress, SweepListener
-from pgpaces.trial.machine import Machine, Queue
+from pgpaces.trial.machine import Machine
 from pgpaces.trial.request import Request
 from pgpaces.trial.strategies import Listed
 from pgpaces.trial.trial import Outcome, TrialContext
@@ -105,8 +103,7 @@ class Bench:
             place = Place("E", ask.cell.key, {}, 1)
             request = Request(workload.of_scripts("w", ()), plan, target, place=place)
             requests[ask.block] = request
-        queue = Queue(Listed(asks), [], lambda ask: requests[ask.block], cast("Any", None))
-        made = Machine("", queue, Progress(slots))
+        made = Machine("", Listed(asks), lambda ask: requests[ask.block], Progress(slots))
         made.run(TrialContext(self.heard, self.stops, cast("Store", self.store), 60.0))
         return made
 
@@ -208,14 +205,14 @@ def test_an_experiment_whose_other_cells_cannot_be_run_is_finished(
     bench, tmp_path, errors, state, lasting
 ):
     design = Design((Factor("clients", ("1", "2")),))
-    order = sweep.Order(Experiment("e", "select-only", design), tmp_path / "results.db")
     bench.patch()
     bench.monkeypatch.setattr(sweep, "_get_servers", lambda *_: None)
     first, second = errors
     bench.outcomes = [first, first, second]
-    swept = sweep.run(sweep.plan(order))
+    store = tmp_path / "results.db"
+    swept = sweep.run(sweep.plan(Experiment("e", "select-only", design), store))
     assert (list(swept.errors), swept.lasting, swept.missing) == (errors, lasting, 2)
-    assert Store.open(order.store).experiment(swept.id).state == state
+    assert Store.open(store).experiment(swept.id).state == state
 
 
 def test_a_trial_whose_end_is_not_stored_is_not_done(bench, tmp_path):
@@ -223,10 +220,10 @@ def test_a_trial_whose_end_is_not_stored_is_not_done(bench, tmp_path):
     made = bench.run(2)
     assert (made.progress.done, bench.tried) == (0, 2)
     assert isinstance(made.failure, StoreError)
-    order = sweep.Order(Experiment("e", "select-only", Design(())), tmp_path / "results.db")
     bench.monkeypatch.setattr(sweep, "_get_servers", lambda *_: None)
     with raises(StoreError, "experiment-not-stored"):
-        sweep.run(sweep.plan(order))
+        experiment = Experiment("e", "select-only", Design(()))
+        sweep.run(sweep.plan(experiment, tmp_path / "results.db"))
 
 
 @pytest.mark.parametrize("asked", [False, True])

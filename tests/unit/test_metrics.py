@@ -29,7 +29,7 @@ from pgpaces.web import companion
 from pgpaces.web.companion import Companion, Outputs
 from pgpaces.web.feed import Feed
 from pgpaces.web.listening import listen
-from pgpaces.web.live import Load
+from pgpaces.web.live import ProcessLoad
 from pgpaces.web.metrics import INSTRUMENTS, LADDER_NS, Totals, metrics_data
 from pgpaces.web.otlp import Sender
 from pgpaces.web.prometheus import Port
@@ -314,7 +314,7 @@ def stored(store: Store, id_: str, host: str | None = None, pid: int | None = No
 
 def test_the_feed_has_new_trials_of_its_load_to_their_end(store, monkeypatch):
     stored(store, "01A000000000000000000000RN")  # long ago
-    feed = Feed(str(store.path), Load(os.getpid()))
+    feed = Feed(str(store.path), ProcessLoad(os.getpid()))
     running = stored(store, "7ZZZZZZZZZ0000000000000000")
     stored(store, "7ZZZZZZZZZ0000000000000001", host="elsewhere")
     stored(store, "7ZZZZZZZZZ0000000000000002", pid=1)

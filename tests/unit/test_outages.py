@@ -61,8 +61,8 @@ def test_the_line_of_an_outage_says_why_a_client_cannot_log_in_again():
 def test_a_trial_in_an_outage_is_run_again_when_the_experiment_is_resumed(tmp_path):
     place = tmp_path / "results.db"
     design = Design((Factor("clients", ("1", "2", "4", "8")),), {"duration": "3s"})
-    order = sweep.Order(Experiment("e", "select-only", design), place)
-    planned = sweep.plan(order)
+    experiment = Experiment("e", "select-only", design)
+    planned = sweep.plan(experiment, place)
     well, away, failed = (
         WHOLE,
         replace(WHOLE, disconnects=1, down=1, all_down_ns=1000 * MS),
@@ -82,5 +82,5 @@ def test_a_trial_in_an_outage_is_run_again_when_the_experiment_is_resumed(tmp_pa
             store.add(one.id, interval)
             store.finish(one, brief(summarize(one)))
     store.finish_experiment(planned.id, "finished")
-    resumed = sweep.plan(replace(order, resume=planned.id))
+    resumed = sweep.plan(experiment, place, resume=planned.id)
     assert [dict(slot.cell.levels)["clients"] for slot in resumed.asks] == ["2"]

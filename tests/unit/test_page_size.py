@@ -22,7 +22,7 @@ SENSORS = (("cpu_busy", 7), ("cpu_iowait", 3), ("disk_sda_busy", 5))
 def test_a_page_of_eighteen_trials_of_a_minute_is_small_enough_to_send(tmp_path):
     store, design = opened(tmp_path), Design(FACTORS, trials=3)
     experiment = begun(store, design, "grid")
-    slots = design.slots()
+    slots = design.asks()
     assert len(slots) == 18
     for number, slot in enumerate(slots):
         # No second is like another one, so that nothing on the page is short by repetition.

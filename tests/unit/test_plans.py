@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -210,13 +210,13 @@ def test_a_script_that_gives_up_has_no_plans_and_does_not_end_the_trial(monkeypa
         prepared=SimpleNamespace(dbname="bench"),
     )
     component = SimpleNamespace(
-        work=work, scripts=scripts, places=(0, 1), plan=SimpleNamespace(seed=1), node=monitors.POOL
-    )
+        work=work, scripts=scripts, places=(0, 1), plan=SimpleNamespace(seed=1),
+        node=monitors.POOL, command=None,
+    )  # fmt: skip
     ready = SimpleNamespace(
         components=[component], prepared=work.prepared, request=SimpleNamespace(as_is=False)
     )
-    faked: Any = {"counters": None, "sensors": SimpleNamespace(every=())}
-    every = monitors.Monitors(ready, {}, None, **faked)
+    every = monitors.Monitors(cast("Any", ready), {}, None)
     every.explain()
     assert explained == [(1, 0, "SELECT 1;")]
     assert every.notes() == [finding("script-unexplained", why="bad:1: division by zero")]

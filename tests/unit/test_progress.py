@@ -9,13 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from pgpaces.analysis.accumulator import Accumulator
-from pgpaces.analysis.sequential import Ask
 from pgpaces.analysis.summary import summarize
 from pgpaces.cli.progress import LiveLine, SweepProgress, TrialProgress
 from pgpaces.core.errors import PgpacesError, PlanError, StoreError
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.texts import Warned
-from pgpaces.spec.design import Cell
+from pgpaces.spec.design import Ask, Cell
 from pgpaces.spec.result import Estimate
 from pgpaces.trial.listener import Progress
 from pgpaces.trial.trial import Outcome

@@ -12,19 +12,19 @@ from pgpaces.analysis import ratios
 from pgpaces.analysis.cells import rows
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.effect import mean_ratio
-from pgpaces.spec.design import Cell, Factor, Slot
+from pgpaces.spec.design import Ask, Cell, Factor
 from pgpaces.spec.result import Estimate
 from tests.unit.experiments import made, moved
 from tests.unit.seeds import seeds
 from tests.unit.sure import sure
 
-BASE = made(Slot(1, Cell(())), 5)
+BASE = made(Ask(Cell(()), 1), 5)
 TLS, CLIENTS = Factor("tls", ("off", "on")), Factor("clients", ("1", "2", "4"))
 
 
 def trial(levels: dict[str, str], block: int, rate: float, latency_ms: float = 10.0) -> Digest:
     cell = Cell(tuple(levels.items()))
-    digest = made(Slot(block, cell), 5)
+    digest = made(Ask(cell, block), 5)
     mean = Estimate(latency_ms, latency_ms, latency_ms, 10)
     latency = replace(BASE.summary.latency, mean=mean)
     summary = replace(BASE.summary, throughput=Estimate(rate, rate, rate, 10), latency=latency)
@@ -126,7 +126,7 @@ def test_of_nothing_there_is_no_ratio():
 
 KINDS = {"a": "pi4", "b": "pi4", "c": "pi4"}
 MODELS = {
-    (clients, block): made(Slot(block, Cell((("clients", clients),))), 5)
+    (clients, block): made(Ask(Cell((("clients", clients),)), block), 5)
     for clients in ("1", "2", "4")
     for block in (1, 2)
 }

@@ -34,7 +34,7 @@ from pgpaces.show.section import Figure, Report
 from pgpaces.show.section import figure as figure_of
 from pgpaces.show.style import DARK, LIGHT, PAGE
 from pgpaces.show.terminal import terminal
-from pgpaces.spec.design import Cell, Design, Factor, Slot, Target
+from pgpaces.spec.design import Ask, Cell, Design, Factor, Target
 from pgpaces.spec.result import Estimate, Place
 from tests.errors import raises
 from tests.unit.experiments import WORKERS, experiment, made, moved
@@ -50,9 +50,9 @@ def of(*factors: Factor, seconds: int = 12, **changes: Any) -> Page:
     plan = Design(factors, **changes)
     own = len([each for each in factors if each.name in ("clients", WORKERS)])
     found = [
-        moved(made(Slot(slot.block, Cell(slot.cell.levels[:own])), seconds),
+        moved(made(Ask(Cell(slot.cell.levels[:own]), slot.block), seconds),
               **dict(slot.cell.levels))
-        for slot in plan.slots()
+        for slot in plan.asks()
     ]  # fmt: skip
     return gather(found, ABOUT, experiment(design=plan))
 
@@ -267,7 +267,7 @@ def test_invalid_trials_are_hollow_and_never_vanish():
 
 
 def test_many_lines_are_charts_of_few_lines_and_what_is_left_out_is_said():
-    base = made(Slot(1, Cell(())), 10)
+    base = made(Ask(Cell(()), 1), 10)
     plan = Design(
         (
             Factor("clients", ("1", "2")),
@@ -275,7 +275,7 @@ def test_many_lines_are_charts_of_few_lines_and_what_is_left_out_is_said():
             Factor("set.b", tuple("abcdefgh")),
         )
     )
-    found = [moved(base, **dict(slot.cell.levels)) for slot in plan.slots()]
+    found = [moved(base, **dict(slot.cell.levels)) for slot in plan.asks()]
     page = gather(found, ABOUT, experiment(design=plan))
     groups, left = panels(page)
     assert len(groups) == PANELS_MAX
@@ -313,7 +313,7 @@ def test_an_empty_level_is_shown_in_quotes_in_texts_tables_and_charts(clients, o
         factors = (Factor("clients", clients), Factor(LIBRARIES, (empty, "auto_explain")), *others)
         plan = Design(factors, fixed={"set.search_path": empty}, trials=2)
         found = [
-            moved(made(Slot(block, Cell(cell.levels[:1])), 12), **dict(cell.levels))
+            moved(made(Ask(Cell(cell.levels[:1]), block), 12), **dict(cell.levels))
             for block in (1, 2)
             for cell in plan.cells()
         ]
@@ -339,8 +339,8 @@ def test_boards_of_a_kind_are_one_cell_of_the_page():
     plan = Design((Factor("clients", ("1", "4")), Factor("target", boards)), trials=2)
     targets = tuple(Target(name, f"host={name}", kind="pi4") for name in boards)
     found = [
-        moved(made(Slot(slot.block, Cell(slot.cell.levels[:1])), 10), **dict(slot.cell.levels))
-        for slot in plan.slots()
+        moved(made(Ask(Cell(slot.cell.levels[:1]), slot.block), 10), **dict(slot.cell.levels))
+        for slot in plan.asks()
     ]
     page = gather(found, ABOUT, experiment(design=plan, targets=targets))
     assert [factor.name for factor in page.factors] == ["clients"]
@@ -386,7 +386,7 @@ def test_a_cell_of_the_grid_is_as_pale_as_its_verdict_is_unknown():
 
 
 def test_the_first_trial_of_an_experiment_does_not_answer_for_it():
-    first = made(PLAN.slots()[1], 60)
+    first = made(PLAN.asks()[1], 60)
     run, early = report_of(gather([first], ABOUT)), report_of(page_of([first]))
     assert run.top.headline is not None
     assert early.top.headline is not None
@@ -398,9 +398,9 @@ def test_the_first_trial_of_an_experiment_does_not_answer_for_it():
 def test_every_load_whose_time_is_above_the_chart_says_so_also_of_close_ones():
     levels = ("0.1/s", "0.2/s", "0.3/s")
     plan = Design((Factor("rate", levels),))
-    late = made(Slot(1, Cell((("clients", "8"), (WORKERS, "0")))), 60)
+    late = made(Ask(Cell((("clients", "8"), (WORKERS, "0"))), 1), 60)
     digests = []
-    for slot in plan.slots():
+    for slot in plan.asks():
         place = Place("E", slot.cell.key, dict(slot.cell.levels), 1)
         id_ = f"01{slot.cell.key}"
         digests.append(replace(late, trial=replace(late.trial, id=id_, place=place)))
@@ -464,7 +464,7 @@ def test_versions_of_different_builds_are_told_in_all_forms(builds, told):
     plan = Design((Factor("server", ("15", "18")), Factor("clients", ("1", "4"))))
     of_level = dict(zip(("15", "18"), builds, strict=True))
     digests = [
-        built(made(slot, 12), *of_level[dict(slot.cell.levels)["server"]]) for slot in plan.slots()
+        built(made(slot, 12), *of_level[dict(slot.cell.levels)["server"]]) for slot in plan.asks()
     ]
     found = gather(digests, ABOUT, experiment(design=plan))
     for form in ("html", "md", "text", "json"):
@@ -497,7 +497,7 @@ def test_a_page_without_a_trial_says_why_in_all_forms():
 
 
 def test_a_terminal_shows_cells_that_ran_and_the_first_of_the_others():
-    slots = WIDE.slots()
+    slots = WIDE.asks()
     ran = [made(slot, 12) for slot in slots if dict(slot.cell.levels)["clients"] in ("3", "9")]
     for found, listed in ((ran, 22), ([], 20)):
         page = gather(found, ABOUT, experiment(design=WIDE))
@@ -511,7 +511,7 @@ def test_a_terminal_shows_cells_that_ran_and_the_first_of_the_others():
 
 
 def test_without_a_limit_the_most_is_not_called_the_fastest_where_intervals_overlap():
-    slots = [Slot(block, Cell(((WORKERS, w),))) for block in (1, 2) for w in ("0", "1")]
+    slots = [Ask(Cell(((WORKERS, w),)), block) for block in (1, 2) for w in ("0", "1")]
     overlap = "but intervals of other cells overlap it: 1"
 
     def answer(rates: dict[str, float]) -> str:

@@ -22,7 +22,7 @@ from pgpaces.analysis.summary import so_far, summarize
 from pgpaces.core.findings import finding
 from pgpaces.core.record import Interval, Tally
 from pgpaces.trial.listener import Listener
-from pgpaces.trial.looks import Looks
+from pgpaces.trial.trial import Looks
 
 from .seeds import seeds
 from .sure import sure

@@ -59,7 +59,7 @@ def client(store: Store, token: str | None = None, **guard: Any) -> Any:
     return TestClient(guarded, base_url="http://127.0.0.1:8432", raise_server_exceptions=False)
 
 
-OWN = live.Load(7, "pi4", since="01B")
+OWN = live.ProcessLoad(7, "pi4", since="01B")
 
 
 def running(

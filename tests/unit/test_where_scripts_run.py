@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
-from pgpaces.analysis.sequential import Ask
 from pgpaces.database import data
 from pgpaces.database.specification import DatasetSpec
 from pgpaces.spec import workload
-from pgpaces.spec.design import Design, Experiment, Target
-from pgpaces.spec.plan import Load, TrialPlan
-from pgpaces.spec.target_plan import TargetPlan
-from pgpaces.trial.order import Builder, Order
+from pgpaces.spec.design import Ask, Design, Experiment, Target
+from pgpaces.spec.plan import Load, TargetPlan, TrialPlan
 from pgpaces.trial.request import Request, backgrounds
+from pgpaces.trial.sweep import PlannedSweep
 
 TRIAL = TrialPlan(load=Load("closed"), limit_ns=1)
 THERE = TargetPlan(dsn="host=pi4 dbname=shop")
@@ -74,8 +72,7 @@ def test_so_do_the_trials_of_experiments_and_searches(tmp_path, names, source):
         "x", names, design, files=(script(tmp_path),), from_database=source,
         targets=(Target("pi", "host=127.0.0.1 dbname=shop"),),
     )  # fmt: skip
-    builder = Builder.of(Order(experiment))
-    request = builder.request(Ask(design.cells()[0], 1), "id")
+    request = PlannedSweep.of(experiment).request(Ask(design.cells()[0], 1))
     assert request.as_is is (names is None and source is None)
     assert dict(request.target.overrides)["dbname"] == "shop"
 

@@ -23,12 +23,12 @@ from pgpaces.answers.compare import section as comparing
 from pgpaces.answers.sweep import words
 from pgpaces.answers.sweep.page import About, Page, gather
 from pgpaces.core.findings import Finding, finding, length
-from pgpaces.spec.design import Cell, Factor, Slot
+from pgpaces.spec.design import Ask, Cell, Factor
 from pgpaces.spec.result import Counts, Estimate
 from tests.unit.comparisons import MISSED, STEADY, check, runs, shares, side, verdict, with_noise
 from tests.unit.experiments import WORKERS, made
 
-TRIAL = made(Slot(1, Cell(())), 10)
+TRIAL = made(Ask(Cell(()), 1), 10)
 SHARES = {"h": (0, 300), "b": (90, 300), "?": (18, 300), "+": (12, 300)}
 
 
@@ -137,7 +137,7 @@ def test_a_share_on_the_threshold_is_no_question_of_time():
     [("interrupted", False, ["interrupted"]), ("finished", True, None)],
 )
 def test_a_cell_without_a_valid_trial_is_a_finding_with_the_reasons(state, invalid, reasons):
-    one = made(Slot(1, Cell(())), 10, invalid)
+    one = made(Ask(Cell(()), 1), 10, invalid)
     one = replace(one, trial=replace(one.trial, state=state))
     page = gather([one], About(datetime(2026, 11, 1, tzinfo=UTC), "1"))
     [told] = [each for each in words.findings(page) if each.name == "no-valid-trial"]
@@ -150,7 +150,7 @@ def test_cells_with_one_trial_and_trials_that_did_not_run_are_findings():
     told = found(rows, missing=3, failures=(("clients=4, trial 1", "no disk"),))
     assert told["trials-missing"].values == {"count": 3}
     assert told["trial-not-started"].values["error"] == "no disk"
-    left = replace(rows[0], left_out=(made(Slot(1, Cell(())), 10, True),))
+    left = replace(rows[0], left_out=(made(Ask(Cell(()), 1), 10, True),))
     assert found([left])["trials-left-out"].values == {"count": 1}
     running = replace(
         page_of(rows, missing=3), about=About(datetime.now(UTC), "1", state="running")
@@ -250,7 +250,7 @@ def test_a_change_of_throughput_is_better_where_it_rises_and_of_latency_where_it
 
 
 def loose(clients: str, workers: str = "0", block: int = 1) -> Digest:
-    found = made(Slot(block, Cell((("clients", clients), (WORKERS, workers)))), 30)
+    found = made(Ask(Cell((("clients", clients), (WORKERS, workers))), block), 30)
     trial = replace(found.trial, place=None, id=f"{clients}{workers}{block}")
     return replace(found, trial=trial)
 

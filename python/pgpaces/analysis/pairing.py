@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from pgpaces.analysis.cells import sound
 from pgpaces.analysis.compare import ComparisonGoal, Pair, Verdict, compare_pairs, trial_values
-from pgpaces.analysis.sequential import Ask, Expected, Tell, cut_short, last_attempts
+from pgpaces.analysis.sequential import Expected, Tell, cut_short, last_attempts
 from pgpaces.core.messages import message
 from pgpaces.core.metrics import is_share
-from pgpaces.spec.design import ROLE, Cell, Levels
+from pgpaces.spec.design import ROLE, Ask, Cell, Levels
 
 AGAIN = "again"
 # After this many invalid attempts at a pair the comparison ends.

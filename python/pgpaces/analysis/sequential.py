@@ -6,12 +6,12 @@ experiment is resumed by asking again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from pgpaces.analysis.digest import Digest
-from pgpaces.spec.design import ROLE, Cell
+from pgpaces.spec.design import ROLE, Ask, Cell
 
 
 class Tell(Struct, frozen=True):
@@ -36,19 +36,6 @@ class Tell(Struct, frozen=True):
             raise ValueError(f"run {digest.trial.id} belongs to no experiment")
         cell = Cell(tuple(place.levels.items()))
         return cls(cell, place.block, digest, attempt=place.attempt)
-
-
-class Ask(Struct, frozen=True):
-    """The next trial. options: of this trial alone, not of its cell; None: without this option.
-
-    why: in a few words, for the display of progress.
-    """
-
-    cell: Cell
-    block: int
-    options: Mapping[str, str | None] = field(default_factory=dict)
-    why: str = ""
-    attempt: int = 1
 
 
 # The role of a trial whose clients do not pause: never a bound.

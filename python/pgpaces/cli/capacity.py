@@ -24,7 +24,6 @@ def capacity(**params: Any) -> int:
     load itself, one level is the start of the search, and two levels set the search range.
     """
     from pgpaces.trial import capacity as asking
-    from pgpaces.trial import sweep as pipeline
 
     output.check(params)
     source = click.get_current_context().get_parameter_source("soak")
@@ -55,6 +54,6 @@ def capacity(**params: Any) -> int:
             params["missed"], params["quantile"], params["by"], params["quick"], params["soak"]
         )
         experiment, goal = asking.ask(draft, question, consent.of(params))
-    planned = pipeline.plan(execute.order(experiment, params, resume, goal=goal))
+    planned = execute.plan(experiment, params, resume, goal=goal)
     execute.preview(planned, params)
     return 0 if params["dry_run"] else execute.carry_out(planned, params)

@@ -72,7 +72,6 @@ def compare(a: str, b: str, **params: Any) -> int:
 
 def _new(names: tuple[str, str], params: Mapping[str, Any]) -> int:
     from pgpaces.cli import execute, output
-    from pgpaces.trial import sweep as pipeline
     from pgpaces.trial.pairs import experiment_of_pairs
 
     output.check(params)
@@ -84,7 +83,7 @@ def _new(names: tuple[str, str], params: Mapping[str, Any]) -> int:
     counts = {name: params[name] for name in ("pairs", "same") if params[name] is not None}
     goal = replace(_goal(params), seed=draft.seed, **counts)
     experiment, pairing = experiment_of_pairs(draft, names, goal)
-    planned = pipeline.plan(execute.order(experiment, params, None, goal=pairing))
+    planned = execute.plan(experiment, params, None, goal=pairing)
     execute.preview(planned, params)
     if params["dry_run"]:
         return 0

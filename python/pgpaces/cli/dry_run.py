@@ -21,8 +21,9 @@ from pgpaces.spec.design import Design, Experiment
 from pgpaces.store import listing
 from pgpaces.store.listing import RunFilter
 from pgpaces.store.store import Store
-from pgpaces.trial import sweep, targets
+from pgpaces.trial import sweep
 from pgpaces.trial.request import choose, dataset_of
+from pgpaces.trial.site import shown_source, shown_target
 
 if TYPE_CHECKING:
     from pgpaces.trial.request import Request
@@ -55,7 +56,7 @@ def _document(request: Request) -> dict[str, Any]:
     trial, scripts = request.trial, choose(request.workload, request.scripts)
     target, limit, programs = request.target, trial.limit_ns, None
     if target.dsn is not None:
-        server = targets.target(target.dsn)
+        server = shown_target(target.dsn)
     else:
         with contextlib.suppress(ServerError):  # a running server, or one that is not fetched
             programs = binaries.find(target.server)
@@ -68,7 +69,7 @@ def _document(request: Request) -> dict[str, Any]:
         "workload": request.workload.name,
         "scripts": {script.name: script.weight for script in scripts},
         "scale": None if request.workload.alone else request.scale or request.workload.scale,
-        "from_database": targets.source(request.from_database),
+        "from_database": shown_source(request.from_database),
         "server": server,
         "databases": list(databases),
         "load": str(trial.load),

@@ -19,34 +19,35 @@ if TYPE_CHECKING:
     from pgpaces.spec.design import Experiment
     from pgpaces.trial.request import Request
     from pgpaces.trial.strategies import Goal
-    from pgpaces.trial.sweep import Order, SweepPlan, SweepResult
+    from pgpaces.trial.sweep import PlannedSweep, SweepResult
 
 INTERRUPTED_EXIT = 130
 
 
-def order(
+def plan(
     experiment: Experiment,
     params: Mapping[str, Any],
     resume: str | None,
     *,
     goal: Goal | None = None,
-) -> Order:
-    from pgpaces.spec import host_file
+) -> PlannedSweep:
+    """The checked experiment. Raises as `sweep.plan`."""
+    from pgpaces.spec import costs
     from pgpaces.trial import sweep as pipeline
 
-    return pipeline.Order(
-        experiment=experiment,
-        store=params["store_path"],
+    return pipeline.plan(
+        experiment,
+        params["store_path"],
         resume=resume,
         on_store_error=params["on_store_error"],
         command=experiment_options.command(params),
-        costs=host_file.find(params["host_file"]),
+        costs=costs.find(params["host_file"]),
         goal=goal,
         consent=consent.of(params),
     )
 
 
-def preview(planned: SweepPlan, params: Mapping[str, Any]) -> None:
+def preview(planned: PlannedSweep, params: Mapping[str, Any]) -> None:
     """Prints the plan and its costs in time and space: on stdout for a dry run, else on stderr."""
     from pgpaces.answers.sweep.preview import as_json, lines
     from pgpaces.server import packages
@@ -54,18 +55,17 @@ def preview(planned: SweepPlan, params: Mapping[str, Any]) -> None:
     from pgpaces.trial import strategies
 
     warn_of_names(planned.requests.values())
-    factors = {each.name: each.levels for each in planned.order.experiment.design.factors}
+    factors = {each.name: each.levels for each in planned.experiment.design.factors}
     if note := packages.mixed(factors.get("server", ())):
         click.echo(f"note: {escape.line(note)}", err=True)
     if params["dry_run"] and params["as_json"]:
         specs = [planned.requests[at].spec for at in sorted(planned.requests)]
-        plan = as_json(planned.order.experiment, planned.preview())
+        plan = as_json(planned.experiment, planned.preview())
         put(escape.json_text(plan | {"specs": specs}))
         return
-    order = planned.order
-    question = () if order.goal is None else strategies.question(order.goal)
-    chosen = order.goal is not None
-    shown = lines(order.experiment, planned.preview(), chosen=chosen, goals=question)
+    question = () if planned.goal is None else strategies.question(planned.goal)
+    chosen = planned.goal is not None
+    shown = lines(planned.experiment, planned.preview(), chosen=chosen, goals=question)
     text = "".join(f"{escape.line(line)}\n" for line in shown)
     if params["dry_run"]:
         put(text)
@@ -92,7 +92,7 @@ def warn_of_names(requests: Iterable[Request]) -> None:
 
 
 def carry_out(
-    planned: SweepPlan, params: Mapping[str, Any], judge: Callable[[Page], int] | None = None
+    planned: PlannedSweep, params: Mapping[str, Any], judge: Callable[[Page], int] | None = None
 ) -> int:
     """Runs an experiment, prints its report, and how to resume it if trials are missing.
 

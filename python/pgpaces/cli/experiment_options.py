@@ -19,7 +19,7 @@ from pgpaces.core.units import SEED_MAX
 from pgpaces.spec import draft as drafts
 from pgpaces.spec import experiment_file
 from pgpaces.spec import options as table
-from pgpaces.spec.costs import Costs
+from pgpaces.spec.costs import Costs, read_file
 from pgpaces.spec.design import Target
 from pgpaces.spec.plan import family
 from pgpaces.spec.spec import named
@@ -124,7 +124,6 @@ def _levels(params: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, t
 
 def _target(text: str, params: Mapping[str, Any]) -> Target:
     """A target of `NAME=DSN`, or of a DSN, which is named after its server."""
-    from pgpaces.spec import host_file
     from pgpaces.trial import sweep as pipeline
     from pgpaces.trial.request import node_addresses
 
@@ -137,7 +136,7 @@ def _target(text: str, params: Mapping[str, Any]) -> Target:
             raise PlanError("price-given-twice")
         costs = Costs(price_per_h=params["price_per_hour"])
     elif params["host_file"] is not None:
-        costs = host_file.read(Path(params["host_file"]))
+        costs = read_file(Path(params["host_file"]))
     return Target(
         name=name,
         dsn=dsn,

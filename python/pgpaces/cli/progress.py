@@ -21,11 +21,11 @@ from pgpaces.show import escape
 from pgpaces.trial.listener import Listener, SweepListener
 
 if TYPE_CHECKING:
-    from pgpaces.analysis.sequential import Ask
     from pgpaces.analysis.summary import Summary
     from pgpaces.core.errors import PgpacesError
     from pgpaces.core.record import Interval
     from pgpaces.core.times import Times
+    from pgpaces.spec.design import Ask
     from pgpaces.spec.result import Estimate, Trial
     from pgpaces.trial.listener import Progress
     from pgpaces.trial.trial import Outcome

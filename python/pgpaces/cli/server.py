@@ -153,14 +153,13 @@ class _Side(Struct, frozen=True):
 
 def _settings_of(name: str) -> _Side:
     from pgpaces.server import embedded, profiles
-    from pgpaces.trial import targets
-    from pgpaces.trial.site import server_settings
+    from pgpaces.trial.site import server_settings, shown_target
 
     running = {each.name: each for each in embedded.running()}
     if name in running:
         return _Side(name, server_settings(running[name].dsn()), profile=False)
     if "=" in name or "://" in name:
-        return _Side(targets.target(name), server_settings(name), profile=False)
+        return _Side(shown_target(name), server_settings(name), profile=False)
     try:
         return _Side(name, profiles.find(name).settings, profile=True)
     except PlanError as error:
@@ -188,7 +187,7 @@ def clean(name: str, data_dir: str | None, target: str | None) -> None:
     from pgpaces.database import creation
     from pgpaces.server import binaries
     from pgpaces.server.folder import data_series, server_folder
-    from pgpaces.spec.target_plan import TargetPlan
+    from pgpaces.spec.plan import TargetPlan
     from pgpaces.trial.site import site
 
     if target is not None and (name or data_dir):

@@ -13,7 +13,7 @@ from pgpaces.core.home import is_there
 from pgpaces.spec import experiment_file
 
 if TYPE_CHECKING:
-    from pgpaces.trial.sweep import SweepPlan
+    from pgpaces.trial.sweep import PlannedSweep
 
 TRIALS_MAX = 10_000
 
@@ -52,7 +52,7 @@ def sweep(**params: Any) -> int:
     return execute.carry_out(planned, params)
 
 
-def _planned(params: Mapping[str, Any]) -> SweepPlan:
+def _planned(params: Mapping[str, Any]) -> PlannedSweep:
     """The checked experiment. Checks the form of its report too, before hours are spent."""
     output.check(params)
     from pgpaces.server import profiles
@@ -77,4 +77,4 @@ def _planned(params: Mapping[str, Any]) -> SweepPlan:
     trials = len(experiment.design.cells()) * experiment.design.trials
     if trials > TRIALS_MAX and not params["yes"]:
         raise PlanError("too-many-trials", trials=trials, most=TRIALS_MAX)
-    return pipeline.plan(execute.order(experiment, params, resume, goal=goal))
+    return execute.plan(experiment, params, resume, goal=goal)

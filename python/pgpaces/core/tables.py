@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import msgspec
 
-from pgpaces.core.errors import PgpacesError
+from pgpaces.core.errors import PgpacesError, PlanError
 
 _MESSAGE = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
@@ -34,6 +34,12 @@ class WrongKeyError(ValueError):
         super().__init__(f"key '{key}': {text}")
         self.key, self.text, self.valid = key, text, valid
         self.near = next(iter(difflib.get_close_matches(key.rpartition(".")[2], valid, n=1)), None)
+
+
+def wrong_key(error: WrongKeyError, example: str | None = None) -> PlanError:
+    if error.valid:
+        return PlanError("unknown-key", key=error.key, near=error.near, keys=error.valid)
+    return PlanError("wrong-value", key=error.key, why=error.text, example=example)
 
 
 def document(path: Path, error: type[PgpacesError], *, new: str | Path = "") -> Any:

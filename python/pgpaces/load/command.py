@@ -46,7 +46,7 @@ class CommandLoad:
     """A composite.RunningLoad of a command. ended: executions that have ended by themselves.
 
     cut: the number of those that pgpaces ended. then: called, in a separate thread, when the last
-    one has ended.
+    one has ended. input_bytes: of the files that it reads.
     """
 
     scripts = threads = clients = 1
@@ -66,6 +66,7 @@ class CommandLoad:
     ) -> None:
         self.ended: list[Execution] = []
         self.cut = 0
+        self.input_bytes: int | None = None
         self.then: Callable[[], None] = lambda: None
         self._order, self._plan, self._runner, self._say = order, plan, runner, say
         self._events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
@@ -78,6 +79,21 @@ class CommandLoad:
     def end_ns(self) -> int:
         """The time when nothing new fell due any more; 2^62 until that is known."""
         return FOREVER_NS if self._end_ns is None else self._end_ns
+
+    @property
+    def executions(self) -> int:
+        return len(self.ended) + self.cut
+
+    def did(self) -> dict[str, Any]:
+        """Its own numbers: executions that succeeded, and how many others there were."""
+        good = [each for each in self.ended if not each.failed]
+        return {
+            "executions": len(good),
+            "spent_s": sum(each.done_ns - each.due_ns for each in good) / 1e9,
+            "broken": self.executions - len(good) or None,
+            "cpu_s": sum(each.cpu_s for each in good),
+            "input_bytes": self.input_bytes,
+        }
 
     def begin(self, ahead_ns: int = 0) -> None:
         first = time.monotonic_ns() + ahead_ns

@@ -18,10 +18,9 @@ from pgpaces.core.texts import decoded, encoded
 from pgpaces.core.units import SECOND_NS
 from pgpaces.load.time_slice import short_slice
 from pgpaces.server.record import quoted
-from pgpaces.spec.plan import LogPlan, TrialPlan
+from pgpaces.spec.plan import LoadOptions, TrialPlan, without_secrets
 from pgpaces.spec.scripts import shown
 from pgpaces.spec.shape import Segment
-from pgpaces.spec.target_plan import without_secrets
 
 # A script as the engine takes it: name, weight, text as bytes.
 ScriptText = tuple[str, int, bytes]
@@ -29,7 +28,7 @@ ScriptText = tuple[str, int, bytes]
 _FILES_OWN = 50
 
 
-class EnginePlan(Struct, frozen=True):
+class EnginePlan(LoadOptions, frozen=True, kw_only=True):
     """A trial plan without open choices, as the binding reads it.
 
     part: the number of the first client, and the clients of all generators; None where these are
@@ -40,37 +39,20 @@ class EnginePlan(Struct, frozen=True):
     clients: int
     threads: int
     protocol: str
-    describe: bool
+    policy: str
+    backlog: str
+    poll: str
     load: str
     rate: float
     arrivals: str
     shape: list[Segment]
     think: str
     think_ns: int
-    policy: str
-    limit_ns: int | None
     limits: list[tuple[int, int]]
-    duration_ns: int | None
-    transactions: int | None
-    start_every_ns: int
     warmup_ns: int
     grace_ns: int
-    seed: int
     variables: list[tuple[bytes, bytes]]
     on_connect: list[str]
-    backlog: str
-    max_tries: int
-    continue_on_error: bool
-    exit_on_abort: bool
-    recover: bool
-    keep_going: bool
-    connect_each: bool
-    time_commands: bool
-    verbose: bool
-    notices: bool
-    debug: bool
-    poll: str
-    log: LogPlan | None
     part: tuple[int, int] | None = None
 
     @classmethod

@@ -1,19 +1,23 @@
-"""The price of a machine, as its owner enters it.
+"""The price of a machine, as its owner enters it, also in a host file (TOML).
 
-Facts of a machine, stored with each trial. Knows no files. A year has 8760 hours and a month a
+Facts of a machine, stored with each trial. A year has 8760 hours and a month a
 twelfth of them, 730, as providers of machines count.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct, defstruct
 from msgspec.structs import asdict, fields
 
+from pgpaces.core import tables
 from pgpaces.core.errors import PlanError
+from pgpaces.core.home import expanded, home, is_there
 
 HOURS_A_YEAR = 8760.0
 MONTHS = 12
@@ -116,3 +120,44 @@ def read(stored: Any) -> Costs | None:
         return Costs(currency=currency, **{name: float(n) for name, n in values.items()})
     except (PlanError, OverflowError):
         return None
+
+
+NAME = "host.toml"
+VARIABLE = "PGPACES_HOST_FILE"
+
+_AMOUNT = Annotated[float, Meta(ge=0)]
+# The keys as TOML has them, with their descriptions.
+CostTable: Any = defstruct(
+    "CostTable",
+    [
+        (name, Annotated[str, Meta(description=text)], "USD")
+        if name == "currency"
+        else (name, Annotated[_AMOUNT | None, Meta(description=text)], None)
+        for name, text in KEYS.items()
+    ],
+    bases=(tables.Table,),
+    frozen=True,
+    kw_only=True,
+)
+
+
+def read_file(path: Path) -> Costs:
+    """The costs in a file. Raises PlanError with the key and the defect."""
+    content = tables.document(path, PlanError)
+    try:
+        return Costs(**asdict(tables.table(CostTable, content)))
+    except tables.WrongKeyError as error:
+        raise tables.wrong_key(error).at(f"the host file {path}") from None
+    except PlanError as error:
+        raise error.at(f"the host file {path}") from None
+
+
+def find(named: str | Path | None = None) -> Costs | None:
+    """The costs in the named file, else $PGPACES_HOST_FILE, else host.toml in the data folder.
+
+    None if no file is named and the data folder has none. Raises PlanError.
+    """
+    if named := named or os.environ.get(VARIABLE):
+        return read_file(expanded(named))
+    usual = home() / NAME
+    return read_file(usual) if is_there(usual, Path.is_file) else None

@@ -65,11 +65,18 @@ class Cell(Struct, frozen=True):
         return ", ".join(pairs) or "the one cell"
 
 
-class Slot(Struct, frozen=True):
-    """A trial that is due: of a cell in a block, blocks from 1."""
+class Ask(Struct, frozen=True):
+    """A trial that is due: of a cell in a block, blocks from 1.
 
-    block: int
+    options: of this trial alone, not of its cell; None: without this option. why: in a few words,
+    for the display of progress.
+    """
+
     cell: Cell
+    block: int
+    options: Mapping[str, str | None] = field(default_factory=dict)
+    why: str = ""
+    attempt: int = 1
 
 
 class Target(Redacted, frozen=True):
@@ -152,7 +159,7 @@ class Design(Struct, frozen=True):
         for levels in product(*(factor.levels for factor in factors)):
             yield Cell(tuple(zip(names, levels, strict=True)))
 
-    def slots(self) -> tuple[Slot, ...]:
+    def asks(self) -> tuple[Ask, ...]:
         """Every trial in the order in which they run: whole blocks, shuffled by the seed.
 
         A cell's place in a block is that of a hash of seed, block and key, so it does not depend
@@ -160,7 +167,7 @@ class Design(Struct, frozen=True):
         """
         cells = self.cells()
         return tuple(
-            Slot(block, cell)
+            Ask(cell, block)
             for block in range(1, self.trials + 1)
             for cell in sorted(cells, key=lambda cell: place(self.seed, block, cell))
         )
@@ -196,19 +203,13 @@ def place(seed: int, block: int, cell: Cell) -> bytes:
     return hashlib.sha256(f"{seed}/{block}/{cell.key}".encode()).digest()
 
 
-def missing(slots: Iterable[Slot], done: Iterable[tuple[int, str]]) -> tuple[Slot, ...]:
-    """The trials that have not been run; done: block and cell key of those that have."""
-    finished = set(done)
-    return tuple(slot for slot in slots if (slot.block, slot.cell.key) not in finished)
-
-
-def by_machine(slots: Iterable[Slot], machine_of: Mapping[str, str]) -> dict[str, list[Slot]]:
+def by_machine(asks: Iterable[Ask], machine_of: Mapping[str, str]) -> dict[str, list[Ask]]:
     """The trials of each machine, in their order. machine_of: the machine of each target level.
 
     Cells without a target run on the machine of pgpaces.
     """
-    machines: dict[str, list[Slot]] = {}
-    for slot in slots:
-        target = dict(slot.cell.levels).get("target", HERE)
-        machines.setdefault(machine_of.get(target, HERE), []).append(slot)
+    machines: dict[str, list[Ask]] = {}
+    for ask in asks:
+        target = dict(ask.cell.levels).get("target", HERE)
+        machines.setdefault(machine_of.get(target, HERE), []).append(ask)
     return machines

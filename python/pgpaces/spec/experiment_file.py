@@ -85,7 +85,6 @@ _OF_FILE: dict[str, tuple[Any, ...]] = {
 
 def _model() -> Any:
     """The class of the file's keys that are not levels; created only if a file is read."""
-    from pgpaces.spec.host_file import CostTable
 
     def fields(of: Mapping[str, tuple[Any, ...]], place: str) -> list[Any]:
         return [
@@ -94,7 +93,11 @@ def _model() -> Any:
         ]
 
     table = msgspec.defstruct(
-        "Target", fields(_OF_TARGETS, "targets."), bases=(CostTable,), frozen=True, kw_only=True
+        "Target",
+        fields(_OF_TARGETS, "targets."),
+        bases=(costs.CostTable,),
+        frozen=True,
+        kw_only=True,
     )
     tables_of: Any = dict[str, table]  # type: ignore[valid-type]
     file = {**_OF_FILE, "targets": (tables_of, msgspec.field(default_factory=dict))}
@@ -108,7 +111,7 @@ def read(path: Path) -> Draft:
         return _draft(path, tables.table(_model(), raw), raw)
     except tables.WrongKeyError as error:
         example = _EXAMPLES.get(error.key.partition(".")[0])
-        raise workload.wrong_key(error, example).at(str(path)) from None
+        raise tables.wrong_key(error, example).at(str(path)) from None
     except PlanError as error:
         raise error.at(str(path)) from None
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Annotated, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
 from pgpaces.core.findings import Finding
-from pgpaces.spec.plan import LogPlan
-
-Count = Annotated[int, msgspec.Meta(ge=0)]
+from pgpaces.spec.plan import Count, LoadOptions
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -67,7 +65,7 @@ class GeneratorFacts(Facts, frozen=True, kw_only=True):
     uncertainty_ns: Count
 
 
-class PlanFacts(Facts, frozen=True, kw_only=True):
+class PlanFacts(LoadOptions, Facts, frozen=True, kw_only=True):
     """The plan of the trial's own load, with the clients and threads of all components.
 
     model: open, closed or paced. rate: transactions per second; of each user if paced.
@@ -78,41 +76,27 @@ class PlanFacts(Facts, frozen=True, kw_only=True):
     ran. Times in nanoseconds; None if an imported file lacks them.
     """
 
+    protocol: str
+    policy: str
+    limit_ns: Count | None
+    duration_ns: Count | None = None
+    seed: int
+    backlog: str | None = None
+    poll: str | None = None
     clients: Count
     threads: Count | None = None
-    protocol: str
-    describe: bool = False
     load: str | None = None
     rate: float | None = None
     arrivals: str | None = None
     shape: str = "constant"
     think: str | None = None
     think_ns: Count | None = None
-    policy: str
-    limit_ns: Count | None
     limits: tuple[tuple[str, Count], ...] = ()
-    duration_ns: Count | None = None
     auto: bool = False
-    transactions: Count | None = None
-    start_every_ns: Count = 0
     warmup_ns: Count
     grace_ns: Count | None = None
-    seed: int
     variables: tuple[tuple[str, str], ...] = ()
     on_connect: tuple[str, ...] = ()
-    backlog: str | None = None
-    max_tries: Count = 1
-    continue_on_error: bool = True
-    exit_on_abort: bool = True
-    recover: bool = True
-    keep_going: bool = False
-    connect_each: bool = False
-    time_commands: bool = False
-    verbose: bool = False
-    notices: bool = False
-    debug: bool = False
-    poll: str | None = None
-    log: LogPlan | None = None
     load_text: str
     model: str
     settings: Mapping[str, str] = {}

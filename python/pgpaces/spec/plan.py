@@ -1,4 +1,4 @@
-"""Plans of loads and trials as frozen values.
+"""Plans of loads, trials, and their servers as frozen values.
 
 Knows no files, servers or engine. Every value is checked when it is created.
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct, field
 
 from pgpaces.core.errors import PlanError
+from pgpaces.core.redaction import Redacted
 from pgpaces.core.units import (
     COUNT_MAX,
     RATE_MAX,
@@ -40,7 +41,7 @@ ON_ERROR = {
 }
 
 # Options of a TrialPlan that only scripts have, with their defaults.
-ONLY_OF_SCRIPTS: Mapping[str, Any] = {
+_ONLY_OF_SCRIPTS: Mapping[str, Any] = {
     "protocol": "simple",
     "describe": False,
     "connect_each": False,
@@ -59,6 +60,7 @@ _RANGES = (
     ("seed", 0, 2**64 - 1),
 )
 
+Count = Annotated[int, Meta(ge=0)]
 Model = Literal["open", "closed", "paced"]
 Policy = Literal["run", "skip"]
 Protocol = Literal["simple", "extended", "prepared"]
@@ -204,63 +206,70 @@ def generators_of(spec: Mapping[str, Any]) -> GeneratorsPlan | None:
     return GeneratorsPlan(count, (), cluster, spec.get("insecure_cluster", False))
 
 
-class TrialPlan(Struct, frozen=True):
-    """One trial: everything that determines what is sent when. Times in nanoseconds.
+class LoadOptions(Struct, frozen=True, kw_only=True):
+    """What the plan of a trial, the engine, and the record of a trial have alike. Times in ns.
 
-    clients: None lets the pipeline choose (see `clients_for`).
-    limit_ns: a transaction that takes longer is late. limits: of scripts with their own limit, by
-    name.
+    limit_ns: a transaction that takes longer is late.
     duration_ns or transactions (of each client) ends the trial; the warm-up comes on top.
-    auto: it ends as soon as its verdict is certain, and after duration_ns at the latest.
     start_every_ns: interval between the starts of clients of a closed or paced load.
-    backlog: transactions that were due and not started at the end are still served, or dropped.
     max_tries: of a transaction that fails by serialization or deadlock, within its latency limit;
     0: any number.
     continue_on_error: a failed statement fails its transaction, else it aborts its client.
     exit_on_abort: an aborted client ends the run. recover: a client goes on after a lost
     connection, and after a script that leaves a transaction block open; else both abort it.
-    connect_each: a connection for every transaction.
-    guard: on a server that pgpaces does not manage, the load stops when it harms other sessions.
     keep_going: it goes on also where the first transactions of a script all fail.
+    connect_each: a connection for every transaction.
     time_commands: meta commands are timed as well. verbose: print every failure and retry.
     notices: print those of the server. debug: print every step of every client.
+    """
+
+    describe: bool = False
+    limit_ns: Count | None = None
+    duration_ns: Count | None = 60 * SECOND_NS
+    transactions: Count | None = None
+    start_every_ns: Count = 0
+    seed: int = 1
+    max_tries: Count = 1
+    continue_on_error: bool = True
+    exit_on_abort: bool = True
+    recover: bool = True
+    keep_going: bool = False
+    connect_each: bool = False
+    time_commands: bool = False
+    verbose: bool = False
+    notices: bool = False
+    debug: bool = False
+    log: LogPlan | None = None
+
+
+class TrialPlan(LoadOptions, frozen=True):
+    """One trial: everything that determines what is sent when. Times in nanoseconds.
+
+    clients: None lets the pipeline choose (see `clients_for`). limits: of scripts with their own
+    limit, by name. auto: it ends as soon as its verdict is certain, and after duration_ns at the
+    latest.
+    backlog: transactions that were due and not started at the end are still served, or dropped.
     poll: how the engine waits for its connections; auto: io_uring if a thread has many clients
     that never pause, and the system allows it; else epoll.
+    guard: on a server that pgpaces does not manage, the load stops when it harms other sessions.
     generators: of the load, if it is not this process alone.
     """
 
     load: Load
     clients: int | None = None
     threads: int | None = None
-    start_every_ns: int = 0
-    limit_ns: int | None = None
-    limits: tuple[tuple[str, int], ...] = ()
     policy: Policy = "run"
     protocol: Protocol = "simple"
-    describe: bool = False
-    duration_ns: int | None = 60 * SECOND_NS
+    backlog: Backlog = "serve"
+    poll: Polling = "auto"
+    limits: tuple[tuple[str, int], ...] = ()
     auto: bool = False
-    transactions: int | None = None
     warmup_ns: int | None = None
     grace_ns: int | None = None
-    seed: int = 1
     variables: tuple[tuple[str, str], ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
     on_connect: tuple[str, ...] = ()
-    backlog: Backlog = "serve"
-    max_tries: int = 1
-    continue_on_error: bool = True
-    exit_on_abort: bool = True
-    recover: bool = True
-    connect_each: bool = False
-    time_commands: bool = False
-    verbose: bool = False
-    notices: bool = False
-    debug: bool = False
-    poll: Polling = "auto"
-    log: LogPlan | None = None
     guard: bool = True
-    keep_going: bool = False
     generators: GeneratorsPlan | None = None
 
     def __post_init__(self) -> None:
@@ -297,6 +306,12 @@ class TrialPlan(Struct, frozen=True):
             raise PlanError("skip-needs-limits")
         if self.max_tries == 0 and self.transactions is not None:
             raise PlanError("endless-tries")
+
+    def check_without_scripts(self, *allowed: str) -> None:
+        """Raises PlanError for an option that only scripts have, besides these."""
+        for name, usual in _ONLY_OF_SCRIPTS.items():
+            if name not in allowed and getattr(self, name) != usual:
+                raise PlanError("scripts-only", option=f"--{name.replace('_', '-')}")
 
     def limits_of(self, scripts: Sequence[str]) -> tuple[tuple[int, int], ...]:
         """The limits of scripts with their own limit, by number in `scripts` (names).
@@ -382,3 +397,72 @@ def trial_plan(spec: Mapping[str, Any]) -> TrialPlan:
         "verbose": spec.get("verbose_errors", False),
         "generators": generators_of(spec),
     })  # fmt: skip
+
+
+_SECRETS = frozenset(
+    ("password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret")
+)
+
+
+def without_secrets(keywords: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in keywords.items() if name not in _SECRETS}
+
+
+class TargetPlan(Redacted, frozen=True):
+    """Where the load goes: an external server by its DSN, or a managed server.
+
+    dsn: anything libpq reads; None for a managed server. overrides: keywords with precedence over
+    those of dsn.
+    server: version or folder of the installation to start; None for the embedded one.
+    own: a database that the user hands over. alter_system: settings of the whole server may be
+    changed; they are put back. restart: a shell command that restarts it. observe_command: one that
+    prints the output of `pgpaces observe` on its machine.
+    tls: a managed server is reached by TCP, with TLS or without; None: by its socket.
+    standbys: the number of standbys of a managed server. nodes: of an external one, name and DSN:
+    standby1, standby2, ..., pool. typed: secrets and service of a DSN that overrides stand for.
+    """
+
+    # Not in the repr: they may hold a password.
+    REDACTED: ClassVar = ("dsn", "overrides", "nodes", "typed")
+    dsn: str | None = None
+    server: str | None = None
+    data_dir: str | None = None
+    own: str | None = None
+    fresh: bool = False
+    server_settings: tuple[tuple[str, str], ...] = field(default=())
+    overrides: tuple[tuple[str, str], ...] = ()
+    alter_system: bool = False
+    restart: str | None = None
+    observe_command: str | None = None
+    tls: bool | None = None
+    standbys: int = 0
+    nodes: tuple[tuple[str, str], ...] = ()
+    typed: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        managed = (f"standby{number}" for number in range(1, self.standbys + 1))
+        return ("primary", *managed, *(name for name, _ in self.nodes))
+
+
+Pooler = Literal["pgbouncer", "pgpool"]
+PoolMode = Literal["session", "transaction"]
+
+
+class PoolPlan(Struct, frozen=True):
+    """A managed pooler in front of a managed server.
+
+    mode: of pgbouncer; pgpool keeps a server connection for each session. size: the number of
+    server connections; None: the number of clients.
+    """
+
+    pooler: Pooler
+    mode: PoolMode = "session"
+    size: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raises PlanError for a mode or size that the pooler does not have."""
+        if self.pooler == "pgpool" and self.mode != "session":
+            raise PlanError("pgpool-pool-mode", mode=self.mode)
+        if self.size is not None:
+            whole(self.size, "pool_size", 1, high=10_000)

@@ -17,7 +17,8 @@ from msgspec.structs import astuple
 from pgpaces.core.findings import Finding
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.series import Series
-from pgpaces.spec.facts import Count, HostFacts, PlanFacts, ServerFacts, WorkloadFacts
+from pgpaces.spec.facts import HostFacts, PlanFacts, ServerFacts, WorkloadFacts
+from pgpaces.spec.plan import Count
 
 State = Literal["running", "finished", "interrupted", "failed"]
 CLASSES = ("on_time", "late", "skipped", "failed", "unfinished")

@@ -391,15 +391,9 @@ def _checked(raw: Mapping[str, Any], path: Path) -> File:
     try:
         return tables.table(File, raw)
     except tables.WrongKeyError as error:
-        wrong = wrong_key(error)
+        wrong = tables.wrong_key(error)
         wrong.values.pop("keys", None)  # of the whole file, not of a table in it
         raise WorkloadError(wrong.name, **wrong.values).at(str(path)) from None
-
-
-def wrong_key(error: tables.WrongKeyError, example: str | None = None) -> PlanError:
-    if error.valid:
-        return PlanError("unknown-key", key=error.key, near=error.near, keys=error.valid)
-    return PlanError("wrong-value", key=error.key, why=error.text, example=example)
 
 
 def _inside(folder: Path, name: str) -> Path:

@@ -11,14 +11,13 @@ from msgspec.structs import replace
 
 from pgpaces.analysis.capacity.goal import CapacityGoal, Kind
 from pgpaces.analysis.capacity.search import SearchSpec, load_level
-from pgpaces.analysis.sequential import Ask
 from pgpaces.core.errors import PlanError
 from pgpaces.core.units import duration_ns, rate_per_s
 from pgpaces.server import profiles
 from pgpaces.spec import levels, options, trust
-from pgpaces.spec.design import Experiment
+from pgpaces.spec.design import Ask, Experiment
 from pgpaces.spec.draft import Draft, goal_share
-from pgpaces.trial.order import Builder, Order
+from pgpaces.trial import sweep
 
 # The default range of loads: for clients and users, the range of their levels.
 _LOWEST: Mapping[Kind, float] = {"rate": 0.1, "users": 1, "clients": 1}
@@ -90,8 +89,6 @@ def stored(name: str, store: str | Path | None) -> tuple[str, Experiment, Search
 
     Raises PlanError for an experiment that is no search, StoreError.
     """
-    from pgpaces.trial import sweep
-
     id_, experiment, goal = sweep.find(name, store)
     if not isinstance(goal, SearchSpec):
         raise PlanError("not-a-capacity-search", experiment=experiment.name)
@@ -150,13 +147,13 @@ def _each(
 
     Raises PlanError if nothing can be late.
     """
-    builder = Builder.of(Order(experiment, consent=consent))
+    planned = sweep.PlannedSweep.of(experiment, consent)
     each: float | None = None
     for cell in experiment.design.cells():
         # Of the cell as the user wrote it, so that errors do not name the load of a trial.
         ask = SearchSpec(goal).first(cell)
         load = {**ask.options, goal.load: dict(ask.cell.levels)[goal.load]}
-        request = builder.request(Ask(cell, 1, load), "")
+        request = planned.request(Ask(cell, 1, load))
         plan, start = request.trial, goal.start
         if plan.limit_ns is None and not plan.limits:
             raise levels.in_cell(PlanError("no-latency-limit"), cell)

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from pgpaces.core.texts import encoded
 from pgpaces.load import engine as generator
+from pgpaces.load.command import CommandLoad
 from pgpaces.load.composite import RunningLoad
 from pgpaces.load.python_users.load import UsersLoad, user_connection
 from pgpaces.spec.facts import ComponentFacts, Prepared
@@ -59,7 +60,7 @@ class ComponentLoad(Struct, frozen=True):
 
     places: of its scripts among those of the workload; weights: of each, here. plan: with its share
     of the load. labels: the names of its scripts in the trial. local: the server runs on this
-    machine.
+    machine. command: of a workload that times one, ready to run.
     """
 
     work: Work
@@ -69,6 +70,7 @@ class ComponentLoad(Struct, frozen=True):
     plan: TrialPlan
     labels: tuple[str, ...] = ()
     local: bool = True
+    command: CommandLoad | None = None
 
     @property
     def clients(self) -> int:
@@ -102,6 +104,8 @@ class ComponentLoad(Struct, frozen=True):
 
     def load(self, connection: generator.Connection, workers: Workers | None = None) -> RunningLoad:
         """The connected load. workers: those of several generators. Raises PgpacesError."""
+        if self.command is not None:
+            return self.command
         if workers is not None:
             return dealt.load(self, connection, workers)
         if (users := self.work.request.workload.users) is not None:

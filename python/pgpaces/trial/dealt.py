@@ -16,8 +16,7 @@ from pgpaces.load import engine as generator
 from pgpaces.load.cluster.workers import Clusters, Workers
 from pgpaces.load.composite import RunningLoad
 from pgpaces.spec.facts import GeneratorFacts
-from pgpaces.spec.plan import GeneratorsPlan, TrialPlan
-from pgpaces.spec.target_plan import TargetPlan, without_secrets
+from pgpaces.spec.plan import GeneratorsPlan, TargetPlan, TrialPlan, without_secrets
 from pgpaces.trial.site import without_pg_variables
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def _typed_at(target: TargetPlan, node: str) -> dict[str, str]:
 def load(component: ComponentLoad, connection: generator.Connection, places: Workers) -> DealtLoad:
     """The load of several generators, each with its share of the clients. Raises PgpacesError."""
     from pgpaces.load.cluster.load import DealtLoad
-    from pgpaces.load.cluster.order import LoadOrder
+    from pgpaces.load.cluster.protocol import LoadOrder
     from pgpaces.load.python_users.load import by_value
 
     users = component.work.request.workload.users

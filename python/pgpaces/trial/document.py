@@ -3,50 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from pgpaces.analysis.capacity.search import SearchSpec
+from pgpaces.analysis.pairing import Pairing
 from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.spec import facts
-from pgpaces.spec.design import Experiment, Target
-from pgpaces.trial import targets as addresses
+from pgpaces.spec.design import Experiment
+from pgpaces.trial.strategies import Goal
 
-if TYPE_CHECKING:
-    from pgpaces.trial.strategies import Goal
+_KINDS: Mapping[str, type[Goal]] = {"capacity": SearchSpec, "comparison": Pairing}
 
 
 def write(
     experiment: Experiment, command: str, workload_hash: str, *, goal: Goal | None = None
 ) -> dict[str, Any]:
     """command: as typed. workload_hash: of data and scripts. goal: of an adaptive experiment."""
-    from pgpaces.trial import strategies
+    from pgpaces.trial.site import shown_dsn, shown_source
 
-    targets = tuple(_shown(target) for target in experiment.targets)
-    source = addresses.source(experiment.from_database)
-    stored = replace(experiment, targets=targets, from_database=source)
+    targets = []
+    for target in experiment.targets:
+        nodes = {name: shown_dsn(dsn) for name, dsn in target.nodes.items()}
+        targets.append(replace(target, dsn=shown_dsn(target.dsn), nodes=nodes))
+    source = shown_source(experiment.from_database)
+    stored = replace(experiment, targets=tuple(targets), from_database=source)
     document = {
         "experiment": to_builtins(stored),
         "command": command,
         "workload_hash": workload_hash,
     }
-    return document | ({} if goal is None else {"goal": strategies.write(goal)})
+    if goal is not None:
+        kind = next(name for name, cls in _KINDS.items() if isinstance(goal, cls))
+        document["goal"] = {"kind": kind, **to_builtins(goal)}
+    return document
 
 
 def goal(document: Mapping[str, Any]) -> Goal | None:
     """The goal of an adaptive experiment; None for one with a design. Raises StoreError."""
-    written = document.get("goal")
-    if written is None:
+    if (written := document.get("goal")) is None:
         return None
-    from pgpaces.trial import strategies
-
-    return strategies.read(written)
-
-
-def _shown(target: Target) -> Target:
-    nodes = {name: addresses.dsn(dsn) for name, dsn in target.nodes.items()}
-    return replace(target, dsn=addresses.dsn(target.dsn), nodes=nodes)
+    try:
+        values = {name: value for name, value in written.items() if name != "kind"}
+        found: Goal = facts.read(_KINDS[written["kind"]], values, "a goal")
+    except (ValueError, PlanError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError("experiment-damaged", why=str(error)) from None
+    return found
 
 
 def read(document: Mapping[str, Any]) -> Experiment:

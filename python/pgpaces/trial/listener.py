@@ -11,8 +11,8 @@ from pgpaces.core.record import Interval
 from pgpaces.spec.result import Estimate, Trial
 
 if TYPE_CHECKING:
-    from pgpaces.analysis.sequential import Ask
     from pgpaces.core.errors import PgpacesError
+    from pgpaces.spec.design import Ask
     from pgpaces.trial.trial import Outcome
 
 

@@ -10,8 +10,7 @@ from functools import partial
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.sequential import Ask, Tell
+from pgpaces.analysis.sequential import Tell
 from pgpaces.core.errors import (
     ConnectionsError,
     ConsentError,
@@ -27,8 +26,10 @@ from pgpaces.core.errors import (
 from pgpaces.core.messages import message
 from pgpaces.core.texts import Say, Warned
 from pgpaces.database import settings
+from pgpaces.spec.design import Ask
 from pgpaces.spec.facts import ServerFacts
-from pgpaces.spec.target_plan import TargetPlan
+from pgpaces.spec.plan import TargetPlan
+from pgpaces.store.store import Store
 from pgpaces.trial.listener import Progress, SweepListener
 from pgpaces.trial.request import Request
 from pgpaces.trial.site import Site, site
@@ -49,49 +50,19 @@ BACK_S = 120.0
 _LOOK_S = 1.0
 
 
-class Queue(Struct):
-    """The trials of a machine: which is next follows from the results so far.
-
-    results: of this machine, in their order. request: makes the request of an ask. read: a
-    trial's digest, by its id.
-    """
-
-    strategy: Strategy
-    results: list[Tell]
-    request: Callable[[Ask], Request]
-    read: Callable[[str], Digest]
-
-    def next(self) -> tuple[Ask, Request] | None:
-        ask = self.strategy.ask(self.results)
-        return None if ask is None else (ask, self.request(ask))
-
-    def ended(self, ask: Ask, request: Request, outcome: Outcome | PgpacesError) -> None:
-        if isinstance(outcome, PgpacesError):
-            too_much = isinstance(outcome, ConnectionsError)
-            attempt = request.place.attempt if request.place else 1
-            tell = Tell(ask.cell, ask.block, None, outcome.message, attempt, too_much)
-        elif isinstance(self.strategy, Listed):  # the digests of a whole experiment need memory
-            tell = Tell(ask.cell, ask.block, None)
-        else:
-            tell = Tell.of(self.read(outcome.trial.id))
-        self.results.append(tell)
-
-    @property
-    def left(self) -> int:
-        """The number of trials that remain, as far as that is known."""
-        return self.strategy.left(self.results)
-
-
 class Machine(Struct):
     """One machine and the trials to run on it.
 
-    expected: facts of each server as it was for its first trial. errors: of the trials that could
-    not be run. failure: an unexpected exception.
+    Which trial is next follows from the results so far. request: makes the request of an ask.
+    results: of this machine, in their order. expected: facts of each server as it was for its first
+    trial. errors: of the trials that could not be run. failure: an unexpected exception.
     """
 
     name: str
-    queue: Queue
+    strategy: Strategy
+    request: Callable[[Ask], Request]
     progress: Progress
+    results: list[Tell] = field(default_factory=list)
     expected: dict[TargetPlan, ServerFacts] = field(default_factory=dict)
     errors: list[PgpacesError] = field(default_factory=list)
     failure: BaseException | None = None
@@ -99,27 +70,32 @@ class Machine(Struct):
     _reached: set[TargetPlan] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.progress.left[self.name] = self.queue.left
+        self.progress.left[self.name] = self.left
+
+    @property
+    def left(self) -> int:
+        """The number of trials that remain, as far as that is known."""
+        return self.strategy.left(self.results)
 
     def run(self, context: TrialContext) -> None:
         try:
             with contextlib.closing(_Sites()) as sites, context.with_clusters() as own:
-                while not own.stops.requests and (due := self.queue.next()) is not None:
-                    self._trial(*due, sites, context=own)
+                while not own.stops.requests and (ask := self.strategy.ask(self.results)):
+                    self._trial(ask, sites, own)
         except BaseException as error:
             self.failure = error
             if not context.stops.requests:  # the other machines complete their trials
                 context.stops.ask()
 
-    def _trial(self, ask: Ask, request: Request, sites: _Sites, *, context: TrialContext) -> None:
+    def _trial(self, ask: Ask, sites: _Sites, context: TrialContext) -> None:
         """Runs one trial, twice if it fails. Raises StoreError if it cannot be stored."""
-        listener, stops = context.listener, context.stops
+        listener, stops, request = context.listener, context.stops, self.request(ask)
         assert isinstance(listener, SweepListener)
         key = _server(request)
         if self._away.get(key, 0) >= AWAY_AFTER:
             self.errors.append(ServerError("server-away", trials=AWAY_AFTER))
-            self.queue.ended(ask, request, self.errors[-1])
-            self.progress.left_out(self.name, self.queue.left)
+            self._ended(ask, self.errors[-1], context.store)
+            self.progress.left_out(self.name, self.left)
             return
         if ask.why:
             listener.due(self.name, ask)
@@ -149,9 +125,18 @@ class Machine(Struct):
             if error is None and killed:
                 error = RunError("trial-killed", why=str(killed))
             self.errors.append(error or RunError("trial-incomplete"))
-        self.queue.ended(ask, request, outcome)
-        self.progress.ended(self.name, time.monotonic() - started, self.queue.left, well=well)
+        self._ended(ask, outcome, context.store)
+        self.progress.ended(self.name, time.monotonic() - started, self.left, well=well)
         self._count_away(key, outcome, listener)
+
+    def _ended(self, ask: Ask, outcome: Outcome | PgpacesError, store: Store | None) -> None:
+        tell = Tell(ask.cell, ask.block, None, attempt=ask.attempt)
+        if isinstance(outcome, PgpacesError):
+            too_much = isinstance(outcome, ConnectionsError)
+            tell = replace(tell, error=outcome.message, too_much=too_much)
+        elif store and not isinstance(self.strategy, Listed):  # all digests of one need much memory
+            tell = Tell.of(store.digests([outcome.trial.id])[0])
+        self.results.append(tell)
 
     def _count_away(
         self, key: object, outcome: Outcome | PgpacesError, listener: SweepListener

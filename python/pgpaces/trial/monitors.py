@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -19,13 +18,11 @@ from pgpaces.load.composite import Together
 from pgpaces.load.engine import for_driver
 from pgpaces.monitor import guard, host, plans, remote, server
 from pgpaces.spec.result import Blocked, Explained, Observed
+from pgpaces.trial.command import Counters
 from pgpaces.trial.components import ComponentLoad
 from pgpaces.trial.listener import Listener
 from pgpaces.trial.ready_trial import ReadyTrial
 from pgpaces.trial.request import POOL, PRIMARY
-
-if TYPE_CHECKING:
-    from pgpaces.trial.bulk import Counters
 
 # Characters of a script up to which its statements are explained: that executes each once more.
 _EXPLAINED_MAX = 2**20
@@ -34,10 +31,10 @@ _WHOLE_S = 10
 
 
 @contextlib.contextmanager
-def monitoring(ready: ReadyTrial, listener: Listener, counters: Counters) -> Iterator[Monitors]:
+def monitoring(ready: ReadyTrial, listener: Listener) -> Iterator[Monitors]:
     keywords = for_driver(connection := ready.primary())
     with contextlib.ExitStack() as stack:
-        watcher, sensors = None, _Sensors({}, {}, None)
+        watcher = None
         if ready.request.trial.guard and not ready.site.managed:
             listener.say(message("guard-measures-before"))
             login = generator.resolve("", **{**keywords, "application_name": guard.APPLICATION})
@@ -45,61 +42,10 @@ def monitoring(ready: ReadyTrial, listener: Listener, counters: Counters) -> Ite
             watcher = stack.enter_context(
                 guard.guarding(keywords, name, lambda: generator.probe(login))
             )
+        monitors = Monitors(ready, keywords, watcher)
         if ready.request.observe:
-            sensors = _sensing(ready, stack)
-        yield Monitors(ready, keywords, watcher, counters=counters, sensors=sensors)
-
-
-def _sensing(ready: ReadyTrial, stack: contextlib.ExitStack) -> _Sensors:
-    """Sensors of the primary and of every standby, and of their machines.
-
-    A standby on the same machine adds no machine. The generator's machine, if no server is on it.
-    """
-    machines: dict[str, host.HostSensor] = {}
-    servers: dict[str, server.Sensor] = {}
-    places: set[str] = set()
-    for node in (PRIMARY, *ready.site.standbys):
-        name = "" if node == PRIMARY else node
-        # The database that a standby serves, if any.
-        served = (
-            component.work.prepared.dbname
-            for component in ready.components
-            if component.node == node
-        )
-        dbname = ready.prepared.dbname if not name else next(served, ready.prepared.dbname)
-        connection = ready.way(node, dbname)
-        keywords = for_driver(connection)
-        place = "" if is_local(keywords) else keywords.get("hostaddr") or keywords.get("host", "")
-        if place not in places:
-            places.add(place)
-            command = None if name else ready.request.target.observe_command
-            source = (
-                remote.NearbySource({**keywords, "dbname": dbname})
-                if command is None
-                else remote.RemoteCommand(command)
-            )
-            machines[name] = stack.enter_context(host.sensing(source))
-        application = connection.keywords["application_name"]
-        primary = servers.get("")
-        sensor = server.sensing(keywords, dbname, name, application=application, primary=primary)
-        servers[name] = stack.enter_context(sensor)
-    generator = None if "" in places else stack.enter_context(host.sensing(host.here(())))
-    return _Sensors(machines, servers, generator)
-
-
-class _Sensors(NamedTuple):
-    """Sensors of the machines, and of the servers, by node; the key of the primary is "".
-
-    generator: of its machine, if that has no server.
-    """
-
-    machines: Mapping[str, host.HostSensor]
-    servers: Mapping[str, server.Sensor]
-    generator: host.HostSensor | None
-
-    @property
-    def every(self) -> list[host.HostSensor | server.Sensor]:
-        return [*self.machines.values(), *self.servers.values()]
+            monitors.open(stack)
+        yield monitors
 
 
 def _of_node(series: Iterable[Series], node: str) -> list[Series]:
@@ -115,18 +61,62 @@ class Monitors:
         ready: ReadyTrial,
         keywords: dict[str, str],
         watcher: guard.Guard | None,
-        *,
-        counters: Counters,
-        sensors: _Sensors,
     ) -> None:
         self._ready, self._keywords = ready, keywords
-        self._guard, self._counters, self._sensors = watcher, counters, sensors
+        self._guard, self._counters = watcher, Counters(ready)
+        # By node; the key of the primary is "". The generator's machine, if that has no server.
+        self._machines: dict[str, host.HostSensor] = {}
+        self._servers: dict[str, server.Sensor] = {}
+        self._generator: host.HostSensor | None = None
         self.reason: Finding | None = None
         self.explained: tuple[Explained, ...] = ()
         self._notes = Notes()
         self._silent_s = 0.0
         self._whole_at = _WHOLE_S
         self._blocked: dict[str, tuple[Blocked, ...]] = {}
+
+    def open(self, stack: contextlib.ExitStack) -> None:
+        """Opens the sensors of the primary and of every standby, and of their machines.
+
+        A standby on the same machine adds no machine. The generator's machine, if no server is on
+        it.
+        """
+        ready, places, servers = self._ready, set[str](), self._servers
+        for node in (PRIMARY, *ready.site.standbys):
+            name = "" if node == PRIMARY else node
+            # The database that a standby serves, if any.
+            served = (
+                component.work.prepared.dbname
+                for component in ready.components
+                if component.node == node
+            )
+            dbname = ready.prepared.dbname if not name else next(served, ready.prepared.dbname)
+            connection = ready.way(node, dbname)
+            keywords = for_driver(connection)
+            place = (
+                "" if is_local(keywords) else keywords.get("hostaddr") or keywords.get("host", "")
+            )
+            if place not in places:
+                places.add(place)
+                command = None if name else ready.request.target.observe_command
+                source = (
+                    remote.NearbySource({**keywords, "dbname": dbname})
+                    if command is None
+                    else remote.RemoteCommand(command)
+                )
+                self._machines[name] = stack.enter_context(host.sensing(source))
+            application = connection.keywords["application_name"]
+            primary = servers.get("")
+            sensor = server.sensing(
+                keywords, dbname, name, application=application, primary=primary
+            )
+            servers[name] = stack.enter_context(sensor)
+        if "" not in places:
+            self._generator = stack.enter_context(host.sensing(host.here(())))
+
+    @property
+    def _sensors(self) -> list[host.HostSensor | server.Sensor]:
+        return [*self._machines.values(), *self._servers.values()]
 
     def ready(self) -> None:
         self._counters.begin()
@@ -135,10 +125,10 @@ class Monitors:
         """To be called when the load runs. start_s: start of second 0 by the monotonic clock."""
         if self._guard:
             self._guard.begin()
-        for sensor in self._sensors.every:
+        for sensor in self._sensors:
             sensor.begin(start_s)
-        if self._sensors.generator is not None:
-            self._sensors.generator.begin(start_s)
+        if self._generator is not None:
+            self._generator.begin(start_s)
 
     def sample(self, load: Together) -> None:
         """To be called once a second. Ends the load when the guard reports a reason."""
@@ -148,8 +138,7 @@ class Monitors:
 
     def answers(self) -> bool:
         """Whether the server answers after the load; a silent one gets no more queries."""
-        servers = self._sensors.servers
-        self._silent_s = servers[""].silent_s() if servers else 0.0
+        self._silent_s = self._servers[""].silent_s() if self._servers else 0.0
         return not self._silent_s
 
     def explain(self) -> None:
@@ -204,13 +193,12 @@ class Monitors:
             return []
 
     def drain(self) -> list[Sample]:
-        machines, servers, generator = self._sensors
-        samples = [sample for sensor in servers.values() for sample in sensor.drain()]
-        for node, machine in machines.items():
+        samples = [sample for sensor in self._servers.values() for sample in sensor.drain()]
+        for node, machine in self._machines.items():
             prefix = f"{node}/" if node else ""
             samples += [replace(s, source=f"{prefix}{s.source}") for s in machine.drain()]
-        if generator is not None:
-            own = (s for s in generator.drain() if s.name in host.OF_GENERATOR)
+        if self._generator is not None:
+            own = (s for s in self._generator.drain() if s.name in host.OF_GENERATOR)
             samples += [replace(s, source=host.GENERATOR) for s in own]
         return samples
 
@@ -224,8 +212,7 @@ class Monitors:
         if whole:
             self._whole_at = second + max(_WHOLE_S, second // 10)
         readings = [
-            sensor.observed() if whole else sensor.blocked()
-            for sensor in self._sensors.servers.values()
+            sensor.observed() if whole else sensor.blocked() for sensor in self._servers.values()
         ]
         new = [
             each for each in readings if whole or each.blocked != self._blocked.get(each.node, ())
@@ -234,15 +221,15 @@ class Monitors:
         return new
 
     def observed(self) -> tuple[Observed, ...]:
-        return tuple(sensor.observed() for sensor in self._sensors.servers.values())
+        return tuple(sensor.observed() for sensor in self._servers.values())
 
     def findings(self, series: Sequence[Series], pace: throttle.Pace) -> list[Finding]:
         """The findings of all monitors. series: all samples. pace: of the load in their seconds."""
         findings = []
-        for node in self._sensors.machines:
+        for node in self._machines:
             for each in throttle.machine_findings(_of_node(series, node), pace):
                 findings.append(replace(each, about=node))
-        for node, sensor in self._sensors.servers.items():
+        for node, sensor in self._servers.items():
             findings += sensor.findings(_of_node(series, node))
         findings += self._counters.findings()
         if self._silent_s:
@@ -258,7 +245,7 @@ class Monitors:
                 notes.add(finding("other-roles-hidden"))
             if self.reason is not None:
                 notes.add(self.reason)
-        for sensor in self._sensors.every:
+        for sensor in self._sensors:
             notes.add(*sensor.notes())
         notes.add(*self._notes)
         return notes

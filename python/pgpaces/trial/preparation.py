@@ -2,7 +2,7 @@
 
 In this order: what a killed run left changed is put back, settings of the whole server (some
 restart it, which would end the sessions that hold the data), data, settings of sessions and
-databases, up-to-date standbys, a pool.
+databases, up-to-date standbys, a pool, a look at the scripts, a command to time.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from pgpaces.core.texts import Say, Warned
 from pgpaces.database import changes, data, settings, streaming
 from pgpaces.database.access import Access
 from pgpaces.database.settings import Applied, Terms
+from pgpaces.load import engine as generator
 from pgpaces.server import pooler
 from pgpaces.spec.facts import PoolFacts, Prepared
+from pgpaces.trial import script_check
+from pgpaces.trial.command import with_command
 from pgpaces.trial.components import ComponentLoad, Work, component_loads
 from pgpaces.trial.courtesy import Budget
 from pgpaces.trial.ready_trial import ReadyTrial, as_superuser
@@ -38,7 +41,7 @@ Check = Callable[[], None]
 
 
 @contextlib.contextmanager
-def ready(where: Site, request: Request, say: Say, *, check: Check) -> Iterator[ReadyTrial]:
+def prepared(where: Site, request: Request, say: Say, *, check: Check) -> Iterator[ReadyTrial]:
     """A trial whose data, settings, standbys and pool stand ready within this context.
 
     check: raises StoppedError after a request to stop; preparation calls it with each progress
@@ -83,7 +86,25 @@ def ready(where: Site, request: Request, say: Say, *, check: Check) -> Iterator[
             say(message("standbys-awaited"))
             streaming.wait_for_standbys(where.access, where.standbys, say, check=check)
         nodes, about = stack.enter_context(_pool(where, request, components, say=say))
-        yield ReadyTrial(request, works, where, effect, components, nodes, about)
+        ready = ReadyTrial(request, works, where, effect, components, nodes, about)
+        for component in components:
+            _probe(ready, component)
+        yield replace(
+            ready,
+            components=tuple(
+                stack.enter_context(with_command(ready, component, say, check=check))
+                for component in components
+            ),
+        )
+
+
+def _probe(ready: ReadyTrial, component: ComponentLoad) -> None:
+    """Raises ServerError, HopelessError if it cannot log in or its scripts cannot run."""
+    connection, request = ready.connection(component), component.work.request
+    generator.probe(connection)
+    if not request.trial.keep_going:
+        alone = ready.site.managed and request.workload.alone
+        script_check.check(component, connection, runs=alone or request.from_database is not None)
 
 
 @contextlib.contextmanager

@@ -20,18 +20,18 @@ from pgpaces.database.specification import DatasetSpec
 from pgpaces.load import engine as generator
 from pgpaces.load.engine import for_driver
 from pgpaces.server import pooler, profiles
-from pgpaces.spec import options, trust, workload
+from pgpaces.spec import costs, options, trust, workload
 from pgpaces.spec import spec as specs
 from pgpaces.spec.costs import Costs
 from pgpaces.spec.facts import ServerFacts
-from pgpaces.spec.plan import ONLY_OF_SCRIPTS, TrialPlan, family, trial_plan
+from pgpaces.spec.plan import PoolPlan, TargetPlan, TrialPlan, family, trial_plan
 from pgpaces.spec.result import Place
 from pgpaces.spec.scripts import ScriptCommand, commands_in
 from pgpaces.spec.spec import Spec
-from pgpaces.spec.target_plan import PoolPlan, TargetPlan
 from pgpaces.spec.users import call
 from pgpaces.spec.workload import Workload, WorkloadScript
-from pgpaces.trial import bulk, dealt, targets
+from pgpaces.trial import command, dealt
+from pgpaces.trial.site import shown_source, shown_target
 
 _SCALE_MAX = 1_000_000
 # The duration of a background workload of a trial that ends by count: it ends with the trial.
@@ -142,18 +142,18 @@ def _stored(request: Request, values: Spec) -> dict[str, Any]:
     on_server = target.dsn is not None
     found = {
         "workload": None if base.users and not base.users_file else base.reference,
-        "files": [_file(each) for each in base.scripts if _is_file(each)] or None,
+        "files": _files(base.scripts) or None,
         "command": alone and str(alone),
         "input": (alone and list(alone.input)) or None,
         "rows": alone and alone.rows,
         **{n: value for n, value in values.items()
            if n not in _RESOLVED and n.partition(".")[0] not in ("background", "target_node")},
         "missed": request.missed_max,
-        "from_database": targets.source(request.from_database),
-        "target": targets.target(target.dsn or "", **dict(target.overrides)) if on_server else None,
+        "from_database": shown_source(request.from_database),
+        "target": shown_target(target.dsn or "", **dict(target.overrides)) if on_server else None,
         "observe_command": target.observe_command,
         **{f"server_set.{name}": value for name, value in target.server_settings},
-        **{f"target_node.{name}": targets.target(dsn) for name, dsn in target.nodes},
+        **{f"target_node.{name}": shown_target(dsn) for name, dsn in target.nodes},
         "on_store_error": request.on_store_error,
     }  # fmt: skip
     for name, other in request.background:
@@ -164,14 +164,13 @@ def _stored(request: Request, values: Spec) -> dict[str, Any]:
     return {n: v for n, v in found.items() if v is not None and (v or n not in dropped)}
 
 
-def _is_file(script: WorkloadScript) -> bool:
-    """Not the standard input, which cannot be read again, nor a built-in script of pgbench."""
-    return script.source == script.name and script.source[:1] not in ("-", "<")
-
-
-def _file(script: WorkloadScript) -> str:
-    plain = script.weight == 1 and "@" not in script.name
-    return script.name if plain else f"{script.name}@{script.weight}"
+def _files(scripts: Sequence[WorkloadScript]) -> list[str]:
+    """Without the standard input, which cannot be read again, and pgbench's built-in scripts."""
+    return [
+        each.name if each.weight == 1 and "@" not in each.name else f"{each.name}@{each.weight}"
+        for each in scripts
+        if each.source == each.name and each.source[:1] not in ("-", "<")
+    ]
 
 
 def _weighted(file: str) -> tuple[str, int]:
@@ -231,13 +230,11 @@ def costs_of_target(target: TargetPlan, named: str | Path | None = None) -> Cost
 
     None if the server is elsewhere and no file is named. Raises PlanError, TlsError.
     """
-    from pgpaces.spec import host_file
-
     if named is None and target.dsn is not None:
         connection = generator.resolve(target.dsn, **dict(target.overrides))
         if not is_local(for_driver(connection)):
             return None
-    return host_file.find(named)
+    return costs.find(named)
 
 
 def target_of(values: Spec, *, alone: bool = False) -> TargetPlan:
@@ -360,7 +357,7 @@ def check(request: Request) -> None:
     if not any(script.weight for script in scripts):
         raise PlanError("no-script-runs", script=scripts[0].name)
     request.trial.limits_of([script.name for script in scripts])
-    bulk.check(request.workload, request.trial)
+    command.check(request.workload, request.trial)
     check_users(request.workload, request.trial)
     dealt.check(request.trial, request.target)
     commands_of(request.workload, scripts)
@@ -390,9 +387,7 @@ def check_users(workload: Workload, trial: TrialPlan) -> None:
     tasks = {task.name: task for task in users.tasks}
     if any(script.name not in tasks for script in workload.scripts):
         raise PlanError("runs-no-scripts", workload=workload.name, kind="Python")
-    for name, usual in ONLY_OF_SCRIPTS.items():
-        if name != "threads" and getattr(trial, name) != usual:
-            raise PlanError("scripts-only", option=f"--{name.replace('_', '-')}")
+    trial.check_without_scripts("threads")
     if not trial.continue_on_error or trial.backlog != "serve":
         raise PlanError("scripts-only", option="--on-error")
     variables = {"scale": "1", **workload.variables, **dict(trial.variables)}

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgpaces.core.errors import ServerError
+from pgpaces.core.errors import PgpacesError, ServerError
 from pgpaces.core.messages import message
 from pgpaces.core.texts import Say, Warned
 from pgpaces.database import identity, psql
@@ -22,10 +22,14 @@ from pgpaces.database.access import Access, connect
 from pgpaces.database.specification import is_dsn
 from pgpaces.load import engine as generator
 from pgpaces.server import binaries, describe, embedded, libraries, packages, profiles, topology
-from pgpaces.server.record import Transport
-from pgpaces.spec.target_plan import TargetPlan
+from pgpaces.server.record import Transport, quoted
+from pgpaces.spec.plan import TargetPlan, without_secrets
 
 _BACK_S = 120.0
+
+# Keywords of the address of a database, and those that `resolve` has already applied.
+_PLACE = frozenset(("host", "hostaddr", "port", "user", "dbname"))
+_SPENT = frozenset(("service", "servicefile", "fallback_application_name"))
 
 
 class Site(Struct, frozen=True):
@@ -185,6 +189,34 @@ def source_database(text: str | None) -> str | None:
     from psycopg.conninfo import make_conninfo
 
     return make_conninfo(**generator.for_driver(generator.resolve(text)))
+
+
+def shown_source(from_database: str | None) -> str | None:
+    """A database to copy, as its name or a DSN without a password."""
+    if from_database is None or not is_dsn(from_database):
+        return from_database
+    return shown_dsn(from_database)
+
+
+def shown_target(written: str, **overrides: str) -> str:
+    """A DSN that reaches the same database from here, without a password.
+
+    With the address from the DSN and the environment, and the other keywords that they change.
+    """
+    keywords = without_secrets(generator.resolve(written, **overrides).keywords)
+    try:
+        usual = generator.resolve("").keywords
+    except PgpacesError:  # the environment is only usable with this DSN
+        usual = {}
+    words = {k: v for k, v in keywords.items() if k in _PLACE or usual.get(k) != v}
+    return " ".join(f"{k}={quoted(v)}" for k, v in words.items() if k not in _SPENT)
+
+
+def shown_dsn(written: str) -> str:
+    """The DSN with its keywords written out, but not the password: that is for a password file."""
+    keywords = without_secrets(generator.resolve(written).keywords)
+    words = {k: v.replace("\\", "\\\\").replace("'", "\\'") for k, v in keywords.items()}
+    return " ".join(f"{k}='{v}'" for k, v in words.items() if k not in _SPENT)
 
 
 def server_settings(dsn: str) -> dict[str, str]:

@@ -1,22 +1,18 @@
 """Which trials an experiment runs: those of its design, or those that a goal needs.
 
-A goal is stored with its experiment and read again to resume it. The choice itself is pure; this
-module only dispatches to it.
+The choice itself is pure; this module only dispatches to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 
 from pgpaces.analysis.capacity.search import CapacitySearch, SearchSpec
 from pgpaces.analysis.pairing import Pairing
-from pgpaces.analysis.sequential import Ask, Expected, Tell
-from pgpaces.core.errors import PlanError, StoreError
-from pgpaces.spec import facts
-from pgpaces.spec.design import HERE, Cell, Design, Slot, by_machine, missing
+from pgpaces.analysis.sequential import Expected, Tell
+from pgpaces.spec.design import HERE, Ask, Cell, Design, by_machine
 
 
 class Listed(Struct, frozen=True):
@@ -44,10 +40,6 @@ Goal = SearchSpec | Pairing
 # samples: trials of every kind, to check them in advance; left: a lower bound of the trials until
 # an answer is known, 0 if there is none; given_up: why it ended without an answer, else empty.
 Strategy = CapacitySearch | Pairing | Listed
-_KINDS: Mapping[str, type[Goal]] = {
-    "capacity": SearchSpec,
-    "comparison": Pairing,
-}
 
 
 def strategies(
@@ -66,15 +58,13 @@ def strategies(
     if isinstance(goal, Pairing):
         return {HERE: goal}
     if goal is None:
-        listed = by_machine(missing(design.slots(), done), machine_of)
-        return {
-            machine: Listed(tuple(Ask(slot.cell, slot.block) for slot in own))
-            for machine, own in listed.items()
-        }
-    of_machines = by_machine((Slot(1, cell) for cell in design.cells()), machine_of)
+        finished = set(done)
+        missing = (ask for ask in design.asks() if (ask.block, ask.cell.key) not in finished)
+        return {name: Listed(tuple(own)) for name, own in by_machine(missing, machine_of).items()}
+    of_machines = by_machine((Ask(cell, 1) for cell in design.cells()), machine_of)
     return {
-        machine: CapacitySearch(goal, tuple(slot.cell for slot in own))
-        for machine, own in of_machines.items()
+        name: CapacitySearch(goal, tuple(ask.cell for ask in own))
+        for name, own in of_machines.items()
     }
 
 
@@ -86,18 +76,3 @@ def resumed(goal: Goal, cells: Sequence[Cell], results: Sequence[Tell]) -> list[
 
 def question(goal: Goal) -> tuple[str, ...]:
     return goal.terms()
-
-
-def write(goal: Goal) -> dict[str, Any]:
-    kind = next(name for name, cls in _KINDS.items() if isinstance(goal, cls))
-    return {"kind": kind, **to_builtins(goal)}
-
-
-def read(document: Any) -> Goal:
-    """The goal of plain values. Raises StoreError if they are damaged."""
-    try:
-        fields = {name: value for name, value in document.items() if name != "kind"}
-        goal: Goal = facts.read(_KINDS[document["kind"]], fields, "a goal")
-    except (ValueError, PlanError, KeyError, TypeError, AttributeError) as error:
-        raise StoreError("experiment-damaged", why=str(error)) from None
-    return goal

@@ -13,31 +13,47 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
+from typing import Any, ClassVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pgpaces.analysis.pairing import Pairing
 from pgpaces.analysis.preview import Preview, Step, between, preview
-from pgpaces.analysis.sequential import Ask, Tell
+from pgpaces.analysis.sequential import Tell
 from pgpaces.core.errors import PgpacesError, PlanError, StoreError
+from pgpaces.core.locality import is_local
+from pgpaces.core.redaction import Redacted
 from pgpaces.database import data
+from pgpaces.database.specification import typed
 from pgpaces.load import engine as generator
+from pgpaces.load.engine import for_driver
 from pgpaces.server import binaries, embedded, packages, tls
-from pgpaces.spec import levels
-from pgpaces.spec.design import HERE, Experiment, Slot, by_machine
+from pgpaces.spec import levels, trust, workload
+from pgpaces.spec import spec as specs
+from pgpaces.spec.costs import Costs
+from pgpaces.spec.design import HERE, ROLE, Ask, Experiment, Target, by_machine
 from pgpaces.spec.facts import ServerFacts
-from pgpaces.spec.target_plan import TargetPlan
+from pgpaces.spec.plan import TargetPlan, family
+from pgpaces.spec.result import Place
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.listing import sizes_at_once
 from pgpaces.store.rows import ExperimentState
 from pgpaces.store.store import Store, new_id
-from pgpaces.trial import document, targets
+from pgpaces.trial import document
 from pgpaces.trial.listener import Progress, SweepListener
-from pgpaces.trial.machine import LASTING, Machine, Queue
-from pgpaces.trial.order import Builder, Order
-from pgpaces.trial.request import Request, check, choose, commands_of, dataset_of
-from pgpaces.trial.site import without_pg_variables
+from pgpaces.trial.machine import LASTING, Machine
+from pgpaces.trial.request import (
+    OnStoreError,
+    Request,
+    check,
+    choose,
+    commands_of,
+    dataset_of,
+    request_of,
+    workload_of,
+)
+from pgpaces.trial.site import shown_source, source_database, without_pg_variables
 from pgpaces.trial.stops import Stops, signals
 from pgpaces.trial.strategies import Goal, Strategy, resumed, strategies
 from pgpaces.trial.trial import TrialContext
@@ -47,19 +63,50 @@ _BEAT_S = 5.0
 PATIENCE_S = 60.0
 
 
-class SweepPlan(Struct, frozen=True):
-    """An experiment whose trials were all checked, as far as that is possible without a server.
+class PlannedSweep(Redacted, frozen=True):
+    """An experiment to run, or to resume, and how its trials become requests.
 
+    base: its workload. targets: its external servers, by name. source: the database whose copy is
+    measured, its DSN with what PG* variables say: a managed server hides these while it runs.
+    resumes: it has trials in the store. command: as typed, so that it can be repeated. costs: of
+    this machine. goal: of an adaptive experiment; without one its trials are those of the design.
     strategies: of each machine, for the missing trials. requests: by block and cell; those of a
     design are all made before anything runs, else there is one of each kind.
     """
 
-    order: Order
-    builder: Builder
-    strategies: Mapping[str, Strategy]
-    requests: Mapping[tuple[int, str], Request]
-    id: str
-    workload_hash: str
+    REDACTED: ClassVar = ("targets", "source")
+    experiment: Experiment
+    base: workload.Workload
+    targets: Mapping[str, TargetPlan]
+    source: str | None
+    store: str | Path | None = None
+    id: str = ""
+    resumes: bool = False
+    on_store_error: OnStoreError = "continue"
+    command: str = ""
+    costs: Costs | None = None
+    goal: Goal | None = None
+    consent: trust.Consent = trust.refuse
+    strategies: Mapping[str, Strategy] = field(default_factory=dict)
+    requests: Mapping[tuple[int, str], Request] = field(default_factory=dict)
+    workload_hash: str = ""
+
+    @classmethod
+    def of(
+        cls, experiment: Experiment, consent: trust.Consent = trust.refuse, **more: Any
+    ) -> PlannedSweep:
+        """Reads the workload, resolves the targets. Raises PlanError, WorkloadError, TrustError."""
+        targets = {each.name: _target(each) for each in experiment.targets}
+        source = source_database(experiment.from_database)
+        what: dict[str, Any] = {"files": experiment.files}
+        what |= {} if experiment.workload is None else {"workload": experiment.workload}
+        base = workload_of(what, consent, name=experiment.name)
+        return cls(experiment, base, targets, source, consent=consent, **more)
+
+    @property
+    def machines(self) -> dict[str, str]:
+        """The machine of each target."""
+        return {name: _machine(target) for name, target in self.targets.items()}
 
     @property
     def asks(self) -> tuple[Ask, ...]:
@@ -69,18 +116,72 @@ class SweepPlan(Struct, frozen=True):
     @property
     def total(self) -> int | None:
         """Including the trials that ran before; None if trials are chosen adaptively."""
-        return len(self.requests) if self.order.goal is None else None
+        return len(self.requests) if self.goal is None else None
 
     def request(self, ask: Ask) -> Request:
-        if self.order.goal is None:
-            return self.requests[ask.block, ask.cell.key]
-        return self.builder.request(ask, self.id)
+        """The trial of an ask. Raises PlanError, naming the cell, for invalid levels."""
+        at = (ask.block, ask.cell.key)
+        if self.goal is None and at in self.requests:
+            return self.requests[at]
+        experiment, design = self.experiment, self.experiment.design
+        named = {**design.fixed, **dict(ask.cell.levels), **ask.options}
+        try:
+            every = specs.read({n: v for n, v in named.items() if n != ROLE})
+            variant, profile = every.pop("variant", None), every.pop("profile", "")
+            base = trust.variant(self.base, variant, self.consent) if variant else self.base
+            # pgpaces applies all settings with the least possible interruption.
+            settings = {**experiment.profiles.get(profile, {})}
+            for of in ("server_set", "set"):
+                settings |= family(every, of)
+            spec = {
+                n: v for n, v in every.items() if n.partition(".")[0] not in ("server_set", "set")
+            }
+            spec |= {f"set.{name}": value for name, value in settings.items()}
+            # All cells of a block meet the same arrivals.
+            spec |= {"seed": design.seed + ask.block - 1, "missed": experiment.missed_max}
+            spec |= {} if self.source is None else {"from_database": self.source}
+            costs, target = self.costs, self.targets.get(spec.get("target", ""))
+            if target is not None:
+                own = {each.name: each.costs for each in experiment.targets}[spec["target"]]
+                costs = own or (costs if _machine(target) == HERE else None)
+            return request_of(
+                spec,
+                base,
+                target=target,
+                consent=self.consent,
+                on_store_error=self.on_store_error,
+                place=Place(self.id, ask.cell.key, dict(ask.cell.levels), ask.block, ask.attempt),
+                occasion=self.id,
+                costs=costs,
+            )
+        except PlanError as error:
+            raise levels.in_cell(error, ask.cell) from None
 
     def preview(self) -> Preview:
         """The time and size of the missing trials."""
         ends = zip(*(each.expected() for each in self.strategies.values()), strict=True)
         estimates = [_preview(self, list(chain.from_iterable(asks))) for asks in ends]
-        return between(*estimates) if self.order.goal else (estimates or [_preview(self, ())])[0]
+        return between(*estimates) if self.goal else (estimates or [_preview(self, ())])[0]
+
+
+def _target(target: Target) -> TargetPlan:
+    keywords = for_driver(generator.resolve(target.dsn))
+    return TargetPlan(
+        dsn="",
+        overrides=tuple(keywords.items()),
+        alter_system=target.alter_system,
+        restart=target.restart,
+        observe_command=target.observe_command,
+        nodes=tuple(target.nodes.items()),
+        typed=tuple(typed(target.dsn).items()),
+    )
+
+
+def _machine(target: TargetPlan) -> str:
+    """The name of a target's machine: HERE if it is local."""
+    keywords = dict(target.overrides)
+    host = keywords.get("hostaddr") or keywords.get("host", "")
+    return HERE if is_local(keywords) else host
 
 
 class SweepResult(Struct, frozen=True):
@@ -102,63 +203,85 @@ class SweepResult(Struct, frozen=True):
     by_error: bool = False
 
 
-def plan(order: Order) -> SweepPlan:
+def plan(
+    experiment: Experiment,
+    store: str | Path | None = None,
+    *,
+    resume: str | None = None,
+    on_store_error: OnStoreError = "continue",
+    command: str = "",
+    costs: Costs | None = None,
+    goal: Goal | None = None,
+    consent: trust.Consent = trust.refuse,
+) -> PlannedSweep:
     """Checks everything that can be checked without a server, and estimates time and size.
 
-    Raises PlanError, WorkloadError, ScriptError; an experiment to resume must not have changed.
+    store: where results go; None for the default. resume: the id of the experiment to resume, which
+    must not have changed. on_store_error, command, costs, goal: see PlannedSweep. consent: whether
+    the folders of workloads may execute programs. Raises PlanError, WorkloadError, ScriptError.
     """
-    builder, id_ = Builder.of(order), order.resume or new_id()
-    if isinstance(order.goal, Pairing):
-        sample = builder.request(Ask(order.goal.cells[0], 1), id_)
-        metric = order.goal.goal.of(planned=sample.trial.load.model != "closed")
-        order = replace(order, goal=replace(order.goal, goal=metric))
-    design, goal = order.experiment.design, order.goal
-    every = strategies(goal, design, builder.machines)
+    made = PlannedSweep.of(
+        experiment,
+        consent,
+        store=store,
+        id=resume or new_id(),
+        resumes=resume is not None,
+        on_store_error=on_store_error,
+        command=command,
+        costs=costs,
+        goal=goal,
+    )
+    if isinstance(goal, Pairing):
+        sample = made.request(Ask(goal.cells[0], 1))
+        metric = goal.goal.of(planned=sample.trial.load.model != "closed")
+        made = replace(made, goal=replace(goal, goal=metric))
+    design, machines = experiment.design, made.machines
+    every = strategies(made.goal, design, machines)
     samples = [ask for each in every.values() for ask in each.samples()]
-    requests = {(ask.block, ask.cell.key): builder.request(ask, id_) for ask in samples}
+    requests = {(ask.block, ask.cell.key): made.request(ask) for ask in samples}
     for ask in {ask.cell.key: ask for ask in samples}.values():
         try:
             check(requests[ask.block, ask.cell.key])
         except PlanError as error:
             raise levels.in_cell(error, ask.cell) from None
     # Results depend on the workload and its background workloads.
-    workload_hash = builder.base.hash
+    workload_hash = made.base.hash
     backgrounds = (pair for request in requests.values() for pair in request.background)
     if others := {f"{name}\0{other.workload.hash}" for name, other in backgrounds}:
         text = "\0".join([workload_hash, *sorted(others)])
         workload_hash = hashlib.sha256(text.encode()).hexdigest()
-    done = [] if order.resume is None else _done_before(order, workload_hash)
-    left = strategies(goal, design, builder.machines, done=done)
-    planned = SweepPlan(order, builder, left, requests, id_, workload_hash)
+    made = replace(made, requests=requests, workload_hash=workload_hash)
+    done = _done_before(made) if made.resumes else []
+    made = replace(made, strategies=strategies(made.goal, design, machines, done=done))
     staying = {running.name for running in embedded.running() if running.stays}
-    plans = {requests[ask.block, ask.cell.key].target for ask in planned.asks}
+    plans = {requests[ask.block, ask.cell.key].target for ask in made.asks}
     for server in {target.server for target in plans if target.dsn is None} - staying:
         packages.check(server)
-    return planned
+    return made
 
 
-def _done_before(order: Order, workload_hash: str) -> list[tuple[int, str]]:
+def _done_before(planned: PlannedSweep) -> list[tuple[int, str]]:
     """The trials that a resumed experiment has. Raises PlanError if it has changed."""
-    store = Store.existing(order.store)
-    row = store.experiment(order.resume or "")
+    store = Store.existing(planned.store)
+    row = store.experiment(planned.id)
     before = document.read(row.document)
     if row.state == "running":
         raise PlanError("experiment-running", experiment=row.name)
-    now = order.experiment
+    now = planned.experiment
     changed = [
         part
         for part, old, new in (
             ("cells", before.design, now.design),
-            ("workload", row.document.get("workload_hash"), workload_hash),
+            ("workload", row.document.get("workload_hash"), planned.workload_hash),
             ("settings", before.profiles, now.profiles),
-            ("goal", document.goal(row.document), order.goal),
-            ("from_database", before.from_database, targets.source(now.from_database)),
+            ("goal", document.goal(row.document), planned.goal),
+            ("from_database", before.from_database, shown_source(now.from_database)),
         )
         if old != new
     ]
     if changed:
         raise PlanError("experiment-changed", experiment=row.name, id=row.id, changed=changed)
-    return [] if order.goal else _done(store, row.id)
+    return [] if planned.goal else _done(store, row.id)
 
 
 def _done(store: Store, experiment_id: str) -> list[tuple[int, str]]:
@@ -169,16 +292,16 @@ def _done(store: Store, experiment_id: str) -> list[tuple[int, str]]:
     return [(each.block, each.cell) for each in finished if each.id not in outages]
 
 
-def _preview(planned: SweepPlan, asks: Sequence[Ask]) -> Preview:
-    sizes, machines = sizes_at_once(planned.order.store), planned.builder.machines
+def _preview(planned: PlannedSweep, asks: Sequence[Ask]) -> Preview:
+    sizes, machines = sizes_at_once(planned.store), planned.machines
     cells = {ask.cell.key: ask for ask in asks}
     requests = {key: planned.request(ask) for key, ask in cells.items()}
     each = {key: _step(request, sizes) for key, request in requests.items()}
     steps: dict[str, list[Step]] = {}
     prices: dict[str, tuple[float, str]] = {}
-    for machine, own in by_machine((Slot(a.block, a.cell) for a in asks), machines).items():
-        steps[machine] = [each[slot.cell.key] for slot in own]
-        for costs in (requests[slot.cell.key].costs for slot in own):
+    for machine, own in by_machine(asks, machines).items():
+        steps[machine] = [each[ask.cell.key] for ask in own]
+        for costs in (requests[ask.cell.key].costs for ask in own):
             if costs is not None and (hourly := costs.an_hour) is not None:
                 prices[machine] = (hourly, costs.currency)
     return preview(len(cells), steps, prices)
@@ -208,7 +331,7 @@ def _step(request: Request, sizes: Mapping[str, int]) -> Step:
 
 
 def run(
-    planned: SweepPlan,
+    planned: PlannedSweep,
     listener: SweepListener | None = None,
     resources: contextlib.ExitStack | None = None,
 ) -> SweepResult:
@@ -221,7 +344,7 @@ def run(
     """
     listener, stops = listener or SweepListener(), Stops()
     _get_servers(planned, listener)
-    store = Store.open(planned.order.store)
+    store = Store.open(planned.store)
     state: ExperimentState = "interrupted"
     with contextlib.ExitStack() as own:
         own.callback(store.close)
@@ -229,17 +352,13 @@ def run(
         _begin(store, planned)
         context = TrialContext(listener, stops, store, PATIENCE_S)
         try:
-            queues, expected, before = _queues(planned, store)
-            progress = Progress(planned.total, before)
+            machines, progress = _machines(planned, store)
             try:
-                machines = [
-                    Machine(name, queue, progress, dict(expected)) for name, queue in queues.items()
-                ]
                 with without_pg_variables():
                     _together(machines, context, planned.id)
                 reasons = {
                     why: each.results[-1].digest is None
-                    for each in queues.values()
+                    for each in machines
                     if (why := each.strategy.given_up(each.results))
                 }
                 reason = "; ".join(reasons)
@@ -269,18 +388,16 @@ def run(
     )
 
 
-def _queues(
-    planned: SweepPlan, store: Store
-) -> tuple[dict[str, Queue], dict[TargetPlan, ServerFacts], int]:
-    """The trials of each machine, the facts of each server in its first trial, the trials so far.
+def _machines(planned: PlannedSweep, store: Store) -> tuple[list[Machine], Progress]:
+    """The machines with the trials that they run, and the facts of servers in their first trials.
 
     Since planning, another pgpaces may have run some of the trials and ended.
     """
-    order, goal, id_ = planned.order, planned.order.goal, planned.id
-    placed = store.placed(id_) if order.resume else []
+    goal, design = planned.goal, planned.experiment.design
+    placed = store.placed(planned.id) if planned.resumes else []
     expected: dict[TargetPlan, ServerFacts] = {}
     if goal is None:
-        done, results = _done(store, id_), list[Tell]()
+        done, results = _done(store, planned.id), list[Tell]()
         first: dict[TargetPlan, str] = {}  # the first trial on each server
         for each in placed:
             request = planned.requests.get((each.block, each.cell))
@@ -289,29 +406,24 @@ def _queues(
         digests = store.digests(list(first.values()))
         expected = {each: d.trial.server for each, d in zip(first, digests, strict=True)}
     else:
-        cells = order.experiment.design.cells()
         tells = [Tell.of(digest) for digest in store.digests([each.id for each in placed])]
-        done, results = [], resumed(goal, cells, tells)
+        done, results = [], resumed(goal, design.cells(), tells)
         for tell in results:
             if tell.digest is not None and tell.digest.trial.state == "finished":
                 target = planned.request(Ask(tell.cell, tell.block)).target
                 expected.setdefault(target, tell.digest.trial.server)
-    design, machines = order.experiment.design, planned.builder.machines
-    left = strategies(goal, design, machines, done=done)
-    queues = {
-        name: Queue(
-            strategy,
-            list(results),
-            planned.request,
-            lambda trial: store.digests([trial])[0],
-        )
+    left = strategies(goal, design, planned.machines, done=done)
+    progress = Progress(planned.total, len(results))
+    machines = [
+        Machine(name, strategy, planned.request, progress, [*results], dict(expected))
         for name, strategy in left.items()
-    }
-    missing = sum(queue.left for queue in queues.values())
-    return queues, expected, len(results) if planned.total is None else planned.total - missing
+    ]
+    if planned.total is not None:
+        progress.done = planned.total - sum(progress.left.values())
+    return machines, progress
 
 
-def _get_servers(planned: SweepPlan, listener: SweepListener) -> None:
+def _get_servers(planned: PlannedSweep, listener: SweepListener) -> None:
     """Fetches missing PostgreSQL versions before the first trial rather than between two.
 
     Raises PlanError, ServerError for servers that are not available.
@@ -325,24 +437,23 @@ def _get_servers(planned: SweepPlan, listener: SweepListener) -> None:
             tls.check(installation)
 
 
-def _begin(store: Store, planned: SweepPlan) -> None:
+def _begin(store: Store, planned: PlannedSweep) -> None:
     from importlib.metadata import version
 
-    order = planned.order
-    if order.resume is not None:
+    if planned.resumes:
         if not store.claim_experiment(planned.id):
-            raise PlanError("experiment-running", experiment=order.experiment.name)
+            raise PlanError("experiment-running", experiment=planned.experiment.name)
         return
     store.begin_experiment(
         ExperimentRow(
             id=planned.id,
-            name=order.experiment.name,
+            name=planned.experiment.name,
             started_at=datetime.now(UTC),
             ended_at=None,
             state="running",
             version=version("pgpaces"),
             document=document.write(
-                order.experiment, order.command, planned.workload_hash, goal=order.goal
+                planned.experiment, planned.command, planned.workload_hash, goal=planned.goal
             ),
         )
     )
@@ -393,6 +504,3 @@ def label(dsn: str) -> str:
     host = keywords.get("host") or keywords.get("hostaddr") or "local"
     port = keywords.get("port", "5432")
     return host if port == "5432" else f"{host}:{port}"
-
-
-__all__ = ["Order", "SweepPlan", "SweepResult", "find", "label", "plan", "run"]

@@ -5,8 +5,9 @@ Knows no terminal: a Listener receives the events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,27 +15,33 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgpaces.analysis import outcome, throttle
+from pgpaces.analysis import goal, outcome, throttle
+from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import Bucket, digest
-from pgpaces.analysis.summary import Summary, summarize
+from pgpaces.analysis.stopping import LOOKS_S, certain_in, decide
+from pgpaces.analysis.summary import Summary, so_far, summarize
 from pgpaces.core.errors import PgpacesError, StoreError
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.locality import is_local
-from pgpaces.load import engine as generator
+from pgpaces.core.units import SECOND_NS
+from pgpaces.load.command import CommandLoad
 from pgpaces.load.composite import RunningLoad, Together
-from pgpaces.spec.facts import ServerFacts
 from pgpaces.spec.result import State, Trial
 from pgpaces.store.store import Store
-from pgpaces.trial import bulk, dealt, preparation, script_check
+from pgpaces.trial import dealt, preparation
 from pgpaces.trial.courtesy import held_back
 from pgpaces.trial.listener import Listener
-from pgpaces.trial.looks import Looks
 from pgpaces.trial.monitors import monitoring
 from pgpaces.trial.ready_trial import ReadyTrial, trial_of
 from pgpaces.trial.recorder import Recorder
 from pgpaces.trial.request import Request, check
 from pgpaces.trial.site import Site, site, source_database
 from pgpaces.trial.stops import Stops, retry_write, signals
+
+# How often, in seconds, a listener learns when the verdict is certain.
+_EVERY_S = 5
+# The end of a load that ends by count is later than this.
+_PLANNED_MAX_NS = 2**61
 
 
 class Outcome(Struct, frozen=True):
@@ -106,37 +113,20 @@ class TrialContext(Struct, frozen=True):
 def run_at(where: Site, request: Request, context: TrialContext) -> Outcome:
     """Runs one trial on a running server. Raises as `run`."""
     stops = context.stops
-    with preparation.ready(where, request, context.listener.say, check=stops.check) as ready:
+    with preparation.prepared(where, request, context.listener.say, check=stops.check) as ready:
         stops.check()
         return _measure(ready, context)
 
 
-def _probed(ready: ReadyTrial) -> list[generator.Connection]:
-    """The connections of the components, which can log in and whose scripts can run."""
-    connections = [ready.connection(component) for component in ready.components]
-    for component, connection in zip(ready.components, connections, strict=True):
-        generator.probe(connection)
-        request = component.work.request
-        own = ready.site.managed and request.workload.alone
-        if not request.trial.keep_going:
-            runs = own or request.from_database is not None
-            script_check.check(component, connection, runs=runs)
-    return connections
-
-
 def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
     listener, stops, store = context.listener, context.stops, context.store
-    connections = _probed(ready)
     plan = ready.components[0].engine_plan()
     before = store.size_bytes() if store else 0
     trial = trial_of(ready)
     stops_on_store_error = ready.request.on_store_error == "stop"
     error: PgpacesError | None = None
-    with (
-        bulk.jobs(ready, connections, listener.say, check=stops.check) as jobs,
-        monitoring(ready, listener, bulk.Counters(ready, jobs)) as monitors,
-    ):
-        load, facts = _loads(ready, context, jobs, connections=connections)
+    with monitoring(ready, listener) as monitors:
+        load, facts = _loads(ready, context)
         trial = replace(trial, plan=trial.plan.but(**facts))
         recorder = Recorder(store, trial, listener.say)
         context.resources.enter_context(signals(stops, listener))
@@ -205,51 +195,83 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
     return Outcome(trial, summary, *ends, whole, shown.series, failed is None)
 
 
-def _loads(
-    ready: ReadyTrial,
-    context: TrialContext,
-    jobs: Sequence[bulk.CommandJob | None],
-    *,
-    connections: Sequence[generator.Connection],
-) -> tuple[Together, dict[str, Any]]:
+class Looks:
+    """The looks at a trial, if it ends by them.
+
+    A look at second t waits until everything that was due before t has ended or is late.
+    """
+
+    def __init__(self, trial: Trial, listener: Listener) -> None:
+        self._trial, self._listener = trial, listener
+        self._wait_s = math.ceil(max(goal.limits_ns(trial), default=0) / 1e9)
+        self._left = [*LOOKS_S] if trial.plan.auto else []
+        self._ended_s: int | None = None
+
+    def after(self, second: int, accumulator: Accumulator, load: Together) -> None:
+        """Stops the load if the verdict is certain, now that it has reported this second."""
+        at = second + 1 - self._wait_s
+        if not self._left or at < _EVERY_S or (at != self._left[0] and at % _EVERY_S):
+            return
+        if at * SECOND_NS > load.end_ns:  # it was stopped for another reason
+            return
+        found, allowed = so_far(self._trial, accumulator, at), goal.allowed(self._trial)
+        decision = None if found is None else decide(found, at, allowed)
+        if at == self._left[0]:
+            del self._left[0]
+            if not self._left or (decision is not None and decision.verdict != "unknown"):
+                self._left, self._ended_s = [], at
+                load.stop()
+                return
+        if found is not None and decision is not None and decision.missed is not None:
+            self._listener.looked(decision.missed, certain_in(found, at, allowed))
+
+    def measured_ns(self, planned_ns: int, ended_ns: int) -> int:
+        """The length of the measured part: until the look that decided, else as planned, or to the
+        end of the load if that was earlier.
+        """
+        if self._ended_s is not None:
+            return self._ended_s * SECOND_NS
+        return max(0, min(planned_ns if planned_ns < _PLANNED_MAX_NS else ended_ns, ended_ns))
+
+
+def _loads(ready: ReadyTrial, context: TrialContext) -> tuple[Together, dict[str, Any]]:
     several, say = ready.request.trial.generators, context.listener.say
     workers = None
     if several is not None:
         workers = dealt.workers(context.clusters, several, ready.request.target, say=say)
-    loads: list[tuple[str, RunningLoad]] = []
+    own, others = list[RunningLoad](), list[RunningLoad]()
     try:
-        for component, job, connection in zip(ready.components, jobs, connections, strict=True):
-            load = job.load() if job else component.load(connection, workers)
-            loads.append((component.work.name, load))
+        for component in ready.components:
+            loads = others if component.work.name else own
+            loads.append(component.load(ready.connection(component), workers))
     except BaseException:
-        for _, load in loads:
+        for load in (*own, *others):
             load.abort()
         raise
-    bulk.end_together(loads)
-    every = Together(
-        [each for name, each in loads if not name], [each for name, each in loads if name]
-    )
+
+    def stop() -> None:
+        for load in others:
+            load.stop()
+
+    # Background workloads of a command end when it ends, not a second later. A trial that is a
+    # command has no other load of its own: it has one client, on one server.
+    if isinstance(own[0], CommandLoad):
+        own[0].then = stop
+    every = Together(own, others)
     facts: dict[str, Any] = {"poll": every.poll}
     if workers is not None:
-        facts |= {"threads": every.threads, "generated": dealt.generated(each for _, each in loads)}
+        facts |= {"threads": every.threads, "generated": dealt.generated((*own, *others))}
     return every, facts
 
 
 def _stored(recorder: Recorder, store: Store | None, before: int) -> Iterator[Finding]:
-    if store and store.path and _same_disk(store.path, recorder.trial.server):
-        written = max(0, store.size_bytes() - before) / 1024
-        yield finding("store-on-disk", written_kib=written)
+    server = recorder.trial.server
+    if store and store.path and server.data_directory and is_local(server.target):
+        with suppress(OSError):
+            if Path(server.data_directory).stat().st_dev == store.path.stat().st_dev:
+                written = max(0, store.size_bytes() - before) / 1024
+                yield finding("store-on-disk", written_kib=written)
     if recorder.unread:
         yield finding("monitor-readings-unread")
     if recorder.delayed:
         yield finding("store-delayed", delayed_s=recorder.delayed)
-
-
-def _same_disk(store: Path, server: ServerFacts) -> bool:
-    data = server.data_directory
-    try:
-        return bool(
-            is_local(server.target) and data and Path(data).stat().st_dev == store.stat().st_dev
-        )
-    except OSError:
-        return False

@@ -56,7 +56,7 @@ class Site(Struct, frozen=True):
     """
 
     place: str | None
-    load: live.Load | None = None
+    load: live.ProcessLoad | None = None
     stop: Callable[[], None] | None = None
 
     def store(self) -> Store:

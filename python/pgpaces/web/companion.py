@@ -27,7 +27,7 @@ from pgpaces.web.guard import new_token
 
 if TYPE_CHECKING:
     from pgpaces.web.feed import Feed
-    from pgpaces.web.live import Load
+    from pgpaces.web.live import ProcessLoad
     from pgpaces.web.otlp import Sender
     from pgpaces.web.prometheus import Port
 
@@ -122,11 +122,11 @@ class Companion:
 
 
 def main() -> None:
-    from pgpaces.web.live import Load
+    from pgpaces.web.live import ProcessLoad
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     configuration = msgspec.json.decode(sys.stdin.buffer.readline(), type=_Configuration)
-    ended, load = threading.Event(), Load(configuration.pid)
+    ended, load = threading.Event(), ProcessLoad(configuration.pid)
     try:
         feed, port, sender = _exporters(configuration, load)
         live = configuration.outputs.live
@@ -172,7 +172,7 @@ def _warn(text: str) -> None:
 
 
 def _page(
-    configuration: _Configuration, load: Load, ended: threading.Event
+    configuration: _Configuration, load: ProcessLoad, ended: threading.Event
 ) -> tuple[str, Callable[[], None]]:
     """The address of the live page, and what serves it to the end of the load. Raises RunError."""
     with extra("web", "pages"):
@@ -201,7 +201,7 @@ def _page(
 
 
 def _exporters(
-    configuration: _Configuration, load: Load
+    configuration: _Configuration, load: ProcessLoad
 ) -> tuple[Feed | None, Port | None, Sender | None]:
     """Those that are asked for, not started, and what they export. Raises RunError."""
     outputs, feed, port, sender = configuration.outputs, None, None, None

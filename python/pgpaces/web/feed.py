@@ -11,7 +11,7 @@ from opentelemetry.sdk.metrics.export import MetricsData
 from pgpaces.core.errors import PgpacesError, StoreError
 from pgpaces.core.record import Interval
 from pgpaces.store.store import Store
-from pgpaces.web.live import NEWEST, Load, head_of, news
+from pgpaces.web.live import NEWEST, ProcessLoad, head_of, news
 from pgpaces.web.metrics import Totals, metrics_data
 
 # The counters of an ended trial stay until every monitoring system has the last values.
@@ -27,7 +27,7 @@ class _Read(Struct):
 class Feed:
     """Trials of one load. place: of the store."""
 
-    def __init__(self, place: str | None, load: Load) -> None:
+    def __init__(self, place: str | None, load: ProcessLoad) -> None:
         self._place, self._load = place, load
         self._store: Store | None = None
         self._reads: dict[str, _Read] = {}

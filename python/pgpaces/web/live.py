@@ -170,7 +170,7 @@ def prepare() -> None:
     levels.look()
 
 
-class Load(Struct, frozen=True):
+class ProcessLoad(Struct, frozen=True):
     """What one process of pgpaces runs. since: the beginning of the first id that it can have."""
 
     pid: int

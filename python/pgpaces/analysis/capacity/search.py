@@ -44,7 +44,6 @@ from pgpaces.analysis.digest import Digest, windows
 from pgpaces.analysis.goal import Limit
 from pgpaces.analysis.sequential import (
     SATURATING,
-    Ask,
     Expected,
     Tell,
     cut_short,
@@ -55,7 +54,7 @@ from pgpaces.analysis.sequential import (
 from pgpaces.analysis.summary import Summary
 from pgpaces.core.findings import Finding
 from pgpaces.core.messages import message
-from pgpaces.spec.design import ROLE, Cell
+from pgpaces.spec.design import ROLE, Ask, Cell
 from pgpaces.spec.result import Trial
 
 # The least seconds of a short and of a long trial, the transactions that it should have, and the

@@ -13,7 +13,7 @@ from pgpaces.analysis.capacity.goal import Kind
 from pgpaces.answers.answer import Answer
 from pgpaces.answers.sweep.lookup import answer_of
 from pgpaces.core.errors import PlanError, RunError
-from pgpaces.spec import host_file as costs
+from pgpaces.spec import costs
 from pgpaces.spec.design import Target
 from pgpaces.spec.experiment_file import drafted
 from pgpaces.spec.trust import answer
@@ -74,7 +74,7 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
         draft = replace(draft, name=name or draft.name, seed=draft.seed if seed is None else seed)
         question = asking.CapacityQuestion(missed, goal, by, quick, soak)
         experiment, spec = asking.ask(draft, question, answer(trust))
-    order = pipeline.Order(
+    planned = pipeline.plan(
         experiment,
         store,
         resume=resumed,
@@ -82,7 +82,7 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
         goal=spec,
         consent=answer(trust),
     )
-    swept = pipeline.run(pipeline.plan(order), listener)
+    swept = pipeline.run(planned, listener)
     if swept.given_up:
         raise RunError("experiment-given-up", why=swept.given_up, id=swept.id)
     return load_capacity(swept.id, store=store)

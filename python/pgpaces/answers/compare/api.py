@@ -65,8 +65,8 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
     if run is not None:
         goal = ComparisonGoal(metric, tuple(also), delta, pairs, same, seed)
         design, planned = experiment_of_pairs(drafted(run, levels, targets), (a, b), goal)
-        order = pipeline.Order(design, store, goal=planned, consent=answer(trust))
-        swept = pipeline.run(pipeline.plan(order), listener)
+        sweep = pipeline.plan(design, store, goal=planned, consent=answer(trust))
+        swept = pipeline.run(sweep, listener)
         if swept.given_up:
             raise RunError("experiment-given-up", why=swept.given_up, id=swept.id)
         with closing(Store.existing(store)) as opened:

@@ -13,8 +13,7 @@ from pgpaces.answers.answer import Answer
 from pgpaces.answers.sweep.lookup import page_of
 from pgpaces.answers.sweep.report import top
 from pgpaces.server import profiles
-from pgpaces.spec import experiment_file
-from pgpaces.spec import host_file as costs
+from pgpaces.spec import costs, experiment_file
 from pgpaces.spec import levels as kinds
 from pgpaces.spec.design import Levels, Target
 from pgpaces.spec.trust import answer
@@ -96,8 +95,8 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     resumed = None if resume is None else pipeline.find(resume, store)[0]
     experiment = draft.experiment(profiles.ready_made)
     here = costs.find(host_file)
-    order = pipeline.Order(experiment, store, resume=resumed, costs=here, consent=answer(trust))
-    swept = pipeline.run(pipeline.plan(order), listener)
+    planned = pipeline.plan(experiment, store, resume=resumed, costs=here, consent=answer(trust))
+    swept = pipeline.run(planned, listener)
     return open_sweep(swept.id, store=store)
 
 

@@ -194,7 +194,7 @@ def _missing(experiment: Experiment, digests: Sequence[Digest]) -> int:
         for digest in digests
         if digest.trial.place and digest.trial.state == "finished"
     }
-    return sum((slot.block, slot.cell.key) not in done for slot in experiment.design.slots())
+    return sum((ask.block, ask.cell.key) not in done for ask in experiment.design.asks())
 
 
 def _shown(factors: Sequence[Factor], rows: Sequence[Row]) -> tuple[Factor, ...]:

@@ -26,9 +26,8 @@ from pgpaces.database import identity, pgbench_tables
 from pgpaces.database.access import NOTICED_S, execute_within
 from pgpaces.show import escape
 from pgpaces.spec import workload
-from pgpaces.spec.plan import THREADS_MAX, LogPlan
+from pgpaces.spec.plan import THREADS_MAX, LogPlan, TargetPlan
 from pgpaces.spec.scripts import commands_in
-from pgpaces.spec.target_plan import TargetPlan
 from pgpaces.trial import trial as pipeline
 from pgpaces.trial.listener import Listener
 from pgpaces.trial.request import Request, check, request_of

@@ -15,7 +15,7 @@ from pgpaces.core.findings import Finding, finding
 from pgpaces.core.record import Interval, Offset, merged
 from pgpaces.core.times import value_at_rank
 from pgpaces.load.cluster.clocks import ClockOffset, drift_ns, step_ns
-from pgpaces.load.cluster.order import LoadOrder
+from pgpaces.load.cluster.protocol import LoadOrder
 from pgpaces.load.cluster.remote import Remote
 from pgpaces.load.cluster.workers import Worker, Workers
 from pgpaces.spec.facts import GeneratorFacts

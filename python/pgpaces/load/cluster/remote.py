@@ -23,7 +23,7 @@ from pgpaces.core.times import Times, merge
 from pgpaces.core.units import SECOND_NS
 from pgpaces.load import engine
 from pgpaces.load.cluster.clocks import EXCHANGES, ClockOffset, ClockReading, offset_of
-from pgpaces.load.cluster.order import LoadOrder, Ready, Report, Word, unpack
+from pgpaces.load.cluster.protocol import LoadOrder, Ready, Report, Word, unpack
 from pgpaces.load.cluster.workers import Worker, Workers
 
 # A worker that makes several agents answers only between them.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from pgpaces.load.cluster.agent import AgentHost
-    from pgpaces.load.cluster.order import LoadOrder
+    from pgpaces.load.cluster.protocol import LoadOrder
 
 _FOLDER = "pgpaces-cluster-"
 T = TypeVar("T")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.analysis import bulk
@@ -23,11 +23,9 @@ from pgpaces.core.texts import Say, encoded
 from pgpaces.database import programs, psql
 from pgpaces.database.programs.environment import filled
 from pgpaces.database.steps import run_reporting
-from pgpaces.load import engine as generator
 from pgpaces.load.command import CommandLoad, Executions
-from pgpaces.load.composite import RunningLoad
 from pgpaces.load.engine import for_driver
-from pgpaces.spec.plan import ONLY_OF_SCRIPTS, TrialPlan
+from pgpaces.spec.plan import TrialPlan
 from pgpaces.spec.workload import Workload
 
 if TYPE_CHECKING:
@@ -63,99 +61,33 @@ def check(workload: Workload, trial: TrialPlan) -> None:
     for option, used in several.items():
         if used:
             raise PlanError("command-runs-alone", option=option)
-    for name, usual in ONLY_OF_SCRIPTS.items():
-        if getattr(trial, name) != usual:
-            raise PlanError("scripts-only", option=f"--{name.replace('_', '-')}")
-
-
-class CommandJob(Struct, frozen=True):
-    """The command of a component, ready to run. input_bytes: of the files that it reads."""
-
-    component: ComponentLoad
-    order: programs.CommandOrder
-    runner: programs.Runner
-    say: Say
-    input_bytes: int | None
-    loads: list[CommandLoad] = field(default_factory=list)
-
-    def load(self) -> CommandLoad:
-        """The load that runs it; the command makes its own connection."""
-        plan = self.component.plan
-        limits = dict(plan.limits)
-        executions = Executions(
-            transactions=plan.transactions,
-            duration_ns=plan.duration_ns,
-            warmup_ns=0 if plan.transactions is not None else plan.warmup,
-            limit_ns=limits.get(self.component.scripts[0].name, plan.limit_ns) or None,
-            accompanies=bool(self.component.work.name),
-        )
-        load = CommandLoad(self.order, executions, self.runner, say=self.say)
-        self.loads.append(load)
-        return load
-
-    @property
-    def executions(self) -> int:
-        return sum(len(load.ended) + load.cut for load in self.loads)
-
-    def did(self) -> dict[str, Any]:
-        """Its own numbers: executions that succeeded, and how many others there were."""
-        ended = [each for load in self.loads for each in load.ended]
-        good = [each for each in ended if not each.failed]
-        broken = len(ended) - len(good) + sum(load.cut for load in self.loads)
-        return {
-            "executions": len(good),
-            "spent_s": sum(each.done_ns - each.due_ns for each in good) / 1e9,
-            "broken": broken or None,
-            "cpu_s": sum(each.cpu_s for each in good),
-            "input_bytes": self.input_bytes,
-        }
+    trial.check_without_scripts()
 
 
 @contextlib.contextmanager
-def jobs(
-    ready: ReadyTrial,
-    connections: Sequence[generator.Connection],
-    say: Say,
-    *,
-    check: Callable[[], None],
-) -> Iterator[list[CommandJob | None]]:
-    """The command of each component, ready within this context; None for one without a command.
+def with_command(
+    ready: ReadyTrial, component: ComponentLoad, say: Say, *, check: Callable[[], None]
+) -> Iterator[ComponentLoad]:
+    """The component with its command, if it has one, ready to run within this context.
 
-    check: raises if the end was requested while something runs before a command.
-
-    Raises PlanError for unknown placeholders, RunError for a missing program, PrepareError if the
-    command to run before it fails.
+    check: raises if the end was requested while something runs before a command. Raises PlanError
+    for unknown placeholders, RunError for a missing program, PrepareError if the command to run
+    before it fails.
     """
-    with contextlib.ExitStack() as stack:
-        yield [
-            stack.enter_context(_job(ready, component, connection, say=say, check=check))
-            if component.work.request.workload.command is not None
-            else None
-            for component, connection in zip(ready.components, connections, strict=True)
-        ]
-
-
-@contextlib.contextmanager
-def _job(
-    ready: ReadyTrial,
-    component: ComponentLoad,
-    connection: generator.Connection,
-    *,
-    say: Say,
-    check: Callable[[], None],
-) -> Iterator[CommandJob]:
-    workload = component.work.request.workload
-    command = workload.command
-    assert command is not None
-    keywords = for_driver(connection)
+    work, plan = component.work, component.plan
+    workload, command = work.request.workload, work.request.workload.command
+    if command is None:
+        yield component
+        return
+    keywords = for_driver(ready.connection(component))
     way = psql.ClientProgram(ready.site.access.psql, keywords, keywords["dbname"])
-    values = {"seed": str(component.work.request.data_seed), **component.work.variables()}
+    values = {"seed": str(work.request.data_seed), **work.variables()}
     with (
         programs.program_environment(way, workload, values, say=say) as environment,
         contextlib.ExitStack() as stack,
     ):
         # Not `grace`, which is at least the latency limit: that may be an hour here.
-        polite_ns = _POLITE_NS if component.plan.grace_ns is None else component.plan.grace_ns
+        polite_ns = _POLITE_NS if plan.grace_ns is None else plan.grace_ns
 
         def order(run: tuple[str, ...] | str, succeeds: tuple[int, ...]) -> programs.CommandOrder:
             base = environment.order(component.labels[0], run)
@@ -177,41 +109,34 @@ def _job(
             if result is None or result.failed:
                 why, output = (result.failed, result.output) if result else ("stopped", "")
                 raise PrepareError("before-failed", workload=workload.name, why=why, output=output)
-        words = [filled(pattern, environment.values) for pattern in command.input]
-        paths = programs.matching(words, environment.folder)
-        size = sum(path.stat().st_size for path in paths) if command.input else None
-        yield CommandJob(component, measured, runner, say, size)
-
-
-def end_together(loads: Sequence[tuple[str, RunningLoad]]) -> None:
-    """Makes background workloads of a command end when it ends, not a second later.
-
-    loads: by name; the trial's own have an empty name.
-    """
-
-    def stop() -> None:
-        for name, load in loads:
-            if name:
-                load.stop()
-
-    # A trial that is a command has no other load of its own: it has one client, on one server.
-    for name, load in loads:
-        if isinstance(load, CommandLoad) and not name:
-            load.then = stop
+        executions = Executions(
+            transactions=plan.transactions,
+            duration_ns=plan.duration_ns,
+            warmup_ns=0 if plan.transactions is not None else plan.warmup,
+            limit_ns=dict(plan.limits).get(component.scripts[0].name, plan.limit_ns) or None,
+            accompanies=bool(work.name),
+        )
+        load = CommandLoad(measured, executions, runner, say=say)
+        if command.input:
+            words = [filled(pattern, environment.values) for pattern in command.input]
+            paths = programs.matching(words, environment.folder)
+            load.input_bytes = sum(path.stat().st_size for path in paths)
+        yield replace(component, command=load)
 
 
 class Counters:
-    def __init__(self, ready: ReadyTrial, jobs: Sequence[CommandJob | None]) -> None:
+    """The server's counters around a command: its rows, WAL, and the size of its database."""
+
+    def __init__(self, ready: ReadyTrial) -> None:
         """For the trial's own command, else the first background one; else reads nothing."""
-        self._job = next((job for job in jobs if job is not None), None)
-        self._others = any(
-            component.work.request.workload.writes
-            for component in ready.components
-            if self._job is not None and component is not self._job.component
-        )
+        found = next((each for each in ready.components if each.command is not None), None)
+        self._load = None if found is None else found.command
         self._before: _Reading | None = None
-        if self._job is not None:
-            work = self._job.component.work
+        if found is not None:
+            others = (each for each in ready.components if each is not found)
+            self._others = any(each.work.request.workload.writes for each in others)
+            work = found.work
+            self._pooled = found.node != "primary"
             self._keywords = for_driver(ready.way("primary", work.prepared.dbname))
             command = work.request.workload.command
             self._rows = command.rows if command else None
@@ -220,17 +145,17 @@ class Counters:
 
     def begin(self) -> None:
         """To be called just before the load begins."""
-        if self._job is not None:
+        if self._load is not None:
             self._before = self._read()
 
     def findings(self) -> list[Finding]:
-        job = self._job
-        if job is None or self._before is None:
+        load = self._load
+        if load is None or self._before is None:
             return []
         start, now = self._before, self._read(still=True)
-        rows = None if now.rows is None else loaded(start.rows or {}, now.rows, job.executions)
+        rows = None if now.rows is None else loaded(start.rows or {}, now.rows, load.executions)
         values = {
-            **job.did(),
+            **load.did(),
             "rows": rows,
             "wal_bytes": None if start.wal is None or now.wal is None else now.wal - start.wal,
             "size_before_bytes": start.size,
@@ -277,15 +202,14 @@ class Counters:
         Sessions report them when they end, or shortly after; those of a pool do not end, and report
         them after ten idle seconds.
         """
-        pooled = self._job is not None and self._job.component.node != "primary"
         started, counts = time.monotonic(), list[dict[Any, float]]()
         while True:
             counts.append(dict(session.execute(_INSERTED.encode()).fetchall()))
             settled = len(counts) >= _STILL and all(c == counts[-1] for c in counts[-_STILL:])
             nothing = self._before is not None and counts[-1] == self._before.rows
-            patience_s = _IDLE_S if pooled and nothing else _COUNTED_S
+            patience_s = _IDLE_S if self._pooled and nothing else _COUNTED_S
             waited_s = time.monotonic() - started
-            if not still or (settled and not (pooled and nothing)) or waited_s > patience_s:
+            if not still or (settled and not (self._pooled and nothing)) or waited_s > patience_s:
                 return counts[-1]
             time.sleep(_LOOK_S)
 
