@@ -26,8 +26,6 @@ from pgpaces.spec.result import Trial, plain
 
 _MILLION = 1e6
 _SHOWN = 3
-# What the costs buy: it is unknown where no load passes.
-_BOUGHT = ("costs-users", "costs-transactions")
 
 
 def of_run(trial: Trial, summary: Summary) -> Economy | None:
@@ -129,8 +127,9 @@ def section(machines: Sequence[Priced], *, limited: bool) -> Section:
 
 def sentences(machines: Sequence[Priced]) -> Iterator[Sentence]:
     for one in machines[:_SHOWN]:
-        shown = [each for _, each in values(one.economy)]
-        texts = [str(each) for each in shown if one.passes or each.name not in _BOUGHT]
+        texts = [
+            str(each) for name, each in values(one.economy) if one.passes or name != "for that"
+        ]
         place = {"machine": one.name or "this machine", "cell": cell_name(one.row.cell)}
         name = "costs-of-machine" if one.passes else "costs-of-machine-unknown"
         yield Sentence(message(name, texts=texts, **place))

@@ -1,4 +1,4 @@
-"""Host files: TOML with the costs of a machine. `costs.py` has the keys.
+"""Host files: TOML with the costs of a machine. The keys are those of `costs.py`.
 
 Reads files; knows no servers.
 """
