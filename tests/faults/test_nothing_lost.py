@@ -468,7 +468,7 @@ def test_a_server_that_froze_does_not_hold_the_end_of_a_run(pgpaces, fragile):
 
     words = ("run", "tpcb-like", *CALM, "-c", "2", "--grace", "1s", "--target",
              fragile.dsn("postgres"))  # fmt: skip
-    process = pgpaces.start(*words, "-T", "2s")
+    process = pgpaces.start(*words, "-T", "5s")
     started(process)
     until(lambda: interval_count(pgpaces.store) >= 1)
     with frozen(everything(fragile)):
