@@ -106,7 +106,7 @@ test-versions: build ## Tests of run, sweep, and settings on each version of Pos
 		PGPACES_TEST_SERVER=pypi:$$version pytest -q $(addprefix tests/integration/test_,run.py sweep.py settings.py) || exit 1; \
 	done
 
-faults: build ## Each fault of tests/faults, TIMES times (20); takes hours
+faults: packages build ## Each fault of tests/faults, TIMES times (20); takes hours
 	TIMES=$(TIMES) pytest -q -m 'slow or not slow' tests/faults
 
 asan: ## The io_uring code under AddressSanitizer; needs nightly Rust with its source

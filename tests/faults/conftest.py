@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 
+import psutil
 import pytest
 from tests.faults.machines import SERVER
 from tests.faults.network import Proxy
@@ -31,6 +32,15 @@ def pytest_collection_modifyitems(items):
         if getattr(item, "callspec", None) is None
         or item.callspec.params.get("again", 0) * cases[item.nodeid.partition("[")[0]] < TIMES**2
     ]
+
+
+@pytest.fixture(autouse=True)
+def _no_command_left():
+    """A command that outlives a test that failed would make the next one fail too."""
+    yield
+    for child in psutil.Process().children():
+        if child.cmdline()[1:3] == ["-m", "pgpaces"]:
+            child.kill()
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from pgpaces.spec.target_plan import TargetPlan
 from psycopg import OperationalError
 from psycopg.errors import DiskFull, InsufficientPrivilege, ObjectInUse
 
@@ -25,7 +24,7 @@ from pgpaces.cli.main import cli
 from pgpaces.core.errors import PgpacesError, PrepareError, ServerError
 from pgpaces.database.access import Access
 from pgpaces.spec.design import Design
-from pgpaces.spec.plan import GeneratorsPlan, Load, LogPlan
+from pgpaces.spec.plan import GeneratorsPlan, Load, LogPlan, TargetPlan
 from pgpaces.trial.stops import Stops
 from tests.errors import sentence
 from tests.unit.calling import refused

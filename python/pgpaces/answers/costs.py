@@ -26,8 +26,6 @@ from pgpaces.spec.result import Trial, plain
 
 _MILLION = 1e6
 _SHOWN = 3
-# What the costs buy: it is unknown where no load passes.
-_BOUGHT = ("costs-users", "costs-transactions")
 
 
 def of_run(trial: Trial, summary: Summary) -> Economy | None:

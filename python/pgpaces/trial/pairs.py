@@ -21,11 +21,14 @@ def experiment_of_pairs(
     """
     from pgpaces.server import profiles
 
-    a, b = map(levels_in, names)
-    for name, level in (*a.items(), *b.items()):
-        if not level:
-            raise PlanError("not-factor-level", text=name)
-        levels.check_name(name)
+    sides = []
+    for text in names:
+        sides.append(levels_in(text))
+        for name, level in sides[-1].items():
+            if not level:
+                raise PlanError("not-factor-level", text=f"{name}=")
+            levels.check_name(name)
+    a, b = sides
     if a.keys() != b.keys():
         raise PlanError("different-factors", factors=sorted(a.keys() ^ b.keys()))
     if a == b:
