@@ -273,7 +273,7 @@ CASES: dict[str, Any] = {
     "store-disk-failed": using(sqlite3.SQLITE_IOERR),
     "differ-in-more": call("answers.compare.api:answer_of_comparison", 0,
                            Ns(other_differences=[1], factors=["a"]), anyway=False,
-                           parts={"verdicts.differing": Answer([])}),
+                           parts={"differing": Answer([])}),
     "run-as-pairs": compared,
     "cannot-draw-charts": call("show.draw:picture", 0, "svg", parts={"available": Answer(False)}),
     "no-chart": call("answers.answer:Answer.plot", Ns(figures=())),

@@ -25,6 +25,8 @@ from pgpaces.spec.design import Design, Experiment, Factor
 from pgpaces.spec.result import Trial, plain
 
 _MILLION = 1e6
+# What a machine that passes buys.
+_BOUGHT = ("costs-users", "costs-transactions")
 _SHOWN = 3
 
 
@@ -154,9 +156,8 @@ def _machine(one: Priced) -> str:
 
 def sentences(machines: Sequence[Priced]) -> Iterator[Sentence]:
     for one in machines[:_SHOWN]:
-        texts = [
-            str(each) for name, each in values(one.economy) if one.passes or name != "for that"
-        ]
+        shown = [each for _, each in values(one.economy)]
+        texts = [str(each) for each in shown if one.passes or each.name not in _BOUGHT]
         place = {"machine": _machine(one), "cell": cell_name(one.row.cell)}
         name = "costs-of-machine" if one.passes else "costs-of-machine-unknown"
         yield Sentence(message(name, texts=texts, **place))
