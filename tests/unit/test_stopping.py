@@ -19,7 +19,9 @@ from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.stats import INDEPENDENT, Clusters, proportion, share
 from pgpaces.analysis.stopping import ERRORS, Missed, certain_in, decide, would_decide
 from pgpaces.analysis.summary import so_far, summarize
+from pgpaces.answers.run import section
 from pgpaces.core.findings import finding
+from pgpaces.core.messages import message
 from pgpaces.core.record import Interval, Tally
 from pgpaces.trial.listener import Listener
 from pgpaces.trial.trial import Looks
@@ -150,6 +152,8 @@ def test_a_run_ends_at_the_look_that_decides_and_keeps_its_interval(factor, verd
     assert (decision.verdict, later.missed) == (verdict, decision.missed)
     assert summarize(trial, accumulator).counts == later.counts, "the same once more"
     assert later.counts.due == found.due
+    told = message("run-stopped", ran_s=ended_s, level=stopping.level(ended_s))
+    assert ("stopped", told) in section(trial, later, whole=True).parts[0].facts
     unseen = finding("maintenance-unseen", ended_s=float(ended_s))
     assert (unseen in later.validity.findings) == (ended_s < 300)
     assert not [f for f in later.validity.findings if f.name == "counts-disagree"]

@@ -16,7 +16,7 @@ from pgpaces.analysis import bulk, goal, next_step, waits
 from pgpaces.analysis.accumulator import by_functions
 from pgpaces.analysis.digest import Bucket
 from pgpaces.analysis.outcome import all_gave_up, no_measurement
-from pgpaces.analysis.stopping import would_decide
+from pgpaces.analysis.stopping import level, would_decide
 from pgpaces.analysis.summary import Summary
 from pgpaces.analysis.summary import as_json as summary_json
 from pgpaces.analysis.time_distribution import Distribution
@@ -43,7 +43,7 @@ SCREEN = Screen(
     spare=("slowest", "tried again", "over time"),
     details=(
         *("run", "outcomes", "workload", "data", "executed", "protocol", "queries", "generator"),
-        *("failed with", "validity", "note", "costs", "for that", "written", "observed"),
+        *("failed with", "stopped", "validity", "note", "costs", "for that", "written", "observed"),
     ),
 )
 _SHOWN = ("p50", "p95", "p99")
@@ -378,6 +378,9 @@ def _details(trial: Trial, summary: Summary, in_store: bool) -> Values:
     for state, count in sorted(summary.failures.items()):
         text = summary.messages.get(state, "")
         yield "failed with", said("run-failed", count=count, state=state, text=text)
+    if plan.auto and trial.state == "finished" and trial.measured_ns:
+        ran_s = trial.measured_ns / 1e9
+        yield "stopped", said("run-stopped", ran_s=ran_s, level=level(ran_s))
     yield "validity", said("run-validity", state=summary.validity.state)
     yield from (("note", each) for each in _notes(trial, summary, in_store))
     if (economy := costs.of_run(trial, summary)) is not None:
