@@ -34,7 +34,7 @@ MANUAL := packaging/data/data/share/man/man1
 BUILT := $(VENV)/.built
 RUST := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 # What else Rust's tests read.
-RUST_DATA := $(shell find crates fuzz/corpus -type d) crates/fakeserver/src/help.txt fuzz/targets.rs docs/internals/figures.md .config/nextest.toml
+RUST_DATA := $(shell find crates fuzz/corpus) fuzz/targets.rs docs/internals/figures.md .config/nextest.toml
 RUST_TESTED := $(VENV)/.rust-tested
 RUST_LINTED := $(VENV)/.rust-linted
 STUBS_TESTED := $(VENV)/.stubs-tested
@@ -55,7 +55,7 @@ $(READY): requirements.lock
 	$(PYTHON) -m venv $(VENV) || { echo "Debian: apt install python3-venv"; exit 1; }
 	sed -n '/^uv==/,/[^\\]$$/p' requirements.lock >$(VENV)/uv.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(VENV)/uv.txt
-	$(BIN)/uv pip install --quiet --require-hashes -r requirements.lock || \
+	UV_HTTP_TIMEOUT=20 $(BIN)/uv pip install --quiet --require-hashes -r requirements.lock || \
 		$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 	touch $@
 
@@ -134,17 +134,17 @@ lint: build $(STUBS_TESTED) $(RUST_LINTED) ## Every check that is not a test
 	mypy
 	lint-imports
 	python bench/house.py --check
+	if cargo deny fetch db >/dev/null 2>&1; then cargo deny --offline check advisories; \
+	else echo "advisories: not checked, their database cannot be reached"; fi
 
 $(STUBS_TESTED): $(BUILT) python/pgpaces/_engine.pyi .ci/stubs.ini
 	cd python && stubtest --mypy-config-file ../.ci/stubs.ini pgpaces._engine
 	touch $@
 
-$(RUST_LINTED): $(RUST) clippy.toml deny.toml rustfmt.toml | $(READY)
+$(RUST_LINTED): $(RUST) fuzz/targets.rs clippy.toml deny.toml rustfmt.toml | $(READY)
 	cargo fmt --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo deny check licenses bans sources
-	if cargo deny fetch db >/dev/null 2>&1; then cargo deny --offline check advisories; \
-	else echo "advisories: not checked, their database cannot be reached"; fi
 	touch $@
 
 format: $(READY) ## Format all code

@@ -122,7 +122,7 @@ def section(session: Session) -> Iterator[Finding]:
 
 def _lag_ms(session: Session, run: Watched) -> float:
     found = json.loads(run.run(session))
-    return float(found["generator"]["dispatch_p99"]["value"])
+    return float(found["value"]["generator"]["dispatch_p99"]["value"])
 
 
 def _instructions(session: Session, *, watched: bool) -> float:

@@ -61,7 +61,7 @@ def _run(session: Session, path: Path) -> str:
     )
     if done.returncode:
         raise programs.ProgramError.of(command, done.returncode, done.stderr)
-    return str(json.loads(done.stdout)["run"])
+    return str(json.loads(done.stdout)["value"]["run"])
 
 
 @contextmanager

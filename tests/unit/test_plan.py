@@ -19,7 +19,6 @@ from pgpaces.core.units import (
     SECOND_NS,
     duration_ns,
     duration_text,
-    measured_text,
     memory_text,
     ms_text,
     rate_per_s,
@@ -74,14 +73,6 @@ def test_an_impossible_duration_rate_or_size_is_refused(name):
 @given(st.integers(0, 10**15))
 def test_a_duration_that_is_shown_reads_as_the_same(ns):
     assert duration_ns(duration_text(ns), zero=True) == ns
-
-
-def test_a_measured_duration_is_shown_with_four_digits():
-    assert [measured_text(ns) for ns in (3_736_123_456, 0, 200 * SECOND_NS)] == [
-        "3.736s",
-        "0s",
-        "200s",
-    ]
 
 
 @pytest.mark.parametrize(

@@ -97,11 +97,13 @@ fn addresses(endpoint: &Endpoint) -> Result<Vec<Address>> {
     match &endpoint.address {
         Named::Unix(path) => Ok(vec![Address::Unix(path.clone())]),
         Named::Tcp { host } => {
-            let found = (host.as_str(), endpoint.port).to_socket_addrs().map_err(|e| {
-                let error = Error::new(Kind::Connect, "host-unknown").with("host", &**host);
-                error.because(&e)
-            })?;
-            Ok(found.map(Address::Tcp).collect())
+            let unknown = || Error::new(Kind::Connect, "host-unknown").with("host", &**host);
+            let found: Vec<_> = (host.as_str(), endpoint.port)
+                .to_socket_addrs()
+                .map_err(|e| unknown().because(&e))?
+                .map(Address::Tcp)
+                .collect();
+            if found.is_empty() { Err(unknown()) } else { Ok(found) }
         }
     }
 }

@@ -268,7 +268,7 @@ def report(rows: Sequence[DiskRow], shown: Section) -> Report:
 def _numbers(rows: Sequence[DiskRow]) -> Iterator[Number]:
     for row in rows:
         for each in row.disk.measured:
-            of = {"disk": row.id, "name": row.name, "job": each.job, "run": str(each.run)}
+            of = {"disk": row.id, "name": row.name, "job": each.job, "repetition": str(each.run)}
             yield Number(of, "iops", each.rate)
             yield Number(of, "bytes_s", Estimate.alone(each.bytes_per_s, each.rate.n))
 

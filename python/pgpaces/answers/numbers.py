@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 
-from pgpaces.analysis.summary import Summary
+from pgpaces.analysis.parts import StatementRow
+from pgpaces.analysis.summary import StatementSummary, Summary
 from pgpaces.analysis.time_distribution import Distribution
 from pgpaces.core.metrics import TIMES
 from pgpaces.show.section import Number
 from pgpaces.spec.result import CLASSES, Counts, Estimate
 
-Of = Mapping[str, str]
+Of = Mapping[str, str | None]
 
 
 def known(of: Of, numbers: Mapping[str, Estimate | None]) -> Iterator[Number]:
@@ -20,7 +22,7 @@ def known(of: Of, numbers: Mapping[str, Estimate | None]) -> Iterator[Number]:
 
 def of_counts(of: Of, counts: Counts) -> Iterator[Number]:
     """What was due, and the share of each outcome, without intervals."""
-    yield Number(of, "due", Estimate.alone(counts.due, counts.due))
+    yield Number(of, "due", Estimate.alone(float(counts.due), counts.due))
     for name in CLASSES if counts.due else ():
         share = Estimate.alone(getattr(counts, name) / counts.due, counts.due)
         yield Number(of, name, share)
@@ -32,6 +34,15 @@ def of_times(of: Of, distribution: Distribution) -> Iterator[Number]:
     for name, value in (("sd", distribution.sd), ("max", distribution.max)):
         if value is not None:
             yield Number(of, name, Estimate.alone(value, distribution.count))
+
+
+def statement_names(statements: Iterable[StatementSummary | StatementRow]) -> Iterator[str]:
+    """SCRIPT:LINE of each; of several on one line the second is SCRIPT:LINE.2."""
+    seen: Counter[str] = Counter()
+    for each in statements:
+        name = f"{each.script}:{each.line}"
+        seen[name] += 1
+        yield name if seen[name] == 1 else f"{name}.{seen[name]}"
 
 
 def of_summary(summary: Summary, of: Of | None = None) -> Iterator[Number]:
@@ -50,9 +61,8 @@ def of_summary(summary: Summary, of: Of | None = None) -> Iterator[Number]:
         yield from of_counts(key, script.counts)
         yield from known(key, {"missed": script.missed})
         yield from of_times(key, script.latency)
-    for each in summary.statements:
-        key = own | {"statement": f"{each.script}:{each.line}"}
-        yield from of_times(key, each.times)
+    for each, name in zip(summary.statements, statement_names(summary.statements), strict=True):
+        yield from of_times(own | {"statement": name}, each.times)
     for other in summary.background:
         key = own | {"background": other.name}
         yield from of_counts(key, other.counts)

@@ -56,7 +56,7 @@ def show(answer: Section, *, as_json: bool, verbose: bool = False) -> None:
     """Prints an answer as JSON, in one screen, or all of it."""
     from pgpaces.show import data, escape
 
-    document = escape.json_text(data.document(answer)) if as_json else ""
+    document = escape.json_text(data.document(with_own_store(answer))) if as_json else ""
     put(document or text((answer,), verbose=verbose))
 
 
@@ -72,12 +72,12 @@ def text(sections: Sequence[Section], *, verbose: bool, plain: bool = False) -> 
     def parts(width: int) -> Iterator[RenderableType]:
         for number, each in enumerate(sections):
             yield from ("",) if number else ()
-            yield from show(_with_store(each), width)
+            yield from show(with_own_store(each), width)
 
     return rendered(parts, plain=plain)
 
 
-def _with_store(section: Section) -> Section:
+def with_own_store(section: Section) -> Section:
     sentences = (
         replace(each, text=with_store(each.text)) if each.text.startswith("pgpaces ") else each
         for each in section.sentences

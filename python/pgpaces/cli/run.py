@@ -120,7 +120,7 @@ def answer_text(
     whole = verbose or not in_store
     shown = question.section(trial, summary, series, whole=whole, in_store=in_store)
     if as_json:
-        return escape.json_text(data.document(shown))
+        return escape.json_text(data.document(output.with_own_store(shown)))
     return output.text((shown,), verbose=whole)
 
 

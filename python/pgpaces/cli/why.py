@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pgpaces.cli import options
 from pgpaces.cli.files import write_page
-from pgpaces.cli.output import text
+from pgpaces.cli.output import text, with_own_store
 from pgpaces.cli.streams import put
 
 
@@ -30,7 +30,7 @@ def why(
     store = Store.existing(store_path)
     name = store.find_newest(name)
     answers = attribution.sections(store, name)
-    documents = [document(each) for each in answers]
+    documents = [document(with_own_store(each)) for each in answers]
     put(escape.json_text(documents) if as_json else text(answers, verbose=verbose))
     if output:
         write_page(attribution.page_with(store, answers, name), output)

@@ -67,11 +67,6 @@ def duration_text(ns: float) -> str:
     return f"{ns / 1000:.15g}us" if ns else "0s"
 
 
-def measured_text(ns: float) -> str:
-    """A measured duration, to four digits."""
-    return duration_text(float(f"{ns:.4g}"))
-
-
 def rate_per_s(text: str, what: str = "rate") -> float:
     """Transactions a second of `1/s`, `30/min`, `1000/h`, or a bare number a second.
 

@@ -66,7 +66,8 @@ def arrow(rows: Rows) -> Table:
             values = [None if value is None else _utf8(value) for value in values]
             kind = DataType.utf8()
         else:
-            kind = DataType.int64() if kinds == {int} else DataType.float64()
+            whole = kinds == {int} and name not in _BOUNDS
+            kind = DataType.int64() if whole else DataType.float64()
         columns[_utf8(name)] = Array(values, kind)
     return Table.from_pydict(columns)
 
@@ -89,13 +90,14 @@ def parquet(rows: Rows) -> bytes:
 def json(report: Report) -> str:
     top = document(report.top)
     return escape.json_text({
+        **top,
         "title": report.title,
-        "question": report.question or top["question"],
+        "asked": report.question,
+        "sentences": [each.text for each in report.sentences],
         "experiment": report.id,
         "made_at": report.made_at.isoformat(),
         "pgpaces": report.version,
         "rerun": report.rerun,
-        **{name: value for name, value in top.items() if name != "question"},
         "rows": [_finite(row) for row in tidy(report.rows())],
         "value": plain(report.document()),
         "sections": {each.key: document(each) for each in report.answers()},
@@ -103,7 +105,7 @@ def json(report: Report) -> str:
 
 
 class Verdict(Struct, frozen=True):
-    """outcome: PASS, BETTER, ..., or null. text: the first line of the screen without it."""
+    """outcome: PASS, BETTER, ..., the cause of `why`, or null. text: the first line without it."""
 
     outcome: str | None
     text: str
@@ -127,14 +129,15 @@ class Found(Struct, frozen=True):
 
 
 class Document(Struct, frozen=True):
-    """The JSON of an answer; null stands for infinity, which is above every value.
+    """The JSON of an answer. question: run, sweep, capacity, comparison, why, trend, disk, ...
 
-    rows: its numbers, each with the keys of what it is of, metric, value, low, high, and n.
-    next: commands that continue. trials: the ids of the runs that it rests on. value: everything
-    else, by the question.
+    title: what it is about. rows: its numbers, each with the keys of what it is of, metric, value,
+    low, high, and n. next: commands that continue. trials: the ids of the runs that it rests on.
+    value: everything else, by the question.
     """
 
     question: str
+    title: str
     verdict: Verdict | None
     values: list[Labeled]
     rows: list[dict[str, str | int | float | None]]
@@ -150,6 +153,7 @@ def document(answer: Section) -> dict[str, Any]:
     own: dict[str, Any] = to_builtins(
         Document(
             answer.key,
+            answer.title,
             Verdict(top.outcome or None, top.text) if top else None,
             [Labeled(label, each.name, plain(dict(each.values))) for label, each in answer.said],
             [_finite(row) for row in tidy(answer.rows)],

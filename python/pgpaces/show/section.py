@@ -26,7 +26,7 @@ Values = Iterable[tuple[str, Message | Finding]]
 
 
 # Words of headlines that are not verdicts.
-TOPICS = ("SWEEP", "CAPACITY")
+TOPICS = ("SWEEP", "CAPACITY", "DIFF", "DISKS")
 
 
 class Sentence(Struct, frozen=True):
@@ -56,7 +56,7 @@ class Number(Struct, frozen=True):
     the whole. metric: a name of metrics.toml, which says the unit.
     """
 
-    of: Mapping[str, str]
+    of: Mapping[str, str | None]
     metric: str
     estimate: Estimate
 

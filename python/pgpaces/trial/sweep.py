@@ -140,8 +140,9 @@ class PlannedSweep(Redacted, frozen=True):
             # All cells of a block meet the same arrivals.
             spec |= {"seed": design.seed + ask.block - 1, "missed": experiment.missed_max}
             spec |= {} if self.source is None else {"from_database": self.source}
-            costs, target = self.costs, self.targets.get(spec.get("target", ""))
-            if target is not None:
+            costs, target = self.costs, None
+            if "target" in spec:
+                target = self.targets[spec["target"]]
                 own = {each.name: each.costs for each in experiment.targets}[spec["target"]]
                 costs = own or (costs if _machine(target) == HERE else None)
             return request_of(

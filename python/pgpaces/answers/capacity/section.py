@@ -42,8 +42,9 @@ from pgpaces.show.numbers import (
     rate,
 )
 from pgpaces.show.screen import Screen, bounds
-from pgpaces.show.section import Headline, Section, Sentence, Table, TableCell, Values
+from pgpaces.show.section import Headline, Number, Section, Sentence, Table, TableCell, Values
 from pgpaces.spec.design import ROLE, Cell, Factor, level_text
+from pgpaces.spec.result import Estimate
 
 KEY = "capacity"
 SCREEN = Screen(
@@ -90,6 +91,7 @@ def section(
         tables=tuple(_tables(searches, cells, factors)),
         tables_first=True,
         figures=tuple(charts.figures(searches, cells, factors)),
+        rows=tuple(_numbers(answer)),
         value=answer,
         trials=tuple(digest.trial.id for each in searches for digest in each.digests),
     )
@@ -97,6 +99,18 @@ def section(
         return shown
     rest = (*(f"{name}: {text}" for name, text in shown.facts), shown.note)
     return replace(shown, sentences=(*shown.sentences, *map(Sentence, rest)))
+
+
+def _numbers(answer: Capacities) -> Iterator[Number]:
+    """The capacity of each cell: the load that passes, the one that fails, and the estimate."""
+    for cell in answer.cells:
+        own = cell.levels or {"cell": cell.cell}
+        ends = {"passes": cell.passes, "fails": cell.fails}
+        for of, load in ends.items():
+            if load is not None:
+                yield Number({**own, "of": of}, "capacity", Estimate.alone(load, cell.trials))
+        if cell.estimate is not None:
+            yield Number({**own, "of": "estimate"}, "capacity", cell.estimate)
 
 
 def varied(cells: Sequence[Cell]) -> tuple[Factor, ...]:

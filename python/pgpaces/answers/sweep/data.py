@@ -8,26 +8,29 @@ from typing import Any
 from pgpaces.analysis import bulk, crossing
 from pgpaces.analysis.cells import Row, sound
 from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.summary import as_json
 from pgpaces.answers import costs
 from pgpaces.answers.bulk.words import NUMBERS, of_digest
-from pgpaces.answers.numbers import known, of_summary
+from pgpaces.answers.numbers import known, of_summary, statement_names
 from pgpaces.answers.sweep.page import Page
 from pgpaces.core.metrics import SHARES, TIMES
 from pgpaces.show.section import Number
 from pgpaces.spec.result import Estimate, fields, plain
 
+_KEYS = ("run", "counted", "script", "statement", "background", "time")
 _OF_CELL = (*SHARES, "throughput", *TIMES, "sd", "lag_p99")
 
 
 def numbers(page: Page) -> Iterator[Number]:
     """Those of each cell, by its levels, and of each trial, by the key `run` too.
 
-    Cells without levels have the key `cell`. A cell's statements, background workloads, and
-    trials have the keys of `numbers.of_summary`.
+    Cells without levels have the key `cell`. counted: whether a trial is in the numbers of its
+    cell. A cell's statements, background workloads, and trials have the keys of
+    `numbers.of_summary`; where a key does not apply it is None.
     """
     for row in page.rows:
-        of = dict(row.cell.levels) or {"cell": row.cell.key}
-        due = Estimate.alone(row.counts.due, row.counts.due)
+        of = {**(dict(row.cell.levels) or {"cell": row.cell.key}), **dict.fromkeys(_KEYS)}
+        due = Estimate.alone(float(row.counts.due), row.counts.due)
         yield from known(of, {"due": due, **{name: row.estimate(name) for name in _OF_CELL}})
         yield from known(of, dict(row.more))
         for each in page.background:
@@ -35,12 +38,12 @@ def numbers(page: Page) -> Iterator[Number]:
                 names = ("missed", "throughput", "mean", "p95", "p99")
                 key = of | {"background": each.name}
                 yield from known(key, {name: getattr(each, name) for name in names})
-        for statement in page.statements:
-            if statement.row is row:
-                times = {"mean": statement.mean, "p95": statement.p95}
-                yield from known(of | {"statement": statement.name}, times)
+        own = [each for each in page.statements if each.row is row]
+        for statement, name in zip(own, statement_names(own), strict=True):
+            times = {"mean": statement.mean, "p95": statement.p95}
+            yield from known(of | {"statement": name}, times)
         for digest in row.every:
-            key = of | {"run": digest.trial.id}
+            key = of | {"run": digest.trial.id, "counted": "yes" if digest in row.trials else "no"}
             yield from of_summary(digest.summary, key)
             yield from known(key, {each.key: each.of_trial(digest) for each in NUMBERS})
 
@@ -106,12 +109,14 @@ def document(page: Page) -> dict[str, Any]:
 
 
 def _cell(page: Page, row: Row) -> dict[str, Any]:
+    economy = page.economies.get(row.cell.key)
     return {
         "cell": row.cell.key,
         "levels": dict(row.cell.levels),
         "valid": row.sound,
         "verdict": crossing.verdict(row, page.missed_max) if page.limits else None,
         "counts": plain(row.counts),
+        **({"costs": costs.as_json(economy)} if economy else {}),
         "trials": [_trial(row, digest) for digest in row.every],
     }
 
@@ -126,8 +131,6 @@ def _trial(row: Row, digest: Digest) -> dict[str, Any]:
         "attempt": place.attempt if place else None,
         "counted": digest in row.trials,
         "valid": sound(digest),
-        "counts": plain(digest.summary.counts),
-        "validity": plain(digest.summary.validity),
-        "generator": plain(digest.summary.generator),
+        "summary": as_json(digest.summary),
         **({} if command is None else {bulk.SOURCE: bulk.as_json(command)}),
     }

@@ -29,13 +29,13 @@ from pgpaces.trial import document
 from pgpaces.trial.strategies import Goal
 
 
-def page_of(store: Store, names: Sequence[str] = ()) -> Page:
-    """The page of experiments or runs, by default of the newest experiment.
+def page_of(store: Store, names: Sequence[str] = ("last",)) -> Page:
+    """The page of experiments or runs, by default of the newest experiment; empty without names.
 
     Raises PlanError for unknown names, StoreError if the store cannot be read.
     """
     about = About(datetime.now(UTC), version("pgpaces"), disks=tuple(store.disks()))
-    matches = [store.find_newest(name) for name in names or ("last",)]
+    matches = [store.find_newest(name) for name in names]
     if len(matches) == 1 and store.is_experiment(matches[0]):
         row = store.experiment(matches[0])
         ids = store.ended(row.id)

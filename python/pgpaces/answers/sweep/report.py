@@ -81,7 +81,7 @@ def top(page: Page) -> Section:
         return replace(shown, aside=(made,))
     mains = [each for each in page.answer if each.weight == "main"]
     return Section(
-        "answer",
+        "sweep",
         page.title,
         sentences=tuple(each for each in page.answer if each.weight in ("warning", "note")),
         headline=_of_run(page) or page.headline,
@@ -99,11 +99,6 @@ def top(page: Page) -> Section:
     )
 
 
-def _of_why(page: Page) -> bool:
-    """Whether it is the page of `pgpaces why`, which begins with the attribution."""
-    return page.of_why
-
-
 def _surer(page: Page) -> tuple[Next, ...]:
     """A sweep like this one with trials that are long enough for verdicts."""
     if page.about.chosen or not page.limits:
@@ -118,7 +113,7 @@ def _surer(page: Page) -> tuple[Next, ...]:
 def _alone(page: Page) -> Digest | None:
     """The only trial of a page; None of several, also where the others did not run."""
     several = len(page.rows) != 1 or page.missing or page.about.chosen
-    if several or len(page.digests) != 1 or _of_why(page):
+    if several or len(page.digests) != 1 or page.of_why:
         return None
     return page.digests[0]
 
@@ -142,14 +137,14 @@ def _about(page: Page) -> str:
 def _sections(page: Page) -> Iterator[Section]:
     late = [each for each in page.sections if each.key.startswith(_LATE)]
     yield from (each for each in page.sections if each not in late)
-    if _of_why(page):
+    if page.of_why:
         yield from late
     if not page.searched:
         yield from _charts(page)
         title = "All cells" if len(page.rows) > 1 else "The numbers"
         yield Section("cells", title, tables=(tables.cells(page),), rank="numbers")
     yield from _comparisons(page)
-    if not _of_why(page):
+    if not page.of_why:
         yield from (replace(each, folded=True) for each in late)
     if not page.searched:
         yield from _statements(page)
