@@ -252,7 +252,7 @@ def test_a_run_and_an_experiment_are_answers_with_all_that_answers_have(frozen, 
     for found in (run, sweep):
         assert isinstance(found, pgpaces.Answer)
         assert found.verdict == "FAIL"
-        assert repr(found).startswith(("<run: FAIL ", "<answer: SWEEP "))
+        assert repr(found).startswith(("<run: FAIL ", "<sweep: SWEEP "))
         assert len(found.frame()) == len(list(found.frame().rows())) > 1
         assert found.plot().spec["config"]
         assert found.report(tmp_path / "r.md").stat().st_size > 500
