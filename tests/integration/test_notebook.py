@@ -14,7 +14,7 @@ pytestmark = pytest.mark.postgres
 NOTEBOOK = ROOT / "examples" / "notebook.ipynb"
 # What each cell of code answers with: the verdict's word, or a row of a table.
 ANSWERS = {
-    "commits = ": r"<answer: .+>",
+    "commits = ": r"<sweep: .+>",
     "frame = commits.frame()": r"\d clients, o(n|ff)\s+[\d,]+ tx/s",
     'commits.plot("throughput")': r"<plot throughput: .+>",
     "better = ": r"<comparison: (BETTER|WORSE|SAME|UNKNOWN) .+>",
