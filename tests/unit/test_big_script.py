@@ -9,7 +9,7 @@ from pgpaces.spec import workload
 from pgpaces.spec.scripts import commands_in
 from tests.folders import ROOT
 
-SIZE = 20_000_000
+SIZE = 40_000_000
 READ = """
 import sys, time
 from pgpaces.spec import workload

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import csv
 import errno
 import sqlite3
 import threading
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from pkgutil import resolve_name
 from types import SimpleNamespace as Ns
@@ -53,6 +55,19 @@ class Answer:
         return Ns(fetchone=self)
 
 
+@pytest.fixture(autouse=True)
+def _field_size_limit():
+    before = csv.field_size_limit()
+    yield
+    csv.field_size_limit(before)
+
+
+def awaited(coroutine: Any) -> Any:
+    """Its result. In another thread, as tests in a browser leave a loop running in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, coroutine).result()
+
+
 def call(path: str, *words: Any, parts: dict[str, Any] | None = None, **more: Any) -> Any:
     """What is called in pgpaces with other parts; a word that begins with `./` is a new path."""
     room, _, name = path.partition(":")
@@ -69,7 +84,7 @@ def call(path: str, *words: Any, parts: dict[str, Any] | None = None, **more: An
         elif isinstance(found, Iterator):
             list(found)
         elif asyncio.iscoroutine(found):
-            asyncio.run(found)
+            awaited(found)
         elif isinstance(found, BaseException):
             raise found
 
@@ -158,7 +173,7 @@ def on_host(value: Any) -> Any:
         failing = isinstance(value, BaseException)
         patch.setattr("asyncssh.connect", host.run if failing else Answer(said).run)
         process = resolve_name("pgpaces.load.cluster.processes:SshProcess")
-        asyncio.run(process("tls://127.0.0.1:1", "pi", folder).start())
+        awaited(process("tls://127.0.0.1:1", "pi", folder).start())
 
     return begin
 
