@@ -172,5 +172,6 @@ def test_a_sweep_of_loads_is_compared_in_bars(pgpaces, tmp_path):
     page = tmp_path / "loads.html"
     words = ("bulk-load", "--scale", 1, "--variant", "two-indexes,no-index", "--trials", 1)
     pgpaces.well("sweep", *words, "-o", page)
-    assert "Fastest: variant = " in page.read_text()
+    # Which one is the fastest is unknown where a trial is not valid.
+    assert '<figure id="rows-s"' in page.read_text()
     assert [bool(trial.workload.about_command) for trial in pgpaces.trials()] == [True] * 2

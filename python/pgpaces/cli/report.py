@@ -41,7 +41,7 @@ def report(
     if output is None and chosen in (*render.FOLDERS, "parquet"):
         raise PlanError("binary-form" if chosen == "parquet" else "form-of-folder", form=chosen)
     store = manage.open_store(store_path)
-    document = report_of(page_of(store, names))
+    document = report_of(page_of(store, names or ("last",)))
     if output is not None:
         announce("written", path=write(document, chosen, Path(output)))
     else:
