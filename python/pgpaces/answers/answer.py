@@ -123,7 +123,7 @@ class Answer(Struct, frozen=True):
 
     @property
     def rows(self) -> tuple[Number, ...]:
-        """Its numbers, each with its interval; those of its report if it has none."""
+        """The numbers of the answer with their intervals, or else the numbers of its report."""
         return self.section.rows or self.document().rows()
 
     @property

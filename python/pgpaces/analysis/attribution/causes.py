@@ -28,7 +28,7 @@ from pgpaces.core.findings import Finding, finding
 from pgpaces.spec.result import Estimate, Trial
 
 # whole: the signal alone explains the outcome of a transaction. time: a share of the transactions'
-# own time. beside: something that went on at the same time, so that only a contrast counts. The
+# own time. beside: something that went on at the same time, so only a contrast counts. The
 # strongest proof first.
 Proof = Literal["whole", "time", "beside"]
 _PROOFS: Sequence[Proof] = ("whole", "time", "beside")
