@@ -28,7 +28,7 @@ from pgpaces.web import serve as serving
 from tests.browser.pages import opened_page
 from tests.unit.answered import STORED
 from tests.unit.stored import Kept, begun, keep, opened
-from tests.unit.trials import second, series, times
+from tests.unit.trials import changed, second, series, times
 from tests.waiting import until
 
 pytestmark = pytest.mark.browser
@@ -58,8 +58,8 @@ class Served:
 
     def begin(self, id_: str = "01C000000000000000000000RN", **changes: Any) -> Trial:
         trial = series([], id=id_, host={"hostname": OWN.hostname, "pid": OWN.pid})
-        plan = replace(trial.plan, limit_ns=20_000_000, load_text="open, 10/s")
-        trial = replace(trial, state="running", plan=plan, **changes)
+        plan = {"limit_ns": 20_000_000, "rate": 10.0}
+        trial = changed(trial, state="running", plan=plan, **changes)
         self.store.begin(trial)
         return trial
 

@@ -18,7 +18,7 @@ from pgpaces.analysis.summary import summarize
 from pgpaces.core.findings import finding
 from pgpaces.spec.design import Ask, Cell
 from pgpaces.spec.result import Place, Trial
-from tests.unit.trials import SECOND_NS, like, second
+from tests.unit.trials import SECOND_NS, changed, second
 from tests.unit.trials import trial as build
 
 START = datetime(2026, 11, 1, 8, 0, tzinfo=UTC)
@@ -62,11 +62,11 @@ def trial(
     own = {
         "id": f"01J{number:05}{asked.cell.key.upper()}",
         "started_at": START + timedelta(minutes=2 * number),
-        "plan": like(made.plan, seed=number),
+        "plan": {"seed": number},
         "place": Place("E", asked.cell.key, levels, asked.block),
     }
-    kept(replace(made, **own))
-    return replace(found, trial=replace(found.trial, **own))
+    kept(changed(made, **own))
+    return replace(found, trial=changed(found.trial, **own))
 
 
 # Search after search offers the same loads.

@@ -14,7 +14,7 @@ from pgpaces.core.errors import PlanError, WorkloadError
 from pgpaces.load.python_users.load import uri
 from pgpaces.load.python_users.order import hidden
 from pgpaces.spec import workload
-from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.spec.load import Load, TrialPlan
 from pgpaces.spec.users import Users, call, of_file, of_functions
 from pgpaces.trial.request import check_users
 from tests.errors import raises
