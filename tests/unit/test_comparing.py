@@ -65,7 +65,7 @@ def test_throughput_that_was_planned_is_said_to_decide_nothing():
     told = finding("throughput-is-planned")
     assert [*findings_of_trials("throughput", digests, (), left_out=0)] == [told]
     assert [*findings_of_trials("p95", digests, (), left_out=0)] == []
-    free = planned(digests[0].trial, model="closed")
+    free = planned(digests[0].trial, model="closed", policy="run")
     closed = [replace(digests[0], trial=free)]
     assert not [*findings_of_trials("throughput", closed, (), left_out=0)]
 

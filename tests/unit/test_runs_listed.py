@@ -66,7 +66,7 @@ def test_runs_of_one_load_say_in_what_they_differ_and_others_nothing():
         "c": "shop, closed, 4 clients, -T 10s",
     }
     assert distinct_titles(rows[:1]) == {"a": "shop, closed, 4 clients"}
-    opened = replace(row("d", model="open"), load="open, 20/s")
+    opened = replace(row("d", rate="20/s"), load="open, 20/s")
     assert distinct_titles([opened]) == {"d": "shop, open, 20/s"}
 
 
@@ -80,7 +80,7 @@ def test_what_many_runs_of_one_load_differ_in_is_looked_for_once(monkeypatch):
 
     features = runs._features
     monkeypatch.setattr(runs, "_features", lambda one: Features(features(one)))
-    titles = distinct_titles([row(str(n), duration_ns=n * 10**9) for n in range(1, 101)])
+    titles = distinct_titles([row(str(n), duration=f"{n}s") for n in range(1, 101)])
     assert len(set(titles.values())) == 100
     assert len(looks) < 2000
 
