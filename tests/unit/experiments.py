@@ -110,14 +110,12 @@ def _plan(clients: str, workers: str, seconds: int, seed: int) -> dict[str, Any]
     return {
         "clients": int(clients),
         "threads": 1,
-        "model": "open",
         "rate": 4.0 * int(clients),
         "policy": "skip",
         "limit_ns": int(LIMIT_MS * 1e6),
         "duration_ns": seconds * SECOND_NS,
         "warmup_ns": SECOND_NS,
         "seed": seed,
-        "variables": [],
         "settings": {"max_parallel_workers_per_gather": workers},
     }
 

@@ -77,8 +77,7 @@ def _measured(
     at: float, seconds: int, missed: float, each: float, invalid: str, **changes: Any
 ) -> tuple[Trial, Digest]:
     """A trial with all its seconds, of no place yet, and its digest."""
-    plan = {"limit_ns": 50_000_000, "rate": at, "clients": 8, "load_text": f"open, {at:g}/s"}
-    plan |= {"settings": {}, "duration_ns": seconds * SECOND_NS}
+    plan = {"limit_ns": 50_000_000, "rate": at, "clients": 8, "duration_ns": seconds * SECOND_NS}
     plan |= changes.pop("plan", {})
     values = _latencies(at * each, seconds, missed)
     late = [[ms > FAST_MS for ms in own] for own in values]

@@ -42,8 +42,7 @@ class Kept(Struct, frozen=True):
 
 def keep(store: Store, run: Kept) -> None:
     """Stores it."""
-    plan = {"model": "closed", "load_text": "closed", "clients": 2, "settings": {}}
-    plan |= {"duration_ns": 3_000_000_000, **run.plan}
+    plan = {"model": "closed", "clients": 2, "duration_ns": 3_000_000_000, **run.plan}
     trial = series(
         run.latencies_ms or [[run.ms] * run.rate] * 3,
         id=run.id,

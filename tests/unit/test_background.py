@@ -227,8 +227,6 @@ def laned(seconds):
     ]
     plan = {
         "limit_ns": 10**8,
-        "policy": "run",
-        "model": "open",
         "components": list(COMPONENTS),
         "clients": 4,
     }
@@ -236,7 +234,7 @@ def laned(seconds):
         [],
         intervals=tuple(intervals),
         measured_ns=len(intervals) * SECOND_NS,
-        plan={**plan, "load_text": "open", "protocol": "simple", "seed": 1, "warmup_ns": 0},
+        plan=plan,
         workload={"name": "w", "scale": 1, "scripts": scripts},
         server={"version": "18", "standbys": 2, "pool": {}},
     )

@@ -51,7 +51,7 @@ def command_trial(took_s, seen=None, failed=None, **changes):
         words = ((state, "psql: error: <b>no</b>\x1b[31m such file"),)
         second = now_ns // SECOND_NS + 1
         intervals.append(Interval(second, (tally,), messages=words, ended_ns=now_ns))
-    plan = {"model": "closed", "load_text": "closed", "limit_ns": None, "policy": "run"}
+    plan = {"model": "closed"}
     values = {
         "plan": {**plan, "transactions": max(1, len(took_s))},
         "workload": {"name": "load", "scale": 1, "scripts": [SCRIPT]},

@@ -22,7 +22,7 @@ from tests.unit.trials import changed
 
 CELLS = {"1": Story(bad_seconds=frozenset()), "4": STORIES["lock"], "8": STORIES["network"]}
 TITLE = message("why-title", about="")
-PLAN = {"load_text": "open, 40/s", "settings": {}}
+PLAN = {"rate": 40.0}
 
 
 @pytest.fixture

@@ -300,7 +300,7 @@ def of_trial(**plan: Any) -> Any:
 )
 def test_users_of_a_process_that_is_late_itself_are_told(model, late_ms, expected):
     """In an open load all were on time in spite of it; a closed one is less of a load then."""
-    trial = of_trial(model=model, protocol="simple", seed=1, clients=2, load_text="open")
+    trial = of_trial(model=model, protocol="simple", seed=1, clients=2)
     late = times([late_ms] * 400)
     intervals = tuple(replace(each, dispatch=late) for each in trial.intervals)
     summary = summarize(replace(trial, intervals=intervals))

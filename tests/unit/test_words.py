@@ -100,7 +100,7 @@ def test_a_verdict_that_depends_on_the_cut_warm_up_says_so(said, cut, missed):
 def of_run(id_: str, allowed: float | None) -> Digest:
     """A run that belongs to no experiment."""
     of = TRIAL.trial
-    return replace(TRIAL, trial=changed(of, id=id_, place=None, plan={"missed_max": allowed}))
+    return replace(TRIAL, trial=changed(of, id=id_, place=None, plan={"missed": allowed}))
 
 
 def test_runs_are_judged_by_the_share_that_they_allow():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -53,7 +52,7 @@ LEAST: dict[str, tuple[type[setup.Facts], dict[str, Any]]] = {
 _DURATIONS = {"limit_ns": "latency_limit", "duration_ns": "duration", "warmup_ns": "warmup"}
 _DURATIONS |= {"grace_ns": "grace", "start_every_ns": "start_every"}
 _SETUP = ("threads", "poll", "variables", "generators", "imported")
-_LOAD = ("model", "rate", "think_ns", "load_text", "think", "arrivals", "shape", "clients")
+_LOAD = ("model", "rate", "think_ns", "think", "arrivals", "shape", "clients")
 
 
 def spread(times: Times, due: int) -> Distribution:
@@ -64,8 +63,6 @@ def spread(times: Times, due: int) -> Distribution:
 def _load(plan: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a load by the names that plans have for it."""
     model, rate, clients = plan.get("model", "open"), plan.get("rate"), plan.get("clients", 1)
-    if rate is None and (match := re.search(r"([\d.]+)/s", plan.get("load_text", ""))):
-        rate = float(match[1])
     more = {name: plan[name] for name in ("arrivals", "shape") if name in plan}
     rate = 1.0 if rate is None and more.get("shape", "constant") != "constant" else rate
     each = None if rate is None else f"{rate}/s"
@@ -115,10 +112,6 @@ def planned(of: Trial, **plan: Any) -> Trial:
         if name in plan:
             ns = plan.pop(name)
             spec[option] = None if ns is None else duration_text(ns)
-    if plan.pop("auto", False):
-        spec["duration"] = "auto"
-    if "missed_max" in plan:
-        spec["missed"] = plan.pop("missed_max")
     spec |= plan.pop("spec", {}) | plan
     spec = {n: each for n, each in spec.items() if each is not None or n in ("rate", "pace")}
     if "shape" in spec and not spec.keys() & {"duration", "transactions"}:

@@ -331,7 +331,7 @@ def generators_of(spec: Mapping[str, Any]) -> GeneratorsPlan | None:
 
 
 class LoadOptions(Struct, frozen=True, kw_only=True):
-    """What the plan of a trial, the engine, and the record of a trial have alike. Times in ns.
+    """What the plan of a trial and that of the engine have alike. Times in ns.
 
     limit_ns: a transaction that takes longer is late.
     duration_ns or transactions (of each client) ends the trial; the warm-up comes on top.

@@ -231,8 +231,8 @@ class Observed(Struct, frozen=True):
 class Trial(Struct, frozen=True, dict=True):
     """One run of one cell: what was asked and resolved, its place and time, and every interval.
 
-    spec: the options by name (spec.py); empty for a trial of another program. measured_ns: length
-    of the measured part. findings: of sensors and the pipeline, without those that follow from the
+    spec: the options by name (spec.py); of another program's, what its log tells. measured_ns:
+    length of the measured part. findings: of sensors and the pipeline, without those that follow from the
     numbers. place: in an experiment, if any. samples: of the sensors. explained: plans of its
     statements. observed: other observations of each server.
     """
