@@ -237,7 +237,7 @@ def _up_to_date(cursor: Cursor) -> bool:
     return cursor.rows("SELECT version FROM pgpaces") == [(upgrades.newest(),)]
 
 
-_PREPARED = """SELECT CAST(workload AS text) FROM trial WHERE state = 'finished'
+_PREPARED = """SELECT CAST(setup AS text) FROM trial WHERE state = 'finished'
  ORDER BY started_at DESC LIMIT ?"""
 _RECENT = 500
 
@@ -251,7 +251,7 @@ def _sizes(cursor: Cursor) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for (text,) in cursor.rows(_PREPARED, (_RECENT,)):
         with contextlib.suppress(*encoding.UNREADABLE):
-            prepared = json.loads(text)["prepared"]
+            prepared = json.loads(text)["workload"]["prepared"]
             sizes.setdefault(str(prepared["fingerprint"]), int(prepared["size_bytes"]))
     return sizes
 
