@@ -232,9 +232,9 @@ class Trial(Struct, frozen=True, dict=True):
     """One run of one cell: what was asked and resolved, its place and time, and every interval.
 
     spec: the options by name (spec.py); of another program's, what its log tells. measured_ns:
-    length of the measured part. findings: of sensors and the pipeline, without those that follow from the
-    numbers. place: in an experiment, if any. samples: of the sensors. explained: plans of its
-    statements. observed: other observations of each server.
+    length of the measured part. findings: of sensors and the pipeline, without those that follow
+    from the numbers. place: in an experiment, if any. samples: of the sensors. explained: plans of
+    its statements. observed: other observations of each server.
     """
 
     id: str
