@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from pgpaces.analysis.accumulator import Accumulator
-from pgpaces.analysis.capacity.goal import CapacityGoal
+from pgpaces.analysis.capacity.curve import CapacityGoal
 from pgpaces.analysis.capacity.search import CellSearch, SearchSpec
 from pgpaces.analysis.digest import Digest, digest
 from pgpaces.analysis.sequential import Tell, role

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.analysis import compare
-from pgpaces.analysis.capacity.goal import CapacityGoal
+from pgpaces.analysis.capacity.curve import CapacityGoal
 from pgpaces.analysis.capacity.search import CapacitySearch, CellSearch, SearchSpec, trial_point
 from pgpaces.analysis.digest import Bucket, Digest
 from pgpaces.analysis.pairing import AGAIN, Pairing

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pgpaces.analysis import costs as rules
 from pgpaces.analysis.costs import economy
 from pgpaces.analysis.digest import Track
-from pgpaces.analysis.write_volume import by_server
+from pgpaces.analysis.server_counters import written_by_server
 from pgpaces.answers.costs import of_run, values
 from pgpaces.answers.sweep.page import gather
 from pgpaces.answers.sweep.report import report as report_of
@@ -123,28 +123,22 @@ def test_on_time_is_what_succeeded_without_what_was_late(on_time, late, lost):
     assert rules.on_time(rate, given_, Counts()) is None
 
 
-def measured(**host_):
+def measured():
     samples = [
         Sample(second, source, name, value, unit)
         for second in range(-2, 12)
         for source, name, value, unit in (
-            ("host", "disk_mmcblk0_written", 100.0 if second >= 0 else 9e9, "KB/s"),
-            ("host", "disk_loop0_written", 1e6, "KB/s"),
+            ("host", "disk_sda_written", 1e6, "KB/s"),
             ("wal", "written", 4096.0, "B/s"),
             ("checkpoints", "checkpoints", float(second == 5), ""),
         )
     ]
-    return trial([], host=host_, samples=collect(samples))
+    return trial([], samples=collect(samples))
 
 
 def written(found):
     means = rules.means_of_samples(found.samples, 0, 10)
-    return rules.written([(found, means, 10.0)])
-
-
-def unread(found):
-    """Without what was read of the server."""
-    return replace(found, samples=tuple(s for s in found.samples if s.source == "host"))
+    return rules.written([(means, 10.0)])
 
 
 @pytest.mark.parametrize(
@@ -166,37 +160,25 @@ def unread(found):
 def test_what_a_server_counts_is_wal_and_data_files(more, bytes_a_second):
     every = {("wal", "written"): 4096.0, ("host", "disk_sda_written"): 1e9, **more}
     samples = [Sample(3, source, name, value) for (source, name), value in every.items()]
-    [written_] = by_server(collect(samples))
+    [written_] = written_by_server(collect(samples))
     assert list(written_.pairs) == [(3, bytes_a_second)]
 
 
-def test_what_is_written_a_day_is_what_the_server_counted_or_else_its_disk():
-    made = measured(data_disk="mmcblk0")
+def test_what_is_written_a_day_is_what_the_server_counted():
+    made = measured()
     found = written(made)
     assert found.bytes_a_day.value == pytest.approx(4096 * 86_400)
-    assert (found.source[:26], found.checkpoints) == ("from the server's counters", 1)
+    assert found.checkpoints == 1
+    told = dict(values(economy([PI], written=found)))["written"]
+    assert (told.name, told.values["bytes_a_day"]) == ("written-a-day", 4096 * 86_400)
     none = replace(made, samples=tuple(s for s in made.samples if s.name != "checkpoints"))
     assert written(none).checkpoints == 0
-    assert written(unread(made)).checkpoints is None
     reads = Sample(0, "database", "blocks_read", 9.0, "blocks/s")
     others = Sample(0, "host", "disk_sda_written", 1e6, "KB/s")
-    only_reads = trial([], host={"data_disk": "sda"}, samples=collect([reads, others]))
+    only_reads = trial([], samples=collect([reads, others]))
     assert written(only_reads).bytes_a_day.value == 0, "whatever others do"
-    for disk in (made, measured()):
-        found = written(unread(disk))
-        assert found.source == "whole disk mmcblk0, including writes of other programs"
-        assert found.bytes_a_day.value == pytest.approx(100 * 1024 * 86_400)
-        told = dict(values(economy([PI], written=found)))["written"]
-        assert told.name == "written-a-day"
-        assert told.values["bytes_a_day"] == pytest.approx(8.85e9, rel=1e-3)
-
-
-def test_without_its_disk_and_its_server_it_is_not_known():
-    two = unread(measured())
-    more = (*two.samples, *collect([Sample(0, "host", "disk_sda_written", 1.0, "KB/s")]))
-    for found in (replace(two, samples=more), unread(measured(data_disk="nvme0n1"))):
-        assert written(found) is None
-    assert written(replace(two, samples=())) is None
+    unread = replace(made, samples=tuple(s for s in made.samples if s.source == "host"))
+    assert written(unread) is None
 
 
 # Values and files
@@ -334,7 +316,7 @@ MISSED_MAX = 0.2
 
 
 def priced(found, one):
-    track = Track("host", "disk_mmcblk0_written", "KB/s", (100.0,) * len(found.series))
+    track = Track("server", "written", "B/s", (102_400.0,) * len(found.series))
     ended = Track("checkpoints", "checkpoints", "", (0.1,) * len(found.series))
     about = found.trial.host.but(costs=(one.plain(),))
     changed = replace(found.trial, host=about)

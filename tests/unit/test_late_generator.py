@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.capacity.answer import Capacity, judge
-from pgpaces.analysis.capacity.goal import CapacityGoal, TrialPoint
+from pgpaces.analysis.capacity.curve import CapacityGoal, TrialPoint
 from pgpaces.analysis.capacity.search import NextLoad, next_trial, trial_point, why_invalid
 from pgpaces.analysis.digest import digest
 from pgpaces.analysis.sequential import Tell

@@ -101,7 +101,6 @@ def number(bulk: Bulk, name: str) -> Estimate | None:
 
 
 def as_json(bulk: Bulk) -> dict[str, Any]:
-    """The figures as plain values: seconds, bytes, and the numbers per second, row and byte."""
     seconds = bulk.seconds
     bounds = seconds if seconds is not None and seconds.estimable else None
     return {

@@ -12,12 +12,10 @@ import sys
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
-from msgspec import Struct
-
-from pgpaces.analysis.arrays import np
+from pgpaces.analysis.arrays import Numbers, np
 from pgpaces.core.messages import message
 from pgpaces.core.series import Sample, Seconds
 from pgpaces.spec.result import WaitEvent, Waits
@@ -34,13 +32,6 @@ _BYTES_MAX = 12 * 10 * 4 * 86_400 * 10
 
 Who = Literal["load", "others"]
 Event = tuple[Who, str, str]
-
-
-class Tenth(Struct, frozen=True):
-    """One sample: the sessions in each event, by its place in `Waits.events`."""
-
-    tenth: int
-    sessions: dict[int, int]
 
 
 class WaitTally:
@@ -136,29 +127,28 @@ def event_name(who: str, kind: str, event: str) -> str:
     return wait if who == "load" else f"{who} {wait}"
 
 
-def tenths_of(waits: Waits) -> Iterator[Tenth]:
-    """The tenths, in order. Raises ValueError for bytes that are not packed tenths."""
-    if not waits.tenths:
-        return
+def tenths_of(waits: Waits) -> tuple[Numbers, Numbers]:
+    """The tenths with a sample, in order, and a row for each event of one.
+
+    The columns of rows are the tenth, the place in `waits.events`, and the sessions in the event.
+    Raises ValueError for bytes that are not packed tenths.
+    """
     unpacker = zlib.decompressobj()
     try:
-        raw = unpacker.decompress(waits.tenths, _BYTES_MAX)
+        raw = unpacker.decompress(waits.tenths, _BYTES_MAX) if waits.tenths else b""
     except zlib.error as error:
         raise ValueError(message("waits-unreadable", why=error)) from None
-    if len(raw) % 12 or not unpacker.eof:
+    if len(raw) % 12 or not (unpacker.eof or not waits.tenths):
         raise ValueError(message("waits-cut"))
-    current: Tenth | None = None
-    for ahead, place, count in np.frombuffer(raw, dtype="<i4").reshape(-1, 3).tolist():
-        if place == _LOOKED:
-            if current:
-                yield current
-            current = Tenth((current.tenth if current else 0) + ahead, {})
-        elif not (current and 0 <= place < len(waits.events) and count >= 0):
-            raise ValueError(f"there is no wait event {place}")
-        else:
-            current.sessions[place] = count
-    if current:
-        yield current
+    triples = np.frombuffer(raw, dtype="<i4").reshape(-1, 3).astype(int)
+    looked = triples[:, 1] == _LOOKED
+    # Those of the events of a tenth are 0 tenths later.
+    triples[:, 0] = triples[:, 0].cumsum()
+    rows = triples[~looked]
+    possible = (rows[:, 1] >= 0) & (rows[:, 1] < len(waits.events)) & (rows[:, 2] >= 0)
+    if not (possible.all() and looked[:1].all()):
+        raise ValueError("there is no wait event of this number")
+    return triples[looked, 0], rows
 
 
 def observations(waits: Waits) -> int:

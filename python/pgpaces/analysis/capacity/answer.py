@@ -10,25 +10,29 @@ from collections.abc import Sequence
 from itertools import groupby, pairwise
 from statistics import median
 
-from msgspec import Struct, convert, field
+from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgpaces.analysis.capacity.curve import TRIALS_MIN, Fit, fitted, load_verdict, share_bounds
-from pgpaces.analysis.capacity.goal import (
+from pgpaces.analysis.capacity.curve import (
+    TRIALS_MIN,
     UNITS,
     CapacityGoal,
+    Fit,
     Kind,
     TrialPoint,
     countable,
     excused,
+    fitted,
     load_text,
+    load_verdict,
     of_curve,
     of_role,
+    share_bounds,
 )
+from pgpaces.analysis.costs import volume_of
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.distributions import fisher_above
 from pgpaces.analysis.goal import Limit, Verdict
-from pgpaces.analysis.volume import volume_of
 from pgpaces.core.messages import Message, message, said
 from pgpaces.spec.costs import HOURS_A_MONTH, MonthlyCost, machines_of
 from pgpaces.spec.result import Estimate
@@ -60,14 +64,6 @@ _BOUNDS = {
     (False, True): "capacity-fails",
     (False, False): "capacity-unknown",
 }
-
-
-class SearchGoal(Struct, frozen=True):
-    missed_max: float
-    quick: bool
-    lowest: float
-    highest: float
-    soak_s: float
 
 
 class Soak(Struct, frozen=True):
@@ -144,7 +140,7 @@ class Capacity(Struct, frozen=True, kw_only=True):
     levels: dict[str, str] = {}
     load: Kind
     unit: str
-    goal: SearchGoal
+    goal: CapacityGoal
     passes: float | None
     fails: float | None
     estimate: Estimate | None
@@ -163,7 +159,6 @@ class Capacity(Struct, frozen=True, kw_only=True):
 
     @property
     def bounds(self) -> Message:
-        """Both bounds in a line."""
         whole = self.load != "rate"
         ends = [safely_rounded(self.passes, whole, -1), safely_rounded(self.fails, whole, 1)]
         texts = [
@@ -223,7 +218,10 @@ def judge(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
     fit = fitted(points, goal) if len(long) >= _LINE_MIN else None
     passes, fails, flags = _claims(points, goal)
     ends = passes, fails
-    flags += _at_the_ends(points, goal, ends)
+    if passes is not None and passes >= goal.highest:
+        flags.append("capacity-above-range")
+    elif fails is not None and fails <= goal.lowest:
+        flags.append("capacity-below-range")
     spread = None if fit is None else _speed_spread(fit)
     if spread is not None and spread >= _NOISE_SPEED:
         flags.append("noisy-host")
@@ -234,12 +232,17 @@ def judge(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
         flags.append("generator-limited-loads" if limited else "invalid-trials")
     if any(point.excused for point in points if point.valid):
         flags.append("generator-late-loads")
-    soak = _soak(points, goal)
+    soak = None
+    if soaks := of_role(points, "soak"):
+        last = soaks[-1]
+        # Misses that a late generator may explain do not make it fail.
+        low, high = share_bounds(excused([last]))[0], share_bounds([last])[1]
+        soak = Soak(last.load, last.seconds, last.share, low, high, last.share <= goal.missed_max)
     soaked = soak is not None and soak.passed and goal.soak_s >= SOAK_MIN_S
     return Capacity(
         load=goal.load,
         unit=UNITS[goal.load],
-        goal=convert(goal, SearchGoal, from_attributes=True),
+        goal=goal,
         passes=passes,
         fails=fails,
         estimate=None if fit is None else _estimate(points, goal),
@@ -255,7 +258,6 @@ def judge(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
 
 
 def soak_load(passes: float | None, goal: CapacityGoal) -> float | None:
-    """The load of the soak; None if nothing passes."""
     if passes is None:
         return None
     load = _SOAK_SHARE * passes
@@ -370,7 +372,6 @@ def _at_cliff(
 
 
 def _loads(long: Sequence[TrialPoint], goal: CapacityGoal) -> list[LoadVerdict]:
-    """Each load by its own trials."""
     loads = []
     for load, group in groupby(sorted(long, key=lambda p: p.load), lambda p: p.load):
         points = list(group)
@@ -400,22 +401,6 @@ def _verdicts(long: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> li
             verdict = "unknown"
         loads.append(replace(at, low=low, high=high, verdict=verdict))
     return loads
-
-
-def _at_the_ends(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> list[str]:
-    passes, fails = ends
-    if passes is not None and passes >= goal.highest:
-        return ["capacity-above-range"]
-    if fails is None or fails > goal.lowest:
-        return []
-    at = [p for p in points if p.valid and p.load == goal.lowest]
-    above = [p for p in points if p.valid and goal.lowest < p.load <= 8 * goal.lowest]
-    if at and above:
-        # Where less load does not help, no load will.
-        least = sum(p.missed for p in at) / sum(p.due for p in at)
-        if least >= sum(p.missed for p in above) / sum(p.due for p in above) / 2:
-            return ["capacity-below-range", "missed-share-flat"]
-    return ["capacity-below-range"]
 
 
 def _speed_spread(fit: Fit) -> float | None:
@@ -456,16 +441,6 @@ def _estimate(points: Sequence[TrialPoint], goal: CapacityGoal) -> Estimate | No
     margin = _QUICK_MARGIN if goal.quick else 1.0
     low, high = math.exp(fit.low) / margin, margin * math.exp(high) if high < 700 else math.inf
     return Estimate(math.exp(fit.x), low, high, fit.n)
-
-
-def _soak(points: Sequence[TrialPoint], goal: CapacityGoal) -> Soak | None:
-    if not (soaks := of_role(points, "soak")):
-        return None
-    last = soaks[-1]
-    # Misses that a late generator may explain do not make it fail.
-    low, high = share_bounds(excused([last]))[0], share_bounds([last])[1]
-    met = last.share <= goal.missed_max
-    return Soak(last.load, last.seconds, last.share, low, high, met)
 
 
 def equivalent(
