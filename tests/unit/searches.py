@@ -129,5 +129,5 @@ def searched(
         at = float(dict(asked.cell.levels)[goal.load].removesuffix("/s"))
         number = len(search.tells) + 1
         of = trial(asked, share, number, load=goal.load, invalid=invalid(at), **changes)
-        search = search.tell(Tell(asked.cell, asked.block, of))
+        search = replace(search, tells=(*search.tells, Tell(asked.cell, asked.block, of)))
     return search

@@ -42,7 +42,6 @@ ENOUGH = math.log(1.04)
 # A short trial of a server that is overloaded by a few percent does not show it: in a quick search
 # each end of the answer is this factor further out.
 _QUICK_MARGIN = 1.15
-_SOAK_SHARE = 0.9
 # A shorter soak sees no checkpoint, vacuum or heat.
 SOAK_MIN_S = 600
 _TAIL_95 = 0.025
@@ -222,9 +221,17 @@ def judge(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
         flags.append("capacity-above-range")
     elif fails is not None and fails <= goal.lowest:
         flags.append("capacity-below-range")
-    spread = None if fit is None else _speed_spread(fit)
-    if spread is not None and spread >= _NOISE_SPEED:
-        flags.append("noisy-host")
+    # By how much the server's speed differs between trials, sd as a share. The log odds differ by
+    # slope times the log of the speed, in addition to the variance within trials: an F test of the
+    # two variances at 1%.
+    spread = None
+    if (
+        fit is not None
+        and 0 < fit.within < fit.variance
+        and fisher_above(fit.n - 2, fit.n, fit.variance / fit.within) <= _NOISE_P
+    ):
+        spread = math.sqrt(fit.variance - fit.within) / fit.slope
+        flags += ["noisy-host"] if spread >= _NOISE_SPEED else []
     if fit is None and passes is None and fails is None:
         flags.append("few-long-trials")
     if invalid := [point for point in points if not point.valid]:
@@ -255,13 +262,6 @@ def judge(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
         invalid=tuple(each.invalid or message("numbers-impossible") for each in invalid),
         loads=tuple(_verdicts(long, goal, ends)),
     )
-
-
-def soak_load(passes: float | None, goal: CapacityGoal) -> float | None:
-    if passes is None:
-        return None
-    load = _SOAK_SHARE * passes
-    return max(float(math.floor(load)) if goal.whole else float(f"{load:.3g}"), goal.lowest)
 
 
 def safely_rounded(bound: float | None, whole: bool, turn: int) -> float | None:
@@ -403,19 +403,6 @@ def _verdicts(long: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> li
     return loads
 
 
-def _speed_spread(fit: Fit) -> float | None:
-    """By how much the speed differs between trials, sd as a share; None where chance explains it.
-
-    The log odds differ by slope times the log of the speed, in addition to the variance within
-    trials: an F test of the two variances at 1%.
-    """
-    if not 0 < fit.within < fit.variance:
-        return None
-    if fisher_above(fit.n - 2, fit.n, fit.variance / fit.within) > _NOISE_P:
-        return None
-    return math.sqrt(fit.variance - fit.within) / fit.slope
-
-
 def _more(long: int, goal: CapacityGoal, ends: _Ends) -> int | None:
     passes, fails = ends
     above = passes is not None and passes >= goal.highest
@@ -462,7 +449,10 @@ def equivalent(
     own_pace = kind == "users" or (kind == "clients" and not closed)
     users = load if own_pace or thinking else None
     means = [d.summary.latency.mean.value for d in digests if d.summary.latency.mean]
-    each = _queries(digests)
+    # Queries per transaction; unknown if that of a trial is.
+    volumes = [(d.summary.throughput.value, volume_of(d.trial, d.summary)) for d in digests]
+    queries = [of.per_s.value / tx_s for tx_s, of in volumes if of is not None and tx_s > 0]
+    known = len(queries) == len(volumes)
     # Trials on machines of several prices have no common cost.
     kinds = {machines_of(digest.trial.host.costs) for digest in digests}
     priced = kinds.pop() if len(kinds) == 1 else ()
@@ -474,17 +464,10 @@ def equivalent(
         users=users,
         response_s=median(means) / 1e3 if thinking and means else None,
         think_s=(plan.think_ns or 0) / 1e9 if thinking else None,
-        queries_per_day=None if each is None else rate * each * _DAY_S,
+        queries_per_day=rate * median(queries) * _DAY_S if known else None,
         currency=machines.currency if machines else "",
         month=month,
         year=machines.year if machines else None,
         per_million=None if month is None else month / (rate * _MONTH_S / _MILLION),
         per_user=None if month is None or not users else month / users,
     )
-
-
-def _queries(digests: Sequence[Digest]) -> float | None:
-    """Queries per transaction, the median; None if that of a trial is unknown."""
-    volumes = [(d.summary.throughput.value, volume_of(d.trial, d.summary)) for d in digests]
-    each = [of.per_s.value / rate for rate, of in volumes if of is not None and rate > 0]
-    return median(each) if each and len(each) == len(volumes) else None

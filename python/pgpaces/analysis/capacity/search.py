@@ -21,7 +21,6 @@ from pgpaces.analysis.capacity.answer import (
     equivalent,
     judge,
     safely_rounded,
-    soak_load,
 )
 from pgpaces.analysis.capacity.curve import (
     ROLES,
@@ -82,6 +81,7 @@ _STEP = 0.02
 # Trials at the lowest or the highest load before any other, and their greatest length.
 _EDGE, _EDGE_MAX_S = 4, 240.0
 INVALID_MOST = 10
+_SOAK_SHARE = 0.9
 _BARRED = 2
 # How many short trials a search usually has, and a quick one how many long ones.
 _SHORT_USUAL, _LONG_QUICK = 6, 6
@@ -138,10 +138,11 @@ def _next(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | None:
     if (long := _next_long(points, goal, highest)) is not None:
         return long
     soaks = [point for point in points if point.role == "soak"]
-    load = soak_load(judge(points, goal).passes, goal)
-    if load is None or not goal.soak_s or len(soaks) > 1 or any(each.valid for each in soaks):
+    passes = judge(points, goal).passes
+    if passes is None or not goal.soak_s or len(soaks) > 1 or any(each.valid for each in soaks):
         return None
-    return NextLoad(load, goal.soak_s, "soak")
+    load = _offered(_SOAK_SHARE * passes, goal, math.floor)
+    return NextLoad(max(load, goal.lowest), goal.soak_s, "soak")
 
 
 def _highest(points: Sequence[TrialPoint], goal: CapacityGoal) -> float:
@@ -207,26 +208,24 @@ def _next_long(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float)
             return None
         if edge <= goal.lowest and load_verdict(excused(at), goal) == "fail":
             return None
-    load, n = _near_threshold(points, goal, highest), len(of_role(points, "long"))
+    n = len(of_role(points, "long"))
+    # Spread around the center, which moves every four trials.
+    center, spread = expected_threshold(points, goal)
+    offset = _PATTERN[n % len(_PATTERN)]
+    x = center + offset * spread
+    if goal.whole:
+        # Both neighbors of the center, not one of them four times.
+        turn = {-1.0: math.floor, 1.0: math.ceil}.get(offset, round)
+        load = _clip(float(turn(math.exp(x))), goal, highest)
+    else:
+        # Few different loads with several trials each have verdicts of their own, too.
+        load = _clip(_offered(math.exp(round(x / _STEP) * _STEP), goal), goal, highest)
     seconds = _length_s(points, goal, "long", load=load)
     if n >= _FEWEST and (n >= _MOST or not _room(goal, _spent(points), seconds)):
         return None
     if n >= _LEAST and n % 2 == 0 and fitted(points, goal) and judge(points, goal).more == 0:
         return None
     return NextLoad(load, seconds, "long")
-
-
-def _near_threshold(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) -> float:
-    """The load of the next long trial: spread around the center, which moves every four trials."""
-    at, spread = expected_threshold(points, goal)
-    offset = _PATTERN[len(of_role(points, "long")) % len(_PATTERN)]
-    x = at + offset * spread
-    if goal.whole:
-        # Both neighbors of the center, not one of them four times.
-        turn = {-1.0: math.floor, 1.0: math.ceil}.get(offset, round)
-        return _clip(float(turn(math.exp(x))), goal, highest)
-    # Few different loads with several trials each have verdicts of their own, too.
-    return _clip(_offered(math.exp(round(x / _STEP) * _STEP), goal), goal, highest)
 
 
 def _length_s(
@@ -323,7 +322,7 @@ class SearchSpec(Struct, frozen=True):
 
 
 class CellSearch(Struct, frozen=True, dict=True):
-    """The search of one cell: `ask` gives its next trial, `tell` takes the result.
+    """The search of one cell: `ask` gives its next trial.
 
     tells: the results so far, in the order in which the trials ran.
     """
@@ -331,9 +330,6 @@ class CellSearch(Struct, frozen=True, dict=True):
     spec: SearchSpec
     cell: Cell
     tells: tuple[Tell, ...] = ()
-
-    def tell(self, result: Tell) -> CellSearch:
-        return replace(self, tells=(*self.tells, result))
 
     def ask(self) -> Ask | None:
         """The next trial; None if the search has ended."""
