@@ -23,7 +23,6 @@ from pgpaces.show import render
 from pgpaces.spec import costs
 from pgpaces.spec.costs import Costs
 from pgpaces.spec.design import Design, Experiment, Factor, Target
-from pgpaces.spec.facts import ServerFacts
 from pgpaces.spec.plan import TargetPlan
 from pgpaces.spec.result import Counts, Estimate
 from pgpaces.trial import document
@@ -271,37 +270,10 @@ def test_a_stored_experiment_keeps_the_costs_of_its_targets():
         document.read(stored)
 
 
-# The disk of the data
-
-
-def test_a_volume_on_one_partition_is_on_its_disk(tmp_path):
-    block = tmp_path / "devices"
-    for folder in ("mmcblk0/mmcblk0p2", "dm-0/slaves", "dm-1/slaves", "sda", "sdb"):
-        (block / folder).mkdir(parents=True)
-    (block / "mmcblk0/mmcblk0p2/partition").write_text("2")
-    (block / "dm-0/slaves/mmcblk0p2").symlink_to(block / "mmcblk0/mmcblk0p2")
-    for disk in ("sda", "sdb"):
-        (block / "dm-1/slaves" / disk).symlink_to(block / disk)
-    numbers = tmp_path / "dev" / "block"
-    numbers.mkdir(parents=True)
-    for number, folder in (
-        ("179:2", "mmcblk0/mmcblk0p2"),
-        ("253:0", "dm-0"),
-        ("253:1", "dm-1"),
-        ("8:0", "sda"),
-    ):
-        (numbers / number).symlink_to(block / folder)
-    found = [host.disk_of_number(n, tmp_path) for n in ("179:2", "253:0", "253:1", "8:0", "0:45")]
-    assert found == ["mmcblk0", "mmcblk0", "dm-1", "sda", None]
-    assert host.disk_of(tmp_path / "none") is None
-
-
-def test_the_disk_of_a_server_elsewhere_is_not_looked_for_here(tmp_path):
-    server = ServerFacts(version="18", data_directory=str(tmp_path), target={"host": "pi4"})
+def test_the_facts_of_a_machine_have_its_price():
     here = host.facts().but(pid=os.getpid())
-    assert host_facts(server, None) == here
-    assert host_facts(server, PI) == here.but(costs=(PI.plain(),))
-    assert host_facts(server, Costs()) == here
+    assert host_facts(None) == host_facts(Costs()) == here
+    assert host_facts(PI) == here.but(costs=(PI.plain(),))
 
 
 # Reports

@@ -41,12 +41,12 @@ class WaitTally:
         self._packer = zlib.compressobj(6)
         self._packed: list[bytes] = []
         self._places: dict[Event, int] = {}
-        self._totals: list[int] = []
+        self._totals: Counter[Event] = Counter()
         self._last = 0
         self._every = self._looks = 0
         self._second, self._in_second = 0, 0
-        self._counts: Counter[int] = Counter()
-        self._names: dict[int, str] = {}
+        self._counts: Counter[Event] = Counter()
+        self._names: dict[Event, str] = {}
         self._seen: dict[str, None] = {}
         self._sampled = Seconds()
         self._ended: list[Sample] = []
@@ -58,11 +58,10 @@ class WaitTally:
         """
         if self._every and tenth <= self._last:
             return
-        by_place = {self._place(event): count for event, count in sessions.items()}
         triples = array("i", (tenth - self._last, _LOOKED, 0))
-        for place, count in by_place.items():
-            triples.extend((0, place, count))
-            self._totals[place] += count if tenth >= 0 else 0
+        for event, count in sessions.items():
+            triples.extend((0, self._places.setdefault(event, len(self._places)), count))
+            self._totals[event] += count if tenth >= 0 else 0
         if sys.byteorder == "big":
             triples.byteswap()
         self._packed.append(self._packer.compress(triples.tobytes()))
@@ -71,21 +70,13 @@ class WaitTally:
         if tenth // PER_SECOND != self._second:
             self._end_second()
         self._second, self._in_second = tenth // PER_SECOND, self._in_second + 1
-        self._counts.update(by_place)
-
-    def _place(self, event: Event) -> int:
-        if event not in self._places:
-            self._places[event] = len(self._totals)
-            self._totals.append(0)
-        return self._places[event]
+        self._counts.update(sessions)
 
     def waits(self) -> Waits:
         if not self._every:
             return Waits()
         rest = self._packer.copy().flush()
-        events = tuple(
-            WaitEvent(*event, self._totals[place]) for event, place in self._places.items()
-        )
+        events = tuple(WaitEvent(*event, self._totals[event]) for event in self._places)
         return Waits(self._looks, events, b"".join(self._packed) + rest)
 
     def drain(self, *, ended: bool = False) -> list[Sample]:
@@ -102,17 +93,16 @@ class WaitTally:
     def _end_second(self) -> None:
         if not self._in_second:
             return
-        events = list(self._places)
         sums = Counter(dict.fromkeys(self._seen, 0))
-        for place, count in self._counts.most_common():
-            if place not in self._names and len(self._names) < SAMPLED_MAX:
-                self._names[place] = event_name(*events[place])
-            sums[self._names.get(place, OTHER)] += count
-        for event, count in sums.items():
-            if event not in self._seen:
-                self._seen[event] = None
-                self._ended += [_sample(second, event, 0.0) for second in self._sampled]
-            self._ended.append(_sample(self._second, event, count / self._in_second))
+        for event, count in self._counts.most_common():
+            if event not in self._names and len(self._names) < SAMPLED_MAX:
+                self._names[event] = event_name(*event)
+            sums[self._names.get(event, OTHER)] += count
+        for name, count in sums.items():
+            if name not in self._seen:
+                self._seen[name] = None
+                self._ended += [_sample(second, name, 0.0) for second in self._sampled]
+            self._ended.append(_sample(self._second, name, count / self._in_second))
         self._sampled.add(self._second)
         self._in_second, self._counts = 0, Counter()
 

@@ -115,18 +115,17 @@ def trial_of(ready: ReadyTrial) -> Trial:
             ),
         ),
         server=(server := _server(ready)),
-        host=host_facts(server, request.costs),
+        host=host_facts(request.costs),
         notes=tuple(_notes(ready)),
         findings=tuple(_findings(ready, server)),
         place=request.place,
     )
 
 
-def host_facts(server: ServerFacts, costs: Costs | None) -> HostFacts:
+def host_facts(costs: Costs | None) -> HostFacts:
     """The facts of this machine. costs: of the server's machine."""
-    data, plain = server.data_directory, {} if costs is None else costs.plain()
-    disk = host.disk_of(Path(data)) if data and is_local(server.target) else None
-    return host.facts().but(data_disk=disk, pid=os.getpid(), costs=(plain,) if plain else ())
+    plain = {} if costs is None else costs.plain()
+    return host.facts().but(pid=os.getpid(), costs=(plain,) if plain else ())
 
 
 def _plan(ready: ReadyTrial) -> PlanFacts:
