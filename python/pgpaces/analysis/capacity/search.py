@@ -453,25 +453,16 @@ class CapacitySearch(Struct, frozen=True):
         return 0
 
     def given_up(self, tells: Sequence[Tell]) -> str:
-        """Which searches ended with trials that could not be run, and why.
+        """Why a search ended with a trial that could not be run, or without a measurement.
 
         All others have an answer, which may be "unknown".
         """
-        searches = self.of_cells(tells)
-        if why := next(filter(None, (each.hopeless for each in searches)), None):
-            return why
-        failed = [
-            each
-            for each in searches
-            if each.tells
-            and each.tells[-1].digest is None
-            and not each.tells[-1].too_much
-            and each.ask() is None
-        ]
-        if not failed:
-            return ""
-        error = next(tell.error for tell in failed[0].tells if tell.digest is None)
-        return message("searches-ended", ended=len(failed), all=len(self.cells), error=error)
+        for each in self.of_cells(tells):
+            last = each.tells[-1] if each.tells else None
+            refused = last is not None and last.digest is None and not last.too_much
+            if each.hopeless or (refused and each.ask() is None):
+                return each.hopeless or next(t.error for t in each.tells if t.digest is None)
+        return ""
 
     def of_cells(self, tells: Sequence[Tell]) -> list[CellSearch]:
         """The search of each cell, with the last attempts of its trials.
