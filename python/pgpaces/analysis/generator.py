@@ -18,7 +18,6 @@ from pgpaces.analysis.stats import INDEPENDENT, Clusters, share
 from pgpaces.analysis.time_distribution import distribution_of
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.times import Times, counts_at_most, merge, values_at_ranks
-from pgpaces.spec.facts import ComponentFacts, PlanFacts
 from pgpaces.spec.result import Counts, Estimate, Trial
 
 if TYPE_CHECKING:
@@ -260,19 +259,12 @@ def _floor_ms(trial: Trial) -> float:
     """
     if _closed(trial):
         return _DISPATCH_CLOSED_NS / 1e6 if by_functions(trial) else math.inf
-    limits = [
-        ns for load in _loads(trial) for ns in (load.limit_ns, *(own for _, own in load.limits))
-    ]
-    limit_ns = min((ns for ns in limits if ns), default=0)
+    limit_ns = min(filter(None, goal.limits_ns(trial)), default=0)
     return max(_DISPATCH_FLOOR_NS, limit_ns // 100) / 1e6
 
 
 def _closed(trial: Trial) -> bool:
-    return {load.model for load in _loads(trial)} == {"closed"}
-
-
-def _loads(trial: Trial) -> tuple[PlanFacts | ComponentFacts, ...]:
-    return trial.plan, *trial.plan.components
+    return {load.model for load in (trial.plan, *trial.plan.components)} == {"closed"}
 
 
 def disagreement(trial: Trial, generator: Generator) -> Iterator[Finding]:

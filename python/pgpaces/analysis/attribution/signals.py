@@ -130,9 +130,8 @@ def _stopped(timeline: Timeline, stops: Numbers) -> Numbers:
     A short one does not explain a long life; but a backlog takes time to drain.
     """
     stopped_s = timeline.life_sum(stops)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        part = np.where(stopped_s > 0, BACKLOG_TIMES * stopped_s / timeline.latency_s, 0.0)
-    return np.asarray(np.clip(np.nan_to_num(part), 0.0, 1.0))
+    part = quotient(BACKLOG_TIMES * stopped_s, timeline.latency_s, 1.0)
+    return np.asarray(np.clip(part, 0.0, 1.0) * (stopped_s > 0))
 
 
 def _generator_still(timeline: Timeline) -> Numbers:
@@ -293,9 +292,8 @@ def _late_itself(timeline: Timeline) -> Numbers:
 
 def _waited(timeline: Timeline) -> Numbers:
     """The part of latency that transactions waited although their client was free."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        part = timeline.life_mean(np.nan_to_num(timeline.dispatch_s)) / timeline.latency_s
-    return np.clip(np.nan_to_num(part), 0.0, 1.0)
+    lag_s = timeline.life_mean(np.nan_to_num(timeline.dispatch_s))
+    return np.clip(quotient(lag_s, timeline.latency_s, 0.0), 0.0, 1.0)
 
 
 def connections_signal(timeline: Timeline) -> Signal | None:

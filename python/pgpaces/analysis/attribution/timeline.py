@@ -250,8 +250,7 @@ class Timeline(Struct, frozen=True):
         executing = self.sessions.active + self.sessions.others - waiting
         # Ten samples a second are few: three seconds together.
         in_flight, inside = (smooth(v) for v in (self.in_flight - self.queued, executing))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            share = np.where(in_flight >= _IN_FLIGHT_MIN, 1 - inside / in_flight, np.nan)
+        share = 1 - quotient(inside, np.where(in_flight >= _IN_FLIGHT_MIN, in_flight, 0.0))
         return np.asarray(np.clip(share - self._paused, 0.0, 1.0))
 
     @property
