@@ -9,7 +9,7 @@ import platform
 from pathlib import Path
 
 from pgpaces.core.messages import message
-from pgpaces.spec.facts import HostFacts
+from pgpaces.spec.setup import HostFacts
 
 # The system call has this number on all architectures; the flags exist since Linux 6.1.
 _IO_URING_SETUP = 425
