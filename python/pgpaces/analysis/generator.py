@@ -22,7 +22,7 @@ from pgpaces.spec.facts import ComponentFacts, PlanFacts
 from pgpaces.spec.result import Counts, Estimate, Trial
 
 if TYPE_CHECKING:
-    from pgpaces.analysis.accumulator import Accumulator, ScriptSeconds
+    from pgpaces.analysis.accumulator import Accumulator, SecondSums
     from pgpaces.analysis.arrays import Numbers
 
 _DISPATCH_FLOOR_NS = 1_000_000
@@ -84,9 +84,9 @@ class Generator(Struct, frozen=True):
 def examine(
     trial: Trial,
     accumulator: Accumulator,
-    every: ScriptSeconds,
+    every: SecondSums,
     *,
-    own: ScriptSeconds,
+    own: SecondSums,
     counted: Counts,
     span_s: float,
     clusters: Clusters = INDEPENDENT,
@@ -172,7 +172,7 @@ def _decides(trial: Trial, generator: Generator, clusters: Clusters) -> bool:
 def _excused(
     trial: Trial,
     accumulator: Accumulator,
-    seconds: ScriptSeconds,
+    seconds: SecondSums,
     *,
     lags: Times,
     still: int,
@@ -225,7 +225,7 @@ def _excused(
     return min(most - unconnected, min(bounds) + still)
 
 
-def _while_still(seconds: ScriptSeconds, stops: Sequence[tuple[int, int, float]]) -> int:
+def _while_still(seconds: SecondSums, stops: Sequence[tuple[int, int, float]]) -> int:
     """The late and skipped transactions that were due while it stood still, or soon after."""
     lost = seconds.column("late") + seconds.column("skipped")
     due = {

@@ -14,8 +14,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from pgpaces.analysis.arrays import Numbers, np
-from pgpaces.analysis.distributions import student_quantile
-from pgpaces.analysis.stats import inefficiency
+from pgpaces.analysis.stats import inefficiency, student_quantile
 from pgpaces.spec.result import Estimate
 
 _TAIL = 0.025

@@ -26,8 +26,8 @@ from pgpaces.analysis.capacity.goal import (
     of_role,
 )
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.distributions import fisher_above
 from pgpaces.analysis.goal import Limit, Verdict
+from pgpaces.analysis.stats import fisher_above
 from pgpaces.analysis.volume import volume_of
 from pgpaces.core.messages import Message, message, said
 from pgpaces.spec.costs import HOURS_A_MONTH, MonthlyCost, machines_of

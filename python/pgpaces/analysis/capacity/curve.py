@@ -12,9 +12,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.analysis.capacity.goal import CapacityGoal, TrialPoint, bracket, of_curve
-from pgpaces.analysis.distributions import chi_squared_quantile, student_cdf, student_quantile
 from pgpaces.analysis.goal import Verdict
-from pgpaces.analysis.stats import dispersion, pearson
+from pgpaces.analysis.stats import (
+    chi_squared_quantile,
+    dispersion,
+    pearson,
+    student_cdf,
+    student_quantile,
+)
 
 # The one-sided probability that a bound is on the wrong side.
 TAIL = 0.035
