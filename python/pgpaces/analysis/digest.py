@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import waits
 from pgpaces.analysis.accumulator import Accumulator, own_scripts, together
-from pgpaces.analysis.summary import Summary
+from pgpaces.analysis.summary import Summary, summarize
 from pgpaces.analysis.write_volume import by_server
 from pgpaces.core.series import Series
 from pgpaces.core.times import Times, merge, quantiles_ms
@@ -109,7 +109,13 @@ class Digest(Struct, frozen=True):
     lag: tuple[tuple[float, float | None], ...] = ()
 
 
-def digest(trial: Trial, summary: Summary, accumulator: Accumulator) -> Digest:
+def digest(trial: Trial, accumulator: Accumulator | None = None) -> Digest:
+    """The digest of a trial, by the current rules. Raises StoreError as `summarize`.
+
+    accumulator: the trial's intervals, if the trial does not contain them.
+    """
+    accumulator = Accumulator.of(trial.intervals) if accumulator is None else accumulator
+    summary = summarize(trial, accumulator)
     series = tuple(_series(trial, accumulator))
     scripts = own_scripts(trial)
     since = summary.cut_s

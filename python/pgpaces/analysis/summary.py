@@ -51,6 +51,8 @@ _POINTS_PER_SECOND = 16
 
 
 class ScriptSummary(Struct, frozen=True):
+    """One script of a trial."""
+
     name: str
     weight: int
     counts: Counts

@@ -183,16 +183,15 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
             explained=monitors.explained,
             observed=monitors.observed(),
         )
-        summary = summarize(trial, accumulator)
-        shown = digest(trial, summary, accumulator)
+        shown = digest(trial, accumulator)
         failed: StoreError | None = None
         try:
             context.write(lambda: recorder.finish(trial, shown))
         except StoreError as refused:
             failed = refused
     ends = (error, failed or stopped, accumulator.aborted, monitors.reason)
-    whole = summarize(trial, accumulator, cut_off=False) if summary.cut_s else None
-    return Outcome(trial, summary, *ends, whole, shown.series, failed is None)
+    whole = summarize(trial, accumulator, cut_off=False) if shown.summary.cut_s else None
+    return Outcome(trial, shown.summary, *ends, whole, shown.series, failed is None)
 
 
 class Looks:
