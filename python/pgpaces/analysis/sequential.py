@@ -145,17 +145,6 @@ def planned_pairs(goal: ComparisonGoal, upto: int) -> tuple[PlannedPair, ...]:
     return tuple(plan)
 
 
-class _Member(Struct, frozen=True):
-    """One of the two trials of a pair: its cell, and its results in their order.
-
-    attempts: how often it was begun in all.
-    """
-
-    cell: Cell
-    tells: tuple[Tell, ...]
-    attempts: int
-
-
 class Pairing(Struct, frozen=True):
     """A and B, as levels of the same names, and the goal. Chooses the trials of all pairs."""
 
@@ -176,7 +165,7 @@ class Pairing(Struct, frozen=True):
     def pairs(self, tells: Sequence[Tell]) -> list[Pair]:
         pairs = []
         for planned in planned_pairs(self.goal, self.goal.pairs):
-            done = [member.tells for member in self._members(planned, tells)]
+            done = [own for _, own in self._members(planned, tells)]
             if not done[0] or len(done[0]) != len(done[1]):
                 continue
             a, b = (each[-1].digest for each in (done[::-1] if planned.b_first else done))
@@ -226,14 +215,16 @@ class Pairing(Struct, frozen=True):
         todo, members = self._next(tells)
         if not todo:
             return None
-        member = min(members, key=lambda member: len(member.tells))
-        if len(member.tells) >= _ROUNDS:
+        cell, done = min(members, key=lambda member: len(member[1]))
+        if len(done) >= _ROUNDS:
             return None
-        return Ask(member.cell, todo[0].number, attempt=1 + member.attempts)
+        number = todo[0].number
+        attempts = (t.attempt for t in tells if (t.block, t.cell.key) == (number, cell.key))
+        return Ask(cell, number, attempt=1 + max(attempts, default=0))
 
     def left(self, tells: Sequence[Tell]) -> int:
         todo, members = self._next(tells)
-        done = [len(member.tells) for member in members]
+        done = [len(own) for _, own in members]
         return 2 * len(todo) - (max(done) - min(done)) if todo else 0
 
     def given_up(self, tells: Sequence[Tell]) -> str:
@@ -242,7 +233,7 @@ class Pairing(Struct, frozen=True):
         if not todo or self.ask(tells) is not None:
             return ""
         reasons: list[str] = []
-        for digest, error in ((each.tells[-1].digest, each.tells[-1].error) for each in members):
+        for digest, error in ((own[-1].digest, own[-1].error) for _, own in members):
             invalid = digest.summary.validity.reasons if digest else ()
             reasons += invalid or filter(None, [digest.trial.error if digest else error])
         return message(
@@ -256,25 +247,26 @@ class Pairing(Struct, frozen=True):
         number = self._next(tells)[0][0].number
         return [replace(t, again=True) if t.block == number else t for t in tells]
 
-    def _next(self, tells: Sequence[Tell]) -> tuple[tuple[PlannedPair, ...], tuple[_Member, ...]]:
+    def _next(
+        self, tells: Sequence[Tell]
+    ) -> tuple[tuple[PlannedPair, ...], list[tuple[Cell, list[Tell]]]]:
         """The pairs to run until the next look and the trials of the first; both empty if none."""
         result = next_pairs(self.pairs(tells), self.goal)
         if isinstance(result, Verdict):
-            return (), ()
+            return (), []
         return result, self._members(result[0], tells)
 
-    def _members(self, planned: PlannedPair, tells: Sequence[Tell]) -> tuple[_Member, _Member]:
+    def _members(
+        self, planned: PlannedPair, tells: Sequence[Tell]
+    ) -> list[tuple[Cell, list[Tell]]]:
+        """The two trials of a pair in their order: the cell of each, and its results that count."""
         a, b, again = self.cells
         own = [t for t in tells if t.block == planned.number]
         # A pair that was cut short begins again: two trials with a night between them are none.
         cut = max((n for n, t in enumerate(own, 1) if cut_short(t)), default=0)
         counted = last_attempts(own[cut:])
         first, second = (
-            _Member(
-                cell,
-                tuple(t for t in counted if t.cell.key == cell.key),
-                max((t.attempt for t in own if t.cell.key == cell.key), default=0),
-            )
+            (cell, [t for t in counted if t.cell.key == cell.key])
             for cell in (a, again if planned.same else b)
         )
-        return (second, first) if planned.b_first else (first, second)
+        return [second, first] if planned.b_first else [first, second]
