@@ -136,14 +136,9 @@ class _Part(Struct, frozen=True):
         whole = _of(self.ledgers, scripts)
         return whole.between(self.start, max(whole.end, math.ceil(self.end)))
 
-    def times(self, kind: str, script: int) -> Times:
-        return self.accumulator.times(kind, script, self.start, until=self.until)
-
-    def limits_ms(self, scripts: Sequence[int]) -> tuple[float, float]:
-        """The least and the largest latency limit of these scripts; infinite without one."""
-        limits = limits_ns(self.trial)
-        own = [limits[n] / 1e6 for n in scripts if limits[n]] or [math.inf]
-        return min(own), max(own)
+    def times(self, kind: str, scripts: Iterable[int]) -> Times:
+        times, since, until = self.accumulator.times, self.start, self.until
+        return merge(times(kind, script, since, until=until) for script in scripts)
 
     def planned(self, count: int, scripts: Sequence[int]) -> Numbers | None:
         """The planned rate of each second; None for a constant rate."""
@@ -332,9 +327,11 @@ def _answer(
     total, due = seconds.counts, seconds.column("due")
     if not total.due:
         return latency, None, stats.INDEPENDENT
-    least, largest = part.limits_ms(scripts)
-    is_far = latency.p99 is not None and latency.p99.value * _FAR < least
-    is_far = is_far or (tails.fastest_ms > _FAR * largest and _falls_behind(part, seconds, scripts))
+    limits = limits_ns(part.trial)
+    limits_ms = [limits[n] / 1e6 for n in scripts if limits[n]] or [math.inf]
+    is_far = latency.p99 is not None and latency.p99.value * _FAR < min(limits_ms)
+    if not is_far and tails.fastest_ms > _FAR * max(limits_ms):
+        is_far = _falls_behind(part, seconds, scripts)
     prior = stats.INDEPENDENT if is_far else tails.prior(total.missed / total.due)
     planned = part.planned(len(due), scripts)
     clusters = stats.clusters_of(due - seconds.column("on_time"), due, prior, planned=planned)
@@ -356,7 +353,7 @@ def _spread(
 ) -> tuple[Distribution, Tails]:
     counts = seconds.column("count")
     return distribution_and_tails(
-        merge(part.times(kind, script) for script in scripts),
+        part.times(kind, scripts),
         seconds.counts.due,
         counts,
         sums_ns=seconds.column(kind),
