@@ -93,26 +93,29 @@ class LiveLine:
 
     def _clear(self) -> None:
         self.seconds = 0
-        self._tallies: list[Tally] = []
+        self._sum: tuple[Tally, ...] = ()
 
     def add(self, interval: Interval) -> None:
+        from pgpaces.core.record import total
+
         every, own = interval.tallies, self._scripts
-        self._tallies += [each for each in every if own is None or each.script < own]
+        new = (each for each in every if own is None or each.script < own)
+        self._sum = (total((*self._sum, *new)),)
         self.seconds += 1
         self._passed += 1
         self._stage = "warm-up" if interval.second < 0 else f"{interval.second + 1} s"
 
     def text(self, *, terminal: bool) -> str:
-        from pgpaces.core.record import total
         from pgpaces.core.times import quantiles_ms
         from pgpaces.show.numbers import clock, milliseconds, percent, rate, sparkline
         from pgpaces.spec.result import counts
 
         # Of what ended: on an overloaded server what falls due waits for many lines.
-        latency, sums = total(self._tallies).latency, counts(self._tallies)
-        self._p95 += quantiles_ms(latency, (0.95,), sums.ended)
+        [whole] = self._sum
+        sums = counts(self._sum)
+        self._p95 += quantiles_ms(whole.latency, (0.95,), sums.ended)
         p95 = milliseconds(self._p95[-1], "–")
-        done = f"{rate(latency.count / self.seconds)}/s  p95 {p95} ms"
+        done = f"{rate(whole.latency.count / self.seconds)}/s  p95 {p95} ms"
         share = f"{percent(sums.missed / sums.ended)}%" if sums.ended else "–"
         missed = self.certainty or f"missed {share}"
         missed += f"  {sums.failed} failed" if sums.failed else ""
