@@ -21,8 +21,8 @@ from pgpaces.analysis.digest import Digest, digest
 from pgpaces.analysis.disks import Device, Disk
 from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.core.series import Sample
-from pgpaces.spec.facts import HostFacts
 from pgpaces.spec.result import Place, Trial
+from pgpaces.spec.setup import HostFacts
 from pgpaces.store import listing
 from pgpaces.store.disks import DiskRow
 from pgpaces.store.experiments import ExperimentRow

@@ -382,7 +382,7 @@ class Accumulator:
 
 def own_scripts(trial: Trial) -> range:
     """The numbers of a trial's own scripts; those of background workloads follow them."""
-    background = sum(len(each.scripts) for each in trial.plan.components if each.of)
+    background = sum(len(each.scripts) for each in trial.setup.components if each.of)
     return range(len(trial.workload.scripts) - background)
 
 

@@ -20,7 +20,6 @@ from pgpaces.analysis.digest import Digest
 from pgpaces.core.units import duration_text, memory_text
 from pgpaces.spec import options
 from pgpaces.spec.design import Cell, Design, Factor
-from pgpaces.spec.levels import check_name
 from pgpaces.spec.result import Place, Trial
 
 # The form of names of factors; names of other differences have blanks.
@@ -28,21 +27,20 @@ _FACTOR = re.compile(r"[a-z_]+(\.\S+)?")
 HOST = ("hostname", "cpu", "cpus", "memory_bytes", "system", "kernel", "architecture", "python")
 # `think` is the distribution of think times.
 _RENAMED = {"think_ns": "think time"}
-# Facts that differ between any two trials, or concern only the answer.
-_OWN = frozenset(("seed", "variables", "log", "missed_max", "generated"))
+# Fields of the plan that differ between any two trials, or that have names of their own here.
+_OWN = frozenset(("seed", "log", "load", "limits", "variables", "settings", "on_connect"))
 
 # Second names of differences: left out where one that says the same is listed.
 _SECOND = {
     "load text": ("load", "rate", "think", "think time", "arrivals", "shape"),
-    "model": ("load",),
+    **dict.fromkeys(("rate", "think", "think time"), ("load",)),
     "hash of the workload": ("workload", "scripts"),
     "scripts": ("workload",),
     "fingerprint of the data": ("scale",),
     "variable scale": ("scale",),
 }
 
-_PLAN = ("clients", "policy", "protocol", "arrivals", "max_tries", "connect_each")
-_DURATIONS = {"latency_limit": "limit_ns", "duration": "duration_ns", "think_time": "think_ns"}
+_PLAN = ("policy", "protocol", "max_tries", "connect_each")
 # The level of a run that lacks an option of others.
 _ABSENT = "not set"
 
@@ -150,7 +148,7 @@ def check_factor(name: str) -> None:
     """Raises PlanError, with the nearest name, for a name like that of a factor that is none."""
     exists = options.follows(name.partition(".")[0]) or name in (*options.DIFFERENCES, "pgpaces")
     if _FACTOR.fullmatch(name) and not exists:
-        check_name(name)
+        options.check_name(name)
 
 
 def _follows(factors: Sequence[str], name: str) -> bool:
@@ -170,10 +168,15 @@ def _follows(factors: Sequence[str], name: str) -> bool:
 
 
 def _flat(trial: Trial) -> Iterator[tuple[str, str]]:
-    for name, value in trial.plan.items():
-        if name not in _OWN and name != "settings" and not isinstance(value, list | tuple | dict):
-            called = _RENAMED.get(name, name.removesuffix("_ns").replace("_", " "))
-            yield called, shown(name, value)
+    plan, load, setup = trial.plan, trial.plan.load, trial.setup
+    values = {n: getattr(plan, n) for n in plan.__struct_fields__ if n not in _OWN}
+    values |= {"warmup_ns": plan.warmup, "grace_ns": plan.grace, "load_text": trial.load_text}
+    values |= {"load": load.model, "rate": load.rate, "arrivals": load.arrivals}
+    values |= {"shape": load.shape, "think": load.think, "think_ns": load.think_ns}
+    values |= {"clients": setup.clients, "threads": setup.threads, "poll": setup.poll}
+    for name, value in values.items():
+        called = _RENAMED.get(name, name.removesuffix("_ns").replace("_", " "))
+        yield called, shown(name, value)
     yield "workload", trial.workload.name
     yield "scale", str(trial.workload.scale)
     yield from _setup(trial)
@@ -196,15 +199,15 @@ def _setup(trial: Trial) -> Iterator[tuple[str, str]]:
 
 
 def _parts(trial: Trial) -> Iterator[tuple[str, str]]:
-    plan, workload = trial.plan, trial.workload
-    if workload.data_seed is not None:
-        yield "data seed", str(workload.data_seed)
+    setup, workload = trial.setup, trial.workload
+    if "data_seed" in trial.spec:
+        yield "data seed", str(trial.spec["data_seed"])
     yield "scripts", ", ".join(f"{each.name}@{each.weight}" for each in workload.scripts)
-    limits = (f"{name} {duration_text(ns)}" for name, ns in plan.limits if ns)
+    limits = (f"{name} {duration_text(ns)}" for name, ns in trial.plan.limits if ns)
     yield "limits of scripts", ", ".join(limits)
-    if len(plan.components) > 1:
-        yield "nodes", "; ".join(f"{each.load_text} at {each.node}" for each in plan.components)
-    for name, value in plan.variables:
+    if len(setup.components) > 1:
+        yield "nodes", "; ".join(f"{each.load} at {each.node}" for each in setup.components)
+    for name, value in setup.variables:
         if not name.endswith("seed"):
             yield f"variable {name}", text(value)
 
@@ -226,31 +229,34 @@ def shown(name: str, value: Any) -> str:
 
 
 def levels_of(trial: Trial) -> dict[str, str]:
-    plan = trial.plan
+    plan, load, setup = trial.plan, trial.plan.load, trial.setup
     levels = {
         "workload": trial.workload.name,
         "scale": str(trial.workload.scale),
         "scripts": " ".join(f"{script.name}@{script.weight}" for script in trial.workload.scripts),
-        "load": plan.model,
+        "load": load.model,
         "server": trial.server.version,
         "machine": trial.host.hostname or "unknown",
     }
-    facts = {name: value for name, value in plan.items() if value is not None}
-    levels |= {name: str(facts[name]) for name in _PLAN if name in facts}
-    if plan.rate:
-        levels["pace" if plan.model == "paced" else "rate"] = f"{plan.rate:g}/s"
-    if plan.model == "paced" and "clients" in levels:
-        levels["users"] = levels.pop("clients")
-    levels |= {name: duration_text(facts[key]) for name, key in _DURATIONS.items() if key in facts}
-    pool, own = trial.server.pool, dict.fromkeys(component.node for component in plan.own)
+    levels["users" if load.model == "paced" else "clients"] = str(setup.clients)
+    levels |= {name: str(getattr(plan, name)) for name in _PLAN}
+    if load.rate:
+        levels |= {"pace" if load.model == "paced" else "rate": f"{load.rate:g}/s"}
+        levels["arrivals"] = load.arrivals
+    durations = {"latency_limit": plan.limit_ns, "duration": plan.duration_ns}
+    if load.think_ns:
+        durations["think_time"] = load.think_ns
+    levels |= {name: duration_text(ns) for name, ns in durations.items() if ns is not None}
+    pool, own = trial.server.pool, dict.fromkeys(component.node for component in setup.own)
     levels |= {"standbys": str(trial.server.standbys), "pool": pool.pooler or "none"}
     levels["node"] = " ".join(own) or "primary"
     if pool:
         levels |= {"pool_mode": pool.mode, "pool_size": str(pool.size)}
-    for each in plan.components:
+    for each in setup.components:
         if each.of:
-            levels[f"background.{each.of}"] = f"{each.workload}, {each.load_text} on {each.node}"
-    levels |= {f"set.{name}": value for name, value in plan.settings.items()}
+            name = setup.background[each.of].name
+            levels[f"background.{each.of}"] = f"{name}, {each.load} on {each.node}"
+    levels |= {f"set.{name}": value for name, value in plan.settings}
     return levels
 
 

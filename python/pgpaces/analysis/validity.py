@@ -17,6 +17,7 @@ from pgpaces.analysis.generator import Generator
 from pgpaces.analysis.level_shift import Flatness
 from pgpaces.core.findings import Finding, finding, weight
 from pgpaces.core.units import SECOND_NS
+from pgpaces.spec.load import CONSTANT
 from pgpaces.spec.result import Counts, Trial
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def silences(
     server that did not answer again is an outage. A statement that takes long is neither.
     own: the trial's own workload. unfinished: of its transactions that the answer counts.
     """
-    standbys = {component.node for component in trial.plan.own} - {*_NO_STANDBYS}
+    standbys = {component.node for component in trial.setup.own} - {*_NO_STANDBYS}
     sources = {f"{node}/{_SOURCE}" for node in standbys} or {_SOURCE}
     every = (s.seconds for s in trial.samples if s.source in sources and s.name == _ALIVE)
     alive = {second for seconds in every for second in seconds}
@@ -227,7 +228,7 @@ def judge_trial(trial: Trial, evidence: Evidence) -> Validity:
 
 def rate_changes(trial: Trial) -> bool:
     """Whether the planned rate changes, so that a change of latency is expected."""
-    return trial.plan.shape != "constant"
+    return trial.plan.load.shape != CONSTANT
 
 
 def _outcome(trial: Trial, evidence: Evidence) -> Iterable[Finding]:

@@ -14,7 +14,7 @@ from msgspec.structs import asdict, fields
 
 from pgpaces.analysis import digest as rules
 from pgpaces.analysis.digest import Digest
-from pgpaces.spec import facts
+from pgpaces.spec import setup
 from pgpaces.spec.result import Trial
 
 VERSION = rules.VERSION
@@ -34,4 +34,4 @@ def text(digest: Digest) -> str:
 
 def read(trial: Trial, text: str) -> Digest:
     """The digest of a trial from its text. Raises ValueError for other texts."""
-    return Digest(trial, **asdict(facts.read(_Stored, json.loads(text), "its digest")))
+    return Digest(trial, **asdict(setup.read(_Stored, json.loads(text), "its digest")))
