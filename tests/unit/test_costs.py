@@ -18,7 +18,7 @@ from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.core.locality import is_local
 from pgpaces.core.series import Sample
-from pgpaces.monitor import generator_host as host
+from pgpaces.monitor import machine
 from pgpaces.show import render
 from pgpaces.spec import costs
 from pgpaces.spec.costs import Costs
@@ -309,14 +309,16 @@ def test_a_volume_on_one_partition_is_on_its_disk(tmp_path):
         ("8:0", "sda"),
     ):
         (numbers / number).symlink_to(block / folder)
-    found = [host.disk_of_number(n, tmp_path) for n in ("179:2", "253:0", "253:1", "8:0", "0:45")]
+    found = [
+        machine.disk_of_number(n, tmp_path) for n in ("179:2", "253:0", "253:1", "8:0", "0:45")
+    ]
     assert found == ["mmcblk0", "mmcblk0", "dm-1", "sda", None]
-    assert host.disk_of(tmp_path / "none") is None
+    assert machine.disk_of(tmp_path / "none") is None
 
 
 def test_the_disk_of_a_server_elsewhere_is_not_looked_for_here(tmp_path):
     server = ServerFacts(version="18", data_directory=str(tmp_path), target={"host": "pi4"})
-    here = host.facts().but(pid=os.getpid())
+    here = machine.facts().but(pid=os.getpid())
     assert host_facts(server, None) == here
     assert host_facts(server, PI) == here.but(costs=(PI.plain(),))
     assert host_facts(server, Costs()) == here

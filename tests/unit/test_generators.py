@@ -22,18 +22,30 @@ from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.record import Interval, Offset, StatementTally, Tally, merged
 from pgpaces.database.specification import typed
 from pgpaces.load import engine
-from pgpaces.load.cluster import remote
+from pgpaces.load.cluster import load as cluster_load
 from pgpaces.load.cluster.agent import AgentHost, MachineReading, machine_findings, machine_reading
-from pgpaces.load.cluster.clocks import ClockOffset, ClockReading, drift_ns, offset_of, step_ns
 from pgpaces.load.cluster.load import DealtLoad
-from pgpaces.load.cluster.protocol import LoadOrder, Ready, Report, pack, unpack
+from pgpaces.load.cluster.protocol import (
+    ClockOffset,
+    ClockReading,
+    LoadOrder,
+    Ready,
+    Report,
+    drift_ns,
+    offset_of,
+    pack,
+    step_ns,
+    unpack,
+)
 from pgpaces.load.cluster.workers import Worker, Workers
 from pgpaces.monitor.procfs import Item
 from pgpaces.spec.design import Ask, Cell, Target
 from pgpaces.spec.draft import Draft
-from pgpaces.spec.plan import GeneratorsPlan, Load, TargetPlan, TrialPlan, generators_of
-from pgpaces.trial import dealt
+from pgpaces.spec.plan import GeneratorsPlan, TargetPlan, generators_of
+from pgpaces.trial.components import keywords_for_generator
+from pgpaces.trial.request import check_generators
 from pgpaces.trial.sweep import PlannedSweep
+from pgpaces.trial.trial import workers_for
 from tests.engine_load import PLAN
 from tests.errors import raises, sentence
 from tests.unit.trials import times
@@ -212,9 +224,9 @@ class Parts(Struct):
 @pytest.fixture(scope="module")
 def quick():
     patch = pytest.MonkeyPatch()
-    patch.setattr(remote, "_EVERY_S", 0.001)
-    patch.setattr(remote, "_AGAIN_S", 0.01)
-    patch.setattr(remote, "LOST_S", 0.05)
+    patch.setattr(cluster_load, "_EVERY_S", 0.001)
+    patch.setattr(cluster_load, "_AGAIN_S", 0.01)
+    patch.setattr(cluster_load, "LOST_S", 0.05)
     yield
     patch.undo()
 
@@ -426,7 +438,7 @@ SSH, TLS = GeneratorsPlan(2, ("a", "b")), GeneratorsPlan(None, (), "tls://10.0.0
 def test_generators_elsewhere_need_a_server_that_they_reach_and_no_open_secret(plan, dsn, name):
     refused = raises(PlanError, name) if name else contextlib.nullcontext()
     with refused as raised:
-        dealt.check(TrialPlan(Load("closed"), generators=plan), TargetPlan(dsn))
+        check_generators(plan, TargetPlan(dsn))
     assert "secret@" not in str(raised and raised.value)
 
 
@@ -472,7 +484,7 @@ def keywords_for(target, *, here):
     connection = engine.Connection(resolved, "from-passfile", (), None)
     work = SimpleNamespace(request=SimpleNamespace(target=target))
     component = SimpleNamespace(work=work, node="primary")
-    return dealt._keywords(component, connection, here=here)
+    return keywords_for_generator(component, connection, here=here)
 
 
 OWN = platform.node()
@@ -494,9 +506,10 @@ def test_a_cluster_behind_a_tunnel_is_elsewhere(scheduler, worker, hostname, her
     workers.workers = [Worker("w", worker, replace(HOST, hostname=hostname))]
     workers.here = workers._is_here()
     clusters = SimpleNamespace(workers=lambda _plan, _say: workers)
+    context = SimpleNamespace(clusters=clusters, listener=SimpleNamespace(say=None))
     assert workers.here == here
     target = TargetPlan("host=pi password=secret")
     with contextlib.nullcontext() if here else pytest.raises(PlanError, match="can run code"):
-        dealt.workers(clusters, plan, target, say=lambda _: None)
+        workers_for(plan, context, target)
     with contextlib.nullcontext() if here else pytest.raises(PlanError, match="encryption"):
-        dealt.workers(clusters, replace(plan, insecure=True), target, say=lambda _: None)
+        workers_for(replace(plan, insecure=True), context, target)

@@ -90,8 +90,6 @@ def explain(
 
 
 class _Explainer:
-    """A transaction that explains statements, each after a savepoint."""
-
     def __init__(
         self,
         session: sessions.Session,

@@ -76,7 +76,6 @@ class Budget:
         return free
 
     def line(self, dbname: str, clients: int) -> str:
-        """What the load meets on a server of others, and what it takes there."""
         keywords, room = self._where.access.keywords, self._room
         host = "localhost" if is_local(keywords) else keywords.get("host", "")
         values = {"dbname": dbname, "host": host, "clients": clients}

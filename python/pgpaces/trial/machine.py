@@ -74,7 +74,6 @@ class Machine(Struct):
 
     @property
     def left(self) -> int:
-        """The number of trials that remain, as far as that is known."""
         return self.strategy.left(self.results)
 
     def run(self, context: TrialContext) -> None:

@@ -20,8 +20,7 @@ from pgpaces.database.access import Access
 from pgpaces.database.settings import Applied
 from pgpaces.load import engine as generator
 from pgpaces.load.engine import for_driver
-from pgpaces.monitor import generator_host as host
-from pgpaces.monitor.device import device_of
+from pgpaces.monitor import machine
 from pgpaces.spec.costs import Costs
 from pgpaces.spec.facts import (
     BackgroundFacts,
@@ -125,8 +124,8 @@ def trial_of(ready: ReadyTrial) -> Trial:
 def host_facts(server: ServerFacts, costs: Costs | None) -> HostFacts:
     """The facts of this machine. costs: of the server's machine."""
     data, plain = server.data_directory, {} if costs is None else costs.plain()
-    disk = host.disk_of(Path(data)) if data and is_local(server.target) else None
-    return host.facts().but(data_disk=disk, pid=os.getpid(), costs=(plain,) if plain else ())
+    disk = machine.disk_of(Path(data)) if data and is_local(server.target) else None
+    return machine.facts().but(data_disk=disk, pid=os.getpid(), costs=(plain,) if plain else ())
 
 
 def _plan(ready: ReadyTrial) -> PlanFacts:
@@ -230,7 +229,7 @@ def _server(ready: ReadyTrial) -> ServerFacts:
     if data and is_local(server.target):
         with contextlib.suppress(OSError):
             Path(data).lstat()  # a tunnel leads to another machine, with other folders
-            return server.but(data_device=device_of(Path(data)).id)
+            return server.but(data_device=machine.device_of(Path(data)).id)
     return server
 
 

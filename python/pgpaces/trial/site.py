@@ -195,7 +195,7 @@ def shown_source(from_database: str | None) -> str | None:
     """A database to copy, as its name or a DSN without a password."""
     if from_database is None or not is_dsn(from_database):
         return from_database
-    return shown_dsn(from_database)
+    return shown_target(from_database)
 
 
 def shown_target(written: str, **overrides: str) -> str:
@@ -210,13 +210,6 @@ def shown_target(written: str, **overrides: str) -> str:
         usual = {}
     words = {k: v for k, v in keywords.items() if k in _PLACE or usual.get(k) != v}
     return " ".join(f"{k}={quoted(v)}" for k, v in words.items() if k not in _SPENT)
-
-
-def shown_dsn(written: str) -> str:
-    """The DSN with its keywords written out, but not the password: that is for a password file."""
-    keywords = without_secrets(generator.resolve(written).keywords)
-    words = {k: v.replace("\\", "\\\\").replace("'", "\\'") for k, v in keywords.items()}
-    return " ".join(f"{k}='{v}'" for k, v in words.items() if k not in _SPENT)
 
 
 def server_settings(dsn: str) -> dict[str, str]:

@@ -18,7 +18,6 @@ from pgpaces.core.texts import Say, Warned
 from pgpaces.load.composite import Together
 from pgpaces.trial.listener import Listener
 
-_TURN_S = 0.1
 _AGAIN_S = 1.0
 
 
@@ -27,6 +26,7 @@ class Stops:
 
     def __init__(self) -> None:
         self.requests = 0
+        self._requested = threading.Event()
         self._loads: list[Together] = []
         self._lock = threading.Lock()
 
@@ -48,6 +48,7 @@ class Stops:
     def ask(self) -> None:
         """First: nothing new falls due. Again: ends at once."""
         self.requests += 1
+        self._requested.set()
         for load in self._loads:  # code that begins one meanwhile checks `requests`
             if self.requests == 1:
                 load.stop()
@@ -60,10 +61,7 @@ class Stops:
             raise StoppedError("stopped-before-load")
 
     def rest(self, seconds: float) -> None:
-        """Waits for this time, or until a request."""
-        deadline = time.monotonic() + seconds
-        while not self.requests and (left := deadline - time.monotonic()) > 0:
-            time.sleep(min(_TURN_S, left))
+        self._requested.wait(seconds)
 
 
 class StoppedError(RunError):

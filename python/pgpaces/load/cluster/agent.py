@@ -22,8 +22,7 @@ from pgpaces.analysis.throttle import STEAL_WARNING
 from pgpaces.core.errors import PgpacesError, RunError
 from pgpaces.core.findings import Finding, finding
 from pgpaces.load import engine
-from pgpaces.load.cluster.clocks import ClockReading
-from pgpaces.load.cluster.protocol import LoadOrder, Ready, Report, Word, pack
+from pgpaces.load.cluster.protocol import ClockReading, LoadOrder, Ready, Report, Word, pack
 from pgpaces.load.composite import RunningLoad
 from pgpaces.load.python_users.load import UsersLoad, from_value, user_connection
 from pgpaces.monitor.host import Local, Probe

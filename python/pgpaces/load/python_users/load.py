@@ -34,10 +34,8 @@ from pgpaces.core.record import Interval, copied
 from pgpaces.core.redaction import Redacted
 from pgpaces.core.times import merge, times_of
 from pgpaces.load import engine
-from pgpaces.load.engine import EnginePlan
-from pgpaces.load.python_users.counter import SharedCounter
-from pgpaces.load.python_users.order import STUCK, ProcessOrder, hidden
-from pgpaces.load.time_slice import short_slice
+from pgpaces.load.engine import EnginePlan, short_slice
+from pgpaces.load.python_users.order import STUCK, ProcessOrder, SharedCounter, hidden
 from pgpaces.spec.plan import without_secrets
 from pgpaces.spec.users import Users
 
