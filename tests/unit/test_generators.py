@@ -142,9 +142,7 @@ class Scripted:
         self.asked = threading.Event()
 
     def ready(self):
-        plan = self.order.plan
-        digest = "of another workload" if self.how == "mistaken" else self.order.digest()
-        return Answer(Ready(1, plan.clients, "epoll", digest))
+        return Answer(Ready(1, self.order.plan.clients, "epoll"))
 
     def clock(self):
         return Answer(ClockReading(1, 1))
@@ -322,13 +320,11 @@ def test_a_question_without_an_answer_is_asked_again_until_one_comes():
 
 
 @pytest.mark.usefixtures("quick")
-def test_where_all_are_lost_each_is_named_and_another_workload_is_refused():
+def test_where_all_are_lost_each_is_named():
     made = dealt_load(FOUR_S, [1, 1], [(1, "gone"), (2, "silent")])
     lost = [f"pi0: {sentence('generator-left')}", f"pi1: {SILENT}"]
     with raises(RunError, "no-generator-left", lost=lost):
         list(made.load)
-    with raises(RunError, "generator-of-other-workload", generator="pi1"):
-        dealt_load(FOUR_S, [1, 1], [(4, ""), (4, "mistaken")])
 
 
 @pytest.mark.usefixtures("quick")

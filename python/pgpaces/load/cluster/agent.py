@@ -93,13 +93,7 @@ class Agent:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def ready(self) -> Ready:
-        load = self._load
-        return Ready(
-            threads=load.threads,
-            clients=load.clients,
-            poll=load.poll,
-            digest=self._order.digest(),
-        )
+        return Ready(self._load.threads, self._load.clients, self._load.poll)
 
     def clock(self) -> ClockReading:
         self._heard = time.monotonic_ns()

@@ -106,8 +106,6 @@ class Remote:
             raise error.at(f"generator {self.name}") from None
         except Exception as error:
             raise RunError("generator-not-started", generator=self.name, why=str(error)) from None
-        if ready.digest != self.order.digest():
-            raise RunError("generator-of-other-workload", generator=self.name)
         self._workers.run(self._converse)
         return ready
 

@@ -7,7 +7,6 @@ most that it can be wrong.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
@@ -46,10 +45,6 @@ class LoadOrder(Redacted, frozen=True):
     elsewhere: bool = False
     lease_ns: int = LEASE_NS
 
-    def digest(self) -> str:
-        """A hash of what runs: names, weights and texts of scripts, the code of users."""
-        return hashlib.sha256(repr((self.scripts, self.users)).encode()).hexdigest()
-
 
 # Orders to a generator: to "begin" at a time of its clock, to "stop" or to "abort" (at 0).
 Word = tuple[str, int]
@@ -59,7 +54,6 @@ class Ready(msgspec.Struct, frozen=True):
     threads: int
     clients: int
     poll: str
-    digest: str
 
 
 class Report(msgspec.Struct, frozen=True):
