@@ -17,7 +17,7 @@ import psycopg
 
 from pgpaces.analysis.guard import BASELINE, STREAK, GuardSample, reason_to_stop
 from pgpaces.core.errors import ConnectionsError, ServerError
-from pgpaces.core.findings import Finding
+from pgpaces.core.findings import Finding, finding
 from pgpaces.core.sessions import errors, scalar
 from pgpaces.monitor.session import Reopened, reported
 
@@ -100,6 +100,15 @@ class Guard:
         with self._lock:
             silent_s = self._clock() - self._answered_at - PERIOD_S
             return reason_to_stop(self.before, tuple(self._samples), silent_s=silent_s)
+
+    def notes(self, reason: Finding | None) -> Iterator[Finding]:
+        """Notes for the trial. reason: why the load was stopped, if it was."""
+        if self.lacks:
+            yield finding("guard-watches-logins", why=self.lacks)
+        if self.before.others and self.blind:
+            yield finding("other-roles-hidden")
+        if self.before.others and reason is not None:
+            yield reason
 
     def close(self) -> bool:
         """Stops sampling; false if the last query hangs."""

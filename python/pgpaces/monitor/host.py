@@ -21,9 +21,11 @@ from typing import Any, TypeVar
 
 import psutil
 from msgspec import Struct
+from msgspec.structs import replace
 
+from pgpaces.analysis import throttle
 from pgpaces.core.findings import Finding, Notes, as_json, finding
-from pgpaces.core.series import Sample
+from pgpaces.core.series import Sample, Series
 from pgpaces.monitor import procfs
 from pgpaces.monitor.procfs import Item
 
@@ -230,7 +232,7 @@ class HostMonitor:
     """
 
     def __init__(self, source: HostSource, node: str = "", *, generator: bool = False) -> None:
-        self.source, self.cost_s = source, 0.0
+        self.source, self.node, self.cost_s = source, node, 0.0
         self._name = GENERATOR if generator else f"{node}/{SOURCE}".lstrip("/")
         self._generator = generator
         self._samples: list[HostSample] = []
@@ -282,6 +284,11 @@ class HostMonitor:
                 ]
                 self._last = second
         return rows
+
+    def findings(self, series: Sequence[Series], pace: throttle.Pace) -> list[Finding]:
+        """What slowed the machine down. series: its samples. pace: of the load in their seconds."""
+        found = () if self._generator else throttle.machine_findings(series, pace)
+        return [replace(each, about=self.node) for each in found]
 
     def notes(self) -> list[Finding]:
         with self._lock:

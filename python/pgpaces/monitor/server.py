@@ -196,7 +196,7 @@ class ServerMonitor:
         primary: ServerMonitor | None = None,
     ) -> None:
         self._reader, self._waits, self._snapshots = reader, waits, snapshots
-        self._node, self._primary = node, primary
+        self.node, self._primary = node, primary
         self._lock = threading.Lock()
         self._start_s = self._began_s = self._ended_s = time.monotonic()
         self._counts = counters.Differences(self._start_s)
@@ -260,7 +260,7 @@ class ServerMonitor:
             rows += self._waits.tally.drain(ended=self._closed) if self._waits else []
         if self._primary is not None:
             rows += self._primary.replay_lags(self)
-        prefix = f"{self._node}/" if self._node else ""
+        prefix = f"{self.node}/" if self.node else ""
         return [replace(sample, source=f"{prefix}{sample.source}") for sample in rows]
 
     def replay_lags(self, standby: ServerMonitor) -> list[Sample]:
@@ -271,22 +271,22 @@ class ServerMonitor:
                 del standby._positions[lag.second]
             return lags
 
-    def findings(self, series: Iterable[Series]) -> list[Finding]:
+    def findings(self, series: Iterable[Series], _pace: object = None) -> list[Finding]:
         """Findings about its cache, settings, and standbys. series: its samples."""
         with self._lock:
             blocks, seconds = self._counts.blocks(), list(self._counts.seconds)
         findings = [each for each in (cache.warmed(blocks), cache.hits(blocks)) if each]
         findings += rules.standby_findings(series, seconds)
         findings += self._snapshots.changed if self._snapshots else ()
-        if not self._node:
+        if not self.node:
             return findings
         # Of a standby only warnings and errors; its figures are in the samples.
         severe = (each for each in findings if each.severity != "nothing")
-        return [replace(each, about=each.about or self._node) for each in severe]
+        return [replace(each, about=each.about or self.node) for each in severe]
 
     def blocked(self) -> Observed:
         with self._lock:
-            return Observed(self._node, blocked=self._waits.blocked() if self._waits else ())
+            return Observed(self.node, blocked=self._waits.blocked() if self._waits else ())
 
     def observed(self) -> Observed:
         observed = self.blocked()
@@ -309,11 +309,11 @@ class ServerMonitor:
             notes.append(self._waits.slowed)
         if self._snapshots:
             # The monitor of the primary already has the notes for a standby's role.
-            notes += () if self._node else self._reader.more
+            notes += () if self.node else self._reader.more
             if (cost := self.cost()) is not None:
                 here, there = cost
                 notes.append(finding("monitor-cost", here_percent=here, server_percent=there))
-        return [replace(note, about=self._node) for note in notes]
+        return [replace(note, about=self.node) for note in notes]
 
     @property
     def _sessions(self) -> list[SessionSnapshot]:

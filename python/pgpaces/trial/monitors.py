@@ -17,7 +17,7 @@ from pgpaces.load import engine as generator
 from pgpaces.load.composite import Together
 from pgpaces.load.engine import for_driver
 from pgpaces.monitor import guard, plans
-from pgpaces.monitor.host import GENERATOR, HostMonitor, ThisMachine
+from pgpaces.monitor.host import HostMonitor, ThisMachine
 from pgpaces.monitor.remote import NearbySource, RemoteCommand
 from pgpaces.monitor.server import ServerMonitor
 from pgpaces.spec.result import Blocked, Explained, Observed
@@ -62,10 +62,10 @@ class Monitors:
     ) -> None:
         self._ready, self._keywords = ready, keywords
         self._guard, self._counters = watcher, Counters(ready)
-        # By node; the key of the primary is "". Machines: of every server that is on one of its
-        # own, and the generator's if no server is on it.
-        self._servers: dict[str, ServerMonitor] = {}
-        self._machines: dict[str, HostMonitor] = {}
+        # Of the primary first. Machines: of every server that is on one of its own, and the
+        # generator's if no server is on it.
+        self._servers: list[ServerMonitor] = []
+        self._machines: list[HostMonitor] = []
         self.reason: Finding | None = None
         self.explained: tuple[Explained, ...] = ()
         self._notes = Notes()
@@ -89,22 +89,22 @@ class Monitors:
                 command = None if name else ready.request.target.observe_command
                 nearby = NearbySource({**keywords, "dbname": dbname})
                 source = nearby if command is None else RemoteCommand(command)
-                self._machines[name] = HostMonitor(source, name)
-            servers[name] = ServerMonitor.of(
-                keywords,
-                dbname,
-                application=connection.keywords["application_name"],
-                node=name,
-                primary=servers.get(""),
+                self._machines.append(HostMonitor(source, name))
+            application = connection.keywords["application_name"]
+            primary = servers[0] if servers else None
+            servers.append(
+                ServerMonitor.of(
+                    keywords, dbname, application=application, node=name, primary=primary
+                )
             )
         if "" not in places:
-            self._machines[GENERATOR] = HostMonitor(ThisMachine(), generator=True)
+            self._machines.append(HostMonitor(ThisMachine(), generator=True))
         for monitor in self._every:
             stack.callback(monitor.close)
 
     @property
     def _every(self) -> list[HostMonitor | ServerMonitor]:
-        return [*self._machines.values(), *self._servers.values()]
+        return [*self._machines, *self._servers]
 
     def ready(self) -> None:
         self._counters.begin()
@@ -123,7 +123,7 @@ class Monitors:
 
     def answers(self) -> bool:
         """Whether the server answers after the load; a silent one gets no more queries."""
-        self._silent_s = self._servers[""].silent_s() if self._servers else 0.0
+        self._silent_s = self._servers[0].silent_s() if self._servers else 0.0
         return not self._silent_s
 
     def explain(self) -> None:
@@ -183,8 +183,7 @@ class Monitors:
         whole = second >= self._whole_at
         if whole:
             self._whole_at = second + max(_WHOLE_S, second // 10)
-        servers = self._servers.values()
-        readings = [each.observed() if whole else each.blocked() for each in servers]
+        readings = [each.observed() if whole else each.blocked() for each in self._servers]
         new = [
             each for each in readings if whole or each.blocked != self._blocked.get(each.node, ())
         ]
@@ -192,7 +191,7 @@ class Monitors:
         return new
 
     def observed(self) -> tuple[Observed, ...]:
-        return tuple(monitor.observed() for monitor in self._servers.values())
+        return tuple(monitor.observed() for monitor in self._servers)
 
     def findings(self, series: Sequence[Series], pace: throttle.Pace) -> list[Finding]:
         """The findings of all monitors. series: all samples. pace: of the load in their seconds."""
@@ -200,12 +199,9 @@ class Monitors:
         for each in series:
             node, _, source = each.source.rpartition("/")
             by_node.setdefault(node, []).append(replace(each, source=source))
-        findings = []
-        for node in (name for name in self._machines if name != GENERATOR):
-            for found in throttle.machine_findings(by_node.get(node, []), pace):
-                findings.append(replace(found, about=node))
-        for node, monitor in self._servers.items():
-            findings += monitor.findings(by_node.get(node, []))
+        findings = list[Finding]()
+        for monitor in self._every:
+            findings += monitor.findings(by_node.get(monitor.node, []), pace)
         findings += self._counters.findings()
         if self._silent_s:
             findings.append(finding("last-readings-missing", silent_s=self._silent_s))
@@ -213,13 +209,8 @@ class Monitors:
 
     def notes(self) -> Notes:
         notes = Notes()
-        if self._guard is not None and self._guard.lacks:
-            notes.add(finding("guard-watches-logins", why=self._guard.lacks))
-        if self._guard is not None and self._guard.before.others:
-            if self._guard.blind:
-                notes.add(finding("other-roles-hidden"))
-            if self.reason is not None:
-                notes.add(self.reason)
+        if self._guard is not None:
+            notes.add(*self._guard.notes(self.reason))
         for monitor in self._every:
             notes.add(*monitor.notes())
         notes.add(*self._notes)

@@ -9,16 +9,11 @@ import contextlib
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from pgpaces.core.errors import RunError, StoreError
-from pgpaces.core.messages import message
-from pgpaces.core.texts import Say, Warned
+from pgpaces.core.errors import RunError
 from pgpaces.load.composite import Together
 from pgpaces.trial.listener import Listener
-
-_AGAIN_S = 1.0
 
 
 class Stops:
@@ -66,24 +61,6 @@ class Stops:
 
 class StoppedError(RunError):
     """The end was requested before anything was measured."""
-
-
-def retry_write(write: Callable[[], None], stops: Stops, say: Say, *, wait_s: float) -> None:
-    """Writes to a store, and retries for wait_s while the store refuses.
-
-    Raises StoreError if it refuses to the end, or if the end is requested meanwhile.
-    """
-    deadline, warned = time.monotonic() + wait_s, False
-    while True:
-        try:
-            return write()
-        except StoreError as error:
-            if stops.requests or time.monotonic() >= deadline:
-                raise
-            if not warned:
-                say(Warned(message("store-retried", error=error.message, wait_s=wait_s)))
-            warned = True
-        stops.rest(_AGAIN_S)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ Knows no terminal: a Listener receives the events.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
@@ -23,6 +24,8 @@ from pgpaces.analysis.summary import Summary, so_far, summarize
 from pgpaces.core.errors import PgpacesError, StoreError
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.locality import is_local
+from pgpaces.core.messages import message
+from pgpaces.core.texts import Warned
 from pgpaces.core.units import SECOND_NS
 from pgpaces.load.cluster.workers import Clusters, Workers
 from pgpaces.load.command import CommandLoad
@@ -38,10 +41,12 @@ from pgpaces.trial.ready_trial import ReadyTrial, trial_of
 from pgpaces.trial.recorder import Recorder
 from pgpaces.trial.request import Request, check, check_generators
 from pgpaces.trial.site import Site, site, source_database, without_pg_variables
-from pgpaces.trial.stops import Stops, retry_write, signals
+from pgpaces.trial.stops import Stops, signals
 
 # How often, in seconds, a listener learns when the verdict is certain.
 _EVERY_S = 5
+# The pause between attempts to write to a store that refuses.
+_AGAIN_S = 1.0
 # The end of a load that ends by count is later than this.
 _PLANNED_MAX_NS = 2**61
 
@@ -102,8 +107,22 @@ class TrialContext(Struct, frozen=True):
     clusters: Clusters = field(default_factory=Clusters)
 
     def write(self, write: Callable[[], None]) -> None:
-        """Writes to the store, as `retry_write` does. Raises StoreError."""
-        retry_write(write, self.stops, self.listener.say, wait_s=self.wait_s)
+        """Writes to the store, and retries for wait_s while the store refuses.
+
+        Raises StoreError if it refuses to the end, or if the end is requested meanwhile.
+        """
+        deadline, warned = time.monotonic() + self.wait_s, False
+        while True:
+            try:
+                return write()
+            except StoreError as error:
+                if self.stops.requests or time.monotonic() >= deadline:
+                    raise
+                if not warned:
+                    text = message("store-retried", error=error.message, wait_s=self.wait_s)
+                    self.listener.say(Warned(text))
+                warned = True
+            self.stops.rest(_AGAIN_S)
 
     @contextmanager
     def with_clusters(self) -> Iterator[TrialContext]:
