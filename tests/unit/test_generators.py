@@ -23,20 +23,10 @@ from pgpaces.core.record import Interval, Offset, StatementTally, Tally, merged
 from pgpaces.database.specification import typed
 from pgpaces.load import engine
 from pgpaces.load.cluster import load as cluster_load
+from pgpaces.load.cluster import protocol
 from pgpaces.load.cluster.agent import AgentHost, MachineReading, machine_findings, machine_reading
 from pgpaces.load.cluster.load import DealtLoad
-from pgpaces.load.cluster.protocol import (
-    ClockOffset,
-    ClockReading,
-    LoadOrder,
-    Ready,
-    Report,
-    drift_ns,
-    offset_of,
-    pack,
-    step_ns,
-    unpack,
-)
+from pgpaces.load.cluster.protocol import ClockOffset, ClockReading, LoadOrder, Ready, Report
 from pgpaces.load.cluster.workers import Worker, Workers
 from pgpaces.monitor.procfs import Item
 from pgpaces.spec.design import Ask, Cell, Target
@@ -65,18 +55,18 @@ def test_the_offset_of_a_clock_is_never_wrong_by_more_than_its_uncertainty(offse
         reading = ClockReading(now + there + offset, 0)
         exchanges.append((now, reading, now + there + back))
         now += there + back + 1
-    estimate = offset_of(exchanges)
+    estimate = protocol.offset_of(exchanges)
     assert abs(estimate.offset_ns - offset) <= estimate.uncertainty_ns
     assert estimate.uncertainty_ns == (min(there + back for there, back in delays) + 1) // 2
 
 
 def test_a_clock_drifts_where_two_estimates_exclude_each_other_and_steps_where_it_is_set():
     before = ClockOffset(0, 400, 0)
-    assert drift_ns(before, ClockOffset(900, 500, 0)) == 0
-    assert drift_ns(before, ClockOffset(-1000, 500, 0)) == 100
+    assert protocol.drift_ns(before, ClockOffset(900, 500, 0)) == 0
+    assert protocol.drift_ns(before, ClockOffset(-1000, 500, 0)) == 100
     before = ClockOffset(0, 1, 10**18)
-    assert step_ns(before, ClockOffset(0, 1, 10**18 - 2 * SECOND_NS)) == -2 * SECOND_NS
-    assert step_ns(before, ClockOffset(0, 1, 10**18 + 4_000_000)) == 0, "it is slewed"
+    assert protocol.step_ns(before, ClockOffset(0, 1, 10**18 - 2 * SECOND_NS)) == -2 * SECOND_NS
+    assert protocol.step_ns(before, ClockOffset(0, 1, 10**18 + 4_000_000)) == 0, "it is slewed"
 
 
 def test_what_generators_count_of_one_script_is_one_tally():
@@ -98,7 +88,7 @@ def test_what_generators_count_of_one_script_is_one_tally():
 def test_a_second_travels_as_it_is():
     tally = Tally(1, 0, due=3, on_time=2, failed={"40001": 1}, latency=times([1.0, 2.0]))
     interval = Interval(-3, (tally,), messages=(("40001", "x"),), cpu_ns=(1, 2), aborted=(0,))
-    assert unpack(pack(interval)) == interval
+    assert protocol.unpack(protocol.pack(interval)) == interval
 
 
 def schedule(plan):
@@ -135,7 +125,7 @@ class Scripted:
         owed = sums(seconds, "due") - sums(seconds, "on_time")
         rest = tuple(Tally(*key, unfinished=count) for key, count in owed.items())
         seconds[-1] = replace(seconds[-1], tallies=(*seconds[-1].tallies, *rest))
-        self.seconds = [pack(second) for second in seconds]
+        self.seconds = [protocol.pack(second) for second in seconds]
         self.heard: list[str] = []
         self.moments: list[int] = []
         self.questions = 0
@@ -348,8 +338,8 @@ def test_a_clock_is_held_against_the_least_limit(limit_ns, limits, severity):
 @pytest.mark.usefixtures("quick")
 def test_the_generator_that_was_the_limit_is_named():
     made = dealt_load(replace(FOUR_S, limit_ns=SECOND_NS), [1, 1], [(4, ""), (4, "")])
-    busy = [unpack(second) for second in made.agents[1].seconds]
-    made.agents[1].seconds = [pack(replace(each, cpu_ns=(1, 950_000_000))) for each in busy]
+    busy = [protocol.unpack(second) for second in made.agents[1].seconds]
+    made.agents[1].seconds = [protocol.pack(replace(s, cpu_ns=(1, 950_000_000))) for s in busy]
     list(made.load)
     shares = [each for each in made.load.findings if each.name == "generator-share"]
     assert {each.about: each.values["busy"] for each in shares} == {"pi0": False, "pi1": True}

@@ -68,12 +68,10 @@ V1 = CgroupMount(1, "/sys/fs/cgroup/cpu", "/")
 def proc(files):
     """A folder from which psutil reads these files, as if it were /proc."""
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        for path, text in files.items():
-            if path.startswith("/proc/"):
-                file = Path(folder) / path.removeprefix("/proc/")
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(text)
         patch.setattr(psutil, "PROCFS_PATH", folder)
+        Path(folder, "net").mkdir()
+        for name in {"stat", "diskstats", "net/dev"} & {path[6:] for path in files}:
+            Path(folder, name).write_text(files[f"/proc/{name}"])
         yield
 
 

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -116,6 +116,7 @@ class UsersLoad:
         self._late_ns: list[int] = []  # of their probes, not in an interval yet
         self.poll = "Python"
         begun = time.monotonic_ns()
+        functions = [*(task.function for task in users.tasks), *filter(None, [users.setup])]
         order = ProcessOrder(
             plan=self._plan,
             number=0,
@@ -127,7 +128,7 @@ class UsersLoad:
             path=users.path,
             text=users.text,
             folder=users.folder,
-            functions=b"" if users.path else pickled(users),
+            functions=b"" if users.path else pickled(functions),
             modules=tuple(sys.path),
             counter=None if self._counter is None else self._counter.file,
         )
@@ -368,10 +369,7 @@ def by_value(users: Users) -> bytes:
     Its modules are those that it has imported from its folder. Raises WorkloadError.
     """
     if users.path is None:
-        pickled(users)  # refuses what cannot be sent
-        import cloudpickle
-
-        return bytes(cloudpickle.dumps((users, {})))
+        return pickled((users, {}))
     return pickle.dumps((replace(users, tasks=(), setup=None), _modules(users.folder)))
 
 
@@ -394,13 +392,10 @@ def from_value(data: bytes, folder: Path) -> Users:
     return users if users.path is None else replace(users, folder=folder)
 
 
-def pickled(users: Users) -> bytes:
+def pickled(functions: Any) -> bytes:
     """Functions by value, with everything that they use. Raises WorkloadError."""
     import cloudpickle
 
-    functions: list[Callable[..., Any]] = [each.function for each in users.tasks]
-    if users.setup is not None:
-        functions.append(users.setup)
     try:
         data: bytes = cloudpickle.dumps(functions)
     except Exception as error:
