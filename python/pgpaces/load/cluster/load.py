@@ -15,7 +15,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import accumulate, dropwhile, zip_longest
+from itertools import accumulate, dropwhile
 from typing import Any
 
 from msgspec.structs import replace
@@ -54,8 +54,6 @@ _AGAIN_MAX_S = 1.2
 # question arrived, a second after the last answer, whose own answer did not; unless its machine was
 # too busy to look.
 LOST_S = 9.9
-# Distributions of lags are added up this many at a time.
-_BATCH = 32
 # In addition to round trips: every generator knows by then when to begin.
 _NOTICE_NS = 200_000_000
 # A generator began late if it was by more.
@@ -94,8 +92,9 @@ class Remote:
         self._owed: Counter[tuple[int, int]] = Counter()
         self._second = (-order.plan.warmup_ns) // SECOND_NS
         self._missed: Iterator[Interval] | None = None
-        self._lags: list[Times] = []
-        self._cpu_ns: list[int] = []
+        # Lags of transactions whose client was idle when they were due.
+        self.dispatch: Times = merge([])
+        self._cpu_ns: Counter[int] = Counter()
         self._cpu_s = 0
 
     def connected(self) -> Ready:
@@ -264,20 +263,13 @@ class Remote:
                 del self._owed[key]
         # In the measured part: a thread connects and plans before it.
         if interval.second >= 0 and interval.cpu_ns:
-            self._cpu_ns = [
-                sum(pair) for pair in zip_longest(self._cpu_ns, interval.cpu_ns, fillvalue=0)
-            ]
+            self._cpu_ns.update(dict(enumerate(interval.cpu_ns)))
             self._cpu_s += 1
-        self._lags.append(interval.dispatch)
-        if len(self._lags) >= _BATCH:
-            self._lags = [merge(self._lags)]
-
-    def dispatch(self) -> Times:
-        """Its lags of transactions whose client was idle when they were due."""
-        return merge(self._lags)
+        self.dispatch = merge([self.dispatch, interval.dispatch])
 
     def cpu(self) -> float:
-        return max(self._cpu_ns, default=0) / 1e9 / self._cpu_s if self._cpu_s else 0.0
+        """The share of a CPU that its busiest thread took."""
+        return max(self._cpu_ns.values(), default=0) / 1e9 / max(1, self._cpu_s)
 
     def leave(self) -> None:
         """Ends the conversation, and its load if that goes on."""
@@ -418,7 +410,7 @@ class DealtLoad:
 
     def _share(self, remote: Remote, before: ClockOffset, after: ClockOffset | None) -> Finding:
         """What a generator did, and whether it was the limit: all together are judged elsewhere."""
-        lags, cpu = remote.dispatch(), remote.cpu()
+        lags, cpu = remote.dispatch, remote.cpu()
         lag_ns = value_at_rank(lags, max(1, round(0.99 * lags.count))) or 0
         # The bounds of analysis/generator.py.
         late = lag_ns > max(_LATE_NS, (self._limit_ns or 0) // 100)
