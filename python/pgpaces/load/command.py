@@ -44,8 +44,9 @@ class Executions(Struct, frozen=True):
 class CommandLoad:
     """A composite.RunningLoad of a command. ended: executions that have ended by themselves.
 
-    cut: the number of those that pgpaces ended. then: called, in a separate thread, when the last
-    one has ended. input_bytes: of the files that it reads.
+    end_ns: when nothing new fell due any more; 2^62 until that is known. cut: the number of those
+    that pgpaces ended. then: called, in a separate thread, when the last one has ended.
+    input_bytes: of the files that it reads.
     """
 
     scripts = threads = clients = 1
@@ -72,13 +73,8 @@ class CommandLoad:
         self._error: RunError | None = None
         self._stopping = False
         self._origin_ns = self._last_ns = 0
-        self._end_ns: int | None = None
+        self.end_ns = FOREVER_NS
         self._books = Books(plan)
-
-    @property
-    def end_ns(self) -> int:
-        """The time when nothing new fell due any more; 2^62 until that is known."""
-        return FOREVER_NS if self._end_ns is None else self._end_ns
 
     @property
     def executions(self) -> int:
@@ -153,7 +149,7 @@ class CommandLoad:
             over, end_ns = ended and self._last_ns <= until_ns, until_ns
             if over:
                 end_ns = max(self._last_ns, until_ns - SECOND_NS)
-                self._end_ns = max(0, end_ns - self._origin_ns)
+                self.end_ns = max(0, end_ns - self._origin_ns)
             self._report(end_ns)
             cpu_ns = time.thread_time_ns() - spent_ns
             with self._lock:
