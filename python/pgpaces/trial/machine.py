@@ -94,7 +94,7 @@ class Machine(Struct):
         if self._away.get(key, 0) >= AWAY_AFTER:
             self.errors.append(ServerError("server-away", trials=AWAY_AFTER))
             self._ended(ask, self.errors[-1], context.store)
-            self.progress.left_out(self.name, self.left)
+            self.progress.ended(self.name, None, self.left, well=False)
             return
         if ask.why:
             listener.due(self.name, ask)
