@@ -12,7 +12,7 @@ from tests.polls import each_poll
 
 from pgpaces.load.engine import Engine, EnginePlan, resolve, slice_attributes
 from pgpaces.monitor import machine
-from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.spec.load import Load, TrialPlan
 
 poll = each_poll
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
@@ -61,7 +61,7 @@ def run_forbidden(dsn: str, script: Path, *words: str) -> Ended:
 
 def taken(done: Ended) -> str:
     """The way that a run says it took."""
-    way: str = done.json()["plan"]["poll"]
+    way: str = done.json()["setup"]["poll"]
     return way
 
 

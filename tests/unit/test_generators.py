@@ -29,9 +29,9 @@ from pgpaces.load.cluster.load import DealtLoad
 from pgpaces.load.cluster.protocol import ClockOffset, ClockReading, LoadOrder, Ready, Report
 from pgpaces.load.cluster.workers import Worker, Workers
 from pgpaces.monitor.procfs import Item
-from pgpaces.spec.design import Ask, Cell, Target
-from pgpaces.spec.draft import Draft
-from pgpaces.spec.plan import GeneratorsPlan, TargetPlan, generators_of
+from pgpaces.spec.design import Ask, Cell, Draft
+from pgpaces.spec.load import GeneratorsPlan, generators_of
+from pgpaces.spec.target import Target, TargetPlan
 from pgpaces.trial.components import keywords_for_generator
 from pgpaces.trial.request import check_generators
 from pgpaces.trial.sweep import PlannedSweep

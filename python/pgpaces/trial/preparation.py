@@ -27,7 +27,7 @@ from pgpaces.load import engine as generator
 from pgpaces.load.engine import Connection, for_driver
 from pgpaces.monitor import plans
 from pgpaces.server import pooler
-from pgpaces.spec.facts import PoolFacts, Prepared
+from pgpaces.spec.setup import PoolFacts, Prepared
 from pgpaces.trial.command import with_command
 from pgpaces.trial.components import ComponentLoad, Work, component_loads
 from pgpaces.trial.courtesy import Budget

@@ -30,8 +30,9 @@ from pgpaces.core.units import SECOND_NS
 from pgpaces.load.cluster.workers import Clusters, Workers
 from pgpaces.load.command import CommandLoad
 from pgpaces.load.composite import RunningLoad, Together
-from pgpaces.spec.plan import GeneratorsPlan, TargetPlan
+from pgpaces.spec.load import GeneratorsPlan
 from pgpaces.spec.result import State, Trial
+from pgpaces.spec.target import TargetPlan
 from pgpaces.store.store import Store
 from pgpaces.trial import preparation
 from pgpaces.trial.courtesy import held_back
@@ -148,7 +149,7 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
     error: PgpacesError | None = None
     with monitoring(ready, listener) as monitors:
         load, facts = _loads(ready, context)
-        trial = replace(trial, plan=trial.plan.but(**facts))
+        trial = replace(trial, setup=trial.setup.but(**facts))
         recorder = Recorder(store, trial, listener.say)
         context.resources.enter_context(signals(stops, listener))
         with stops.over(load):
@@ -283,7 +284,7 @@ def _loads(ready: ReadyTrial, context: TrialContext) -> tuple[Together, dict[str
 
         parts = [load for load in (*own, *others) if isinstance(load, DealtLoad)]
         generated = tuple(each for load in parts for each in load.generated)
-        facts |= {"threads": every.threads, "generated": generated}
+        facts |= {"threads": every.threads, "generators": generated}
     return every, facts
 
 

@@ -40,7 +40,7 @@ from pgpaces.load.cluster.protocol import (
     unpack,
 )
 from pgpaces.load.cluster.workers import Worker, Workers
-from pgpaces.spec.facts import GeneratorFacts
+from pgpaces.spec.setup import GeneratorFacts
 
 # A worker that makes several agents answers only between them.
 _EVERY_S, _WAIT_S, _READY_S = 1.0, 5.0, 60.0

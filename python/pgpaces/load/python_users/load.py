@@ -36,7 +36,7 @@ from pgpaces.core.times import merge, times_of
 from pgpaces.load import engine
 from pgpaces.load.engine import EnginePlan, short_slice
 from pgpaces.load.python_users.order import STUCK, ProcessOrder, SharedCounter, hidden
-from pgpaces.spec.plan import without_secrets
+from pgpaces.spec.target import without_secrets
 from pgpaces.spec.users import Users
 
 SECOND_NS = 1_000_000_000
