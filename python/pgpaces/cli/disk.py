@@ -77,7 +77,7 @@ def _measure(names: Sequence[str], params: Mapping[str, Any]) -> int:
     from pgpaces.core import units
     from pgpaces.core.messages import message
     from pgpaces.disk import jobs, measure
-    from pgpaces.monitor import generator_host as host
+    from pgpaces.monitor import machine
     from pgpaces.show import escape
     from pgpaces.store.disks import DiskRow
     from pgpaces.store.store import Store, new_id
@@ -104,7 +104,7 @@ def _measure(names: Sequence[str], params: Mapping[str, Any]) -> int:
     started = datetime.now(UTC)
     measured = _with_progress(path, request)
     row = DiskRow(
-        new_id(), params["name"] or "", started, version("pgpaces"), host.facts(), measured
+        new_id(), params["name"] or "", started, version("pgpaces"), machine.facts(), measured
     )
     if not row.disk.measured:
         raise RunError("no-job-completed")
