@@ -29,9 +29,8 @@ from pgpaces.core.errors import PgpacesError, ServerError
 from pgpaces.server import binaries, embedded, os_user
 from pgpaces.server.binaries import Installation, Source
 from pgpaces.server.embedded import Server, ServerSpec
-from pgpaces.server.folder import server_folder
+from pgpaces.server.folder import Transport, server_folder
 from pgpaces.server.os_user import OsUser
-from pgpaces.server.record import Transport
 
 pytestmark = pytest.mark.postgres
 GONE_S = 60.0

@@ -27,7 +27,7 @@ from pgpaces.spec.facts import HostFacts
 from pgpaces.spec.result import Place, Trial
 from pgpaces.store import listing
 from pgpaces.store.disks import DiskRow
-from pgpaces.store.experiments import ExperimentRow
+from pgpaces.store.listing import ExperimentRow
 from pgpaces.store.store import Store, new_id
 
 

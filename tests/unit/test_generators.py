@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.record import Interval, Offset, StatementTally, Tally, merged
-from pgpaces.database.specification import typed
+from pgpaces.database.access import typed
 from pgpaces.load import engine
 from pgpaces.load.cluster import remote
 from pgpaces.load.cluster.agent import AgentHost, MachineReading, machine_findings, machine_reading

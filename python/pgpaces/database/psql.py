@@ -1,8 +1,4 @@
-"""Runs a workload's SQL files by psql, so that they may use all features of psql.
-
-And pg_dump into pg_restore. Knows their arguments and how to end them; nothing of ownership, load
-and results.
-"""
+"""Runs client programs of libpq: psql for a workload's SQL files, pg_dump into pg_restore."""
 
 from __future__ import annotations
 
@@ -25,7 +21,7 @@ from msgspec import Struct
 from pgpaces.core.errors import PrepareError, ServerError, TrustError
 from pgpaces.core.texts import Say
 from pgpaces.server.binaries import output_of, parse_version
-from pgpaces.server.record import quoted
+from pgpaces.server.folder import quoted
 from pgpaces.spec.workload import InitStep
 
 _TAIL_LINES = 12
@@ -50,10 +46,11 @@ def run(
     step: InitStep,
     variables: Mapping[str, str],
     *,
-    progress: Say,
+    say: Say,
+    what: str = "",
     trusted: bool = True,
 ) -> None:
-    """Runs a file in its directory. progress: gets the elapsed time every few seconds.
+    """Runs a file in its directory. say: gets `what` and the elapsed time every few seconds.
 
     trusted: psql executes the meta-commands in the file, which execute programs and read files.
     Raises PrepareError with psql's last lines, TrustError for meta-commands without trust.
@@ -75,7 +72,7 @@ def run(
                 _, errors = program.communicate(timeout=5)
                 break
             except subprocess.TimeoutExpired:
-                progress(f"{time.monotonic() - started:.0f} s")
+                say(f"{what}, {time.monotonic() - started:.0f} s")
     if program.returncode != 0:
         tail = "\n".join(errors.strip().splitlines()[-_TAIL_LINES:])
         # In any language, psql's message names the command that it expects.

@@ -1,7 +1,4 @@
-"""Standbys: waiting until they have replayed what their primary wrote, and their settings.
-
-Knows nothing of how they were made.
-"""
+"""Standbys: waiting until they have replayed what their primary wrote, and their settings."""
 
 from __future__ import annotations
 
@@ -41,7 +38,13 @@ def wait_for_standbys(
     """
     target, (_, cluster) = _position(primary), _identity(primary)
     for name, access in standbys.items():
-        _check(name, _identity(access), cluster)
+        follows, own = _identity(access)
+        if not follows:
+            raise PlanError("not-a-standby", server=name)
+        if None not in (own, cluster) and own != cluster:
+            raise PlanError(
+                "standby-of-other-server", standby=name, identifier=own, expected=cluster
+            )
         reported = moved = time.monotonic()
         reached = -1
         while (position := _position(access)) < target:
@@ -51,27 +54,12 @@ def wait_for_standbys(
                 reached, moved = position, now
             behind = target - position
             if now - moved > _STUCK_S:
-                raise ServerError(
-                    "standby-stuck", standby=name, behind_bytes=behind, wait_s=_STUCK_S
-                )
+                values = {"behind_bytes": behind, "wait_s": _STUCK_S}
+                raise ServerError("standby-stuck", standby=name, **values)
             if now - reported > _REPORT_S:
                 say(message("standby-lags", standby=name, behind_bytes=behind))
                 reported = now
             time.sleep(_TURN_S)
-
-
-def _check(name: str, standby: tuple[bool, int | None], expected: int | None) -> None:
-    """Raises PlanError for a server that is no standby, or of another primary.
-
-    standby: its `_identity`. expected: the system identifier of the primary.
-    """
-    follows, cluster = standby
-    if not follows:
-        raise PlanError("not-a-standby", server=name)
-    if None not in (cluster, expected) and cluster != expected:
-        raise PlanError(
-            "standby-of-other-server", standby=name, identifier=cluster, expected=expected
-        )
 
 
 def _identity(access: Access) -> tuple[bool, int | None]:

@@ -17,7 +17,7 @@ from pgpaces.core.record import Interval, copied
 from pgpaces.core.texts import decoded, encoded
 from pgpaces.core.units import SECOND_NS
 from pgpaces.load.time_slice import short_slice
-from pgpaces.server.record import quoted
+from pgpaces.server.folder import quoted
 from pgpaces.spec.plan import LoadOptions, TrialPlan, without_secrets
 from pgpaces.spec.scripts import shown
 from pgpaces.spec.shape import Segment

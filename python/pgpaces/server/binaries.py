@@ -1,16 +1,18 @@
-"""Which PostgreSQL programs are on this machine.
+"""Which PostgreSQL programs are on this machine, and what they need and know.
 
 Looks at the embedded package, the folders of Debian, RPM and Homebrew, PATH, pg_config and the
-cache of packages.py, and lists each installation once. Starts no server, downloads nothing,
-and knows nothing of data directories.
+cache of packages.py, and lists each installation once. Starts no server, downloads nothing.
 """
 
+from __future__ import annotations
+
+import difflib
 import importlib.util
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -248,3 +250,68 @@ def source_of(folder: Path) -> Source:
 def packages_home() -> Path:
     """The cache of fetched packages: each is complete in a directory SOURCE-VERSION."""
     return home() / "cache" / "postgresql"
+
+
+# Prefix of the library's name: package of Debian 12; Ubuntu's differ by a suffix at most.
+LIBRARY_PACKAGES = {
+    "libxml2.": "libxml2",
+    "libssl.so.3": "libssl3",
+    "libcrypto.so.3": "libssl3",
+    "libgssapi_krb5.": "libgssapi-krb5-2",
+    "libkrb5.": "libkrb5-3",
+    "liblz4.": "liblz4-1",
+    "libzstd.": "libzstd1",
+    "libxslt.": "libxslt1.1",
+    "libossp-uuid.": "libossp-uuid16",
+    "libuuid.": "libuuid1",
+    "libreadline.so.8": "libreadline8",
+    "libldap": "libldap-2.5-0",
+    "libz.so": "zlib1g",
+    "libcurl.": "libcurl4",
+    "liburing.": "liburing2",
+    "libnuma.": "libnuma1",
+}
+ZONES = Path("/usr/share/zoneinfo")
+_LDD_TIMEOUT_S = 20.0
+_MISSING = re.compile(r"^\s*(\S+) => not found", re.MULTILINE)
+
+
+def missing_libraries(programs: Iterable[Path]) -> list[str]:
+    """Names of the libraries that these programs lack; none where there is no ldd."""
+    return sorted({name for program in programs for name in _MISSING.findall(_ldd(program))})
+
+
+def is_linked_with(program: Path, library: str) -> bool | None:
+    """Whether a program is linked with a library such as "libssl"; None where ldd fails."""
+    output = _ldd(program)
+    if "=>" not in output:
+        return None
+    return re.search(rf"^\s*{re.escape(library)}[.-]", output, re.MULTILINE) is not None
+
+
+def has_jit(prefix: Path) -> bool:
+    folders = ("lib", "lib/postgresql", "lib64", "lib64/postgresql")
+    return any(any((prefix / folder).glob("llvmjit.*")) for folder in folders)
+
+
+def _ldd(program: Path) -> str:
+    ldd = shutil.which("ldd")
+    if ldd is None or not program.is_file():
+        return ""
+    return output_of(ldd, program, timeout_s=_LDD_TIMEOUT_S)
+
+
+def known_settings(installation: Installation) -> frozenset[str]:
+    """Their names; empty where the program cannot list them."""
+    lines = output_of(installation.program("postgres"), "--describe-config").splitlines()
+    return frozenset(line.partition("\t")[0] for line in lines if "\t" in line)
+
+
+def misspelled_settings(
+    installation: Installation, names: Iterable[str]
+) -> Iterator[tuple[str, str]]:
+    listed = {name.lower(): name for name in known_settings(installation)}
+    for name in names:
+        if name.lower() not in listed and "." not in name:
+            near = difflib.get_close_matches(name.lower(), listed, n=1, cutoff=0.85)
+            yield from ((name, listed[match]) for match in near)

@@ -24,9 +24,15 @@ from pgpaces.core.messages import message
 from pgpaces.core.texts import Say
 from pgpaces.server import postmaster
 from pgpaces.server.binaries import run
-from pgpaces.server.folder import answers, make_socket_folder, server_folder
+from pgpaces.server.folder import (
+    ServerRecord,
+    Transport,
+    answers,
+    make_socket_folder,
+    quoted,
+    server_folder,
+)
 from pgpaces.server.os_user import OsUser, check_entry, give, os_user_for
-from pgpaces.server.record import ServerRecord, Transport, quoted
 from pgpaces.spec.plan import PoolPlan
 
 # Debian installs them outside an ordinary user's PATH.

@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pgpaces.core.errors import StoreError, StoreVersionError
 from pgpaces.core.home import home, is_there, make_folder
-from pgpaces.store import address, schema, sqlite, upgrades
+from pgpaces.store import address, schema, upgrades
 from pgpaces.store.encoding import json_text
 from pgpaces.store.listing import Cursor, decode_lossless
 
@@ -113,7 +113,7 @@ class Backend(Struct, frozen=True):
         return sqlite.insert(table).on_conflict_do_nothing()
 
     def size_bytes(self) -> int:
-        return 0 if self.path is None else sqlite.size_bytes(self.path)
+        return 0 if self.path is None else address.size_bytes(self.path)
 
 
 @contextlib.contextmanager
@@ -136,7 +136,7 @@ def opened(place: Path | str | None) -> Backend:
     location = address.located(place)
     if not isinstance(location, Path):
         return _up_to_date(_server(location))
-    backend = Backend(_engine(location, sqlite.writable), str(location), location)
+    backend = Backend(_engine(location, address.writable), str(location), location)
     if location.parent == home():
         with backend.store_errors():
             make_folder(location.parent)
@@ -158,7 +158,7 @@ def existing(place: Path | str | None) -> Backend:
         raise StoreError("none-yet", what="run", store=str(location), command=command)
     else:
         can_write = os.access(location, os.W_OK) and os.access(location.parent, os.W_OK)
-        connect = sqlite.writable if can_write else sqlite.readable
+        connect = address.writable if can_write else address.readable
         backend = Backend(_engine(location, connect), str(location), location)
     with backend.store_errors(), backend.engine.connect() as connection:
         empty = not _version(connection, backend.address)
@@ -323,4 +323,4 @@ def _lock(connection: sa.Connection, backend: Backend) -> None:
     # Without BEGIN, SQLite's driver would commit each change of the schema by itself.
     for statement in (f"PRAGMA busy_timeout = {_UPGRADE_MS}", "BEGIN IMMEDIATE"):
         connection.exec_driver_sql(statement)
-    connection.exec_driver_sql(f"PRAGMA busy_timeout = {sqlite.BUSY_MS}")
+    connection.exec_driver_sql(f"PRAGMA busy_timeout = {address.BUSY_MS}")

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pgpaces.core.errors import PlanError
 from pgpaces.core.locality import is_loopback
 from pgpaces.core.texts import Say
-from pgpaces.database.specification import typed
+from pgpaces.database.access import typed
 from pgpaces.load import engine as generator
 from pgpaces.load.cluster.workers import Clusters, Workers
 from pgpaces.load.composite import RunningLoad

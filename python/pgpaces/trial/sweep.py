@@ -25,10 +25,10 @@ from pgpaces.core.errors import PgpacesError, PlanError, StoreError
 from pgpaces.core.locality import is_local
 from pgpaces.core.redaction import Redacted
 from pgpaces.database import data
-from pgpaces.database.specification import typed
+from pgpaces.database.access import typed
 from pgpaces.load import engine as generator
 from pgpaces.load.engine import for_driver
-from pgpaces.server import binaries, embedded, packages, tls
+from pgpaces.server import access, binaries, embedded, packages
 from pgpaces.spec import levels, trust, workload
 from pgpaces.spec import spec as specs
 from pgpaces.spec.costs import Costs
@@ -36,8 +36,7 @@ from pgpaces.spec.design import HERE, ROLE, Ask, Experiment, Target, by_machine
 from pgpaces.spec.facts import ServerFacts
 from pgpaces.spec.plan import TargetPlan, family
 from pgpaces.spec.result import Place
-from pgpaces.store.experiments import ExperimentRow
-from pgpaces.store.listing import sizes_at_once
+from pgpaces.store.listing import ExperimentRow, sizes_at_once
 from pgpaces.store.rows import ExperimentState
 from pgpaces.store.store import Store, new_id
 from pgpaces.trial import document
@@ -435,7 +434,7 @@ def _get_servers(planned: PlannedSweep, listener: SweepListener) -> None:
             continue
         installation = packages.locate(target.server, listener.say)
         if target.tls:
-            tls.check(installation)
+            access.check_tls(installation)
 
 
 def _begin(store: Store, planned: PlannedSweep) -> None:
