@@ -313,8 +313,11 @@ def _accepted(
     types: Mapping[int, Type],
 ) -> script.WrittenScript:
     """The script that the server accepts, with casts if necessary. Raises UnusableError."""
+    # The likeliest first: values as they are, then cast to their types. Without types, other values
+    # replace those of unknown parameters.
+    variants = [(sources, types)] if types else [(_guessed(sources, s), {}) for s in ("1", "NULL")]
     first_refusal: str | None = None
-    for values, casts in _variants(sources, types):
+    for values, casts in [(sources, {}), *variants]:
         variant = script.write(statement, values, tuples, casts=casts)
         try:
             commands = commands_in("statement", variant.text)
@@ -329,25 +332,11 @@ def _accepted(
     raise UnusableError("statement-refused", why=first_refusal)
 
 
-def _variants(
-    sources: Mapping[int, ValueSource], types: Mapping[int, Type]
-) -> Iterator[tuple[Mapping[int, ValueSource], Mapping[int, Type]]]:
-    """Values and casts to try, the likeliest first: values as they are, then cast to their types.
-
-    Without types, other values replace those of unknown parameters.
-    """
-    yield sources, {}
-    if types:
-        yield sources, types
-        return
-    for sql in ("1", "NULL"):
-        yield (
-            {
-                number: replace(source, sql=sql) if source.kind is SourceKind.UNKNOWN else source
-                for number, source in sources.items()
-            },
-            {},
-        )
+def _guessed(sources: Mapping[int, ValueSource], sql: str) -> Mapping[int, ValueSource]:
+    return {
+        number: replace(source, sql=sql) if source.kind is SourceKind.UNKNOWN else source
+        for number, source in sources.items()
+    }
 
 
 def _lacks(reader: Reader) -> Iterator[Finding]:

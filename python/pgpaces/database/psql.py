@@ -8,7 +8,6 @@ import functools
 import os
 import secrets
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -20,7 +19,7 @@ from msgspec import Struct
 
 from pgpaces.core.errors import PrepareError, ServerError, TrustError
 from pgpaces.core.texts import Say
-from pgpaces.server.binaries import output_of, parse_version
+from pgpaces.server.binaries import output_of, parse_version, running
 from pgpaces.server.folder import quoted
 from pgpaces.spec.workload import InitStep
 
@@ -66,7 +65,7 @@ def run(
     words += ["-f", f"./{step.path.name}"]
     started = time.monotonic()
     how = {"cwd": step.path.parent, "stderr": subprocess.PIPE, "text": True, "errors": "replace"}
-    with environment(client) as process, _running(words, process, **how) as program:
+    with environment(client) as process, running(words, **process.options(), **how) as program:
         while True:
             try:
                 _, errors = program.communicate(timeout=5)
@@ -104,6 +103,9 @@ _VARIABLES = {
 class Environment(Struct, frozen=True):
     variables: dict[str, str]
     files: tuple[int, ...] = ()
+
+    def options(self) -> dict[str, Any]:
+        return {"env": self.variables, "pass_fds": self.files}
 
 
 @contextlib.contextmanager
@@ -198,10 +200,10 @@ def pipe(source: ClientProgram, target: ClientProgram, progress: Callable[[float
             stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)
         )
         first = stack.enter_context(
-            _running(dump, dumps, stdout=subprocess.PIPE, stderr=dump_errors)
+            running(dump, **dumps.options(), stdout=subprocess.PIPE, stderr=dump_errors)
         )
         second = stack.enter_context(
-            _running(restore, restores, stdin=first.stdout, stderr=restore_errors)
+            running(restore, **restores.options(), stdin=first.stdout, stderr=restore_errors)
         )
         # So that pg_dump gets SIGPIPE when pg_restore ends.
         if first.stdout is not None:
@@ -215,24 +217,6 @@ def pipe(source: ClientProgram, target: ClientProgram, progress: Callable[[float
             # If one fails, the other does too; report both, the cause first.
             why = "\n".join(filter(None, (_tail(dump_errors), _tail(restore_errors))))
             raise PrepareError("copy-failed", dbname=source.dbname, why=why)
-
-
-@contextlib.contextmanager
-def _running(
-    words: list[str], process: Environment, **more: Any
-) -> Iterator[subprocess.Popen[Any]]:
-    """A running program; on an error interrupted, so that it cancels its statement."""
-    more = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL} | more
-    with subprocess.Popen(words, env=process.variables, pass_fds=process.files, **more) as program:
-        try:
-            yield program
-        except BaseException:
-            program.send_signal(signal.SIGINT)
-            try:
-                program.wait(timeout=5)
-            except subprocess.TimeoutExpired:
-                program.kill()
-            raise
 
 
 def _tail(file: IO[bytes]) -> str:

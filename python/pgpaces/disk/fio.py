@@ -11,7 +11,6 @@ import contextlib
 import os
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -25,7 +24,7 @@ from pgpaces.analysis import disks
 from pgpaces.analysis.disks import Cipher, Flushes, JobRun
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.findings import Finding, finding
-from pgpaces.server.binaries import installations, run, server_environment
+from pgpaces.server.binaries import installations, run, running, server_environment
 
 MIB = 2**20
 SIZE_MIN = 8 * MIB
@@ -150,7 +149,6 @@ _KEY_BITS = 512
 _FSYNC = re.compile(r"^\s+(\w+)\s+([0-9.]+) ops/sec", re.MULTILINE)
 _CIPHER = re.compile(rf"{CIPHER}\s+\d+b\s+([0-9.]+) MiB/s\s+([0-9.]+) MiB/s")
 _CHUNK = 65536
-_ENDING_S = 5.0
 _CIPHER_S = 60.0
 
 
@@ -239,30 +237,12 @@ def test_cipher() -> Cipher | Finding:
     return finding("disk-test-failed", CIPHER_TEST, why=output[:200])
 
 
-@contextlib.contextmanager
 def _started(
     command: Sequence[str], folder: Path, errors: int | IO[bytes]
-) -> Iterator[subprocess.Popen[bytes]]:
+) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
     """A program that has ended at the exit. Ctrl-C reaches only pgpaces, which ends it."""
-    program = subprocess.Popen(
-        command,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=errors,
-        env=server_environment(),
-        start_new_session=True,
-    )
-    try:
-        yield program
-        if program.poll() is None:
-            _end(program)
-    except BaseException:
-        _end(program)
-        raise
-    finally:
-        assert program.stdout is not None
-        program.stdout.close()
+    options = {"stdout": subprocess.PIPE, "stderr": errors, "start_new_session": True}
+    return running(command, cwd=folder, env=server_environment(), **options)
 
 
 def _read(program: subprocess.Popen[bytes]) -> Iterator[bytes]:
@@ -271,13 +251,3 @@ def _read(program: subprocess.Popen[bytes]) -> Iterator[bytes]:
     while part := os.read(program.stdout.fileno(), _CHUNK):
         yield part
     program.wait()
-
-
-def _end(program: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        program.send_signal(signal.SIGINT)
-    try:
-        program.communicate(timeout=_ENDING_S)
-    except subprocess.TimeoutExpired:
-        program.kill()
-        program.wait()

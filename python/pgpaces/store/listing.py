@@ -258,20 +258,32 @@ def experiments_at_once(place: Path | str | None, limit: int) -> list[Experiment
 
 
 def _query(place: Path | str | None, query: Callable[[Cursor], T]) -> T | None:
+    """The answer of a store that is up to date; None from others."""
     location = address.located(place)
     if isinstance(location, Path):
-        with contextlib.suppress(sqlite3.Error, OSError), _file(location) as cursor:
-            return query(cursor) if _up_to_date(cursor) else None
+        with (
+            contextlib.suppress(sqlite3.Error, OSError),
+            contextlib.closing(address.readable(location)) as connection,
+        ):
+            connection.text_factory = decode_lossless
+            connection.execute("BEGIN")
+            return _answer(Cursor(connection.cursor(), "?"), query)
         return None
     import psycopg
+    from psycopg.conninfo import make_conninfo
 
-    with contextlib.suppress(psycopg.Error), _server(location) as cursor:
-        return query(cursor) if _up_to_date(cursor) else None
+    keywords = {"connect_timeout": "10", **address.parsed(location), "client_encoding": "UTF8"}
+    with (
+        contextlib.suppress(psycopg.Error),
+        psycopg.connect(make_conninfo("", **keywords)) as connection,
+    ):
+        return _answer(Cursor(connection.cursor(), "%s"), query)
     return None
 
 
-def _up_to_date(cursor: Cursor) -> bool:
-    return cursor.rows("SELECT version FROM pgpaces") == [(upgrades.newest(),)]
+def _answer(cursor: Cursor, query: Callable[[Cursor], T]) -> T | None:
+    up_to_date = cursor.rows("SELECT version FROM pgpaces") == [(upgrades.newest(),)]
+    return query(cursor) if up_to_date else None
 
 
 _PREPARED = """SELECT CAST(workload AS text) FROM trial WHERE state = 'finished'
@@ -291,21 +303,3 @@ def _sizes(cursor: Cursor) -> dict[str, int]:
             prepared = json.loads(text)["prepared"]
             sizes.setdefault(str(prepared["fingerprint"]), int(prepared["size_bytes"]))
     return sizes
-
-
-@contextlib.contextmanager
-def _file(path: Path) -> Iterator[Cursor]:
-    with contextlib.closing(address.readable(path)) as connection:
-        connection.text_factory = decode_lossless
-        connection.execute("BEGIN")
-        yield Cursor(connection.cursor(), "?")
-
-
-@contextlib.contextmanager
-def _server(written: str) -> Iterator[Cursor]:
-    import psycopg
-    from psycopg.conninfo import make_conninfo
-
-    keywords = {"connect_timeout": "10", **address.parsed(written), "client_encoding": "UTF8"}
-    with psycopg.connect(make_conninfo("", **keywords)) as connection:
-        yield Cursor(connection.cursor(), "%s")
