@@ -156,7 +156,7 @@ def test_a_folder_of_ours_that_is_closed_is_to_be_opened_and_one_of_others_avoid
 ):
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(os_user, "blocked_at", lambda *_: tmp_path / closed)
-    monkeypatch.setattr(OsUser, "popen_options", lambda _: {})
+    monkeypatch.setattr(os_user, "options_of", lambda _: {})
     with raises(ServerError, "cannot-enter-folder", own=own.format(tmp_path)):
         os_user.check_entry(tmp_path / "home" / "servers" / "pg18", OsUser("postgres", 70, 70))
 

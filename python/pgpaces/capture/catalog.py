@@ -1,7 +1,4 @@
-"""Statements, tables and functions of a server, and the workload made of them: what is taken.
-
-Opens no connection.
-"""
+"""Statements, tables and functions of a server, and the workload made of them: what is taken."""
 
 from __future__ import annotations
 
@@ -200,16 +197,12 @@ def coverage(workload: Captured) -> tuple[float, float]:
     return share(calls, workload.calls), share(total_ms, workload.total_ms)
 
 
-def _worst(script: CapturedScript) -> str:
-    kinds = [kind for kind in SourceKind if kind in script.sources]
-    return kinds[-1] if kinds else "without parameters"
-
-
 def sources(workload: Captured) -> dict[str, float]:
     """The share of time by the source of values, in percent; of a script, its worst source."""
     times: dict[str, float] = {kind: 0.0 for kind in SourceKind}
     for script in workload.scripts:
-        kind = _worst(script)
+        kinds = [kind for kind in SourceKind if kind in script.sources]
+        kind = kinds[-1] if kinds else "without parameters"
         times[kind] = times.get(kind, 0.0) + script.entry.total_ms
     times["left out"] = workload.total_ms - sum(times.values())
     return {kind: share(time, workload.total_ms) for kind, time in times.items() if time > 0}

@@ -1,4 +1,4 @@
-"""Values for a parameter, from its use and the statistics of its column. Pure.
+"""Values for a parameter, from its use and the statistics of its column.
 
 Every guess states its source. Each parameter is guessed independently, except for the two ends of
 a range: other values that belong together match only by chance.

@@ -1,4 +1,4 @@
-"""The uses of a statement's parameters: compared with a column, inserted into one. Pure.
+"""The uses of a statement's parameters: compared with a column, inserted into one.
 
 Names are resolved as in SQL, from the innermost query outwards. An argument of a function has the
 uses that it has in the function's body.

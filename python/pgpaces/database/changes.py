@@ -2,7 +2,7 @@
 
 The note is a file in pgpaces' home, one for each server, written before any change. After a kill
 the note remains, and the next run puts everything back first. A setting that another session
-changed in the meantime stays. Knows nothing of the purpose of a setting.
+changed in the meantime stays.
 """
 
 from __future__ import annotations

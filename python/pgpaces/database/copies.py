@@ -66,7 +66,7 @@ def clone(
             raise ConsentError("database-not-owned", dbname=dbname)
         say(message("copying", dbname=origin.dbname))
         if exists:
-            ownership.drop_owned(admin, dbname)
+            admin.execute(ownership.forced_drop(admin, dbname))
         copying = time.monotonic()
         owned = Ownership(workload, origin.fingerprint, COPY)
         ownership.create(

@@ -176,7 +176,7 @@ def _ensure(access: Access, admin: Session, target: DatabaseTarget, *, say: Say)
             if exists and owned is None:
                 raise ConsentError("database-not-owned", dbname=dbname)
             if exists:
-                ownership.drop_owned(admin, dbname)
+                admin.execute(ownership.forced_drop(admin, dbname))
             _create(access, admin, target, say=say)
     try:
         with preparation_errors(dbname):

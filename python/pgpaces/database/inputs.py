@@ -22,6 +22,8 @@ from pgpaces.spec.workload import DataFile, InitStep, Workload
 
 # These wheels contain data, not programs: a platform that always exists serves every machine.
 _ANY = ("--python-version", "3.11", "--implementation", "cp", "--platform", "manylinux_2_28_x86_64")
+_PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
+_VARIABLE = re.compile(r"PGPACES_([A-Z_][A-Z0-9_]*)")
 
 
 def located(workload: Workload, values: Mapping[str, str], say: Say) -> dict[str, str]:
@@ -79,10 +81,6 @@ def _fetched(workload: Workload, file: DataFile, say: Say) -> Path:
             "data-file-not-fetched", workload=workload.name, why=error.message, **values
         ) from None
     return target
-
-
-_PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
-_VARIABLE = re.compile(r"PGPACES_([A-Z_][A-Z0-9_]*)")
 
 
 def identity(workload: Workload, variables: Mapping[str, str]) -> str:

@@ -104,13 +104,8 @@ def drop(dbname: str, *, if_exists: bool = False) -> sql.Composed:
     return with_names("DROP DATABASE IF EXISTS {}" if if_exists else "DROP DATABASE {}", dbname)
 
 
-def drop_owned(admin: Session, dbname: str) -> None:
-    """Drops an owned and unlocked database, also with sessions, which are of killed runs."""
-    admin.execute(forced_drop(admin, dbname))
-
-
 def forced_drop(admin: Session, dbname: str, *, if_exists: bool = False) -> sql.Composed:
-    """The statement that drops a database with its sessions, where the server's version can."""
+    """The statement that drops a database, if the server can also with sessions of killed runs."""
     force = " WITH (FORCE)" if admin.info.server_version >= _FORCE_SINCE else ""
     return drop(dbname, if_exists=if_exists) + sql.SQL(force)
 
@@ -169,7 +164,7 @@ def drop_leftovers(access: Access, admin: Session, locks: Session, *, say: Say) 
         try:
             bytes_taken = size(admin, dbname)
             say(message("leftover-dropped", dbname=dbname))
-            drop_owned(admin, dbname)
+            admin.execute(forced_drop(admin, dbname))
             (_folder() / dbname).unlink(missing_ok=True)
             freed += bytes_taken
         except psycopg.DatabaseError as error:

@@ -1,7 +1,7 @@
 """pgbench's four tables: made and filled as by `pgbench -i`, and what a run needs of them.
 
-Drops and overwrites only the tables in TABLES, to which the user consents by `-i`. Knows psycopg
-and no terminal: messages go to callbacks. All connections are in psycopg's autocommit mode.
+Drops and overwrites only the tables in TABLES, to which the user consents by `-i`. Messages
+go to callbacks. All connections are in psycopg's autocommit mode.
 """
 
 from __future__ import annotations

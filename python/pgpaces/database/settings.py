@@ -1,7 +1,7 @@
 """Settings for a load, applied with the smallest scope possible, verified, and put back.
 
 First as options of its connections; if these do not reach the server, as settings of a managed
-database; then, if allowed, as settings of the whole server. Knows nothing of experiments.
+database; then, if allowed, as settings of the whole server.
 """
 
 from __future__ import annotations

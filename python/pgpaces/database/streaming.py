@@ -20,12 +20,9 @@ _REPORT_S = 3.0
 # Without progress for this time, the wait for a standby fails.
 _STUCK_S = 60.0
 _WRITTEN = (
-    "SELECT (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.{last}()"
-    " ELSE pg_catalog.{current}() END - '0/0'::pg_lsn)::bigint"
+    "SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()"
+    " ELSE pg_current_wal_lsn() END - '0/0'::pg_lsn)::bigint"
 )
-_NAMES = {"last": "pg_last_wal_replay_lsn", "current": "pg_current_wal_lsn"}
-_NAMES_OLD = {"last": "pg_last_xlog_replay_location", "current": "pg_current_xlog_location"}
-_OLD_BELOW = 100_000
 
 
 def wait_for_standbys(
@@ -74,9 +71,7 @@ def _identity(access: Access) -> tuple[bool, int | None]:
 
 def _position(access: Access) -> int:
     with common(access) as session:
-        old = session.info.server_version < _OLD_BELOW
-        query = _WRITTEN.format(**(_NAMES_OLD if old else _NAMES))
-        return int(scalar(session, query.encode()) or 0)
+        return int(scalar(session, _WRITTEN) or 0)
 
 
 @contextlib.contextmanager

@@ -37,6 +37,15 @@ FLUSHES_FILE_BYTES = 16 * MIB
 # Writing more than this requires consent.
 CONSENT_BYTES = 1_000_000_000
 FILL = "fill"
+# Reports progress: seconds since a job began.
+Tell = Callable[[float], None]
+FLUSHES, CIPHER_TEST = "pg_test_fsync", "cryptsetup benchmark"
+CIPHER = "aes-xts"
+_KEY_BITS = 512
+_FSYNC = re.compile(r"^\s+(\w+)\s+([0-9.]+) ops/sec", re.MULTILINE)
+_CIPHER = re.compile(rf"{CIPHER}\s+\d+b\s+([0-9.]+) MiB/s\s+([0-9.]+) MiB/s")
+_CHUNK = 65536
+_CIPHER_S = 60.0
 
 
 class Lengths(Struct, frozen=True):
@@ -139,17 +148,6 @@ def jobs(request: DiskRequest) -> tuple[Job, ...]:
         Job(disks.READ, 1, {**page, "rw": "randread", "time_based": "1"}, seconds, 0),
         Job(disks.MIXED, 1, mixed, seconds, limit),
     )
-
-
-# Reports progress: seconds since a job began.
-Tell = Callable[[float], None]
-FLUSHES, CIPHER_TEST = "pg_test_fsync", "cryptsetup benchmark"
-CIPHER = "aes-xts"
-_KEY_BITS = 512
-_FSYNC = re.compile(r"^\s+(\w+)\s+([0-9.]+) ops/sec", re.MULTILINE)
-_CIPHER = re.compile(rf"{CIPHER}\s+\d+b\s+([0-9.]+) MiB/s\s+([0-9.]+) MiB/s")
-_CHUNK = 65536
-_CIPHER_S = 60.0
 
 
 def find_fio() -> str:

@@ -30,6 +30,9 @@ from pgpaces.monitor.device import MEMORY, device_of, moved_bytes
 
 # The name of the current step, and its seconds so far.
 Say = Callable[[str, float], None]
+NAME = "pgpaces-disk"
+MARKER = "pgpaces.json"
+_BLOCK = 4096
 
 
 def prepare(path: Path, request: DiskRequest) -> Disk:
@@ -92,11 +95,6 @@ def _with_flushes(disk: Disk, folder: Path, say: Say) -> Disk:
     if isinstance(flushes, Finding):
         return replace(disk, absent=(*disk.absent, flushes))
     return replace(disk, flushes=flushes)
-
-
-NAME = "pgpaces-disk"
-MARKER = "pgpaces.json"
-_BLOCK = 4096
 
 
 def check(path: Path, device: Device, room: int) -> None:

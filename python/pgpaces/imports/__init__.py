@@ -1,1 +1,1 @@
-"""Runs of real pgbench as trials: its logs of all transactions in, a Trial out. Pure."""
+"""Runs of real pgbench as trials: its logs of all transactions in, a Trial out."""

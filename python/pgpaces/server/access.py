@@ -27,6 +27,10 @@ local replication all     trust
 {kind} replication all all {method}
 """
 SCRAM_SINCE = 10
+TLS_SETTINGS = ("ssl", "ssl_cert_file", "ssl_key_file")
+DAYS = 3650
+MINIMUM = "TLSv1.2"
+MINIMUM_SINCE = 12  # older servers accept TLS 1.0 too, and have no setting against it
 
 
 def choose_port(*, tcp: bool) -> int:
@@ -71,12 +75,6 @@ def set_password(record: ServerRecord) -> None:
         connection.execute(sql.SQL("ALTER ROLE {} PASSWORD {}").format(role, secret))
 
 
-TLS_SETTINGS = ("ssl", "ssl_cert_file", "ssl_key_file")
-DAYS = 3650
-MINIMUM = "TLSv1.2"
-MINIMUM_SINCE = 12  # older servers accept TLS 1.0 too, and have no setting against it
-
-
 def has_tls(installation: Installation) -> bool:
     if installation.source is Source.EMBEDDED:
         return False
@@ -88,13 +86,8 @@ def check_tls(installation: Installation) -> None:
     if has_tls(installation):
         return
     here = ", ".join(f"{i.version} ({i.source})" for i in installations() if has_tls(i))
-    raise PlanError(
-        "built-without-tls",
-        version=installation.version,
-        source=installation.source,
-        series=installation.series,
-        others=here,
-    )
+    values = {"version": installation.version, "series": installation.series, "others": here}
+    raise PlanError("built-without-tls", source=installation.source, **values)
 
 
 def tls_settings(major: int, folder: Path) -> dict[str, str]:

@@ -192,13 +192,8 @@ def _check_same(record: ServerRecord, folder: ServerFolder, spec: ServerSpec) ->
         pairs["TCP"] = (record.tcp_host, TCP_HOST)
     for what, (actual, expected) in pairs.items():
         if actual != expected:
-            raise ServerError(
-                "server-differs",
-                server=spec.name,
-                what=what,
-                actual=str(actual),
-                expected=str(expected),
-            )
+            values = {"what": what, "actual": str(actual), "expected": str(expected)}
+            raise ServerError("server-differs", server=spec.name, **values)
 
 
 def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
@@ -249,16 +244,12 @@ def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
 def _prepare(
     installation: Installation, data_dir: Path, os_user: OsUser | None, *, terms: _Terms
 ) -> None:
-    version = data_series(data_dir)
-    if version is None:
-        values = {"version": installation.version, "path": data_dir}
-        terms.say(message("data-directory-created", **values))
-        return postmaster.initialize(installation, data_dir, os_user, lock=terms.lock)
-    if version != installation.series:
-        raise ServerError(
-            "data-of-other-version", data=data_dir, maker=version, version=installation.version
-        )
-    return None
+    values, series = {"version": installation.version}, data_series(data_dir)
+    if series is None:
+        terms.say(message("data-directory-created", path=data_dir, **values))
+        postmaster.initialize(installation, data_dir, os_user, lock=terms.lock)
+    elif series != installation.series:
+        raise ServerError("data-of-other-version", data=data_dir, maker=series, **values)
 
 
 def _copy(

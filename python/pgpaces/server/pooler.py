@@ -1,8 +1,7 @@
 """A managed pooler in front of managed servers: its configuration, start and end.
 
 pgbouncer pools the primary's connections; pgpool also sends read-only statements to the standbys.
-Both listen on a private socket only, and end with pgpaces as managed servers do. Knows nothing of
-loads.
+Both listen on a private socket only, and end with pgpaces as managed servers do.
 """
 
 from __future__ import annotations

@@ -29,8 +29,6 @@ from pgpaces.server.binaries import Installation, run, server_environment
 from pgpaces.server.os_user import OsUser, make_private_folder, options_of
 
 LINES_SHOWN = 5
-
-
 # The name of an error, and what PostgreSQL writes; its groups are values of the error. The first
 # that matches anywhere in the output wins, so causes precede their consequences.
 _CAUSES = {
@@ -69,6 +67,14 @@ _FATAL = re.compile(
     r"|^\S*(?:initdb|postgres)\S*: (?:error: )?(?!warning)"
 )
 _REASON = re.compile(r"\bLOG: +could not |\bDETAIL: |\bHINT: +(?:Available|Valid|Value)")
+SUPERUSER = "postgres"
+# Every copy of a primary has one of these, also an incomplete one.
+OF_COPIES = ("standby.signal", "recovery.conf", "backup_label")
+SILENCE_S_MAX = 60.0  # longest time without a new line in the log before a start has failed
+PATIENCE_S = 3.0  # after it, report the last line of the log: recovery can take minutes
+POLL_S = 0.01
+END_S_MAX = 90.0  # longer than the worst case of supervise.py
+_open_pipes: "weakref.WeakSet[IO[bytes]]" = weakref.WeakSet()
 
 
 def refusal(program: str, output: str, place: Path, *, data: Path | None) -> ServerError:
@@ -102,17 +108,6 @@ def last_lines(output: str, count: int = LINES_SHOWN) -> str:
 
 def _bare(line: str) -> str:
     return _PREFIX.sub("", line).replace(":  ", ": ", 1)
-
-
-SUPERUSER = "postgres"
-# Every copy of a primary has one of these, also an incomplete one.
-OF_COPIES = ("standby.signal", "recovery.conf", "backup_label")
-SILENCE_S_MAX = 60.0  # longest time without a new line in the log before a start has failed
-PATIENCE_S = 3.0  # after it, report the last line of the log: recovery can take minutes
-POLL_S = 0.01
-END_S_MAX = 90.0  # longer than the worst case of supervise.py
-
-_open_pipes: "weakref.WeakSet[IO[bytes]]" = weakref.WeakSet()
 
 
 def _close_after_fork() -> None:
@@ -232,14 +227,8 @@ class Postmaster:
                     line = last_lines(self._log_text(), 1)
                     say(message("program-starting", program=what, line=line))
             if now - quiet_since > SILENCE_S_MAX:
-                last = last_lines(self._log_text())
-                raise ServerError(
-                    "starting-server-silent",
-                    program=what,
-                    silence_s=SILENCE_S_MAX,
-                    why=last,
-                    log=self._log,
-                )
+                values = {"why": last_lines(self._log_text()), "silence_s": SILENCE_S_MAX}
+                raise ServerError("starting-server-silent", program=what, log=self._log, **values)
 
     def leave(self) -> None:
         """Let the server run on without pgpaces and without a supervisor."""

@@ -8,9 +8,9 @@ death of pgpaces reaches it. Its standard input is a pipe whose other end only p
     "stop"       end the server cleanly, with a checkpoint
     end of file  pgpaces has ended, for whatever reason: end the server within seconds
 
-Its standard output is "pid N" once, and "exit N" when the postmaster has ended; its standard
-error is the server's log. Imports only the standard library: it must start in milliseconds, and
-from a folder that only root can read. Knows nothing of data directories, versions and settings.
+Its standard output is "pid N" once, and "exit N" when the postmaster has ended; its standard error
+is the server's log. Imports only the standard library: it must start in milliseconds, and from a
+folder that only root can read.
 """
 
 import contextlib

@@ -21,6 +21,7 @@ _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
 _CONNINFO = re.compile(r"\s*(host|hostaddr|port|dbname|user|password|service|passfile|ssl\w+)\s*=")
 # libpq's keywords and their values.
 Keywords = dict[str, str]
+BUSY_MS = 5000
 
 
 def default() -> Path | str:
@@ -105,9 +106,6 @@ def shown(keywords: Keywords) -> str:
 
 def _quoted(text: str, safe: str = "") -> str:
     return quote(text, safe, errors="surrogateescape")
-
-
-BUSY_MS = 5000
 
 
 def writable(path: Path) -> sqlite3.Connection:

@@ -1,6 +1,6 @@
 """The databases of a store: connections, durability, and upgrades of the schema.
 
-All differences of SQLite and PostgreSQL are here. Knows no trials.
+All differences of SQLite and PostgreSQL are here.
 """
 
 from __future__ import annotations

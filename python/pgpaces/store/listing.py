@@ -127,9 +127,8 @@ def trials(cursor: Cursor, chosen: RunFilter) -> list[TrialRow]:
     where = " WHERE " + " AND ".join(terms) if terms else ""
     limit = {} if chosen.limit is None else {" LIMIT ?": chosen.limit, " OFFSET ?": chosen.skip}
     query = _TRIALS + where + _NEWEST + "".join(limit)
-    names = _names(cursor)
-    rows = cursor.rows(query, (*conditions.values(), *limit.values()))
-    return [_row(values, names.get(values[0], ())) for values in rows]
+    by_id, rows = names(cursor), cursor.rows(query, (*conditions.values(), *limit.values()))
+    return [_row(values, by_id.get(values[0], ())) for values in rows]
 
 
 def states(
@@ -148,11 +147,12 @@ def states(
     return pairs
 
 
-def _names(cursor: Cursor) -> dict[str, tuple[str, ...]]:
-    names: dict[str, tuple[str, ...]] = {}
+def names(cursor: Cursor) -> dict[str, tuple[str, ...]]:
+    """The baselines and tags of trials and experiments, by their ids."""
+    by_id: dict[str, tuple[str, ...]] = {}
     for _, id_, name in cursor.rows(_NAMES):
-        names[id_] = (*names.get(id_, ()), encoding.read_text(name))
-    return names
+        by_id[id_] = (*by_id.get(id_, ()), encoding.read_text(name))
+    return by_id
 
 
 _STATES = ("running", "finished", "interrupted")
@@ -169,8 +169,8 @@ def experiments(
     where = {} if id_ is None else {" WHERE id = ?": id_}
     end = {} if limit is None else {" LIMIT ?": limit, " OFFSET ?": skip}
     query = f"{_EXPERIMENTS}{''.join(where)}{_NEWEST}{''.join(end)}"
-    names, rows = _names(cursor), cursor.rows(query, (*where.values(), *end.values()))
-    return [_experiment(values, names.get(values[0], ())) for values in rows]
+    by_id, rows = names(cursor), cursor.rows(query, (*where.values(), *end.values()))
+    return [_experiment(values, by_id.get(values[0], ())) for values in rows]
 
 
 def _experiment(values: tuple[Any, ...], names: tuple[str, ...]) -> ExperimentRow:

@@ -2,7 +2,6 @@
 
 Every interval is durable before the next one. A trial whose process died stays in state "running"
 with an old heartbeat and is read as interrupted: its pending transactions count as unfinished.
-Knows nothing of the kind of database: see `backend.py`.
 """
 
 from __future__ import annotations
@@ -377,13 +376,8 @@ class Store:
             names.give(connection, schema.baseline, names.checked(name), id_=id_)
 
     def names(self, ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        with self._reading("a name") as connection:
-            by_id: dict[str, tuple[str, ...]] = {}
-            for table in (schema.baseline, schema.tag):
-                query = sa.select(table.c.id, table.c.name).where(table.c.id.in_(ids))
-                for id_, name in connection.execute(query.order_by(table.c.name)):
-                    by_id[id_] = (*by_id.get(id_, ()), name)
-            return by_id
+        with self._reading("a name") as connection, backend.cursor(connection) as cursor:
+            return {id_: each for id_, each in listing.names(cursor).items() if id_ in ids}
 
     def uncopied(self, other: Store, ids: Sequence[str] | None = None) -> list[str]:
         """The ids of runs and experiments that the other store lacks or has in an older state.

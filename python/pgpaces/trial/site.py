@@ -115,7 +115,7 @@ def _managed_server(target: TargetPlan, say: Say, name: str) -> Iterator[embedde
         if same := staying.get(name or installation.server_name):
             settings = dict(same.settings)
     if target.standbys:
-        settings = topology.settings_for(settings, installation.major)
+        topology.check_streaming(settings)
     spec = embedded.ServerSpec(
         installation,
         name=name,
