@@ -11,15 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.core.errors import ConsentError, PrepareError, ServerError
-from pgpaces.database import (
-    access,
-    changes,
-    copies,
-    data,
-    identity,
-    ownership,
-    settings,
-)
+from pgpaces.database import access, changes, copies, data, identity, ownership, settings
 from pgpaces.database.access import Access
 from pgpaces.database.changes import Note, SettingChange, names_in, put_back
 from pgpaces.database.data import DatasetSpec
