@@ -18,7 +18,7 @@ from pgpaces.core.messages import message
 from pgpaces.core.units import RATE_MAX, RATE_MIN
 from pgpaces.show import escape
 from pgpaces.show.grid import cell, table
-from pgpaces.spec.plan import without_secrets
+from pgpaces.spec.target import without_secrets
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

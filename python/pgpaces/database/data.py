@@ -30,7 +30,7 @@ from pgpaces.database.access import (
     with_names,
 )
 from pgpaces.database.ownership import PREPARING, READY, Ownership
-from pgpaces.spec.facts import Prepared
+from pgpaces.spec.setup import Prepared
 from pgpaces.spec.workload import Workload
 
 _MAJORS = range(9, 100)

@@ -22,7 +22,7 @@ from pgpaces.database.access import Access, connect, is_dsn
 from pgpaces.load import engine as generator
 from pgpaces.server import binaries, embedded, packages, profiles, topology
 from pgpaces.server.folder import Transport, quoted
-from pgpaces.spec.plan import TargetPlan, without_secrets
+from pgpaces.spec.target import TargetPlan, without_secrets
 
 _BACK_S = 120.0
 
