@@ -285,22 +285,3 @@ def _query(place: Path | str | None, query: Callable[[Cursor], T]) -> T | None:
 def _answer(cursor: Cursor, query: Callable[[Cursor], T]) -> T | None:
     up_to_date = cursor.rows("SELECT version FROM pgpaces") == [(upgrades.newest(),)]
     return query(cursor) if up_to_date else None
-
-
-_PREPARED = """SELECT CAST(setup AS text) FROM trial WHERE state = 'finished'
- ORDER BY started_at DESC LIMIT ?"""
-_RECENT = 500
-
-
-def sizes_at_once(place: Path | str | None) -> dict[str, int]:
-    """The sizes of recent trials' data in bytes, by fingerprint; creates no store."""
-    return _query(place, _sizes) or {}
-
-
-def _sizes(cursor: Cursor) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for (text,) in cursor.rows(_PREPARED, (_RECENT,)):
-        with contextlib.suppress(*encoding.UNREADABLE):
-            prepared = json.loads(text)["workload"]["prepared"]
-            sizes.setdefault(str(prepared["fingerprint"]), int(prepared["size_bytes"]))
-    return sizes

@@ -21,7 +21,7 @@ from pgpaces.analysis import (
     ratios,
 )
 from pgpaces.analysis.cells import Row
-from pgpaces.analysis.costs import Economy, Priced
+from pgpaces.analysis.costs import Economy, Priced, volume_of
 from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
@@ -34,7 +34,6 @@ from pgpaces.analysis.parts import (
     statements_of,
 )
 from pgpaces.analysis.ratios import LevelRatio, MachineRatio
-from pgpaces.analysis.volume import volume_of
 from pgpaces.answers import costs
 from pgpaces.answers.bulk import words as commands
 from pgpaces.answers.bulk.work import CellsWork, of_cells
