@@ -73,7 +73,7 @@ def preview(planned: PlannedSweep, params: Mapping[str, Any]) -> None:
 
 
 def warn_of_names(requests: Iterable[Request]) -> None:
-    from pgpaces.server import binaries, describe
+    from pgpaces.server import binaries
 
     by_server: dict[str | None, set[str]] = {}
     for request in requests:
@@ -86,7 +86,7 @@ def warn_of_names(requests: Iterable[Request]) -> None:
             programs = binaries.find(server)
         except ServerError:
             continue  # not fetched yet, or a running server
-        for name, near in describe.misspelled(programs, sorted(names)):
+        for name, near in binaries.misspelled_settings(programs, sorted(names)):
             announce("setting-unknown", version=programs.version, name=name, near=near)
 
 
