@@ -168,8 +168,8 @@ def test_a_trial_is_watched_from_its_first_second_to_its_report(browser, served)
         served.end(trial)
         expect(page.locator("#again")).to_contain_text(trial.id)
         page.get_by_text("Open the report").click()
-        expect(page.locator("h1")).to_contain_text("FAIL")
-        expect(page.locator(".facts")).to_contain_text("300")
+        expect(page.locator(".headline")).to_contain_text("FAIL")
+        expect(page.locator(".headline")).to_contain_text("300")
         assert wrong == []
 
 
@@ -454,7 +454,7 @@ def test_the_list_compares_by_two_clicks(browser, served):
         boxes = page.locator("input[name=run]")
         boxes.nth(1).check()
         boxes.nth(0).click()
-        expect(page.locator("h1")).to_contain_text("UNKNOWN 01B")
+        expect(page.locator(".headline")).to_contain_text("UNKNOWN 01B")
         assert "run=01A000000000000000000000RN&run=01B000000000000000000000RN" in page.url
         assert wrong == []
 

@@ -20,7 +20,7 @@ from pgpaces.analysis.capacity.search import (
     next_trial,
     search_plan,
 )
-from pgpaces.answers.capacity.section import findings_of, values_of
+from pgpaces.answers.capacity import findings_of, values_of
 from pgpaces.core.errors import PlanError
 from pgpaces.core.messages import message
 from tests.errors import raises

@@ -325,8 +325,8 @@ def test_readers_of_an_experiment_share_one_answer_until_a_trial_ends(store, mon
 
 
 def test_one_report_at_a_time_is_computed(store, monkeypatch):
+    from pgpaces.answers import calls as api
     from pgpaces.answers import trend
-    from pgpaces.answers.compare import api
 
     alone = []
     id_, _ = grid(store)

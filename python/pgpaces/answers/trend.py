@@ -19,11 +19,11 @@ from pgpaces.analysis.differences import Between, Varied
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.trend import Change, Level, Run, Trend
 from pgpaces.answers.answer import Answer
-from pgpaces.answers.compare.section import is_planned
-from pgpaces.answers.compare.words import (
+from pgpaces.answers.compare import (
     difference_text,
     effect_texts,
     effect_with_ends,
+    is_planned,
     listed,
 )
 from pgpaces.answers.sweep.lookup import answer_for

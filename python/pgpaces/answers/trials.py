@@ -10,19 +10,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from pgpaces.analysis.summary import Summary
 from pgpaces.analysis.volume import Volume
 from pgpaces.core.findings import Finding
-from pgpaces.core.messages import Message, said
+from pgpaces.core.messages import Message, message, said
 from pgpaces.core.units import duration_text
 from pgpaces.show.numbers import plural
 from pgpaces.show.screen import bounds
-from pgpaces.spec.design import Cell, level_text
+from pgpaces.spec.design import ROLE, Cell, level_text
 from pgpaces.spec.facts import ComponentFacts, PlanFacts, ServerFacts
 
 
-def limits(plan: PlanFacts | ComponentFacts) -> str:
-    """The latency limits as a text, the one of all scripts first."""
-    general = [duration_text(plan.limit_ns)] if plan.limit_ns else []
-    own = ", ".join(f"{name} {duration_text(ns)}" for name, ns in plan.limits if ns)
-    return " ".join([*general, *([f"({own})" if general else own] if own else [])])
+def limits_of(plan: PlanFacts | ComponentFacts) -> tuple[str, ...]:
+    """The latency limits; that of all scripts first, then those of single scripts."""
+    whole = (duration_text(plan.limit_ns),) if plan.limit_ns else ()
+    return (*whole, *(f"{name} {duration_text(ns)}" for name, ns in plan.limits if ns))
 
 
 def outages(summary: Summary, notes: Iterable[Finding] = ()) -> Message:
@@ -53,6 +52,11 @@ def queries(volume: Volume) -> Message:
         per_day=day.value,
         per_day_ci=bounds(day),
     )
+
+
+def explains_nothing(finding: Finding) -> bool:
+    """Whether the finding is about missed requests but may explain none of them."""
+    return finding.values.get("explains") == 0
 
 
 def at_nodes(components: Sequence[ComponentFacts]) -> str:
@@ -91,7 +95,8 @@ def factor_name(name: str) -> str:
 
 
 def cell_name(cell: Cell) -> str:
-    return levels_text(cell.levels) or "the one cell"
+    """Its levels, without the role of a trial in a search."""
+    return levels_text(pair for pair in cell.levels if pair[0] != ROLE) or message("the-load")
 
 
 def levels_text(pairs: Iterable[tuple[str, str]], joint: str = ", ") -> str:

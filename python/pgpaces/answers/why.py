@@ -110,10 +110,9 @@ def page_with(store: Store, answers: tuple[Section, ...], name: str) -> Page:
     from pgpaces.answers.sweep.lookup import page_of
 
     whole = page_of(store, (store.find_any(name),))
-    rest = [each for each in whole.sections if each.key.partition("-")[0] != KEY]
-    title = answers[0].title if len(answers) == 1 else message("why-title", about=whole.title)
-    headline = answers[0].headline
-    return replace(whole, title=title, headline=headline, sections=(*answers, *rest), of_why=True)
+    first, *others = answers
+    title = first.title if not others else message("why-title", about=whole.title)
+    return replace(whole, title=title, first=first, sections=tuple(others))
 
 
 def of_cells(store: Store, page: Page) -> tuple[Section, ...]:

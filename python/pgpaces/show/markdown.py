@@ -65,6 +65,9 @@ def _parts(report: Report) -> Iterator[str]:
         yield f"{paragraph(report.question)}\n"
     yield "## The answer\n"
     yield from _answer(report.sentences)
+    for name, value in report.top.facts:
+        yield f"- {text(name)}: {paragraph(value)}" if name else f"- {paragraph(value)}"
+    yield ""
     for section in report.sections:
         if section.rank != "page":
             yield f"## {text(section.title)}\n"

@@ -1,0 +1,266 @@
+"""Commands that are timed: their results, and as the work of cells in place of transactions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from statistics import median
+from textwrap import wrap
+
+from msgspec import Struct
+
+from pgpaces.analysis import bulk
+from pgpaces.analysis.bulk import Bulk
+from pgpaces.analysis.cells import Row, sound
+from pgpaces.analysis.digest import Digest
+from pgpaces.answers.numbers import Measure
+from pgpaces.answers.trials import cell_name, factor_name, levels_alone
+from pgpaces.core import metrics
+from pgpaces.core.messages import Message, message, said
+from pgpaces.core.metrics import header
+from pgpaces.core.units import size_text
+from pgpaces.show.charts import Datum, names, of_metric
+from pgpaces.show.escape import line as shown
+from pgpaces.show.numbers import NOT_KNOWN, capital, estimate_texts, metric_cell, or_dash
+from pgpaces.show.screen import bounds
+from pgpaces.show.section import Column, Figure, TableCell, Values, figure
+from pgpaces.show.style import WIDTH
+from pgpaces.spec.result import Estimate, Trial
+
+# Messages for the numbers of a cell.
+_SPEEDS = {
+    "seconds": "bulk-seconds",
+    "rows_s": "bulk-rows",
+    "input_s": "bulk-input",
+    "wal_s": "bulk-wal",
+}
+# Numbers with a chart. Beyond the longest bar there is room for its number.
+_CHARTS, _ROOM = ("rows_s", "seconds", "wal_row", "us_row"), 1.35
+# Columns that a narrow terminal omits first.
+SPARE = (*map(header, ("input_s", "wal_s", "wal_row", "wal_byte")), "median s")
+
+
+def result(command: Bulk) -> Message:
+    """How the executions of a command went, in one sentence."""
+    counts, each = command.counts, command.seconds
+    if not counts.due:
+        return said("command-not-ended")
+    if not command.whole:
+        lost = counts.due - command.done
+        ends = [*command.failures, *(("not ended",) if counts.unfinished else ())]
+        return said("command-lost", lost=lost, due=counts.due, ends=ends or ["failed"])
+    values = {
+        "done": command.done,
+        "each_s": each.value if each else None,
+        "ci": bounds(each),
+    }
+    speed = bulk.number(command, "rows_s")
+    if command.rows and command.clean and speed and speed.value:
+        rows = command.rows / command.runs
+        return said("command-loaded", rows=rows, rows_s=speed.value, **values)
+    return said("command-ran", **values)
+
+
+def speeds(command: Bulk) -> Iterator[tuple[str, Message]]:
+    """Input and WAL per second."""
+    found = {name: bulk.number(command, name) for name in bulk.NUMBERS}
+    known = {name: each.value for name, each in found.items() if each is not None}
+    if "input_s" in known:
+        yield "input", said("command-input", speed=known["input_s"])
+    if "wal_s" in known and "wal_byte" in known:
+        of = {"speed": known["wal_s"], "each": known["wal_byte"]}
+        yield "WAL", said("command-wal-byte", **of)
+    elif "wal_s" in known:
+        yield "WAL", said("command-wal-row", speed=known["wal_s"], each=known.get("wal_row"))
+
+
+def lines(trial: Trial, command: Bulk) -> Iterator[Message]:
+    if command.main:
+        yield said("command-text", text=trial.workload.scripts[0].text)
+    if each := bulk.number(command, "us_row"):
+        yield said("command-row", us=each.value)
+    if command.before_bytes is not None and command.after_bytes is not None:
+        sizes = {"before": command.before_bytes, "after": command.after_bytes}
+        yield said("command-database", **sizes)
+    if command.cpu_s is not None and command.spent_s:
+        percent = 100 * command.cpu_s / command.spent_s
+        yield said("command-cpu", cpu_s=command.cpu_s, cpu_percent=percent)
+    if command.broken and command.whole:
+        yield said("command-broken")
+    if command.shared:
+        yield said("command-shared")
+
+
+def load(trial: Trial) -> Message:
+    """How often the command ran."""
+    plan = trial.plan
+    if (times := plan.transactions) is not None:
+        return said("command-times", times=times)
+    return said("command-repeated", planned_s=(plan.duration_ns or 0) / 1e9)
+
+
+def _of_trial(key: str, digest: Digest) -> Estimate | None:
+    command = of_digest(digest)
+    return None if command is None else bulk.number(command, key)
+
+
+NUMBERS = tuple(Measure(key, partial(_of_trial, key)) for key in ("seconds", *bulk.NUMBERS))
+
+
+def of_digest(digest: Digest) -> Bulk | None:
+    return bulk.of(digest.trial, digest.summary)
+
+
+def median_s(row: Row) -> float | None:
+    """The median of the trials' medians, seconds."""
+    medians = [each.median_s for d in row.trials if (each := of_digest(d)) and each.median_s]
+    return median(medians) if medians else None
+
+
+class CellsWork(Struct, frozen=True):
+    """Cells whose trials are all about a command. numbers: those of which any cell has one.
+
+    only: the trials have neither transactions nor a latency limit.
+    """
+
+    numbers: tuple[Measure, ...]
+    only: bool
+
+
+def of_cells(rows: Sequence[Row]) -> CellsWork | None:
+    """The commands of cells, if each trial is about one."""
+    trials = [digest.trial for row in rows for digest in row.trials]
+    if not trials or not all(trial.workload.about_command for trial in trials):
+        return None
+    limited = any(trial.plan.limit_ns or trial.plan.limits for trial in trials)
+    alone = all(trial.workload.command_alone for trial in trials)
+    known = {name for row in rows for name in row.more}
+    numbers = tuple(number for number in NUMBERS if number.key in known)
+    return CellsWork(numbers, only=alone and not limited)
+
+
+def values(rows: Sequence[Row]) -> Values:
+    """What is known about the cells. The first value is the answer where there is no limit."""
+    able = [row for row in rows if row.more]
+    sound = [row for row in able if row.sound]
+    key = _compared_by(able)
+    if key is None:
+        yield "fastest", said("bulk-none")
+    elif len(able) == 1:
+        yield "took", said("bulk-took", took=_took(able[0]))
+    elif len(sound) < 2:
+        yield "fastest", said("bulk-fastest-unknown")
+    else:
+        best, *_, worst = sorted(sound, key=lambda row: row.more[key].value)
+        yield "fastest", said("bulk-fastest", cell=cell_name(best.cell), took=_took(best))
+        yield "slowest", _slowest(best, worst, key)
+        if key == "us_row":
+            yield "compared", said("bulk-by-row")
+    digests = [digest for row in rows for digest in row.trials]
+    commands = [command for digest in digests if (command := of_digest(digest)) is not None]
+    due = sum(command.counts.due for command in commands)
+    if lost := due - sum(command.done for command in commands):
+        yield "failed", said("bulk-lost", lost=lost, due=due)
+        every = (one for digest in digests for one in digest.summary.messages.items())
+        for state, text in [*every][:1]:
+            parts = [state, *text.splitlines()[-1:]]
+            yield "failed", said("bulk-first-failure", error=": ".join(parts))
+
+
+def _compared_by(rows: Sequence[Row]) -> str | None:
+    """What cells are compared by: seconds, or µs per row if they loaded different numbers."""
+    if not rows or not all("seconds" in row.more for row in rows):
+        return None
+    if not all("us_row" in row.more for row in rows):
+        return "seconds"
+    loads = [row.more["seconds"].value / row.more["us_row"].value for row in rows]
+    return "us_row" if max(loads) > 1.02 * min(loads) else "seconds"
+
+
+def _slowest(best: Row, worst: Row, key: str) -> Message:
+    fast, slow = best.more[key], worst.more[key]
+    times = slow.value / fast.value if fast.value else math.inf
+    values = {"cell": cell_name(worst.cell), "times": times}
+    if not (fast.estimable and slow.estimable):
+        return said("bulk-slowest-alone", **values)
+    if fast.high >= slow.low:
+        return said("bulk-slowest-near", **values)
+    ends = slow.low / fast.high, slow.high / fast.low if fast.low else math.inf
+    return said("bulk-slowest", ends=ends, **values)
+
+
+def _took(row: Row) -> list[Message]:
+    """The seconds, and what is known of rows, input, and WAL per second."""
+    known = {name: {"value": one.value, "ci": bounds(one)} for name, one in row.more.items()}
+    shown = [name for name in _SPEEDS if name in known and known[name]["value"]]
+    return [said(_SPEEDS[name], **known[name]) for name in shown]
+
+
+def _column(show: Callable[[Bulk], TableCell | str]) -> Callable[[Digest], TableCell | str]:
+    def cell(digest: Digest) -> TableCell | str:
+        command = of_digest(digest)
+        return NOT_KNOWN if command is None else show(command)
+
+    return cell
+
+
+# Columns of trials.
+OF_TRIAL: tuple[Column[Digest], ...] = (
+    ("executions", _column(lambda command: f"{command.counts.due}")),
+    ("succeeded", _column(lambda command: f"{command.done}")),
+    (header("seconds"), _column(lambda command: metric_cell("seconds", command.seconds))),
+    ("rows", _column(lambda command: or_dash(command.rows, "{:,.0f}".format))),
+    ("input", _column(lambda command: or_dash(command.input_total, size_text))),
+    ("WAL", _column(lambda command: or_dash(command.wal_bytes, size_text))),
+)
+
+
+def figures(every: Sequence[Row], numbers: Sequence[Measure]) -> Iterator[Figure]:
+    """The charts of an experiment with a command, of the numbers that are not all 0."""
+    rows = [row for row in every if row.more]
+    columns = {number.key: number for number in numbers}
+    # The names of the factors stand above the bars, as a chart of few bars is too low for them.
+    factors = ", ".join(factor_name(name) for row in rows[:1] for name, _ in row.cell.levels)
+    for key in _CHARTS:
+        if key in columns and any(e and e.value for e in (row.estimate(key) for row in rows)):
+            measure = columns[key]
+            data = tuple(_rows(rows, measure))
+            top = max(row.get("farthest", 0.0) for row in data) or 1.0
+            yield figure(
+                key.replace("_", "-"),
+                capital(metrics.title(key)),
+                message("chart-bars", about=metrics.metric(key).about),
+                columns=("cell", header(key), "95% interval", "trials", "valid"),
+                data=data,
+                template="bars",
+                above=wrap(shown(factors), WIDTH // 7),
+                x=of_metric(key, short=True, grid=True, domainMax=_ROOM * top, nice=False),
+                y=names("", list(dict.fromkeys(row["y"] for row in data)), down=True),
+            )
+
+
+def _rows(rows: Sequence[Row], measure: Measure) -> Iterator[Datum]:
+    """A row for each cell and each trial. farthest: the end of the longest of its marks."""
+    for row in rows:
+        estimate = row.estimate(measure.key)
+        name = shown(levels_alone(row.cell.levels) or cell_name(row.cell))
+        trials = [(each, of.value) for each in row.trials if (of := measure.of_trial(each))]
+        numbers = {k: v for k, v in measure.numbers(estimate).items() if math.isfinite(v)}
+        ends = [*numbers.values(), *(value * measure.scale for _, value in trials)]
+        text, interval = estimate_texts(estimate, measure.form)
+        yield {
+            "y": name,
+            **numbers,
+            "text": text,
+            "farthest": max(ends, default=0.0),
+            "valid": row.sound,
+            "texts": (name, text, interval, str(len(row.trials)), "yes" if row.sound else "no"),
+        }
+        for digest, value in trials:
+            yield {
+                "y": name,
+                "trial": value * measure.scale,
+                "valid": sound(digest),
+                "texts": (name, measure.form(value), None, "1"),
+            }
