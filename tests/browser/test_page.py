@@ -44,9 +44,9 @@ def rgb(color: str) -> str:
 def test_charts_are_drawn_in_the_colors_of_light_and_dark(browser, report, how):
     look, other = (LIGHT, DARK) if how == "light" else (DARK, LIGHT)
     with opened_page(browser, report, color_scheme=how) as (page, wrong):
-        unfold(page)
+        unfold(page, "#charts")
         found = page.evaluate(BOXES)
-        assert len(found) >= 10
+        assert len(found) >= 4
         for each in found:
             assert each["box"]["width"] > 250
             assert each["box"]["height"] > 100
