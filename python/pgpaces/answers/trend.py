@@ -17,7 +17,7 @@ from pgpaces.analysis.cells import sound
 from pgpaces.analysis.compare import direction, metric_of
 from pgpaces.analysis.differences import Between, Varied
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.trend import Change, Level, Run, Trend
+from pgpaces.analysis.trend import Change, Run, Trend
 from pgpaces.answers.answer import Answer
 from pgpaces.answers.compare import (
     difference_text,
@@ -36,25 +36,20 @@ from pgpaces.show.numbers import (
     NOT_KNOWN,
     STARTED,
     capital,
-    column,
     metric_cell,
     moment,
     sparkline,
 )
 from pgpaces.show.screen import Screen
 from pgpaces.show.section import (
-    Column,
     Figure,
     Headline,
     Mark,
     Next,
     Number,
     Section,
-    Table,
-    TableCell,
     Values,
     figure,
-    table,
 )
 from pgpaces.spec.result import Estimate
 from pgpaces.store.store import Store
@@ -202,7 +197,6 @@ def section(series: RunSeries) -> Section:
         main=f"{top.word}: {top.text}",
         steps=steps,
         whole=True,
-        tables=(_table(series),) if trend.levels else (),
         figures=(_figure(series),) if _measured(series) else (),
         rows=(
             *(Number({"run": each.id}, metric, each.estimate) for each in series.runs),
@@ -257,31 +251,6 @@ def unlike(factors: Sequence[Varied]) -> list[Message]:
     """In what the runs differ other than time: each value, and in how many runs."""
     counted = {each.name: [f"{v or NOT_KNOWN} ({n})" for v, n in each.values] for each in factors}
     return [said("runs-vary", name=name, seen=seen) for name, seen in counted.items()]
-
-
-def _table(series: RunSeries) -> Table:
-    trend, metric = series.trend, series.metric
-    changes: dict[str, Change] = {change.first: change for change in trend.changes}
-
-    def when(name: str) -> TableCell:
-        return TableCell(moment(series.run(name).at, _MINUTES), series.id(name))
-
-    def change(level: Level) -> TableCell | str:
-        one = changes.get(level.first)
-        return TableCell(*effect_texts(metric, one.ratio)) if one else NOT_KNOWN
-
-    columns: list[Column[Level]] = [
-        ("from (UTC)", lambda level: when(level.first)),
-        ("to (UTC)", lambda level: when(level.last)),
-        ("runs", lambda level: str(level.runs)),
-        column(metric, lambda level: level.value),
-        ("change", change),
-        ("p", lambda e: f"{changes[e.first].p:.2g}" if e.first in changes else NOT_KNOWN),
-    ]
-    name, note = message("title-levels"), message("table-levels")
-    return table(
-        f"{KEY}-levels", name, columns, items=trend.levels, labels=2, note=note, spare=("p",)
-    )
 
 
 def _measured(series: RunSeries) -> list[TimedRun]:

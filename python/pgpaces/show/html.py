@@ -59,11 +59,8 @@ def html(report: Report, *, served: bool = False, part: str = "", trials: str = 
         .render(
             report=report,
             head=head,
-            sentences=[
-                each
-                for each in report.sentences
-                if not head or each.text not in (head.text, f"{head.word}: {head.text}")
-            ],
+            # The headline is the conclusion.
+            sentences=[each for each in report.sentences if not head or each.weight != "main"],
             next=[each.command for each in report.top.next if not each.command.startswith(_REPORT)],
             lead=lead,
             wide=Markup(draw.inline(lead, _WIDE)) if lead and wide else "",

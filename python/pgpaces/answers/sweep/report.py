@@ -80,7 +80,8 @@ def _measured(page: Page) -> Iterator[tuple[str, str]]:
 def _sections(page: Page) -> Iterator[Section]:
     """The answer, then what it rests on. Cells are only in a page about several trials."""
     if page.first is not None:
-        yield replace(page.first, sentences=(), facts=(), note="")
+        in_screen = any(table.brief for table in page.first.tables)
+        yield replace(page.first, sentences=(), facts=(), note="", folded=not in_screen)
     yield from (each for each in page.sections if not each.folded)
     in_cells = not page.searched and not (page.first is not None and len(page.digests) == 1)
     if in_cells:
