@@ -238,8 +238,8 @@ def test_every_form_of_the_report_has_seconds_and_rows():
     figures = {figure.key: figure for figure in charts.overview(shown)}
     assert list(figures) == ["rows-s", "seconds", "wal-row", "us-row"]
     assert figures["seconds"].rows == (
-        ("15", "10", "9.5–10.5", "3", "yes"),
-        ("18", "5", "4.75–5.25", "3", "yes"),
+        ("15", "all", "10", "9.5–10.5", "3", "yes"),
+        ("18", "all", "5", "4.75–5.25", "3", "yes"),
     )
     found = figures["seconds"].data
     assert [row["value"] for row in found if "value" in row] == pytest.approx([10, 5])

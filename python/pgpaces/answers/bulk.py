@@ -6,26 +6,21 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import median
-from textwrap import wrap
 
 from msgspec import Struct
 
 from pgpaces.analysis import bulk
 from pgpaces.analysis.bulk import Bulk
-from pgpaces.analysis.cells import Row, sound
+from pgpaces.analysis.cells import Row
 from pgpaces.analysis.digest import Digest
 from pgpaces.answers.numbers import Measure
-from pgpaces.answers.trials import cell_name, factor_name, levels_alone
-from pgpaces.core import metrics
-from pgpaces.core.messages import Message, message, said
+from pgpaces.answers.trials import cell_name
+from pgpaces.core.messages import Message, said
 from pgpaces.core.metrics import header
 from pgpaces.core.units import size_text
-from pgpaces.show.charts import Datum, names, of_metric
-from pgpaces.show.escape import line as shown
-from pgpaces.show.numbers import NOT_KNOWN, capital, estimate_texts, metric_cell, or_dash
+from pgpaces.show.numbers import NOT_KNOWN, metric_cell, or_dash
 from pgpaces.show.screen import bounds
-from pgpaces.show.section import Column, Figure, TableCell, Values, figure
-from pgpaces.show.style import WIDTH
+from pgpaces.show.section import Column, TableCell, Values
 from pgpaces.spec.result import Estimate, Trial
 
 # Messages for the numbers of a cell.
@@ -35,8 +30,8 @@ _SPEEDS = {
     "input_s": "bulk-input",
     "wal_s": "bulk-wal",
 }
-# Numbers with a chart. Beyond the longest bar there is room for its number.
-_CHARTS, _ROOM = ("rows_s", "seconds", "wal_row", "us_row"), 1.35
+# Numbers with a chart.
+CHARTS = ("rows_s", "seconds", "wal_row", "us_row")
 # Columns that a narrow terminal omits first.
 SPARE = (*map(header, ("input_s", "wal_s", "wal_row", "wal_byte")), "median s")
 
@@ -214,53 +209,3 @@ OF_TRIAL: tuple[Column[Digest], ...] = (
     ("input", _column(lambda command: or_dash(command.input_total, size_text))),
     ("WAL", _column(lambda command: or_dash(command.wal_bytes, size_text))),
 )
-
-
-def figures(every: Sequence[Row], numbers: Sequence[Measure]) -> Iterator[Figure]:
-    """The charts of an experiment with a command, of the numbers that are not all 0."""
-    rows = [row for row in every if row.more]
-    columns = {number.key: number for number in numbers}
-    # The names of the factors stand above the bars, as a chart of few bars is too low for them.
-    factors = ", ".join(factor_name(name) for row in rows[:1] for name, _ in row.cell.levels)
-    for key in _CHARTS:
-        if key in columns and any(e and e.value for e in (row.estimate(key) for row in rows)):
-            measure = columns[key]
-            data = tuple(_rows(rows, measure))
-            top = max(row.get("farthest", 0.0) for row in data) or 1.0
-            yield figure(
-                key.replace("_", "-"),
-                capital(metrics.title(key)),
-                message("chart-bars", about=metrics.metric(key).about),
-                columns=("cell", header(key), "95% interval", "trials", "valid"),
-                data=data,
-                template="bars",
-                above=wrap(shown(factors), WIDTH // 7),
-                x=of_metric(key, short=True, grid=True, domainMax=_ROOM * top, nice=False),
-                y=names("", list(dict.fromkeys(row["y"] for row in data)), down=True),
-            )
-
-
-def _rows(rows: Sequence[Row], measure: Measure) -> Iterator[Datum]:
-    """A row for each cell and each trial. farthest: the end of the longest of its marks."""
-    for row in rows:
-        estimate = row.estimate(measure.key)
-        name = shown(levels_alone(row.cell.levels) or cell_name(row.cell))
-        trials = [(each, of.value) for each in row.trials if (of := measure.of_trial(each))]
-        numbers = {k: v for k, v in measure.numbers(estimate).items() if math.isfinite(v)}
-        ends = [*numbers.values(), *(value * measure.scale for _, value in trials)]
-        text, interval = estimate_texts(estimate, measure.form)
-        yield {
-            "y": name,
-            **numbers,
-            "text": text,
-            "farthest": max(ends, default=0.0),
-            "valid": row.sound,
-            "texts": (name, text, interval, str(len(row.trials)), "yes" if row.sound else "no"),
-        }
-        for digest, value in trials:
-            yield {
-                "y": name,
-                "trial": value * measure.scale,
-                "valid": sound(digest),
-                "texts": (name, measure.form(value), None, "1"),
-            }

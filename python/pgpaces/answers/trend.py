@@ -270,7 +270,6 @@ def _figure(series: RunSeries) -> Figure:
         template="runs",
         x={"type": "temporal", "axis": {"title": STARTED, "format": form, "tickCount": 5}},
         y=of_metric(metric, zero=False, padding=8),
-        levels=True,
     )
 
 

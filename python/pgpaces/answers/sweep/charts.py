@@ -28,8 +28,6 @@ PANELS_MAX, _STATEMENT_PANELS_MAX = 6, 4
 # Factors whose levels have charts side by side rather than lines of one chart.
 _SIDE = ("server", "target", "variant")
 _LOG_FROM = 20
-# The measures of transactions where a command is measured, too.
-_ADDITIONAL = ("missed", "p95")
 # The distance between the lines at a level, and of all of them, in pixels.
 _SHIFT, _SHIFTS = 8.0, 40.0
 _HEAT_ROWS_MAX = 40
@@ -145,7 +143,7 @@ def upright(
     least = min((each for each in finite if each > 0), default=top)
     log = metrics.metric(metric).format == "ms" and top > _LOG_FROM * least
     domain = [0.9 * least, 1.15 * top] if log else [0.0, min(end, 1.04 * top) or 1.0]
-    axis = of_metric(metric, log=log, domain=domain, clamp=True)
+    axis = of_metric(metric, log=log, domain=domain, clamp=True, short=True)
     return axis, tuple(tuple(_within(row, top) for row in rows) for rows in every)
 
 
@@ -157,23 +155,25 @@ def _within(row: Datum, top: float) -> Datum:
 
 
 def _measures(page: Page) -> Iterator[Measure]:
-    """The metrics of transactions that have charts; the first shows the answer."""
+    """The metrics that have charts; the first shows the answer."""
+    work, transactions = page.work, ("missed", "p95", "throughput")
+    if work is not None:
+        yield from (each for key in bulk.CHARTS for each in work.numbers if each.key == key)
+        transactions = () if work.only else transactions[:2]
+    elif not page.limits:
+        transactions = transactions[::-1]
     ns = {digest.trial.plan.limit_ns for digest in page.digests}
     limit_ns = ns.pop() if len(ns) == 1 else None
     limit = (limit_ns / 1e6, message("chart-limit")) if limit_ns else None
     allowed = 100 * page.missed_max
     bounds = {"missed": (allowed, message("chart-allowed", percent=allowed)), "p95": limit}
-    every = ("missed", "p95", "throughput") if page.limits else ("throughput", "p95", "missed")
-    for name in every:
-        if page.work is None or (name in _ADDITIONAL and not page.work.only):
-            yield Measure(name, partial(trial_estimate, name=name), bounds.get(name))
+    for name in transactions:
+        yield Measure(name, partial(trial_estimate, name=name), bounds.get(name))
 
 
 def overview(page: Page) -> Iterator[Figure]:
     if len(page.rows) < 2:
         return
-    if page.work is not None:
-        yield from bulk.figures(page.rows, page.work.numbers)
     axis, every = axis_of(page), panels(page)[0]
     for measure in _measures(page):
         # A chart of nothing but zeros is left out.
@@ -188,6 +188,7 @@ def _over(
     page: Page, axis: MainAxis, every: Sequence[Panel], *, measure: Measure
 ) -> Iterator[Figure]:
     key, limit = measure.key, measure.bound[1] if measure.bound else ""
+    anchor = key.replace("_", "-")
     end = 100.0 if metrics.is_share(key) else math.inf
     y, contents = upright(key, [list(_rows(axis, each, measure)) for each in every], end=end)
     main = shown(axis.title.partition(",")[0])
@@ -199,13 +200,13 @@ def _over(
         marks = message("chart-dots-alone" if bare else "chart-dots")
         names = (shown(axis.title), legend or "cell", metrics.header(key))
         yield figure(
-            f"{key}-{number + 1}" if number else key,
+            f"{anchor}-{number + 1}" if number else anchor,
             message("chart-by-factor", metric=capital(metrics.title(key)), factor=f"{main}{where}"),
             f"{metrics.metric(key).about} {marks}",
             columns=(*names, "95% interval", "trials", "valid"),
             data=data,
             template="factor",
-            group=key if len(every) > 1 else "",
+            group=anchor if len(every) > 1 else "",
             x=axis.encoding(page.rows),
             y=y,
             **series([line_label(line, panel) for line in panel.lines], legend, limit=limit),

@@ -94,9 +94,8 @@ def _sections(page: Page) -> Iterator[Section]:
 def _details(page: Page, *, in_cells: bool) -> Iterator[Section]:
     if in_cells and (figures := tuple(charts.overview(page))):
         left = charts.panels(page)[1]
-        note = message("bars-are-means" if page.work is not None else "charts-join-cells")
-        if page.work is None and left:
-            note = " ".join((note, message("charts-left-out", count=left)))
+        left_out = (message("charts-left-out", count=left),) if left else ()
+        note = " ".join((message("charts-join-cells"), *left_out))
         title = message("title-charts")
         yield Section("charts", title, figures=figures, note=note, rank="page")
     yield from (each for each in page.sections if each.folded)

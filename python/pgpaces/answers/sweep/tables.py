@@ -6,6 +6,7 @@ Texts are unescaped; the code that renders them escapes them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -35,6 +36,11 @@ from pgpaces.show.section import Column, Facts, Table, TableCell, table
 T = TypeVar("T")
 Named = tuple[StatementRow, str]
 _CELLS_NAMED = 4
+_OF_TRIAL = (
+    *(("throughput", "throughput"), ("mean", "latency.mean")),
+    *(("missed", "missed"), ("p99", "latency.p99")),
+)
+_OF_BACKGROUND = ("throughput", "missed", "mean", "p95", "p99")
 # Longer tables of details are folded.
 _OPEN_MAX = 12
 FAILURES_SHOWN = 20
@@ -75,10 +81,9 @@ def _verdict(page: Page) -> Column[Row]:
 
 def cells(page: Page) -> Table:
     """Every number of every cell."""
-    levels, columns = _of_rows(page), _of_transactions(page)
-    spare, last = _SPARE, header("throughput")
-    if page.work is not None:
-        columns, spare = _of_work(page, page.work), (*bulk.SPARE, *_SPARE)
+    levels = _of_rows(page)
+    columns = _of_transactions(page) if page.work is None else _of_work(page, page.work)
+    spare, last = (*(bulk.SPARE if page.work else ()), *_SPARE), header("throughput")
     one = any(len(row.trials) == 1 for row in page.rows)
     return table(
         "cells",
@@ -160,10 +165,7 @@ def trials(page: Page, rows: Iterable[Row]) -> Table:
     counted = {id(digest) for row in shown for digest in row.trials}
     numbers: Sequence[Column[Digest]] = [
         ("due", lambda digest: f"{digest.summary.counts.due:,}"),
-        column("throughput", lambda digest: digest.summary.throughput),
-        column("mean", lambda digest: digest.summary.latency.mean),
-        column("missed", lambda digest: digest.summary.missed),
-        column("p99", lambda digest: digest.summary.latency.p99, above(page)),
+        *(column(name, attrgetter(f"summary.{path}"), above(page)) for name, path in _OF_TRIAL),
     ]
     columns: list[Column[Digest]] = [
         ("run", lambda digest: digest.trial.id[-8:]),
@@ -222,11 +224,7 @@ def background(page: Page) -> Table:
         ("workload", lambda each: each.name),
         *levels,
         ("due", lambda each: f"{each.due:,}"),
-        column("throughput", lambda each: each.throughput),
-        column("missed", lambda each: each.missed),
-        column("mean", lambda each: each.mean, "none"),
-        column("p95", lambda each: each.p95, "none"),
-        column("p99", lambda each: each.p99, "none"),
+        *(column(name, attrgetter(name), "none") for name in _OF_BACKGROUND),
     ]
     title, labels = message("title-background"), 1 + len(levels)
     return table("background", title, columns, items=page.background, labels=labels, spare=_SPARE)
