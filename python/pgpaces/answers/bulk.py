@@ -33,7 +33,7 @@ _SPEEDS = {
 # Numbers with a chart.
 CHARTS = ("rows_s", "seconds", "wal_row", "us_row")
 # Columns that a narrow terminal omits first.
-SPARE = (*map(header, ("input_s", "wal_s", "wal_row", "wal_byte")), "median s")
+SPARE = (*map(header, ("input_s", "wal_s", "wal_row", "wal_byte")), "median s", header("us_row"))
 
 
 def result(command: Bulk) -> Message:

@@ -34,8 +34,7 @@ from pgpaces.analysis.differences import Between
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.pairing import Pairing
 from pgpaces.answers import run
-from pgpaces.answers.again import decisive
-from pgpaces.answers.trials import factor_name, levels_listed
+from pgpaces.answers.trials import decisive, factor_name, levels_listed
 from pgpaces.core import metrics
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.findings import Finding, finding, needed

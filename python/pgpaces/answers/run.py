@@ -23,11 +23,11 @@ from pgpaces.analysis.time_distribution import Distribution
 from pgpaces.analysis.volume import volume_json, volume_of
 from pgpaces.answers import bulk as commands
 from pgpaces.answers import costs, numbers, servers
-from pgpaces.answers.again import length
 from pgpaces.answers.trials import (
     above,
     explains_nothing,
     layout,
+    length,
     limits_of,
     outages,
     queries,

@@ -18,10 +18,10 @@ from pgpaces.analysis.sequential import Tell
 from pgpaces.answers import capacity, run
 from pgpaces.answers import compare as comparing
 from pgpaces.answers import why as attribution
-from pgpaces.answers.again import decisive
 from pgpaces.answers.answer import Answer
 from pgpaces.answers.sweep import closeups, screen
 from pgpaces.answers.sweep.page import About, Page, gather
+from pgpaces.answers.trials import decisive
 from pgpaces.show.section import Headline, Next, Section, Sentence
 from pgpaces.spec.design import Experiment
 from pgpaces.store.store import Store

@@ -5,7 +5,7 @@ Values in, values out: sections, which every form of output shows, rows of numbe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -28,12 +28,14 @@ from pgpaces.core.metrics import SHARES, TIMES
 from pgpaces.show.section import TOPICS, Block, Number, Report, Section, Sentence
 from pgpaces.spec.result import Estimate, fields, plain
 
-_QUESTIONS = {
-    "run": "question-run",
-    "capacity": "question-capacity",
-    "comparison": "question-comparison",
-    "why": "question-why",
-    "trend": "question-trend",
+# The question in words, with and without a latency limit.
+_QUESTIONS: Mapping[str, tuple[str, ...]] = {
+    "run": ("question-run", "question-speed"),
+    "sweep": ("question-sweep", "question-fastest"),
+    "capacity": ("question-capacity",),
+    "comparison": ("question-comparison",),
+    "why": ("question-why",),
+    "trend": ("question-trend",),
 }
 _KEYS = ("run", "counted", "script", "statement", "background", "time")
 # What the rows of a trial, a script, a statement, and a background workload have of its summary.
@@ -44,7 +46,7 @@ _OF_CELL = (*SHARES, "throughput", *TIMES, "sd", "lag_p99")
 
 def report(page: Page) -> Report:
     top = page.first or screen.section(page)
-    sections = tuple(_sections(page))
+    sections, questions = tuple(_sections(page)), _QUESTIONS.get(top.key.partition("-")[0], ())
     leading = (each for each in sections if each.key in (top.key, "charts", "details"))
     figures = (figure for each in leading for figure in each.every_figure())
     sentences = top.sentences
@@ -65,7 +67,7 @@ def report(page: Page) -> Report:
         # The first chart that is not one of a group side by side.
         lead=next((each for each in figures if not each.group), None),
         rerun=page.about.rerun,
-        asked=message(_QUESTIONS.get(top.key.partition("-")[0], "question-sweep")),
+        asked=message(questions[0 if page.limits else -1]) if questions else "",
         document=partial(document, page),
         rows=lambda: (*numbers(page), *top.rows),
     )

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pgpaces.analysis import cells, crossing, goal, outcome
 from pgpaces.analysis.cells import Row
 from pgpaces.answers import bulk, costs
-from pgpaces.answers.again import longer
 from pgpaces.answers.sweep import tables
 from pgpaces.answers.sweep.page import Page, limits_of_row
-from pgpaces.answers.trials import cell_name, levels_text
+from pgpaces.answers.trials import cell_name, levels_text, longer
 from pgpaces.core.findings import Finding, finding, length, weight
 from pgpaces.core.messages import message
 from pgpaces.show.numbers import in_words, rate, share_in_words
