@@ -547,6 +547,7 @@ def test_numbers_of_the_list_and_of_a_comparison_are_those_of_the_store(browser,
             assert p99 == milliseconds(summary.latency.p99.value, "–")
     address = f"{served.url}compare?run={RUNS[0]}&run={RUNS[1]}"
     with opened_page(browser, address) as (page, _):
+        page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
         text = page.locator("main").inner_text()
         first, second_p95 = (summary.latency.p95 for summary in summaries)
         assert first is not None

@@ -125,7 +125,7 @@ def test_a_run_is_the_report_that_the_command_writes_without_inline_scripts(stor
     ("path", "status", "text"),
     [
         ("/", 200, f'href="/runs/{OTHER}"'),
-        (f"/compare?run={RUN}&run={OTHER}", 200, "unknown: "),
+        (f"/compare?run={RUN}&run={OTHER}", 200, "UNKNOWN</span>"),
         (f"/trend/{RUN}", 200, "a trend needs 8"),
         ("/runs/nope", 404, absent("run", "nope")),
         ("/experiments/nope", 404, absent("experiment", "nope")),

@@ -17,7 +17,7 @@ from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.trials import factor_name, levels_alone, levels_text
 from pgpaces.core import metrics
 from pgpaces.core.messages import message
-from pgpaces.show.charts import SERIES_MAX, Datum, Encoding, amounts, names, of_metric, series
+from pgpaces.show.charts import SERIES_MAX, Datum, Encoding, names, of_metric, series
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import NOT_KNOWN, capital, estimate_texts, ms
 from pgpaces.show.section import Figure, figure
@@ -84,49 +84,28 @@ def line_label(line: Line, panel: Panel) -> str:
 
 
 class MainAxis(Struct, frozen=True):
-    """The axis of the main factor. unit: of its numbers; 0 if the levels are names."""
+    """The axis of the main factor: its levels in equal steps. joined: they are numbers."""
 
     factor: Factor | None
     title: str
-    unit: float = 0.0
-    log: bool = False
+    joined: bool
 
     def label(self, row: Row) -> str:
-        return shown(crossing.shown_level(row, self.factor.name)) if self.factor else "all"
-
-    def place(self, row: Row) -> float | str:
-        if self.factor is None or not self.unit:
-            return self.label(row) or "all"
-        return (crossing.quantity(crossing.level_of(row, self.factor.name)) or 0.0) / self.unit
+        return (shown(crossing.shown_level(row, self.factor.name)) if self.factor else "") or "all"
 
     def encoding(self, rows: Iterable[Row]) -> Encoding:
-        places = list(dict.fromkeys(self.place(row) for row in rows))
-        if not self.unit:
-            return names(self.title, [str(place) for place in places])
-        values = sorted(map(float, places))
-        return amounts(self.title, log=self.log, values=values, zero=False, nice=False, padding=26)
+        def place(row: Row) -> float:
+            level = crossing.level_of(row, self.factor.name) if self.factor else ""
+            return (crossing.quantity(level) or 0.0) if self.joined else 0.0
+
+        labels = dict.fromkeys(self.label(row) for row in sorted(rows, key=place))
+        return names(self.title, list(labels))
 
 
 def axis_of(page: Page) -> MainAxis:
-    if page.main is None:
-        factor = along(page.factors)
-        return MainAxis(factor, shown(factor_name(factor.name)) if factor else "")
-    name, levels = page.main.name, page.main.levels
-    unit, suffix = _unit(levels)
-    places = [(crossing.quantity(level) or 0.0) / unit for level in levels]
-    log = min(places) > 0 and max(places) / min(places) >= _LOG_FROM
-    return MainAxis(page.main, f"{shown(factor_name(name))}{suffix}", unit, log)
-
-
-def _unit(levels: Sequence[str]) -> tuple[float, str]:
-    """The unit of the axis, as a quantity and a suffix: that of the first level that has one."""
-    for level in levels:
-        unit = level.lstrip("+-0123456789.eE ").replace(" ", "") or level.lstrip("+-0123456789. ")
-        if unit.startswith("/"):
-            return 1.0, ", 1/s"
-        if unit and (size := crossing.quantity(f"1{unit}")):
-            return size, f", {unit}"
-    return 1.0, ""
+    factor = along(page.factors)
+    title = shown(factor_name(factor.name)) if factor else ""
+    return MainAxis(factor, title, page.main is not None)
 
 
 def upright(
@@ -156,7 +135,8 @@ def _within(row: Datum, top: float) -> Datum:
 
 def _measures(page: Page) -> Iterator[Measure]:
     """The metrics that have charts; the first shows the answer."""
-    work, transactions = page.work, ("missed", "p95", "throughput")
+    work = page.work
+    transactions: tuple[str, ...] = ("missed", "p95", "throughput")
     if work is not None:
         yield from (each for key in bulk.CHARTS for each in work.numbers if each.key == key)
         transactions = () if work.only else transactions[:2]
@@ -188,20 +168,19 @@ def _over(
     page: Page, axis: MainAxis, every: Sequence[Panel], *, measure: Measure
 ) -> Iterator[Figure]:
     key, limit = measure.key, measure.bound[1] if measure.bound else ""
-    anchor = key.replace("_", "-")
+    anchor, metric = key.replace("_", "-"), capital(metrics.title(key))
     end = 100.0 if metrics.is_share(key) else math.inf
     y, contents = upright(key, [list(_rows(axis, each, measure)) for each in every], end=end)
-    main = shown(axis.title.partition(",")[0])
     for number, (panel, data) in enumerate(zip(every, contents, strict=True)):
         where = f", {shown(panel.name)}" if panel.name else ""
         legend = shown(factor_name(panel.legend)) if panel.legend else ""
         estimates = [row.estimate(key) for line in panel.lines for row in line.rows]
         bare = not any(each.estimable for each in estimates if each is not None)
         marks = message("chart-dots-alone" if bare else "chart-dots")
-        names = (shown(axis.title), legend or "cell", metrics.header(key))
+        names = (axis.title, legend or "cell", metrics.header(key))
         yield figure(
             f"{anchor}-{number + 1}" if number else anchor,
-            message("chart-by-factor", metric=capital(metrics.title(key)), factor=f"{main}{where}"),
+            message("chart-by-factor", metric=metric, factor=f"{axis.title}{where}"),
             f"{metrics.metric(key).about} {marks}",
             columns=(*names, "95% interval", "trials", "valid"),
             data=data,
@@ -210,7 +189,7 @@ def _over(
             x=axis.encoding(page.rows),
             y=y,
             **series([line_label(line, panel) for line in panel.lines], legend, limit=limit),
-            joined=bool(axis.unit),
+            joined=axis.joined,
             limit=limit,
             above=any("above" in row for row in data),
         )
@@ -223,7 +202,7 @@ def _rows(axis: MainAxis, panel: Panel, measure: Measure) -> Iterator[Datum]:
         shift = (number - (count - 1) / 2) * min(_SHIFT, _SHIFTS / count)
         for row in line.rows:
             own = axis.label(row), line_label(line, panel)
-            place = {"x": axis.place(row), "series": own[1], "shift": shift}
+            place = {"x": axis.label(row), "series": own[1], "shift": shift}
             estimate = row.estimate(measure.key)
             valid = "yes" if row.sound else "no" if row.trials else NOT_KNOWN
             texts = *estimate_texts(estimate, measure.form), str(len(row.trials)), valid
@@ -293,7 +272,7 @@ def statements(page: Page) -> Iterator[Figure]:
         used.append([each.row for each, _ in chosen])
         groups.append([
             {
-                "x": axis.place(each.row),
+                "x": axis.label(each.row),
                 "series": name,
                 "valid": each.row.sound,
                 **measure.numbers(each.mean),
@@ -309,11 +288,11 @@ def statements(page: Page) -> Iterator[Figure]:
                 f"statements-{number + 1}" if number else "statements",
                 message("chart-statements", of=f", {shown(name)}" if name else ""),
                 message("chart-statements-by-line"),
-                columns=(shown(axis.title), "statement", metrics.header("mean"), "95% interval"),
+                columns=(axis.title, "statement", metrics.header("mean"), "95% interval"),
                 data=data,
                 template="factor",
                 x=axis.encoding(rows),
                 y=y,
                 **series(list(dict.fromkeys(row["series"] for row in data))),
-                joined=bool(axis.unit),
+                joined=axis.joined,
             )
