@@ -134,7 +134,7 @@ def _target(text: str, params: Mapping[str, Any]) -> Target:
     if params["price_per_hour"] is not None:
         if params["host_file"] is not None:
             raise PlanError("price-given-twice")
-        costs = Costs(price_per_h=params["price_per_hour"])
+        costs = Costs(price_per_hour=params["price_per_hour"])
     elif params["host_file"] is not None:
         costs = read_file(Path(params["host_file"]))
     return Target(
