@@ -62,7 +62,8 @@ def page_of(store: Store, names: Sequence[str] = ("last",)) -> Page:
         [digest] = digests
         answer = run.section(store.load(digest.trial.id), digest.summary, digest.series, whole=True)
         # Its numbers and its setup are those of the page.
-        page = replace(page, first=replace(answer, rows=(), value=None, document=dict))
+        first = replace(answer, rows=(), value=None, document=dict, rank="numbers")
+        page = replace(page, first=first)
     return _observed(store, page)
 
 
