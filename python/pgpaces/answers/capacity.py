@@ -80,6 +80,10 @@ def section(
     begun = any(each.digests for each in searches)
     values = values_of(cells[0]) if len(searches) == 1 else ()
     head = _headline(answer, factors)
+    plans = (digest.trial.plan for each in searches for digest, _ in each.trials)
+    limited = list(dict.fromkeys(each for plan in plans for each in limits_of(plan)))
+    # The number of a cell in its chart; 0 for the only one.
+    numbered = [*enumerate(searches[:_CELLS_MAX], 1)] if len(searches) > 1 else [(0, searches[0])]
     return SCREEN.section(
         head,
         values,
@@ -88,10 +92,18 @@ def section(
         findings=[*_findings(searches, cells, factors, stopped=stopped)] if begun else (),
         main=head.text if begun else message("sweep-not-run"),
         whole=True,
-        note=_rule(searches),
+        note=message(
+            "capacity-rule",
+            missed_percent=100 * searches[0].goal.missed_max,
+            limits=limited or None,
+        ),
         tables=tuple(_tables(searches, cells, factors)),
         tables_first=True,
-        figures=tuple(_figures(searches, factors)),
+        figures=tuple(
+            _trials(search, number, factors)
+            for number, search in numbered
+            if any(point.possible for _, point in search.trials)
+        ),
         rows=tuple(_numbers(answer)),
         value=answer,
         trials=tuple(digest.trial.id for each in searches for digest in each.digests),
@@ -230,14 +242,6 @@ def _findings(
         yield replace(each, about="" if len(names) == len(cells) else "; ".join(names))
 
 
-def _rule(searches: Sequence[CellSearch]) -> str:
-    """What it means that a load passes."""
-    digests = [digest for each in searches for digest, _ in each.trials]
-    limits = list(dict.fromkeys(x for digest in digests for x in limits_of(digest.trial.plan)))
-    share = 100 * searches[0].goal.missed_max
-    return message("capacity-rule", missed_percent=share, limits=limits or None)
-
-
 # The levels of a row, and its cells by their columns.
 Row = tuple[Mapping[str, str], dict[str, TableCell | str]]
 
@@ -343,15 +347,8 @@ def _label(levels: Mapping[str, str], factors: Sequence[Factor]) -> str:
     return cell_name(Cell(tuple((f.name, levels[f.name]) for f in factors if f.name in levels)))
 
 
-def _figures(searches: Sequence[CellSearch], factors: Sequence[Factor]) -> Iterator[Figure]:
-    """The trials of each cell."""
-    for number, search in enumerate(searches[:_CELLS_MAX], 1):
-        if any(point.possible for _, point in search.trials):
-            yield _trials(search, number if len(searches) > 1 else 0, factors)
-
-
 def _trials(search: CellSearch, number: int, factors: Sequence[Factor]) -> Figure:
-    """The missed share at each load. number: of the cell; 0 for the only one."""
+    """The missed share at each load."""
     goal, theta = search.goal, 100 * search.goal.missed_max
     every = [(digest, point) for digest, point in search.trials if point.possible]
     points = [point for _, point in every if point.due]

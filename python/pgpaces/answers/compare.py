@@ -325,14 +325,10 @@ def _effect_rows(effect: Effect, basis: VerdictBasis) -> Iterator[Datum]:
         values = [(is_b, n) for is_b, side in basis.trials for n in numbers((side,), metric)]
         dots = [(name, is_b, value - fmean(of_a)) for is_b, value in values if of_a]
     for label, is_b, difference in dots:
-        trial = _on_axis(metric, difference)
+        # A difference of logarithms is a ratio, and one of shares is in points.
+        trial = 100 * difference if is_share(metric) else math.exp(min(difference, 700))
         if abs(trial) < _RATIO_MAX and (label != _NOISE or noise is not None):
             yield {"trial": trial, "y": label, "of_b": is_b, "texts": (label, f"{trial:.4g}", None)}
-
-
-def _on_axis(metric: str, difference: float) -> float:
-    """A difference of logarithms as a ratio; of shares in points."""
-    return 100 * difference if is_share(metric) else math.exp(min(difference, 700))
 
 
 def effect_texts(metric: str, estimate: Estimate) -> tuple[str, str]:

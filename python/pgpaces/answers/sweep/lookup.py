@@ -42,7 +42,6 @@ def page_of(store: Store, names: Sequence[str] = ("last",)) -> Page:
             about,
             rerun=str(row.document.get("command", "")),
             id=row.id,
-            started_at=row.started_at,
             state=row.state,
             failures=tuple((each.cell, each.block, each.error) for each in store.failures(row.id)),
         )

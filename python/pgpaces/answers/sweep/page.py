@@ -54,7 +54,7 @@ _OF_FUNCTIONS = {"threads": "processes", "poll": "performed by", "protocol": ""}
 class About(Struct, frozen=True):
     """What the caller knows in addition to the trials.
 
-    rerun: the command that repeats the experiment. id, started_at, state: of the experiment.
+    rerun: the command that repeats the experiment. id, state: of the experiment.
     failures: cell key, block and error of each trial that never began. disks: measured disks, the
     newest first. chosen: the trials were chosen one after another, so none of the design is
     missing.
@@ -64,7 +64,6 @@ class About(Struct, frozen=True):
     version: str
     rerun: str = ""
     id: str = ""
-    started_at: datetime | None = None
     failures: tuple[tuple[str, int, str], ...] = ()
     disks: tuple[DiskRow, ...] = ()
     chosen: bool = False
