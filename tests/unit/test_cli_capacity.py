@@ -16,8 +16,7 @@ from pgpaces.answers.calls import load_capacity
 from pgpaces.cli.capacity import capacity as face
 from pgpaces.cli.report import report
 from pgpaces.core.errors import PlanError
-from pgpaces.spec.design import Cell, Design, Factor
-from pgpaces.spec.draft import Draft
+from pgpaces.spec.design import Cell, Design, Draft, Factor
 from pgpaces.store.store import Store
 from pgpaces.trial import capacity, sweep
 from tests.errors import raises, sentence

@@ -18,9 +18,10 @@ from pgpaces.answers.sweep.screen import section as sweep_section
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.server import profiles
 from pgpaces.spec import costs
-from pgpaces.spec import levels as kinds
-from pgpaces.spec.design import Levels, Target
+from pgpaces.spec import spec as kinds
+from pgpaces.spec.design import Levels
 from pgpaces.spec.experiment_file import drafted
+from pgpaces.spec.target import Target
 from pgpaces.spec.trust import answer
 from pgpaces.store.store import Store
 from pgpaces.trial import capacity as capacity_search

@@ -14,8 +14,7 @@ from pgpaces.cli.streams import announce
 from pgpaces.show import escape
 
 if TYPE_CHECKING:
-    from pgpaces.spec.actions import Action
-    from pgpaces.spec.trust import Consent, Question
+    from pgpaces.spec.trust import Action, Consent, Question
 
 
 def of(params: Mapping[str, Any]) -> Consent:

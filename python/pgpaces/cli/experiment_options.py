@@ -16,13 +16,13 @@ from pgpaces.cli.output import SECRET
 from pgpaces.core.errors import PlanError
 from pgpaces.core.home import is_there
 from pgpaces.core.units import SEED_MAX
-from pgpaces.spec import draft as drafts
+from pgpaces.spec import design as drafts
 from pgpaces.spec import experiment_file
 from pgpaces.spec import options as table
 from pgpaces.spec.costs import Costs, read_file
-from pgpaces.spec.design import Target
-from pgpaces.spec.plan import family
+from pgpaces.spec.load import family
 from pgpaces.spec.spec import named
+from pgpaces.spec.target import Target
 
 # The keywords that a conninfo string can begin with, so none can be the name of a target.
 _KEYWORDS = re.compile(

@@ -10,7 +10,7 @@ from pgpaces.cli import options
 from pgpaces.core.errors import PlanError
 
 if TYPE_CHECKING:
-    from pgpaces.spec.draft import Draft
+    from pgpaces.spec.design import Draft
     from pgpaces.spec.result import Trial
     from pgpaces.spec.workload import Workload
 
@@ -27,7 +27,7 @@ def spec(params: Mapping[str, Any]) -> tuple[dict[str, Any], Trial | None]:
 
     trial = _trial(params)
     other = typed.keys() & {"workload", "variant", "files", "command"}
-    return specs.over(trial.plan.spec, typed), None if other else trial
+    return specs.over(trial.spec, typed), None if other else trial
 
 
 def _trial(params: Mapping[str, Any]) -> Trial:
@@ -35,7 +35,7 @@ def _trial(params: Mapping[str, Any]) -> Trial:
 
     with closing(Store.existing(params["store_path"])) as store:
         trial = store.load(store.find(params["like"]))
-    if not trial.plan.spec:
+    if not trial.spec or trial.setup.imported is not None:
         raise PlanError("run-without-spec", run=trial.id)
     return trial
 
@@ -54,7 +54,7 @@ def check(trial: Trial | None, workload: Workload, params: Mapping[str, Any]) ->
 def draft(params: Mapping[str, Any]) -> Draft:
     """The experiment that --like names, or one of the run that it names. Raises PlanError."""
     from pgpaces.cli import consent
-    from pgpaces.spec import draft as drafts
+    from pgpaces.spec import design as drafts
     from pgpaces.spec import spec, trust
     from pgpaces.store.store import Store
     from pgpaces.trial import document
@@ -64,7 +64,7 @@ def draft(params: Mapping[str, Any]) -> Draft:
         if store.is_experiment(id_):
             return drafts.of(document.read(store.experiment(id_).document))
     trial = _trial(params)
-    found = spec.draft(trial.plan.spec)
+    found = spec.draft(trial.spec)
     if found.workload is not None and not found.files and params["what"] is None:
         check(trial, trust.find(found.workload, consent.of(params)), params)
     return found

@@ -71,9 +71,9 @@ def show(name: str) -> None:
 
 def _executed(workload: Workload) -> Iterator[str]:
     from pgpaces.cli import consent
-    from pgpaces.spec import actions
+    from pgpaces.spec import trust
 
-    executed = actions.of_folder(workload)
+    executed = trust.actions_of_folder(workload)
     if executed:
         yield message("executes")
         yield from consent.lines(executed)

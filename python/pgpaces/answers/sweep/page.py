@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from pgpaces.analysis import cells, crossing, differences, goal, grouping, ratios
 from pgpaces.analysis.accumulator import by_functions
@@ -34,9 +34,9 @@ from pgpaces.answers.trials import at_nodes, layout, limits_of
 from pgpaces.core.units import duration_text
 from pgpaces.show.section import Facts, Section
 from pgpaces.spec.design import Cell, Experiment, Factor, level_text
-from pgpaces.spec.facts import ComponentFacts
-from pgpaces.spec.plan import AUTO
+from pgpaces.spec.load import AUTO
 from pgpaces.spec.result import Observed, Trial
+from pgpaces.spec.setup import ComponentFacts
 
 if TYPE_CHECKING:
     from pgpaces.store.disks import DiskRow
@@ -46,7 +46,6 @@ _SERVER = (
     *("configure", "system_identifier"),
 )
 _TARGET = ("host", "hostaddr", "port", "sslmode")
-_PLAN = ("load_text", "clients", "threads", "policy", "protocol", "poll")
 # Labels for a load of Python functions; an empty one hides the option.
 _OF_FUNCTIONS = {"threads": "processes", "poll": "performed by", "protocol": ""}
 
@@ -243,16 +242,24 @@ def _options(digests: Sequence[Digest], experiment: Experiment | None, *, chosen
 
 
 def _options_of(trial: Trial) -> Iterator[tuple[str, str]]:
-    plan, workload, components = trial.plan, trial.workload, trial.plan.components
+    plan, workload, setup = trial.plan, trial.workload, trial.setup
+    components = setup.components
     yield "workload", workload.name
     yield "scale", str(workload.scale)
-    names = {"load_text": "load", **(_OF_FUNCTIONS if by_functions(trial) else {})}
-    by_command = workload.command_alone
+    names, by_command = _OF_FUNCTIONS if by_functions(trial) else {}, workload.command_alone
+    values = {
+        "load": trial.load_text,
+        "clients": setup.clients,
+        "threads": setup.threads,
+        "policy": plan.policy,
+        "protocol": plan.protocol,
+        "poll": setup.poll,
+    }
     if by_command:
         yield "command", workload.scripts[0].text
-    for name in () if by_command else _PLAN:
-        value, label = getattr(plan, name), names.get(name, name)
-        if value is not None and label:
+        values = {}
+    for name, value in values.items():
+        if value is not None and (label := names.get(name, name)):
             yield label, differences.text(value)
     if plan.start_every_ns:
         yield "clients start every", duration_text(plan.start_every_ns)
@@ -267,8 +274,8 @@ def _options_of(trial: Trial) -> Iterator[tuple[str, str]]:
     if plan.transactions:
         name = "executions" if by_command else "transactions of each client"
         yield name, str(plan.transactions)
-    if plan.warmup_ns:
-        yield "warm-up", duration_text(plan.warmup_ns)
+    if plan.warmup:
+        yield "warm-up", duration_text(plan.warmup)
 
 
 def _background_of(components: Sequence[ComponentFacts]) -> Iterator[tuple[str, str]]:
@@ -276,7 +283,7 @@ def _background_of(components: Sequence[ComponentFacts]) -> Iterator[tuple[str, 
         own = [component for component in components if component.of == name]
         nodes = ", ".join(dict.fromkeys(component.node for component in own))
         limit = duration_text(own[0].limit_ns) if own[0].limit_ns else "none"
-        yield f"background {name}", f"{own[0].load_text} at {nodes}; latency limit {limit}"
+        yield f"background {name}", f"{own[0].load} at {nodes}; latency limit {limit}"
 
 
 def _places(digests: Sequence[Digest], disks: Sequence[DiskRow]) -> tuple[ServerFacts, ...]:
@@ -308,13 +315,13 @@ def _place(trials: Sequence[Trial], disks: Sequence[DiskRow]) -> ServerFacts:
     return ServerFacts(
         name,
         (
-            *_pairs(dict(server.items()), _SERVER),
+            *_pairs(asdict(server), _SERVER),
             *_pairs(target, _TARGET),
             *((("kind", kind),) if kind else ()),
             *((("disk", in_short(disk)),) if disk else ()),
         ),
         tuple(settings),
-        _pairs(dict(first.host.items()), differences.HOST),
+        _pairs(asdict(first.host), differences.HOST),
         len(trials),
     )
 

@@ -10,7 +10,6 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from msgspec.structs import replace
 from psycopg import sql
 
 from pgpaces.cli.pgbench import report
@@ -26,11 +25,12 @@ from pgpaces.database import identity, pgbench_tables
 from pgpaces.database.access import NOTICED_S, execute_within
 from pgpaces.show import escape
 from pgpaces.spec import workload
-from pgpaces.spec.plan import THREADS_MAX, LogPlan, TargetPlan
-from pgpaces.spec.scripts import commands_in
+from pgpaces.spec.load import THREADS_MAX, LogPlan
+from pgpaces.spec.target import TargetPlan
+from pgpaces.spec.workload import commands_in
 from pgpaces.trial import trial as pipeline
 from pgpaces.trial.listener import Listener
-from pgpaces.trial.request import Request, check, request_of
+from pgpaces.trial.request import Request, check, request_of, with_fields
 from pgpaces.trial.trial import Outcome
 
 if TYPE_CHECKING:
@@ -159,8 +159,8 @@ def _request(
             aggregate_s=options.aggregate_s or None,
             detailed=options.failures_detailed,
         )
-    trial = replace(
-        request.trial,
+    return with_fields(
+        request,
         backlog="drop",
         continue_on_error=options.continue_on_error,
         exit_on_abort=options.exit_on_abort,
@@ -170,7 +170,6 @@ def _request(
         debug=options.debug,
         log=log,
     )
-    return replace(request, trial=trial)
 
 
 def _spec(options: Options, facts: Facts) -> dict[str, Any]:
