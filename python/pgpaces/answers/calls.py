@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from pgpaces.analysis.capacity.goal import Kind
+from pgpaces.analysis.capacity.curve import Kind
 from pgpaces.analysis.compare import ComparisonGoal
 from pgpaces.answers.answer import Answer
 from pgpaces.answers.compare import Compared, compared, differing, listed, section_of

@@ -17,8 +17,7 @@ from pgpaces.analysis.capacity.answer import (
     highest,
     safely_rounded,
 )
-from pgpaces.analysis.capacity.curve import drawn_curve
-from pgpaces.analysis.capacity.goal import UNITS, TrialPoint, bracket, load_text
+from pgpaces.analysis.capacity.curve import UNITS, TrialPoint, bracket, drawn_curve, load_text
 from pgpaces.analysis.capacity.search import CellSearch
 from pgpaces.analysis.goal import Limit, Verdict
 from pgpaces.answers.trials import cell_name, factor_name, limits_of

@@ -36,7 +36,7 @@ def of_run(trial: Trial, summary: Summary) -> Economy | None:
         machines_of(trial.host.costs),
         rules.on_time(summary.throughput, late, counts),
         rules.users_of(trial),
-        written=rules.written([(trial, means, summary.seconds)]),
+        written=rules.written([(means, summary.seconds)]),
     )
 
 
@@ -56,13 +56,12 @@ def values(economy: Economy, summary: Summary | None = None) -> Iterator[tuple[s
     if (written := economy.written) is not None:
         a_day = {"bytes_a_day": written.bytes_a_day.value, "ci": bounds(written.bytes_a_day)}
         name = "written-at-least" if _least(written) else "written-a-day"
-        yield "written", said(name, source=written.source, **a_day)
+        yield "written", said(name, **a_day)
 
 
 def _least(written: Written) -> bool:
     """Whether no checkpoint ended meanwhile, so that it hardly includes data files."""
-    checkpoints = written.checkpoints
-    return written.bytes_a_day.value > 0 and checkpoints is not None and checkpoints < 1
+    return written.bytes_a_day.value > 0 and written.checkpoints < 1
 
 
 def of_cells(

@@ -13,7 +13,6 @@ from pgpaces.answers.trials import levels_listed
 from pgpaces.core.messages import message
 from pgpaces.show.numbers import clock
 from pgpaces.spec.design import Experiment
-from pgpaces.spec.result import fields
 
 
 def lines(
@@ -46,13 +45,7 @@ def lines(
         machines = len(preview.machines)
         at = message("preview-machines", machines=machines) if machines > 1 else ""
         yield message("preview-time", time=clock(span.value), ends=ends, machines=at)
-    copy, data = "", message("preview-data-unknown")
-    if preview.copy_bytes:
-        copy = message("preview-copy", size_bytes=preview.copy_bytes)
-    if preview.data_bytes is not None:
-        name = "preview-data" if preview.data_known else "preview-data-least"
-        data = message(name, size_bytes=preview.data_bytes, copy=copy)
-    yield message("preview-disk", store_bytes=preview.store_bytes, data=data)
+    yield message("preview-disk", store_bytes=preview.store_bytes)
     for currency, cost in preview.cost.items():
         yield message("preview-price", cost=max(cost, 0.01), currency=currency)
 
@@ -71,6 +64,5 @@ def as_json(experiment: Experiment, preview: Preview) -> dict[str, Any]:
         "trials_by_machine": {name or "here": n for name, n in preview.machines.items()},
         "seconds": None if preview.seconds is None else asdict(preview.seconds),
         "store_bytes": round(preview.store_bytes),
-        **fields(preview, "data_bytes", "copy_bytes", "data_known"),
         "cost": dict(preview.cost),
     }
