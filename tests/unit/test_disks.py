@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from pgpaces.analysis import disks
 from pgpaces.analysis.disks import Cipher, Device, Flushes, JobRun
 from pgpaces.answers import disk as words
-from pgpaces.answers.sweep import facts
+from pgpaces.answers.sweep.page import About, gather
 from pgpaces.cli.disk import disk
 from pgpaces.core.errors import PlanError, RunError, StoreError
 from pgpaces.core.findings import finding
@@ -307,21 +307,26 @@ def test_texts_of_others_do_nothing():
     assert "[red]" in text
 
 
+def server_of(digest, disk):
+    about = About(digest.trial.started_at, "0", disks=(disk,))
+    return dict(gather([digest], about).places[0].server)
+
+
 def test_a_page_tells_of_the_disk_that_the_data_is_on():
     found = experiments.made(experiments.design().asks()[0], 5)
     server = found.trial.server.but(data_device="uuid 1")
     there = replace(found, trial=changed(found.trial, server=server))
     disk = row(card(2100, 610, 45), hostname="pi4")
-    told = dict(facts.places([there], [disk])[0].server)["disk"]
+    told = server_of(there, disk)["disk"]
     assert told.startswith("A1, 2,100 read and 610 write IOPS at 4 KiB, 45 MB/s")
     commits = JobRun(disks.COMMIT, 1, 60, 0, 18_600, 0, 18_600 * 8192, (300.0, 320.0) * 30)
     both = row(replace(disk.disk, measured=(*disk.disk.measured, commits)), hostname="pi4")
-    told = dict(facts.places([there], [both])[0].server)["disk"]
+    told = server_of(there, both)["disk"]
     assert "8 KiB with fdatasync 310/s (95% CI 30" in told
     elsewhere = replace(card(1, 1, 1), device=Device("uuid 2"))
     for other in (row(card(1, 1, 1), hostname="pi5"), row(elsewhere, hostname="pi4")):
-        assert "disk" not in dict(facts.places([there], [other])[0].server)
-    assert "disk" not in dict(facts.places([found], [disk])[0].server)
+        assert "disk" not in server_of(there, other)
+    assert "disk" not in server_of(found, disk)
 
 
 def test_what_is_stored_is_read_as_it_was():

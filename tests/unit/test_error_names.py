@@ -276,7 +276,7 @@ CASES: dict[str, Any] = {
         parts={"/sys.executable": "/bin/true", "_Configuration": Answer(0)}),
     "store-locked": using(sqlite3.SQLITE_BUSY),
     "store-disk-failed": using(sqlite3.SQLITE_IOERR),
-    "differ-in-more": call("answers.compare.api:answer_of_comparison", 0,
+    "differ-in-more": call("answers.calls:answer_of_comparison", 0,
                            Ns(other_differences=[1], factors=["a"]), anyway=False,
                            parts={"differing": Answer([])}),
     "run-as-pairs": compared,

@@ -99,7 +99,7 @@ def carry_out(
     """
     from pgpaces.answers.sweep.lookup import page_of
     from pgpaces.answers.sweep.report import report as report_of
-    from pgpaces.answers.sweep.words import unmeasured
+    from pgpaces.answers.sweep.screen import unmeasured
     from pgpaces.cli import output, report
     from pgpaces.cli.followed import followed
     from pgpaces.cli.output import with_store

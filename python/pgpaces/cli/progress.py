@@ -330,13 +330,13 @@ def _result(outcome: Outcome | PgpacesError) -> str:
         )
     assert not isinstance(outcome, PgpacesError)
     from pgpaces.analysis import bulk
-    from pgpaces.answers.bulk import words
+    from pgpaces.answers.bulk import result
 
     summary, missed = outcome.summary, outcome.summary.missed
     workload = outcome.trial.workload
     command = bulk.of(outcome.trial, summary) if workload.about_command else None
     valid = "" if summary.validity.state == "valid" else ", invalid"
-    loaded = str(words.result(command)) if command is not None else ""
+    loaded = str(result(command)) if command is not None else ""
     if loaded and workload.command_alone:
         return f"{loaded}{valid}"
     if missed is None:
