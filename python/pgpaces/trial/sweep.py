@@ -18,9 +18,8 @@ from typing import Any, ClassVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgpaces.analysis.pairing import Pairing
 from pgpaces.analysis.preview import Preview, Step, between, preview
-from pgpaces.analysis.sequential import Tell
+from pgpaces.analysis.sequential import Pairing, Tell
 from pgpaces.core.errors import PgpacesError, PlanError, StoreError
 from pgpaces.core.locality import is_local
 from pgpaces.core.redaction import Redacted
