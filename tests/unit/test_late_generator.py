@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pgpaces.analysis.capacity.answer import Capacity, judge
 from pgpaces.analysis.capacity.curve import CapacityGoal, TrialPoint
-from pgpaces.analysis.capacity.search import NextLoad, next_trial, trial_point, why_invalid
+from pgpaces.analysis.capacity.search import NextLoad, next_trial, trial_point
 from pgpaces.analysis.digest import digest
 from pgpaces.analysis.sequential import Tell
 from pgpaces.analysis.summary import summarize
@@ -141,8 +141,7 @@ def test_what_a_search_makes_of_a_late_generator(changes, missed, excused):
     found = digest(made)
     seen = trial_point(Tell.of(found), "rate")
     assert seen is not None
-    objected = why_invalid(made, found.summary)
-    assert ("generator-limited" in objected) == (not seen.valid) == (excused is None)
+    assert ("generator-limited" in seen.invalid) == (not seen.valid) == (excused is None)
     assert seen.missed == missed
     assert seen.excused == excused or excused is None
 

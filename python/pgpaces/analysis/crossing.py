@@ -109,28 +109,7 @@ def shown_level(row: Row, factor: str) -> str:
     return level_text(own[factor]) if factor in own else ""
 
 
-class ThresholdCrossing(Struct, frozen=True):
-    """Where a line crosses its threshold.
-
-    passes: the highest row that passes below all rows that fail. fails: the lowest row that fails.
-    unknown: rows below it. irregular: a row passes above one that fails.
-    """
-
-    line: Line
-    passes: Row | None
-    fails: Row | None
-    unknown: tuple[Row, ...] = ()
-    irregular: bool = False
-
-
-def find_crossing(line: Line, missed_max: float) -> ThresholdCrossing:
+def irregular(line: Line, missed_max: float) -> bool:
+    """Whether a row passes above one that fails."""
     verdicts = [verdict(row, missed_max) for row in line.rows]
-    end = verdicts.index("fail") if "fail" in verdicts else len(verdicts)
-    below = list(zip(line.rows, verdicts[:end], strict=False))
-    return ThresholdCrossing(
-        line,
-        next((row for row, each in reversed(below) if each == "pass"), None),
-        None if end == len(verdicts) else line.rows[end],
-        tuple(row for row, each in below if each == "unknown"),
-        "pass" in verdicts[end:],
-    )
+    return "fail" in verdicts and "pass" in verdicts[verdicts.index("fail") :]

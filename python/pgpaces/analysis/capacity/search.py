@@ -56,7 +56,6 @@ from pgpaces.analysis.summary import Summary
 from pgpaces.core.findings import Finding
 from pgpaces.core.messages import message
 from pgpaces.spec.design import ROLE, Ask, Cell
-from pgpaces.spec.result import Trial
 
 # The least seconds of a short and of a long trial, the transactions that it should have, and the
 # most seconds that it takes for them.
@@ -522,26 +521,25 @@ def trial_point(tell: Tell, load: Kind) -> TrialPoint | None:
         return None
     if (digest := tell.digest) is None:
         return TrialPoint(at, kind, 0, 0, 1.0, invalid=tell.error or message("trial-not-run"))
-    missed, due = missed_and_due(digest)
+    # All seconds after the configured warm-up, also those that are cut: these differ from the rest,
+    # and near its capacity they are where a server missed.
+    series = [bucket.counts for bucket in digest.series] or [digest.summary.counts]
+    missed, against = sum(counts.missed for counts in series), objections(digest.summary)
+    why = "; ".join(map(str, against))
+    if digest.trial.state != "finished":
+        why = digest.trial.error or message("trial-unfinished")
     return TrialPoint(
         load=at,
         role=kind,
-        due=due,
+        due=sum(counts.due for counts in series),
         missed=missed,
         seconds=max(1.0, (digest.trial.measured_ns or 0) / 1e9),
         windows=windows(digest.series, "missed"),
-        invalid=why_invalid(digest.trial, digest.summary),
-        generator=not _GENERATOR.isdisjoint(each.name for each in objections(digest.summary)),
+        invalid=why,
+        generator=not _GENERATOR.isdisjoint(each.name for each in against),
         seed=digest.trial.plan.seed,
         excused=min(digest.summary.generator.excused or 0, missed),
     )
-
-
-def why_invalid(trial: Trial, summary: Summary) -> str:
-    """Why a trial is no bound; empty if it is one."""
-    if trial.state != "finished":
-        return trial.error or message("trial-unfinished")
-    return "; ".join(map(str, objections(summary)))
 
 
 def objections(summary: Summary) -> list[Finding]:
@@ -553,13 +551,3 @@ def objections(summary: Summary) -> list[Finding]:
     invalid = [each for each in summary.validity.findings if each.severity == "invalid"]
     allowed = _UNSETTLED if summary.generator.excused is None else _UNSETTLED | _LATE
     return [each for each in invalid if each.name not in allowed]
-
-
-def missed_and_due(digest: Digest) -> tuple[int, int]:
-    """Missed and due transactions of a trial after its configured warm-up.
-
-    Including the seconds that are cut: these differ from the rest, and near its capacity they
-    are where a server missed.
-    """
-    series = [bucket.counts for bucket in digest.series] or [digest.summary.counts]
-    return sum(counts.missed for counts in series), sum(counts.due for counts in series)

@@ -132,8 +132,8 @@ def findings(page: Page) -> Iterator[Finding]:
 
 def _of_verdicts(page: Page, ran: Sequence[Row]) -> Iterator[Finding]:
     for line in page.lines:
-        threshold = crossing.find_crossing(line, page.missed_max)
-        if page.main and page.main.name in crossing.LOADS and threshold.irregular:
+        is_load = page.main is not None and page.main.name in crossing.LOADS
+        if is_load and crossing.irregular(line, page.missed_max):
             of = levels_text(line.levels, " and ") if len(page.lines) > 1 else ""
             yield finding("not-monotonic", of)
     for row in ran:
