@@ -22,9 +22,9 @@ from typing import Any
 import msgspec
 
 from pgpaces.core.errors import PgpacesError
-from pgpaces.monitor import generator_host as host
+from pgpaces.monitor import machine
 from pgpaces.server import binaries, embedded
-from pgpaces.server.record import Transport
+from pgpaces.server.folder import Transport
 from pgpaces.spec.load import TrialPlan
 
 SCALE = 10
@@ -50,7 +50,7 @@ class Place:
 
     def environment(self, transport: Transport = Transport.SOCKET) -> dict[str, str]:
         """The way to the data, for every program."""
-        return {**environment(self.home), **self.server.environment("postgres", transport)}
+        return {**environment(self.home), **self.server.environment(transport)}
 
     def program(self, name: str) -> str:
         """The path of a PostgreSQL program."""
@@ -118,7 +118,7 @@ def takes_backend() -> bool:
 
 def facts(found: Place) -> dict[str, Any]:
     """What must be known of the machine to read the figures."""
-    known = msgspec.structs.asdict(host.facts())
+    known = msgspec.structs.asdict(machine.facts())
     unneeded = ("hostname", "data_disk", "costs")
     return {
         **{name: value for name, value in known.items() if value and name not in unneeded},

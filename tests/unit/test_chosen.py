@@ -12,8 +12,7 @@ from pgpaces.analysis import compare
 from pgpaces.analysis.capacity.curve import CapacityGoal
 from pgpaces.analysis.capacity.search import CapacitySearch, CellSearch, SearchSpec, trial_point
 from pgpaces.analysis.digest import Bucket, Digest
-from pgpaces.analysis.pairing import AGAIN, Pairing
-from pgpaces.analysis.sequential import SATURATING, Tell, role
+from pgpaces.analysis.sequential import AGAIN, SATURATING, Pairing, Tell, role
 from pgpaces.analysis.validity import Validity
 from pgpaces.core.errors import StoreError
 from pgpaces.core.findings import Finding, finding

@@ -21,7 +21,7 @@ from psycopg.errors import DiskFull, InsufficientPrivilege, ObjectInUse
 
 import pgpaces
 from pgpaces.analysis.compare import ComparisonGoal
-from pgpaces.analysis.pairing import Pairing
+from pgpaces.analysis.sequential import Pairing
 from pgpaces.cli.main import cli
 from pgpaces.core.errors import PgpacesError, PrepareError, ServerError
 from pgpaces.database.access import Access
@@ -119,7 +119,7 @@ def unpacked(registry: str, *members: str) -> Any:
         with zipfile.ZipFile(folder / "a", "w") as archive:
             for name in members:
                 archive.writestr(name, "a.tar.gz,,")
-        resolve_name(f"pgpaces.server.registries:{registry}")().unpack(folder / "a", folder)
+        resolve_name(f"pgpaces.server.packages:{registry}")().unpack(folder / "a", folder)
 
     return unpack
 
@@ -179,17 +179,6 @@ def on_host(value: Any) -> Any:
     return begin
 
 
-class Clockless:
-    """A generator whose clock does not answer."""
-
-    name = "a"
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        self.clock = self.leave = Answer()
-
-    connected = leave = Answer()
-
-
 DEAD = {"host": "127.0.0.1", "port": "1", "dbname": "x"}
 ADMIN = Access(DEAD, Path("psql"))
 AWAY, LOST = ServerError("server-away", trials=1), OperationalError("lost")
@@ -198,14 +187,14 @@ LEDGER = Ns(changes=Answer([CHANGE]), current=Answer("off"), admin=Answer("x"), 
             forget=print, change=print, reload=print, awaits_restart=Answer(False))  # fmt: skip
 GONE = {"SettingChanges": Answer(Ns(open=Answer(LOST), close=print)), "matching": Answer([1]),
         "connect": contextlib.nullcontext, "Note.of": Answer(Ns(path=Path("/")))}  # fmt: skip
-COPY = {"copies.users": Answer(0), "_check_room": Answer()}
+COPY = {"users": Answer(0), "_check_room": Answer()}
 RUNNING = Ns(name="a", data_dir=Path("/a"), settings={}, tcp_host=None, certificate=None)
 RECORD = Ns(pid=2**30, stays=True, name="a", data_dir=Path("/a"))
 BUSY = Ns(lock=Answer(), read=Answer(RECORD), running=list, path=Path("/tmp"))
 PACKAGE = Ns(server_name="x", major=18, bin=Path(), version="18", program=Path)
 TYPO = {"embedded.running": list, "embedded.start": Answer(AWAY),
-        "packages.locate": Answer(PACKAGE), "libraries.has_jit": Answer(True),
-        "describe.misspelled": Answer([("a", "b")])}  # fmt: skip
+        "packages.locate": Answer(PACKAGE), "binaries.has_jit": Answer(True),
+        "binaries.misspelled_settings": Answer([("a", "b")])}  # fmt: skip
 QUIET = {"say": print}
 CHILD = Ns(child=Ns(wait=str, returncode=0), kill=str, tail=Ns(text=str, stuck=Answer()))
 BATCH = {"tuples": [], "types": {}}
@@ -215,8 +204,8 @@ CASES: dict[str, Any] = {
     "no-space-for-database": preparing(DiskFull()),
     "database-in-use": preparing(ObjectInUse()),
     "cannot-prepare-database": preparing(LOST),
-    **{name: call("database.source:create", ADMIN, Answer((8,)), "shop", dbname="x", **QUIET,
-                  parts=COPY | {"copies.copy": Answer(error)})
+    **{name: call("database.copies:create_from_source", ADMIN, Answer((8,)), "shop", dbname="x",
+                  **QUIET, parts=COPY | {"copy": Answer(error)})
        for name, error in (("copy-fills-disk", DiskFull()),
                            ("source-not-permitted", InsufficientPrivilege()))},
     "database-of-other-role": call("database.ownership:check_owner", Answer((0, "a", "b")), "x"),
@@ -230,14 +219,14 @@ CASES: dict[str, Any] = {
         Ns(managed=False, restart=Answer(AWAY))),
     "statements-unreadable": call("capture.reader:reading", DEAD),
     "guard-cannot-query": lambda *_: resolve_name("pgpaces.monitor.guard:_Session")(
-        DEAD, "x", print).sees_all(),
+        DEAD, "x", print).look(),
     "cannot-set-password": call("server.access:set_password",
                                 Ns(password_file=None, superuser="x", keywords=Answer(DEAD))),
     "cannot-read-data": written("PG_VERSION", "", call("server.folder:data_series", "./")),
     "package-lacks": unpacked("Maven"),
     "package-lacks-hash": unpacked("Pip", "a.tar.gz", "a.dist-info/RECORD"),
     "nothing-downloaded": call("core.fetch:only", "./", "*.whl"),
-    "openssl-missing": call("server.tls:make_certificate", "./", "h", None,
+    "openssl-missing": call("server.access:make_certificate", "./", "h", None,
                             parts={"run": Answer(OSError())}),
     "no-pg-basebackup": call("server.embedded:_copy", PACKAGE, Ns(name="a", dsn=str), RECORD,
                              os_user=None, terms=Ns(**QUIET), parts={"installations": list}),
@@ -261,8 +250,8 @@ CASES: dict[str, Any] = {
         resolve_name("pgpaces.trial.site:restarting")("true", ADMIN)()),
     "generator-not-started": call("load.cluster.workers:Workers.submit",
                                   Ns(client=Ns(submit=Answer(OSError()))), RECORD, Ns(address="")),
-    "generator-clock-unread": call("load.cluster.load:DealtLoad", Ns(), [(0, 0)],
-                                   parts={"Remote": Clockless}),
+    "generator-clock-unread": call("load.cluster.load:Remote.clock",
+                                   Ns(_workers=Ns(wait=Answer(OSError())), name="a")),
     "generators-not-started": call("load.cluster.workers:_started", GeneratorsPlan(count=2),
                                    parts={"_client": Answer(OSError())}),
     "scheduler-silent": call("load.cluster.workers:_started", GeneratorsPlan(cluster="tcp://x"),
@@ -295,14 +284,14 @@ CASES: dict[str, Any] = {
     "no-chart": call("answers.answer:Answer.plot", Ns(figures=())),
     "unknown-keyword": lambda *_: pgpaces.run("reporting", clientz=1),
     "fio-failed": written("fio", "#!/bin/sh\necho no >&2; exit 1\n", lambda folder, patch: call(
-        "disk.programs:run_fio", f"{folder}/fio", Ns(name="a", run=1), folder, tell=print,
+        "disk.fio:run_fio", f"{folder}/fio", Ns(name="a", run=1), folder, tell=print,
         parts={"arguments": Answer([])})(folder, patch)),
     "no-job-completed": measured,
     "unknown-server": lambda *_: Answer(refused(CliRunner().invoke(
         cli, ["server", "diff", "pg15", "pi-4gb"])))(),
     "disk-needs-linux": lambda folder, patch: (
-        patch.delattr("os.O_DIRECT"), call("disk.folder:check", folder, Ns(), 0)(folder, patch)),
-    "no-direct-io": call("disk.folder:_check_direct", "./",
+        patch.delattr("os.O_DIRECT"), call("disk.measure:check", folder, Ns(), 0)(folder, patch)),
+    "no-direct-io": call("disk.measure:_check_direct", "./",
                          parts={"/os.open": Answer(OSError(errno.EINVAL, ""))}),
     "not-a-csvlog": written("x.csv", "ab\n", call("capture.logs:read", "./x.csv",
                                                   parts={"_FIELD_MAX": 1})),
@@ -316,7 +305,7 @@ CASES: dict[str, Any] = {
         "script.write": Answer(Ns(text="\\bad\n"))}),
     "cannot-copy-folder": call("spec.trust:_copied", "./none"),
     "data-file-not-fetched": call(
-        "database.programs.files:_fetched", RECORD, Ns(sha256="0", path="a", package="x", name="f"),
+        "database.inputs:_fetched", RECORD, Ns(sha256="0", path="a", package="x", name="f"),
         print, parts={"fetch.has_pip": Answer(False)}),
 }  # fmt: skip
 

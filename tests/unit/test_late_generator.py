@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.capacity.answer import Capacity, judge
 from pgpaces.analysis.capacity.curve import CapacityGoal, TrialPoint
 from pgpaces.analysis.capacity.search import NextLoad, next_trial, trial_point, why_invalid
@@ -139,7 +138,7 @@ def test_what_a_late_generator_did_in_a_warm_up_that_is_cut_decides_nothing():
 )
 def test_what_a_search_makes_of_a_late_generator(changes, missed, excused):
     made = of_trial(**changes)
-    found = digest(made, summarize(made), Accumulator.of(made.intervals))
+    found = digest(made)
     seen = trial_point(Tell.of(found), "rate")
     assert seen is not None
     objected = why_invalid(made, found.summary)

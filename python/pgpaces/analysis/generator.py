@@ -21,7 +21,7 @@ from pgpaces.core.times import Times, counts_at_most, merge, values_at_ranks
 from pgpaces.spec.result import Counts, Estimate, Trial
 
 if TYPE_CHECKING:
-    from pgpaces.analysis.accumulator import Accumulator, ScriptSeconds
+    from pgpaces.analysis.accumulator import Accumulator, SecondSums
     from pgpaces.analysis.arrays import Numbers
 
 _DISPATCH_FLOOR_NS = 1_000_000
@@ -83,9 +83,9 @@ class Generator(Struct, frozen=True):
 def examine(
     trial: Trial,
     accumulator: Accumulator,
-    every: ScriptSeconds,
+    every: SecondSums,
     *,
-    own: ScriptSeconds,
+    own: SecondSums,
     counted: Counts,
     span_s: float,
     clusters: Clusters = INDEPENDENT,
@@ -172,7 +172,7 @@ def generators_needed(rate: float, per_core: float, cores: int) -> int:
 def _excused(
     trial: Trial,
     accumulator: Accumulator,
-    seconds: ScriptSeconds,
+    seconds: SecondSums,
     *,
     lags: Times,
     still: int,

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.analysis import differences, outcome
+from pgpaces.analysis import differences, validity
 from pgpaces.analysis.cells import defect, sound
 from pgpaces.analysis.compare import (
     BASELINE_MIN,
@@ -32,7 +32,7 @@ from pgpaces.analysis.compare import (
 )
 from pgpaces.analysis.differences import Between
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.pairing import Pairing
+from pgpaces.analysis.sequential import Pairing
 from pgpaces.answers import run
 from pgpaces.answers.trials import decisive, factor_name, levels_listed
 from pgpaces.core import metrics
@@ -446,7 +446,7 @@ def section_of(comparison: Compared) -> Section:
         if group.valid:
             left_out += len(group.digests) - len(group.valid)
             continue
-        failure, first = outcome.no_trial(group.digests), group.digests[0]
+        failure, first = validity.no_trial(group.digests), group.digests[0]
         reasons = first.summary.validity.reasons or (defect(first.trial, first.summary),)
         why = "; ".join(reasons) if failure is None else failure.sentence
         count = len(group.digests)
@@ -474,7 +474,7 @@ def section_of(comparison: Compared) -> Section:
 def unmeasured(comparison: Compared) -> RunError | None:
     """The error that no trial of B, or none of A, is a measurement; None where both have one."""
     for group in (comparison.b, comparison.a):
-        failure = outcome.no_trial(group.digests)
+        failure = validity.no_trial(group.digests)
         if failure is not None:
             why, advice = failure.sentence, failure.advice
             return RunError("no-measurement", group=group.name, why=why, advice=advice)

@@ -52,7 +52,6 @@ def preview(planned: PlannedSweep, params: Mapping[str, Any]) -> None:
     from pgpaces.answers.sweep.preview import as_json, lines
     from pgpaces.server import packages
     from pgpaces.show import escape
-    from pgpaces.trial import strategies
 
     warn_of_names(planned.requests.values())
     factors = {each.name: each.levels for each in planned.experiment.design.factors}
@@ -63,9 +62,9 @@ def preview(planned: PlannedSweep, params: Mapping[str, Any]) -> None:
         plan = as_json(planned.experiment, planned.preview())
         put(escape.json_text(plan | {"specs": specs}))
         return
-    question = () if planned.goal is None else strategies.question(planned.goal)
-    chosen = planned.goal is not None
-    shown = lines(planned.experiment, planned.preview(), chosen=chosen, goals=question)
+    goal = planned.goal
+    terms = () if goal is None else goal.terms()
+    shown = lines(planned.experiment, planned.preview(), chosen=goal is not None, goals=terms)
     text = "".join(f"{escape.line(line)}\n" for line in shown)
     if params["dry_run"]:
         put(text)
@@ -74,7 +73,7 @@ def preview(planned: PlannedSweep, params: Mapping[str, Any]) -> None:
 
 
 def warn_of_names(requests: Iterable[Request]) -> None:
-    from pgpaces.server import binaries, describe
+    from pgpaces.server import binaries
 
     by_server: dict[str | None, set[str]] = {}
     for request in requests:
@@ -87,7 +86,7 @@ def warn_of_names(requests: Iterable[Request]) -> None:
             programs = binaries.find(server)
         except ServerError:
             continue  # not fetched yet, or a running server
-        for name, near in describe.misspelled(programs, sorted(names)):
+        for name, near in binaries.misspelled_settings(programs, sorted(names)):
             announce("setting-unknown", version=programs.version, name=name, near=near)
 
 

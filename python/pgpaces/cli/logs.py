@@ -21,8 +21,8 @@ def import_(files: Sequence[str], store_path: str | None, **params: str | None) 
     """Import a pgbench run from the logs of all its threads (pgbench -l)."""
     from importlib.metadata import version
 
-    from pgpaces import imports as imported
     from pgpaces.core.units import duration_ns
+    from pgpaces.imports import pgbench as imported
     from pgpaces.store.store import Store, new_id
     from pgpaces.trial import recorder
 

@@ -24,7 +24,7 @@ def observe(count: int | None) -> int:
     """
     from pgpaces.monitor import host
 
-    source = host.here(host.postmasters())
+    source = host.ThisMachine(host.postmasters())
     looks = source.observe(threading.Event(), time.monotonic())
     for number, look in enumerate(itertools.islice(looks, count)):
         text = host.line(look, () if number else tuple(source.notes))

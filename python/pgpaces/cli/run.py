@@ -125,7 +125,7 @@ def answer_text(
 
 
 def _exit_code(outcome: Outcome, failed: bool, output: str | None) -> int:
-    from pgpaces.analysis.outcome import no_measurement
+    from pgpaces.analysis.validity import no_measurement
     from pgpaces.cli.output import with_store
 
     lost = outcome.store_error

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pgpaces.spec.result import Trial
-    from pgpaces.store.listing import ExperimentLine, TrialRow
+    from pgpaces.store.listing import ExperimentRow, TrialRow
 
 
 # The first cell of a row, and the others by the names of their columns.
@@ -66,7 +66,7 @@ def runs(context: click.Context, /, **params: Any) -> None:
         _list_experiments(_experiments(store_path, limit), as_json)
         return
     folded = experiment is None and tag is None and not as_json
-    others: list[ExperimentLine] = []
+    others: list[ExperimentRow] = []
     damage = ""
     if folded:
         try:
@@ -88,9 +88,7 @@ for _command in (manage.copy, manage.tag, manage.baseline, manage.delete):
     runs.add_command(_command)
 
 
-def _print_runs(
-    rows: Sequence[TrialRow], experiments: Sequence[ExperimentLine], limit: int
-) -> None:
+def _print_runs(rows: Sequence[TrialRow], experiments: Sequence[ExperimentRow], limit: int) -> None:
     titles = distinct_titles(rows)
     lines = [(row.started_at, (titles[row.id], _cells(row))) for row in rows]
     blank = dict.fromkeys(("due", *_ENDED), "")
@@ -207,7 +205,7 @@ def _plain(row: TrialRow) -> dict[str, Any]:
     }
 
 
-def _experiments(store_path: str | None, limit: int) -> list[ExperimentLine]:
+def _experiments(store_path: str | None, limit: int) -> list[ExperimentRow]:
     from pgpaces.store import listing
 
     lines = listing.experiments_at_once(store_path, limit)
@@ -220,7 +218,7 @@ def _experiments(store_path: str | None, limit: int) -> list[ExperimentLine]:
     return store.experiment_lines(limit)
 
 
-def _list_experiments(rows: list[ExperimentLine], as_json: bool) -> None:
+def _list_experiments(rows: list[ExperimentRow], as_json: bool) -> None:
     if as_json:
         document = [
             {
@@ -241,7 +239,7 @@ def _list_experiments(rows: list[ExperimentLine], as_json: bool) -> None:
     _print_table("name", columns, columns, rows=[_experiment_cells(row) for row in rows])
 
 
-def _experiment_cells(row: ExperimentLine) -> _Line:
+def _experiment_cells(row: ExperimentRow) -> _Line:
     names = f" [{', '.join(row.names)}]" if row.names else ""
     return row.name + names, {
         "experiment": row.id[-8:],
@@ -251,7 +249,7 @@ def _experiment_cells(row: ExperimentLine) -> _Line:
     }
 
 
-def _started(row: TrialRow | ExperimentLine) -> str:
+def _started(row: TrialRow | ExperimentRow) -> str:
     return moment(row.started_at, "%m-%d %H:%M")
 
 

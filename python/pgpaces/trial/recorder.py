@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import Digest, digest
-from pgpaces.analysis.summary import Summary, summarize
+from pgpaces.analysis.summary import Summary
 from pgpaces.core.errors import StoreError
 from pgpaces.core.findings import Notes
 from pgpaces.core.messages import message
@@ -117,15 +117,12 @@ class Recorder:
         """Between the last second and the end, which may take minutes, the trial still runs."""
         ended = threading.Event()
 
-        def beat(store: Store) -> None:
-            while not ended.wait(_BEAT_S):
+        def beat() -> None:
+            while self._store and not ended.wait(_BEAT_S):
                 with contextlib.suppress(StoreError):
-                    store.beat(self.trial.id)
+                    self._store.beat(self.trial.id)
 
-        if self._store is None:
-            yield
-            return
-        thread = threading.Thread(target=beat, args=(self._store,), daemon=True)
+        thread = threading.Thread(target=beat, daemon=True)
         thread.start()
         try:
             yield
@@ -143,13 +140,12 @@ class Recorder:
 
 def store_imported(store: Store, trial: Trial) -> Summary:
     """Stores a whole imported trial; returns its answer. Raises StoreError."""
-    accumulator = Accumulator.of(trial.intervals)
-    summary = summarize(trial, accumulator)
+    result = digest(trial)
     store.begin(trial)
     for interval in trial.intervals:
         store.add(trial.id, interval)
-    store.finish(trial, brief(summary), digest(trial, summary, accumulator))
-    return summary
+    store.finish(trial, brief(result.summary), result)
+    return result.summary
 
 
 def brief(summary: Summary) -> dict[str, Any]:
@@ -168,6 +164,5 @@ def brief(summary: Summary) -> dict[str, Any]:
 
 
 def _finite(estimate: Estimate | None, name: str) -> float | None:
-    """A number of an estimate; None if it is above every value, or unknown."""
     value = math.nan if estimate is None else getattr(estimate, name)
     return value if math.isfinite(value) else None

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from pgpaces.analysis.capacity.search import CapacitySearch, SearchSpec
-from pgpaces.analysis.pairing import Pairing
-from pgpaces.analysis.sequential import Expected, Tell
+from pgpaces.analysis.sequential import Expected, Pairing, Tell
 from pgpaces.spec.design import HERE, Ask, Cell, Design, by_machine
 
 
@@ -72,7 +71,3 @@ def resumed(goal: Goal, cells: Sequence[Cell], results: Sequence[Tell]) -> list[
     """The results so far when it is resumed: the search or pair that ended it begins again."""
     of = goal if isinstance(goal, Pairing) else CapacitySearch(goal, tuple(cells))
     return of.resumed(results)
-
-
-def question(goal: Goal) -> tuple[str, ...]:
-    return goal.terms()

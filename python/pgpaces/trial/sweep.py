@@ -18,16 +18,15 @@ from typing import Any, ClassVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgpaces.analysis.pairing import Pairing
 from pgpaces.analysis.preview import Preview, Step, between, preview
-from pgpaces.analysis.sequential import Tell
+from pgpaces.analysis.sequential import Pairing, Tell
 from pgpaces.core.errors import PgpacesError, PlanError, StoreError
 from pgpaces.core.locality import is_local
 from pgpaces.core.redaction import Redacted
-from pgpaces.database.specification import typed
+from pgpaces.database.access import typed
 from pgpaces.load import engine as generator
 from pgpaces.load.engine import for_driver
-from pgpaces.server import binaries, embedded, packages, tls
+from pgpaces.server import access, binaries, embedded, packages
 from pgpaces.spec import spec as specs
 from pgpaces.spec import trust, workload
 from pgpaces.spec.costs import Costs
@@ -36,7 +35,7 @@ from pgpaces.spec.load import family
 from pgpaces.spec.result import Place
 from pgpaces.spec.setup import ServerFacts
 from pgpaces.spec.target import Target, TargetPlan
-from pgpaces.store.experiments import ExperimentRow
+from pgpaces.store.listing import ExperimentRow
 from pgpaces.store.rows import ExperimentState
 from pgpaces.store.store import Store, new_id
 from pgpaces.trial import document
@@ -103,7 +102,6 @@ class PlannedSweep(Redacted, frozen=True):
 
     @property
     def machines(self) -> dict[str, str]:
-        """The machine of each target."""
         return {name: _machine(target) for name, target in self.targets.items()}
 
     @property
@@ -157,7 +155,6 @@ class PlannedSweep(Redacted, frozen=True):
             raise in_cell(error, ask.cell) from None
 
     def preview(self) -> Preview:
-        """The time and size of the missing trials."""
         ends = zip(*(each.expected() for each in self.strategies.values()), strict=True)
         estimates = [_preview(self, list(chain.from_iterable(asks))) for asks in ends]
         return between(*estimates) if self.goal else (estimates or [_preview(self, ())])[0]
@@ -427,7 +424,7 @@ def _get_servers(planned: PlannedSweep, listener: SweepListener) -> None:
             continue
         installation = packages.locate(target.server, listener.say)
         if target.tls:
-            tls.check(installation)
+            access.check_tls(installation)
 
 
 def _begin(store: Store, planned: PlannedSweep) -> None:

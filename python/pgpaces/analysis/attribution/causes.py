@@ -18,10 +18,9 @@ from pgpaces.analysis.arrays import Numbers, np
 from pgpaces.analysis.attribution import signals
 from pgpaces.analysis.attribution.signals import Measure, Signal, waiting_signal
 from pgpaces.analysis.attribution.timeline import Timeline, timeline, weighted_mean
-from pgpaces.analysis.distributions import student_quantile
 from pgpaces.analysis.goal import Limit
 from pgpaces.analysis.next_step import MISSED_MIN, next_step_for
-from pgpaces.analysis.stats import inefficiency
+from pgpaces.analysis.stats import inefficiency, student_quantile
 from pgpaces.analysis.summary import Summary
 from pgpaces.core import causes
 from pgpaces.core.findings import Finding, finding

@@ -31,8 +31,8 @@ from pgpaces.analysis.capacity.curve import (
 )
 from pgpaces.analysis.costs import volume_of
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.distributions import fisher_above
 from pgpaces.analysis.goal import Limit, Verdict
+from pgpaces.analysis.stats import fisher_above
 from pgpaces.core.messages import Message, message, said
 from pgpaces.spec.costs import HOURS_A_MONTH, MonthlyCost, machines_of
 from pgpaces.spec.result import Estimate

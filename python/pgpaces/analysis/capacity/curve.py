@@ -13,9 +13,14 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.analysis.distributions import chi_squared_quantile, student_cdf, student_quantile
 from pgpaces.analysis.goal import Verdict
-from pgpaces.analysis.stats import dispersion, pearson
+from pgpaces.analysis.stats import (
+    chi_squared_quantile,
+    dispersion,
+    pearson,
+    student_cdf,
+    student_quantile,
+)
 from pgpaces.core.errors import PlanError
 from pgpaces.core.findings import finding
 from pgpaces.core.messages import message

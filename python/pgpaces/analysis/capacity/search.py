@@ -15,7 +15,7 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.analysis import outcome
+from pgpaces.analysis import validity
 from pgpaces.analysis.capacity.answer import (
     Capacity,
     equivalent,
@@ -423,7 +423,7 @@ class CellSearch(Struct, frozen=True, dict=True):
     def hopeless(self) -> str | None:
         """Why it ends because its first trials measured nothing; None if it goes on."""
         digests = [t.digest for t in self.tells if t.digest is not None and not cut_short(t)]
-        reason = outcome.no_trial(digests) if len(digests) >= _HOPELESS else None
+        reason = validity.no_trial(digests) if len(digests) >= _HOPELESS else None
         return None if reason is None else reason.sentence
 
 
@@ -476,7 +476,7 @@ class CapacitySearch(Struct, frozen=True):
         searches = []
         for cell in self.cells:
             last = tuple(last_attempts(own[cell.key]))
-            some = (n for n, t in enumerate(last) if t.digest and not outcome.no_trial([t.digest]))
+            some = (n for n, t in enumerate(last) if t.digest and not validity.no_trial([t.digest]))
             begins = next(some, 0)
             given_up = CellSearch(self.spec, cell, last[:begins]).hopeless is not None
             searches.append(CellSearch(self.spec, cell, last[begins:] if given_up else last))

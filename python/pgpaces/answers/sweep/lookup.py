@@ -9,12 +9,11 @@ from importlib.metadata import version
 
 from msgspec.structs import replace
 
-from pgpaces.analysis import differences, grouping, outcome
+from pgpaces.analysis import differences, validity
 from pgpaces.analysis.capacity.search import CapacitySearch
 from pgpaces.analysis.cells import sound
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.pairing import Pairing
-from pgpaces.analysis.sequential import Tell
+from pgpaces.analysis.sequential import Pairing, Tell
 from pgpaces.answers import capacity, run
 from pgpaces.answers import compare as comparing
 from pgpaces.answers import why as attribution
@@ -97,7 +96,7 @@ def _chosen(
     store: Store, digests: Sequence[Digest], about: About, *, experiment: Experiment, goal: Goal
 ) -> Page:
     """The page of trials that were chosen one after another, with the answer to their purpose."""
-    placed = replace(experiment, design=grouping.as_chosen(experiment.design, digests))
+    placed = replace(experiment, design=differences.as_chosen(experiment.design, digests))
     page = gather(digests, replace(about, chosen=True), placed)
     tells = [Tell.of(digest) for digest in digests]
     if isinstance(goal, Pairing):
@@ -107,7 +106,7 @@ def _chosen(
         limits = {each.cell.key: attribution.limit(store, each) for each in searched}
         section = capacity.section(searched, limits, stopped(about))
         page = replace(page, searched=goal.goal.load)
-    if (failure := outcome.no_trial(digests)) is not None:
+    if (failure := validity.no_trial(digests)) is not None:
         head, main = Headline("FAIL", "fail", failure.sentence), Sentence(failure.sentence, "main")
         section = replace(section, headline=head, sentences=(main,))
     own = () if about.state == "running" else section.next

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
-from pgpaces.analysis import cells, crossing, differences, goal, grouping, ratios
+from pgpaces.analysis import cells, crossing, differences, goal
 from pgpaces.analysis.accumulator import by_functions
-from pgpaces.analysis.cells import Row
+from pgpaces.analysis.cells import MachineRatio, Row
 from pgpaces.analysis.costs import Economy, Priced
 from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.differences import Difference
@@ -27,7 +27,6 @@ from pgpaces.analysis.parts import (
     plans_of,
     statements_of,
 )
-from pgpaces.analysis.ratios import LevelRatio, MachineRatio
 from pgpaces.answers import bulk, costs
 from pgpaces.answers.disk import in_short
 from pgpaces.answers.trials import at_nodes, layout, limits_of
@@ -116,7 +115,6 @@ class Page(Struct, frozen=True):
     missing: int = 0
     failures: Facts = ()
     background: tuple[BackgroundRow, ...] = ()
-    ratios: tuple[LevelRatio, ...] = ()
     machines: tuple[Priced, ...] = ()
     economies: Mapping[str, Economy] = field(default_factory=dict)
     work: bulk.CellsWork | None = None
@@ -130,9 +128,11 @@ class Page(Struct, frozen=True):
 
 def gather(digests: Sequence[Digest], about: About, experiment: Experiment | None = None) -> Page:
     if experiment is None:
-        factors, digests = grouping.place_runs(digests, about.id)
+        factors, digests = differences.place_runs(digests, about.id)
         order = {f.name: {level: n for n, level in enumerate(f.levels)} for f in factors}
-        design = grouping.cells(digests, lambda cell: tuple(order[n][at] for n, at in cell.levels))
+        design = differences.cells_of(
+            digests, lambda cell: tuple(order[n][at] for n, at in cell.levels)
+        )
         kinds: dict[str, str] = {}
         title = ", ".join(dict.fromkeys(each.trial.workload.name for each in digests)) or "no runs"
         missing = 0
@@ -175,13 +175,12 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         plans=plans_of(rows),
         differences=differences.of_cells(rows, shown),
         places=_places(digests, about.disks),
-        apart=ratios.machine_ratios(digests, kinds),
+        apart=cells.machine_ratios(digests, kinds),
         missing=missing,
         failures=tuple(
             (f"{named.get(key, key)}, trial {block}", error) for key, block, error in about.failures
         ),
         background=background_rows(rows),
-        ratios=ratios.level_ratios(rows, shown, kinds),
         machines=machines,
         economies=economies,
         work=bulk.of_cells(rows),

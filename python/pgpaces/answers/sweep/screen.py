@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from pgpaces.analysis import cells, crossing, goal, outcome
+from pgpaces.analysis import cells, crossing, goal, validity
 from pgpaces.analysis.cells import Row
 from pgpaces.answers import bulk, costs
 from pgpaces.answers.sweep import tables
@@ -55,7 +55,7 @@ def headline(page: Page) -> Headline:
     ran = [row for row in page.rows if row.trials]
     if not ran:
         return Headline("SWEEP", "unknown", message("sweep-not-run"))
-    if (failure := outcome.no_trial(each for row in ran for each in row.every)) is not None:
+    if (failure := validity.no_trial(each for row in ran for each in row.every)) is not None:
         return Headline("FAIL", "fail", failure.sentence)
     if not _limited(ran):
         return _by_throughput(ran) if page.work is None else _by_command(ran)
@@ -124,7 +124,7 @@ def findings(page: Page) -> Iterator[Finding]:
     if page.missing:
         name = "trials-to-run" if page.about.state == "running" else "trials-missing"
         yield finding(name, count=page.missing)
-    if not ran or outcome.no_trial(each for row in ran for each in row.every) is not None:
+    if not ran or validity.no_trial(each for row in ran for each in row.every) is not None:
         return
     yield from _of_verdicts(page, ran)
     yield from _of_trials(page, ran)
@@ -221,10 +221,10 @@ def unmeasured(page: Page) -> tuple[str, str] | None:
 
     A load of a search is no cell: that nothing succeeds there is a result.
     """
-    failure = outcome.no_trial(page.digests)
+    failure = validity.no_trial(page.digests)
     if failure is not None or page.searched:
         return (failure.sentence, failure.advice) if failure else None
-    each = ((row, outcome.no_trial(row.every)) for row in page.rows)
+    each = ((row, validity.no_trial(row.every)) for row in page.rows)
     failed = [(row, failure) for row, failure in each if failure is not None]
     if not failed:
         return None

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from pgpaces.analysis import crossing, outcome
+from pgpaces.analysis import crossing, validity
 from pgpaces.analysis.cells import Row, sound
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.parts import BackgroundRow, CellPlan, StatementPlans, StatementRow
@@ -154,7 +154,7 @@ def verdict(page: Page, row: Row) -> TableCell:
     if not row.trials:
         return TableCell("not run", "", "unknown")
     if not row.sound:
-        failed = outcome.no_trial(row.every) is not None
+        failed = validity.no_trial(row.every) is not None
         return TableCell("failed" if failed else row.defect, "", "invalid")
     mark = crossing.verdict(row, page.missed_max)
     return TableCell(mark, "", mark)

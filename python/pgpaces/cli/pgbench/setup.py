@@ -20,7 +20,7 @@ from pgpaces.core.sessions import Session
 from pgpaces.core.texts import decoded, encoded
 from pgpaces.database import pgbench_tables
 from pgpaces.load import engine
-from pgpaces.server.record import quoted
+from pgpaces.server.folder import quoted
 
 if TYPE_CHECKING:
     from pgpaces.cli.pgbench import Voice
