@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pgpaces.analysis.capacity.goal import CapacityGoal
+from pgpaces.analysis.capacity.curve import CapacityGoal
 from pgpaces.analysis.capacity.search import CellSearch, SearchSpec
 from pgpaces.analysis.digest import Digest, digest
 from pgpaces.analysis.sequential import Tell, role
@@ -125,5 +125,5 @@ def searched(
         at = float(dict(asked.cell.levels)[goal.load].removesuffix("/s"))
         number = len(search.tells) + 1
         of = trial(asked, share, number, load=goal.load, invalid=invalid(at), **changes)
-        search = search.tell(Tell(asked.cell, asked.block, of))
+        search = replace(search, tells=(*search.tells, Tell(asked.cell, asked.block, of)))
     return search

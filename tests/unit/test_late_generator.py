@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from pgpaces.analysis.capacity.answer import Capacity, judge
-from pgpaces.analysis.capacity.goal import CapacityGoal, TrialPoint
+from pgpaces.analysis.capacity.curve import CapacityGoal, TrialPoint
 from pgpaces.analysis.capacity.search import NextLoad, next_trial, trial_point, why_invalid
 from pgpaces.analysis.digest import digest
 from pgpaces.analysis.sequential import Tell
@@ -101,7 +101,7 @@ def test_a_generator_that_stood_still_explains_the_backlog_whatever_its_p99(allo
         seconds = second(number, latencies_ms, late=late, on_time=100 - late)
         return replace(seconds, dispatch=times([0.05] * 99 + [2500.0 if number == 32 else 0.05]))
 
-    plan = {"limit_ns": 500_000_000, "policy": "run", "model": "open", "missed_max": allowed}
+    plan = {"limit_ns": 500_000_000, "policy": "run", "model": "open", "missed": allowed}
     intervals = tuple(map(one, range(60)))
     shown = trial([], intervals=intervals, measured_ns=60 * SECOND_NS, plan=plan)
     made = summarize(shown)

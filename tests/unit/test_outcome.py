@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.analysis import validity, volume
-from pgpaces.analysis.capacity.goal import CapacityGoal
+from pgpaces.analysis import validity
+from pgpaces.analysis.capacity.curve import CapacityGoal
 from pgpaces.analysis.capacity.search import CapacitySearch, SearchSpec
+from pgpaces.analysis.costs import volume_of
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.sequential import Tell
 from pgpaces.analysis.summary import Summary, summarize
@@ -215,8 +216,8 @@ def test_no_queries_a_day_are_told_where_nothing_was_on_time():
         of(*(answered(n, ms) for n in range(4)), workload={"scripts": [script]})
         for ms in ([700.0] * 10, [700.0] * 9 + [10.0])
     )
-    assert volume.volume_of(late, summarize(late)) is None
-    assert volume.volume_of(mixed, summarize(mixed)) is not None
+    assert volume_of(late, summarize(late)) is None
+    assert volume_of(mixed, summarize(mixed)) is not None
 
 
 def test_a_script_that_never_succeeds_is_told_beside_those_that_do():

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import waits
 from pgpaces.analysis.accumulator import Accumulator, own_scripts, together
+from pgpaces.analysis.server_counters import written_by_server
 from pgpaces.analysis.summary import Summary, summarize
-from pgpaces.analysis.write_volume import by_server
 from pgpaces.core.series import Series
 from pgpaces.core.times import Times, merge, quantiles_ms
 from pgpaces.spec.result import Counts, Trial
@@ -130,7 +130,7 @@ def digest(trial: Trial, accumulator: Accumulator | None = None) -> Digest:
         trial=replace(trial, intervals=(), samples=(), observed=()),
         summary=summary,
         series=series,
-        tracks=tuple(_tracks((*trial.samples, *by_server(trial.samples)), series)),
+        tracks=tuple(_tracks((*trial.samples, *written_by_server(trial.samples)), series)),
         latency=curve("latency"),
         lag=curve("lag"),
     )

@@ -40,7 +40,7 @@ def show(request: Request, *, in_json: bool) -> None:
     document = _document(request) | _generators(request)
     if in_json:
         takes = preview.as_json(alone, estimate)
-        names = ("seconds", "store_bytes", "data_bytes", "copy_bytes", "cost")
+        names = ("seconds", "store_bytes", "cost")
         asked = {"spec": request.spec}
         put(escape.json_text(document | asked | {name: takes[name] for name in names}))
         return

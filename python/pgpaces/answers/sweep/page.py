@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import cells, crossing, differences, goal
 from pgpaces.analysis.cells import MachineRatio, Row
-from pgpaces.analysis.costs import Economy, Priced
+from pgpaces.analysis.costs import Economy, Priced, volume_of
 from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
@@ -26,7 +26,6 @@ from pgpaces.analysis.parts import (
     plans_of,
     statements_of,
 )
-from pgpaces.analysis.volume import volume_of
 from pgpaces.answers import costs
 from pgpaces.answers.bulk import words as commands
 from pgpaces.answers.bulk.work import CellsWork, of_cells
