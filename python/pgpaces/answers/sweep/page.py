@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgpaces.analysis import cells, crossing, differences, goal
+from pgpaces.analysis import (
+    cells,
+    crossing,
+    differences,
+    goal,
+)
 from pgpaces.analysis.cells import MachineRatio, Row
 from pgpaces.analysis.costs import Economy, Priced, volume_of
 from pgpaces.analysis.crossing import Line
