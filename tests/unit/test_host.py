@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import digest
 from pgpaces.analysis.summary import summarize
-from pgpaces.cli.observe import observe
+from pgpaces.cli.machine import observe
 from pgpaces.core.findings import Notes, finding
 from pgpaces.core.series import Sample
 from pgpaces.monitor import host, procfs, remote

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.cli.pgbench import Voice, run, setup
-from pgpaces.cli.pgbench.options import Options, ScriptOption
+from pgpaces.cli.pgbench import Voice, run
+from pgpaces.cli.pgbench.options import Options, PgbenchError, ScriptOption
 from pgpaces.cli.pgbench.report import Facts, Totals, banner, report, unfinished
-from pgpaces.cli.pgbench.setup import Setup
-from pgpaces.cli.pgbench.values import PgbenchError
+from pgpaces.cli.pgbench.run import Setup
 from pgpaces.core.errors import LogError, PlanError, RunError, StoreError
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.times import Times
@@ -163,11 +162,11 @@ def test_setup_goes_to_the_server_of_the_load_under_a_name_that_others_may_repla
         tried.append(parameters)
         return SimpleNamespace(status=1, needs_password=False, error_message=b"none")
 
-    monkeypatch.setattr(setup, "_attempt", attempt)
+    monkeypatch.setattr(run, "_attempt", attempt)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(PgbenchError, match="none"):
-        setup.connect(replace(OPTIONS, dbname="d"), Voice("p"), "setup")
+        run.connect(replace(OPTIONS, dbname="d"), Voice("p"), "setup")
     of_load = engine.resolve("", **tried[0])
     host = {"host": of_load.keywords["host"]} if "PGHOSTADDR" not in environment else {}
     assert tried == [{"dbname": "d", "fallback_application_name": "p", **host}]

