@@ -44,12 +44,10 @@ def show(name: str, **params: Any) -> None:
     if of_experiment and report is not None:
         output.put_report(report, "json" if params["as_json"] else "text")
         return
-    from pgpaces.analysis.summary import summarize
     from pgpaces.answers.run import section
 
-    trial = store.load(id_)
-    series = store.digests([trial.id])[0].series
-    answer = section(trial, summarize(trial), series, whole=True)
+    trial, [digest] = store.load(id_), store.digests([id_])
+    answer = section(trial, digest.summary, digest.series, whole=True)
     output.show(answer, as_json=params["as_json"], verbose=True)
 
 

@@ -56,16 +56,9 @@ _BY_NAME = {
 }
 
 
-class _Completed(click.Parameter):
-    """A parameter whose completions follow from its metavar."""
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        return completions(self, ctx, incomplete) or super().shell_complete(ctx, incomplete)
-
-
-class Option(_Completed, click.Option):
+class Option(click.Option):
     def __init__(self, *args: Any, group: str, rare: bool = False, **more: Any) -> None:
-        super().__init__(*args, **more)
+        super().__init__(*args, shell_complete=_completions, **more)
         self.place = table.GROUPS.index(group)
         self.usual = group in table.USUAL and not rare
 
@@ -76,12 +69,8 @@ class Option(_Completed, click.Option):
             raise bad_value(self, value) from None
 
 
-class Argument(_Completed, click.Argument):
-    """An argument with completions."""
-
-
 def argument(name: str, **more: Any) -> Decorator:
-    return click.argument(name, cls=Argument, **more)
+    return click.argument(name, shell_complete=_completions, **more)
 
 
 def option(*words: str, group: str, **more: Any) -> Decorator:
@@ -323,10 +312,10 @@ def extra_argument(context: click.Context, words: Sequence[str]) -> PlanError:
     return PlanError("unit-apart", unit=first, number=before if before.isdecimal() else "500")
 
 
-def completions(
-    param: click.Parameter, context: click.Context, incomplete: str
+def _completions(
+    context: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """The values for a parameter that begin with `incomplete`; empty if none are known."""
+    """The values for a parameter that begin with `incomplete`; its metavar says what they are."""
     from click.shell_completion import CompletionItem
 
     words: Iterable[str] = _BY_NAME.get(param.name or "", ())
@@ -341,9 +330,9 @@ def completions(
             for value, about in _offered(kind, context)
             if value.startswith(incomplete)
         }
-    files = _FILES & kinds.keys()
     # Files first, because bash offers only the items after them as well.
-    return [*(CompletionItem(incomplete, type="file") for _ in sorted(files)[:1]), *values.values()]
+    files = [CompletionItem(incomplete, type="file")] if _FILES & kinds.keys() else []
+    return [*files, *values.values()] or param.type.shell_complete(context, param, incomplete)
 
 
 def _offered(kind: str, context: click.Context) -> Iterator[tuple[str, str | None]]:

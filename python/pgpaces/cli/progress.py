@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from pgpaces.trial.trial import Outcome
     from pgpaces.web.companion import Outputs
 
-# The width of the bar of a trial, and the number of values in its sparkline.
-_BAR, _SPARKLINE = 12, 16
 # The largest number of printed lines of clients that differ only in numbers.
 _ALIKE_MAX = 5
 _DIGITS = re.compile(r"\d+")
@@ -93,17 +91,14 @@ class Teller:
 
 
 class LiveLine:
-    """The current state of a load: counts since the last line, and a p95 of each line.
+    """The current state of a load: counts and the p95 since the last line.
 
-    whole_s: its duration with the warm-up; None if a count ends it. scripts: how many scripts it
-    has itself, before the scripts of background workloads; None: all.
+    scripts: how many scripts it has itself, before those of background workloads; None: all.
     """
 
-    def __init__(self, whole_s: float | None, scripts: int | None = None) -> None:
-        self._whole_s, self._scripts = whole_s, scripts
-        self._passed = 0
+    def __init__(self, scripts: int | None = None) -> None:
+        self._scripts = scripts
         self._stage = ""
-        self._p95: deque[float | None] = deque(maxlen=_SPARKLINE)
         self.certainty = ""
         self._clear()
 
@@ -122,33 +117,22 @@ class LiveLine:
             self._succeeded += tally.latency.count
             self._times.append(tally.latency)
         self.seconds += 1
-        self._passed += 1
         self._stage = "warm-up" if interval.second < 0 else f"{interval.second + 1} s"
 
-    def text(self, *, terminal: bool) -> str:
+    def text(self) -> str:
         from pgpaces.core.times import merge, values_at_ranks
-        from pgpaces.show.numbers import clock, milliseconds, percent, rate, sparkline
+        from pgpaces.show.numbers import milliseconds, percent, rate
 
         # Of what ended: on an overloaded server what falls due waits for many lines.
         ended = self._on_time + self._missed
         [ns] = values_at_ranks(merge(self._times), (math.ceil(0.95 * ended),))
-        self._p95.append(None if ns is None else ns / 1e6)
-        p95 = milliseconds(self._p95[-1], "–")
-        done = f"{rate(self._succeeded / self.seconds)}/s  p95 {p95} ms"
+        p95 = milliseconds(None if ns is None else ns / 1e6, "–")
         share = f"{percent(self._missed / ended)}%" if ended else "–"
         missed = self.certainty or f"missed {share}"
         missed += f"  {self._failed} failed" if self._failed else ""
+        done = f"{rate(self._succeeded / self.seconds)}/s  p95 {p95} ms"
         self._clear()
-        if not terminal:
-            return f"{self._stage}: {done}  {missed}"
-        bar, left = "", f"{self._stage}  "
-        if self._whole_s:
-            full = round(_BAR * min(1.0, self._passed / self._whole_s))
-            bar = f"{'█' * full}{'░' * (_BAR - full)} "
-            # Seconds after the last one are of transactions that still run.
-            ahead_s = self._whole_s - self._passed
-            left = f"{clock(ahead_s)} left  " if ahead_s > 0 else "ending  "
-        return f"{bar}{left}{done}  {missed}  {sparkline(tuple(self._p95))}"
+        return f"{self._stage}: {done}  {missed}"
 
 
 class TrialProgress(Listener):
@@ -167,7 +151,7 @@ class TrialProgress(Listener):
         self._quiet = every_s == 0 if quiet is None else quiet
         self._prefix, self._suffix = prefix, suffix
         self._every_s = every_s if every_s is not None else (1 if self._teller.terminal else 5)
-        self._live = LiveLine(None)
+        self._live = LiveLine()
         self._by_command = False
         self._last_say = 0.0
         self._last_stage = ""
@@ -189,8 +173,7 @@ class TrialProgress(Listener):
         self._by_command = trial.workload.command_alone
         plan = trial.plan
         whole_ns = plan.duration_ns and plan.warmup_ns + plan.duration_ns
-        whole_s = None if plan.auto or not whole_ns else whole_ns / 1e9
-        self._live = LiveLine(whole_s, len(own_scripts(trial)))
+        self._live = LiveLine(len(own_scripts(trial)))
         if not self._every_s or self._prefix:
             return
         name = "running-duration" if plan.duration_ns else "running-transactions"
@@ -216,8 +199,8 @@ class TrialProgress(Listener):
             return
         self._live.add(interval)
         if self._live.seconds >= self._every_s:
-            text = self._live.text(terminal=self._teller.terminal and not self._prefix)
-            self._teller.tell(f"{self._prefix}{text}{self._suffix}", rewrite=True)
+            text = f"{self._prefix}{self._live.text()}{self._suffix}"
+            self._teller.tell(text, rewrite=True)
 
     def looked(self, missed: Estimate, certain_in_s: float | None) -> None:
         values = {"missed": missed.value, "ci": (missed.low, missed.high)}
