@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pgpaces.capture import selection
 from pgpaces.capture.catalog import Captured
 from pgpaces.core.messages import message
-from pgpaces.show.grid import cell, table
+from pgpaces.show.terminal import cell, grid
 from pgpaces.spec.plan import without_secrets
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _ROWS_MAX = 20
 
 def captured(workload: Captured) -> list[RenderableType]:
     """The scripts, the excluded statements, and the share of calls and time that is covered."""
-    taken = table("taken", ["calls %", "time %", "values"])
+    taken = grid("taken", ["calls %", "time %", "values"])
     for each in workload.scripts[:_ROWS_MAX]:
         taken.add_row(
             cell(f"{each.name}: {' '.join(each.entry.text.split())}"),
@@ -34,7 +34,7 @@ def captured(workload: Captured) -> list[RenderableType]:
     if rest > 0:
         parts.append(message("more-scripts", count=rest))
     if workload.excluded:
-        left_out = table("left out", ["statements", "calls %", "time %"])
+        left_out = grid("left out", ["statements", "calls %", "time %"])
         for reason, count, calls, total_ms in selection.by_reason(workload.excluded)[:_ROWS_MAX]:
             left_out.add_row(
                 cell(reason),

@@ -21,7 +21,6 @@ _FORMS = ("html", "md", "text", "csv", "json", "parquet", "svg", "png")
 
 
 def report_of(store: Store, *names: str) -> Report:
-    """The report of an experiment, or of runs. Raises PlanError, StoreError."""
     from pgpaces.answers.sweep.lookup import page_of
     from pgpaces.answers.sweep.report import report
 

@@ -60,7 +60,6 @@ class Suggesting(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does it, but for that error."""
         names = self.list_commands(ctx)
         if args and args[0] not in names and not args[0].startswith("-"):
             from pgpaces.cli import options

@@ -103,7 +103,6 @@ class Command(click.Command):
         return [*super().get_params(ctx), _HELP_ALL]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does it; each error has the context of its command."""
         try:
             rest = super().parse_args(ctx, args)
         except click.UsageError as error:
@@ -132,13 +131,9 @@ class Command(click.Command):
 
 
 class Group(Suggesting, Command):
-    """A command of commands: its own options and theirs in groups."""
-
     def subcommand(
         self, *options: Sequence[Decorator], name: str | None = None
     ) -> Callable[..., Command]:
-        """Declares a command of this command."""
-
         def declare(function: Callable[..., Any]) -> Command:
             made = command(*options, name=name)(function)
             self.add_command(made)
@@ -149,12 +144,10 @@ class Group(Suggesting, Command):
 
 
 def command(*options: Sequence[Decorator], name: str | None = None) -> Callable[..., Command]:
-    """Declares a command with these options."""
     return lambda function: click.command(name, cls=Command)(_with(options, function))
 
 
 def group(*options: Sequence[Decorator], **more: Any) -> Callable[..., Group]:
-    """Declares a command of commands; more: as for click.group."""
     return lambda function: click.command(cls=Group, **more)(_with(options, function))
 
 
@@ -218,7 +211,6 @@ def of_trial(*names: str) -> tuple[Decorator, ...]:
 
 
 def of(*names: str) -> tuple[Decorator, ...]:
-    """Options of commands."""
     each = (table.OF_COMMANDS[name] for name in names)
     return tuple(_declared(o, o.keyword or o.name) for o in each)
 
@@ -284,7 +276,6 @@ def _no_option(name: str, context: click.Context) -> PlanError:
 
 
 def bad_value(param: click.Parameter, value: Any) -> PlanError:
-    """The error for a value that is not of the type of its parameter."""
     values = {"what": word(param), "value": value, "about": _about(param)}
     if isinstance(param.type, click.Choice):
         choices = [*map(str, param.type.choices)]
@@ -304,7 +295,6 @@ def _about(param: click.Parameter) -> str | None:
 
 
 def extra_argument(context: click.Context, words: Sequence[str]) -> PlanError:
-    """The error for arguments that a command does not have."""
     [first, *_] = words
     if first not in _UNITS:
         return PlanError("extra-argument", argument=first, usage=_usage(context))

@@ -153,7 +153,6 @@ def shown(answer: Section | Sequence[Section], *, as_json: bool, verbose: bool =
 
 
 def put_report(document: Report, form: Form) -> None:
-    """Prints a report; as text for the width of the terminal."""
     from pgpaces.show import render, terminal
 
     if form == "text":
@@ -238,19 +237,19 @@ def put_table(
     from rich.text import Text
 
     from pgpaces.show.escape import line
-    from pgpaces.show.grid import table
     from pgpaces.show.numbers import STARTED
+    from pgpaces.show.terminal import grid
 
     def parts(width: int) -> Iterator[RenderableType]:
         left_out = ("due" if width < _WHOLE_FROM else "", STARTED if width < _WIDE_FROM else "")
         shown = [name for name in names if name not in left_out]
-        grid = table(title, shown)
+        made = grid(title, shown)
         for first, cells in rows:
             texts = dict(cells)
             if width < _WHOLE_FROM:
                 texts |= {name: cells[name].partition(" ")[0] for name in ends}
-            grid.add_row(*(Text(line(each)) for each in (first, *(texts[name] for name in shown))))
-        yield grid
+            made.add_row(*(Text(line(each)) for each in (first, *(texts[name] for name in shown))))
+        yield made
 
     put("".join(f"{each.rstrip()}\n" for each in rendered(parts).splitlines()))
 

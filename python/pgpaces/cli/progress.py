@@ -136,8 +136,6 @@ class LiveLine:
 
 
 class TrialProgress(Listener):
-    """Progress of a trial: a rewritten line on a terminal, else a line every few seconds."""
-
     def __init__(
         self,
         every_s: int | None,
@@ -219,8 +217,6 @@ class TrialProgress(Listener):
 
 
 class SweepProgress(SweepListener):
-    """Progress of an experiment: a line for each trial that has ended, with its result."""
-
     def __init__(self, every_s: int | None) -> None:
         self.teller = Teller()
         self._every_s = (1 if self.teller.terminal else 0) if every_s is None else every_s
@@ -265,7 +261,6 @@ class SweepProgress(SweepListener):
         self.teller.tell(f"{_at(machine)}{name}: {text}{left}", whole=True)
 
     def due(self, machine: str, ask: Ask) -> None:
-        """Prints the next trial and why it was chosen: on a terminal in the rewritten line."""
         self._why[machine] = ask.why
         if not self._quiet:
             text = f"{_at(machine)}{_searched(ask) or ask.cell}: {ask.why}"

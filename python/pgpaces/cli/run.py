@@ -83,7 +83,6 @@ def load(**params: Any) -> int:
 
 
 def _measure(workload: Workload, spec: Mapping[str, Any], params: Mapping[str, Any]) -> int:
-    """Runs a trial, and prints its answer or, for a dry run, its plan; the exit code."""
     from pgpaces.analysis import condition
     from pgpaces.cli.progress import TrialProgress, followed, outputs_of
     from pgpaces.core.texts import Warned

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from msgspec import Struct
 
 from pgpaces.cli import options
 from pgpaces.cli.output import announce, put
@@ -106,19 +105,43 @@ def diff(left: str, right: str) -> None:
     from pgpaces.server import profiles
     from pgpaces.show import escape
 
-    first, second = _settings_of(left), _settings_of(right)
-    if first.profile is not second.profile:
-        names = {name.lower() for name in (first if first.profile else second).settings}
-        first, second = first.only(names), second.only(names)
-    rows = profiles.differing(first.settings, second.settings)
+    sides = [_settings_of(name) for name in (left, right)]
+    rows = profiles.differing(*(settings for _, settings, _ in sides))
+    named = [{name.lower() for name in settings} for _, settings, profile in sides if profile]
+    if len(named) == 1:
+        rows = [row for row in rows if row[0] in named[0]]
     if not rows:
         announce("no-setting-differs")
         return
-    lines = [("setting", first.name, second.name)]
-    lines += [(name, first.shown(a), second.shown(b)) for name, a, b in rows]
+
+    def shown(value: str | None, profile: bool) -> str:
+        absent = message("setting-default" if profile else "setting-absent")
+        return absent if value is None else value or "''"
+
+    lines = [("setting", sides[0][0], sides[1][0])]
+    lines += [(name, shown(a, sides[0][2]), shown(b, sides[1][2])) for name, a, b in rows]
     cells = [[escape.line(cell) for cell in line] for line in lines]
     widths = [max(len(line[column]) for line in cells) for column in range(2)]
     put("".join(f"{a:{widths[0]}}  {b:{widths[1]}}  {c}\n" for a, b, c in cells))
+
+
+def _settings_of(name: str) -> tuple[str, Mapping[str, str], bool]:
+    """The name of a side as it is shown, its settings, and whether it is a profile."""
+    from pgpaces.server import embedded, profiles
+    from pgpaces.trial.site import server_settings, shown_target
+
+    running = {each.name: each for each in embedded.running()}
+    if name in running:
+        return name, server_settings(running[name].dsn()), False
+    if "=" in name or "://" in name:
+        return shown_target(name), server_settings(name), False
+    try:
+        return name, profiles.find(name).settings, True
+    except PlanError as error:
+        servers, hint = ", ".join(sorted(running)), error.hint
+        raise PlanError(
+            "unknown-server", server=name, why=error.message, servers=servers, hint=hint
+        ) from None
 
 
 @server.subcommand()
@@ -135,42 +158,6 @@ def profiles() -> None:
         put(escape.line(f"{name:12} {profile.about}") + "\n")
         for setting, value in profile.settings.items():
             put(escape.line(f"{'':12} {setting} = {value}") + "\n")
-
-
-class _Side(Struct, frozen=True):
-    """One side of a difference. profile: it has only some of the settings, the rest is default."""
-
-    name: str
-    settings: Mapping[str, str]
-    profile: bool
-
-    def only(self, names: set[str]) -> _Side:
-        chosen = {name: value for name, value in self.settings.items() if name.lower() in names}
-        return _Side(self.name, chosen, self.profile)
-
-    def shown(self, value: str | None) -> str:
-        """A value as it is printed; None for a setting that the side does not have."""
-        if value is not None:
-            return value or "''"
-        return message("setting-default" if self.profile else "setting-absent")
-
-
-def _settings_of(name: str) -> _Side:
-    from pgpaces.server import embedded, profiles
-    from pgpaces.trial.site import server_settings, shown_target
-
-    running = {each.name: each for each in embedded.running()}
-    if name in running:
-        return _Side(name, server_settings(running[name].dsn()), profile=False)
-    if "=" in name or "://" in name:
-        return _Side(shown_target(name), server_settings(name), profile=False)
-    try:
-        return _Side(name, profiles.find(name).settings, profile=True)
-    except PlanError as error:
-        servers, hint = ", ".join(sorted(running)), error.hint
-        raise PlanError(
-            "unknown-server", server=name, why=error.message, servers=servers, hint=hint
-        ) from None
 
 
 @server.subcommand()

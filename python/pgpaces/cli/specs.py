@@ -157,7 +157,6 @@ def draft(params: Mapping[str, Any]) -> drafts.Draft | None:
 
 
 def _draft_like(params: Mapping[str, Any]) -> drafts.Draft:
-    """The experiment that --like names, or one of the run that it names."""
     from pgpaces.trial import document
 
     with contextlib.closing(options.open_store(params["store_path"])) as store:

@@ -62,7 +62,6 @@ def _template(name: str) -> Any:
 
 
 def _colored(encoding: Any, colors: Mapping[str, str]) -> Any:
-    """The encoding with its colors in place of their names."""
     if not isinstance(encoding, dict) or "range" not in encoding.get("scale", {}):
         return encoding
     scale = encoding["scale"]
@@ -107,12 +106,10 @@ def amounts(title: str, *, log: bool = False, short: bool = False, **how: Any) -
 
 
 def of_metric(name: str, **how: Any) -> Encoding:
-    """The numeric axis of a metric, in the unit in which it is shown."""
     return amounts(metrics.axis(name), **how)
 
 
 def seconds(end: float) -> Encoding:
-    """The axis of charts over time."""
     title = "seconds from the start"
     return amounts(title, domain=[0, end], zero=False, nice=False, tickCount=6)
 

@@ -180,7 +180,6 @@ def _json(figure: Figure, look: Look, width: int = WIDTH) -> str:
 
 
 def pictures(report: Report, form: Literal["svg", "png"]) -> dict[str, bytes]:
-    """Every chart as a file by its name. Raises RunError without the drawing library."""
     return {f"{figure.key}.{form}": picture(figure, form) for figure in report.figures()}
 
 

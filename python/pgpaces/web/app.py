@@ -337,7 +337,6 @@ def _templates() -> Environment:
 
 
 def serve(site: Site, listening: Listening) -> None:
-    """Answers with pages until it is stopped."""
     threading.Thread(target=live.prepare, daemon=True).start()
     server(site, listening).run(sockets=[listening.socket])
 

@@ -173,7 +173,6 @@ def _warn(text: str) -> None:
 def _page(
     configuration: _Configuration, load: ProcessLoad, ended: threading.Event
 ) -> tuple[str, Callable[[], None]]:
-    """The address of the live page, and what serves it to the end of the load. Raises RunError."""
     with extra("web", "pages"):
         from pgpaces.web import app, guard, live
 

@@ -108,7 +108,6 @@ class Port(ThreadingHTTPServer):
         return len(self._open) < _CONNECTIONS_MAX
 
     def process_request_thread(self, request: object, client_address: object) -> None:
-        """As the base class does it, with the number of connections."""
         assert isinstance(request, socket.socket)
         self._open.add(request)
         try:

@@ -114,8 +114,6 @@ def machine_rows(series: Iterable[Series]) -> dict[int, Row]:
 
 
 class Mark(Struct, frozen=True):
-    """An event of a second, on all charts."""
-
     second: int
     text: str
 
@@ -187,13 +185,11 @@ class ProcessLoad(Struct, frozen=True):
         return own and self.began(head.id)
 
     def newest(self, store: Store) -> Trial | None:
-        """The last trial of the load. Raises StoreError."""
         heads = (head_of(store, id_) for id_, _ in store.states(NEWEST) if self.began(id_))
         return next((head for head in heads if head is not None and self.has(head)), None)
 
 
 def head_of(store: Store, trial_id: str) -> Trial | None:
-    """A trial without its seconds; None for one that cannot be read."""
     try:
         return store.head(trial_id)
     except StoreError:

@@ -85,7 +85,6 @@ class Texts(OptionHandler):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
     def script(self, script: ScriptOption) -> None:
-        """Reads a file and parses it. Raises OptionError."""
         if script.builtin:
             return
         text = _read(script.name)
@@ -126,7 +125,21 @@ def main(argv: Sequence[str], program: str) -> int:
     texts = Texts(voice)
     command = f"{program} pgbench" if program == "pgpaces" else program
     try:
-        return _do(argv, command, texts, voice=voice)
+        try:
+            options = parse(argv, os.environ, texts, command=command)
+        except AnsweredError as answer:
+            if answer.stream == "stderr":
+                sys.stderr.write(answer.text)
+            else:
+                from pgpaces.cli.output import put
+
+                put(answer.text)
+            return 0
+        from pgpaces.cli.pgbench import run
+
+        if options.initialize:
+            return run.initialize(options, voice)
+        return run.run(options, texts.of(options.scripts), voice)
     except PgbenchError as error:
         voice.tell(*error.lines)
         return error.exit_code
@@ -136,21 +149,3 @@ def main(argv: Sequence[str], program: str) -> int:
     except KeyboardInterrupt:
         voice.tell(("info", "interrupted"))
         return 130
-
-
-def _do(argv: Sequence[str], command: str, texts: Texts, *, voice: Voice) -> int:
-    try:
-        options = parse(argv, os.environ, texts, command=command)
-    except AnsweredError as answer:
-        if answer.stream == "stderr":
-            sys.stderr.write(answer.text)
-            return 0
-        from pgpaces.cli.output import put
-
-        put(answer.text)
-        return 0
-    from pgpaces.cli.pgbench import run
-
-    if options.initialize:
-        return run.initialize(options, voice)
-    return run.run(options, texts.of(options.scripts), voice)

@@ -165,7 +165,6 @@ class _Line(Struct):
         return self.values.get(name, _DEFAULTS.get(name))
 
     def usage_error(self, message: str, level: str = "info") -> OptionError:
-        """An error with a hint to the help; those of getopt have the level info."""
         hint = f'Try "{self.command} --help" for more information.'
         return OptionError(message, ("hint", hint), level=level)
 
@@ -202,7 +201,6 @@ def real(text: str) -> float:
 
 
 def weighted(text: str) -> tuple[str, int]:
-    """NAME[@WEIGHT]: the name and the weight."""
     name, at, digits = text.rpartition("@")
     if not at:
         return text, 1
@@ -257,7 +255,6 @@ def _find_builtin(prefix: str) -> str:
 
 
 def builtin_text(name: str) -> str:
-    """The text of a builtin script: the file of the workload with its name."""
     from pgpaces.spec.workload import SHIPPED
 
     return (SHIPPED / name / f"{name}.sql").read_text(encoding="utf-8")

@@ -46,8 +46,6 @@ def _ms(ns: float | None) -> float:
 
 
 class Sums(Struct):
-    """pgbench's counters: of all transactions, or of one script's."""
-
     processed: int = 0
     late: int = 0
     skipped: int = 0
