@@ -25,7 +25,7 @@ from pgpaces.store.store import Store
 from pgpaces.trial import recorder
 from pgpaces.web import app as serving
 from pgpaces.web import live
-from pgpaces.web.guard import listen
+from pgpaces.web.listening import listen
 from tests.browser.pages import opened_page
 from tests.unit.answered import STORED
 from tests.unit.stored import Kept, begun, keep, opened

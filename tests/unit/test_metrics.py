@@ -28,7 +28,7 @@ from pgpaces.store.store import Store
 from pgpaces.web import companion
 from pgpaces.web.companion import Companion, Outputs
 from pgpaces.web.exporters import Port, Sender
-from pgpaces.web.guard import listen
+from pgpaces.web.listening import listen
 from pgpaces.web.live import ProcessLoad
 from pgpaces.web.metrics import INSTRUMENTS, LADDER_NS, Feed, Totals, metrics_data
 from tests.errors import raises, sentence

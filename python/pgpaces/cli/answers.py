@@ -213,13 +213,14 @@ def serve(listen: str, store_path: str | None) -> None:
     with extra("web", "pages"):
         from pgpaces.cli.progress import address
         from pgpaces.core.locality import is_loopback
-        from pgpaces.web import app, guard
+        from pgpaces.web import app
+        from pgpaces.web import listening as ports
 
     host, port = address(listen, "--listen")
     site = app.Site(store_path)
     site.store()
-    token = None if is_loopback(host) else guard.new_token()
-    listening = guard.listen(host, port, token)
+    token = None if is_loopback(host) else ports.new_token()
+    listening = ports.listen(host, port, token)
     query = f"?token={token}" if token else ""
     click.echo(f"{listening.url}{query}", err=True)
     if token:

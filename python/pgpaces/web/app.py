@@ -12,7 +12,6 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable
 from functools import cache, lru_cache
-from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,8 @@ from starlette.responses import (
     Response,
     StreamingResponse,
 )
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from pgpaces.core.errors import PgpacesError, PlanError, StoreError
 from pgpaces.core.messages import message
@@ -37,7 +37,8 @@ from pgpaces.show import html
 from pgpaces.store import address
 from pgpaces.store.store import Store
 from pgpaces.web import live
-from pgpaces.web.guard import Guard, Listening
+from pgpaces.web.guard import Guard
+from pgpaces.web.listening import Listening
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 # Rows of a page of the list.
 _RUNS, _EXPERIMENTS = 100, 30
-_TYPES = {"js": "text/javascript", "css": "text/css", "LICENSE": "text/plain"}
+_STATIC: list[str | tuple[str, str]] = [("pgpaces.web", "static"), ("pgpaces.show", "templates")]
 _WATCH_S = 1.0
 _RETRY_MS = 1000
 # Streams have no end of their own.
@@ -91,7 +92,6 @@ def _file_at(place: str | None) -> tuple[int, int] | None:
 
 def app(site: Site) -> Starlette:
     pages = _Pages(site)
-    streams = _Streams(site)
     return Starlette(
         routes=[
             Route("/", pages.list),
@@ -101,20 +101,22 @@ def app(site: Site) -> Starlette:
             Route("/experiments/{name}/answer", pages.part),
             Route("/compare", pages.compare),
             Route("/trend/{name}", pages.trend),
-            Route("/events/runs/{name}", streams.run),
-            Route("/events/experiments/{name}", streams.experiment),
+            Route("/events/runs/{name}", pages.run_events),
+            Route("/events/experiments/{name}", pages.experiment_events),
             Route("/stop", pages.stop, methods=["POST"]),
-            Route("/static/{name}", _static),
+            Route("/static/page.css", _style_sheet),
+            Mount("/static", StaticFiles(packages=_STATIC)),
         ],
         exception_handlers={PgpacesError: _explained},
     )
 
 
 class _Pages:
-    """Pages. Starlette builds each in a thread of its own, as these are no coroutines."""
+    """Pages, and streams of events. Starlette builds a page in a thread, as it is no coroutine."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
+        self._follower: live.Follower | None = None
 
     def list(self, request: Request) -> Response:
         store, query = self._site.store(), request.query_params
@@ -215,18 +217,7 @@ class _Pages:
         self._site.stop()
         return PlainTextResponse("stopping\n", 202)
 
-
-def _number(text: str) -> int:
-    """The number of a page of a list, or of rows that a reader has; 0 for any other text."""
-    return int(text) if text.isdecimal() and text.isascii() and len(text) < 9 else 0
-
-
-class _Streams:
-    def __init__(self, site: Site) -> None:
-        self._site = site
-        self._follower: live.Follower | None = None
-
-    async def run(self, request: Request) -> Response:
+    async def run_events(self, request: Request) -> Response:
         """The seconds of a run, from the row after Last-Event-ID on."""
         store = await run_in_threadpool(self._site.store)
         trial_id = await run_in_threadpool(store.find, request.path_params["name"])
@@ -236,10 +227,15 @@ class _Streams:
         messages = self._follower.messages(trial_id, at)
         return StreamingResponse(_events(messages), media_type="text/event-stream")
 
-    async def experiment(self, request: Request) -> Response:
+    async def experiment_events(self, request: Request) -> Response:
         store = await run_in_threadpool(self._site.store)
         id_ = await run_in_threadpool(store.find_experiment, request.path_params["name"])
         return StreamingResponse(_watched(store, id_), media_type="text/event-stream")
+
+
+def _number(text: str) -> int:
+    """The number of a page of a list, or of rows that a reader has; 0 for any other text."""
+    return int(text) if text.isdecimal() and text.isascii() and len(text) < 9 else 0
 
 
 async def _events(messages: AsyncIterator[live.Message | None]) -> AsyncIterator[str]:
@@ -295,25 +291,8 @@ def _drawn(make: Callable[[], Report], trials: str = "") -> Response:
         return HTMLResponse(html.html(make(), served=True, trials=trials))
 
 
-def _static(request: Request) -> Response:
-    name = request.path_params["name"]
-    kind = _TYPES.get(name.rpartition(".")[2])
-    text = None if kind is None else _file(name)
-    if text is None:
-        return PlainTextResponse("there is no such file\n", 404)
-    return Response(text, media_type=kind, headers={"cache-control": "max-age=3600"})
-
-
-@cache
-def _file(name: str) -> str | None:
-    if name == "page.css":
-        return str(html.style_sheet())
-    if name == "page.js":
-        return html.template(name)
-    files = {
-        each.name: each for each in resources.files("pgpaces.web").joinpath("static").iterdir()
-    }
-    return files[name].read_text("utf-8") if name in files else None
+def _style_sheet(_: Request) -> Response:
+    return Response(html.style_sheet(), media_type="text/css")
 
 
 def _explained(_: Request, error: Exception) -> Response:

@@ -23,7 +23,7 @@ from opentelemetry.sdk.metrics.export import MetricsData, PeriodicExportingMetri
 from pgpaces.core.locality import is_loopback
 from pgpaces.core.messages import message
 from pgpaces.show import escape
-from pgpaces.web.guard import Listening, host_of
+from pgpaces.web.listening import Listening, host_of
 from pgpaces.web.metrics import RESOURCE, VERSION, Totals, attach
 
 PATH = "/metrics"
@@ -95,6 +95,9 @@ class Port(ThreadingHTTPServer):
     def start(self) -> None:
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
+    def put(self, data: MetricsData, _: Sequence[Totals]) -> None:
+        self.data = data
+
     def close(self) -> None:
         """Closes the port, and waits for the last scrape of each open connection."""
         self.shutdown()
@@ -136,6 +139,8 @@ class _Refusal(logging.Handler):
 
 class Sender:
     """Sends to a receiver, in threads. warn: is called once if the receiver refuses something."""
+
+    url = ""
 
     def __init__(self, url: str, warn: Callable[[str], None]) -> None:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
