@@ -267,7 +267,9 @@ def write_report(report: Report, output: str, form: Form | None = None) -> None:
         save(render.render(report, chosen), path)
     else:
         with writing(path):
-            files = draw.pictures(report, picture)
+            files = {
+                f"{each.key}.{picture}": draw.picture(each, picture) for each in report.figures()
+            }
             path.mkdir(parents=True, exist_ok=True)
             for name, content in files.items():
                 (path / name).write_bytes(content)

@@ -51,19 +51,15 @@ def parts(report: Report, width: int) -> Iterator[RenderableType]:
     for each in report.sections:
         if each.rank in ("answer", "numbers"):
             yield Text("")
-            # The cells follow the answer without a title.
-            yield from answered(each, width) if each.key == "cells" else section(each, width)
+            if each.key != "cells":  # they follow the answer without a title
+                yield Text(line(each.title), style="bold")
+            yield from _answered(each, width)
     if report.rerun:
         yield Text("")
         yield _unbroken(command(line(report.rerun), width, "again: "), "dim")
 
 
-def section(answer: Section, width: int) -> Iterator[RenderableType]:
-    yield Text(line(answer.title), style="bold")
-    yield from answered(answer, width)
-
-
-def answered(answer: Section, width: int) -> Iterator[RenderableType]:
+def _answered(answer: Section, width: int) -> Iterator[RenderableType]:
     """A section without its title: sentences and facts, then tables."""
     yield from _sentences(answer.sentences, width)
     if not answer.headline:
