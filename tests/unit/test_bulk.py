@@ -201,7 +201,7 @@ def sweep(took, rows):
     ("slow", "fast", "rows", "said"),
     [
         (SLOW_FAST["15"], SLOW_FAST["18"], 1e6,
-         ["Fastest: server = 18. It took 5 s (95% CI 4.75–5.25 s), 200,",
+         ["Fastest: server = 18. Duration: 5 s (95% CI 4.75–5.25 s), 200,",
           "Slowest: server = 15, 2 times as long (1.81–2.21)"]),
         (SLOW_FAST["15"], SLOW_FAST["18"], 4e6,
          ["Fastest: server = 15.", "by the time per row"]),

@@ -294,7 +294,7 @@ def test_trials_that_are_not_valid_are_hollow_and_never_vanish():
         ((("rate", "171/s"), ("role", "long")), "171/s"),
         ((("set.work_mem", "4MB"), ("users", "8"), ("role", "short")), "set.work_mem=4MB, 8 users"),
         ((("rate", "154/s"), ("role", "soak")), "soak at 154/s"),
-        ((("server", "18"), ("role", "preflight")), "server=18, clients without a pause"),
+        ((("server", "18"), ("role", "preflight")), "server=18, clients without pauses"),
         ((("clients", "8"),), None),
         ((("clients", "8"), ("role", "again")), None),
     ],

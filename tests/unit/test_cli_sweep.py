@@ -111,4 +111,4 @@ def test_a_target_of_the_command_line_is_observed_by_a_command(monkeypatch, tmp_
     refused(called(tmp_path, "reporting", *words, "--price-per-hour", "0.01"))
     (target,) = asked[0].targets
     assert target.observe_command == "ssh pi4 pgpaces observe"
-    assert target.costs == Costs(price_per_h=0.01)
+    assert target.costs == Costs(price_per_hour=0.01)

@@ -273,7 +273,7 @@ def test_the_answer_says_what_each_number_is():
         quick=True,
     )
     text = " ".join(shown(found).split())
-    for part in ("(emulation)", "disk-quick: ", "upper bounds", "fdatasync 310", "in memory: ",
+    for part in ("(emulated ", "disk-quick: ", "upper bounds", "fdatasync 310", "in memory: ",
                  "disk-test-failed: this", "8 KiB random read", "disk-through-fuse: "):  # fmt: skip
         assert part in text
     headline = words.section(row(found)).headline

@@ -214,4 +214,4 @@ def test_a_gate_does_not_pass_where_no_transaction_of_a_side_succeeded(command, 
     answer = " ".join(result.stdout.split())
     told = finding("side-without-valid-trial", "01NONE", count=1, why=why)
     assert str(told) in answer
-    assert command == "check" or "01NONE vs. good, 0 vs. 5 trials" in answer
+    assert command == "check" or "01NONE vs. good, trials: 0 vs. 5" in answer

@@ -269,7 +269,7 @@ def test_what_never_finished_is_told_with_the_share_that_was_missed():
     assert unfinished(totals(PROCESSED)) is None
     counted = totals(interval(0, tally(on_time=5, late=1, skipped=1, unfinished=3)))
     assert unfinished(counted) == (
-        "3 transactions were due but never finished; 50.000% of 10 due transactions were missed"
+        "due but never finished: 3; missed: 50.000% of 10 due transactions"
     )
 
 

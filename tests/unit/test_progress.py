@@ -97,7 +97,7 @@ def test_a_trial_of_a_search_whose_generator_was_late_says_so(capsys, late):
     generator = replace(found.summary.generator, late=late, excused=0)
     summary = replace(found.summary, generator=generator)
     said = told(capsys, replace(found, summary=summary), LONG)
-    assert said.endswith(", the generator was late\n") is late
+    assert said.endswith(", the load generator was late\n") is late
 
 
 def test_on_a_terminal_what_is_known_stands_in_the_line_that_is_rewritten(monkeypatch):
@@ -126,7 +126,7 @@ def test_what_clients_are_told_again_and_again_is_told_a_few_times_and_counted(c
     listener.done()
     text = capsys.readouterr().err
     assert text.count("has recorded") == 6
-    assert "15 more like: NOTICE:  user 0 has recorded 0 plants" in text
+    assert "not shown: 15 (NOTICE:  user 0 has recorded 0 plants)" in text
     assert text.count("mine") == 20, "what a script prints is its own"
 
 

@@ -283,7 +283,7 @@ def test_many_lines_are_charts_of_few_lines_and_what_is_left_out_is_said():
     assert all(len(panel.lines) <= 7 for panel in groups)
     assert len(chosen(page)) == CELLS_MAX
     made_page = html(report_of(page))
-    assert f"Details are shown for {CELLS_MAX} cells" in made_page
+    assert f"Cells with details: {CELLS_MAX} (" in made_page
     assert f"Groups of cells without a chart: {left}" in made_page
 
 
@@ -512,7 +512,7 @@ def test_a_terminal_shows_cells_that_ran_and_the_first_of_the_others():
 
 def test_without_a_limit_the_most_is_not_called_the_fastest_where_intervals_overlap():
     slots = [Ask(Cell(((WORKERS, w),)), block) for block in (1, 2) for w in ("0", "1")]
-    overlap = "but intervals of other cells overlap it: 1"
+    overlap = "other cells with overlapping intervals: 1"
 
     def answer(rates: dict[str, float]) -> str:
         rows = []

@@ -333,7 +333,7 @@ def test_a_store_that_is_whole_is_read(stored):
 
 
 DAMAGES: dict[str, tuple[str, str, Any, str]] = {
-    "a second far away": ("tally", "due_second", 1_066_394_331, "its seconds are from"),
+    "a second far away": ("tally", "due_second", 1_066_394_331, "too many seconds are missing"),
     "no JSON": ("trial", "plan", "{", "damaged"),
     "JSON of something else": ("trial", "plan", "[1]", "damaged"),
     "JSON without end": ("trial", "notes", "[" * 100_000, "damaged"),
@@ -345,9 +345,9 @@ DAMAGES: dict[str, tuple[str, str, Any, str]] = {
     "a text for a count": ("tally", "late", "many", "got `str` - at `$.late`"),
     "a script that is not there": ("tally", "script", 7, "script 7 does not exist"),
     "no histogram": ("tally", "lag_histogram", "x", "at `$.lag.histogram`"),
-    "another count": ("tally", "lag_count", 9, "counts 9 times, and its histogram 3"),
+    "another count": ("tally", "lag_count", 9, "count 9, but its histogram has the count 3"),
     "half a histogram": ("interval", "dispatch_histogram", TIMES.histogram[:-1], "and says"),
-    "another histogram": ("interval", "dispatch_histogram", histogram(1), "its histogram 1"),
+    "another histogram": ("interval", "dispatch_histogram", histogram(1), "has the count 1"),
     "a histogram of 4 GB": (
         "interval", "dispatch_histogram", TIMES.histogram[:4] + b"\xff" * 4, "too few",
     ),

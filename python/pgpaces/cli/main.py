@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 HELP: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("help.toml").read_text("utf-8"))
 COMMANDS = tuple(name for name, about in HELP.items() if "summary" in about)
+# Those that every user needs first, as the help lists them.
+_FIRST = ("run", "sweep", "capacity", "compare", "why", "report", "runs")
 # The number of new objects after which garbage is collected.
 _ALLOCATED_MAX = 300_000
 # The modules of commands that are not alone in theirs.
@@ -96,8 +98,10 @@ class _Lazy(Suggesting):
         ]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, HELP[name]["summary"]) for name in COMMANDS])
+        others = [name for name in COMMANDS if name not in _FIRST]
+        for title, names in (("Commands", _FIRST), ("More commands", others)):
+            with formatter.section(title):
+                formatter.write_dl([(name, HELP[name]["summary"]) for name in names])
 
 
 @click.command(

@@ -189,7 +189,7 @@ def _target(text: str, params: Mapping[str, Any]) -> Target:
     if price is not None and host_file is not None:
         raise PlanError("price-given-twice")
     if price is not None:
-        costs = Costs(price_per_h=price)
+        costs = Costs(price_per_hour=price)
     elif host_file is not None:
         costs = read_file(Path(host_file))
     nodes = family(specs.named({"target_node": params["target_node"]}), "target_node")

@@ -22,14 +22,14 @@ from pgpaces.core.home import expanded, home, is_there
 HOURS_A_YEAR = 8760.0
 MONTHS = 12
 HOURS_A_MONTH = HOURS_A_YEAR / MONTHS
-PRICES = ("price_per_month", "price_per_h", "price")
+PRICES = ("price_per_month", "price_per_hour", "price")
 # In a host file, and below `[targets.NAME]` of an experiment file.
 KEYS = {
-    "price_per_month": "What the machine costs a month.",
-    "price_per_h": "Or an hour.",
-    "price": "Or what it was bought for, with `lifetime_years`.",
-    "lifetime_years": "The `price` is spread over this many years.",
-    "currency": "Of the prices. Default: USD.",
+    "price_per_month": "Monthly price of the machine.",
+    "price_per_hour": "Hourly price of the machine, instead of the monthly price.",
+    "price": "Purchase price of the machine, with `lifetime_years`.",
+    "lifetime_years": "Number of years over which the purchase price is spread.",
+    "currency": "Currency of the prices. Default: USD.",
 }
 
 
@@ -40,7 +40,7 @@ class Costs(Struct, frozen=True):
     """
 
     price_per_month: float | None = None
-    price_per_h: float | None = None
+    price_per_hour: float | None = None
     price: float | None = None
     lifetime_years: float | None = None
     currency: str = "USD"
@@ -64,11 +64,11 @@ class Costs(Struct, frozen=True):
 
     @property
     def a_month(self) -> float | None:
-        """price_per_month, or price_per_h x 730 h, or price / (12 x lifetime_years)."""
+        """price_per_month, or price_per_hour x 730 h, or price / (12 x lifetime_years)."""
         if self.price_per_month is not None:
             return self.price_per_month
-        if self.price_per_h is not None:
-            return self.price_per_h * HOURS_A_MONTH
+        if self.price_per_hour is not None:
+            return self.price_per_hour * HOURS_A_MONTH
         if self.price is not None and self.lifetime_years is not None:
             return self.price / (MONTHS * self.lifetime_years)
         return None

@@ -1,2 +1,2 @@
--- Long texts are stored apart from their row, as by default, and are not compressed.
+-- PostgreSQL stores long texts out of line, as by default, but does not compress them.
 ALTER TABLE big_text ALTER COLUMN body SET STORAGE EXTERNAL;

@@ -1,4 +1,4 @@
--- The file: the same bytes for the same scale and seed, on every server and in every time zone.
+-- The same scale and seed always give the same file, on every server and in every time zone.
 SET timezone = 'UTC';
 SET max_parallel_workers_per_gather = 0;
 COPY (

@@ -1,4 +1,4 @@
--- What is loaded into: readings of sensors, as they come in.
+-- The table that the command loads: sensor readings in the order of their arrival.
 CREATE TABLE readings (
     id bigint NOT NULL,
     sensor int NOT NULL,

@@ -1,4 +1,4 @@
--- Foreign keys and indexes after the load.
+-- Foreign keys and indexes, created after the data because that is faster.
 ALTER TABLE garden.planting
     ADD CONSTRAINT planting_gardener_id_fkey
         FOREIGN KEY (gardener_id) REFERENCES garden.gardener (gardener_id),

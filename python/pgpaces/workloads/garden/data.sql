@@ -1,5 +1,5 @@
--- The same data for the same scale and seed, on every server: what is chosen is an md5 of the
--- row's number.
+-- The same scale and seed give the same data on every server: random choices are MD5 hashes of
+-- the row number.
 CREATE FUNCTION pg_temp.pick(what text, low bigint, high bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$
     SELECT low + ('x' || left(md5(what), 8))::bit(32)::bigint % (high - low + 1)
@@ -15,7 +15,7 @@ SELECT unnest(ARRAY[
 INSERT INTO garden.gardener (name, joined)
 SELECT 'gardener ' || i, date '2015-01-01' + pg_temp.pick(:seed || ' joined ' || i, 0, 699)::int
   FROM generate_series(1, 100::bigint * :scale) i;
--- 40 plantings and 10 destinations of each, one gardener's behind the other's.
+-- Each gardener has 40 plantings and 10 destinations with consecutive ids.
 INSERT INTO garden.planting (gardener_id, kind_id, sown, seeds)
 SELECT (i - 1) / 40 + 1,
        pg_temp.pick(:seed || ' kind ' || i, 1, 40),

@@ -1,4 +1,4 @@
--- What the application sees: functions, no tables. The first column of a listing is its id.
+-- The application calls these functions and uses no tables. A listing's first column is its id.
 CREATE FUNCTION ui.get_plantings_listing(gardener int DEFAULT 1)
 RETURNS TABLE (planting_id int, name text, sown date, seeds int) LANGUAGE sql STABLE AS $$
     SELECT p.planting_id, k.name, p.sown, p.seeds
@@ -14,7 +14,7 @@ RETURNS TABLE (destination_id int, name text) LANGUAGE sql STABLE AS $$
      WHERE d.gardener_id = gardener
      ORDER BY d.name
 $$;
--- Gives the plant's id. A planting and a destination of two gardeners are refused.
+-- Returns the plant's id. Raises an error if the planting and the destination have two gardeners.
 CREATE FUNCTION ui.insert_plant(planting int, destination int, day date, note text, details text)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE

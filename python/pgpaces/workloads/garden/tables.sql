@@ -1,4 +1,4 @@
--- Gardeners, what they sow, where it is planted out. psql sets :scale and :seed.
+-- Gardeners, their plantings, and the destinations of the plants. psql sets :scale and :seed.
 CREATE SCHEMA garden;
 CREATE SCHEMA ui;
 CREATE TABLE garden.gardener (

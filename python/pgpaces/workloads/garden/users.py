@@ -1,4 +1,4 @@
-"""The application's users in Python: an entry of each listing at random, and a plant for them."""
+"""Application users in Python: choose an entry of each listing at random, and record a plant."""
 
 import psycopg
 

@@ -1,8 +1,8 @@
 """Copies of an OpenStreetMap extract side by side: tile.py FILE COPIES CACHE LINK
 
-Puts COPIES of FILE into a square grid, the original in its south-west corner, and lets LINK lead to
-the result. Ids are moved, so that no two copies share one. One copy is the file itself. What was
-made is kept in the folder CACHE and used again. Knows no database.
+Arranges COPIES of FILE in a square grid, with the original in the south-west corner, and creates
+the symbolic link LINK to the result. Each copy has different ids. If COPIES is 1, LINK leads to
+FILE. Results stay in the directory CACHE for the next time. The database is not involved.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pathlib import Path
 from typing import Any
 
 GAP = 0.0002  # degrees between two copies
-EAST, NORTH = 180.0, 85.0  # beyond them there is no map in Mercator's projection
+EAST, NORTH = 180.0, 85.0  # the limits of a map in Mercator's projection
 
 
 def main() -> None:
-    """Do as the command line says."""
+    """Creates LINK, and the file that it leads to if CACHE does not have the file."""
     file, copies, cache, link = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
     if copies == 1:
         Path(link).symlink_to(file)
         return
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # leaves nothing half done
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # removes the incomplete result
     with file.open("rb") as opened:
         content = hashlib.file_digest(opened, "sha256").hexdigest()
     target = cache / f"{content[:16]}-{copies}.osm.pbf"
@@ -39,30 +39,30 @@ def main() -> None:
 
 
 def make(file: Path, copies: int, target: Path) -> None:
-    """Writes the copies, whole or not at all; one of us at a time, so that none does it twice."""
+    """Writes all copies or none. Only one process writes at a time; the others use its result."""
     cache = target.parent
     folder = os.open(cache, os.O_RDONLY)  # released when the process ends
     fcntl.flock(folder, fcntl.LOCK_EX)
-    for left in cache.glob(".tile-*"):  # by one that was killed
+    for left in cache.glob(".tile-*"):  # of a process that was killed
         shutil.rmtree(left, ignore_errors=True)
     if not target.is_file():
         with tempfile.TemporaryDirectory(dir=cache, prefix=".tile-") as scratch:
             part = Path(scratch) / "part.osm.pbf"
             tile(file, copies, part)
             with part.open("rb") as whole:
-                os.fsync(whole.fileno())  # the name must not outlive a power cut that this did not
+                os.fsync(whole.fileno())  # a power cut must not leave the name without the data
             part.rename(target)
     os.close(folder)
 
 
 def tile(file: Path, copies: int, target: Path) -> None:
-    """Writes the copies: all nodes first, then ways, then relations, each by rising id."""
+    """Writes the copies: first nodes, then ways, then relations, each by ascending id."""
     try:
         import osmium
     except ImportError:
         sys.exit(
-            "copies of a map take the package osmium: pip install 'pgpaces[osm]'; --scale 1 does"
-            " without"
+            "several copies of a map need the package osmium: pip install 'pgpaces[osm]', or use"
+            " --scale 1"
         )
     kinds = {"nodes": osmium.osm.NODE, "ways": osmium.osm.WAY, "relations": osmium.osm.RELATION}
     try:
@@ -83,7 +83,7 @@ def tile(file: Path, copies: int, target: Path) -> None:
 
 
 class Grid:
-    """Where copies are, and by how much their ids are moved. Ends us where they do not fit."""
+    """The place of each copy and the offset of its ids. Exits if the copies do not fit."""
 
     def __init__(self, osmium: Any, file: Path, copies: int) -> None:
         west, south, east, north, last = EAST, NORTH, -EAST, -NORTH, 0
@@ -99,7 +99,7 @@ class Grid:
         rows = math.ceil(copies / self._columns)
         wide, high = (self._columns - 1) * self._width, (rows - 1) * self._height
         if east + wide > EAST or north + high > NORTH or copies * self._step >= 2**63:
-            sys.exit(f"{copies} copies of {file.name} do not fit onto the map: a smaller --scale")
+            sys.exit(f"{copies} copies of {file.name} do not fit onto the map; lower --scale")
 
     def node(self, element: Any, copy: int) -> Any:
         """A node of a copy."""
@@ -116,7 +116,7 @@ class Grid:
         return self._mutable.Way(nodes=nodes, **self._common(element, copy))
 
     def relation(self, element: Any, copy: int) -> Any:
-        """A relation of a copy; also what it misses in the file is moved."""
+        """A relation of a copy; the ids of members that are not in the file get the offset, too."""
         members = [(m.type, m.ref + copy * self._step, m.role) for m in element.members]
         return self._mutable.Relation(members=members, **self._common(element, copy))
 

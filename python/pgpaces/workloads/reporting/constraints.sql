@@ -1,4 +1,4 @@
--- Keys and indexes after the load.
+-- Keys and indexes, created after the data because that is faster.
 ALTER TABLE pgbench_lookup1 ADD CONSTRAINT pk_pgbench_lookup1 PRIMARY KEY (id);
 ALTER TABLE pgbench_lookup2 ADD CONSTRAINT pk_pgbench_lookup2 PRIMARY KEY (id);
 ALTER TABLE pgbench_reporting ADD CONSTRAINT pk_pgbench_reporting PRIMARY KEY (id);

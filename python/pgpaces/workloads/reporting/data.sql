@@ -1,9 +1,9 @@
--- The same data for the same scale and seed, on every server: numbers are hashes of the row's
--- number, so neither the order of rows nor the server's generator matters.
+-- The same scale and seed give the same data on every server: values are hashes of the row number,
+-- so they depend neither on the order of rows nor on the server's random number generator.
 SELECT current_setting('server_version_num')::int < 110000 AS has_no_hash \gset
 \if :has_no_hash
--- What hashint8extended gives (Bob Jenkins' hash of 32 bits, https://burtleburtle.net/bob/hash/),
--- for a number that is not negative.
+-- The same result as hashint8extended (Bob Jenkins' 32-bit hash,
+-- https://burtleburtle.net/bob/hash/) for a number that is not negative.
 CREATE FUNCTION pg_temp.hash(i bigint, what bigint) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -42,7 +42,7 @@ LANGUAGE sql IMMUTABLE AS $$
     SELECT low + (hashint8extended(i, what) & 9223372036854775807) % (high - low + 1)
 $$;
 \endif
--- A multiple of the seed for each column to add its number to; the prime keeps it in a bigint.
+-- Each column adds its number to this multiple of the seed; the prime keeps the sum in a bigint.
 SELECT mod(:seed * 100::numeric, 9223372036854775783) AS stream \gset
 INSERT INTO pgbench_lookup1
 SELECT i, repeat('X', pg_temp.pick(i, :stream::bigint + 1, 10, 20)::int)

@@ -1,11 +1,11 @@
--- The log alone, with one reading of each sensor in it. psql sets :scale and :seed.
+-- Only a log, with one reading of each sensor. psql sets :scale and :seed.
 CREATE TABLE sensor_log (
     sensor_id serial NOT NULL,
     location varchar NOT NULL,
     reading bigint NOT NULL,
     reading_date timestamp NOT NULL DEFAULT now()
 );
--- A fixed day, so that data that was made yesterday is what is made today.
+-- A fixed day, because the same scale and seed must give the same data every day.
 INSERT INTO sensor_log (location, reading, reading_date)
 SELECT i, (i + :seed % 100) % 100, timestamp '2020-01-01 08:00' - i % 60 * interval '1 second'
   FROM generate_series(1, 100000::bigint * :scale) i;

@@ -1,11 +1,11 @@
--- Current values, and a log that begins empty. psql sets :scale and :seed.
+-- A table of current values, and an empty log. psql sets :scale and :seed.
 CREATE TABLE sensor (
     sensor_id serial PRIMARY KEY,
     location varchar NOT NULL,
     reading bigint NOT NULL,
     modified_date timestamp NOT NULL
 );
--- A fixed day, so that data that was made yesterday is what is made today.
+-- A fixed day, because the same scale and seed must give the same data every day.
 INSERT INTO sensor (location, reading, modified_date)
 SELECT i, (i + :seed % 100) % 100, timestamp '2020-01-01 08:00' - i % 60 * interval '1 second'
   FROM generate_series(1, 100000::bigint * :scale) i;

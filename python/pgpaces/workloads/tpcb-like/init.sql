@@ -1,4 +1,4 @@
--- pgbench's four tables, filled on the server. psql sets :scale.
+-- pgbench's four tables, with data that the server generates. psql sets :scale.
 CREATE TABLE pgbench_branches (bid int NOT NULL, bbalance int, filler char(88)) WITH (fillfactor = 100);
 CREATE TABLE pgbench_tellers (tid int NOT NULL, bid int, tbalance int, filler char(84)) WITH (fillfactor = 100);
 CREATE TABLE pgbench_accounts (aid int NOT NULL, bid int, abalance int, filler char(84)) WITH (fillfactor = 100);

@@ -1,6 +1,6 @@
--- An extract cuts the boundaries of areas, and osm2pgsql drops what is not closed. For a level that
--- has no area left, squares stand in: counties of 16 km, towns of 4 km, districts of 1 km. No
--- relation has ids such as theirs.
+-- An extract cuts the boundaries of areas, and osm2pgsql drops areas that are not closed. If a level
+-- has no area left, squares replace the areas: counties of 16 km, towns of 4 km, districts of 1 km.
+-- Their ids are below the ids of all relations.
 INSERT INTO planet_osm_polygon (osm_id, boundary, admin_level, name, way)
 SELECT
     -9000000000000000000 - row_number() OVER (ORDER BY wanted.level, square.i, square.j),
@@ -18,7 +18,7 @@ WHERE NOT EXISTS (
     WHERE boundary = 'administrative' AND admin_level = wanted.level::text
 );
 
--- The areas to choose from at random, numbered from 1 in each level.
+-- The areas from which scripts choose at random, numbered from 1 in each level.
 CREATE TABLE area AS
 SELECT
     admin_level::int AS level,

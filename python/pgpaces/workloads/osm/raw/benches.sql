@@ -1,4 +1,4 @@
--- Benches of a county with the number of trees within 10 m, the ten with most of them.
+-- The ten benches of a county that have the most trees within 10 m.
 \set any random(0, 1000000000)
 SELECT bench.osm_id, count(tree.osm_id) AS trees
 FROM area

@@ -1,4 +1,4 @@
--- Benches of a county by the districts that they are in.
+-- The number of benches in each district of a county.
 \set any random(0, 1000000000)
 SELECT district.name, count(DISTINCT bench.osm_id) AS benches
 FROM area

@@ -5,7 +5,7 @@ ALTER TABLE osm.road_line ADD PRIMARY KEY (osm_id);
 ALTER TABLE osm.road_major ADD PRIMARY KEY (osm_id);
 ALTER TABLE osm.admin_polygon ADD PRIMARY KEY (osm_id);
 
--- The same squares as in raw_areas.sql.
+-- The same squares as in raw/areas.sql.
 INSERT INTO osm.admin_polygon (osm_id, admin_level, name, geom)
 SELECT
     -9000000000000000000 - row_number() OVER (ORDER BY wanted.level, square.i, square.j),

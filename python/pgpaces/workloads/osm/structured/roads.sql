@@ -1,4 +1,4 @@
--- Roads that overlap a district, and the major ones among them: how many, how long within it.
+-- Number of roads that overlap a district, and their length within it: all roads and major roads.
 \set any random(0, 1000000000)
 WITH district AS (
     SELECT found.geom

@@ -1,5 +1,6 @@
--- Tables with a type and a purpose each, instead of one with a column for every tag: osm2pgsql's
--- flex output, laid out as PgOSM Flex does. Each comes sorted by its geometry, with a GiST index.
+-- Typed tables, one for each kind of object, instead of one table with a column for every tag. They
+-- use osm2pgsql's flex output and the layout of PgOSM Flex. osm2pgsql sorts each table by its
+-- geometry and creates a GiST index.
 local srid = 3857
 
 local function define(name, kind, geometry, columns)
@@ -46,7 +47,7 @@ local major = {
     primary = true, primary_link = true, secondary = true, secondary_link = true,
 }
 
--- What makes a polygon of a closed way in osm2pgsql's default.style.
+-- Tags that turn a closed way into a polygon in osm2pgsql's default.style.
 local of_areas = {
     'aeroway', 'amenity', 'building', 'harbour', 'historic', 'landuse', 'leisure', 'man_made',
     'military', 'natural', 'office', 'place', 'power', 'public_transport', 'shop', 'sport',

@@ -1,4 +1,4 @@
--- Trees of a district that have benches within 10 m.
+-- Trees of a district that have benches within 10 m, with the number of benches.
 \set any random(0, 1000000000)
 SELECT tree.osm_id, count(*) AS benches
 FROM area
