@@ -111,14 +111,12 @@ def test_more_threads_than_the_engine_has_are_as_many_as_it_has():
 
 
 class Session:
-    def __init__(self, pid: int = 7, free: int = 10, unlimited: bool = True) -> None:
-        self.info = SimpleNamespace(backend_pid=7, parameter_status=lambda name: "15.4")
+    def __init__(self) -> None:
+        self.info = SimpleNamespace(parameter_status=lambda name: "15.4")
         self.queries: list[str] = []
-        self._answers = [(pid, True, free, 0, 0, None, None), (unlimited,), (True,)]
 
-    def execute(self, query: str, *_: object) -> Any:
+    def execute(self, query: str, *_: object) -> None:
         self.queries.append(query)
-        return SimpleNamespace(fetchone=lambda: self._answers[len(self.queries) - 1])
 
     def close(self) -> None:
         """Nothing to close."""
@@ -132,20 +130,6 @@ def test_what_cannot_run_is_refused_before_anything_is_changed(monkeypatch, rate
     with raises(PlanError, "rate-out-of-range", what="--rate"):
         run.run(options, ["SELECT 1;"], Voice("p"))
     assert session.queries == []
-
-
-@pytest.mark.parametrize(
-    ("session", "locked"),
-    [
-        (Session(free=11), True),
-        (Session(free=10), False),
-        (Session(free=11, unlimited=False), False),
-        (Session(free=11, pid=8), False),
-    ],
-    ids=["one to spare", "none", "a limit of the role", "a pooler"],
-)
-def test_a_run_is_locked_where_its_connection_can_be_spared(session, locked):
-    assert run._lock(session, 10, Voice("p")) is locked
 
 
 @pytest.mark.usefixtures("clean_client")

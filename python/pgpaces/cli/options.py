@@ -57,8 +57,13 @@ _BY_NAME = {
 
 
 class Option(click.Option):
-    def __init__(self, *args: Any, group: str, rare: bool = False, **more: Any) -> None:
+    """An option of a group. once: a repetition is an error of ours; click would ignore it."""
+
+    def __init__(
+        self, *args: Any, group: str, rare: bool = False, once: bool = False, **more: Any
+    ) -> None:
         super().__init__(*args, shell_complete=_completions, **more)
+        self.once = once
         self.place = table.GROUPS.index(group)
         self.usual = group in table.USUAL and not rare
 

@@ -44,12 +44,6 @@ _KEYWORDS = re.compile(
 )
 
 
-class Once(options.Option):
-    """Levels of one name. Accepted several times, so that a repetition is an error, not ignored."""
-
-    once = True
-
-
 def _levels_of(name: str) -> options.Decorator:
     each = table.BY_NAME[name]
     metavar = "NAME=LEVELS" if name in _FAMILIES else "LEVELS"
@@ -61,7 +55,7 @@ def _levels_of(name: str) -> options.Decorator:
         metavar="[NAME=]DSN" if name == "target" else metavar,
         help=each.help if each.factor else None,
         multiple=True,
-        cls=options.Option if each.several or name == "target" else Once,
+        once=not each.several and name != "target",
     )
 
 

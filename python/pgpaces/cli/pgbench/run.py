@@ -7,13 +7,13 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import psycopg
 from msgspec.structs import replace
-from psycopg import conninfo, sql
+from psycopg import conninfo
 from psycopg.pq import ConnStatus, PGconn, abc
 
 from pgpaces.cli.output import put
@@ -27,8 +27,7 @@ from pgpaces.core.redaction import Redacted
 from pgpaces.core.sessions import Session
 from pgpaces.core.texts import decoded, encoded
 from pgpaces.core.units import duration_text, exact
-from pgpaces.database import identity, pgbench_tables
-from pgpaces.database.access import NOTICED_S, execute_within
+from pgpaces.database import pgbench_tables
 from pgpaces.load import engine
 from pgpaces.server.record import quoted
 from pgpaces.show import escape
@@ -49,13 +48,6 @@ if TYPE_CHECKING:
 _SECOND_NS = 1_000_000_000
 _FOREVER_NS = 365 * 86_400 * _SECOND_NS  # as long as a trial may last
 _ABORTED_EXIT, _INTERRUPTED_EXIT = 2, 130
-LOCK = 0x7067_7061_6365_7301  # the advisory lock of a run by this face, in its database
-_UNLOCK = "SELECT /* pgpaces */ pg_catalog.pg_advisory_unlock({})"
-
-_UNLIMITED = """
-SELECT (SELECT rolconnlimit FROM pg_catalog.pg_roles WHERE rolname = session_user) = -1
-   AND (SELECT datconnlimit FROM pg_catalog.pg_database WHERE datname = current_database()) = -1
-"""
 
 
 class Setup(Redacted, frozen=True):
@@ -199,9 +191,8 @@ def run(options: Options, texts: Sequence[str], voice: Voice) -> int:
             pgbench_tables.vacuum_before_run(
                 session, options.vacuum_all, voice.say, complain=voice.failed
             )
-        watch = _Watch(options, voice)
-        with _locked(session, options.clients, voice):
-            outcome = pipeline.run(request, watch)
+    watch = _Watch(options, voice)
+    outcome = pipeline.run(request, watch)
     return _end(options, facts, outcome, watch=watch)
 
 
@@ -219,41 +210,6 @@ def _facts(options: Options, session: Session, texts: Sequence[str], *, voice: V
         text = f"scale option ignored, using count from pgbench_branches table ({scale})"
         voice.tell(("warning", text))
     return Facts(scale, *pgbench_tables.partitions_of(session), commands)
-
-
-@contextlib.contextmanager
-def _locked(session: Session, clients: int, voice: Voice) -> Iterator[None]:
-    """Holds the lock of this run, or closes the session. Warns if another run holds it.
-
-    It is released here and not by closing: a server notices that later, when the next run
-    may have begun. A server that does not answer delays the end by two seconds at most.
-    """
-    if not _lock(session, clients, voice):
-        session.close()
-        yield
-        return
-    try:
-        yield
-    finally:
-        with contextlib.suppress(psycopg.Error):  # the server is gone, and the lock with it
-            execute_within(session, sql.SQL(_UNLOCK).format(LOCK), NOTICED_S)
-
-
-def _lock(session: Session, clients: int, voice: Voice) -> bool:
-    """Takes the lock if the session can be spared. Warns if another run has it."""
-    try:
-        # It is not known behind a pooler, where a lock of the session would outlive this process.
-        room = identity.room_of(session)
-        spared = room is not None and room.free > clients
-        if not spared or session.execute(_UNLIMITED).fetchone() != (True,):
-            return False
-        lock = "SELECT /* pgpaces */ pg_catalog.pg_try_advisory_lock(%s)"
-        locked = session.execute(lock, (LOCK,)).fetchone()
-    except psycopg.Error:
-        return False  # a server without such locks
-    if locked == (False,):
-        voice.tell(("warning", message("pgbench-twice")))
-    return locked == (True,)
 
 
 def _request(
