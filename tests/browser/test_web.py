@@ -378,8 +378,8 @@ def test_an_experiment_fills_while_its_trials_run(browser, served):
 # Of measured experiments, by the number of their trials that have ended: what is there to read.
 NARROWING = {
     "capacity": {
-        9: "rate: pass at 107/s, unknown above",
-        15: "rate: pass at 116/s, fail at 200/s",
+        9: "rate: 107/s pass, unknown above",
+        15: "rate: 116/s pass, 200/s fail",
     },
     "pairs": {
         6: "(95% CI 0.527 to 2.88 times)",
