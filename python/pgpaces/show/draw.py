@@ -8,16 +8,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from pgpaces.core.errors import RunError
 from pgpaces.show.charts import MARGIN, specification
+from pgpaces.show.render import Picture
 from pgpaces.show.section import Figure
 from pgpaces.show.style import LIGHT, PAGE, WIDTH, Look
 
-Picture = Literal["svg", "png"]
 _DECIMALS = re.compile(r"\d+\.\d+")
 _MOVED = re.compile(r"translate\((-?[\d.]+),(-?[\d.]+)\)")
 # A character that JSON writes as two halves of UTF-16.

@@ -152,7 +152,7 @@ class _Pages:
 
     def _own(self) -> str | None:
         load = self._site.load
-        trial = load.newest(self._site.store()) if load else None
+        trial = next(load.trials(self._site.store()), None) if load else None
         if trial is None:
             return None
         return f"/experiments/{trial.place.experiment}" if trial.place else f"/runs/{trial.id}"

@@ -29,7 +29,7 @@ from pgpaces.core.times import Times, counts_at_most, merge
 from pgpaces.show import escape
 from pgpaces.spec.result import CLASSES, Trial, counts
 from pgpaces.store.store import Store
-from pgpaces.web.live import NEWEST, ProcessLoad, head_of, news
+from pgpaces.web.live import ProcessLoad, news
 
 Labels = dict[str, str]
 # Upper bounds of buckets: 0.1 ms to 100 s in steps of 1, 2, 5; the latency limits are added.
@@ -224,7 +224,6 @@ class Feed:
         self._place, self._load = place, load
         self._store: Store | None = None
         self._reads: dict[str, _Read] = {}
-        self._others: set[str] = set()
 
     def read(self) -> tuple[list[Totals], bool]:
         """Reads what is new: the trials that ended, and whether there are new seconds.
@@ -237,7 +236,12 @@ class Feed:
             if self._store is None:
                 self._store = Store.existing(self._place)
             store = self._store
-            self._find(store)
+            for head in self._load.trials(store, self._reads):
+                name = ""
+                if head.place is not None:
+                    with contextlib.suppress(PgpacesError):
+                        name = store.experiment(head.place.experiment).name
+                self._reads[head.id] = _Read(Totals(head, name))
             for trial_id, read in self._reads.items():
                 if read.ended_s:
                     continue
@@ -251,22 +255,6 @@ class Feed:
                     ended.append(read.totals)
         changed = before != {id_: each.latest for id_, each in self._reads.items()}
         return ended, changed or bool(ended)
-
-    def _find(self, store: Store) -> None:
-        for id_, _ in store.states(NEWEST):
-            if not self._load.began(id_) or id_ in self._reads or id_ in self._others:
-                continue
-            head = head_of(store, id_)
-            if head is None:
-                continue
-            if not self._load.has(head):
-                self._others.add(id_)
-                continue
-            name = ""
-            if head.place is not None:
-                with contextlib.suppress(PgpacesError):
-                    name = store.experiment(head.place.experiment).name
-            self._reads[id_] = _Read(Totals(head, name))
 
     def metrics(self) -> sdk.MetricsData:
         """The metrics of the trials that run, and of those that ended a short time ago."""
