@@ -9,7 +9,7 @@ use pgpaces_engine::script::eval::{Program, Scope, Value, Variable, Variables};
 use pgpaces_engine::script::random::Random;
 use pgpaces_engine::script::{Action, Command, Part, Scripts};
 use pgpaces_engine::stored;
-use pgpaces_engine::wire::{Connection, Credentials, Event, Fault, Settings};
+use pgpaces_engine::wire::{Connection, Credentials, Event, Fault, Keys, Settings};
 use std::sync::Arc;
 
 /// Any bytes are a script or an error; what a script computes is a value or an error.
@@ -90,6 +90,7 @@ fn connection(place: u8) -> Connection {
             AuthMethod::ScramSha256,
         ],
         binding: ChannelBinding::Prefer,
+        keys: Keys::default(),
     };
     let startup = vec![("user".into(), "user".into())];
     let mut connection = Connection::open(&Arc::new(Settings { credentials, startup, tls: None }));

@@ -289,10 +289,12 @@ def test_too_many_connections_are_tried_again_until_there_is_room(fragile, start
     assert (done.outages, done.down, done.unfinished) == (1, 0, 0)
 
 
-def test_a_refused_login_is_not_tried_again_while_arrivals_go_on_being_counted(fragile, start_load):
+def test_one_thread_asks_whether_a_refused_login_succeeds_again_until_the_time_to_connect_is_over(
+    fragile, start_load
+):
     load = going_on(
-        start_load, fragile.dsn(application_name=NAME), duration_ns=5 * SECOND_NS,
-        grace_ns=SECOND_NS,
+        start_load, fragile.dsn(application_name=NAME, connect_timeout=2),
+        duration_ns=5 * SECOND_NS, grace_ns=SECOND_NS,
     )  # fmt: skip
     assert load.next()
     log = fragile.folder / "log"
@@ -301,11 +303,49 @@ def test_a_refused_login_is_not_tried_again_while_arrivals_go_on_being_counted(f
         for pid in backends(fragile):
             fragile.execute(f"SELECT pg_terminate_backend({pid})")
         done = load.finish()
-        assert log.read_text().count("not permitted to log in") - before == 4
+        # Each client once, and twice a second for all of them.
+        assert 4 < log.read_text().count("not permitted to log in") - before <= 4 + 20
     assert len([note for note in done.notes if note[0] == "client-locked-out"]) == 4
     assert (done.due, done.down) == (250, 4)
     assert done.unfinished >= 40
     assert done.messages["28000"]
+
+
+def test_a_login_that_is_refused_for_a_moment_costs_no_client(fragile, start_load):
+    load = going_on(start_load, fragile.dsn(application_name=NAME))
+    served(load)
+    with fragile.meanwhile("ALTER ROLE u_trust NOLOGIN", "ALTER ROLE u_trust LOGIN"):
+        fragile.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {OURS}")
+        until(lambda: load.next() and "28000" in load.outcome.messages, "28000")
+    served(load)
+    done = stopped(load)
+    assert (done.down, done.outages, done.unfinished, done.notes) == (0, 4, 0, [])
+
+
+def test_after_a_failover_clients_work_on_the_new_primary(fragile, standby, start_load):
+    fragile.execute("CREATE TABLE IF NOT EXISTS written (x int)")
+    fragile.execute("GRANT ALL ON written TO PUBLIC")
+    standby.wait_until("SELECT to_regclass('written') IS NOT NULL")
+    both = {
+        "host": f"{fragile.folder},{standby.folder}", "port": f"{fragile.port},{standby.port}",
+        "target_session_attrs": "read-write", "application_name": NAME,
+    }  # fmt: skip
+    load = going_on(start_load, fragile.dsn(**both), "INSERT INTO written VALUES (1)")
+    served(load)
+    fragile.program("pg_ctl", "-w", "-m", "immediate", "stop")
+    try:
+        until(lambda: load.next() and load.outcome.disconnects == 4, "four lost clients")
+        standby.program("pg_ctl", "-w", "promote")
+        served(load)
+        done = stopped(load)
+        assert (done.down, done.outages, done.unfinished) == (0, 4, 0)
+        # What was due without a primary is counted: it is late, and nothing is missing.
+        assert done.due == done.done + sum(done.failed.values())
+        ((written,),) = standby.execute("SELECT count(*) FROM written")
+        assert written >= done.done
+    finally:
+        start_again(fragile)
+        fragile.execute("TRUNCATE written")
 
 
 TIMEOUTS = {

@@ -4,12 +4,16 @@ what was counted, and whatever goes wrong is counted once and goes on.
 Then what scripts do beside SQL.
 """
 
+import os
 import subprocess
 import time
 from typing import Any
 
 import pytest
-from tests.waiting import DEADLINE_S
+from tests.folders import open_folder
+from tests.needs import check, found
+from tests.servers import server_user
+from tests.waiting import DEADLINE_S, until
 
 from pgpaces.core.errors import PgpacesError, PlanError, ScriptError
 
@@ -370,9 +374,57 @@ def test_errors_and_ends_are_told_apart(fake_server, run_load, protocol, end):
     assert (done.unfinished, set(done.failed)) == (0, {sqlstate})
 
 
+@pytest.fixture
+def pooled(server):
+    """The folder and the port of a pgbouncer before the server."""
+    check("pgbouncer")
+    with open_folder("pgpaces-pooled-") as folder:
+        port = 6432
+        (folder / "pgbouncer.ini").write_text(
+            f"[databases]\n* = host={server.folder} port={server.port}\n"
+            f"[pgbouncer]\nlisten_port = {port}\nunix_socket_dir = {folder}\n"
+            f"auth_type = trust\nauth_file = {folder}/users\npool_mode = transaction\n"
+            "ignore_startup_parameters = extra_float_digits,client_encoding\n"
+        )
+        (folder / "users").write_text('"u_trust" ""')
+        for path in (folder, *folder.iterdir()):
+            os.chown(path, server_user().get("user", -1), -1)
+        command = [found("pgbouncer"), "-q", str(folder / "pgbouncer.ini")]
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL, **server_user()) as pgbouncer:
+            until((folder / f".s.PGSQL.{port}").exists, "a pooler")
+            yield {"host": folder, "port": port}
+            pgbouncer.kill()
+
+
+def test_what_runs_at_the_end_is_canceled_behind_a_pooler_too(server, pooled, start_load):
+    # A pooler forgets the key of a connection that is closed.
+    script = "SELECT pg_sleep(1000) /* to be canceled */"
+    load = start_load(server.dsn(**pooled), script, clients=20, transactions=None,
+                      duration_ns=10**12)  # fmt: skip
+    running = "SELECT count(*) {} FROM pg_stat_activity WHERE query LIKE '%to be canceled */'"
+    running += " AND state = 'active' AND pid <> pg_backend_pid()"
+    server.wait_until(running.format("= 20"))
+    load.run.abort()
+    done = load.finish()
+    server.wait_until(running.format("= 0"))
+    assert (done.unfinished, done.notes) == (20, [])
+
+
+def test_statements_that_cannot_be_canceled_are_counted(fake_server, start_load):
+    fake = fake_server()
+    load = start_load(fake.dsn(), "SELECT fake_hang()", clients=3, transactions=None,
+                      duration_ns=10**12)  # fmt: skip
+    until(lambda: sum(fake.control("stats")["queries"].values()) >= 3, "three statements")
+    fake.control("refuse")
+    load.run.abort()
+    done = load.finish()
+    assert done.unfinished == 3
+    assert [note[:1] + note[2:] for note in done.notes] == [("statements-left-running", "3")]
+
+
 def test_a_password_never_shows_in_what_a_run_says(server, start_load):
     secret = "s3:cr\\t@/%27' ü"
-    dsn = server.tcp("u_scram", password=secret, application_name=NAME)
+    dsn = server.tcp("u_scram", password=secret, application_name=NAME, connect_timeout=2)
     load = start_load(dsn, "SELECT pg_sleep(1000)", transactions=None, duration_ns=10**12)
     server.wait_until(asleep(2))
     role, doubled = "ALTER ROLE u_scram PASSWORD", secret.replace("'", "''")

@@ -7,9 +7,11 @@
 
 pub mod actors;
 pub mod backlog;
+pub mod cancel;
 pub mod client;
 pub mod conninfo;
 pub mod control;
+pub mod destination;
 pub mod error;
 pub mod feeds;
 pub mod interval;

@@ -19,7 +19,7 @@
 
 use crate::script::random::Random;
 use crate::shape::Curve;
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -371,7 +371,7 @@ impl Thinker {
 pub struct Taken {
     next: AtomicU64,
     /// Given back by clients that lost their connections before they could start, by number.
-    returned: Mutex<VecDeque<Due>>,
+    returned: Mutex<BTreeMap<u64, Due>>,
     returned_count: AtomicUsize,
 }
 
@@ -390,8 +390,7 @@ impl Taken {
     /// Returns a transaction, for the next free client.
     pub fn give_back(&self, due: Due) {
         let mut returned = self.returned.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = returned.partition_point(|earlier| earlier.n < due.n);
-        returned.insert(place, due);
+        returned.insert(due.n, due);
         self.returned_count.store(returned.len(), Ordering::Release);
     }
 
@@ -401,7 +400,7 @@ impl Taken {
             return None;
         }
         let mut returned = self.returned.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = returned.pop_front();
+        let due = returned.pop_first().map(|(_, due)| due);
         self.returned_count.store(returned.len(), Ordering::Release);
         due
     }

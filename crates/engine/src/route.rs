@@ -8,7 +8,7 @@ use crate::conninfo::{
 };
 use crate::error::{Error, Kind, Result};
 use crate::poll::Address;
-use crate::wire::{Connection, Credentials, Event, Fault, Settings, protocol, tls};
+use crate::wire::{Connection, Credentials, Event, Fault, Keys, Settings, protocol, tls};
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
@@ -27,6 +27,8 @@ pub struct Route {
     pub server_version: String,
     /// How long connecting may take.
     pub connect_timeout: Duration,
+    /// What it was found with.
+    pub conninfo: Arc<Conninfo>,
     /// How a connection over TCP finds out that the other side is gone.
     pub tcp: TcpSettings,
     /// Why the connection is not encrypted, if it was to be where possible.
@@ -54,6 +56,15 @@ const METHODS: [AuthMethod; 4] =
 /// # Errors
 /// Why the last host that was tried cannot be used; a refused login ends the search at once.
 pub fn find(conninfo: &Conninfo) -> Result<Route> {
+    find_within(conninfo, Duration::MAX)
+}
+
+/// The same, but no address has longer than this.
+///
+/// # Errors
+/// As `find`.
+pub fn find_within(conninfo: &Conninfo, most: Duration) -> Result<Route> {
+    let timeout = conninfo.connect_timeout().unwrap_or(TIMEOUT).min(most);
     let parameters = conninfo.startup_parameters();
     if let Some((keyword, _)) =
         parameters.iter().find(|(k, v)| k.contains('\0') || v.contains('\0'))
@@ -63,16 +74,18 @@ pub fn find(conninfo: &Conninfo) -> Result<Route> {
     }
     let wanted = conninfo.target_session_attrs();
     if wanted != TargetSessionAttrs::PreferStandby {
-        return find_one(conninfo, wanted);
+        return find_one(conninfo, wanted, timeout);
     }
-    match find_one(conninfo, TargetSessionAttrs::Standby) {
-        Err(error) if error.kind == Kind::Connect => find_one(conninfo, TargetSessionAttrs::Any),
+    match find_one(conninfo, TargetSessionAttrs::Standby, timeout) {
+        Err(error) if error.kind == Kind::Connect => {
+            find_one(conninfo, TargetSessionAttrs::Any, timeout)
+        }
         other => other,
     }
 }
 
 /// The first host that plays the part.
-fn find_one(conninfo: &Conninfo, wanted: TargetSessionAttrs) -> Result<Route> {
+fn find_one(conninfo: &Conninfo, wanted: TargetSessionAttrs, timeout: Duration) -> Result<Route> {
     let mut last = None;
     for endpoint in conninfo.endpoints()? {
         let found = match addresses(&endpoint) {
@@ -83,7 +96,7 @@ fn find_one(conninfo: &Conninfo, wanted: TargetSessionAttrs) -> Result<Route> {
             }
         };
         for address in found {
-            match try_modes(conninfo, &endpoint, &address, wanted) {
+            match try_modes(conninfo, &endpoint, &address, (wanted, timeout)) {
                 Ok(route) => return Ok(route),
                 Err(error) if error.kind == Kind::Connect => last = Some(error),
                 Err(error) => return Err(error),
@@ -134,7 +147,7 @@ fn try_modes(
     conninfo: &Conninfo,
     endpoint: &Endpoint,
     address: &Address,
-    wanted: TargetSessionAttrs,
+    (wanted, timeout): (TargetSessionAttrs, Duration),
 ) -> Result<Route> {
     let mut last: Option<Error> = None;
     let (modes, mut unencrypted) = modes(conninfo, endpoint)?;
@@ -146,11 +159,12 @@ fn try_modes(
                 password: endpoint.password.clone(),
                 allowed: METHODS.into_iter().filter(|m| conninfo.auth_allowed(*m)).collect(),
                 binding: conninfo.channel_binding(),
+                keys: Keys::default(),
             },
             startup: conninfo.startup_parameters(),
             tls,
         });
-        match log_in(conninfo, address, settings, wanted) {
+        match log_in(conninfo, address, settings, (wanted, timeout)) {
             Ok(mut route) => {
                 route.unencrypted = unencrypted.filter(|_| !encrypted);
                 return Ok(route);
@@ -219,11 +233,10 @@ fn log_in(
     conninfo: &Conninfo,
     address: &Address,
     settings: Arc<Settings>,
-    wanted: TargetSessionAttrs,
+    (wanted, timeout): (TargetSessionAttrs, Duration),
 ) -> Result<Route> {
-    let connect_timeout = conninfo.connect_timeout().unwrap_or(TIMEOUT);
-    let deadline = Instant::now() + connect_timeout;
-    let socket = connect(address, connect_timeout)?;
+    let deadline = Instant::now() + timeout;
+    let socket = connect(address, timeout)?;
     let connection = Connection::open(&settings);
     let mut talk = Talk { conninfo, address, socket, connection, deadline };
     while !talk.connection.is_ready() {
@@ -236,9 +249,16 @@ fn log_in(
     check_part(&mut talk, wanted)?;
     let version = talk.connection.parameter("server_version");
     let server_version = version.unwrap_or("unknown").to_owned();
-    talk.end(connect_timeout.min(GOODBYE));
-    let (address, tcp) = (address.clone(), conninfo.tcp());
-    Ok(Route { address, settings, server_version, connect_timeout, tcp, unencrypted: None })
+    talk.end(timeout.min(GOODBYE));
+    Ok(Route {
+        address: address.clone(),
+        settings,
+        server_version,
+        connect_timeout: conninfo.connect_timeout().unwrap_or(TIMEOUT),
+        conninfo: Arc::new(conninfo.clone()),
+        tcp: conninfo.tcp(),
+        unencrypted: None,
+    })
 }
 
 /// Whether the server plays the part that `target_session_attrs` asks for.
@@ -289,23 +309,8 @@ fn part(talk: &mut Talk<'_>) -> Result<(bool, bool)> {
     Ok((row.windows(7).any(|word| word == b"standby"), row.ends_with(b" on")))
 }
 
-/// Asks the server to cancel what a backend runs; the protocol has no answer to it.
-///
-/// The request goes out in clear text as the protocol has it; where the server takes only TLS,
-/// the statement ends when the server notices that we are gone.
-pub fn cancel(route: &Route, process: i32, secret: i32) {
-    let timeout = route.connect_timeout.min(Duration::from_millis(500));
-    if let Ok(mut socket) = connect(&route.address, timeout) {
-        let mut request = bytes::BytesMut::new();
-        postgres_protocol::message::frontend::cancel_request(process, secret, &mut request);
-        if socket.write_all(&request).is_ok() {
-            // The server closes when it is done.
-            let _ = socket.read(&mut [0; 1]);
-        }
-    }
-}
-
-trait Socket: Read + Write {
+/// A blocking connection.
+pub(crate) trait Socket: Read + Write {
     /// How long one call may take from now on.
     fn limit(&self, timeout: Duration) -> io::Result<()>;
 
@@ -342,7 +347,8 @@ impl Socket for TcpStream {
     }
 }
 
-fn connect(address: &Address, timeout: Duration) -> Result<Box<dyn Socket>> {
+/// A connection whose calls may each take so long.
+pub(crate) fn connect(address: &Address, timeout: Duration) -> Result<Box<dyn Socket>> {
     let refused = |e: io::Error| no_answer(address, &e);
     match address {
         Address::Unix(path) => {

@@ -1,8 +1,10 @@
 //! One load: connects its clients, lets its threads begin together, with other loads if there are
 //! any, and yields what they saw, one `Interval` a second (`ledger`).
 
+use crate::cancel::cancel;
 use crate::client::{Client, Shared};
 use crate::control::{Control, NEVER};
+use crate::destination::Destination;
 use crate::error::{Error, Kind, Result};
 use crate::feeds::{ClientVariables, Seeds, Streams, share, variables};
 use crate::interval::Interval;
@@ -13,7 +15,7 @@ use crate::plan::{Plan, Protocol, Stop};
 use crate::poll::choice::{self, Chosen, Ring};
 use crate::poll::readiness::Readiness;
 use crate::poll::{Backend, Waker};
-use crate::record::Batch;
+use crate::record::{Batch, Note};
 use crate::route::Route;
 use crate::script::Scripts;
 use crate::script::random::Random;
@@ -85,9 +87,10 @@ pub struct Run {
     /// How much of the one schedule of an open load was taken.
     taken: Arc<Taken>,
     ended: bool,
-    route: Route,
+    destination: Arc<Destination>,
     error: Option<Error>,
-    abandoned: Vec<(i32, i32)>,
+    /// How many statements the server may still run after the end.
+    still_running: usize,
     /// How long connecting all clients took.
     pub connect_time: Duration,
     /// How its threads wait for their connections.
@@ -95,11 +98,8 @@ pub struct Run {
     log: Option<Log>,
 }
 
-/// Process id and secret of each statement that the server still runs.
-type CancelKeys = Vec<(i32, i32)>;
-
-/// What a thread leaves behind, and why it had to end.
-type Left = (CancelKeys, Result<()>);
+/// How many statements a thread left running, and why it had to end.
+type Left = (usize, Result<()>);
 
 /// The error of a thread that the system does not start.
 #[must_use]
@@ -154,12 +154,13 @@ impl Run {
         let streams = Streams::new(plan, weights, &mut seeds, start);
         let log = plan.log.as_ref().map(|log| Log::open(log, plan, &seeds.sample));
         let log = log.transpose()?;
-        let settings = Arc::clone(&route.settings);
-        let shared = Arc::new(Shared::new(plan, scripts, settings, Arc::clone(&control)));
+        let shared = Arc::new(Shared::new(plan, scripts, Arc::clone(&control)));
+        let destination = Destination::new(&route);
         let mut starter = Starter {
             plan,
             ring,
             route: &route,
+            destination: &destination,
             control: &control,
             shared,
             lines: Vec::new(),
@@ -190,9 +191,9 @@ impl Run {
             ledger: Ledger::new(plan.clients, start, streams),
             taken,
             ended: false,
-            route,
+            destination,
             error: None,
-            abandoned: Vec::new(),
+            still_running: 0,
             connect_time: begun.elapsed(),
             poll,
             log,
@@ -223,7 +224,6 @@ impl Run {
     pub fn next_interval(&mut self) -> Result<Option<Interval>> {
         self.begin(HEAD_START);
         if self.ended {
-            self.cancel_abandoned();
             return self.error.take().map_or(Ok(None), Err);
         }
         let (mut batches, mut from) = (Vec::with_capacity(self.lines.len()), Vec::new());
@@ -244,13 +244,20 @@ impl Run {
             }
         }
         self.ended = self.lines.iter().all(|line| line.last);
+        if self.ended {
+            self.destination.end();
+        }
         let logged = self.log.as_mut().map_or(Ok(()), |log| {
             batches.iter().try_for_each(|batch| log.write(batch))?;
             if self.ended { log.finish() } else { Ok(()) }
         });
         let end = self.handle.end();
         let interval = if self.ended {
-            self.ledger.last(&mut batches, end, &self.taken)
+            let mut last = self.ledger.last(&mut batches, end, &self.taken);
+            if self.still_running > 0 {
+                last.notes.push(Note::StillRunning(self.still_running));
+            }
+            last
         } else {
             self.ledger.pass(&self.taken);
             self.ledger.interval(&mut batches, end)
@@ -271,8 +278,8 @@ impl Run {
             return;
         };
         match thread.join() {
-            Ok((keys, ended)) => {
-                self.abandoned.extend(keys);
+            Ok((running, ended)) => {
+                self.still_running += running;
                 if let Err(error) = ended {
                     self.fail(error);
                 }
@@ -293,29 +300,16 @@ impl Run {
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
-
-    /// Asks the server to cancel the remaining statements; gives up after two seconds.
-    fn cancel_abandoned(&mut self) {
-        let begun = Instant::now();
-        for (process, secret) in std::mem::take(&mut self.abandoned) {
-            if begun.elapsed() > Duration::from_secs(2) {
-                return;
-            }
-            crate::route::cancel(&self.route, process, secret);
-        }
-    }
 }
 
 impl Drop for Run {
     fn drop(&mut self) {
         self.origins.clear();
         self.handle.abort();
+        self.destination.end();
         for thread in self.lines.iter_mut().filter_map(|l| l.thread.take()) {
-            if let Ok((keys, _)) = thread.join() {
-                self.abandoned.extend(keys);
-            }
+            let _ = thread.join();
         }
-        self.cancel_abandoned();
     }
 }
 
@@ -324,6 +318,7 @@ struct Starter<'a> {
     plan: &'a Plan,
     ring: Ring,
     route: &'a Route,
+    destination: &'a Arc<Destination>,
     control: &'a Arc<Control>,
     shared: Arc<Shared>,
     lines: Vec<Line>,
@@ -344,7 +339,7 @@ impl Starter<'_> {
         let (origin, begins) = channel();
         let setup = Setup {
             number,
-            address: self.route.address.clone(),
+            destination: Arc::clone(self.destination),
             policy: self.plan.policy,
             backlog: self.plan.backlog,
             connect_each: self.plan.connect_each,
@@ -434,11 +429,12 @@ impl Life {
 
     fn refuse(self, error: &io::Error) -> Left {
         let _ = self.ready.send(Err(choice::refusal(error)));
-        (Vec::new(), Ok(()))
+        (0, Ok(()))
     }
 
     fn lead<B: Backend>(self, poll: io::Result<B>, way: Chosen) -> Left {
         let Self { setup, clients, feed, ready, begins, start } = self;
+        let destination = Arc::clone(&setup.destination);
         let poll = poll.map_err(|e| Error::new(Kind::System, "no-event-queue").with_system(&e));
         let connected = poll.and_then(|mut poll| {
             poll.set_tcp(setup.tcp);
@@ -449,15 +445,18 @@ impl Life {
         match connected {
             Err(error) => {
                 let _ = ready.send(Err(error));
-                (Vec::new(), Ok(()))
+                (0, Ok(()))
             }
             Ok((mut worker, waker)) => {
                 let _ = ready.send(Ok((waker, way)));
                 match begins.recv() {
-                    Err(_) => (Vec::new(), Ok(())),
+                    Err(_) => (0, Ok(())),
                     Ok(origin) => {
                         worker.poll().set_origin(origin);
-                        worker.run(start)
+                        let (keys, ended) = worker.run(start);
+                        let still_running = cancel(&destination.last().address, keys);
+                        worker.close();
+                        (still_running, ended)
                     }
                 }
             }

@@ -51,10 +51,10 @@ impl Alone {
         let automatic = [("client_id", 0), ("default_seed", 1)];
         let variables = first_variables(&mut scripts, &plan.variables, &automatic).expect("names");
         let control = Arc::new(Control::new(i64::MAX, 1));
-        let shared = Arc::new(Shared::new(&plan, scripts, Arc::new(settings(None)), control));
+        let shared = Arc::new(Shared::new(&plan, scripts, control));
         let mut client = Client::new(0, &shared, variables, Random::from_seed(7));
         let mut record = Recorder::new(0, 0);
-        client.open();
+        client.open(&Arc::new(settings(None)));
         let at = Moment { arrived: 0, now: 0 };
         client.receive(&welcome(), at, &mut record).expect("a login");
         Self { client, record, answer: answer(), now: 1 }

@@ -41,9 +41,9 @@ fn what_a_lost_client_was_waiting_for_is_started_in_time_by_an_idle_one() {
 
 #[test]
 fn a_connection_timeout_is_for_the_next_client_and_not_for_all_of_them() {
-    // Half of them may log in at a time, in 20 s each; the time-out is 30 s.
+    // Half of them may log in at a time, in 2 s each; the time-out is 3 s.
     let mut server = serving(MS);
-    server.logins = Box::new(|_| Answer::Rows(20 * SECOND));
+    server.logins = Box::new(|_| Answer::Rows(2 * SECOND));
     let plan = Plan { warmup: 60 * SECOND, ..open(1.0, 64) };
     let seen = run(&plan, ONE_STATEMENT, server);
     assert_eq!(seen.count(Class::OnTime), 70);

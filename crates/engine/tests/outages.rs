@@ -4,7 +4,8 @@ use crate::support::trial::{ONE_STATEMENT, plan, run, run_together};
 use crate::support::world::{Answer, Server};
 use pgpaces_engine::interval::{Interval, Summary};
 use pgpaces_engine::pace::{Arrivals, Ns, SECOND};
-use pgpaces_engine::plan::{Load, Plan};
+use pgpaces_engine::plan::{Load, Plan, Stop};
+use pgpaces_engine::poll::clock::thread_cpu;
 use pgpaces_engine::record::Batch;
 
 const MS: Ns = 1_000_000;
@@ -23,6 +24,24 @@ fn sum(intervals: &[Interval], of: fn(&Interval) -> u64) -> Ns {
 
 /// `BACKOFF`'s longest pause and its jitter: no client waits longer after the server is back.
 const BACK_WITHIN: Ns = SECOND * 3 / 2;
+
+/// The CPU time that this thread spends on a load which loses all of its idle clients at once.
+fn cost_of_losing(clients: u32) -> Ns {
+    let server = Server { outages: vec![(2 * SECOND, 2 * SECOND + MS)], ..serving() };
+    let load = Load::Open { rate: 1000.0, arrivals: Arrivals::Even };
+    let plan = Plan { clients, stop: Stop::Time(5 * SECOND), ..plan(load) };
+    let begun = thread_cpu();
+    let seen = run(&plan, ONE_STATEMENT, server);
+    assert_eq!(seen.intervals().iter().map(|i| i.disconnects).sum::<u32>(), clients);
+    thread_cpu() - begun
+}
+
+#[test]
+fn losing_many_idle_clients_at_once_costs_as_much_as_there_are_of_them() {
+    cost_of_losing(250);
+    let (few, many) = (cost_of_losing(250), cost_of_losing(8000));
+    assert!(many < 32 * 4 * few, "{few} ns for 250 clients, {many} ns for 8000");
+}
 
 #[test]
 fn an_outage_of_the_server_lasts_as_long_for_its_clients_and_one_pause_longer() {

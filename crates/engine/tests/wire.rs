@@ -8,6 +8,7 @@ use crate::support::line::{feed, own, take};
 use crate::support::scram::Scram;
 use crate::support::trial::settings;
 use pgpaces_engine::error::Kind;
+use pgpaces_engine::poll::clock::thread_cpu;
 use pgpaces_engine::wire::{Connection, Event, Fault, Status};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -40,6 +41,24 @@ fn the_first_message_names_the_user() {
     let bytes = take(&mut connection);
     assert_eq!(bytes[4..8], [0, 3, 0, 0]);
     assert!(bytes.windows(10).any(|w| w == b"user\0user\0"));
+}
+
+#[test]
+fn a_password_is_hashed_once_for_all_logins_with_it() {
+    let settings = Arc::new(settings(Some("secret")));
+    let hash = |salt: &str| {
+        let mut connection = Connection::open(&settings);
+        take(&mut connection);
+        feed(&mut connection, &authentication(10, b"SCRAM-SHA-256\0\0")).expect("a mechanism");
+        let first = String::from_utf8(message(&mut connection, b'p')).expect("ASCII");
+        let (_, nonce) = first.split_once(",r=").expect("a nonce");
+        let challenge = authentication(11, format!("r={nonce}s,s={salt},i=90000").as_bytes());
+        let begun = thread_cpu();
+        feed(&mut connection, &challenge).expect("a challenge");
+        thread_cpu() - begun
+    };
+    let (once, again, other) = (hash("AAAA"), hash("AAAA"), hash("BBBB"));
+    assert!(again * 10 < once.min(other), "{once}, {again}, {other} ns");
 }
 
 #[test]

@@ -39,8 +39,6 @@ use std::sync::Arc;
 /// What all clients of a run share.
 #[derive(Debug)]
 pub struct Shared {
-    /// How connections are opened.
-    pub settings: Arc<Settings>,
     /// What is run.
     pub scripts: Scripts,
     /// How SQL is sent.
@@ -77,12 +75,7 @@ impl Shared {
     /// # Panics
     /// Where `Scripts::check_parameters` was not asked.
     #[must_use]
-    pub fn new(
-        plan: &Plan,
-        scripts: Scripts,
-        settings: Arc<Settings>,
-        control: Arc<Control>,
-    ) -> Self {
+    pub fn new(plan: &Plan, scripts: Scripts, control: Arc<Control>) -> Self {
         let executions = match plan.protocol {
             Protocol::Simple => Vec::new(),
             protocol => executions(&scripts, protocol, plan.describe),
@@ -90,7 +83,6 @@ impl Shared {
         let limits = plan.limits(scripts.list.len());
         let proof = (!plan.keep_going).then(|| Proof::new(scripts.list.len()));
         Self {
-            settings,
             executions,
             scripts,
             protocol: plan.protocol,
@@ -241,8 +233,8 @@ impl Client {
     }
 
     /// Begins a new connection; its first bytes are outgoing.
-    pub fn open(&mut self) {
-        let mut connection = Connection::open(&self.shared.settings);
+    pub fn open(&mut self, settings: &Arc<Settings>) {
+        let mut connection = Connection::open(settings);
         if self.shared.notices {
             connection.tell_notices();
         }

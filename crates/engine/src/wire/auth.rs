@@ -1,12 +1,12 @@
 //! The login: the allowed methods of authentication, and each of them.
 
+use super::scram::{Binding, Keys, Scram};
 use super::{Fault, protocol};
 use crate::conninfo::{AuthMethod, ChannelBinding};
 use crate::error::{Error, Kind};
 use bytes::BytesMut;
 use fallible_iterator::FallibleIterator as _;
 use postgres_protocol::authentication::md5_hash;
-use postgres_protocol::authentication::sasl::{self, ScramSha256};
 use postgres_protocol::message::backend::Message;
 use postgres_protocol::message::frontend;
 use std::fmt;
@@ -22,6 +22,8 @@ pub struct Credentials {
     pub allowed: Vec<AuthMethod>,
     /// Whether the login must be bound to the TLS channel, may be, or must not.
     pub binding: ChannelBinding,
+    /// What earlier logins have derived from the password.
+    pub keys: Keys,
 }
 
 impl fmt::Debug for Credentials {
@@ -36,7 +38,7 @@ impl fmt::Debug for Credentials {
 
 enum Step {
     Begun,
-    Scram(ScramSha256),
+    Scram(Box<Scram>),
     Proved,
     Done,
 }
@@ -93,12 +95,13 @@ impl Login {
             Message::AuthenticationSaslContinue(body) => {
                 let Step::Scram(scram) = &mut self.step else { return Err(out_of_turn()) };
                 check_rounds(body.data())?;
-                scram.update(body.data()).map_err(malformed)?;
-                send(frontend::sasl_response(scram.message(), out))
+                let password = self.credentials.password.as_deref().unwrap_or_default();
+                let proof = scram.prove(body.data(), password, &self.credentials.keys);
+                send(frontend::sasl_response(proof.map_err(unproved)?.as_bytes(), out))
             }
             Message::AuthenticationSaslFinal(body) => {
                 let Step::Scram(scram) = &mut self.step else { return Err(out_of_turn()) };
-                scram.finish(body.data()).map_err(malformed)?;
+                scram.check(body.data()).map_err(unproved)?;
                 self.step = Step::Proved;
                 Ok(())
             }
@@ -157,21 +160,22 @@ impl Login {
         let (mechanism, binding) = match channel {
             Some(channel) if has(PLUS) => {
                 self.bound = true;
-                (PLUS, sasl::ChannelBinding::tls_server_end_point(channel))
+                (PLUS, Binding::EndPoint(channel))
             }
             _ if wish == ChannelBinding::Require => {
                 return Err(refused("channel-binding-not-offered").into());
             }
-            Some(_) if has(SCRAM) => (SCRAM, sasl::ChannelBinding::unrequested()),
-            None if has(SCRAM) => (SCRAM, sasl::ChannelBinding::unsupported()),
+            Some(_) if has(SCRAM) => (SCRAM, Binding::NotOffered),
+            None if has(SCRAM) => (SCRAM, Binding::Unsupported),
             _ => {
                 let offered = offered.iter().map(|each| &**each).collect::<Vec<_>>();
                 return Err(refused("login-methods-unsupported").with("methods", offered).into());
             }
         };
-        let scram = ScramSha256::new(self.password()?.as_bytes(), binding);
-        send(frontend::sasl_initial_response(mechanism, scram.message(), out))?;
-        self.step = Step::Scram(scram);
+        self.password()?;
+        let scram = Scram::new(binding).ok_or_else(|| unproved("no random numbers"))?;
+        send(frontend::sasl_initial_response(mechanism, scram.first().as_bytes(), out))?;
+        self.step = Step::Scram(Box::new(scram));
         Ok(())
     }
 
@@ -209,6 +213,10 @@ fn send(written: std::io::Result<()>) -> Result<(), Fault> {
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn malformed(error: std::io::Error) -> Fault {
     refused("login-message-malformed").because(&error).into()
+}
+
+fn unproved(why: &'static str) -> Fault {
+    refused("login-message-malformed").with("why", why).into()
 }
 
 fn out_of_turn() -> Fault {

@@ -6,10 +6,12 @@
 
 mod auth;
 mod messages;
+mod scram;
 mod session;
 pub mod tls;
 
 pub use auth::Credentials;
+pub use scram::Keys;
 pub use session::{Event, ServerError, Status};
 
 use crate::error::{Error, Kind, without_numbers};

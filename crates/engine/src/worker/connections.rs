@@ -1,14 +1,16 @@
 //! Connections come about, end and are made again.
 
-use super::{Alarm, BACKOFF, CONNECTING_MAX, Slot, Worker};
+use super::{Alarm, BACKOFF, CONNECTING_MAX, SEARCHED_EVERY, Slot, Worker};
 use crate::client::State;
 use crate::control::NEVER;
+use crate::destination::Loss;
 use crate::error::{Error, Kind, Result};
-use crate::pace::{Due, Feed, Ns};
+use crate::pace::{Feed, Ns};
 use crate::poll::{Poll, Token};
 use crate::record::Note;
 use crate::wire::Fault;
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 impl<P: Poll> Worker<P> {
     /// Connects all clients, a bounded number at a time. The time-out is for the next of them.
@@ -90,10 +92,15 @@ impl<P: Poll> Worker<P> {
         if self.setup.connect_each && self.slots[token].opened.is_none() {
             self.slots[token].opened = Some(self.poll.now());
         }
+        let place = match self.setup.destination.place() {
+            Ok(place) => place,
+            Err(why) => return self.wait_for_search(token, why),
+        };
         let slot = &mut self.slots[token];
         slot.is_new = true;
-        slot.client.open();
-        match self.poll.connect(token, &self.setup.address) {
+        slot.place = place.number;
+        slot.client.open(&place.settings);
+        match self.poll.connect(token, &place.address) {
             Ok(()) => {
                 if self.running {
                     let deadline = self.poll.now().saturating_add(self.setup.connect_timeout);
@@ -115,6 +122,25 @@ impl<P: Poll> Worker<P> {
         }
     }
 
+    /// The server is searched: the client looks again soon, if the run can wait for it.
+    fn wait_for_search(&mut self, token: Token, why: Option<Error>) -> Result<()> {
+        let now = self.poll.now();
+        let down_since = self.slots[token].down_since.unwrap_or(now);
+        if let Some(why) = why
+            && now - down_since > self.setup.connect_timeout
+            && (matches!(why.kind, Kind::Auth | Kind::Tls) || self.setup.control.end() >= NEVER)
+        {
+            self.lock_out(token, Fault::from(why));
+            self.leave_to_others(token);
+            return Ok(());
+        }
+        let at = now + SEARCHED_EVERY / 2 + self.setup.random.uniform(0, SEARCHED_EVERY);
+        let slot = &mut self.slots[token];
+        slot.attempts = slot.attempts.max(1);
+        self.set_alarm(token, at, Alarm::Reconnect);
+        Ok(())
+    }
+
     /// A connection is gone.
     pub(super) fn lost(&mut self, token: Token, fault: &Fault) -> Result<()> {
         self.poll.close(token);
@@ -125,6 +151,16 @@ impl<P: Poll> Worker<P> {
         }
         let logging_in = matches!(slot.client.state(), State::Login(_));
         let was_open = !logging_in && slot.client.state() != State::Closed;
+        let refused = logging_in
+            && (matches!(fault, Fault::Own(error)
+                if error.kind == Kind::Tls && error.name != "server-refuses-tls")
+                || fault.sqlstate().starts_with(b"28"));
+        let how = match (was_open, refused) {
+            (true, _) => Loss::Session,
+            (_, true) => Loss::Refusal,
+            _ => Loss::Connection,
+        };
+        self.setup.destination.lost(slot.place, how);
         self.record.batch.disconnects += u32::from(was_open);
         slot.shell = None;
         // One that has done its part loses nothing.
@@ -146,16 +182,11 @@ impl<P: Poll> Worker<P> {
         if !self.setup.recover {
             return Ok(());
         }
-        let refused = logging_in
-            && (matches!(fault, Fault::Own(error)
-                if error.kind == Kind::Tls && error.name != "server-refuses-tls")
-                || fault.sqlstate().starts_with(b"28"));
-        // A run that ends by count would wait for this client for ever.
+        // What refuses us during a failover may let us in after it. A run that ends by count would
+        // wait for this client for ever.
         let waited = now - down_since > self.setup.connect_timeout;
-        if refused || (waited && self.setup.control.end() >= NEVER) {
-            slot.done = true;
-            slot.refused = true;
-            self.record.batch.notes.push(Note::LockedOut(fault.clone()));
+        if waited && (refused || self.setup.control.end() >= NEVER) {
+            self.lock_out(token, fault.clone());
         } else {
             self.retry(token);
         }
@@ -163,14 +194,20 @@ impl<P: Poll> Worker<P> {
         Ok(())
     }
 
+    /// A client takes no part any more, because it cannot connect.
+    fn lock_out(&mut self, token: Token, fault: Fault) {
+        let slot = &mut self.slots[token];
+        slot.done = true;
+        slot.refused = true;
+        self.record.batch.notes.push(Note::LockedOut(fault));
+    }
+
     /// What a client without a connection was to start another may take; under the other loads it
     /// waits for its own.
     fn leave_to_others(&mut self, token: Token) {
-        self.free.retain(|(free, _)| *free != token);
-        if matches!(self.feed, Feed::Open { .. })
-            && let Some(due) = self.slots[token].waiting.take()
-        {
-            self.give_back(due);
+        self.slots[token].free_since = None;
+        if matches!(self.feed, Feed::Open { .. }) {
+            self.orphans.extend(self.slots[token].waiting.take());
         }
     }
 
@@ -211,10 +248,13 @@ impl<P: Poll> Worker<P> {
         self.set_alarm(token, at, Alarm::Reconnect);
     }
 
-    /// Passes on what a lost client was to start: to the idle client that has nothing to do or
-    /// what is due last, and what that was to start, or where there is none, to the next free of
-    /// any worker.
-    fn give_back(&mut self, mut due: Due) {
+    /// Passes on what lost clients were to start: to the idle clients that have nothing to do or
+    /// what is due last, and what those were to start, or where there are none, to the next free of
+    /// any worker. All of a turn at once: thousands may be lost in it.
+    pub(super) fn pass_on_orphans(&mut self) {
+        if self.orphans.is_empty() {
+            return;
+        }
         let between = |s: &Slot| match s.client.state() {
             State::Free => true,
             State::Closed => self.setup.connect_each && !s.has_left() && s.attempts == 0,
@@ -222,19 +262,25 @@ impl<P: Poll> Worker<P> {
         };
         let idle = |s: &Slot| between(s) && (s.done || s.waiting.is_some());
         let until = |s: &Slot| s.waiting.map_or(Ns::MAX, |waiting| waiting.at);
-        let all = (0..self.slots.len()).filter(|&token| idle(&self.slots[token]));
-        if let Some(token) = all.max_by_key(|&token| until(&self.slots[token])) {
-            let slot = &mut self.slots[token];
-            if until(slot) > due.at {
-                slot.done = false;
-                let instead = slot.waiting.replace(due);
+        let all = self.slots.iter().enumerate().filter(|(_, slot)| idle(slot));
+        let mut last: BinaryHeap<_> = all.map(|(token, slot)| (until(slot), token)).collect();
+        let mut orphans = std::mem::take(&mut self.orphans);
+        for due in orphans.drain(..) {
+            let place = last.peek_mut().filter(|place| place.0 > due.at);
+            let left = if let Some(mut place) = place {
+                let token = place.1;
+                place.0 = due.at;
+                drop(place);
+                self.slots[token].done = false;
                 self.set_alarm(token, due.at, Alarm::Due);
-                let Some(instead) = instead else { return };
-                due = instead;
+                self.slots[token].waiting.replace(due)
+            } else {
+                Some(due)
+            };
+            if let (Feed::Open { taken, .. }, Some(left)) = (&self.feed, left) {
+                taken.give_back(left);
             }
         }
-        if let Feed::Open { taken, .. } = &self.feed {
-            taken.give_back(due);
-        }
+        self.orphans = orphans;
     }
 }

@@ -1,6 +1,7 @@
 //! The end of a second, and of the run.
 
 use super::Worker;
+use crate::cancel::CancelKey;
 use crate::pace::{Feed, Ns, SECOND};
 use crate::poll::Poll;
 use crate::poll::clock::thread_cpu;
@@ -18,8 +19,8 @@ impl<P: Poll> Worker<P> {
         }
     }
 
-    /// Ends what is still going on; the cancel keys of statements that the server still runs.
-    pub(super) fn abandon(&mut self) -> Vec<(i32, i32)> {
+    /// Counts what is still going on; the cancel keys of statements that the server still runs.
+    pub(super) fn abandon(&mut self) -> Vec<CancelKey> {
         let now = self.poll.now();
         let end = self.setup.control.end();
         let mut keys = Vec::new();
@@ -38,7 +39,6 @@ impl<P: Poll> Worker<P> {
                 keys.extend(slot.client.connection().and_then(|c| c.cancel_key()));
             }
             slot.client.abandon(now, &mut self.record);
-            self.hang_up(token);
         }
         self.leave_unfinished(now, end);
         keys

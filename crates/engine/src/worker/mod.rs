@@ -6,14 +6,16 @@
 mod connections;
 mod ending;
 
+use crate::cancel::CancelKey;
 use crate::client::{Client, Moment, Next, State, Trouble, TroubleOr};
 use crate::conninfo::TcpSettings;
 use crate::control::{Control, NEVER};
+use crate::destination::Destination;
 use crate::error::{Error, Kind, Result};
 use crate::pace::{Due, Feed, Ns, SECOND};
 use crate::plan::{Backlog, Policy};
 use crate::poll::clock::thread_cpu;
-use crate::poll::{Address, Poll, Ready, Received, Token};
+use crate::poll::{Poll, Ready, Received, Token};
 use crate::record::{Batch, Class, Outcome, Recorder, count_due};
 use crate::script::random::Random;
 use crate::wire::Fault;
@@ -26,8 +28,13 @@ use std::sync::mpsc::{Receiver, Sender};
 const CONNECTING_MAX: usize = 32;
 /// How many alarms a client may have at most, of which one counts.
 const ALARMS_MOST: usize = 4;
+/// After how many connections of a turn that takes longer than this the alarms are looked at.
+const ALARMS_EVERY: usize = 64;
+const TURN_NS: Ns = 1_000_000;
 /// How many buffers in a row one connection may fill before the others have their turn.
 const TURN: usize = 16;
+/// How often a client without a connection looks whether the server was found.
+const SEARCHED_EVERY: Ns = 20_000_000;
 /// Waits between attempts to connect again: doubled from the first to the last.
 const BACKOFF: (Ns, Ns) = (10_000_000, SECOND);
 
@@ -36,7 +43,7 @@ pub struct Setup {
     /// Its number.
     pub number: usize,
     /// Where their connections go.
-    pub address: Address,
+    pub destination: Arc<Destination>,
     /// What happens to transactions that are too late to start.
     pub policy: Policy,
     /// What happens to transactions that have not started at the end.
@@ -81,7 +88,11 @@ struct Slot {
     /// What it will start when it is due.
     waiting: Option<Due>,
     alarm: Option<(Ns, Alarm)>,
+    /// Since when it is among the free clients.
+    free_since: Option<Ns>,
     attempts: u32,
+    /// The number of the place where it connected last.
+    place: u32,
     /// Nothing has run over its connection yet.
     is_new: bool,
     /// Since when it has had no connection.
@@ -115,6 +126,8 @@ pub struct Worker<P> {
     alarms: BinaryHeap<Reverse<(Ns, Token)>>,
     /// Free clients that go on in the next turn, since when.
     free: VecDeque<(Token, Ns)>,
+    /// What clients were to start that have lost their connections.
+    orphans: Vec<Due>,
     /// Connections that may have more for us.
     unread: VecDeque<Token>,
     ready: Vec<Ready>,
@@ -132,7 +145,9 @@ impl<P: Poll> Worker<P> {
             client,
             waiting: None,
             alarm: None,
+            free_since: None,
             attempts: 0,
+            place: 0,
             is_new: true,
             down_since: None,
             opened: None,
@@ -149,6 +164,7 @@ impl<P: Poll> Worker<P> {
             feed,
             alarms: BinaryHeap::new(),
             free: VecDeque::new(),
+            orphans: Vec::new(),
             unread: VecDeque::new(),
             ready: Vec::new(),
             cpu_before: 0,
@@ -163,14 +179,16 @@ impl<P: Poll> Worker<P> {
     }
 
     /// Drives the load until nothing is left to do, and sends what it saw of each second. Returns
-    /// the cancel keys of what the server still runs, and why the run must end: a script that cannot
-    /// run as written, or the operating system.
-    pub fn run(&mut self, start: Ns) -> (Vec<(i32, i32)>, Result<()>) {
+    /// the keys of statements that the server still runs, and why the run must end: a script that
+    /// cannot run as written, or the operating system. Connections stay open until `close`, because
+    /// a pooler forgets the keys of those that are closed.
+    pub fn run(&mut self, start: Ns) -> (Vec<CancelKey>, Result<()>) {
         self.record = Recorder::new(self.setup.number, start);
         self.cpu_before = thread_cpu();
         self.running = true;
         for entry in &mut self.free {
             entry.1 = start;
+            self.slots[entry.0].free_since = Some(start);
         }
         let ended = self.drive();
         let keys = self.abandon();
@@ -178,11 +196,19 @@ impl<P: Poll> Worker<P> {
         (keys, ended)
     }
 
+    /// Ends all connections.
+    pub fn close(&mut self) {
+        for token in 0..self.slots.len() {
+            self.hang_up(token);
+        }
+    }
+
     fn drive(&mut self) -> Result<()> {
         let mut last_end = Ns::MAX;
         loop {
             let now = self.poll.now();
             self.rotate(now);
+            self.pass_on_orphans();
             if let Some(error) = self.setup.control.hopeless() {
                 return Err(error.clone());
             }
@@ -198,6 +224,7 @@ impl<P: Poll> Worker<P> {
             }
             self.fire(now)?;
             self.go_on(end)?;
+            self.pass_on_orphans();
             // The last client may just have given up.
             let end = self.setup.control.end();
             if self.is_idle() && (now >= end || (end >= NEVER && self.is_through(now))) {
@@ -293,8 +320,11 @@ impl<P: Poll> Worker<P> {
             let Some((token, since)) = self.free.pop_front() else {
                 break;
             };
-            let now = self.poll.now();
-            self.next(token, since, now, end)?;
+            // One that lost its connection meanwhile is not free any more.
+            if self.slots[token].free_since.take_if(|free| *free == since).is_some() {
+                let now = self.poll.now();
+                self.next(token, since, now, end)?;
+            }
         }
         Ok(())
     }
@@ -376,6 +406,7 @@ impl<P: Poll> Worker<P> {
                 }
                 Ok(Next::Free(since)) => {
                     self.settle(token, since);
+                    self.slots[token].free_since = Some(since);
                     self.free.push_back((token, since));
                     return Ok(());
                 }
@@ -447,8 +478,17 @@ impl<P: Poll> Worker<P> {
                 None => ready.push(Ready { token, readable: true, writable: false }),
             }
         }
-        let arrived = self.poll.now();
-        for &Ready { token, readable, writable } in &ready {
+        let mut arrived = self.poll.now();
+        for (nth, &Ready { token, readable, writable }) in ready.iter().enumerate() {
+            // A turn in which thousands of connections are lost must not hold up what is due.
+            if nth % ALARMS_EVERY == ALARMS_EVERY - 1 {
+                let now = self.poll.now();
+                if now > arrived + TURN_NS {
+                    self.fire(now)?;
+                    // What a fired alarm has sent cannot be answered before.
+                    arrived = self.poll.now();
+                }
+            }
             if writable {
                 self.flush(token)?;
             }

@@ -26,10 +26,10 @@ impl Desk {
         scripts.add("script", 1, script.as_bytes()).expect("a script that parses");
         let variables = first_variables(&mut scripts, &plan.variables, &[]).expect("good names");
         let control = Arc::new(Control::new(NEVER, 1));
-        let shared = Arc::new(Shared::new(plan, scripts, Arc::new(settings(None)), control));
+        let shared = Arc::new(Shared::new(plan, scripts, control));
         let client = Client::new(0, &shared, variables, Random::from_seed(plan.seed));
         let mut desk = Self { client, record: Recorder::new(0, 0), now: 0 };
-        desk.client.open();
+        desk.client.open(&Arc::new(settings(None)));
         desk.take();
         desk.receive(&welcome()).expect("a login");
         desk

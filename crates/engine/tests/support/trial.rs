@@ -6,6 +6,7 @@ use super::world::{Server, World};
 use pgpaces_engine::client::{Client, Shared};
 use pgpaces_engine::conninfo::TcpSettings;
 use pgpaces_engine::control::Control;
+use pgpaces_engine::destination::Destination;
 use pgpaces_engine::error::Error;
 use pgpaces_engine::feeds::first_variables;
 use pgpaces_engine::interval::{Interval, Summary};
@@ -17,7 +18,7 @@ use pgpaces_engine::script::eval::{Value, Variable, Variables};
 use pgpaces_engine::script::random::Random;
 use pgpaces_engine::script::{Scripts, Slot};
 use pgpaces_engine::shape::Curve;
-use pgpaces_engine::wire::{Credentials, Settings};
+use pgpaces_engine::wire::{Credentials, Keys, Settings};
 use pgpaces_engine::worker::{Setup, Worker};
 use std::ops::Range;
 use std::sync::Arc;
@@ -115,6 +116,7 @@ pub fn attempt(plan: &Plan, texts: Texts<'_>, servers: Vec<Server>) -> Seen {
                 worker.connect().expect("all are let in");
                 worker.poll().take_turns(turn);
                 let ended = worker.run(start);
+                worker.close();
                 drop(worker);
                 (received.into_iter().collect::<Vec<_>>(), ended)
             })
@@ -233,8 +235,7 @@ impl Crew {
             Stop::Count(_) => Ns::MAX / 2,
         };
         let control = Arc::new(Control::new(end, plan.clients));
-        let settings = Arc::new(settings(None));
-        let shared = Arc::new(Shared::new(plan, scripts, settings, Arc::clone(&control)));
+        let shared = Arc::new(Shared::new(plan, scripts, Arc::clone(&control)));
         Self { shared, variables, client_id, control, taken: Arc::default() }
     }
 
@@ -249,7 +250,7 @@ impl Crew {
         let (_, spare) = channel();
         let setup = Setup {
             number,
-            address: Address::Unix("virtual".into()),
+            destination: Destination::at(Address::Unix("virtual".into()), Arc::new(settings(None))),
             policy: plan.policy,
             backlog: plan.backlog,
             connect_each: plan.connect_each,
@@ -257,7 +258,7 @@ impl Crew {
             exit_on_abort: plan.exit_on_abort,
             limits: self.shared.limits.clone(),
             grace: plan.grace,
-            connect_timeout: 30 * SECOND,
+            connect_timeout: 3 * SECOND,
             tcp: TcpSettings::default(),
             random: random(plan, 1 << 40 | number),
             control: Arc::clone(&self.control),
@@ -289,6 +290,7 @@ pub fn settings(password: Option<&str>) -> Settings {
                 AuthMethod::ScramSha256,
             ],
             binding: ChannelBinding::Prefer,
+            keys: Keys::default(),
         },
         startup: vec![("user".into(), "user".into())],
         tls: None,
