@@ -23,17 +23,15 @@ from pgpaces.core.errors import PlanError
 from pgpaces.core.home import is_there
 from pgpaces.core.units import SEED_MAX
 from pgpaces.show import escape
-from pgpaces.spec import draft as drafts
-from pgpaces.spec import experiment_file, trust
 from pgpaces.spec import options as table
-from pgpaces.spec import spec as specs
-from pgpaces.spec.costs import Costs, read_file
-from pgpaces.spec.design import Target
-from pgpaces.spec.plan import family
 
 if TYPE_CHECKING:
     from pgpaces.spec.actions import Action
+    from pgpaces.spec.design import Target
+    from pgpaces.spec.draft import Draft
     from pgpaces.spec.result import Trial
+    from pgpaces.spec.spec import Spec
+    from pgpaces.spec.trust import Consent, Question
     from pgpaces.spec.workload import Workload
 
 # The keywords that a conninfo string can begin with, so none can be the name of a target.
@@ -75,11 +73,13 @@ RESUME = (
 )
 
 
-def spec(params: Mapping[str, Any]) -> tuple[specs.Spec, Trial | None]:
+def spec(params: Mapping[str, Any]) -> tuple[Spec, Trial | None]:
     """The spec of a run: what is typed, over that of the run that --like names; and this run.
 
     No run if something else than the run's workload is to run. Raises PlanError, StoreError.
     """
+    from pgpaces.spec import spec as specs
+
     context = click.get_current_context(silent=True)
     usual = click.core.ParameterSource.DEFAULT
     names = (name for name in (*table.BY_NAME, *specs.WHAT) if name in params)
@@ -111,11 +111,14 @@ def check_unchanged(trial: Trial | None, workload: Workload, params: Mapping[str
     raise PlanError("workload-changed", workload=workload.name, changed=changed or ["the data"])
 
 
-def draft(params: Mapping[str, Any]) -> drafts.Draft | None:
+def draft(params: Mapping[str, Any]) -> Draft | None:
     """The experiment of file and options; None where neither names one.
 
     params: of the command, with quick, missed and trials if it has them.
     """
+    from pgpaces.spec import draft as drafts
+    from pgpaces.spec import experiment_file
+
     what = params["what"]
     for name in ("restart_command", "observe_command", "price_per_hour", "target_node"):
         if params[name] and not params["target"]:
@@ -150,7 +153,10 @@ def draft(params: Mapping[str, Any]) -> drafts.Draft | None:
     )
 
 
-def _draft_like(params: Mapping[str, Any]) -> drafts.Draft:
+def _draft_like(params: Mapping[str, Any]) -> Draft:
+    from pgpaces.spec import draft as drafts
+    from pgpaces.spec import spec as specs
+    from pgpaces.spec import trust
     from pgpaces.trial import document
 
     with contextlib.closing(options.open_store(params["store_path"])) as store:
@@ -165,14 +171,20 @@ def _draft_like(params: Mapping[str, Any]) -> drafts.Draft:
 
 
 def _levels(params: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, tuple[str, ...]]:
+    from pgpaces.spec.spec import named
+
     names = (*table.FACTORS, *_FAMILIES, "background")
     given = {name: params[name] for name in names if name != "target"}
     own = {"target": tuple(target.name for target in targets)} if targets else {}
-    return {**specs.named(given, several=True), **own}
+    return {**named(given, several=True), **own}
 
 
 def _target(text: str, params: Mapping[str, Any]) -> Target:
     """A target of `NAME=DSN`, or of a DSN, which is named after its server."""
+    from pgpaces.spec.costs import Costs, read_file
+    from pgpaces.spec.design import Target
+    from pgpaces.spec.plan import family
+    from pgpaces.spec.spec import named
     from pgpaces.trial import sweep as pipeline
     from pgpaces.trial.request import node_addresses
 
@@ -186,7 +198,7 @@ def _target(text: str, params: Mapping[str, Any]) -> Target:
         costs = Costs(price_per_hour=price)
     elif host_file is not None:
         costs = read_file(Path(host_file))
-    nodes = family(specs.named({"target_node": params["target_node"]}), "target_node")
+    nodes = family(named({"target_node": params["target_node"]}), "target_node")
     return Target(
         name=name,
         dsn=dsn,
@@ -213,14 +225,14 @@ def typed_command(params: Mapping[str, Any]) -> str:
     return shlex.join(words)
 
 
-def consent(params: Mapping[str, Any]) -> trust.Consent:
+def consent(params: Mapping[str, Any]) -> Consent:
     """The consent by a command's options. Scripts that these name need none."""
     typed = {file.rpartition("@")[0] or file for file in params["files"]} | set(params["files"])
     with contextlib.suppress(ValueError):  # unpaired quotes, which are reported when it is parsed
         for word in (word for text in params["background"] for word in shlex.split(text)):
             typed |= {word, *word.partition("=")[2].split(",")}
 
-    def answer(question: trust.Question) -> bool:
+    def answer(question: Question) -> bool:
         from pgpaces.core.messages import message
 
         script = question.path.is_file() and str(question.path) in typed

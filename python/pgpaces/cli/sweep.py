@@ -14,7 +14,6 @@ from pgpaces.cli.output import announce, fail, put, with_store
 from pgpaces.cli.run import warn_of_names
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.home import is_there
-from pgpaces.spec import experiment_file
 
 if TYPE_CHECKING:
     from pgpaces.answers.sweep.page import Page
@@ -39,6 +38,8 @@ def sweep(**params: Any) -> int:
     several LEVELS, separated by commas, is a factor; write \\, for a comma within a level. FILE can
     describe the experiment instead; options on the command line override it.
     """
+    from pgpaces.spec import experiment_file
+
     if params["new"]:
         experiment_file.create(Path(params["new"]))
         announce("experiment-written", path=params["new"])
