@@ -24,7 +24,7 @@ from pgpaces.load.cluster.protocol import LoadOrder
 from pgpaces.load.cluster.workers import Clusters, Workers
 from pgpaces.load.composite import RunningLoad
 from pgpaces.load.engine import EnginePlan
-from pgpaces.spec.plan import GeneratorsPlan, Load, TrialPlan
+from pgpaces.spec.load import GeneratorsPlan, Load, TrialPlan
 
 SECTION = "Several generators"
 SCRIPTS: tuple[engine.ScriptText, ...] = (("select", 1, b"SELECT 1;"),)

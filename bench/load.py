@@ -13,13 +13,14 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from pgpaces.core.record import Interval
 from pgpaces.core.times import Times, merge, value_at_rank
 from pgpaces.core.units import SECOND_NS
 from pgpaces.load import engine
-from pgpaces.spec.plan import Load, Protocol, TargetPlan, TrialPlan
+from pgpaces.spec.load import trial_plan
+from pgpaces.spec.target import TargetPlan
 
 
 @dataclass(frozen=True)
@@ -44,27 +45,22 @@ class Order:
     observe: bool = True
     variables: dict[str, str] = field(default_factory=lambda: {"scale": "10"})
 
-    def plan(self) -> TrialPlan:
-        """The trial."""
-        load = Load("closed")
-        if self.rate is not None:
-            load = Load("open", self.rate)
-        elif self.pace is not None:
-            load = Load("paced", self.pace)
-        # Only an engine that knows backends is asked for one.
-        chosen: dict[str, Any] = {} if self.poll is None else {"poll": self.poll}
-        return TrialPlan(
-            load,
-            clients=self.clients,
-            threads=1,
-            transactions=self.transactions,
-            duration_ns=None if self.seconds is None else round(self.seconds * SECOND_NS),
-            warmup_ns=0,
-            protocol=cast("Protocol", self.protocol),
-            describe=self.describe,
-            variables=tuple(self.variables.items()),
-            **chosen,
-        )
+    def spec(self) -> dict[str, Any]:
+        """The trial's options by name."""
+        values = {
+            "users" if self.pace is not None else "clients": self.clients,
+            "rate": self.rate and f"{self.rate}/s",
+            "pace": self.pace and f"{self.pace}/s",
+            "threads": 1,
+            "transactions": self.transactions,
+            "duration": self.seconds and f"{self.seconds}s",
+            "warmup": "0s",
+            "protocol": self.protocol,
+            "describe": self.describe,
+            "poll": self.poll,  # only an engine that knows backends is asked for one
+            **{f"define.{name}": value for name, value in self.variables.items()},
+        }
+        return {name: value for name, value in values.items() if value is not None}
 
 
 class Watch:
@@ -117,7 +113,7 @@ def _spread(every: Sequence[Times]) -> dict[str, float | None]:
 def _engine(order: Order, watch: Watch) -> tuple[int, dict[str, int]]:
     """The engine alone: what connecting took in ns, memory while everybody is connected."""
     text = (order.script, 1, Path(order.script).read_bytes())
-    plan = engine.EnginePlan.of(order.plan(), order.clients, 1, scripts=())
+    plan = engine.EnginePlan.of(trial_plan(order.spec()), order.clients, 1, scripts=())
     run = engine.Engine(plan, [text], engine.resolve(""))
     memory: dict[str, int] = {}
     for interval in run:
@@ -132,7 +128,7 @@ def _pipeline(order: Order, watch: Watch) -> tuple[int, dict[str, int]]:
     from pgpaces.spec import workload
     from pgpaces.trial import trial as pipeline
     from pgpaces.trial.listener import Listener
-    from pgpaces.trial.request import Request
+    from pgpaces.trial.request import request_of
 
     connects: list[int] = []
 
@@ -144,12 +140,9 @@ def _pipeline(order: Order, watch: Watch) -> tuple[int, dict[str, int]]:
             watch.see(interval)
 
     script = workload.WorkloadScript(Path(order.script).stem, 1, Path(order.script).read_text())
-    request = Request(
-        workload=workload.of_scripts("scripts", (script,)),
-        trial=order.plan(),
-        target=TargetPlan(dsn=""),
-        observe=order.observe,
-    )
+    scripts = workload.of_scripts("scripts", (script,))
+    target = TargetPlan(dsn="")
+    request = request_of(order.spec(), scripts, target=target, observe=order.observe)
     outcome = pipeline.run(request, Ear())
     if outcome.error is not None:
         raise outcome.error

@@ -25,7 +25,7 @@ from pgpaces.core.errors import PgpacesError
 from pgpaces.monitor import generator_host as host
 from pgpaces.server import binaries, embedded
 from pgpaces.server.record import Transport
-from pgpaces.spec.plan import TrialPlan
+from pgpaces.spec.load import TrialPlan
 
 SCALE = 10
 CPUS = 2

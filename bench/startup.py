@@ -10,7 +10,7 @@ import programs
 from figures import Figure, Finding, Goal
 from session import Session
 
-from pgpaces.spec.scripts import commands_in
+from pgpaces.spec.workload import commands_in
 
 SECTION = "Start"
 LINES = (100_000, 400_000)

@@ -15,7 +15,7 @@ from session import Session
 from pgpaces.load.engine import EnginePlan
 from pgpaces.load.python_users.load import UserConnection, UsersLoad
 from pgpaces.spec import users
-from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.spec.load import Load, TrialPlan
 
 SECTION = "Users in Python"
 USERS = """

@@ -28,7 +28,7 @@ from pgpaces.cli import output as cli_output
 from pgpaces.core import causes, errors, findings, metrics
 from pgpaces.show.data import Document
 from pgpaces.spec import costs as prices
-from pgpaces.spec import experiment_file, options, plan, result, workload_toml
+from pgpaces.spec import experiment_file, load, options, result, workload_toml
 
 # How many cases crates/engine/tests/figures.rs has.
 FIGURES = 7
@@ -547,8 +547,8 @@ def answer_functions() -> str:
 
 def trial_fields() -> str:
     """The fields of a trial that pgpaces.run passes on."""
-    fields = {field.name: field for field in msgspec.structs.fields(plan.TrialPlan)}
-    kinds = {**plan.LoadOptions.__annotations__, **plan.TrialPlan.__annotations__}
+    fields = {field.name: field for field in msgspec.structs.fields(load.TrialPlan)}
+    kinds = {**load.LoadOptions.__annotations__, **load.TrialPlan.__annotations__}
     return "".join(
         entry(name, meaning, f"`{kinds[name]}`", f"default `{fields[name].default!r}`")
         for name, meaning in TRIAL_FIELDS.items()

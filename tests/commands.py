@@ -93,7 +93,7 @@ class Command:
     def prepared(self, run: str = "last") -> dict[str, Any]:
         """About the data of a run."""
         exported = self("export", run, "--format", "json").json()
-        found: dict[str, Any] = exported["workload"]["prepared"]
+        found: dict[str, Any] = exported["setup"]["workload"]["prepared"]
         return found
 
     def trial(self, run: str = "last") -> Trial:

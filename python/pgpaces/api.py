@@ -19,8 +19,6 @@ from typing import (
     get_type_hints,
 )
 
-from msgspec.structs import replace
-
 from pgpaces.analysis.bulk import of as bulk_of
 from pgpaces.analysis.generator import Generator
 from pgpaces.analysis.summary import (
@@ -42,13 +40,13 @@ from pgpaces.core.errors import PlanError, similar
 from pgpaces.spec import spec, workload
 from pgpaces.spec import trust as consents
 from pgpaces.spec.keywords import RunOptions
+from pgpaces.spec.load import TrialPlan
 from pgpaces.spec.options import DURATION, FOLDER, OPTIONS, RATE, Option
-from pgpaces.spec.plan import TrialPlan
 from pgpaces.spec.result import Counts, Estimate, Trial
 from pgpaces.store.store import Store
 from pgpaces.trial import trial as pipeline
 from pgpaces.trial.listener import Listener
-from pgpaces.trial.request import OnStoreError, run_of, workload_of
+from pgpaces.trial.request import OnStoreError, run_of, with_fields, workload_of
 
 if TYPE_CHECKING:
     from pgpaces.analysis.bulk import Bulk
@@ -257,7 +255,7 @@ def run(  # noqa: PLR0913 - keywords that are no options of a trial
     })  # fmt: skip
     if like is not None:
         with closing(Store.existing(store)) as opened:
-            asked = spec.over(opened.load(opened.find(like)).plan.spec, asked)
+            asked = spec.over(opened.load(opened.find(like)).spec, asked)
     consent = consents.answer(trust)
     request = run_of(
         asked,
@@ -268,7 +266,7 @@ def run(  # noqa: PLR0913 - keywords that are no options of a trial
         on_store_error=on_store_error,
     )
     if others:
-        request = replace(request, trial=replace(request.trial, **others))
+        request = with_fields(request, **others)
     outcome = pipeline.run(request, listener)
     for error in (outcome.error, outcome.store_error):
         if error is not None:

@@ -35,7 +35,7 @@ def written(path: Path, plan: Design, seconds: int) -> str:
     digests = [made(slot, seconds) for slot in plan.asks()]
     digests = [
         replace(each, summary=replace(each.summary, validity=Validity("invalid")))
-        if each.trial.plan.clients == 6 and each.trial.plan.settings[NAME] == "4"
+        if each.trial.setup.clients == 6 and each.trial.spec[f"set.{NAME}"] == "4"
         else each
         for each in digests
     ]

@@ -29,7 +29,7 @@ from pgpaces.web.listening import listen
 from tests.browser.pages import opened_page
 from tests.unit.answered import STORED
 from tests.unit.stored import Kept, begun, keep, opened
-from tests.unit.trials import second, series, times
+from tests.unit.trials import changed, second, series, times
 from tests.waiting import until
 
 pytestmark = pytest.mark.browser
@@ -59,8 +59,8 @@ class Served:
 
     def begin(self, id_: str = "01C000000000000000000000RN", **changes: Any) -> Trial:
         trial = series([], id=id_, host={"hostname": OWN.hostname, "pid": OWN.pid})
-        plan = replace(trial.plan, limit_ns=20_000_000, load_text="open, 10/s")
-        trial = replace(trial, state="running", plan=plan, **changes)
+        plan = {"limit_ns": 20_000_000, "rate": 10.0}
+        trial = changed(trial, state="running", plan=plan, **changes)
         self.store.begin(trial)
         return trial
 
@@ -534,7 +534,7 @@ def test_the_link_of_a_load_opens_it_when_it_has_begun(browser, served):
 
 
 def test_numbers_of_the_list_and_of_a_comparison_are_those_of_the_store(browser, served):
-    plan = {"limit_ns": 20_000_000, "policy": "run", "model": "open", "load_text": "open, 40/s"}
+    plan = {"limit_ns": 20_000_000, "rate": 40.0}
     summaries = [
         recorder.store_imported(served.store, series([[ms] * 39 + [50.0]] * 5, id=id_, plan=plan))
         for id_, ms in zip(RUNS, (10.0, 12.0), strict=True)

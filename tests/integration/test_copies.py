@@ -25,7 +25,7 @@ from pgpaces.core.errors import (
 from pgpaces.database import changes, copies, creation, data, identity, psql, specification
 from pgpaces.database.access import Access, connect
 from pgpaces.spec.design import Design, Experiment
-from pgpaces.spec.facts import Prepared
+from pgpaces.spec.setup import Prepared
 from pgpaces.trial import document
 from pgpaces.trial.site import source_database
 

@@ -24,7 +24,7 @@ from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.disk import folder, jobs, measure, programs
 from pgpaces.monitor.device import device_of, moved_bytes
-from pgpaces.spec.facts import HostFacts
+from pgpaces.spec.setup import HostFacts
 from pgpaces.store.disks import DiskRow
 from pgpaces.store.store import Store, new_id
 

@@ -58,7 +58,7 @@ def test_a_load_that_holds_others_up_is_stopped_and_says_why(pgpaces, pg15, scri
     assert said in ended.err
     assert said in " ".join(pgpaces("show").out.split())
     stored = pgpaces("show", "last", "--json").json()
-    assert (stored["state"], stored["plan"]["guard"]) == ("interrupted", True)
+    assert (stored["state"], stored["spec"]["guard"]) == ("interrupted", True)
     assert stored["counts"]["unfinished"] == stored["counts"]["due"] == 1
 
 

@@ -67,8 +67,8 @@ def test_a_role_and_a_database_may_be_called_anything(pgpaces, place, name):
             answer = ended.json()
             assert answer["counts"]["on_time"] == answer["counts"]["due"] > 0
         trial = json.loads(pgpaces("export", "last", "--format", "json").out)
-        assert trial["workload"]["prepared"]["dbname"] == name
-        assert trial["server"]["target"]["user"] == name
+        assert trial["setup"]["workload"]["prepared"]["dbname"] == name
+        assert trial["setup"]["server"]["target"]["user"] == name
         pgpaces.well("server", "clean", *target)
         pgpaces.well("pgbench", "-S", "-t", "3", place.dsn(user=name, dbname=name))
         assert place.databases() == before

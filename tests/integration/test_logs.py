@@ -13,7 +13,7 @@ from tests.errors import raises
 from tests.needs import PG15_BIN
 
 from pgpaces.core.errors import LogError, PgpacesError, RunError
-from pgpaces.spec.plan import LogPlan
+from pgpaces.spec.load import LogPlan
 
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
 SECOND_NS = 1_000_000_000

@@ -13,7 +13,7 @@ from tests.polls import each_poll
 from pgpaces.load.engine import Engine, EnginePlan, resolve
 from pgpaces.load.time_slice import attributes
 from pgpaces.monitor import generator_host as host
-from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.spec.load import Load, TrialPlan
 
 poll = each_poll
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("clean_client")]
@@ -62,7 +62,7 @@ def run_forbidden(dsn: str, script: Path, *words: str) -> Ended:
 
 def taken(done: Ended) -> str:
     """The way that a run says it took."""
-    way: str = done.json()["plan"]["poll"]
+    way: str = done.json()["setup"]["poll"]
     return way
 
 

@@ -22,8 +22,8 @@ from pgpaces.cli.pgbench.options import Options
 from pgpaces.cli.pgbench.run import Setup
 from pgpaces.database.access import Access
 from pgpaces.load import engine
-from pgpaces.spec import plan, workload
-from pgpaces.spec.plan import TargetPlan
+from pgpaces.spec import load, workload
+from pgpaces.spec.target import TargetPlan
 from pgpaces.trial.request import Request
 from pgpaces.trial.site import Site
 
@@ -375,8 +375,8 @@ def test_nothing_that_holds_a_password_shows_it_in_its_repr():
     connection = engine.resolve("host=h user=u", password=PASSWORD, sslpassword=PASSWORD)
     target = TargetPlan(dsn=f"password='{PASSWORD}'", overrides=(("password", PASSWORD),))
     access = Access({"host": "h", **secrets}, Path("psql"))
-    load = plan.TrialPlan(plan.Load("closed"))
-    request = Request(workload.find("select-only"), load, target)
+    plan = load.TrialPlan(load.Load("closed"))
+    request = Request(workload.find("select-only"), plan, target)
     holders = [
         connection, connection.resolved, target, access, request, Site(access, True),
         Options(1, dbname=f"password='{PASSWORD}'"),

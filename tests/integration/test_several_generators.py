@@ -28,7 +28,7 @@ from pgpaces.core.messages import message
 from pgpaces.load.cluster.processes import tls_variables
 from pgpaces.load.cluster.protocol import LoadOrder
 from pgpaces.load.cluster.workers import Clusters, Workers
-from pgpaces.spec.plan import GeneratorsPlan
+from pgpaces.spec.load import GeneratorsPlan
 from pgpaces.store.store import Store
 
 pytestmark = pytest.mark.postgres
@@ -94,8 +94,8 @@ def test_the_load_of_two_generators_is_that_of_one(pg15, tmp_path, load):
     one, other = every
     assert due_of(store, one.id) == due_of(store, other.id)
     trial = Store.open(store).load(other.id)
-    assert [each.clients for each in trial.plan.generated] == [load.get("clients", 6) // 2] * 2
-    assert sum(each.threads for each in trial.plan.generated) == trial.plan.threads
+    assert [each.clients for each in trial.setup.generators] == [load.get("clients", 6) // 2] * 2
+    assert sum(each.threads for each in trial.setup.generators) == trial.setup.threads
     assert [each.name for each in trial.findings].count("generator-share") == 2
     # What other machines on the same host took is not of this load, nor how late a busy one began.
     assert {each.name for each in trial.findings if each.severity == "invalid"} <= OF_THE_HOST
@@ -111,8 +111,8 @@ def test_users_in_python_act_on_every_generator(pg15, tmp_path):
         store=store, generators=2,
     )  # fmt: skip
     trial = Store.open(store).load(run.id)
-    assert [each.clients for each in trial.plan.generated] == [2, 2]
-    assert trial.plan.poll == "Python threads"
+    assert [each.clients for each in trial.setup.generators] == [2, 2]
+    assert trial.setup.poll == "Python threads"
     assert run.counts.on_time == run.counts.due > 0
 
 
@@ -161,7 +161,7 @@ def test_a_generator_that_is_killed_or_hangs_is_named_and_what_was_due_there_is_
 
 def test_a_generator_that_hears_nothing_ends_its_load(two, pg15):
     from pgpaces.load.engine import EnginePlan
-    from pgpaces.spec.plan import Load, TrialPlan
+    from pgpaces.spec.load import Load, TrialPlan
 
     plan = EnginePlan.of(TrialPlan(Load("closed"), duration_ns=3600 * 10**9), 2, 1, scripts=["s"])
     keywords = {"host": str(pg15.folder), "port": str(pg15.port), "user": "u_trust",

@@ -23,8 +23,8 @@ from pgpaces.analysis.disks import Device, Disk
 from pgpaces.analysis.summary import summarize
 from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.core.series import Sample
-from pgpaces.spec.facts import HostFacts
 from pgpaces.spec.result import Place, Trial
+from pgpaces.spec.setup import HostFacts
 from pgpaces.store import listing
 from pgpaces.store.disks import DiskRow
 from pgpaces.store.experiments import ExperimentRow

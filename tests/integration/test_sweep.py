@@ -39,8 +39,8 @@ def assert_as_asked(pgpaces: Command) -> None:
     for trial in trials:
         assert trial.place is not None
         levels = trial.place.levels
-        assert trial.plan.clients == int(levels["clients"])
-        assert trial.plan.load_text == f"open, {5 * int(levels['clients'])}/s"
+        assert trial.setup.clients == int(levels["clients"])
+        assert trial.load_text == f"open, {5 * int(levels['clients'])}/s"
         assert trial.server.settings["work_mem"] == levels["server_set.work_mem"]
         assert trial.server.applied == {"work_mem": "connection"}
         assert trial.explained

@@ -34,13 +34,13 @@ from pgpaces.server import embedded, packages, pooler, topology
 from pgpaces.server.folder import ServerFolder
 from pgpaces.server.record import ServerRecord, Transport
 from pgpaces.spec import workload
-from pgpaces.spec.plan import Load, PoolPlan, TargetPlan, TrialPlan
 from pgpaces.spec.result import Trial
+from pgpaces.spec.target import PoolPlan, TargetPlan
 from pgpaces.store.store import Store
 from pgpaces.trial import trial as pipeline
 from pgpaces.trial.listener import Listener
-from pgpaces.trial.request import Request
 from pgpaces.trial.request import backgrounds as background_requests
+from pgpaces.trial.request import request_of
 from pgpaces.trial.trial import Outcome
 
 pytestmark = pytest.mark.postgres
@@ -146,11 +146,11 @@ def run(
     what: Path | str, store: Path, seconds: int = 3, watcher: Watcher | None = None, **changes: Any
 ) -> tuple[Outcome, Trial]:
     """A short trial, and as the store has it."""
-    plan = TrialPlan(Load("open", 60.0), clients=6, duration_ns=seconds * SECOND_NS, warmup_ns=0,
-                     grace_ns=2 * SECOND_NS, **changes.pop("trial", {}))  # fmt: skip
+    asked = {"rate": "60/s", "clients": 6, "duration": f"{seconds}s", "warmup": "0s",
+             "grace": "2s", "scale": 1, **changes.pop("options", {})}  # fmt: skip
     backgrounds = changes.pop("backgrounds", {})
     found = what if isinstance(what, workload.Workload) else workload.find(str(what))
-    request = Request(found, plan, store=store, scale=1, **changes)
+    request = replace(request_of(asked, found, store=store), **changes)
     request = replace(request, background=background_requests(request, backgrounds))
     outcome = pipeline.run(request, watcher)
     assert outcome.error is None, outcome.error
@@ -194,7 +194,7 @@ def test_pgpool_lets_both_standbys_read_and_the_primary_write(
     assert (counts.failed, counts.unfinished) == (0, 0)
     assert (trial.server.standbys, trial.server.pool.pooler) == (2, "pgpool")
     assert trial.server.nodes.keys() == {"primary", "standby1", "standby2", "pool"}
-    assert [component.node for component in trial.plan.components] == ["pool"]
+    assert [component.node for component in trial.setup.components] == ["pool"]
     nothing_is_left(pgpaces_home)
     no_standby_data_is_left(pgpaces_home)
 
@@ -209,8 +209,8 @@ def test_a_setting_is_in_effect_through_pgbouncer(mode, pgpaces_home, tmp_path):
         return replace(made, scripts=(workload.WorkloadScript("told", 1, check),))
 
     pool = PoolPlan("pgbouncer", mode, None if mode == "session" else 2)
-    settings = {"protocol": "extended", "settings": (("work_mem", "7MB"),)}
-    outcome, trial = run(told("7MB"), tmp_path / "r.db", 1, trial=settings, pool=pool)
+    settings = {"protocol": "extended", "set.work_mem": "7MB"}
+    outcome, trial = run(told("7MB"), tmp_path / "r.db", 1, options=settings, pool=pool)
     counts = outcome.summary.counts
     assert counts.on_time == counts.due > 0, "six clients share two connections by transaction"
     assert outcome.summary.failures == {}
@@ -238,7 +238,9 @@ def test_scripts_go_where_they_are_sent(folder, pgpaces_home, tmp_path, watcher)
     due = {script.name: script.counts.due for script in outcome.summary.scripts}
     assert due.keys() == {"write", "read on standby1", "read on standby2"}
     assert min(due.values()) > 0
-    assert sum(component.rate for component in trial.plan.components) == pytest.approx(60)
+    assert sum(component.load.rate or 0 for component in trial.setup.components) == pytest.approx(
+        60
+    )
     assert [n.values["queues"] for n in trial.notes if n.name == "several-queues"] == [3]
 
 
@@ -257,8 +259,12 @@ def test_reporting_runs_on_a_standby_of_its_own_beside_the_application(
     (report,) = outcome.summary.background
     assert (report.name, report.counts.missed) == ("report", 0)
     assert report.counts.due == report.counts.on_time
-    assert [component.of for component in trial.plan.components] == ["", "report"]
-    assert {component.dbname for component in trial.plan.components} == {watcher.dbname}
+    assert [component.of for component in trial.setup.components] == ["", "report"]
+    databases = [
+        trial.workload.prepared,
+        *(each.prepared for each in trial.setup.background.values()),
+    ]
+    assert {each.dbname for each in databases} == {watcher.dbname}
     own = [s.counts.due for s in outcome.summary.scripts if not s.name.startswith("report/")]
     assert outcome.summary.counts.due == sum(own)
 
@@ -505,9 +511,9 @@ def sweep(pgpaces: Command, *words: object) -> dict[str, Trial]:
 @pytest.mark.slow
 def test_the_number_of_standbys_is_a_factor(pgpaces):
     found = sweep(pgpaces, "--standbys", "0,1")
-    sizes = {name: len(trial.plan.components) for name, trial in found.items()}
+    sizes = {name: len(trial.setup.components) for name, trial in found.items()}
     assert sizes == {"standbys=0": 1, "standbys=1": 2}
-    assert all(trial.server.standbys == len(trial.plan.components) - 1 for trial in found.values())
+    assert all(trial.server.standbys == len(trial.setup.components) - 1 for trial in found.values())
     page = (pgpaces.store.parent / "page.md").read_text()
     assert "server-changed" not in page
 

@@ -9,7 +9,7 @@ from tests.servers import Postgres, access_to
 
 from pgpaces.core.errors import TrustError
 from pgpaces.database import identity, psql
-from pgpaces.spec import actions, trust
+from pgpaces.spec import trust
 
 pytestmark = pytest.mark.postgres
 
@@ -58,7 +58,7 @@ DECEIVING = {
 def test_who_deceives_our_search_does_not_deceive_psql(tmp_path, pg15, name):
     mark = tmp_path / "ran"
     made = folder(tmp_path, DECEIVING[name].format(f"touch {mark}"))
-    assert not actions.of(trust.find(str(made)))
+    assert not trust.actions_of(trust.find(str(made)))
     with raises(TrustError, "psql-commands-untrusted"):
         load(made, pg15, trust.refuse)
     assert not mark.exists()

@@ -15,7 +15,7 @@ from pgpaces.core.record import Interval
 from pgpaces.load import engine
 from pgpaces.load.engine import EnginePlan, for_driver
 from pgpaces.load.python_users.load import UserConnection, UsersLoad, uri
-from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.spec.load import Load, TrialPlan
 from pgpaces.spec.result import Counts
 from pgpaces.spec.users import of_file
 
@@ -111,7 +111,7 @@ def test_the_garden_has_the_same_users_in_python_on_every_server(access, tmp_pat
     [script] = trial.workload.scripts
     assert (script.name, script.kind, script.queries) == ("insert_plant", "users", 3)
     assert "rng.choice" in script.text
-    assert trial.plan.poll == "Python threads"
+    assert trial.setup.poll == "Python threads"
 
 
 def folder_of(path: Path, text: str) -> Path:

@@ -5,7 +5,7 @@ from typing import Any
 
 from pgpaces.analysis import disks
 from pgpaces.analysis.disks import Device, Disk, JobRun
-from pgpaces.spec.facts import HostFacts
+from pgpaces.spec.setup import HostFacts
 from pgpaces.store.disks import DiskRow
 
 

@@ -1,8 +1,8 @@
 """Workloads whose data stands ready, for tests of what goes where."""
 
 from pgpaces.spec import workload
-from pgpaces.spec.facts import Prepared
-from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.spec.load import Load, TrialPlan
+from pgpaces.spec.setup import Prepared
 from pgpaces.spec.workload import WorkloadScript
 from pgpaces.trial.components import Work
 from pgpaces.trial.request import Request, commands_of

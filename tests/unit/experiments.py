@@ -20,9 +20,10 @@ from pgpaces.core.findings import finding
 from pgpaces.core.record import Interval, StatementTally, Tally
 from pgpaces.core.series import Sample
 from pgpaces.spec.design import Ask, Cell, Design, Experiment, Factor
-from pgpaces.spec.result import Explained, Place, Trial
+from pgpaces.spec.result import Explained, Place
 from tests.unit.sensors import collect
-from tests.unit.trials import SECOND_NS, known, times
+from tests.unit.trials import SECOND_NS, times
+from tests.unit.trials import trial as measured
 
 START = datetime(2026, 11, 1, 8, 0, tzinfo=UTC)
 WORKERS = "set.max_parallel_workers_per_gather"
@@ -109,18 +110,12 @@ def _plan(clients: str, workers: str, seconds: int, seed: int) -> dict[str, Any]
     return {
         "clients": int(clients),
         "threads": 1,
-        "model": "open",
-        "load": "open",
-        "load_text": f"open, {4 * int(clients)}/s",
         "rate": 4.0 * int(clients),
         "policy": "skip",
-        "protocol": "simple",
         "limit_ns": int(LIMIT_MS * 1e6),
         "duration_ns": seconds * SECOND_NS,
-        "transactions": None,
         "warmup_ns": SECOND_NS,
         "seed": seed,
-        "variables": [],
         "settings": {"max_parallel_workers_per_gather": workers},
     }
 
@@ -170,22 +165,21 @@ def _made(cell: Cell, block: int, seconds: int, invalid: bool, **place: Any) -> 
     intervals = tuple(_interval(n, own, service_ms) for n, own in enumerate(seconds_of))
     started = START + timedelta(minutes=block * 60 + seed % 50)
     said = finding("pi-throttled", flags=["under-voltage"], at_s=2, seconds=3, of_s=seconds)
-    trial = Trial(
+    trial = measured(
+        [],
         id=f"01J{block:02}{cell.key.upper()}",
         state="finished",
         started_at=started,
         ended_at=started + timedelta(seconds=seconds),
-        **known(
-            plan=_plan(clients, workers, seconds, block),
-            workload={"name": "reporting", "scale": 1, "hash": "ad98", "scripts": SCRIPTS},
-            server={
-                "version": "18.6",
-                "version_text": "PostgreSQL 18.6 on aarch64",
-                "settings": {"shared_buffers": "128MB", "max_parallel_workers_per_gather": workers},
-                "target": {"host": "pi4", "port": "5432"},
-            },
-            host={"hostname": "pi4", "cpus": 4, "cpu": "Cortex-A72", "memory_bytes": 4 * 2**30},
-        ),
+        plan=_plan(clients, workers, seconds, block),
+        workload={"name": "reporting", "scale": 1, "hash": "ad98", "scripts": SCRIPTS},
+        server={
+            "version": "18.6",
+            "version_text": "PostgreSQL 18.6 on aarch64",
+            "settings": {"shared_buffers": "128MB", "max_parallel_workers_per_gather": workers},
+            "target": {"host": "pi4", "port": "5432"},
+        },
+        host={"hostname": "pi4", "cpus": 4, "cpu": "Cortex-A72", "memory_bytes": 4 * 2**30},
         version="0.1.0",
         intervals=intervals,
         measured_ns=seconds * SECOND_NS,

@@ -63,8 +63,6 @@ class Story(Struct, frozen=True):
             measured_ns=SECONDS * SECOND_NS,
             plan={
                 "limit_ns": int(LIMIT_MS * 1e6),
-                "policy": "run",
-                "model": "open",
                 "rate": float(self.due),
                 "clients": 8,
                 "threads": 1,

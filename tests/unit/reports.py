@@ -15,7 +15,7 @@ from pgpaces.core.findings import finding
 from pgpaces.show.section import Report
 from pgpaces.spec.design import Design, Factor
 from tests.unit.experiments import WORKERS, experiment, made
-from tests.unit.trials import known, like
+from tests.unit.trials import changed, like
 
 ABOUT = About(datetime(2026, 11, 2, tzinfo=UTC), "0.1.0", rerun="pgpaces sweep pi.toml", id="01E")
 PLAN = Design((Factor("clients", ("1", "4", "8")), Factor(WORKERS, ("0", "2"))), trials=2)
@@ -57,13 +57,11 @@ def hostile() -> Page:
             failures={"XX000": 3},
             validity=Validity("invalid", (finding("generator-lost", NASTY, why=NASTY),)),
         )
-        trial = replace(
+        trial = changed(
             trial,
             workload=like(trial.workload, name=NASTY, scripts=scripts),
-            **known(
-                server={"version": NASTY, "version_text": NASTY, "settings": {NASTY: NASTY}},
-                host={"hostname": NASTY, "cpu": NASTY},
-            ),
+            server={"version": NASTY, "version_text": NASTY, "settings": {NASTY: NASTY}},
+            host={"hostname": NASTY, "cpu": NASTY},
             notes=(finding(NASTY, NASTY, why=NASTY),),
             error=NASTY,
             explained=said,

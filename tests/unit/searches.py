@@ -18,7 +18,7 @@ from pgpaces.analysis.summary import summarize
 from pgpaces.core.findings import finding
 from pgpaces.spec.design import Ask, Cell
 from pgpaces.spec.result import Place, Trial
-from tests.unit.trials import SECOND_NS, like, second
+from tests.unit.trials import SECOND_NS, changed, second
 from tests.unit.trials import trial as build
 
 START = datetime(2026, 11, 1, 8, 0, tzinfo=UTC)
@@ -62,11 +62,11 @@ def trial(
     own = {
         "id": f"01J{number:05}{asked.cell.key.upper()}",
         "started_at": START + timedelta(minutes=2 * number),
-        "plan": like(made.plan, seed=number),
+        "plan": {"seed": number},
         "place": Place("E", asked.cell.key, levels, asked.block),
     }
-    kept(replace(made, **own))
-    return replace(found, trial=replace(found.trial, **own))
+    kept(changed(made, **own))
+    return replace(found, trial=changed(found.trial, **own))
 
 
 # Search after search offers the same loads.
@@ -77,8 +77,7 @@ def _measured(
     at: float, seconds: int, missed: float, each: float, invalid: str, **changes: Any
 ) -> tuple[Trial, Digest]:
     """A trial with all its seconds, of no place yet, and its digest."""
-    plan = {"limit_ns": 50_000_000, "rate": at, "clients": 8, "load_text": f"open, {at:g}/s"}
-    plan |= {"settings": {}, "duration_ns": seconds * SECOND_NS}
+    plan = {"limit_ns": 50_000_000, "rate": at, "clients": 8, "duration_ns": seconds * SECOND_NS}
     plan |= changes.pop("plan", {})
     values = _latencies(at * each, seconds, missed)
     late = [[ms > FAST_MS for ms in own] for own in values]

@@ -16,7 +16,7 @@ from pgpaces.trial import document
 from pgpaces.trial.strategies import Goal
 from tests.unit import trials
 from tests.unit.sensors import collect, samples_of
-from tests.unit.trials import known, series
+from tests.unit.trials import series
 
 START = datetime(2026, 11, 1, 3, 0, tzinfo=UTC)
 SCRIPTS = [{"name": "a", "weight": 1, "commands": []}]
@@ -42,8 +42,7 @@ class Kept(Struct, frozen=True):
 
 def keep(store: Store, run: Kept) -> None:
     """Stores it."""
-    plan = {"model": "closed", "load_text": "closed", "clients": 2, "settings": {}}
-    plan |= {"duration_ns": 3_000_000_000, **run.plan}
+    plan = {"model": "closed", "clients": 2, "duration_ns": 3_000_000_000, **run.plan}
     trial = series(
         run.latencies_ms or [[run.ms] * run.rate] * 3,
         id=run.id,
@@ -82,12 +81,12 @@ def begun(
 
 def whole_trial(**changes: Any) -> Trial:
     found = trials.series([[1.0, 2.0], [3.0]])
-    return replace(
+    return trials.changed(
         found,
         id=new_id(),
-        plan=found.plan.but(load_text="open, 2/s"),
+        plan={"rate": 2.0},
         workload=found.workload.but(name="w"),
-        **known(server={}),
+        server={},
         samples=collect([Sample(0, "host", "cpu", 0.5, "share")]),
         **changes,
     )

@@ -10,8 +10,8 @@ import pgpaces
 from pgpaces.analysis.compare import Verdict
 from pgpaces.core.errors import PgpacesError, PlanError
 from pgpaces.show import draw
-from pgpaces.spec import levels
-from pgpaces.spec.plan import PoolPlan
+from pgpaces.spec import spec
+from pgpaces.spec.target import PoolPlan
 from pgpaces.trial import trial as pipeline
 from tests.errors import raises, sentence
 from tests.unit.answered import unpacked
@@ -99,7 +99,7 @@ def test_what_cannot_be_is_refused_before_anything_is_started(name, given, said,
 
 
 def test_levels_of_pythons_values():
-    found = levels.of_values(
+    found = spec.of_values(
         {
             "clients": [1, 2],
             "duration": 5,
@@ -111,7 +111,7 @@ def test_levels_of_pythons_values():
         }
     )
     # All digits: what a script gets is what was asked for.
-    exact = levels.of_values({"define": {"share": 0.12345678, "n": 16777217.0}})
+    exact = spec.of_values({"define": {"share": 0.12345678, "n": 16777217.0}})
     assert exact == {"define.share": ("0.12345678",), "define.n": ("16777217.0",)}
     assert found == {
         "clients": ("1", "2"),

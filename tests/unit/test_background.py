@@ -14,8 +14,8 @@ from pgpaces.answers.run import values
 from pgpaces.core.errors import PlanError
 from pgpaces.core.messages import said
 from pgpaces.core.record import Interval, Tally
-from pgpaces.spec import experiment_file, levels, workload
-from pgpaces.spec.plan import family
+from pgpaces.spec import experiment_file, options, spec, workload
+from pgpaces.spec.load import family
 from pgpaces.spec.result import Counts
 from pgpaces.spec.spec import read
 from pgpaces.trial import document, sweep
@@ -67,7 +67,7 @@ scale = [1, 2]
 )
 def test_what_cannot_be_said_beside_another_workload(level, name, values):
     with raises(PlanError, name, **values):
-        levels.check_name(level)
+        options.check_name(level)
 
 
 def test_an_experiment_with_workloads_beside_it_is_stored_without_a_password(tmp_path):
@@ -83,7 +83,7 @@ def test_an_experiment_with_workloads_beside_it_is_stored_without_a_password(tmp
 
 
 def test_a_level_without_a_workload_beside_it_is_compared_with_those_that_have_one():
-    found = levels.background("bulk-load workload=none,bulk-load scale=10")
+    found = spec.background("bulk-load workload=none,bulk-load scale=10")
     assert found["background.bulk-load.workload"] == ("none", "bulk-load")
     given_levels = {"background.bulk-load.workload": "none", "background.bulk-load.scale": "10"}
     assert request_of(given_levels, workload.of_scripts("w", ())).background == ()
@@ -111,7 +111,7 @@ def test_a_level_without_a_workload_beside_it_is_compared_with_those_that_have_o
     ],
 )
 def test_a_workload_beside_another_as_one_text(text, found):
-    assert levels.background(text) == {f"background.{name}": level for name, level in found.items()}
+    assert spec.background(text) == {f"background.{name}": level for name, level in found.items()}
 
 
 WORD = st.text(st.characters(codec="utf-8", exclude_characters="\\,\0"), max_size=8)
@@ -120,7 +120,7 @@ WORD = st.text(st.characters(codec="utf-8", exclude_characters="\\,\0"), max_siz
 @given(st.dictionaries(st.sampled_from(["define.x", "rate", "scripts", "node"]), WORD))
 def test_any_level_can_be_quoted(given_levels):
     words = [f"{name}={level}" for name, level in given_levels.items()]
-    found = levels.background(shlex.join(["reporting", *words]))
+    found = spec.background(shlex.join(["reporting", *words]))
     expected = {f"background.reporting.{k}": (v.strip(),) for k, v in given_levels.items()}
     assert found == {"background.reporting.workload": ("reporting",), **expected}
 
@@ -140,9 +140,9 @@ def test_any_level_can_be_quoted(given_levels):
 )
 def test_a_text_that_is_no_workload_beside_another_is_refused(texts, name, values):
     with raises(PlanError, name, **values):
-        levels.single(levels.backgrounds(texts))
+        spec.single(spec.backgrounds(texts))
     with raises(PlanError, "several-levels"):
-        levels.single(levels.backgrounds(["reporting rate=1,2"]))
+        spec.single(spec.backgrounds(["reporting rate=1,2"]))
 
 
 def test_tables_beside_in_a_file(tmp_path):
@@ -227,8 +227,6 @@ def laned(seconds):
     ]
     plan = {
         "limit_ns": 10**8,
-        "policy": "run",
-        "model": "open",
         "components": list(COMPONENTS),
         "clients": 4,
     }
@@ -236,7 +234,7 @@ def laned(seconds):
         [],
         intervals=tuple(intervals),
         measured_ns=len(intervals) * SECOND_NS,
-        plan={**plan, "load_text": "open", "protocol": "simple", "seed": 1, "warmup_ns": 0},
+        plan=plan,
         workload={"name": "w", "scale": 1, "scripts": scripts},
         server={"version": "18", "standbys": 2, "pool": {}},
     )

@@ -6,14 +6,14 @@ import sys
 import pytest
 
 from pgpaces.spec import workload
-from pgpaces.spec.scripts import commands_in
+from pgpaces.spec.workload import commands_in
 from tests.folders import ROOT
 
 SIZE = 40_000_000
 READ = """
 import sys, time
 from pgpaces.spec import workload
-from pgpaces.spec.scripts import commands_in
+from pgpaces.spec.workload import commands_in
 from tests.memory import peak_bytes
 start = time.process_time()
 script = workload.read_script(sys.argv[1])

@@ -7,9 +7,8 @@ from pgpaces.analysis.branches import alike
 from pgpaces.analysis.summary import summarize
 from pgpaces.core.record import StatementTally
 from pgpaces.core.times import times_of
-from pgpaces.spec.facts import CommandFacts
-from pgpaces.spec.scripts import commands_in
-from tests.unit.trials import series
+from pgpaces.spec.workload import commands_in
+from tests.unit.trials import changed, series
 
 SQL = "SELECT count(*) FROM article WHERE kind = {} LIMIT 10;"
 SHOWN = "SELECT count(*) FROM article WHERE kind = ? LIMIT 10"
@@ -26,7 +25,7 @@ SELECT 1;
 
 
 def commands_of(script):
-    return tuple(CommandFacts(c.line, c.text, c.is_sql) for c in commands_in("a", script))
+    return commands_in("a", script)
 
 
 def test_branches_that_differ_in_a_constant_are_one_statement():
@@ -70,6 +69,6 @@ def test_the_times_of_all_branches_are_those_of_one_line():
         replace(each, statements=(StatementTally(0, place, times=times_of([round(ms * 1e6)])),))
         for each, (place, ms) in zip(whole.intervals, ran, strict=True)
     )
-    [found] = summarize(replace(whole, workload=workload, intervals=intervals)).statements
+    [found] = summarize(changed(whole, workload=workload, intervals=intervals)).statements
     assert (found.line, found.text) == (3, SHOWN)
     assert found.times.mean.value == pytest.approx(6, rel=0.1)

@@ -23,13 +23,13 @@ from pgpaces.core.record import Interval, Tally
 from pgpaces.core.times import times_of, values_at_ranks
 from pgpaces.show import data, html, markdown, terminal
 from pgpaces.spec.design import Cell, Design, Experiment, Factor
-from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.spec.load import Load, TrialPlan
 from pgpaces.spec.result import Place
 from pgpaces.spec.workload import Command, of_command
 from pgpaces.trial.command import check, loaded
 from tests.errors import raises
 from tests.unit import faces
-from tests.unit.trials import SECOND_NS, trial
+from tests.unit.trials import SECOND_NS, planned, trial
 
 HOUR_NS = 3600 * SECOND_NS
 LEVELS = ("15", "18")
@@ -51,9 +51,9 @@ def command_trial(took_s, seen=None, failed=None, **changes):
         words = ((state, "psql: error: <b>no</b>\x1b[31m such file"),)
         second = now_ns // SECOND_NS + 1
         intervals.append(Interval(second, (tally,), messages=words, ended_ns=now_ns))
-    plan = {"model": "closed", "load_text": "closed", "limit_ns": None, "policy": "run"}
+    plan = {"model": "closed"}
     values = {
-        "plan": {**plan, "transactions": len(took_s)},
+        "plan": {**plan, "transactions": max(1, len(took_s))},
         "workload": {"name": "load", "scale": 1, "scripts": [SCRIPT]},
         "measured_ns": now_ns,
         "intervals": tuple(intervals),
@@ -110,7 +110,7 @@ def test_where_one_failed_no_rows_a_second_are_claimed():
 
 def test_with_a_limit_the_usual_verdict_is_there_too():
     made = command_trial([22.1], SEEN)
-    text = printed(replace(made, plan=made.plan.but(limit_ns=30 * SECOND_NS)))
+    text = printed(planned(made, limit_ns=30 * SECOND_NS))
     assert "0.0% of 1 requests missed" in text
     assert "2,400,000 rows" in text
 

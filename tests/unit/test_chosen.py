@@ -23,6 +23,7 @@ from pgpaces.spec.result import Counts, Estimate, Place
 from pgpaces.trial import document, strategies
 from tests.errors import raises
 from tests.unit.experiments import made
+from tests.unit.trials import changed
 
 BASE = made(Ask(Cell(()), 1), 12)
 SPEC = SearchSpec(CapacityGoal(0.01, 10.0, 0.1, 1e6), each=1.0)
@@ -36,12 +37,12 @@ def digest(ask, due, missed, rate=100.0, invalid=""):
     text = ask.options.get("duration") or "60s"
     seconds = float(text.removesuffix("s"))
     reasons = (finding("generator-lost", why=invalid),) if invalid else ()
-    trial = replace(
+    trial = changed(
         BASE.trial,
         id=f"{ask.cell.key}-{ask.block}-{ask.attempt}",
         place=place,
         measured_ns=int(seconds * 1e9),
-        plan=BASE.trial.plan.but(seed=ask.block),
+        plan={"seed": ask.block},
     )
     counts = Counts(due, due - missed, missed, 0, 0, 0)
     summary = replace(

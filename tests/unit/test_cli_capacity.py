@@ -16,8 +16,7 @@ from pgpaces.answers.capacity.api import load_capacity
 from pgpaces.cli.answers import report
 from pgpaces.cli.sweep import capacity as face
 from pgpaces.core.errors import PlanError
-from pgpaces.spec.design import Cell, Design, Factor
-from pgpaces.spec.draft import Draft
+from pgpaces.spec.design import Cell, Design, Draft, Factor
 from pgpaces.store.store import Store
 from pgpaces.trial import capacity, sweep
 from tests.errors import raises, sentence

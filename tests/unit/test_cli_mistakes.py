@@ -144,7 +144,7 @@ def test_a_mistake_is_named_with_the_way_out(
     store = opened(tmp_path)
     keep(store, Kept(run := new_id()))
     store.tag("nightly", run)
-    keep(store, Kept(BARE, plan={"spec": {}}))
+    keep(store, Kept(BARE, plan={"imported": {"program": "pgbench"}}))
     monkeypatch.setenv("PGPACES_STORE", str(tmp_path / "results.db"))
     monkeypatch.chdir(tmp_path)
     for name, text in FILES.items():

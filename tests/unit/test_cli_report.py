@@ -19,7 +19,7 @@ def store(tmp_path):
     opened = Store.open(path)
     for name, clients in (("01A", 2), ("01B", 4)):
         plan = {"model": "open", "clients": clients, "limit_ns": 500_000_000}
-        plan |= {"load_text": "open, 2/s", "rate": float(clients)}
+        plan |= {"rate": float(clients)}
         keep(opened, Kept(name, plan=plan, latencies_ms=((10.0, 20.0), (30.0,), (5.0,))))
     return path
 

@@ -85,7 +85,7 @@ def test_a_damaged_run_is_listed_among_the_others(store, pgpaces):
     kept = [keep_trial(store, whole_trial()) for _ in range(3)]
     assert store.path
     with sqlite3.connect(store.path) as other:
-        other.execute("UPDATE trial SET plan = ? WHERE id = ?", (b"\xff", kept[1].id))
+        other.execute("UPDATE trial SET spec = ? WHERE id = ?", (b"\xff", kept[1].id))
     found = json.loads(pgpaces("runs", "--json").stdout)
     assert {row["run"]: row["state"] for row in found} == {
         kept[0].id: "finished", kept[1].id: "damaged", kept[2].id: "finished",

@@ -17,10 +17,11 @@ from pgpaces.spec.result import Place
 from pgpaces.store.store import Store
 from tests.unit.late_stories import STORIES, Story
 from tests.unit.stored import begun, keep_trial
+from tests.unit.trials import changed
 
 CELLS = {"1": Story(bad_seconds=frozenset()), "4": STORIES["lock"], "8": STORIES["network"]}
 TITLE = message("why-title", about="")
-PLAN = {"load_text": "open, 40/s", "settings": {}}
+PLAN = {"rate": 40.0}
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def _put(opened, id_, story, place):
     trial, _ = replace(story, plan={**PLAN, **story.plan}).told()
     workload = trial.workload.but(hash="h")
     server = {"version": "18.6", "settings": {}, "target": {"host": "db.example"}}
-    keep_trial(opened, replace(trial, id=id_, place=place, workload=workload, server=server))
+    keep_trial(opened, changed(trial, id=id_, place=place, workload=workload, server=server))
 
 
 def _search(opened):

@@ -16,8 +16,8 @@ from pgpaces.analysis.effect import Effect, effect_of_groups, effect_of_pairs, h
 from pgpaces.analysis.pairing import next_pairs, planned_pairs
 from pgpaces.core.errors import PlanError
 from pgpaces.spec.design import Ask, Cell
-from pgpaces.spec.facts import Prepared
 from pgpaces.spec.result import Estimate
+from pgpaces.spec.setup import Prepared
 from tests.errors import raises
 from tests.unit.comparisons import (
     MISSED,
@@ -34,6 +34,7 @@ from tests.unit.comparisons import (
 )
 from tests.unit.experiments import made
 from tests.unit.seeds import seeds
+from tests.unit.trials import changed, planned
 
 MACHINES = 60_000
 LOOKS = ComparisonGoal(same=0)
@@ -387,9 +388,9 @@ def test_trials_of_the_blocks_of_an_experiment_are_pairs(names):
 
 def test_trials_that_differ_in_more_than_what_is_compared_are_told_apart():
     one = made(Ask(Cell(()), 1), 5)
-    plan = one.trial.plan.but(clients=8, threads=2, policy="run")
+    plan = {"clients": 8, "threads": 2, "policy": "run"}
     server = one.trial.server.but(settings={"work_mem": "64MB"})
-    other = replace(one, trial=replace(one.trial, plan=plan, server=server))
+    other = replace(one, trial=changed(one.trial, plan=plan, server=server))
     named = {each.name for each in between([one], [other])}
     assert {"clients", "threads", "policy", "setting work_mem"} <= named
     left = {each.name for each in between([one], [other], ["clients", "set.work_mem"])}
@@ -401,23 +402,21 @@ def test_trials_that_differ_in_more_than_what_is_compared_are_told_apart():
 @pytest.mark.parametrize(
     ("plan", "workload", "names"),
     [
-        ({"rate": 9.0, "load_text": "open, 9/s"}, {}, ["rate"]),
-        ({"load": "closed", "model": "closed", "load_text": "closed"}, {}, ["load"]),
-        ({"load_text": "open, drawn otherwise"}, {}, ["load text"]),
+        ({"rate": 9.0}, {}, ["rate"]),
+        ({"model": "closed", "policy": "run"}, {}, ["policy", "load"]),
+        ({"arrivals": "even"}, {}, ["arrivals"]),
         ({}, {"hash": "b", "scripts": ()}, ["scripts"]),
         ({}, {"hash": "b", "name": "w", "scripts": ()}, ["workload"]),
         ({}, {"hash": "b"}, ["hash of the workload"]),
-        ({"variables": (("scale", 9),)}, {"scale": 9}, ["scale"]),
+        ({"variables": (("scale", "9"),)}, {"scale": 9}, ["scale"]),
         # Of arrivals, and of data.
         ({"seed": 99}, {}, []),
-        ({}, {"data_seed": 2}, ["data seed"]),
+        ({"data_seed": 2}, {}, ["data seed"]),
     ],
 )
 def test_a_difference_is_listed_by_one_of_its_names(plan, workload, names):
     one = made(Ask(Cell(()), 1), 5)
-    other = replace(
-        one.trial, plan=one.trial.plan.but(**plan), workload=one.trial.workload.but(**workload)
-    )
+    other = changed(one.trial, plan=plan, workload=one.trial.workload.but(**workload))
     assert [each.name for each in between([one], [replace(one, trial=other)])] == names
 
 
@@ -434,10 +433,10 @@ def test_what_follows_from_a_factor_is_no_difference_beside_it(what, follows, no
     found = made(Ask(Cell(()), 1), 5)
     trial = found.trial
     if what == "poll":
-        both = [replace(trial, plan=trial.plan.but(poll=poll)) for poll in ("io_uring", "threads")]
+        both = [planned(trial, poll=poll) for poll in ("io_uring", "threads")]
     else:
         data = [Prepared("d", mark, True, 0.0, 1) for mark in "ab"]
-        both = [replace(trial, workload=trial.workload.but(prepared=each)) for each in data]
+        both = [changed(trial, workload=trial.workload.but(prepared=each)) for each in data]
     one, other = (replace(found, trial=each) for each in both)
     assert all(between([one], [other], [factor]) == () for factor in follows)
     assert all(between([one], [other], [factor]) != () for factor in not_from)

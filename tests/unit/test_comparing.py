@@ -20,6 +20,7 @@ from pgpaces.show.terminal import terminal
 from pgpaces.spec.result import Estimate
 from tests.unit.comparisons import side
 from tests.unit.reports import NASTY, whole_page
+from tests.unit.trials import planned
 
 PAIRS = tuple(
     Pair(n, side(100 + n, mean=20), side((110 + 2 * n) * (1 + n % 2 / 50), mean=18.0 + n / 20))
@@ -60,11 +61,11 @@ def test_charts_show_effects_a_noise_floor_shares_and_every_trial():
 
 def test_throughput_that_was_planned_is_said_to_decide_nothing():
     digests = whole_page().digests
-    assert {digest.trial.plan.model for digest in digests} == {"open"}
+    assert {digest.trial.plan.load.model for digest in digests} == {"open"}
     told = finding("throughput-is-planned")
     assert [*findings_of_trials("throughput", digests, (), left_out=0)] == [told]
     assert [*findings_of_trials("p95", digests, (), left_out=0)] == []
-    free = replace(digests[0].trial, plan=replace(digests[0].trial.plan, model="closed"))
+    free = planned(digests[0].trial, model="closed", policy="run")
     closed = [replace(digests[0], trial=free)]
     assert not [*findings_of_trials("throughput", closed, (), left_out=0)]
 

@@ -15,7 +15,8 @@ from pgpaces.core.errors import ConnectionsError, PlanError, ServerError
 from pgpaces.database import identity
 from pgpaces.database.access import Access
 from pgpaces.database.identity import Room
-from pgpaces.spec.plan import Load, PoolPlan, TargetPlan
+from pgpaces.spec.load import Load
+from pgpaces.spec.target import PoolPlan, TargetPlan
 from pgpaces.trial import preparation, site
 from pgpaces.trial.components import clients_at, component_loads, limits
 from pgpaces.trial.courtesy import Budget

@@ -22,10 +22,10 @@ from pgpaces.monitor import generator_host as host
 from pgpaces.show import render
 from pgpaces.spec import costs
 from pgpaces.spec.costs import Costs
-from pgpaces.spec.design import Design, Experiment, Factor, Target
-from pgpaces.spec.facts import ServerFacts
-from pgpaces.spec.plan import TargetPlan
+from pgpaces.spec.design import Design, Experiment, Factor
 from pgpaces.spec.result import Counts, Estimate
+from pgpaces.spec.setup import ServerFacts
+from pgpaces.spec.target import Target, TargetPlan
 from pgpaces.trial import document
 from pgpaces.trial.ready_trial import host_facts
 from pgpaces.trial.request import costs_of_target
@@ -33,7 +33,7 @@ from tests.errors import raises
 from tests.unit.experiments import WORKERS, experiment, made, moved
 from tests.unit.reports import ABOUT
 from tests.unit.sensors import collect
-from tests.unit.trials import trial
+from tests.unit.trials import changed, trial
 
 PI = Costs(price=85, lifetime_years=4)
 AMOUNT = st.floats(0.01, 1e6)
@@ -337,8 +337,8 @@ def priced(found, one):
     track = Track("host", "disk_mmcblk0_written", "KB/s", (100.0,) * len(found.series))
     ended = Track("checkpoints", "checkpoints", "", (0.1,) * len(found.series))
     about = found.trial.host.but(costs=(one.plain(),))
-    changed = replace(found.trial, host=about)
-    return replace(found, trial=changed, tracks=(*found.tracks, track, ended))
+    another = changed(found.trial, host=about)
+    return replace(found, trial=another, tracks=(*found.tracks, track, ended))
 
 
 def page_of(one, plan=PLAN):
@@ -383,9 +383,8 @@ def test_no_user_is_sold_where_no_cell_holds_and_under_a_rate_for_all():
 def test_a_run_says_what_its_machine_costs():
     found = made(PLAN.asks()[0], 30)
     about = found.trial.host.but(costs=(PI.plain(),))
-    paced = found.trial.plan.but(model="paced")
-    worth = of_run(replace(found.trial, host=about, plan=paced), found.summary)
-    assert worth.users == paced.clients
+    worth = of_run(changed(found.trial, host=about, plan={"model": "paced"}), found.summary)
+    assert worth.users == found.trial.setup.clients
     told = {each.name: each.values for _, each in values(worth, found.summary)}
     assert told["costs-month"]["month"] == pytest.approx(85 / 48)
     assert told["costs-users"]["users"] == worth.users

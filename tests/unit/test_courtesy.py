@@ -11,7 +11,8 @@ from pgpaces.database import identity
 from pgpaces.database.access import Access
 from pgpaces.database.identity import Room
 from pgpaces.load import engine
-from pgpaces.spec.plan import Load, TargetPlan
+from pgpaces.spec.load import Load
+from pgpaces.spec.target import TargetPlan
 from pgpaces.trial.components import component_loads, threads_for
 from pgpaces.trial.courtesy import UNSEEN, Budget
 from pgpaces.trial.site import Site

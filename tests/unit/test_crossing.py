@@ -15,6 +15,7 @@ from pgpaces.core.findings import Finding
 from pgpaces.spec.design import Cell, Design, Factor
 from pgpaces.spec.result import Estimate
 from tests.unit.experiments import experiment, made
+from tests.unit.trials import planned
 
 ENDS = {"h": (0.0, 0.02), "b": (0.10, 0.30), "?": (0.02, 0.10)}
 SAID = {"h": "pass", "b": "fail", "?": "unknown"}
@@ -79,7 +80,7 @@ def said_of(digests, plan):
 def test_without_a_limit_an_invalid_cell_is_never_the_one_with_the_highest_throughput(cells):
     plan = Design((Factor("clients", ("2", "8")),))
     digests = [
-        replace(d, trial=replace(d.trial, plan=d.trial.plan.but(limit_ns=None)))
+        replace(d, trial=planned(d.trial, limit_ns=None, policy="run"))
         for d in (made(slot, 20) for slot in plan.asks())
     ]
     rows = said_of(digests, plan)[1].rows

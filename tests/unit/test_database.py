@@ -27,7 +27,7 @@ from pgpaces.database.changes import Note, SettingChange, names_in, put_back
 from pgpaces.database.ownership import Ownership
 from pgpaces.database.specification import DatasetSpec
 from pgpaces.spec import workload
-from pgpaces.spec.facts import ServerFacts
+from pgpaces.spec.setup import ServerFacts
 from tests.errors import raises
 
 FACTS = ServerFacts(

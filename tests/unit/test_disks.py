@@ -31,6 +31,7 @@ from pgpaces.store.store import Store, new_id
 from tests.errors import raises
 from tests.unit import experiments, faces
 from tests.unit.cards import card, row, run
+from tests.unit.trials import changed
 
 FIO = Path(__file__).parent / "fio"
 RATES = st.floats(0, 1e7)
@@ -309,7 +310,7 @@ def test_texts_of_others_do_nothing():
 def test_a_page_tells_of_the_disk_that_the_data_is_on():
     found = experiments.made(experiments.design().asks()[0], 5)
     server = found.trial.server.but(data_device="uuid 1")
-    there = replace(found, trial=replace(found.trial, server=server))
+    there = replace(found, trial=changed(found.trial, server=server))
     disk = row(card(2100, 610, 45), hostname="pi4")
     told = dict(facts.places([there], [disk])[0].server)["disk"]
     assert told.startswith("A1, 2,100 read and 610 write IOPS at 4 KiB, 45 MB/s")

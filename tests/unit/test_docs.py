@@ -16,8 +16,8 @@ from pgpaces.cli import specs
 from pgpaces.cli.main import HELP
 from pgpaces.core import errors, tables
 from pgpaces.server import profiles
-from pgpaces.spec import costs, experiment_file, plan, spec, workload, workload_toml
-from pgpaces.spec.scripts import commands_in
+from pgpaces.spec import costs, experiment_file, load, spec, workload, workload_toml
+from pgpaces.spec.workload import commands_in
 from pgpaces.store.store import Store
 from pgpaces.trial.request import target_of
 from tests.unit.documented import (
@@ -169,7 +169,7 @@ def test_every_printed_command_line_and_its_load_would_be_accepted(place, words)
         name = str(given["workload"])
         base = workload.find(name if name in workload.shipped() else "select-only")
         values = spec.complete(spec.read(specs.spec({**given, "like": None})[0]), base.load)
-        plan.trial_plan(values)
+        load.trial_plan(values)
         target_of(values)
 
 

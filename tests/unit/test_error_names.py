@@ -26,7 +26,8 @@ from pgpaces.cli.main import cli
 from pgpaces.core.errors import PgpacesError, PrepareError, ServerError
 from pgpaces.database.access import Access
 from pgpaces.spec.design import Design
-from pgpaces.spec.plan import GeneratorsPlan, Load, LogPlan, TargetPlan
+from pgpaces.spec.load import GeneratorsPlan, Load, LogPlan
+from pgpaces.spec.target import TargetPlan
 from pgpaces.trial.stops import Stops
 from tests.errors import sentence
 from tests.unit.calling import refused
@@ -278,7 +279,7 @@ CASES: dict[str, Any] = {
     "users-silent": call("load.python_users.load:UsersLoad._lost", 0, CHILD, silent=True),
     "too-few-threads": call("load.python_users.virtual_users:Threads.set_up",
                             Ns(_threads=[Ns(start=Answer(RuntimeError()))], _users=[1])),
-    "log-of-several-generators": call("spec.plan:TrialPlan", Load("closed"), log=LogPlan("x"),
+    "log-of-several-generators": call("spec.load:TrialPlan", Load("closed"), log=LogPlan("x"),
                                       generators=GeneratorsPlan(count=2)),
     "stopped-before-load": stopped,
     "companion-not-started": call(

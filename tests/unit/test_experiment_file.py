@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces.core.errors import PlanError
-from pgpaces.spec import experiment_file, levels, options, workload
-from pgpaces.spec.draft import Draft, share
-from pgpaces.spec.plan import trial_plan
+from pgpaces.spec import experiment_file, options, spec, workload
+from pgpaces.spec.design import Draft, share
+from pgpaces.spec.load import trial_plan
 from pgpaces.spec.spec import complete, read
 from pgpaces.trial import document
 from pgpaces.trial.request import request_of
@@ -110,7 +110,7 @@ def test_what_every_option_is_called_is_a_key():
 def test_levels_are_split_at_commas_that_are_not_escaped(texts):
     stripped = tuple(text.strip() for text in texts)
     written = ",".join(text.replace(",", r"\,") for text in texts)
-    assert levels.split(written) == stripped
+    assert spec.split(written) == stripped
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_levels_are_split_at_commas_that_are_not_escaped(texts):
     ],
 )
 def test_hosts_of_generators_are_one_level(text, expected):
-    assert levels.split(text) == expected
+    assert spec.split(text) == expected
 
 
 COMMAND_LINE = [

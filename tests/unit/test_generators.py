@@ -29,9 +29,9 @@ from pgpaces.load.cluster.load import DealtLoad
 from pgpaces.load.cluster.protocol import LoadOrder, Ready, Report, pack, unpack
 from pgpaces.load.cluster.workers import Worker, Workers
 from pgpaces.monitor.procfs import Item
-from pgpaces.spec.design import Ask, Cell, Target
-from pgpaces.spec.draft import Draft
-from pgpaces.spec.plan import GeneratorsPlan, Load, TargetPlan, TrialPlan, generators_of
+from pgpaces.spec.design import Ask, Cell, Draft
+from pgpaces.spec.load import GeneratorsPlan, Load, TrialPlan, generators_of
+from pgpaces.spec.target import Target, TargetPlan
 from pgpaces.trial import dealt
 from pgpaces.trial.sweep import PlannedSweep
 from tests.engine_load import PLAN

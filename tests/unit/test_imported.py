@@ -45,7 +45,7 @@ def test_a_transaction_was_due_when_its_time_began():
     assert (summary.counts.on_time, summary.counts.late) == (1, 1)
     assert trial.started_at == datetime.fromtimestamp(EPOCH, UTC)
     assert summary.latency.max == 1500.0
-    assert trial.plan.model == "closed"
+    assert trial.plan.load.model == "closed"
 
 
 def test_the_files_of_all_threads_are_one_run():
@@ -56,7 +56,7 @@ def test_the_files_of_all_threads_are_one_run():
     assert [note.name for note in trial.notes] == ["imported", "imported-command"]
     assert [script.counts.due for script in summary.scripts] == [2, 1]
     assert (summary.retried, summary.retries) == (1, 2)
-    assert trial.plan.clients == 2
+    assert trial.setup.clients == 2
     assert summary.lag.max == pytest.approx(0.02)
     assert summary.service.max == pytest.approx(0.99)
 

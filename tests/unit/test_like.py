@@ -31,7 +31,7 @@ from pgpaces.trial.request import Request, choose
 from pgpaces.trial.sweep import PlannedSweep
 from tests.unit.documented import parsed
 from tests.unit.sure import sure
-from tests.unit.trials import SECOND_NS, second
+from tests.unit.trials import SECOND_NS, changed, second
 
 from .late_stories import STORIES
 
@@ -134,9 +134,8 @@ def stored(request: Request) -> Trial:
 
 def stored_trial(request: Request, more: dict[str, Any]) -> Trial:
     told, _ = STORIES["lock"].told()
-    plan = told.plan.but(spec={**request.spec, **more}, model=request.trial.load.model)
     workload = told.workload.but(name=request.workload.name, hash=request.workload.hash)
-    return replace(told, plan=plan, workload=workload, intervals=())
+    return changed(told, spec={**request.spec, **more}, workload=workload, intervals=())
 
 
 def keep(trial: Trial) -> Trial:

@@ -26,8 +26,9 @@ from pgpaces.core.errors import (
 )
 from pgpaces.spec import workload
 from pgpaces.spec.design import Ask, Cell, Design, Experiment, Factor
-from pgpaces.spec.plan import Load, TargetPlan, TrialPlan
+from pgpaces.spec.load import Load, TrialPlan
 from pgpaces.spec.result import Place
+from pgpaces.spec.target import TargetPlan
 from pgpaces.store.store import Store
 from pgpaces.trial import machine, stops, sweep
 from pgpaces.trial.listener import Progress, SweepListener

@@ -45,7 +45,7 @@ MS = 1_000_000
 
 def head(state: str = "running", **changes: Any) -> Trial:
     """A trial of a script with a limit of 15 ms, which is between two steps of the ladder."""
-    plan = {"limit_ns": LIMIT_NS, "policy": "run", "model": "open", "load_text": "open, 10/s"}
+    plan = {"limit_ns": LIMIT_NS, "rate": 10.0}
     return trial([], **{"plan": plan, "intervals": (), "state": state, **changes})
 
 

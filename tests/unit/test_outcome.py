@@ -125,7 +125,7 @@ def test_lateness_is_weighed_against_what_it_explains(name):
     ("missed_max", "limited"), [(None, True), (0.05, True), (0.2, False), (0.12, False)]
 )
 def test_what_may_be_missed_is_what_the_experiment_allows(missed_max, limited):
-    plan = PLAN | {"missed_max": missed_max}
+    plan = PLAN | {"missed": missed_max}
     assert summarize(of(*alike(NEAR, LATE), plan=plan)).generator.limited is limited
 
 

@@ -17,8 +17,9 @@ from pgpaces.core.errors import LogError, PlanError, RunError, StoreError
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.times import Times
 from pgpaces.load import engine
-from pgpaces.spec.plan import THREADS_MAX, TargetPlan, TrialPlan
+from pgpaces.spec.load import THREADS_MAX, TrialPlan
 from pgpaces.spec.result import Trial
+from pgpaces.spec.target import TargetPlan
 from pgpaces.spec.workload import of_scripts
 from pgpaces.trial.trial import Outcome
 from tests.errors import raises

@@ -27,8 +27,9 @@ from pgpaces.core.units import (
     size_text,
 )
 from pgpaces.spec import experiment_file, spec, workload
-from pgpaces.spec.plan import Load, PoolPlan, TrialPlan
-from pgpaces.spec.shape import Segment, parse
+from pgpaces.spec.load import Load, Segment, TrialPlan
+from pgpaces.spec.load import shape_of as parse
+from pgpaces.spec.target import PoolPlan
 from pgpaces.trial import request
 from pgpaces.trial.request import Request
 from tests.errors import raises

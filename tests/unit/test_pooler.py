@@ -17,7 +17,7 @@ from pgpaces.core.errors import PlanError, ServerError
 from pgpaces.server import pooler
 from pgpaces.server.pooler import SPARE, PoolerProgram, PoolSpec
 from pgpaces.server.record import ServerRecord
-from pgpaces.spec.plan import PoolMode, PoolPlan
+from pgpaces.spec.target import PoolMode, PoolPlan
 from pgpaces.trial.request import pool_of
 from tests.errors import raises, sentence
 

@@ -9,7 +9,7 @@ from pgpaces.analysis.preview import Step, between, machine_span, preview
 from pgpaces.answers.sweep.preview import as_json, lines
 from pgpaces.show.numbers import clock
 from pgpaces.spec.design import Design, Experiment, Factor
-from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.spec.load import Load, TrialPlan
 
 SECOND_NS = 1_000_000_000
 

@@ -8,7 +8,7 @@ from pgpaces.core.errors import PlanError, ScriptError
 from pgpaces.core.texts import encoded
 from pgpaces.load import engine
 from pgpaces.spec import workload
-from pgpaces.spec.scripts import commands_in
+from pgpaces.spec.workload import commands_in
 from tests.errors import raises
 
 SHIPPED = [

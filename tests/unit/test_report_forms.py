@@ -34,11 +34,13 @@ from pgpaces.show.section import Figure, Report
 from pgpaces.show.section import figure as figure_of
 from pgpaces.show.style import DARK, LIGHT, PAGE
 from pgpaces.show.terminal import terminal
-from pgpaces.spec.design import Ask, Cell, Design, Factor, Target
+from pgpaces.spec.design import Ask, Cell, Design, Factor
 from pgpaces.spec.result import Estimate, Place
+from pgpaces.spec.target import Target
 from tests.errors import raises
 from tests.unit.experiments import WORKERS, experiment, made, moved
 from tests.unit.reports import ABOUT, PLAN, nasty_report, page_of, reported, whole_page
+from tests.unit.trials import changed, planned
 
 NAME = WORKERS.removeprefix("set.")
 LIBRARIES = "set.shared_preload_libraries"
@@ -363,7 +365,7 @@ def test_the_ending_of_a_file_names_its_form(path, form):
 
 def test_a_limit_of_one_script_is_not_said_to_be_that_of_all():
     own = [
-        replace(d, trial=replace(d.trial, plan=d.trial.plan.but(limits=(("by_fk1", 200_000_000),))))
+        replace(d, trial=planned(d.trial, limits=(("by_fk1", 200_000_000),)))
         for d in whole_page().digests
     ]
     page = page_of(own)
@@ -446,7 +448,7 @@ def test_long_names_of_factors_are_short_in_a_terminal_and_explained(width):
 
 def built(found: Digest, version: str, build: str | None) -> Digest:
     server = found.trial.server.but(version=version, build=build)
-    return replace(found, trial=replace(found.trial, server=server))
+    return replace(found, trial=changed(found.trial, server=server))
 
 
 @pytest.mark.parametrize(
@@ -520,11 +522,10 @@ def test_without_a_limit_the_most_is_not_called_the_fastest_where_intervals_over
             one = made(slot, 10)
             value = rates[dict(slot.cell.levels)[WORKERS]]
             spread = Estimate(value, value * 0.99, value * 1.01, 60)
-            plan = one.trial.plan.but(limit_ns=None, limits=())
             rows.append(
                 replace(
                     one,
-                    trial=replace(one.trial, plan=plan),
+                    trial=planned(one.trial, limit_ns=None, limits=(), policy="run"),
                     summary=replace(one.summary, throughput=spread),
                 )
             )
@@ -550,8 +551,9 @@ def test_charts_over_time_end_where_a_percentile_is_of_what_did_not_succeed():
     def failing(digest: Digest) -> Digest:
         first, *rest = digest.series
         lost = replace(first, p95_ms=math.inf, p99_ms=math.inf, lag_p99_ms=math.inf)
-        plan = replace(digest.trial.plan, limit_ns=500_000_000)
-        return replace(digest, series=(lost, *rest), trial=replace(digest.trial, plan=plan))
+        return replace(
+            digest, series=(lost, *rest), trial=planned(digest.trial, limit_ns=500_000_000)
+        )
 
     page = page_of([failing(digest) for digest in whole_page().digests])
     figure = next(f for _, figures in closeups(page) for f in figures if f.key.startswith("time-"))

@@ -28,13 +28,9 @@ from .trials import SECOND_NS, second, times, trial
 
 PLAN = {
     "limit_ns": 50_000_000,
-    "policy": "run",
-    "model": "open",
-    "load_text": "open, 40/s",
+    "rate": 40.0,
     "clients": 8,
-    "protocol": "simple",
     "warmup_ns": 6 * SECOND_NS,
-    "seed": 1,
 }
 SCRIPTS = [
     {"name": name, "weight": 1, "commands": [[1, f"SELECT * FROM {name} WHERE id = :id", True]]}
@@ -125,7 +121,7 @@ def second_of(due: int, late: int = 0, **plan: Any) -> Trial:
         (1200, 0, {}, "PASS"),
         (1200, 300, {}, "FAIL"),
         (1000, 40, {}, "UNKNOWN"),
-        (1200, 300, {"missed_max": 0.5}, "PASS"),
+        (1200, 300, {"missed": 0.5}, "PASS"),
         (1200, 300, {"limit_ns": None}, ""),
         (1, 0, {"transactions": 1}, "UNKNOWN"),
     ],
@@ -139,7 +135,7 @@ def test_the_verdict_is_what_the_whole_interval_allows(due, late, plan, word):
 
 
 def test_a_run_of_so_many_transactions_that_decides_nothing_is_repeated_for_a_time():
-    shown = second_of(100, 5, transactions=9, limit_ns=9_000_000, missed_max=0.07)
+    shown = second_of(100, 5, transactions=9, limit_ns=9_000_000, missed=0.07)
     [step] = section(shown, summarize(shown)).next
     assert step.command.startswith(f"pgpaces run --like {shown.id[-8:]} -T ")
 

@@ -52,23 +52,21 @@ def test_a_narrow_terminal_has_names_in_whole_words(frozen, width):
     assert {word for line in lines for word in line.split()} <= wide
 
 
-def row(id_: str, **plan: object) -> TrialRow:
-    told = {"model": "closed", "think": "none", "clients": 4, "duration_ns": 60 * 10**9, **plan}
+def row(id_: str, **more: object) -> TrialRow:
+    spec, at = {"duration": "1min", **more}, datetime(2026, 11, 1, tzinfo=UTC)
     load = "closed, without think time"
-    return TrialRow(
-        id_, "finished", datetime(2026, 11, 1, tzinfo=UTC), "shop", load, "18", None, plan=told
-    )
+    return TrialRow(id_, "finished", at, "shop", load, "18", None, clients=4, spec=spec)
 
 
 def test_runs_of_one_load_say_in_what_they_differ_and_others_nothing():
-    rows = [row("a"), row("b", settings={"work_mem": "4MB"}), row("c", duration_ns=10**10)]
+    rows = [row("a"), row("b", **{"set.work_mem": "4MB"}), row("c", duration="10s")]
     assert distinct_titles(rows) == {
         "a": "shop, closed, 4 clients, -T 1min",
         "b": "shop, closed, 4 clients, -T 1min, work_mem=4MB",
         "c": "shop, closed, 4 clients, -T 10s",
     }
     assert distinct_titles(rows[:1]) == {"a": "shop, closed, 4 clients"}
-    opened = replace(row("d", model="open"), load="open, 20/s")
+    opened = replace(row("d", rate="20/s"), load="open, 20/s")
     assert distinct_titles([opened]) == {"d": "shop, open, 20/s"}
 
 
@@ -82,7 +80,7 @@ def test_what_many_runs_of_one_load_differ_in_is_looked_for_once(monkeypatch):
 
     features = runs._features
     monkeypatch.setattr(runs, "_features", lambda one: Features(features(one)))
-    titles = distinct_titles([row(str(n), duration_ns=n * 10**9) for n in range(1, 101)])
+    titles = distinct_titles([row(str(n), duration=f"{n}s") for n in range(1, 101)])
     assert len(set(titles.values())) == 100
     assert len(looks) < 2000
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pgpaces.core.errors import PlanError
 from pgpaces.server import profiles
 from pgpaces.server.profiles import canonical, differing, fitting
-from pgpaces.spec.draft import Draft
+from pgpaces.spec.design import Draft
 from tests.errors import raises
 
 

@@ -18,6 +18,7 @@ from pgpaces.show.html import html
 from pgpaces.spec.result import Blocked, Executed, Grown, Moved, Observed, WaitEvent, Waits
 from tests.unit import experiments, trials
 from tests.unit.sensors import collect
+from tests.unit.trials import changed
 
 WAITS = Waits(
     100,
@@ -134,7 +135,7 @@ def test_waits_are_stacked_among_what_the_server_did_and_are_in_its_table():
     samples = [*seen("Lock:tuple", [2.0] * 20), *seen("CPU", [1.0] * 20)]
     one = digested(samples)
     like = row.trials[0].trial
-    one = replace(one, trial=replace(one.trial, plan=like.plan, workload=like.workload))
+    one = replace(one, trial=changed(one.trial, spec=like.spec, workload=like.workload))
     [latency, figure] = closeups._over_time(replace(row, trials=(one,)), 1)
     assert not [name for name in latency.columns if "waits" in name]
     assert [name for name in figure.columns if "waits" in name] == [

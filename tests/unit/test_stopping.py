@@ -28,7 +28,7 @@ from pgpaces.trial.trial import Looks
 
 from .seeds import seeds
 from .sure import sure
-from .trials import second, trial
+from .trials import planned, second, trial
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 
@@ -98,7 +98,7 @@ def test_a_server_that_falls_ever_further_behind_fails():
             for n in range(7)]  # fmt: skip
     stuck = [Interval(n, tallies=(Tally(n, 0, due=200, unfinished=200),)) for n in range(7, 30)]
     run = trial([], intervals=(*slow, *stuck), measured_ns=30_000_000_000)
-    missed = summarize(replace(run, plan=run.plan.but(auto=True))).missed
+    missed = summarize(planned(run, duration="auto")).missed
     assert missed.value == 1
     assert missed.low > 0.05
 
@@ -120,7 +120,7 @@ class Ending(Listener):
 def watched(load, limit_ms, seconds=320, seed=8):
     """A run of a load that may end by its looks: its record, and what happened."""
     [(trial, _)] = stored(load, seconds, 1, seed, limit_ms)
-    trial = replace(trial, plan=trial.plan.but(auto=True, duration_ns=300_000_000_000))
+    trial = planned(trial, duration="auto")
     ending, accumulator = Ending(), Accumulator()
     looks = Looks(replace(trial, state="running", measured_ns=None), ending)
     for interval in intervals_of(load, seconds, seed, limit_ms):

@@ -28,8 +28,8 @@ from pgpaces.store import digests
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store, new_id
 from tests.errors import raises
-from tests.unit import answered
-from tests.unit.trials import known, like
+from tests.unit import answered, trials
+from tests.unit.trials import like
 from tests.unit.upgraded import check_upgrade, check_upgrades_at_once
 
 
@@ -68,14 +68,15 @@ INTERVAL = Interval(
 
 
 def trial(started_at: datetime | None = None) -> Trial:
-    return Trial(
+    return trials.trial(
+        [],
         id=new_id(),
         state="running",
         started_at=started_at or datetime.now(UTC),
-        version="0.1.0",
-        **known(
-            plan={"load_text": "open, 1/s"}, workload={"name": "reporting"}, server={}, host={}
-        ),
+        plan={"rate": 1.0},
+        workload={"name": "reporting"},
+        measured_ns=None,
+        intervals=(),
     )
 
 
@@ -178,7 +179,7 @@ def test_states_of_trials_are_read_without_the_rest_of_them(store):
         store.begin(one)
     store.finish(replace(old, state="finished"), {})
     with sqlite3.connect(store.path) as other:
-        other.execute("UPDATE trial SET plan = 'no', workload = 'no' WHERE id = '011'")
+        other.execute("UPDATE trial SET spec = 'no', setup = 'no' WHERE id = '011'")
         other.execute("UPDATE trial SET heartbeat = 'no' WHERE id = '012'")
     assert store.states() == [("012", "failed"), ("011", "running"), ("010", "finished")]
     assert store.states(1) == [("012", "failed")]
@@ -279,8 +280,8 @@ def test_the_stored_trials_of_tests_have_the_tables_of_a_new_store(tmp_path):
 
 SCRIPT = {"name": "one", "weight": 1, "commands": [[n, "SELECT 1", True] for n in range(3)]}
 COLUMNS = {
-    "trial": ("state", "started_at", "heartbeat", "plan", "workload", "server", "host",
-              "measured_ns", "notes", "summary"),
+    "trial": ("state", "started_at", "heartbeat", "spec", "setup", "measured_ns",
+              "notes", "summary"),
     "interval": ("second", "cpu_ns", "in_flight_ns", "ended_ns", "connects", "messages",
                  "aborted", "dispatch_count", "dispatch_histogram"),
     "tally": ("second", "due_second", "script", "due", "on_time", "late", "failed",
@@ -296,7 +297,7 @@ def whole(tmp_path_factory):
     """The file of a store with one trial of one second."""
     store = Store.open(tmp_path_factory.mktemp("whole") / "results.db")
     begun = trial()
-    begun = replace(begun, workload=like(begun.workload, scripts=[SCRIPT, SCRIPT]))
+    begun = trials.changed(begun, workload=like(begun.workload, scripts=[SCRIPT, SCRIPT]))
     store.begin(begun)
     tally = Tally(4, 0, 3, on_time=3, latency=TIMES, lag=TIMES, service=TIMES)
     store.add(begun.id, replace(INTERVAL, tallies=(tally,)))
@@ -332,13 +333,19 @@ def test_a_store_that_is_whole_is_read(stored):
     assert read(stored) == ""
 
 
+SETUP = (
+    '{"clients": 1, "imported": null, "workload": {"name": "x"}, '
+    '"server": {"version": "18"}, "host": {}}'
+)
 DAMAGES: dict[str, tuple[str, str, Any, str]] = {
     "a second far away": ("tally", "due_second", 1_066_394_331, "too many seconds are missing"),
-    "no JSON": ("trial", "plan", "{", "damaged"),
-    "JSON of something else": ("trial", "plan", "[1]", "damaged"),
+    "no JSON": ("trial", "spec", "{", "damaged"),
+    "JSON of something else": ("trial", "spec", "[1]", "damaged"),
+    "options that exclude each other": ("trial", "spec", '{"users": 1}', "--users"),
+    "no clients": ("trial", "setup", "{}", "damaged"),
     "JSON without end": ("trial", "notes", "[" * 100_000, "damaged"),
-    "no name": ("trial", "workload", "{}", "damaged"),
-    "no scripts": ("trial", "workload", '{"name": "x"}', "missing required field `scripts`"),
+    "no name": ("trial", "setup", SETUP.replace('"name"', '"n"'), "damaged"),
+    "no scripts": ("trial", "setup", SETUP, "missing required field `scripts`"),
     "a date that is none": ("trial", "started_at", "yesterday", "damaged"),
     "an unknown state": ("trial", "state", "won", "its state is 'won'"),
     "a negative count": ("tally", "due", -1, "second 4: expected `int` >= 0 - at `$.due`"),
@@ -373,7 +380,7 @@ def test_damage_is_named(stored, name):
     "command", ["runs", "show last", "export last", "export last --format json"]
 )
 def test_the_commands_say_it_in_a_sentence(stored, command):
-    damage(stored, "trial", "plan", "{")
+    damage(stored, "trial", "spec", "{")
     done = CliRunner().invoke(cli, [*command.split(), "--store", str(stored.path)])
     assert done.exception is None or done.exception.name == "store-damaged"
     assert "damaged" in (str(done.exception) + done.output)

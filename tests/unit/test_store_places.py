@@ -11,7 +11,6 @@ from pathlib import Path
 import psycopg
 import pytest
 from click.testing import CliRunner
-from msgspec.structs import replace
 
 from pgpaces.cli.main import cli
 from pgpaces.core import home
@@ -22,6 +21,7 @@ from tests.errors import raises, sentence
 from tests.needs import needs
 from tests.unit.calling import refused
 from tests.unit.stored import keep_trial, whole_trial
+from tests.unit.trials import changed
 from tests.unit.upgraded import to_version_2
 
 READING = [
@@ -166,7 +166,7 @@ def sealed(tmp_path, monkeypatch):
     path.parent.mkdir()
     store = Store.open(path)
     trial = whole_trial()
-    keep_trial(store, replace(trial, workload=trial.workload.but(scale=1)))
+    keep_trial(store, changed(trial, workload=trial.workload.but(scale=1)))
     store.close()
     connect = sqlite3.connect
 

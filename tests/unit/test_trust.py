@@ -17,8 +17,8 @@ from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError, TrustError, WorkloadError
 from pgpaces.core.messages import message
 from pgpaces.database import psql
-from pgpaces.spec import actions, trust, workload
-from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.spec import trust, workload
+from pgpaces.spec.load import Load, TrialPlan
 from pgpaces.trial.request import Request, backgrounds
 from pgpaces.trial.request import check as check_request
 from tests.errors import raises
@@ -176,13 +176,13 @@ SELECT 1 \\; SELECT :'x', '\\d', 'copy t to program x';
 
 def test_sql_without_commands_of_psql_is_not_asked_about(tmp_path):
     found = trust.find(str(folder(tmp_path, init_sql=HARMLESS)))
-    assert actions.of(found) == ()
+    assert trust.actions_of(found) == ()
 
 
 def test_what_a_search_takes_long_for_is_no_text(tmp_path):
     for piece in ("/*", "'", "$$", "$a$", "e'", '"', "\\! ", "copy ", "copy t from stdin;\n"):
         made = folder(tmp_path, init_sql=piece * 50_000)
-        assert isinstance(actions.of(workload.read(made)), tuple)  # within the time of a test
+        assert isinstance(trust.actions_of(workload.read(made)), tuple)  # within the time of a test
 
 
 def test_scripts_of_the_user_are_the_users_own(tmp_path):
@@ -206,7 +206,9 @@ def test_only_the_variant_that_executes_needs_a_confirmation(tmp_path):
             refused()
     for variant in (None, "bad", "good"):
         # Whoever confirms one of them confirms them all.
-        assert [each.text for each in actions.of_folder(workload.read(made, variant))] == ["x"]
+        assert [each.text for each in trust.actions_of_folder(workload.read(made, variant))] == [
+            "x"
+        ]
 
 
 @pytest.mark.parametrize("text", ["SELECT 1;", "\\shell true\nSELECT 1;"])
@@ -373,7 +375,7 @@ def test_a_home_that_cannot_be_written_keeps_no_workload_from_running(tmp_path, 
 
 
 def test_what_is_shown_of_a_folder_changes_no_other_line():
-    evil = actions.Action("a\nb", "\x1b[2J\nname.sql", "true\r\x1b[1A\u202e; rm -rf ~\n  harmless")
+    evil = trust.Action("a\nb", "\x1b[2J\nname.sql", "true\r\x1b[1A\u202e; rm -rf ~\n  harmless")
     shown = list(specs.action_lines((evil,)))
     assert len(shown) == 1
     assert shown[0].isprintable()

@@ -14,7 +14,7 @@ from pgpaces.core.errors import PlanError, WorkloadError
 from pgpaces.load.python_users.load import uri
 from pgpaces.load.python_users.order import hidden
 from pgpaces.spec import workload
-from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.spec.load import Load, TrialPlan
 from pgpaces.spec.users import Users, call, of_file, of_functions
 from pgpaces.trial.request import check_users
 from tests.errors import raises
@@ -300,7 +300,7 @@ def of_trial(**plan: Any) -> Any:
 )
 def test_users_of_a_process_that_is_late_itself_are_told(model, late_ms, expected):
     """In an open load all were on time in spite of it; a closed one is less of a load then."""
-    trial = of_trial(model=model, protocol="simple", seed=1, clients=2, load_text="open")
+    trial = of_trial(model=model, protocol="simple", seed=1, clients=2)
     late = times([late_ms] * 400)
     intervals = tuple(replace(each, dispatch=late) for each in trial.intervals)
     summary = summarize(replace(trial, intervals=intervals))

@@ -20,7 +20,7 @@ from pgpaces.load.python_users.counter import SharedCounter as Shared
 from pgpaces.load.python_users.load import UserConnection, UsersLoad, by_value, from_value
 from pgpaces.load.python_users.order import CODES
 from pgpaces.load.python_users.process import PipeWriter
-from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.spec.load import Load, TrialPlan
 from pgpaces.spec.result import Counts
 from pgpaces.spec.users import of_file, of_functions, of_text
 from tests.errors import raises, sentence
@@ -495,7 +495,7 @@ from pathlib import Path
 from pgpaces.load.engine import EnginePlan
 from pgpaces.load.python_users.load import UserConnection, UsersLoad
 from pgpaces.load.python_users.process import PipeWriter
-from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.spec.load import Load, TrialPlan
 from pgpaces.spec.users import of_file
 users = of_file(Path(sys.argv[1]), Path(sys.argv[1]))
 plan = EnginePlan.of(TrialPlan(Load("closed"), grace_ns=1), 2, 2, scripts=["act"])
@@ -541,7 +541,7 @@ from pgpaces import task, user
 from pgpaces.load.engine import EnginePlan
 from pgpaces.load.python_users.load import UserConnection, UsersLoad
 from pgpaces.load.python_users.process import PipeWriter
-from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.spec.load import Load, TrialPlan
 from pgpaces.spec.result import counts
 from pgpaces.spec.users import of_functions
 

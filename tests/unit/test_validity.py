@@ -17,7 +17,7 @@ from pgpaces.core.record import Interval, Tally
 from pgpaces.spec.result import Counts, Estimate, Trial
 from tests.unit.sure import sure
 
-from .trials import SECOND_NS, second, series, times, trial
+from .trials import SECOND_NS, planned, second, series, times, trial
 
 GOOD = Generator(0.1, Estimate(0.1, 0.1, 0.1, 1000), little=1.0, little_service=1.0, limited=False)
 FLAT = Flatness("flat", Estimate(0.0, -0.01, 0.01, 100), (), (10.0,))
@@ -152,7 +152,7 @@ def test_how_a_trial_ended_is_a_warning(changes, expected):
 def test_a_finished_trial_that_is_shorter_than_planned_is_not_valid(seconds, state):
     measured_ns = None if seconds is None else int(seconds * 1e9)
     ended = trial([], measured_ns=measured_ns)
-    ended = replace(ended, plan=replace(ended.plan, duration_ns=10 * SECOND_NS))
+    ended = planned(ended, duration_ns=10 * SECOND_NS)
     found = judge_trial(ended, evidence())
     assert (found.state, "load-ended-early" in names(found)) == (state, state == "invalid")
     assert judge_trial(replace(ended, state="interrupted"), evidence()).state == "valid"

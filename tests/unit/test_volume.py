@@ -11,8 +11,7 @@ from pgpaces.analysis import volume
 from pgpaces.analysis.summary import summarize
 from pgpaces.core.record import Interval, Tally
 from pgpaces.spec.result import Trial
-from pgpaces.spec.scripts import commands_in
-from pgpaces.spec.workload import WorkloadScript
+from pgpaces.spec.workload import WorkloadScript, commands_in
 from pgpaces.trial.ready_trial import queries_of
 from tests.unit.sure import sure
 from tests.unit.trials import SECOND_NS, series

@@ -36,7 +36,7 @@ from pgpaces.web.listening import listen
 from tests.errors import raises, sentence
 from tests.unit.reports import NASTY
 from tests.unit.stored import Kept, begun, keep, keep_experiment, opened
-from tests.unit.trials import second, series, times
+from tests.unit.trials import changed, planned, second, series, times
 
 RUN, OTHER = "01A000000000000000000000RN", "01B000000000000000000000RN"
 TOKEN = "the-token"
@@ -69,8 +69,7 @@ def running(
     """A trial that runs, with seconds of 10 transactions, one of them late."""
     host = {"hostname": OWN.hostname, "pid": pid}
     trial = series([[5.0] * 9 + [50.0]] * seconds, id=trial_id, host=host)
-    plan = replace(trial.plan, limit_ns=20_000_000)
-    trial = replace(trial, state="running", intervals=trial.intervals, plan=plan)
+    trial = planned(replace(trial, state="running"), limit_ns=20_000_000)
     store.begin(trial)
     for interval in trial.intervals:
         store.add(trial.id, interval)
@@ -152,7 +151,7 @@ def test_what_is_there_is_shown_and_what_is_not_is_said(store, path, status, tex
 
 def test_names_of_others_do_nothing_in_pages(store):
     trial = series([[1.0]], id="01D000000000000000000000RN")
-    nasty = replace(trial, workload=replace(trial.workload, name=NASTY), state="running")
+    nasty = changed(trial, workload=trial.workload.but(name=NASTY), state="running")
     store.begin(nasty)
     for path in ("/", f"/runs/{trial.id}"):
         text = client(store).get(path).text
@@ -168,7 +167,7 @@ def test_what_is_damaged_is_listed_and_does_not_hide_others(store):
     damaged, fine = keep_experiment(store, "one")[0].id, keep_experiment(store, "two")[0].id
     update = "UPDATE experiment SET started_at = 'yesterday' WHERE id = ?"
     with sqlite3.connect(store.path) as connection:
-        connection.execute("UPDATE trial SET plan = '{' WHERE id = ?", (RUN,))
+        connection.execute("UPDATE trial SET spec = '{' WHERE id = ?", (RUN,))
         connection.execute(update, (damaged,))
     connection.close()
     text = client(store).get("/").text
@@ -349,9 +348,9 @@ def test_one_report_at_a_time_is_computed(store, monkeypatch):
 
 def test_levels_of_a_trial_whose_rate_changes_are_no_marks(store):
     trial = series([[5.0]] * 30 + [[50.0]] * 30, id="01D000000000000000000000RN")
-    for id_, plan in (("01D000000000000000000000RN", trial.plan),
-                      ("01E000000000000000000000RN", trial.plan.but(shape="ramp"))):  # fmt: skip
-        store.begin(replace(trial, id=id_, state="running", plan=plan))
+    for id_, plan in (("01D000000000000000000000RN", {}),
+                      ("01E000000000000000000000RN", {"shape": "ramp:0.5:2"})):  # fmt: skip
+        store.begin(changed(trial, id=id_, state="running", plan=plan))
         for interval in trial.intervals:
             store.add(id_, interval)
     seconds = []

@@ -10,8 +10,9 @@ import pytest
 from pgpaces.database import data
 from pgpaces.database.specification import DatasetSpec
 from pgpaces.spec import workload
-from pgpaces.spec.design import Ask, Design, Experiment, Target
-from pgpaces.spec.plan import Load, TargetPlan, TrialPlan
+from pgpaces.spec.design import Ask, Design, Experiment
+from pgpaces.spec.load import Load, TrialPlan
+from pgpaces.spec.target import Target, TargetPlan
 from pgpaces.trial.request import Request, backgrounds
 from pgpaces.trial.sweep import PlannedSweep
 

@@ -24,11 +24,11 @@ from pgpaces.core.record import Interval, StatementTally, Tally
 from pgpaces.spec.result import Trial
 from tests.unit.sensors import collect, samples_of
 from tests.unit.sure import sure
-from tests.unit.trials import known, like
+from tests.unit.trials import like
 
 from .late_stories import BAD, CPU, SECONDS, STORIES, Story, always, by, planned, scan, waiting
 from .seeds import seeds
-from .trials import SECOND_NS, times, trial
+from .trials import SECOND_NS, changed, times, trial
 
 # By these causes alone a trial can be late from its start to its end and be told why.
 ALWAYS = [
@@ -68,7 +68,7 @@ def named(*told: tuple[Trial, Summary]) -> list[str]:
 
 def seen_again(trial: Trial, **changes: Any) -> tuple[Trial, Summary]:
     """A trial with other values, and its summary."""
-    made = replace(trial, **changes)
+    made = changed(trial, **changes)
     return made, summarize(made)
 
 
@@ -316,7 +316,7 @@ def test_what_nine_of_ten_sessions_wait_for_stands_before_what_one_in_sixty_does
     )  # fmt: skip
     for one in (story, always(story)):
         trial, summary = one.told()
-        found = attribute([(replace(trial, **known(server={"target": {"host": host}})), summary)])
+        found = attribute([(changed(trial, server={"target": {"host": host}}), summary)])
         assert sure(found.cause).key == "contention"
 
 
@@ -329,8 +329,8 @@ def test_the_way_to_a_server_of_this_machine_does_not_get_shorter_on_its_machine
     ]
     back, stopped = max(BAD) + 1, tuple(whole.intervals[at].tallies[0] for at in sorted(BAD))
     intervals[back] = replace(intervals[back], tallies=(*intervals[back].tallies, *stopped))
-    server = known(server={"target": {"host": host}})
-    cause = sure(attribute([seen_again(whole, intervals=tuple(intervals), **server)]).cause)
+    server = {"target": {"host": host}}
+    cause = sure(attribute([seen_again(whole, intervals=tuple(intervals), server=server)]).cause)
     assert cause.key == "network"
     assert (cause.advice == causes.catalog().causes["network"].advice) != here
     assert cause.evidence[1] == finding("no-answers", seconds=4)
@@ -346,7 +346,7 @@ def test_the_pause_of_a_script_is_not_the_way_to_the_server(command):
     commands = [[1, "SELECT 1", True], [2, command, False]]
     scripts = [{"name": "a", "weight": 1, "commands": commands, "text": ""}]
     workload = {"name": "scripts", "scale": 1, "scripts": scripts}
-    causes = attribute([seen_again(whole, intervals=intervals, **known(workload=workload))]).causes
+    causes = attribute([seen_again(whole, intervals=intervals, workload=workload)]).causes
     assert ("network" in [card.key for card in causes]) == (command == "\\set a 1")
 
 
@@ -391,7 +391,7 @@ def test_a_scan_is_held_against_the_statements_of_its_seconds_not_of_the_whole_t
         for each in trial.intervals
     )
     workload = trial.workload.but(scripts=(script,))
-    trial = replace(trial, intervals=intervals, workload=workload)
+    trial = changed(trial, intervals=intervals, workload=workload)
     assert first(seen_again(trial)) == "plan"
 
 
@@ -415,7 +415,7 @@ def test_there_is_no_network_behind_a_socket():
         sessions={CPU: 1}, bad={("host", "cpu_busy"): 99.0}, good={("host", "cpu_busy"): 20.0}
     )
     trial, summary = always(story).told()
-    by_socket = replace(trial, **known(server={"target": {"host": "/run/postgresql"}}))
+    by_socket = changed(trial, server={"target": {"host": "/run/postgresql"}})
     found = attribute([(by_socket, summary)])
     assert sure(found.cause).key == "cpu"
     assert "network" not in [card.key for card in found.causes]
@@ -597,8 +597,9 @@ def test_a_limit_of_0_of_a_script_is_none_as_where_misses_are_counted(limits, ea
     made, _ = STORIES["connections"].told()
     commands = [[1, "SELECT 1", True]]
     scripts = [{"name": n, "weight": 1, "commands": commands, "text": ""} for n in "ab"]
-    plan = made.plan.but(limit_ns=50_000_000, limits=limits)
-    made = replace(made, plan=plan, workload=like(made.workload, scripts=scripts))
+    own = {"scripts": ["a", "b"], "limit_ns": 50_000_000, "limits": limits}
+    plan = {"limit_ns": 50_000_000, "components": [own]}
+    made = changed(made, plan=plan, workload=like(made.workload, scripts=scripts))
     assert goal.limits_ns(made) == each
     assert timeline(made, summarize(made)).limit_s == limit_s
 
@@ -659,5 +660,5 @@ def test_beside_a_bulk_load_what_it_made_late_is_explained(key):
 )
 def test_only_what_may_have_a_network_is_said_to_have_one(server, far):
     made, summary = STORIES["network"].told()
-    found = attribute([(replace(made, **known(server=server)), summary)])
+    found = attribute([(changed(made, server=server), summary)])
     assert ("network" in [card.key for card in found.causes]) is far

@@ -27,6 +27,7 @@ from pgpaces.spec.design import Ask, Cell, Factor
 from pgpaces.spec.result import Counts, Estimate
 from tests.unit.comparisons import MISSED, STEADY, check, runs, shares, side, verdict, with_noise
 from tests.unit.experiments import WORKERS, made
+from tests.unit.trials import changed
 
 TRIAL = made(Ask(Cell(()), 1), 10)
 SHARES = {"h": (0, 300), "b": (90, 300), "?": (18, 300), "+": (12, 300)}
@@ -99,8 +100,7 @@ def test_a_verdict_that_depends_on_the_cut_warm_up_says_so(said, cut, missed):
 def of_run(id_: str, allowed: float | None) -> Digest:
     """A run that belongs to no experiment."""
     of = TRIAL.trial
-    plan = of.plan.but(missed_max=allowed)
-    return replace(TRIAL, trial=replace(of, id=id_, place=None, plan=plan))
+    return replace(TRIAL, trial=changed(of, id=id_, place=None, plan={"missed": allowed}))
 
 
 def test_runs_are_judged_by_the_share_that_they_allow():
@@ -273,8 +273,9 @@ def test_of_what_a_run_lacks_it_is_said_and_an_empty_setting_is_not_taken_for_it
     runs = []
     for name, settings in bare.items():
         run = loose("4")
-        plan = run.trial.plan.but(settings=settings)
-        runs.append(replace(run, trial=replace(run.trial, id=f"4{name}", plan=plan)))
+        runs.append(
+            replace(run, trial=changed(run.trial, id=f"4{name}", plan={"settings": settings}))
+        )
     page = gather(runs, About(datetime.now(UTC), "0"))
     assert [factor.levels for factor in page.factors] == [("not set", "", "a")]
     assert [crossing.shown_level(row, "set.search_path") for row in page.rows] == [

@@ -10,7 +10,7 @@ from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError, WorkloadError
 from pgpaces.core.messages import message
 from pgpaces.spec import workload
-from pgpaces.spec.scripts import commands_in
+from pgpaces.spec.workload import commands_in
 from pgpaces.trial.request import choose
 from tests.errors import raises
 

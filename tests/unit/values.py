@@ -7,14 +7,6 @@ from hypothesis import strategies as st
 from pgpaces.core.record import Interval, StatementTally, Tally
 from pgpaces.core.series import Sample
 from pgpaces.core.times import Times
-from pgpaces.spec.facts import (
-    CommandFacts,
-    HostFacts,
-    PlanFacts,
-    ScriptFacts,
-    ServerFacts,
-    WorkloadFacts,
-)
 from pgpaces.spec.result import (
     Blocked,
     Executed,
@@ -27,6 +19,14 @@ from pgpaces.spec.result import (
     Trial,
     WaitEvent,
     Waits,
+)
+from pgpaces.spec.setup import (
+    HostFacts,
+    ScriptCommand,
+    ScriptFacts,
+    ServerFacts,
+    Setup,
+    WorkloadFacts,
 )
 from tests.unit.sensors import collect
 from tests.unit.trials import times
@@ -115,21 +115,22 @@ PLACE = st.builds(
 
 
 TEXTS = st.dictionaries(ANY_TEXT, ANY_TEXT, max_size=1)
-PLAN = st.builds(
-    PlanFacts, clients=st.just(1), protocol=st.just("simple"), policy=st.just("run"),
-    model=st.just("open"), load_text=ANY_TEXT, limit_ns=st.none() | BIG, warmup_ns=st.just(0),
-    seed=BIG, settings=TEXTS,
-)  # fmt: skip
+SPEC = st.fixed_dictionaries(
+    {"clients": st.just(1), "rate": st.none() | st.just("3/s"), "seed": BIG},
+    optional={"set.a": ANY_TEXT, "latency_limit": st.just("5ms"), "of a later version": NUMBER},
+)
 SCRIPT = ScriptFacts(
-    name="one", weight=1, commands=tuple(CommandFacts(n, "SELECT 1", True) for n in range(3))
+    name="one", weight=1, commands=tuple(ScriptCommand(n, "SELECT 1", True) for n in range(3))
 )
 WORKLOAD = st.builds(WorkloadFacts, name=ANY_TEXT, scripts=st.just((SCRIPT,)))
 SERVER = st.builds(ServerFacts, version=ANY_TEXT, settings=TEXTS)
 HOST = st.builds(HostFacts, hostname=st.none() | ANY_TEXT)
+SETUP = st.builds(
+    Setup, clients=st.just(1), workload=WORKLOAD, server=SERVER, host=HOST, variables=st.just(())
+)
 TRIAL = st.builds(
     Trial, id=st.just(""), state=st.sampled_from(["finished", "interrupted", "failed"]),
-    started_at=MOMENT, ended_at=st.none() | MOMENT, plan=PLAN, workload=WORKLOAD, server=SERVER,
-    host=HOST,
+    started_at=MOMENT, ended_at=st.none() | MOMENT, spec=SPEC, setup=SETUP,
     version=st.text("0123456789.", max_size=40),
     measured_ns=st.none() | st.integers(0, 10**15),  # of more seconds no table could be made
     error=st.none() | ANY_TEXT, notes=st.lists(FINDING, max_size=2).map(tuple),

@@ -388,7 +388,7 @@ class Accumulator:
 
 def own_scripts(trial: Trial) -> range:
     """The numbers of a trial's own scripts; those of background workloads follow them."""
-    components = trial.plan.components
+    components = trial.setup.components
     background = sum(len(component.scripts) for component in components if component.of)
     return range(len(trial.workload.scripts) - background)
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from pgpaces.spec.facts import CommandFacts
+from pgpaces.spec.setup import ScriptCommand
 
-Commands = Sequence[CommandFacts]
+Commands = Sequence[ScriptCommand]
 # The engine keeps this many characters of the first line of a statement.
 _CHARACTERS_MAX = 127
 _CONSTANT = re.compile(

@@ -108,9 +108,9 @@ def users_of(trial: Trial, *, clients: bool = False) -> int | None:
 
     Without clients of background workloads.
     """
-    if not clients and trial.plan.model != "paced":
+    if not clients and trial.plan.load.model != "paced":
         return None
-    return trial.plan.own_clients
+    return trial.setup.own_clients
 
 
 Means = dict[tuple[str, str], float]

@@ -15,7 +15,7 @@ from msgspec import Struct
 from pgpaces.analysis.cells import Row
 from pgpaces.analysis.digest import Digest
 from pgpaces.core.units import duration_text, memory_text
-from pgpaces.spec import levels, options
+from pgpaces.spec import options
 from pgpaces.spec.design import Factor
 from pgpaces.spec.result import Trial
 
@@ -24,13 +24,13 @@ _FACTOR = re.compile(r"[a-z_]+(\.\S+)?")
 HOST = ("hostname", "cpu", "cpus", "memory_bytes", "system", "kernel", "architecture", "python")
 # `think` is the distribution of think times.
 _RENAMED = {"think_ns": "think time"}
-# Facts that differ between any two trials, or concern only the answer.
-_OWN = frozenset(("seed", "variables", "log", "missed_max", "generated"))
+# Fields of the plan that differ between any two trials, or that have names of their own here.
+_OWN = frozenset(("seed", "log", "load", "limits", "variables", "settings", "on_connect"))
 
 # Second names of differences: left out where one that says the same is listed.
 _SECOND = {
     "load text": ("load", "rate", "think", "think time", "arrivals", "shape"),
-    "model": ("load",),
+    **dict.fromkeys(("rate", "think", "think time"), ("load",)),
     "hash of the workload": ("workload", "scripts"),
     "scripts": ("workload",),
     "fingerprint of the data": ("scale",),
@@ -141,7 +141,7 @@ def check_factor(name: str) -> None:
     """Raises PlanError, with the nearest name, for a name like that of a factor that is none."""
     exists = options.follows(name.partition(".")[0]) or name in (*options.DIFFERENCES, "pgpaces")
     if _FACTOR.fullmatch(name) and not exists:
-        levels.check_name(name)
+        options.check_name(name)
 
 
 def _follows(factors: Sequence[str], name: str) -> bool:
@@ -161,10 +161,15 @@ def _follows(factors: Sequence[str], name: str) -> bool:
 
 
 def _flat(trial: Trial) -> Iterator[tuple[str, str]]:
-    for name, value in trial.plan.items():
-        if name not in _OWN and name != "settings" and not isinstance(value, list | tuple | dict):
-            called = _RENAMED.get(name, name.removesuffix("_ns").replace("_", " "))
-            yield called, shown(name, value)
+    plan, load, setup = trial.plan, trial.plan.load, trial.setup
+    values = {n: getattr(plan, n) for n in plan.__struct_fields__ if n not in _OWN}
+    values |= {"warmup_ns": plan.warmup, "grace_ns": plan.grace, "load_text": trial.load_text}
+    values |= {"load": load.model, "rate": load.rate, "arrivals": load.arrivals}
+    values |= {"shape": load.shape, "think": load.think, "think_ns": load.think_ns}
+    values |= {"clients": setup.clients, "threads": setup.threads, "poll": setup.poll}
+    for name, value in values.items():
+        called = _RENAMED.get(name, name.removesuffix("_ns").replace("_", " "))
+        yield called, shown(name, value)
     yield "workload", trial.workload.name
     yield "scale", str(trial.workload.scale)
     yield from _setup(trial)
@@ -187,15 +192,15 @@ def _setup(trial: Trial) -> Iterator[tuple[str, str]]:
 
 
 def _parts(trial: Trial) -> Iterator[tuple[str, str]]:
-    plan, workload = trial.plan, trial.workload
-    if workload.data_seed is not None:
-        yield "data seed", str(workload.data_seed)
+    setup, workload = trial.setup, trial.workload
+    if "data_seed" in trial.spec:
+        yield "data seed", str(trial.spec["data_seed"])
     yield "scripts", ", ".join(f"{each.name}@{each.weight}" for each in workload.scripts)
-    limits = (f"{name} {duration_text(ns)}" for name, ns in plan.limits if ns)
+    limits = (f"{name} {duration_text(ns)}" for name, ns in trial.plan.limits if ns)
     yield "limits of scripts", ", ".join(limits)
-    if len(plan.components) > 1:
-        yield "nodes", "; ".join(f"{each.load_text} at {each.node}" for each in plan.components)
-    for name, value in plan.variables:
+    if len(setup.components) > 1:
+        yield "nodes", "; ".join(f"{each.load} at {each.node}" for each in setup.components)
+    for name, value in setup.variables:
         if not name.endswith("seed"):
             yield f"variable {name}", text(value)
 

@@ -18,7 +18,7 @@ from pgpaces.analysis.arrays import np
 from pgpaces.analysis.effect import effect_of_groups
 from pgpaces.core.errors import RunError, StoreError
 from pgpaces.core.findings import Finding
-from pgpaces.spec import facts
+from pgpaces.spec import setup
 from pgpaces.spec.result import Estimate
 
 SdClass = Literal["A2", "A1", "below A1"]
@@ -159,7 +159,7 @@ class Disk(Struct, frozen=True):
 def stored_disk(document: Mapping[str, Any]) -> Disk:
     """The disk of a stored document. Raises StoreError for an invalid one."""
     try:
-        return facts.read(Disk, document, "a disk")
+        return setup.read(Disk, document, "a disk")
     except (TypeError, ValueError) as error:
         raise StoreError("stored-data-damaged", what="a disk", why=str(error)) from None
 

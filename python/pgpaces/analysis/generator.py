@@ -18,7 +18,6 @@ from pgpaces.analysis.stats import INDEPENDENT, Clusters, share
 from pgpaces.analysis.time_distribution import distribution_of
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.times import Times, counts_at_most, merge, values_at_ranks
-from pgpaces.spec.facts import ComponentFacts, PlanFacts
 from pgpaces.spec.result import Counts, Estimate, Trial
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ def examine(
     service_ns, sums = float(every.column("service").sum()), every.counts
     # Exact only where every transaction that began is in the sum of service times: not where the
     # load went on for a moment after the look that decided.
-    others = sums.failed or sums.unfinished or trial.plan.imported or trial.plan.auto
+    others = sums.failed or sums.unfinished or trial.setup.imported or trial.plan.auto
     complete = service_ns and not others
     late = p99 is not None and p99.value > _floor_ms(trial)
     longest_s = accumulator.longest_dispatch_s()
@@ -248,7 +247,7 @@ def _queued(trial: Trial, due: int, service: Times, *, lags: Times, span_s: floa
     waited = service.count - lags.count
     if waited <= _QUEUED * service.count or _TIMES_LATE * lag_ns <= _DELAYED * service_ns:
         return None
-    clients = max(1, trial.plan.own_clients)
+    clients = max(1, trial.setup.own_clients)
     span_ns, limit_ns = span_s * 1e9, max(goal.limits_ns(trial)[: len(own_scripts(trial))])
     rho = due * max(0.0, service_ns - lag_ns) / (clients * span_ns) if span_ns else 0.0
     grown_ns = (rho - 1) * span_ns
@@ -270,19 +269,13 @@ def _floor_ms(trial: Trial) -> float:
     """
     if _closed(trial):
         return _DISPATCH_CLOSED_NS / 1e6 if by_functions(trial) else math.inf
-    limits = [
-        ns for load in _loads(trial) for ns in (load.limit_ns, *(own for _, own in load.limits))
-    ]
-    limit_ns = min((ns for ns in limits if ns), default=0)
+    limit_ns = min((ns for ns in goal.limits_ns(trial) if ns), default=0)
     return max(_DISPATCH_FLOOR_NS, limit_ns // 100) / 1e6
 
 
 def _closed(trial: Trial) -> bool:
-    return {load.model for load in _loads(trial)} == {"closed"}
-
-
-def _loads(trial: Trial) -> tuple[PlanFacts | ComponentFacts, ...]:
-    return trial.plan, *trial.plan.components
+    loads = [trial.plan.load, *(each.load for each in trial.setup.components)]
+    return {load.model for load in loads} == {"closed"}
 
 
 def disagreement(trial: Trial, generator: Generator) -> Iterator[Finding]:

@@ -15,7 +15,6 @@ from msgspec import Struct
 from pgpaces.analysis.distributions import student_quantile
 from pgpaces.analysis.stats import ERROR
 from pgpaces.core.findings import Finding
-from pgpaces.spec.facts import ComponentFacts, PlanFacts
 from pgpaces.spec.result import Estimate, Trial
 
 Verdict = Literal["pass", "fail", "unknown"]
@@ -28,7 +27,7 @@ _POWER = 0.8
 
 
 def allowed(trial: Trial) -> float:
-    missed_max = trial.plan.missed_max
+    missed_max = trial.spec.get("missed")
     return missed_max if isinstance(missed_max, float) and 0 <= missed_max < 1 else ALLOWED
 
 
@@ -38,16 +37,7 @@ def limited(trial: Trial) -> bool:
 
 def limits_ns(trial: Trial) -> list[int]:
     """The latency limit of each script, ns; 0: none. Those of background workloads are last."""
-    background = [component for component in trial.plan.components if component.of]
-    own = len(trial.workload.scripts) - sum(len(each.scripts) for each in background)
-
-    def limit_ns(load: PlanFacts | ComponentFacts, name: str) -> int:
-        return dict(load.limits).get(name, load.limit_ns) or 0
-
-    return [
-        *(limit_ns(trial.plan, script.name) for script in trial.workload.scripts[:own]),
-        *(limit_ns(each, name) for each in background for name in each.scripts),
-    ]
+    return [trial.limit_ns(script.name) for script in trial.workload.scripts]
 
 
 def verdict(missed: Estimate | None, share: float) -> Verdict:

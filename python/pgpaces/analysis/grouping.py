@@ -15,41 +15,45 @@ from pgpaces.analysis.digest import Digest
 from pgpaces.spec.design import Cell, Design, Factor
 from pgpaces.spec.result import Place, Trial
 
-_PLAN = ("clients", "policy", "protocol", "arrivals", "max_tries", "connect_each")
-_DURATIONS = {"latency_limit": "limit_ns", "duration": "duration_ns", "think_time": "think_ns"}
+_PLAN = ("policy", "protocol", "max_tries", "connect_each")
 _UNITS = (("h", 3.6e12), ("min", 6e10), ("s", 1e9), ("ms", 1e6), ("us", 1e3))
 # The level of a run that lacks an option of others.
 _ABSENT = "not set"
 
 
 def levels_of(trial: Trial) -> dict[str, str]:
-    plan = trial.plan
+    plan, load, setup = trial.plan, trial.plan.load, trial.setup
     levels = {
         "workload": trial.workload.name,
         "scale": str(trial.workload.scale),
         "scripts": " ".join(f"{script.name}@{script.weight}" for script in trial.workload.scripts),
-        "load": plan.model,
+        "load": load.model,
         "server": trial.server.version,
         "machine": trial.host.hostname or "unknown",
     }
-    facts = {name: value for name, value in plan.items() if value is not None}
-    levels |= {name: str(facts[name]) for name in _PLAN if name in facts}
-    if plan.rate:
-        levels["pace" if plan.model == "paced" else "rate"] = f"{plan.rate:g}/s"
-    if plan.model == "paced" and "clients" in levels:
-        levels["users"] = levels.pop("clients")
-    for name, ns in ((name, facts[key]) for name, key in _DURATIONS.items() if key in facts):
-        unit, size = next((pair for pair in _UNITS if ns >= pair[1]), _UNITS[-1])
-        levels[name] = f"{ns / size:g}{unit}"
-    pool, own = trial.server.pool, dict.fromkeys(component.node for component in plan.own)
+    levels["users" if load.model == "paced" else "clients"] = str(setup.clients)
+    levels |= {name: str(getattr(plan, name)) for name in _PLAN}
+    if load.rate:
+        levels |= {"pace" if load.model == "paced" else "rate": f"{load.rate:g}/s"}
+        levels["arrivals"] = load.arrivals
+    durations = {"latency_limit": plan.limit_ns, "duration": plan.duration_ns}
+    if load.think_ns:
+        durations["think_time"] = load.think_ns
+    for name, ns in durations.items():
+        if ns is not None:
+            unit, size = next((pair for pair in _UNITS if ns >= pair[1]), _UNITS[-1])
+            levels[name] = f"{ns / size:g}{unit}"
+    pool, own = trial.server.pool, dict.fromkeys(component.node for component in setup.own)
     levels |= {"standbys": str(trial.server.standbys), "pool": pool.pooler or "none"}
     levels["node"] = " ".join(own) or "primary"
     if pool:
         levels |= {"pool_mode": pool.mode, "pool_size": str(pool.size)}
-    for each in plan.components:
+    for each in setup.components:
         if each.of:
-            levels[f"background.{each.of}"] = f"{each.workload}, {each.load_text} on {each.node}"
-    levels |= {f"set.{name}": value for name, value in plan.settings.items()}
+            levels[f"background.{each.of}"] = (
+                f"{setup.background[each.of].name}, {each.load} on {each.node}"
+            )
+    levels |= {f"set.{name}": value for name, value in plan.settings}
     return levels
 
 

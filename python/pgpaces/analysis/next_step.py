@@ -10,8 +10,8 @@ from msgspec import Struct
 from pgpaces.analysis.accumulator import by_functions
 from pgpaces.core import causes
 from pgpaces.core.findings import filled
-from pgpaces.spec.facts import PlanFacts
 from pgpaces.spec.result import Trial
+from pgpaces.spec.setup import Setup
 
 # Fewer missed transactions than this have no attribution.
 MISSED_MIN = 10
@@ -26,29 +26,29 @@ class NextStep(Struct, frozen=True):
     question: str
 
 
-def threads(plan: PlanFacts) -> int:
-    return max(1, (plan.threads or 1) // max(1, len(plan.generated)))
+def threads(setup: Setup) -> int:
+    return max(1, (setup.threads or 1) // max(1, len(setup.generators)))
 
 
 def repeatable(trial: Trial) -> bool:
     """Whether its spec names what it ran, unlike the standard input and functions of Python."""
-    return any(name in trial.plan.spec for name in ("workload", "files", "command"))
+    return any(name in trial.spec for name in ("workload", "files", "command"))
 
 
 def in_sweep(trial: Trial) -> bool:
     """Whether an experiment can have its load: no --on-connect, no --own, no command."""
-    spec = trial.plan.spec
+    spec = trial.spec
     return not ("own" in spec or "command" in spec or any(n[:10] == "on_connect" for n in spec))
 
 
 def multiples(trial: Trial, *times: float) -> str:
     """Multiples of the number of clients, or of users for a load of users, as levels."""
-    now = trial.plan.own_clients or 1
+    now = trial.setup.own_clients or 1
     return ",".join(map(str, sorted({max(1, round(now * each)) for each in times})))
 
 
 def clients(trial: Trial) -> str:
-    return "--users" if trial.plan.model == "paced" else "--clients"
+    return "--users" if trial.plan.load.model == "paced" else "--clients"
 
 
 def next_step_for(key: str, trial: Trial, failures: Mapping[str, int] = _NONE) -> NextStep:
@@ -59,9 +59,9 @@ def next_step_for(key: str, trial: Trial, failures: Mapping[str, int] = _NONE) -
     retried = sum(count for state, count in failures.items() if state in _RETRIED)
     if key == "failed" and 2 * retried > sum(failures.values()) and not by_functions(trial):
         key = "conflicts"
-    plan, each = trial.plan, threads(trial.plan)
-    rates = ",".join(f"{(plan.rate or 1.0) * share:g}/s" for share in (0.5, 0.75, 1))
-    of_rate = plan.model == "open"
+    load, each = trial.plan.load, threads(trial.setup)
+    rates = ",".join(f"{(load.rate or 1.0) * share:g}/s" for share in (0.5, 0.75, 1))
+    of_rate = load.model == "open"
     values: dict[str, Any] = {
         "run": trial.id[-8:],
         "clients": clients(trial),
@@ -76,7 +76,7 @@ def next_step_for(key: str, trial: Trial, failures: Mapping[str, int] = _NONE) -
     name, changed = entry.next, filled(entry.options, values)
     if name == "sweep" and not in_sweep(trial):
         name, changed = "run", ""
-    if name == "run" and "command" in trial.plan.spec:
+    if name == "run" and "command" in trial.spec:
         name = "load"
     run = values["run"] if name == "show" else f"--like {values['run']}"
     command = f"pgpaces {name} {run} {changed}".rstrip()

@@ -113,7 +113,7 @@ def silences(
     server that did not answer again is an outage. A statement that takes long is neither.
     own: the trial's own workload. unfinished: of its transactions that the answer counts.
     """
-    standbys = {component.node for component in trial.plan.own} - {*_NO_STANDBYS}
+    standbys = {component.node for component in trial.setup.own} - {*_NO_STANDBYS}
     sources = {f"{node}/{_SOURCE}" for node in standbys} or {_SOURCE}
     every = (s.seconds for s in trial.samples if s.source in sources and s.name == _ALIVE)
     alive = {second for seconds in every for second in seconds}

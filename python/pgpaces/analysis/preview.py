@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 if TYPE_CHECKING:
-    from pgpaces.spec.plan import TrialPlan
+    from pgpaces.spec.load import TrialPlan
 
 # Stored bytes of a trial; of each second, with samples and sums; of the times of each script and
 # SQL command, as histograms, which grow with their counts. Measured with SQLite, 30 s of three

@@ -38,7 +38,6 @@ from pgpaces.analysis.time_distribution import (
 from pgpaces.analysis.validity import Cut, Evidence, Validity
 from pgpaces.core import findings
 from pgpaces.core.times import Times, merge
-from pgpaces.spec import shape
 from pgpaces.spec.result import Counts, Estimate, Trial, plain
 
 # A queue whose p99 is so far below the limit misses it once in a hundred thousand: its tail falls
@@ -283,7 +282,7 @@ def _background(part: _Part) -> Iterable[BackgroundSummary]:
 def _background_scripts(trial: Trial) -> dict[str, list[int]]:
     numbers: dict[str, list[int]] = {}
     first = 0
-    for component in trial.plan.components:
+    for component in trial.setup.components:
         if component.of:
             numbers.setdefault(component.of, []).extend(
                 range(first, first + len(component.scripts))
@@ -389,7 +388,7 @@ def planned_rates(
         return None
     if not scripts or scripts[0] not in own_scripts(trial):
         return None
-    begins, firsts, lasts = np.array(shape.parse(trial.plan.shape).segments(length_ns)).T
+    begins, firsts, lasts = np.array(trial.plan.load.shape.segments(length_ns)).T
     lengths = np.diff([*begins, length_ns])
     at_ns = (start + (np.arange(count * _POINTS_PER_SECOND) + 0.5) / _POINTS_PER_SECOND) * 1e9
     segment = np.maximum(0, np.searchsorted(begins, at_ns, side="right") - 1)
@@ -413,7 +412,7 @@ def _throughput(part: _Part, total: Counts, scripts: Sequence[int]) -> Estimate:
     rate = stats.rate(ended, planned)
     if rate is not None and part.trial.plan.transactions is None:
         return rate
-    if rate is None and part.trial.plan.duration_ns and part.trial.plan.model == "closed":
+    if rate is None and part.trial.plan.duration_ns and part.trial.plan.load.model == "closed":
         seconds = max(seconds, part.accumulator.ended_ns / 1e9 - part.start)
     value = succeeded / seconds if seconds > 0 else 0.0
     if rate is None or not rate.estimable:

@@ -13,6 +13,7 @@ from pgpaces.analysis.outcome import LoadPart, all_gave_up, nothing_measured
 from pgpaces.analysis.steady import Flatness
 from pgpaces.core.findings import Finding, finding, weight
 from pgpaces.core.units import SECOND_NS
+from pgpaces.spec.load import CONSTANT
 from pgpaces.spec.result import Counts, Trial
 
 _OUTAGE_S = 1.0
@@ -94,7 +95,7 @@ def judge_trial(trial: Trial, evidence: Evidence) -> Validity:
 
 def rate_changes(trial: Trial) -> bool:
     """Whether the planned rate changes, so that a change of latency is expected."""
-    return trial.plan.shape != "constant"
+    return trial.plan.load.shape != CONSTANT
 
 
 def _outcome(trial: Trial, evidence: Evidence) -> Iterable[Finding]:

@@ -84,7 +84,7 @@ def of_cells(
     # A client is a user if it has a rate or pauses, and the number of clients is set.
     design = experiment.design if experiment else Design()
     named = {*design.fixed, *(factor.name for factor in (*design.factors, *factors))}
-    closed = all(digest.trial.plan.model == "closed" for row in rows for digest in row.every)
+    closed = all(digest.trial.plan.load.model == "closed" for row in rows for digest in row.every)
     clients = "clients" in named and (closed or "rate_per_client" in named)
     every = ((row, rules.of_row(row, clients=clients)) for row in rows if row.trials)
     economies = tuple((row, economy) for row, economy in every if economy is not None)

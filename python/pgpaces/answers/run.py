@@ -32,7 +32,7 @@ from pgpaces.core.units import duration_text
 from pgpaces.show.numbers import NOT_KNOWN, metric_cell, milliseconds, quantile, sparkline
 from pgpaces.show.screen import Screen, bounds
 from pgpaces.show.section import Headline, Next, Section, Table, TableCell, Values
-from pgpaces.spec.facts import PlanFacts
+from pgpaces.spec.load import CONSTANT
 from pgpaces.spec.result import Trial
 
 SCREEN = Screen(
@@ -104,7 +104,8 @@ def document(trial: Trial, summary: Summary) -> dict[str, Any]:
         "workload": trial.workload.name,
         "scale": trial.workload.scale,
         "server": trial.server.version,
-        "plan": to_builtins(trial.plan),
+        "spec": dict(trial.spec),
+        "setup": to_builtins(trial.setup),
         "notes": [as_json(note) for note in trial.notes],
         **({} if command is None else {bulk.SOURCE: bulk.as_json(command)}),
         **({} if queries is None else {"queries": volume_json(queries)}),
@@ -157,10 +158,9 @@ def _missed(trial: Trial, summary: Summary) -> Message:
 
 def values(trial: Trial, summary: Summary, series: Sequence[Bucket] = ()) -> Values:
     """What the first screen may show, each after its name."""
-    plan, alone = trial.plan, trial.workload.command_alone
-    command = bulk.of(trial, summary)
-    yield "load", commands.load(trial) if alone else _load(plan, summary)
-    if plan.imported is None:
+    alone, command = trial.workload.command_alone, bulk.of(trial, summary)
+    yield "load", commands.load(trial) if alone else _load(trial, summary)
+    if trial.setup.imported is None:
         yield "server", _server(trial)
     if not alone:
         yield from _of_load(trial, summary)
@@ -178,7 +178,7 @@ def values(trial: Trial, summary: Summary, series: Sequence[Bucket] = ()) -> Val
     yield from (("background", each) for each in _background(trial, summary))
     if (waited := _waited(trial, summary)) is not None:
         yield "waits", waited
-    if not alone and (drawn := _over_time(series, above(plan))) is not None:
+    if not alone and (drawn := _over_time(series, above(trial))) is not None:
         yield "over time", drawn
 
 
@@ -192,18 +192,19 @@ def _failed(summary: Summary) -> Values:
         yield "failed", said("run-failed-otherwise", **values)
 
 
-def _load(plan: PlanFacts, summary: Summary) -> Message:
-    rate, seconds = plan.rate or 0.0, summary.seconds
-    values: dict[str, Any] = {"clients": plan.own_clients, "measured_s": seconds}
-    if plan.shape != "constant":
-        values["shape"] = plan.shape
+def _load(trial: Trial, summary: Summary) -> Message:
+    load, seconds = trial.plan.load, summary.seconds
+    rate = load.rate or 0.0
+    values: dict[str, Any] = {"clients": trial.setup.own_clients, "measured_s": seconds}
+    if load.shape != CONSTANT:
+        values["shape"] = str(load.shape)
         return said("run-load-shaped", rate=rate, **values)
-    if plan.model == "paced":
+    if load.model == "paced":
         return said("run-load-paced", rate=rate, **values)
-    if plan.model == "open":
+    if load.model == "open":
         return said("run-load-open", rate=rate, **values)
-    if plan.think_ns:
-        return said("run-load-thinking", pause_s=plan.think_ns / 1e9, **values)
+    if load.think_ns:
+        return said("run-load-thinking", pause_s=load.think_ns / 1e9, **values)
     return said("run-load-closed", **values)
 
 
@@ -220,14 +221,14 @@ def _server(trial: Trial) -> Message:
 
 def _of_load(trial: Trial, summary: Summary) -> Values:
     counts, limited = summary.counts, goal.limited(trial)
-    throughput, plan = summary.throughput.value, trial.plan
-    if plan.model != "closed" and summary.seconds:
+    throughput = summary.throughput.value
+    if trial.plan.load.model != "closed" and summary.seconds:
         offered = counts.due / summary.seconds
         yield "throughput", said("run-offered", throughput=throughput, offered=offered)
     elif limited:
         yield "throughput", said("run-throughput", throughput=throughput, ci=None)
     if no_measurement(summary) is None:
-        spread, beyond = summary.latency, above(plan)
+        spread, beyond = summary.latency, above(trial)
         times = {name: quantile(spread.estimate(name), beyond) for name in _SHOWN}
         times["max"] = milliseconds(spread.max, beyond if spread.p50 else NOT_KNOWN)
         known = {name: text for name, text in times.items() if text != NOT_KNOWN}
@@ -248,7 +249,7 @@ def _slowest(trial: Trial, summary: Summary) -> Message | None:
     late, p95 = worst.counts.late, worst.latency.p95
     if p95 is not None and p95.estimable and math.isfinite(p95.value):
         return said("run-slowest", script=worst.name, p95_ms=p95.value, late=late)
-    p50 = milliseconds(_p50(worst.latency), above(trial.plan, worst.name))
+    p50 = milliseconds(_p50(worst.latency), above(trial, worst.name))
     return said("run-slowest-median", script=worst.name, p50=p50, late=late)
 
 
@@ -265,7 +266,7 @@ def _background(trial: Trial, summary: Summary) -> Iterator[Message]:
     for each in summary.background:
         if each.name == workload:
             continue
-        components = [one for one in trial.plan.components if one.of == each.name]
+        components = [one for one in trial.setup.components if one.of == each.name]
         values: dict[str, Any] = {"name": each.name, "nodes": [one.node for one in components]}
         if each.missed is None:
             yield said("background-idle", **values)
@@ -332,7 +333,7 @@ def next_steps(trial: Trial, summary: Summary) -> Iterator[Next]:
         yield Next(f"pgpaces show {run}", "next-details")
     elif summary.generator.limited and repeatable:
         # More threads of a process that stood still do so, too.
-        more = f" -j {2 * next_step.threads(trial.plan)}"
+        more = f" -j {2 * next_step.threads(trial.setup)}"
         still = bool(summary.generator.still_s)
         yield Next(f"pgpaces run --like {run}{'' if still else more}", "next-generator")
     elif repeatable and mark == "unknown" and needed and trial.state == "finished":
@@ -353,10 +354,10 @@ def next_steps(trial: Trial, summary: Summary) -> Iterator[Next]:
 
 
 def _onward(trial: Trial) -> Next:
-    if trial.plan.model == "closed" or not goal.limited(trial):
+    if trial.plan.load.model == "closed" or not goal.limited(trial):
         levels = f"{next_step.clients(trial)} {next_step.multiples(trial, 1, 2, 4)}"
         return Next(f"pgpaces sweep --like {trial.id[-8:]} {levels}", "next-sweep")
-    name = "next-capacity-users" if trial.plan.model == "paced" else "next-capacity"
+    name = "next-capacity-users" if trial.plan.load.model == "paced" else "next-capacity"
     return Next(f"pgpaces capacity --like {trial.id[-8:]}", name)
 
 
@@ -393,21 +394,21 @@ OUTCOMES = ("on_time", "late", "skipped", "failed", "unfinished")
 
 def _of_generator(trial: Trial, summary: Summary) -> Values:
     plan, generator, functions = trial.plan, summary.generator, by_functions(trial)
-    warmup_s = plan.warmup_ns / 1e9 + summary.cut_s
-    values = {"policy": plan.policy, "warmup_s": warmup_s, "clients": plan.own_clients}
+    warmup_s = plan.warmup / 1e9 + summary.cut_s
+    values = {"policy": plan.policy, "warmup_s": warmup_s, "clients": trial.setup.own_clients}
     how = "Python functions" if functions else plan.protocol
     yield "protocol", said("run-protocol", protocol=how, **values)
     if plan.start_every_ns:
         yield "protocol", said("run-starts", every=duration_text(plan.start_every_ns))
     if (own := volume_of(trial, summary)) is not None:
         yield "queries", queries(own)
-    if plan.imported is None:
+    if trial.setup.imported is None:
         lag = generator.dispatch_p99
         yield (
             "generator",
             said(
                 "run-generator",
-                poll=plan.poll or how,
+                poll=trial.setup.poll or how,
                 cpu_percent=100 * generator.cpu,
                 lag_ms=lag.value if lag else None,
             ),
@@ -435,8 +436,7 @@ def _is_routine(note: Finding) -> bool:
 def _tables(trial: Trial, summary: Summary) -> Iterator[Table]:
     if trial.workload.command_alone:
         return
-    plan = trial.plan
-    ends = {"latency": above(plan), "lag": NOT_KNOWN, "service": NOT_KNOWN}
+    ends = {"latency": above(trial), "lag": NOT_KNOWN, "service": NOT_KNOWN}
     rows = tuple(
         (TableCell(name), *_times(getattr(summary, name), text)) for name, text in ends.items()
     )
@@ -448,7 +448,7 @@ def _tables(trial: Trial, summary: Summary) -> Iterator[Table]:
                 TableCell(each.name),
                 TableCell(str(each.counts.due)),
                 metric_cell("missed", each.missed),
-                *_times(each.latency, above(plan, each.name)),
+                *_times(each.latency, above(trial, each.name)),
             )
             for each in summary.scripts
         )

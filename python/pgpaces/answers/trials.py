@@ -15,10 +15,12 @@ from pgpaces.core.units import duration_text
 from pgpaces.show.numbers import plural
 from pgpaces.show.screen import bounds
 from pgpaces.spec.design import Cell, level_text
-from pgpaces.spec.facts import ComponentFacts, PlanFacts, ServerFacts
+from pgpaces.spec.load import TrialPlan
+from pgpaces.spec.result import Trial
+from pgpaces.spec.setup import ComponentFacts, ServerFacts
 
 
-def limits(plan: PlanFacts | ComponentFacts) -> str:
+def limits(plan: TrialPlan | ComponentFacts) -> str:
     """The latency limits as a text, the one of all scripts first."""
     general = [duration_text(plan.limit_ns)] if plan.limit_ns else []
     own = ", ".join(f"{name} {duration_text(ns)}" for name, ns in plan.limits if ns)
@@ -72,15 +74,12 @@ def layout(server: ServerFacts) -> str:
     return f" with {' and '.join(parts)}" if parts else ""
 
 
-def above(plan: PlanFacts, script: str | None = None) -> str:
+def above(trial: Trial, script: str | None = None) -> str:
     """The text for a quantile that falls among unsuccessful transactions, of all scripts or one."""
-    components = (each for each in plan.components if script in each.scripts)
-    load: PlanFacts | ComponentFacts = next(components, plan)
-    own: dict[str | None, int] = {**dict(load.limits)}
-    if script is None and load.limit_ns:
-        limit_ns: int | None = min(load.limit_ns, *own.values()) if own else load.limit_ns
-    else:
-        limit_ns = own.get(script, load.limit_ns)
+    general, own = trial.plan.limit_ns, dict(trial.plan.limits)
+    limit_ns = general and min(general, *own.values(), general)
+    if script is not None:
+        limit_ns = trial.limit_ns(script)
     return f"> {limit_ns / 1e6:g}" if limit_ns else "none"
 
 

@@ -166,8 +166,9 @@ def _nearest_first(rows: Iterable[Row], load: str) -> list[Row]:
         return row.counts.missed < MISSED_MIN
 
     def place(row: Row) -> tuple[bool, float, int, int]:
-        plan = row.every[0].trial.plan
-        return too_few(row), plan.rate or 0.0, plan.own_clients, -row.counts.due
+        trial = row.every[0].trial
+        rate, clients = trial.plan.load.rate or 0.0, trial.setup.own_clients
+        return too_few(row), rate, clients, -row.counts.due
 
     of_load: dict[str, Row] = {}
     for row in sorted(rows, key=place):

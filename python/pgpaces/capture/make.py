@@ -32,7 +32,7 @@ from pgpaces.core.texts import Say, decoded
 from pgpaces.load import engine
 from pgpaces.load.engine import for_driver
 from pgpaces.spec import trust
-from pgpaces.spec.scripts import commands_in
+from pgpaces.spec.workload import commands_in
 
 TOP = 100
 # Between the two readings of the calls.

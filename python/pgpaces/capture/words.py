@@ -10,7 +10,7 @@ from pgpaces.capture import selection
 from pgpaces.capture.catalog import Captured
 from pgpaces.core.messages import message
 from pgpaces.show.terminal import cell, grid
-from pgpaces.spec.plan import without_secrets
+from pgpaces.spec.target import without_secrets
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -126,7 +126,7 @@ def _exit_code(comparison: Compared, section: Section) -> int:
 
 def _goal(params: Mapping[str, Any]) -> ComparisonGoal:
     from pgpaces.analysis.compare import ComparisonGoal
-    from pgpaces.spec.draft import share
+    from pgpaces.spec.design import share
 
     delta = None if params["delta"] is None else share(params["delta"], "--delta")
     return ComparisonGoal(

@@ -170,7 +170,7 @@ class TrialProgress(Listener):
 
         self._by_command = trial.workload.command_alone
         plan = trial.plan
-        whole_ns = plan.duration_ns and plan.warmup_ns + plan.duration_ns
+        whole_ns = plan.duration_ns and plan.warmup + plan.duration_ns
         self._live = LiveLine(len(own_scripts(trial)))
         if not self._every_s or self._prefix:
             return
@@ -179,8 +179,8 @@ class TrialProgress(Listener):
         text = message(
             "running" if self._by_command else name,
             workload=trial.workload.name,
-            load=plan.load_text,
-            clients=plan.own_clients,
+            load=trial.load_text,
+            clients=trial.setup.own_clients,
             count=plan.transactions,
             seconds=(whole_ns or 0) / 1e9,
         )

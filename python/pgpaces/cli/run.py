@@ -255,7 +255,7 @@ def _generators(request: Request) -> dict[str, Any]:
         if (row.workload, row.state, row.damage) != (request.workload.name, "finished", None):
             continue
         [digest] = Store.open(request.store).digests([row.id])
-        cores = digest.summary.generator.cpu * (digest.trial.plan.threads or 1)
+        cores = digest.summary.generator.cpu * (digest.trial.setup.threads or 1)
         if cores and digest.summary.throughput.value:
             per_core = digest.summary.throughput.value / cores
             count = generator.generators_needed(rate, per_core, max(1, (os.cpu_count() or 2) // 2))

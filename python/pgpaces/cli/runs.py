@@ -154,27 +154,24 @@ def distinct_titles(rows: Sequence[TrialRow]) -> dict[str, str]:
 def _title(row: TrialRow) -> str:
     if row.damage:
         return row.damage
-    plain = (row.plan.get("model"), row.plan.get("think")) == ("closed", "none")
-    load = "closed" if plain else row.load
-    clients = row.plan.get("clients")
-    who = {"closed": "client", "paced": "user"}.get(str(row.plan.get("model")))
-    count = f", {clients} {who}{'s' * (clients != 1)}" if who and clients else ""
+    load = "closed" if row.load == "closed, without think time" else row.load
+    who = "user" if "users" in row.spec else "client"
+    is_open = row.spec.keys() & {"rate", "rate_per_client"}
+    count = "" if is_open else f", {row.clients} {who}{'s' * (row.clients != 1)}"
     return f"{row.workload}, {load}{count}"
 
 
 def _features(row: TrialRow) -> dict[str, str]:
-    from pgpaces.core.units import duration_text
+    from pgpaces.spec.load import family
 
-    plan = row.plan
-    times = {name: plan.get(name) for name in ("limit_ns", "duration_ns")}
-    limit, length = (duration_text(ns) if ns else "" for ns in times.values())
-    settings = plan.get("settings") or {}
+    spec, limit = row.spec, row.spec.get("latency_limit")
+    settings = family(spec, "set").items()
     return {
         "limit": f"-L {limit}" if limit else "",
-        "length": f"-T {'auto' if plan.get('auto') else length}" if length else "",
-        "clients": f"-c {plan.get('clients')}",
-        "protocol": str(plan.get("protocol") or ""),
-        "settings": " ".join(f"{name}={value}" for name, value in settings.items()),
+        "length": f"-T {spec['duration']}" if "duration" in spec else "",
+        "clients": f"-c {row.clients}",
+        "protocol": str(spec.get("protocol", "")),
+        "settings": " ".join(f"{name}={value}" for name, value in settings),
         "server": f"PostgreSQL {row.server}",
     }
 
@@ -385,10 +382,8 @@ def _exported(trial: Trial, form: str) -> bytes:
         "run": trial.id,
         "state": trial.state,
         "started_at": trial.started_at.isoformat(),
-        **{
-            name: to_builtins(getattr(trial, name))
-            for name in ("plan", "workload", "server", "host")
-        },
+        "spec": dict(trial.spec),
+        "setup": to_builtins(trial.setup),
         "intervals": rows,
     }
     return escape.json_text(document).encode()

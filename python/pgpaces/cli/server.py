@@ -13,7 +13,7 @@ from pgpaces.cli import options
 from pgpaces.cli.output import announce, put
 from pgpaces.core.errors import PlanError
 from pgpaces.core.messages import message
-from pgpaces.spec.plan import family
+from pgpaces.spec.load import family
 from pgpaces.spec.spec import named
 
 
@@ -177,7 +177,7 @@ def clean(name: str, data_dir: str | None, target: str | None) -> None:
     from pgpaces.database import creation
     from pgpaces.server import binaries
     from pgpaces.server.folder import data_series, server_folder
-    from pgpaces.spec.plan import TargetPlan
+    from pgpaces.spec.target import TargetPlan
     from pgpaces.trial.site import site
 
     if target is not None and (name or data_dir):

@@ -26,12 +26,11 @@ from pgpaces.show import escape
 from pgpaces.spec import options as table
 
 if TYPE_CHECKING:
-    from pgpaces.spec.actions import Action
-    from pgpaces.spec.design import Target
-    from pgpaces.spec.draft import Draft
+    from pgpaces.spec.design import Draft
     from pgpaces.spec.result import Trial
     from pgpaces.spec.spec import Spec
-    from pgpaces.spec.trust import Consent, Question
+    from pgpaces.spec.target import Target
+    from pgpaces.spec.trust import Action, Consent, Question
     from pgpaces.spec.workload import Workload
 
 # The keywords that a conninfo string can begin with, so none can be the name of a target.
@@ -89,13 +88,13 @@ def spec(params: Mapping[str, Any]) -> tuple[Spec, Trial | None]:
         return typed, None
     trial = _like(params)
     other = typed.keys() & {"workload", "variant", "files", "command"}
-    return specs.over(trial.plan.spec, typed), None if other else trial
+    return specs.over(trial.spec, typed), None if other else trial
 
 
 def _like(params: Mapping[str, Any]) -> Trial:
     with contextlib.closing(options.open_store(params["store_path"])) as store:
         trial = store.load(store.find(params["like"]))
-    if not trial.plan.spec:
+    if not trial.spec or trial.setup.imported is not None:
         raise PlanError("run-without-spec", run=trial.id)
     return trial
 
@@ -116,7 +115,7 @@ def draft(params: Mapping[str, Any]) -> Draft | None:
 
     params: of the command, with quick, missed and trials if it has them.
     """
-    from pgpaces.spec import draft as drafts
+    from pgpaces.spec import design as drafts
     from pgpaces.spec import experiment_file
 
     what = params["what"]
@@ -154,7 +153,7 @@ def draft(params: Mapping[str, Any]) -> Draft | None:
 
 
 def _draft_like(params: Mapping[str, Any]) -> Draft:
-    from pgpaces.spec import draft as drafts
+    from pgpaces.spec import design as drafts
     from pgpaces.spec import spec as specs
     from pgpaces.spec import trust
     from pgpaces.trial import document
@@ -164,7 +163,7 @@ def _draft_like(params: Mapping[str, Any]) -> Draft:
         if store.is_experiment(id_):
             return drafts.of(document.read(store.experiment(id_).document))
     trial = _like(params)
-    found = specs.draft(trial.plan.spec)
+    found = specs.draft(trial.spec)
     if found.workload is not None and not found.files and params["what"] is None:
         check_unchanged(trial, trust.find(found.workload, consent(params)), params)
     return found
@@ -182,9 +181,9 @@ def _levels(params: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, t
 def _target(text: str, params: Mapping[str, Any]) -> Target:
     """A target of `NAME=DSN`, or of a DSN, which is named after its server."""
     from pgpaces.spec.costs import Costs, read_file
-    from pgpaces.spec.design import Target
-    from pgpaces.spec.plan import family
+    from pgpaces.spec.load import family
     from pgpaces.spec.spec import named
+    from pgpaces.spec.target import Target
     from pgpaces.trial import sweep as pipeline
     from pgpaces.trial.request import node_addresses
 

@@ -40,7 +40,7 @@ def show(name: str) -> None:
     """
     from pgpaces.cli.specs import action_lines
     from pgpaces.show.escape import line, lines
-    from pgpaces.spec import actions
+    from pgpaces.spec import trust
     from pgpaces.spec import workload as workloads
 
     workload = workloads.find(name)
@@ -65,7 +65,7 @@ def show(name: str) -> None:
     for file in workload.files:
         values = {"file": Path(file.path).name, "package": file.package, "name": file.name}
         tell(message("workload-file", **values))
-    executed = actions.of_folder(workload)
+    executed = trust.actions_of_folder(workload)
     if executed:
         tell(message("executes"))
         put("".join(f"{text}\n" for text in action_lines(executed)))

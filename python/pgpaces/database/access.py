@@ -20,7 +20,7 @@ from psycopg import sql
 from pgpaces.core import sessions
 from pgpaces.core.errors import ConsentError, PrepareError, ServerError
 from pgpaces.core.sessions import Identifier, Session, scalar
-from pgpaces.spec.plan import without_secrets
+from pgpaces.spec.target import without_secrets
 
 LOCK_CLASS = 0x70677061  # "pgpa"
 # The database that every pgpaces can open.

@@ -28,7 +28,7 @@ from pgpaces.database.access import (
     with_names,
 )
 from pgpaces.database.ownership import COPY, Ownership
-from pgpaces.spec.facts import Prepared
+from pgpaces.spec.setup import Prepared
 
 # At the end of a run: for an answer, and for the drop of a copy, which may need a checkpoint.
 _ALIVE_S, _DROP_S = 2.0, 300.0

@@ -39,7 +39,7 @@ from pgpaces.database.access import (
 )
 from pgpaces.database.ownership import PREPARING, READY, Ownership
 from pgpaces.database.specification import DatasetSpec
-from pgpaces.spec.facts import Prepared
+from pgpaces.spec.setup import Prepared
 
 _MAJORS = range(9, 100)
 

@@ -15,7 +15,7 @@ from pgpaces.core.errors import ServerError
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.sessions import Session, scalar
 from pgpaces.database.access import Access, connect
-from pgpaces.spec.facts import ServerFacts
+from pgpaces.spec.setup import ServerFacts
 
 
 def facts(access: Access, dbname: str) -> ServerFacts:

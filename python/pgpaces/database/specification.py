@@ -12,7 +12,7 @@ from msgspec import field
 
 from pgpaces.core.errors import PlanError, ServerError
 from pgpaces.core.redaction import Redacted
-from pgpaces.spec.plan import without_secrets
+from pgpaces.spec.target import without_secrets
 from pgpaces.spec.workload import Workload
 
 

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -20,15 +20,16 @@ from pgpaces.core.errors import PlanError
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.times import times_of
-from pgpaces.spec.facts import (
+from pgpaces.core.units import duration_text
+from pgpaces.spec.result import Trial
+from pgpaces.spec.setup import (
     HostFacts,
     ImportedFacts,
-    PlanFacts,
     ScriptFacts,
     ServerFacts,
+    Setup,
     WorkloadFacts,
 )
-from pgpaces.spec.result import Trial
 
 # An aggregated log begins with a time since 1970, which has more digits than a client's number.
 _LINE = re.compile(r"\d{1,9}(\s+\S+){5,7}")
@@ -70,35 +71,30 @@ def trial(files: Sequence[PgbenchFile], options: ImportOptions, id_: str, *, ver
     start = min(entry.end_us - entry.latency_us for entry in entries)  # when second 0 begins
     measured_us = max(entry.end_us for entry in entries) - start
     started_at = datetime.fromtimestamp(start / 1e6, UTC)
-    is_open = columns.lag is not None
-    skips = options.limit_ns or any(entry.outcome == "skipped" for entry in entries)
-    scripts = range(1 + max(entry.script for entry in entries))
-    command = options.command
+    command, clients = options.command, len({entry.client for entry in entries})
+    numbers = range(1 + max(entry.script for entry in entries))
+    scripts = tuple(ScriptFacts(name=f"script {n}", weight=1, commands=()) for n in numbers)
+    spec: dict[str, Any] = {"clients": clients, "warmup": "0s"}
+    if columns.lag is not None:
+        spec["rate"] = None  # pgbench had one, which the log does not tell
+    if options.limit_ns is not None:
+        spec["latency_limit"] = duration_text(options.limit_ns)
+        spec["policy"] = "run" if columns.lag is None else "skip"
     return Trial(
         id=id_,
         state="finished",
         started_at=started_at,
         ended_at=started_at + timedelta(microseconds=measured_us),
-        plan=PlanFacts(
-            load_text=f"pgbench, {'open' if is_open else 'closed'}, imported",
-            model="open" if is_open else "closed",
-            policy="skip" if is_open and skips else "run",
-            protocol="simple",
-            clients=len({entry.client for entry in entries}),
-            seed=0,
-            warmup_ns=0,
-            limit_ns=options.limit_ns,
+        spec=spec,
+        setup=Setup(
+            clients=clients,
             imported=ImportedFacts(
                 program="pgbench", command=command, files=tuple(file.name for file in files)
             ),
+            workload=WorkloadFacts(name="pgbench", scripts=scripts),
+            server=ServerFacts(version="?"),
+            host=HostFacts(),
         ),
-        workload=WorkloadFacts(
-            name="pgbench",
-            scale=1,
-            scripts=tuple(ScriptFacts(name=f"script {n}", weight=1, commands=()) for n in scripts),
-        ),
-        server=ServerFacts(version="?"),
-        host=HostFacts(),
         version=version,
         intervals=_intervals(entries, start),
         measured_ns=measured_us * 1000,

@@ -18,9 +18,9 @@ from pgpaces.core.texts import decoded, encoded
 from pgpaces.core.units import SECOND_NS
 from pgpaces.load.time_slice import short_slice
 from pgpaces.server.record import quoted
-from pgpaces.spec.plan import LoadOptions, TrialPlan, without_secrets
-from pgpaces.spec.scripts import shown
-from pgpaces.spec.shape import Segment
+from pgpaces.spec.load import LoadOptions, Segment, TrialPlan
+from pgpaces.spec.target import without_secrets
+from pgpaces.spec.workload import shown
 
 # A script as the engine takes it: name, weight, text as bytes.
 ScriptText = tuple[str, int, bytes]
@@ -71,7 +71,7 @@ class EnginePlan(LoadOptions, frozen=True, kw_only=True):
             "rate": plan.load.rate or 1.0,
             "shape": list(plan.segments()),
             "limits": list(plan.limits_of(scripts)),
-            "warmup_ns": 0 if plan.transactions is not None else plan.warmup,
+            "warmup_ns": plan.warmup,
             "grace_ns": plan.grace,
             "variables": [(encoded(name), encoded(text)) for name, text in plan.variables],
             "on_connect": list(plan.on_connect),

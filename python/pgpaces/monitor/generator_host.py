@@ -9,7 +9,7 @@ import platform
 from pathlib import Path
 
 from pgpaces.core.messages import message
-from pgpaces.spec.facts import HostFacts
+from pgpaces.spec.setup import HostFacts
 
 # Maximum depth of stacked volumes.
 _VOLUMES_MAX = 8

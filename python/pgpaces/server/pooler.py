@@ -27,7 +27,7 @@ from pgpaces.server.binaries import run
 from pgpaces.server.folder import answers, make_socket_folder, server_folder
 from pgpaces.server.os_user import OsUser, check_entry, give, os_user_for
 from pgpaces.server.record import ServerRecord, Transport, quoted
-from pgpaces.spec.plan import PoolPlan
+from pgpaces.spec.target import PoolPlan
 
 # Debian installs them outside an ordinary user's PATH.
 _FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin")

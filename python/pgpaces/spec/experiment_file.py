@@ -16,10 +16,10 @@ from pgpaces.core import tables
 from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.home import expanded
 from pgpaces.core.units import COUNT_MAX, SEED_MAX
-from pgpaces.spec import costs, levels, options, workload
-from pgpaces.spec.design import Target
-from pgpaces.spec.draft import Draft, goal_share
-from pgpaces.spec.levels import of_values
+from pgpaces.spec import costs, options, workload
+from pgpaces.spec.design import Draft, goal_share
+from pgpaces.spec.spec import level_of, of_values
+from pgpaces.spec.target import Target
 
 TEMPLATE = Path(__file__).parent / "new.toml"
 # Tables of levels with free names.
@@ -125,12 +125,12 @@ def _draft(path: Path, keys: Any, raw: Mapping[str, Any]) -> Draft:
     }
     for name in single:
         try:
-            levels.check_name(name)
+            options.check_name(name)
         except PlanError:
-            near = similar(name, [*(key for key in KEYS if "." not in key), *levels.names()])
+            near = similar(name, [*(key for key in KEYS if "." not in key), *options.level_names()])
             raise PlanError("unknown-key", key=name, near=near) from None
     for name in (*factors, *(name for name, _ in _flat(keys.quick) if name != "trials")):
-        levels.check_name(name)
+        options.check_name(name)
     twice = [name for name in factors if name in single]
     if twice:
         raise PlanError("factor-twice", factor=twice[0])
@@ -185,7 +185,7 @@ def _text(name: str, level: object) -> str:
     """A level as one writes it on a command line. Raises PlanError for other types."""
     if not isinstance(level, _LEVEL):
         raise PlanError("not-a-level", key=name, value=level)
-    return levels.text(level)
+    return level_of(level)
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

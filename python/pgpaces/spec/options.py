@@ -103,7 +103,7 @@ SCRIPTS = Kind(_scripts, "Sequence[str]")
 
 # Differences that a factor implies, in addition to its own: their names, or prefixes of them.
 _LOAD = (
-    *("load text", "load", "model", "rate", "clients", "threads", "arrivals", "start every"),
+    *("load text", "load", "rate", "clients", "threads", "arrivals", "start every"),
     "poll",
 )
 _SERVER = ("PostgreSQL", "build of PostgreSQL", "setting ")
@@ -302,6 +302,7 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
 )}  # fmt: skip
 BY_NAME: Mapping[str, Option] = {option.name: option for option in OPTIONS}
 FACTORS: Mapping[str, Option] = {option.name: option for option in OPTIONS if option.factor}
+_BACKGROUND_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
 # Families of levels, with a free name after the dot.
 FAMILIES = ("set", "server_set", "define", "latency_limit", "node", "background")
 
@@ -331,3 +332,30 @@ def replaced(typed: Iterable[str]) -> set[str]:
 def follows(factor: str) -> tuple[str, ...]:
     option = BY_NAME.get("variant" if factor == "workload" else factor)
     return () if option is None else option.follows
+
+
+def level_names() -> list[str]:
+    return [*FACTORS, *(f"{family}." for family in FAMILIES)]
+
+
+def check_name(name: str) -> None:
+    """Raises PlanError, with the most similar name, if levels cannot have this name."""
+    family, dot, rest = name.partition(".")
+    if dot and family == "background":
+        of, dot, level = rest.partition(".")
+        if not dot or not level or not _BACKGROUND_NAME.fullmatch(of):
+            raise PlanError("background-name", level=name)
+        family = level.partition(".")[0]
+        if (level in FACTORS and FACTORS[level].whole) or family in (
+            "background",
+            "set",
+            "server_set",
+        ):
+            raise PlanError("whole-trial-only", factor=name, level=level)
+        if level != "workload":
+            check_name(level)
+        return
+    if name in FACTORS or (dot and rest and family in FAMILIES):
+        return
+    ending = [f"{each}.{rest}" for each in FAMILIES if rest]
+    raise PlanError("unknown-factor", factor=name, near=similar(name, [*level_names(), *ending]))

@@ -9,6 +9,7 @@ import math
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -17,8 +18,8 @@ from msgspec.structs import astuple
 from pgpaces.core.findings import Finding
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.series import Series
-from pgpaces.spec.facts import HostFacts, PlanFacts, ServerFacts, WorkloadFacts
-from pgpaces.spec.plan import Count
+from pgpaces.spec.load import Count, TrialPlan, trial_plan
+from pgpaces.spec.setup import HostFacts, ServerFacts, Setup, WorkloadFacts
 
 State = Literal["running", "finished", "interrupted", "failed"]
 CLASSES = ("on_time", "late", "skipped", "failed", "unfinished")
@@ -227,21 +228,20 @@ class Observed(Struct, frozen=True):
     waits: Waits = Waits()
 
 
-class Trial(Struct, frozen=True):
-    """One run of one cell: its plan, place and time, and every interval.
+class Trial(Struct, frozen=True, dict=True):
+    """One run of one cell: what was asked and resolved, its place and time, and every interval.
 
-    measured_ns: length of the measured part. findings: of sensors and the pipeline, without those
-    that follow from the numbers. place: in an experiment, if any. samples: of the sensors.
-    explained: plans of its statements. observed: other observations of each server.
+    spec: the options by name (spec.py); of another program's, what its log tells. measured_ns:
+    length of the measured part. findings: of sensors and the pipeline, without those that follow
+    from the numbers. place: in an experiment, if any. samples: of the sensors. explained: plans of
+    its statements. observed: other observations of each server.
     """
 
     id: str
     state: State
     started_at: datetime
-    plan: PlanFacts
-    workload: WorkloadFacts
-    server: ServerFacts
-    host: HostFacts
+    spec: Mapping[str, Any]
+    setup: Setup
     version: str
     intervals: tuple[Interval, ...] = ()
     ended_at: datetime | None = None
@@ -253,6 +253,33 @@ class Trial(Struct, frozen=True):
     samples: tuple[Series, ...] = ()
     explained: tuple[Explained, ...] = ()
     observed: tuple[Observed, ...] = ()
+
+    @cached_property
+    def plan(self) -> TrialPlan:
+        """What the spec asks of the load. Raises PlanError if it cannot be read."""
+        return trial_plan(self.spec)
+
+    @property
+    def workload(self) -> WorkloadFacts:
+        return self.setup.workload
+
+    @property
+    def server(self) -> ServerFacts:
+        return self.setup.server
+
+    @property
+    def host(self) -> HostFacts:
+        return self.setup.host
+
+    @property
+    def load_text(self) -> str:
+        imported = self.setup.imported
+        return self.plan.load.text("" if imported is None else imported.program)
+
+    def limit_ns(self, script: str) -> int:
+        """The latency limit of a script, by its name in this trial, ns; 0: none."""
+        part = next((e for e in self.setup.components if script in e.scripts), self.plan)
+        return dict(part.limits).get(script, part.limit_ns) or 0
 
 
 def plain(value: Any) -> Any:

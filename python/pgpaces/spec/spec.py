@@ -8,15 +8,16 @@ its trial, has no password, and repeats the trial with `--like RUN`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pgpaces.core.errors import PlanError
 from pgpaces.core.units import digits, duration_ns, duration_text, exact, rate_per_s
-from pgpaces.spec import levels
-from pgpaces.spec.design import Target
-from pgpaces.spec.draft import Draft, goal_share
+from pgpaces.spec.design import Draft, goal_share
+from pgpaces.spec.load import AUTO, TrialPlan, family
 from pgpaces.spec.options import (
     BY_NAME,
     DURATION,
@@ -25,9 +26,10 @@ from pgpaces.spec.options import (
     OPTIONS,
     RATE,
     SCRIPTS,
+    check_name,
     replaced,
 )
-from pgpaces.spec.plan import AUTO, family
+from pgpaces.spec.target import Target
 
 Spec = Mapping[str, Any]
 # Names of a spec that are not in the table: what runs, and the goal.
@@ -54,8 +56,8 @@ def named(values: Mapping[str, Any], *, several: bool = False) -> dict[str, Any]
         if value is None or value == ():
             continue
         if option == "background":
-            own = levels.backgrounds(value)
-            found |= own if several else levels.single(own)
+            own = backgrounds(value)
+            found |= own if several else single(own)
             continue
         for name, text in _each(option, value, several=several):
             if several and name in found:
@@ -86,7 +88,7 @@ def _each(option: str, value: Any, *, several: bool) -> Iterator[tuple[str, Any]
 
 
 def _levels(name: str, text: str) -> tuple[str, ...]:
-    several = levels.split(text)
+    several = split(text)
     if name in FACTORS and "" in several:
         every = ",".join(filter(None, several)) or "A,B"
         raise PlanError("empty-level", option=FACTORS[name].word, value=text, levels=every)
@@ -118,7 +120,7 @@ def read(spec: Spec) -> dict[str, Any]:
         option, _, rest = name.partition(".")
         alone = name in BY_NAME and name not in (*_PAIRS[2:], "on_connect")
         if not (alone or name in WHAT or (rest and option in (*_PAIRS, "on_connect"))):
-            levels.check_name(name)
+            check_name(name)
     return {name: value_of(name, value) for name, value in spec.items() if value is not None}
 
 
@@ -209,12 +211,13 @@ def over(stored: Spec, typed: Spec) -> dict[str, Any]:
     if "shape" in typed and stored.get("duration") == AUTO:
         gone.add("duration")
     kept = {}
+    left_out = _LEFT_OUT | (set(TrialPlan.__struct_fields__) - BY_NAME.keys())
     for name, value in stored.items():
         option, _, rest = name.partition(".")
-        if option not in BY_NAME and name not in (*WHAT, *_LEFT_OUT):
+        if option not in BY_NAME and name not in (*WHAT, *left_out):
             raise PlanError("stored-option-unknown", option=name)
         whole = f"{option}.{rest.partition('.')[0]}" if option == "background" else option
-        if not {name, whole} & (gone | _LEFT_OUT):
+        if not {name, whole} & (gone | left_out):
             kept[name] = value
     return {**kept, **typed}
 
@@ -231,7 +234,7 @@ def draft(spec: Spec) -> Draft:
         usual = name in BY_NAME and value == BY_NAME[name].default
         usual = usual or (name, value) == ("duration", AUTO)
         if (option in FACTORS or option in _PAIRS[:5] or option == "background") and not usual:
-            own[name] = (levels.text(value),)
+            own[name] = (level_of(value),)
     targets: tuple[Target, ...] = ()
     if dsn := known.get("target"):
         nodes, observe = family(known, "target_node"), known.get("observe_command")
@@ -248,3 +251,106 @@ def draft(spec: Spec) -> Draft:
         targets=targets,
         **({"missed_max": spec["missed"]} if "missed" in spec else {}),
     )
+
+
+def backgrounds(given: Iterable[str] | Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """The levels of background workloads, from texts or Python values.
+
+    Raises PlanError if two texts have one name.
+    """
+    if isinstance(given, Mapping):
+        found = of_values(given, "background.")
+        usual = {f"background.{of}.workload": (of,) for of in given}
+        return found | {name: own for name, own in usual.items() if name not in found}
+    levels: dict[str, tuple[str, ...]] = {}
+    for text in given:
+        more = background(text)
+        if twice := sorted(levels.keys() & more.keys()):
+            name = twice[0].split(".")[1]
+            of = more[f"background.{name}.workload"][0]
+            raise PlanError("background-twice", background=name, workload=of)
+        levels |= more
+    return levels
+
+
+def single(several: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    """The levels of background workloads of a run, which has one of each. Raises PlanError."""
+    for name, texts in several.items():
+        check_name(name)
+        if len(texts) != 1:
+            raise PlanError("several-levels", factor=name, levels=texts)
+    return {name: texts[0] for name, texts in several.items()}
+
+
+def background(text: str) -> dict[str, tuple[str, ...]]:
+    """`reporting node=standby1 rate=1/s,2/s` as levels: background.reporting.rate, and so on.
+
+    The first word is a workload, and its name in the trial, unless `workload=` names another.
+    Raises PlanError.
+    """
+    try:
+        parts = shlex.split(text)
+    except ValueError as error:
+        raise PlanError("background-quotes", text=text, why=str(error)) from None
+    if not parts:
+        raise PlanError("background-empty", text=text)
+    first, *words = parts
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", first).strip("-")
+    own: dict[str, tuple[str, ...]] = {"workload": (first,)}
+    for word in words:
+        key, equals, level = word.partition("=")
+        if not equals:
+            raise PlanError("background-level", text=text, word=word)
+        own[key] = split(level)
+    levels = {f"background.{name}.{key}": level for key, level in own.items()}
+    for each in levels:
+        check_name(each)
+    return levels
+
+
+def of_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, tuple[str, ...]]:
+    """Levels from Python values, one or a list of them, by name.
+
+    Families are mappings: `set={"work_mem": ["4MB", "64MB"]}`. Times are in seconds.
+    """
+    levels: dict[str, tuple[str, ...]] = {}
+    for key, value in values.items():
+        name = prefix + key
+        if isinstance(value, Mapping):
+            levels |= of_values(value, f"{name}.")
+        elif value is not None:
+            several = value if isinstance(value, list | tuple | range | set) else (value,)
+            parts = name.split(".")
+            kind = parts[2] if parts[0] == "background" and len(parts) > 2 else parts[0]
+            option = BY_NAME.get(kind)
+            is_time = option is not None and option.kind.seconds
+            levels[name] = tuple(
+                f"{exact(each)}s"
+                if is_time and isinstance(each, int | float) and each
+                else level_of(each)
+                for each in several
+            )
+    return levels
+
+
+def level_of(level: object) -> str:
+    if isinstance(level, bool):
+        return "true" if level else "false"
+    return exact(level) if isinstance(level, float) else str(level)
+
+
+def split(text: str) -> tuple[str, ...]:
+    r"""The levels in `a,b,c`; a comma that belongs to a level is written `\,`.
+
+    The hosts of `ssh:a,b` are one level.
+    """
+    levels: list[str] = []
+    hosts = False
+    for part in re.split(r"(?<!\\),", text):
+        level = part.strip().replace("\\,", ",")
+        if hosts and not re.search("^ssh:|^[0-9]+$|=", level):
+            levels[-1] += f",{level}"
+        else:
+            levels.append(level)
+            hosts = re.search("(^|=)ssh:", level) is not None
+    return tuple(levels)

@@ -8,6 +8,9 @@ HOME/trust/DIGEST          confirmations, by the digest of all files of a folder
 HOME/cache/folders/NAME    copies, which exist as long as the pgpaces process that uses them
 
 An unconfirmed workload executes no programs: scripts run, and psql runs SQL without its commands.
+
+The programs that files would execute are found by the engine's parser in scripts, and by a simple
+search in SQL files: an indication, no guard. The guard is that psql itself refuses its commands.
 """
 
 from __future__ import annotations
@@ -17,22 +20,23 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.core.errors import TrustError, WorkloadError
+from pgpaces.core.errors import ScriptError, TrustError, WorkloadError
 from pgpaces.core.home import home, is_there, make_folder
-from pgpaces.spec import actions, workload
-from pgpaces.spec.actions import Action
-from pgpaces.spec.workload import Workload, WorkloadScript
+from pgpaces.spec import workload
+from pgpaces.spec.setup import ScriptCommand
+from pgpaces.spec.workload import Workload, WorkloadScript, commands_in
 
 # Folders of tools, and of files that Python compiles again.
 _LEFT_OUT = {".git", ".hg", ".svn", "__pycache__"}
@@ -42,6 +46,38 @@ _COPY_BYTES = 64 * 2**20  # a larger file is linked, if possible
 _TOTAL_BYTES = 2**30
 _DEPTH = 64
 _CHUNK_BYTES = 2**20
+
+
+_SHELL = ("\\shell", "\\setshell")
+_INCLUDES_MAX = 100
+_MODULES = (".py", ".pyc", ".so")
+# An unterminated part extends to the end of the text, so that the search does not backtrack.
+_PARTS = re.compile(
+    r"--[^\n]*|/\*.*?(?:\*/|\Z)"
+    r"|(?P<data>\bcopy\s+(?:\"[^\"]*\"|[^\s(;'\"\\])+\s*(?:\([^();'\\]*\))?\s*from\s+stdin\b"
+    r"[^;\\]{0,500};[^\n]*\n.*?(?:^\\\.|\Z))"
+    r"|(?P<string>\$(?P<tag>[^\W\d]\w*)?\$.*?(?:\$(?P=tag)\$|\Z)"
+    r"|\$\$.*?(?:\$\$|\Z)"
+    r"|\be'(?:[^'\\]|\\.|'')*(?:'|\Z)|'(?:[^']|'')*(?:'|\Z)|\"(?:[^\"]|\"\")*(?:\"|\Z))"
+    r"|\\[;:]|(?P<psql>\\[^\n]*)",
+    re.DOTALL | re.IGNORECASE | re.MULTILINE,
+)
+_PROGRAM = re.compile(r"\b(?:from|to)\s+program\b\s*(?:e?'|\$|:)[^;\n]{0,500}", re.IGNORECASE)
+_COPY = re.compile(r"\bcopy\b[^;]*\Z", re.IGNORECASE)
+_COPY_CHARACTERS = 500  # before its program
+_FILE = re.compile(
+    r"\\(?P<what>include_relative|include|ir|i|copy)\b(?P<rest>[^\n]*)", re.IGNORECASE
+)
+_COPIED = re.compile(r".*\b(?:from|to)\s+(?!program\b|stdin\b|stdout\b|pstd)(?P<rest>.*)", re.I)
+_NAME = re.compile(r"\s*(?:'(?P<single>(?:[^']|'')*)'|\"(?P<double>[^\"]*)\"|(?P<bare>[^\s;]+))")
+
+
+class Action(Struct, frozen=True):
+    """Something that is executed: what runs it, in words; the file that asks for it; its text."""
+
+    what: str
+    file: str
+    text: str
 
 
 class Question(Struct, frozen=True):
@@ -100,7 +136,7 @@ def variant(base: Workload, name: str, consent: Consent = refuse) -> Workload:
 def script(path: str, weight: int, consent: Consent) -> WorkloadScript:
     """A script that an experiment names. Raises WorkloadError, and TrustError as for folders."""
     read = workload.read_script(path, weight)
-    if listed := actions.of_script(read):
+    if listed := actions_of_script(read):
         text = read.text.encode(errors="surrogateescape")
         digest = hashlib.sha256(_SCRIPT + text).hexdigest()
         if not _recorded(digest):
@@ -112,7 +148,7 @@ def script(path: str, weight: int, consent: Consent) -> WorkloadScript:
 
 def check(candidate: Workload) -> None:
     """Raises TrustError for an unconfirmed workload that would execute programs."""
-    if not candidate.trusted and next(actions.programs(candidate), None) is not None:
+    if not candidate.trusted and next(programs_of(candidate), None) is not None:
         shown = shlex.quote(str(candidate.folder))
         raise TrustError("workload-unconfirmed", workload=candidate.name, folder=shown)
 
@@ -121,7 +157,7 @@ def confirm_made(folder: Path) -> None:
     """Confirms a folder that pgpaces just created, if it executes nothing and can be copied."""
     with contextlib.suppress(WorkloadError):
         copy = _copied(folder)
-        if not actions.of_folder(workload.read(copy.folder)):
+        if not actions_of_folder(workload.read(copy.folder)):
             _record(copy.digest, copy.original, ())
 
 
@@ -139,9 +175,9 @@ _CONFIRMED: set[str] = set()
 
 
 def _agreed(copy: _Copy, candidate: Workload, consent: Consent) -> Workload:
-    executes = actions.of(candidate)
+    executes = actions_of(candidate)
     if not (trusted := _recorded(copy.digest)):
-        listed = actions.of_folder(candidate) if executes else ()
+        listed = actions_of_folder(candidate) if executes else ()
         if trusted := consent(Question(copy.original, listed)):
             _record(copy.digest, copy.original, listed)
         elif executes:
@@ -307,3 +343,133 @@ class _Copying:
             return True
         target.unlink()
         return False
+
+
+def actions_of(candidate: Workload) -> tuple[Action, ...]:
+    """The actions of a workload, without those of scripts that the user named.
+
+    Raises WorkloadError if SQL includes files outside of the folder, as far as the search finds it.
+    """
+    found = [*programs_of(candidate)]
+    for step in candidate.init:
+        if step.run is None:
+            visited = {step.path.resolve()}
+            found += _of_sql(candidate.folder, step.path, step.text, visited=visited)
+    for name, command in _commands(candidate):
+        if command.is_sql:
+            found += _of_server(name, command.text)
+    return tuple(dict.fromkeys(found))
+
+
+def actions_of_folder(candidate: Workload) -> tuple[Action, ...]:
+    """The actions of a workload, its base and its variants. Raises as `actions_of`."""
+    every = [candidate]
+    for name in (None, *candidate.variants):
+        try:
+            every.append(workload.read(candidate.folder, name))
+        except WorkloadError:
+            continue  # it cannot be run in its present state
+    return tuple(dict.fromkeys(action for each in every for action in actions_of(each)))
+
+
+def programs_of(candidate: Workload) -> Iterator[Action]:
+    """The programs that pgpaces itself would run on this machine: an exact list."""
+    for step in candidate.init:
+        if step.run is not None:
+            yield Action("program that makes data", workload.FILE, step.text)
+    if candidate.command is not None:
+        if candidate.command.before is not None:
+            before = candidate.command.before
+            text = before if isinstance(before, str) else str(workload.Command(before))
+            yield Action("program before each trial", workload.FILE, text)
+        yield Action("program that is timed", workload.FILE, str(candidate.command))
+    if any(step.run is not None for step in candidate.init) or candidate.command is not None:
+        for file in candidate.files:
+            yield Action("package that pip downloads", workload.FILE, file.package)
+    if candidate.users_file is not None:
+        yield Action("Python users", _relative(candidate.folder, candidate.users_file), "")
+        for path in sorted(candidate.folder.rglob("*")):
+            if path.suffix in _MODULES and path != candidate.users_file:
+                yield Action("Python module they may import", _relative(candidate.folder, path), "")
+    yield from _of_shell(_commands(candidate))
+
+
+def _relative(folder: Path, path: Path) -> str:
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+
+
+def _commands(candidate: Workload) -> Iterator[tuple[str, ScriptCommand]]:
+    for script in candidate.scripts if candidate.is_scripts else ():
+        name = f"{script.name}.sql"
+        for command in () if script.source else _parsed(name, script.text):
+            yield name, command
+
+
+def _parsed(name: str, text: str) -> tuple[ScriptCommand, ...]:
+    try:
+        return commands_in(name, text)
+    except ScriptError:
+        return ()  # it does not run: an attempt reports the error
+
+
+def actions_of_script(script: WorkloadScript) -> tuple[Action, ...]:
+    """The shell commands of a script that is no part of a folder."""
+    return tuple(dict.fromkeys(_of_shell((script.name, each) for each in _parsed("", script.text))))
+
+
+def _of_shell(commands: Iterable[tuple[str, ScriptCommand]]) -> Iterator[Action]:
+    for name, command in commands:
+        if not command.is_sql and command.text.split(None, 1)[0].lower() in _SHELL:
+            yield Action("shell command of a script", name, command.text)
+
+
+def _of_sql(folder: Path, path: Path, text: str, *, visited: set[Path]) -> Iterator[Action]:
+    """Actions of a file for psql, and of its includes whose names are no variables."""
+    name, plain, last, lines = _relative(folder, path), list[str](), 0, set[str]()
+    for part in _PARTS.finditer(text):
+        plain += [text[last : part.start()], part["string"] or " "]
+        last = part.end()
+        if part["psql"] and part["psql"] not in lines:
+            lines.add(part["psql"])
+            yield Action("command of psql", name, part["psql"].strip())
+            for file in _included(folder, path, part["psql"]):
+                if file.resolve() not in visited and len(visited) < _INCLUDES_MAX:
+                    visited.add(file.resolve())
+                    try:
+                        more = file.read_text("utf-8", "replace") if file.is_file() else ""
+                    except OSError:
+                        continue
+                    yield from _of_sql(folder, file, more, visited=visited)
+    yield from _of_server(name, "".join([*plain, text[last:]]))
+
+
+def _included(folder: Path, path: Path, line: str) -> Iterator[Path]:
+    """The files that a command of psql reads as SQL. Raises WorkloadError for one elsewhere."""
+    for match in _FILE.finditer(line):
+        rest = match["rest"]
+        if match["what"].lower() == "copy":
+            copied = _COPIED.fullmatch(rest)
+            rest = copied["rest"] if copied else ""
+        name = _NAME.match(rest)
+        if name is None:
+            continue
+        file = (name["single"] or "").replace("''", "'") or name["double"] or name["bare"] or ""
+        if not file or ":" in file or "`" in file or file.startswith("~"):
+            continue  # the name is only known while psql runs
+        try:
+            inside = (path.parent / file).resolve().is_relative_to(folder.resolve())
+        except (OSError, RuntimeError, ValueError):
+            inside = False
+        if not inside:
+            about = f"workload {folder.name}: {path.name}"
+            raise WorkloadError("outside-folder", file=file).at(about)
+        if match["what"].lower() != "copy":
+            yield path.parent / file
+
+
+def _of_server(name: str, text: str) -> Iterator[Action]:
+    for match in _PROGRAM.finditer(text):
+        start = max(0, match.start() - _COPY_CHARACTERS)
+        if (copy := _COPY.search(text[start : match.start()])) is not None:
+            command = " ".join(f"{copy[0]}{match[0]}".split())
+            yield Action("program that the server runs", name, command)

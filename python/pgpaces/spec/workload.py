@@ -5,6 +5,7 @@ Reads and checks folders; runs nothing.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import shlex
@@ -17,10 +18,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
+from pgpaces import _engine
 from pgpaces.core import tables
 from pgpaces.core.errors import PlanError, WorkloadError, similar
-from pgpaces.core.texts import encoded
+from pgpaces.core.texts import decoded, encoded
 from pgpaces.core.units import SECOND_NS, duration_ns, whole
+from pgpaces.spec.setup import ScriptCommand
 from pgpaces.spec.users import Users, of_file, of_functions
 
 if TYPE_CHECKING:
@@ -438,3 +441,19 @@ def create(folder: Path) -> Path:
     shutil.copytree(SHIPPED / "_new", folder, dirs_exist_ok=True)
     (folder / "workload.toml.in").rename(folder / FILE)
     return folder
+
+
+def shown(name: str) -> str:
+    """The name of a script in messages, where bytes that are not UTF-8 cannot stand."""
+    return encoded(name).decode("utf-8", "replace")
+
+
+@functools.lru_cache(maxsize=16)
+def commands_in(name: str, text: str, *, parameters: bool = False) -> tuple[ScriptCommand, ...]:
+    """The commands of a script, which is parsed once. Raises ScriptError with line, column, caret.
+
+    parameters: its SQL is sent with parameters, whose number is limited.
+    """
+    written = text if text.isascii() else encoded(text)
+    parsed = _engine.parse_script(shown(name), written, parameters)
+    return tuple(ScriptCommand(line, decoded(first), is_sql) for line, first, is_sql in parsed)

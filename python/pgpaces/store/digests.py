@@ -16,7 +16,7 @@ from pgpaces.analysis import digest as rules
 from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.summary import summarize
-from pgpaces.spec import facts
+from pgpaces.spec import setup
 from pgpaces.spec.result import Trial
 
 VERSION = rules.VERSION
@@ -36,7 +36,7 @@ def text(digest: Digest) -> str:
 
 def read(trial: Trial, text: str) -> Digest:
     """The digest of a trial from its text. Raises ValueError for other texts."""
-    return Digest(trial, **asdict(facts.read(_Stored, json.loads(text), "its digest")))
+    return Digest(trial, **asdict(setup.read(_Stored, json.loads(text), "its digest")))
 
 
 def compute(trial: Trial) -> Digest:

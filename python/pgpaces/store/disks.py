@@ -10,8 +10,8 @@ from msgspec import Struct, to_builtins
 from pgpaces.analysis.disks import Device, Disk, stored_disk
 from pgpaces.core.errors import StoreError
 from pgpaces.core.findings import finding
-from pgpaces.spec import facts
-from pgpaces.spec.facts import HostFacts
+from pgpaces.spec import setup
+from pgpaces.spec.setup import HostFacts
 from pgpaces.store.rows import Row
 from pgpaces.store.schema import disk
 
@@ -68,6 +68,6 @@ def _row(row: Row) -> DiskRow:
         raise TypeError(f"the disk {row['id']} has no facts")
     return DiskRow(
         row["id"], row["name"], row["started_at"], row["version"],
-        facts.read(HostFacts, row["host"], "its host"),
+        setup.read(HostFacts, row["host"], "its host"),
         stored_disk(row["document"]),
     )  # fmt: skip

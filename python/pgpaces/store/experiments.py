@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from msgspec import Meta, Struct
 
 from pgpaces.core.messages import message
-from pgpaces.spec import facts
+from pgpaces.spec import setup
 from pgpaces.spec.result import Brief, State
 from pgpaces.store import encoding, rows
 from pgpaces.store.rows import ExperimentState, Row
@@ -108,8 +108,8 @@ def placed(connection: sa.Connection, id_: str) -> list[PlacedTrial]:
     trials = []
     for row in connection.execute(query).mappings():
         if row["summary"] is not None:
-            facts.read(Brief, row["summary"], "its summary")
+            setup.read(Brief, row["summary"], "its summary")
         own = {name: row[name] for name in ("id", "cell", "block", "attempt")}
         own |= {"state": rows.state(row), "brief": row["summary"]}
-        trials.append(facts.read(PlacedTrial, own, "a trial"))
+        trials.append(setup.read(PlacedTrial, own, "a trial"))
     return trials

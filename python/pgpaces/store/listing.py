@@ -15,8 +15,10 @@ from typing import Any, TypeVar, cast, get_args
 
 from msgspec import Struct, field
 
+from pgpaces.core.errors import PlanError
 from pgpaces.core.messages import message
-from pgpaces.spec import facts
+from pgpaces.spec import setup
+from pgpaces.spec.load import load_of
 from pgpaces.spec.result import Brief, State
 from pgpaces.store import address, encoding, sqlite, upgrades
 
@@ -27,7 +29,7 @@ class TrialRow(Struct, frozen=True):
     """A trial without its intervals, for lists of runs.
 
     load: in words. experiment: the id of its experiment. names: baselines and tags. damage: why it
-    cannot be read; then started_at is None. plan: the options that distinguish runs of one load.
+    cannot be read; then started_at is None. clients: in all. spec: the options by name.
     """
 
     id: str
@@ -40,7 +42,8 @@ class TrialRow(Struct, frozen=True):
     experiment: str | None = None
     names: tuple[str, ...] = ()
     damage: str | None = None
-    plan: Mapping[str, Any] = field(default_factory=dict)
+    clients: int = 0
+    spec: Mapping[str, Any] = field(default_factory=dict)
 
 
 class ExperimentLine(Struct, frozen=True):
@@ -95,8 +98,8 @@ def decode_lossless(value: bytes) -> str:
     return value.decode(errors="surrogateescape")
 
 
-_TRIALS = """SELECT id, state, started_at, heartbeat, CAST(plan AS text), CAST(workload AS text),
- CAST(server AS text), CAST(summary AS text), experiment FROM trial"""
+_TRIALS = """SELECT id, state, started_at, heartbeat, CAST(spec AS text), CAST(setup AS text),
+ CAST(summary AS text), experiment FROM trial"""
 _NEWEST = " ORDER BY started_at DESC, id DESC"
 _NAMES = "SELECT 0, id, name FROM baseline UNION ALL SELECT 1, id, name FROM tag ORDER BY 1, 3"
 
@@ -175,17 +178,18 @@ def _experiment(values: tuple[Any, ...], names: tuple[str, ...]) -> ExperimentLi
 def _row(values: tuple[Any, ...], names: tuple[str, ...]) -> TrialRow:
     id_, stored, started, heartbeat, *texts, experiment = values
     try:
-        plan, workload, server, summary = (json.loads(text or "null") for text in texts)
+        spec, about, summary = (json.loads(text or "null") for text in texts)
         if summary is not None:
-            facts.read(Brief, summary, "its summary")
-        shown = (workload["name"], plan["load_text"], server["version"])
+            setup.read(Brief, summary, "its summary")
+        load = load_of(spec).text((about["imported"] or {}).get("program", ""))
+        shown = (about["workload"]["name"], load, about["server"]["version"])
         for text in (id_, *shown):
             if not isinstance(text, str):
                 raise TypeError(f"{text!r} is no text")
         state, at = _state(stored, heartbeat), _moment(started)
-        options = {name: plan.get(name) for name in _OPTIONS}
-        return TrialRow(id_, state, at, *shown, summary, experiment, names, plan=options)
-    except encoding.UNREADABLE as error:
+        more = {"clients": about["clients"], "spec": spec}
+        return TrialRow(id_, state, at, *shown, summary, experiment, names, **more)
+    except (PlanError, *encoding.UNREADABLE) as error:
         unknown, unread = ("?", "?", "?"), _damage(error)
         return TrialRow(str(id_), "failed", None, *unknown, None, None, names, unread)
 
@@ -199,9 +203,6 @@ def _state(stored: Any, heartbeat: Any) -> State:
         raise ValueError(f"its state is {stored!r}")
     silent = stored == "running" and encoding.silent(_moment(heartbeat))
     return "interrupted" if silent else cast("State", stored)
-
-
-_OPTIONS = ("model", "think", "clients", "limit_ns", "duration_ns", "auto", "protocol", "settings")
 
 
 def _moment(value: Any) -> datetime:
@@ -236,7 +237,7 @@ def _up_to_date(cursor: Cursor) -> bool:
     return cursor.rows("SELECT version FROM pgpaces") == [(upgrades.newest(),)]
 
 
-_PREPARED = """SELECT CAST(workload AS text) FROM trial WHERE state = 'finished'
+_PREPARED = """SELECT CAST(setup AS text) FROM trial WHERE state = 'finished'
  ORDER BY started_at DESC LIMIT ?"""
 _RECENT = 500
 
@@ -250,7 +251,7 @@ def _sizes(cursor: Cursor) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for (text,) in cursor.rows(_PREPARED, (_RECENT,)):
         with contextlib.suppress(*encoding.UNREADABLE):
-            prepared = json.loads(text)["prepared"]
+            prepared = json.loads(text)["workload"]["prepared"]
             sizes.setdefault(str(prepared["fingerprint"]), int(prepared["size_bytes"]))
     return sizes
 

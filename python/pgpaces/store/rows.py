@@ -16,12 +16,13 @@ from msgspec import to_builtins
 from msgspec.structs import asdict, replace
 
 from pgpaces.core import record
+from pgpaces.core.errors import PlanError
 from pgpaces.core.messages import message
 from pgpaces.core.record import Interval, StatementTally, Tally
 from pgpaces.core.series import Collection, Series
 from pgpaces.core.times import counted
 from pgpaces.core.units import SECOND_NS
-from pgpaces.spec import facts
+from pgpaces.spec import setup
 from pgpaces.spec.result import Observed, Place, State, Trial
 from pgpaces.store import encoding
 
@@ -32,7 +33,7 @@ SAMPLES = """SELECT second, source, name, value, unit FROM sample WHERE trial = 
  ORDER BY trial, second, source, name"""
 # Columns of a trial that are fields with the same name.
 _OF_TRIAL = (
-    *("id", "started_at", "ended_at", "plan", "workload", "server", "host", "version"),
+    *("id", "started_at", "ended_at", "spec", "setup", "version"),
     *("measured_ns", "error", "notes", "findings", "explained"),
 )
 # Seconds of a trial that may be missing in all: more than a day.
@@ -56,10 +57,8 @@ def new_trial(trial: Trial) -> dict[str, Any]:
         "started_at": trial.started_at,
         "heartbeat": datetime.now(UTC),
         "version": trial.version,
-        "plan": to_builtins(trial.plan),
-        "workload": to_builtins(trial.workload),
-        "server": to_builtins(trial.server),
-        "host": to_builtins(trial.host),
+        "spec": to_builtins(trial.spec),
+        "setup": to_builtins(trial.setup),
         **results_of(trial),
         **({} if place is None else {**asdict(place), "levels": dict(place.levels)}),
     }
@@ -91,7 +90,7 @@ def observed_row(trial_id: str, observed: Observed) -> dict[str, Any]:
 def observed(observed_rows: Iterable[Row]) -> tuple[Observed, ...]:
     parts = ({str(name): value for name, value in row.items()} for row in observed_rows)
     return tuple(
-        facts.read(Observed, {**part, "waits": part}, "what was seen of a server") for part in parts
+        setup.read(Observed, {**part, "waits": part}, "what was seen of a server") for part in parts
     )
 
 
@@ -101,8 +100,13 @@ def trial(row: Row) -> Trial:
     if row["experiment"] is not None:
         place = {name: row[name] for name in Place.__struct_fields__}
     stored = {**{n: row[n] for n in _OF_TRIAL}, "state": state(row), "place": place}
-    values = {n: facts.read(_kinds()[n], each, f"its {n}") for n, each in stored.items()}
-    return Trial(**values)
+    values = {n: setup.read(_kinds()[n], each, f"its {n}") for n, each in stored.items()}
+    found = Trial(**values)
+    try:
+        found.plan  # noqa: B018 - is computed and checked here
+    except PlanError as error:
+        raise ValueError(f"its spec: {error.message}") from None
+    return found
 
 
 @functools.cache
@@ -152,7 +156,7 @@ def series(sample_rows: Iterable[tuple[Any, ...]]) -> Collection:
     for second, source, name, value, unit in sample_rows:
         key = source, name, unit
         if key not in stored:
-            texts = facts.read(tuple[str, str, str], list(key), "a sample")
+            texts = setup.read(tuple[str, str, str], list(key), "a sample")
             stored[key] = collection.of(*(encoding.read_text(text) for text in texts))
         stored[key].add(second, math.nan if value is None else value)
     return collection
@@ -170,7 +174,7 @@ def intervals(tables: Mapping[str, Iterable[Row]]) -> tuple[Interval, ...]:
 
 
 def _record(kind: type[R], row: Row) -> R:
-    return facts.read(kind, record.of_row(kind, row), f"second {row['second']}")
+    return setup.read(kind, record.of_row(kind, row), f"second {row['second']}")
 
 
 def _by_second(

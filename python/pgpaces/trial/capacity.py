@@ -14,9 +14,8 @@ from pgpaces.analysis.capacity.search import SearchSpec, load_level
 from pgpaces.core.errors import PlanError
 from pgpaces.core.units import duration_ns, rate_per_s
 from pgpaces.server import profiles
-from pgpaces.spec import levels, options, trust
-from pgpaces.spec.design import Ask, Experiment
-from pgpaces.spec.draft import Draft, goal_share
+from pgpaces.spec import options, trust
+from pgpaces.spec.design import Ask, Draft, Experiment, goal_share, in_cell
 from pgpaces.trial import sweep
 
 # The default range of loads: for clients and users, the range of their levels.
@@ -156,7 +155,7 @@ def _each(
         request = planned.request(Ask(cell, 1, load))
         plan, start = request.trial, goal.start
         if plan.limit_ns is None and not plan.limits:
-            raise levels.in_cell(PlanError("no-latency-limit"), cell)
+            raise in_cell(PlanError("no-latency-limit"), cell)
         if plan.load.model == "closed":
             each = 1e9 / plan.load.think_ns if plan.load.think_ns else None
         elif plan.load.rate is not None:

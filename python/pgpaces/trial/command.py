@@ -25,7 +25,7 @@ from pgpaces.database.programs.environment import filled
 from pgpaces.database.steps import run_reporting
 from pgpaces.load.command import CommandLoad, Executions
 from pgpaces.load.engine import for_driver
-from pgpaces.spec.plan import TrialPlan
+from pgpaces.spec.load import TrialPlan
 from pgpaces.spec.workload import Workload
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def with_command(
         executions = Executions(
             transactions=plan.transactions,
             duration_ns=plan.duration_ns,
-            warmup_ns=0 if plan.transactions is not None else plan.warmup,
+            warmup_ns=plan.warmup,
             limit_ns=dict(plan.limits).get(component.scripts[0].name, plan.limit_ns) or None,
             accompanies=bool(work.name),
         )

@@ -22,9 +22,8 @@ from pgpaces.load import engine as generator
 from pgpaces.load.command import CommandLoad
 from pgpaces.load.composite import RunningLoad
 from pgpaces.load.python_users.load import UsersLoad, user_connection
-from pgpaces.spec.facts import ComponentFacts, Prepared
-from pgpaces.spec.plan import TrialPlan
-from pgpaces.spec.scripts import ScriptCommand
+from pgpaces.spec.load import TrialPlan
+from pgpaces.spec.setup import ComponentFacts, Prepared, ScriptCommand
 from pgpaces.spec.workload import WorkloadScript
 from pgpaces.trial import dealt
 from pgpaces.trial.request import Request, check_clients, choose, node_of, nodes_of, source_of
@@ -120,20 +119,13 @@ class ComponentLoad(Struct, frozen=True):
     def facts(self) -> ComponentFacts:
         return ComponentFacts(
             of=self.work.name,
-            workload=self.work.request.workload.name,
             node=self.node,
             scripts=self.labels,
-            load_text=str(self.plan.load),
-            model=self.plan.load.model,
-            rate=self.plan.load.rate,
-            think=self.plan.load.think,
-            think_ns=self.plan.load.think_ns,
+            load=self.plan.load,
             clients=self.clients,
             seed=self.plan.seed,
             limit_ns=self.plan.limit_ns,
             limits=limits([self], self.plan.limit_ns),
-            policy=self.plan.policy,
-            dbname=self.work.prepared.dbname,
         )
 
 

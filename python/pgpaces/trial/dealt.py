@@ -15,8 +15,9 @@ from pgpaces.database.specification import typed
 from pgpaces.load import engine as generator
 from pgpaces.load.cluster.workers import Clusters, Workers
 from pgpaces.load.composite import RunningLoad
-from pgpaces.spec.facts import GeneratorFacts
-from pgpaces.spec.plan import GeneratorsPlan, TargetPlan, TrialPlan, without_secrets
+from pgpaces.spec.load import GeneratorsPlan, TrialPlan
+from pgpaces.spec.setup import GeneratorFacts
+from pgpaces.spec.target import TargetPlan, without_secrets
 from pgpaces.trial.site import without_pg_variables
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pgpaces.analysis.capacity.search import SearchSpec
 from pgpaces.analysis.pairing import Pairing
 from pgpaces.core.errors import PlanError, StoreError
-from pgpaces.spec import facts
+from pgpaces.spec import setup
 from pgpaces.spec.design import Experiment
 from pgpaces.trial.strategies import Goal
 
@@ -47,7 +47,7 @@ def goal(document: Mapping[str, Any]) -> Goal | None:
         return None
     try:
         values = {name: value for name, value in written.items() if name != "kind"}
-        found: Goal = facts.read(_KINDS[written["kind"]], values, "a goal")
+        found: Goal = setup.read(_KINDS[written["kind"]], values, "a goal")
     except (ValueError, PlanError, KeyError, TypeError, AttributeError) as error:
         raise StoreError("experiment-damaged", why=str(error)) from None
     return found
@@ -56,6 +56,6 @@ def goal(document: Mapping[str, Any]) -> Goal | None:
 def read(document: Mapping[str, Any]) -> Experiment:
     """The experiment of a document. Raises StoreError if it is damaged."""
     try:
-        return facts.read(Experiment, document["experiment"], "an experiment")
+        return setup.read(Experiment, document["experiment"], "an experiment")
     except (ValueError, PlanError, KeyError, TypeError) as error:
         raise StoreError("experiment-damaged", why=str(error)) from None

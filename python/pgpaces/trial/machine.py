@@ -27,8 +27,8 @@ from pgpaces.core.messages import message
 from pgpaces.core.texts import Say, Warned
 from pgpaces.database import settings
 from pgpaces.spec.design import Ask
-from pgpaces.spec.facts import ServerFacts
-from pgpaces.spec.plan import TargetPlan
+from pgpaces.spec.setup import ServerFacts
+from pgpaces.spec.target import TargetPlan
 from pgpaces.store.store import Store
 from pgpaces.trial.listener import Progress, SweepListener
 from pgpaces.trial.request import Request

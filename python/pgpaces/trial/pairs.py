@@ -7,9 +7,8 @@ from msgspec.structs import replace
 from pgpaces.analysis.compare import ComparisonGoal
 from pgpaces.analysis.pairing import Pairing
 from pgpaces.core.errors import PlanError
-from pgpaces.spec import levels
-from pgpaces.spec.design import Experiment, Levels
-from pgpaces.spec.draft import Draft
+from pgpaces.spec import options, spec
+from pgpaces.spec.design import Draft, Experiment, Levels
 
 
 def experiment_of_pairs(
@@ -27,7 +26,7 @@ def experiment_of_pairs(
         for name, level in sides[-1].items():
             if not level:
                 raise PlanError("not-factor-level", text=f"{name}=")
-            levels.check_name(name)
+            options.check_name(name)
     a, b = sides
     if a.keys() != b.keys():
         raise PlanError("different-factors", factors=sorted(a.keys() ^ b.keys()))
@@ -45,7 +44,7 @@ def experiment_of_pairs(
 def levels_in(text: str) -> Levels:
     """The levels in `FACTOR=LEVEL,...`, by factor. Raises PlanError."""
     found: dict[str, str] = {}
-    for part in levels.split(text):
+    for part in spec.split(text):
         name, equals, level = part.partition("=")
         if not equals:
             raise PlanError("not-factor-level", text=part)

@@ -21,7 +21,7 @@ from pgpaces.database.access import Access
 from pgpaces.database.settings import Applied, Terms
 from pgpaces.load import engine as generator
 from pgpaces.server import pooler
-from pgpaces.spec.facts import PoolFacts, Prepared
+from pgpaces.spec.setup import PoolFacts, Prepared
 from pgpaces.trial import script_check
 from pgpaces.trial.command import with_command
 from pgpaces.trial.components import ComponentLoad, Work, component_loads

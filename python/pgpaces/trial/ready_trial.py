@@ -7,14 +7,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.locality import is_local
-from pgpaces.core.texts import decoded
 from pgpaces.database import identity, settings
 from pgpaces.database.access import Access
 from pgpaces.database.settings import Applied
@@ -23,22 +21,20 @@ from pgpaces.load.engine import for_driver
 from pgpaces.monitor import generator_host as host
 from pgpaces.monitor.device import device_of
 from pgpaces.spec.costs import Costs
-from pgpaces.spec.facts import (
-    BackgroundFacts,
-    CommandFacts,
+from pgpaces.spec.result import Trial
+from pgpaces.spec.setup import (
     HostFacts,
-    PlanFacts,
     PoolFacts,
     Prepared,
+    ScriptCommand,
     ScriptFacts,
     ServerFacts,
+    Setup,
     WorkloadFacts,
 )
-from pgpaces.spec.result import Trial
-from pgpaces.spec.scripts import ScriptCommand
 from pgpaces.spec.workload import WorkloadScript
 from pgpaces.store.store import new_id
-from pgpaces.trial.components import ComponentLoad, Work, limits
+from pgpaces.trial.components import ComponentLoad, Work
 from pgpaces.trial.request import POOL, PRIMARY, Request
 from pgpaces.trial.site import Site
 
@@ -87,38 +83,43 @@ def trial_of(ready: ReadyTrial) -> Trial:
     """The record of a trial that is about to start, with all that a rerun needs."""
     from importlib.metadata import version
 
-    request, workload = ready.request, ready.request.workload
+    request, server = ready.request, _server(ready)
     return Trial(
         id=new_id(),
         state="running",
         started_at=datetime.now(UTC),
+        spec=request.spec,
+        setup=_setup(ready, server),
         version=version("pgpaces"),
-        plan=_plan(ready),
-        workload=WorkloadFacts(
-            name=workload.name,
-            description=workload.description,
-            hash=workload.hash,
-            scale=ready.works[0].scale,
-            data_seed=request.data_seed,
-            init={step.name: step.text for step in workload.init},
-            scripts=tuple(_scripts(ready)),
-            prepared=ready.prepared,
-            background=tuple(
-                BackgroundFacts(
-                    of=work.name,
-                    name=work.request.workload.name,
-                    hash=work.request.workload.hash,
-                    scale=work.scale,
-                    prepared=work.prepared,
-                )
-                for work in ready.works[1:]
-            ),
-        ),
-        server=(server := _server(ready)),
-        host=host_facts(server, request.costs),
         notes=tuple(_notes(ready)),
         findings=tuple(_findings(ready, server)),
         place=request.place,
+    )
+
+
+def _setup(ready: ReadyTrial, server: ServerFacts) -> Setup:
+    return Setup(
+        clients=sum(each.clients for each in ready.components),
+        threads=sum(each.engine_plan().threads for each in ready.components),
+        variables=tuple(ready.works[0].variables().items()),
+        components=tuple(component.facts() for component in ready.components),
+        workload=_workload(ready.works[0]).but(scripts=tuple(_scripts(ready))),
+        background={work.name: _workload(work) for work in ready.works[1:]},
+        server=server,
+        host=host_facts(server, ready.request.costs),
+    )
+
+
+def _workload(work: Work) -> WorkloadFacts:
+    workload = work.request.workload
+    return WorkloadFacts(
+        name=workload.name,
+        description=workload.description,
+        hash=workload.hash,
+        scale=work.scale,
+        init={step.name: step.text for step in workload.init},
+        scripts=(),
+        prepared=work.prepared,
     )
 
 
@@ -127,35 +128,6 @@ def host_facts(server: ServerFacts, costs: Costs | None) -> HostFacts:
     data, plain = server.data_directory, {} if costs is None else costs.plain()
     disk = host.disk_of(Path(data)) if data and is_local(server.target) else None
     return host.facts().but(data_disk=disk, pid=os.getpid(), costs=(plain,) if plain else ())
-
-
-def _plan(ready: ReadyTrial) -> PlanFacts:
-    trial, own = ready.request.trial, ready.components[0]
-    plan = own.engine_plan()
-    every = [component.engine_plan() for component in ready.components]
-    named: dict[str, Any] = {
-        **asdict(plan),
-        "rate": trial.load.rate or plan.rate,
-        "clients": sum(each.clients for each in every),
-        "threads": sum(each.threads for each in every),
-        "variables": tuple((decoded(name), decoded(text)) for name, text in plan.variables),
-        "on_connect": tuple(plan.on_connect),
-        "shape": str(trial.load.shape),
-        "limits": limits([c for c in ready.components if not c.work.name], trial.limit_ns),
-    }
-    del named["part"]
-    return PlanFacts(
-        **named,
-        generators=None if trial.generators is None else str(trial.generators),
-        auto=trial.auto,
-        load_text=str(trial.load),
-        model=trial.load.model,
-        settings=dict(trial.settings),
-        guard=trial.guard and not ready.site.managed,
-        missed_max=ready.request.missed_max,
-        components=tuple(component.facts() for component in ready.components),
-        spec=ready.request.spec,
-    )
 
 
 def _scripts(ready: ReadyTrial) -> Iterator[ScriptFacts]:
@@ -173,9 +145,7 @@ def _scripts(ready: ReadyTrial) -> Iterator[ScriptFacts]:
                 source=script.source,
                 queries=queries_of(script, commands),
                 node=component.node,
-                commands=tuple(
-                    CommandFacts(c.line, c.text[:_KEPT_MAX], c.is_sql) for c in commands
-                ),
+                commands=tuple(each.but(text=each.text[:_KEPT_MAX]) for each in commands),
                 length=len(script.text) if len(script.text) > _KEPT_MAX else None,
                 kind=command if workload.users is None else "users",
             )

@@ -23,13 +23,13 @@ from pgpaces.server import pooler, profiles
 from pgpaces.spec import costs, options, trust, workload
 from pgpaces.spec import spec as specs
 from pgpaces.spec.costs import Costs
-from pgpaces.spec.facts import ServerFacts
-from pgpaces.spec.plan import PoolPlan, TargetPlan, TrialPlan, family, trial_plan
+from pgpaces.spec.load import TrialPlan, family, trial_plan
 from pgpaces.spec.result import Place
-from pgpaces.spec.scripts import ScriptCommand, commands_in
+from pgpaces.spec.setup import ScriptCommand, ServerFacts
 from pgpaces.spec.spec import Spec
+from pgpaces.spec.target import PoolPlan, TargetPlan
 from pgpaces.spec.users import call
-from pgpaces.spec.workload import Workload, WorkloadScript
+from pgpaces.spec.workload import Workload, WorkloadScript, commands_in
 from pgpaces.trial import command, dealt
 from pgpaces.trial.site import shown_source, shown_target
 
@@ -133,6 +133,13 @@ def request_of(
     )
     request = replace(request, background=backgrounds(request, values, consent))
     return replace(request, spec=_stored(request, values))
+
+
+def with_fields(request: Request, **fields: Any) -> Request:
+    """The request with fields of its trial that are no options; its spec tells them too."""
+    plain = {name: value for name, value in fields.items() if isinstance(value, str | int | bool)}
+    trial = replace(request.trial, **fields)
+    return replace(request, trial=trial, spec={**request.spec, **plain})
 
 
 def _stored(request: Request, values: Spec) -> dict[str, Any]:
@@ -320,7 +327,7 @@ def _background(
         request.trial,
         duration_ns=main.trial.duration_ns or _UNTIL_ENDED_NS,
         transactions=None,
-        warmup_ns=0 if main.trial.transactions is not None else main.trial.warmup,
+        warmup_ns=main.trial.warmup,
         settings=main.trial.settings,
     )
     return replace(request, trial=trial)

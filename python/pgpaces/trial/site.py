@@ -23,7 +23,7 @@ from pgpaces.database.specification import is_dsn
 from pgpaces.load import engine as generator
 from pgpaces.server import binaries, describe, embedded, libraries, packages, profiles, topology
 from pgpaces.server.record import Transport, quoted
-from pgpaces.spec.plan import TargetPlan, without_secrets
+from pgpaces.spec.target import TargetPlan, without_secrets
 
 _BACK_S = 120.0
 

@@ -29,13 +29,14 @@ from pgpaces.database.specification import typed
 from pgpaces.load import engine as generator
 from pgpaces.load.engine import for_driver
 from pgpaces.server import binaries, embedded, packages, tls
-from pgpaces.spec import levels, trust, workload
 from pgpaces.spec import spec as specs
+from pgpaces.spec import trust, workload
 from pgpaces.spec.costs import Costs
-from pgpaces.spec.design import HERE, ROLE, Ask, Experiment, Target, by_machine
-from pgpaces.spec.facts import ServerFacts
-from pgpaces.spec.plan import TargetPlan, family
+from pgpaces.spec.design import HERE, ROLE, Ask, Experiment, by_machine, in_cell
+from pgpaces.spec.load import family
 from pgpaces.spec.result import Place
+from pgpaces.spec.setup import ServerFacts
+from pgpaces.spec.target import Target, TargetPlan
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.listing import sizes_at_once
 from pgpaces.store.rows import ExperimentState
@@ -156,7 +157,7 @@ class PlannedSweep(Redacted, frozen=True):
                 costs=costs,
             )
         except PlanError as error:
-            raise levels.in_cell(error, ask.cell) from None
+            raise in_cell(error, ask.cell) from None
 
     def preview(self) -> Preview:
         """The time and size of the missing trials."""
@@ -244,7 +245,7 @@ def plan(
         try:
             check(requests[ask.block, ask.cell.key])
         except PlanError as error:
-            raise levels.in_cell(error, ask.cell) from None
+            raise in_cell(error, ask.cell) from None
     # Results depend on the workload and its background workloads.
     workload_hash = made.base.hash
     backgrounds = (pair for request in requests.values() for pair in request.background)

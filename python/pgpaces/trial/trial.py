@@ -127,7 +127,7 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
     error: PgpacesError | None = None
     with monitoring(ready, listener) as monitors:
         load, facts = _loads(ready, context)
-        trial = replace(trial, plan=trial.plan.but(**facts))
+        trial = replace(trial, setup=trial.setup.but(**facts))
         recorder = Recorder(store, trial, listener.say)
         context.resources.enter_context(signals(stops, listener))
         with stops.over(load):
@@ -260,7 +260,7 @@ def _loads(ready: ReadyTrial, context: TrialContext) -> tuple[Together, dict[str
     every = Together(own, others)
     facts: dict[str, Any] = {"poll": every.poll}
     if workers is not None:
-        facts |= {"threads": every.threads, "generated": dealt.generated((*own, *others))}
+        facts |= {"threads": every.threads, "generators": dealt.generated((*own, *others))}
     return every, facts
 
 

@@ -173,7 +173,7 @@ class Sender:
             state = "lost" if trial.state == "running" else trial.state
             labels = {f"pgpaces.{name}": text for name, text in totals.plan_labels().items()}
             span = self._provider.get_tracer("pgpaces", VERSION).start_span(
-                f"{escape.line(trial.workload.name)}, {escape.line(trial.plan.load_text)}",
+                f"{escape.line(trial.workload.name)}, {escape.line(trial.load_text)}",
                 start_time=totals.started_ns,
                 attributes={**labels, "pgpaces.state": state},
             )

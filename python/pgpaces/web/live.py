@@ -360,4 +360,4 @@ class Follower:
 
 
 def title(trial: Trial) -> str:
-    return f"{trial.workload.name}, {trial.plan.load_text}"
+    return f"{trial.workload.name}, {trial.load_text}"

@@ -115,9 +115,9 @@ class Totals:
         )
         self._scripts = [self.labels | _present(script=each.name) for each in head.workload.scripts]
         # Those of background workloads are last.
-        background = [each for each in head.plan.components if each.of for _ in each.scripts]
+        background = [each for each in head.setup.components if each.of for _ in each.scripts]
         for labels, of in zip(reversed(self._scripts), reversed(background), strict=False):
-            labels.update(_present(background=of.of, workload=of.workload))
+            labels.update(_present(background=of.of, workload=head.setup.background[of.of].name))
         self._limits = limits_ns(head)
         self._latest: Interval | None = None
         self._cpu_ns: Counter[int] = Counter()
@@ -173,9 +173,9 @@ class Totals:
     def plan_labels(self) -> Labels:
         plan, place = self.head.plan, self.head.place
         return self.labels | _present(
-            load=plan.load_text,
-            model=plan.model,
-            clients=str(plan.own_clients),
+            load=self.head.load_text,
+            model=plan.load.model,
+            clients=str(self.head.setup.own_clients),
             policy=plan.policy,
             server_version=self.head.server.version,
             version=self.head.version,

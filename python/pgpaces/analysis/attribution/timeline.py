@@ -278,9 +278,9 @@ def timeline(trial: Trial, summary: Summary) -> Timeline:
             # With a service time above the limit it would have been late whenever it was sent.
             long = times_above(tally.service, limits.get(tally.script, math.inf))
             waited[tally.due_second] += max(0, tally.late - long) + tally.skipped
-    loads: list[tuple[str | None, int]] = [(trial.plan.model, trial.plan.own_clients)]
+    loads: list[tuple[str | None, int]] = [(trial.plan.load.model, trial.setup.own_clients)]
     if scripts != own_scripts(trial):
-        loads = [(each.model, each.clients) for each in trial.plan.components if each.of]
+        loads = [(e.load.model, e.clients) for e in trial.setup.components if e.of]
     clients = sum(count for _, count in loads)
     # No client has sent unfinished ones but the first, one a client.
     unsent = np.diff(np.fmax(np.cumsum(unfinished) - clients, 0.0), prepend=0.0)

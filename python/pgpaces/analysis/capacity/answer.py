@@ -481,9 +481,9 @@ def equivalent(
     if kind != "rate":
         rate = load * median(point.due / point.seconds / point.load for _, point in near)
     digests = [digest for digest, _ in near]
-    plan = digests[0].trial.plan
-    closed = plan.model == "closed"
-    thinking = bool(closed and plan.think_ns)
+    asked = digests[0].trial.plan.load
+    closed = asked.model == "closed"
+    thinking = bool(closed and asked.think_ns)
     own_pace = kind == "users" or (kind == "clients" and not closed)
     users = load if own_pace or thinking else None
     means = [d.summary.latency.mean.value for d in digests if d.summary.latency.mean]
@@ -498,7 +498,7 @@ def equivalent(
         rate=rate,
         users=users,
         response_s=median(means) / 1e3 if thinking and means else None,
-        think_s=(plan.think_ns or 0) / 1e9 if thinking else None,
+        think_s=asked.think_ns / 1e9 if thinking else None,
         queries_per_day=None if each is None else rate * each * _DAY_S,
         currency=machines.currency if machines else "",
         month=month,

@@ -14,8 +14,8 @@ from pgpaces.answers.answer import Answer
 from pgpaces.answers.sweep.lookup import answer_of
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.spec import costs
-from pgpaces.spec.design import Target
 from pgpaces.spec.experiment_file import drafted
+from pgpaces.spec.target import Target
 from pgpaces.spec.trust import answer
 from pgpaces.store.store import Store
 from pgpaces.trial import capacity as asking

@@ -371,7 +371,7 @@ def _of_trial(digest: Digest, search: CellSearch) -> Row:
     valid = point.valid if point else not why_invalid(trial, summary)
     state = "valid" if valid else "invalid"
     state = state if trial.state == "finished" else trial.state
-    clients = message("trial-role-clients", clients=trial.plan.clients)
+    clients = message("trial-role-clients", clients=trial.setup.clients)
     return dict(search.cell.levels), {
         "run": trial.id[-8:],
         "for": message("trial-role-saturating") if purpose == SATURATING else purpose,

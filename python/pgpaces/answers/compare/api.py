@@ -13,8 +13,8 @@ from pgpaces.answers.compare.lookup import Compared, compared, section
 from pgpaces.answers.compare.words import differing, listed
 from pgpaces.answers.sweep.lookup import answer_for, answer_of
 from pgpaces.core.errors import PlanError, RunError
-from pgpaces.spec.design import Target
 from pgpaces.spec.experiment_file import drafted
+from pgpaces.spec.target import Target
 from pgpaces.spec.trust import answer
 from pgpaces.store.store import Store
 from pgpaces.trial import sweep as pipeline

@@ -224,7 +224,7 @@ def findings_of_trials(
 
 def is_planned(digests: Sequence[Digest]) -> bool:
     """Whether the throughput of all is the plan's: by a rate, or by the pace of each user."""
-    return all(each.trial.plan.model != "closed" for each in digests)
+    return all(each.trial.plan.load.model != "closed" for each in digests)
 
 
 def _table(effects: Sequence[Effect], names: tuple[str, str], basis: VerdictBasis) -> Table:

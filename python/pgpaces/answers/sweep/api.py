@@ -14,8 +14,9 @@ from pgpaces.answers.sweep.lookup import page_of
 from pgpaces.answers.sweep.report import top
 from pgpaces.server import profiles
 from pgpaces.spec import costs, experiment_file
-from pgpaces.spec import levels as kinds
-from pgpaces.spec.design import Levels, Target
+from pgpaces.spec import spec as kinds
+from pgpaces.spec.design import Levels
+from pgpaces.spec.target import Target
 from pgpaces.spec.trust import answer
 from pgpaces.store.store import Store
 from pgpaces.trial import sweep as pipeline

@@ -173,7 +173,7 @@ def _latency(digest: Digest, title: str, about: str, *, key: str) -> Figure:
 
 def _latency_rows(digest: Digest) -> Iterator[Datum]:
     """A row for each bucket, with texts for those of the table. An infinite time ends a line."""
-    beyond = partial(milliseconds, above=above(digest.trial.plan))
+    beyond = partial(milliseconds, above=above(digest.trial))
     for at, bucket in enumerate(digest.series):
         due = bucket.counts.due
         times = (bucket.p50_ms, bucket.p95_ms, bucket.p99_ms, bucket.lag_p99_ms)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from pgpaces.analysis import differences
 from pgpaces.analysis.accumulator import by_functions
@@ -18,7 +19,7 @@ from pgpaces.answers.disk import in_short
 from pgpaces.answers.trials import at_nodes, layout
 from pgpaces.core.units import duration_text
 from pgpaces.spec.design import Experiment, level_text
-from pgpaces.spec.plan import AUTO
+from pgpaces.spec.load import AUTO
 from pgpaces.spec.result import Trial
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ _SERVER = (
     *("configure", "system_identifier"),
 )
 _TARGET = ("host", "hostaddr", "port", "sslmode")
-_PLAN = ("load_text", "clients", "threads", "policy", "protocol", "poll")
 # Labels for a load of Python functions; an empty one hides the option.
 _OF_FUNCTIONS = {"threads": "processes", "poll": "performed by", "protocol": ""}
 
@@ -108,13 +108,21 @@ def _options_of(trial: Trial) -> Iterator[tuple[str, str]]:
     plan, workload = trial.plan, trial.workload
     yield "workload", workload.name
     yield "scale", str(workload.scale)
-    names = {"load_text": "load", **(_OF_FUNCTIONS if by_functions(trial) else {})}
+    names, setup = (_OF_FUNCTIONS if by_functions(trial) else {}), trial.setup
     by_command = trial.workload.command_alone
+    values = {
+        "load": trial.load_text,
+        "clients": setup.clients,
+        "threads": setup.threads,
+        "policy": plan.policy,
+        "protocol": plan.protocol,
+        "poll": setup.poll,
+    }
     if by_command:
         yield "command", trial.workload.scripts[0].text
-    for name in () if by_command else _PLAN:
-        value, label = getattr(plan, name), names.get(name, name)
-        if value is not None and label:
+        values = {}
+    for name, value in values.items():
+        if value is not None and (label := names.get(name, name)):
             yield label, differences.text(value)
     if plan.start_every_ns:
         yield "clients start every", duration_text(plan.start_every_ns)
@@ -125,12 +133,12 @@ def _options_of(trial: Trial) -> Iterator[tuple[str, str]]:
     if plan.transactions:
         name = "executions" if by_command else "transactions of each client"
         yield name, str(plan.transactions)
-    if plan.warmup_ns:
-        yield "warm-up", duration_text(plan.warmup_ns)
+    if plan.warmup:
+        yield "warm-up", duration_text(plan.warmup)
 
 
 def _layout_of(trial: Trial) -> Iterator[tuple[str, str]]:
-    components = trial.plan.components
+    components = trial.setup.components
     if others := layout(trial.server):
         yield "servers", f"primary{others}"
     if at := at_nodes(components):
@@ -139,7 +147,7 @@ def _layout_of(trial: Trial) -> Iterator[tuple[str, str]]:
         own = [component for component in components if component.of == name]
         nodes = ", ".join(dict.fromkeys(component.node for component in own))
         limit = duration_text(own[0].limit_ns) if own[0].limit_ns else "none"
-        yield f"background {name}", f"{own[0].load_text} at {nodes}; latency limit {limit}"
+        yield f"background {name}", f"{own[0].load} at {nodes}; latency limit {limit}"
 
 
 def places(digests: Sequence[Digest], disks: Sequence[DiskRow] = ()) -> tuple[ServerFacts, ...]:
@@ -178,13 +186,13 @@ def _place(trials: Sequence[Trial], disks: Sequence[DiskRow]) -> ServerFacts:
     return ServerFacts(
         name,
         (
-            *_pairs(dict(server.items()), _SERVER),
+            *_pairs(asdict(server), _SERVER),
             *_pairs(target, _TARGET),
             *((("kind", kind),) if kind else ()),
             *_disk_of(first, disks),
         ),
         tuple(settings),
-        _pairs(dict(first.host.items()), differences.HOST),
+        _pairs(asdict(first.host), differences.HOST),
         len(trials),
     )
 

@@ -88,7 +88,7 @@ class Texts(OptionHandler):
         if script.builtin:
             return
         text = _read(script.name)
-        from pgpaces.spec.scripts import commands_in
+        from pgpaces.spec.workload import commands_in
 
         try:
             commands_in(script.name, text)

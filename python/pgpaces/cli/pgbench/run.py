@@ -12,7 +12,6 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import psycopg
-from msgspec.structs import replace
 from psycopg import conninfo
 from psycopg.pq import ConnStatus, PGconn, abc
 
@@ -32,11 +31,12 @@ from pgpaces.load import engine
 from pgpaces.server.record import quoted
 from pgpaces.show import escape
 from pgpaces.spec import workload
-from pgpaces.spec.plan import THREADS_MAX, LogPlan, TargetPlan
-from pgpaces.spec.scripts import commands_in
+from pgpaces.spec.load import THREADS_MAX, LogPlan
+from pgpaces.spec.target import TargetPlan
+from pgpaces.spec.workload import commands_in
 from pgpaces.trial import trial as pipeline
 from pgpaces.trial.listener import Listener
-from pgpaces.trial.request import Request, check, request_of
+from pgpaces.trial.request import Request, check, request_of, with_fields
 from pgpaces.trial.trial import Outcome
 
 if TYPE_CHECKING:
@@ -225,8 +225,8 @@ def _request(
             aggregate_s=options.aggregate_s or None,
             detailed=options.failures_detailed,
         )
-    trial = replace(
-        request.trial,
+    return with_fields(
+        request,
         backlog="drop",
         continue_on_error=options.continue_on_error,
         exit_on_abort=options.exit_on_abort,
@@ -236,7 +236,6 @@ def _request(
         debug=options.debug,
         log=log,
     )
-    return replace(request, trial=trial)
 
 
 def _spec(options: Options, facts: Facts) -> dict[str, Any]:

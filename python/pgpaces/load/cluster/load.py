@@ -18,7 +18,7 @@ from pgpaces.load.cluster.clocks import ClockOffset, drift_ns, step_ns
 from pgpaces.load.cluster.protocol import LoadOrder
 from pgpaces.load.cluster.remote import Remote
 from pgpaces.load.cluster.workers import Worker, Workers
-from pgpaces.spec.facts import GeneratorFacts
+from pgpaces.spec.setup import GeneratorFacts
 
 # In addition to round trips: every generator knows by then when to begin.
 _NOTICE_NS = 200_000_000

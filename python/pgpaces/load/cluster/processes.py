@@ -21,7 +21,7 @@ from distributed.deploy.subprocess import SubprocessWorker
 
 from pgpaces.core.errors import RunError
 from pgpaces.core.home import python_path
-from pgpaces.spec.plan import GeneratorsPlan
+from pgpaces.spec.load import GeneratorsPlan
 
 # Dask has a port for pages in any case: here without any, on the loopback, with the cluster's key.
 _PAGES = "127.0.0.1:0"

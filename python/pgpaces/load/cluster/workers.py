@@ -26,7 +26,7 @@ from pgpaces.core.locality import is_loopback
 from pgpaces.core.messages import message
 from pgpaces.core.texts import Say
 from pgpaces.core.units import digits
-from pgpaces.spec.plan import GeneratorsPlan
+from pgpaces.spec.load import GeneratorsPlan
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -38,7 +38,7 @@ from pgpaces.load.engine import EnginePlan
 from pgpaces.load.python_users.counter import SharedCounter
 from pgpaces.load.python_users.order import STUCK, ProcessOrder, hidden
 from pgpaces.load.time_slice import short_slice
-from pgpaces.spec.plan import without_secrets
+from pgpaces.spec.target import without_secrets
 from pgpaces.spec.users import Users
 
 SECOND_NS = 1_000_000_000

@@ -47,7 +47,7 @@ from pgpaces.load.python_users.virtual_users import (
     cost_ns,
 )
 from pgpaces.spec import users
-from pgpaces.spec.plan import Load, TrialPlan
+from pgpaces.spec.load import Load, TrialPlan
 
 SECOND_NS = 1_000_000_000
 # The switch interval of the interpreter: with a longer one, due actions wait for running ones.

@@ -1,4 +1,4 @@
-"""Facts of a trial about its plan, workload, server and host: typed, checked once on reading.
+"""What was resolved for a trial: its setup, typed, stored beside the spec, checked on reading.
 
 Fields are stored in their order, under their own names. A field that a stored trial, or a file of
 another program, lacks has its default.
@@ -13,35 +13,28 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from pgpaces.core.findings import Finding
-from pgpaces.spec.plan import Count, LoadOptions
+from pgpaces.spec.load import Count, Load
 
 
 class Facts(msgspec.Struct, frozen=True):
     def but(self, **changes: Any) -> Self:
         return msgspec.structs.replace(self, **changes)
 
-    def items(self) -> list[tuple[str, Any]]:
-        return [(name, getattr(self, name)) for name in self.__struct_fields__]
-
 
 class ComponentFacts(Facts, frozen=True, kw_only=True):
-    """A component load. of: its background workload; "" for the trial's own."""
+    """A component load. of: its background workload; "" for the trial's own.
+
+    load: with its share of the rate. limits: of scripts whose limit is not limit_ns; 0: none.
+    """
 
     of: str = ""
-    workload: str = ""
     node: str = "primary"
     scripts: tuple[str, ...] = ()
-    load_text: str = ""
-    model: str = ""
-    rate: float | None = None
-    think: str = "none"
-    think_ns: Count = 0
+    load: Load
     clients: Count
     seed: int = 1
     limit_ns: Count | None = None
     limits: tuple[tuple[str, Count], ...] = ()
-    policy: str = "run"
-    dbname: str = ""
 
 
 class ImportedFacts(Facts, frozen=True, kw_only=True):
@@ -65,61 +58,8 @@ class GeneratorFacts(Facts, frozen=True, kw_only=True):
     uncertainty_ns: Count
 
 
-class PlanFacts(LoadOptions, Facts, frozen=True, kw_only=True):
-    """The plan of the trial's own load, with the clients and threads of all components.
-
-    model: open, closed or paced. rate: transactions per second; of each user if paced.
-    limits: of scripts with their own limit, by name. auto: it ended as soon as its verdict was
-    certain, and duration_ns is the longest time. shape, load_text: as typed. poll: how the
-    generator waited. generators: as typed, if they are several; generated: each of
-    them. missed_max: a share, the goal; None: the default. imported: None for a trial that pgpaces
-    ran. Times in nanoseconds; None if an imported file lacks them.
-    """
-
-    protocol: str
-    policy: str
-    limit_ns: Count | None
-    duration_ns: Count | None = None
-    seed: int
-    backlog: str | None = None
-    poll: str | None = None
-    clients: Count
-    threads: Count | None = None
-    load: str | None = None
-    rate: float | None = None
-    arrivals: str | None = None
-    shape: str = "constant"
-    think: str | None = None
-    think_ns: Count | None = None
-    limits: tuple[tuple[str, Count], ...] = ()
-    auto: bool = False
-    warmup_ns: Count
-    grace_ns: Count | None = None
-    variables: tuple[tuple[str, str], ...] = ()
-    on_connect: tuple[str, ...] = ()
-    load_text: str
-    model: str
-    settings: Mapping[str, str] = {}
-    guard: bool = False
-    missed_max: float | None = None
-    components: tuple[ComponentFacts, ...] = ()
-    imported: ImportedFacts | None = None
-    generators: str | None = None
-    generated: tuple[GeneratorFacts, ...] = ()
-    spec: Mapping[str, Any] = {}
-
-    @property
-    def own(self) -> tuple[ComponentFacts, ...]:
-        """Components of the trial's own load, without those of background workloads."""
-        return tuple(each for each in self.components if not each.of)
-
-    @property
-    def own_clients(self) -> int:
-        return sum(each.clients for each in self.own) if self.own else self.clients
-
-
-class CommandFacts(Facts, frozen=True, array_like=True):
-    """A command of a script. line: from 1; 0 where there is no text."""
+class ScriptCommand(Facts, frozen=True, array_like=True):
+    """A command of a script. line: from 1; 0 where there is no text. text: as far as it is kept."""
 
     line: Count
     text: str
@@ -139,7 +79,7 @@ class ScriptFacts(Facts, frozen=True, kw_only=True):
     source: str = ""
     queries: Count | None = None
     node: str = "primary"
-    commands: tuple[CommandFacts, ...]
+    commands: tuple[ScriptCommand, ...]
     length: Count | None = None
     kind: str | None = None
 
@@ -167,16 +107,6 @@ class Prepared(Facts, frozen=True):
     notes: tuple[Finding, ...] = ()
 
 
-class BackgroundFacts(Facts, frozen=True, kw_only=True):
-    """A background workload. of: its name in the trial."""
-
-    of: str
-    name: str
-    hash: str
-    scale: int
-    prepared: Prepared
-
-
 class WorkloadFacts(Facts, frozen=True, kw_only=True):
     """A workload, and its data. hash: of all its files."""
 
@@ -184,11 +114,9 @@ class WorkloadFacts(Facts, frozen=True, kw_only=True):
     description: str = ""
     hash: str = ""
     scale: int = 1
-    data_seed: int | None = None
     init: Mapping[str, str] = {}
     scripts: tuple[ScriptFacts, ...]
     prepared: Prepared | None = None
-    background: tuple[BackgroundFacts, ...] = ()
 
     @property
     def about_command(self) -> bool:
@@ -261,6 +189,36 @@ class HostFacts(Facts, frozen=True, kw_only=True):
     data_disk: str | None = None
     pid: Count | None = None
     costs: tuple[Any, ...] = ()
+
+
+class Setup(Facts, frozen=True, kw_only=True):
+    """What was chosen and found for a trial: load, data, servers, machine.
+
+    clients, threads: of all components. poll: how the generator waited. variables: of the trial's
+    own scripts. generators: each of them, if they are several. imported: None for a trial that
+    pgpaces ran. background: other workloads, by their names in the trial, without scripts.
+    """
+
+    clients: Count
+    threads: Count | None = None
+    poll: str | None = None
+    variables: tuple[tuple[str, str], ...] = ()
+    components: tuple[ComponentFacts, ...] = ()
+    generators: tuple[GeneratorFacts, ...] = ()
+    imported: ImportedFacts | None = None
+    workload: WorkloadFacts
+    background: Mapping[str, WorkloadFacts] = {}
+    server: ServerFacts
+    host: HostFacts
+
+    @property
+    def own(self) -> tuple[ComponentFacts, ...]:
+        """Components of the trial's own load, without those of background workloads."""
+        return tuple(each for each in self.components if not each.of)
+
+    @property
+    def own_clients(self) -> int:
+        return sum(each.clients for each in self.own) if self.own else self.clients
 
 
 F = TypeVar("F")

@@ -1,4 +1,4 @@
-"""Plans of loads, trials, and their servers as frozen values.
+"""The load of a trial: what is sent when, as frozen values, and how a spec becomes them.
 
 Knows no files, servers or engine. Every value is checked when it is created.
 """
@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
 from pgpaces.core.errors import PlanError
-from pgpaces.core.redaction import Redacted
 from pgpaces.core.units import (
     COUNT_MAX,
+    NUMBER,
     RATE_MAX,
     RATE_MIN,
     RATES,
@@ -25,8 +25,6 @@ from pgpaces.core.units import (
     rate_per_s,
     whole,
 )
-from pgpaces.spec import shape
-from pgpaces.spec.shape import Shape
 
 # The duration of a run that stops as soon as its verdict is certain, its longest time, its warm-up.
 AUTO = "auto"
@@ -67,9 +65,121 @@ Protocol = Literal["simple", "extended", "prepared"]
 Arrivals = Literal["poisson", "even"]
 Polling = Literal["auto", "epoll", "io_uring"]
 Backlog = Literal["serve", "drop"]
+# Begin in ns from the beginning of the measured part, multiplier at its begin and at its end;
+# linear in between. A segment ends where the next one begins, the last with the trial.
+Segment = tuple[int, float, float]
+
+_MULTIPLIER_MAX = 1000.0
+_STEPS_MAX = 1000
+_BURSTS_MAX = 10_000
+# A day's curve is drawn in quarters of an hour: within 0.0005 of the cosine.
+_DAY_SEGMENTS = 96
+_DAY_SWING = 0.8
 
 
-class Load(Struct, frozen=True):
+class Shape(Struct, frozen=True, omit_defaults=True):
+    """A multiplier of the rate over a trial.
+
+    text: as typed. multipliers: those of steps, the two ends of a ramp, that of a burst.
+    burst_ns, every_ns: the length of a burst, and the time from the end of a burst to the next end.
+    """
+
+    text: str
+    multipliers: tuple[float, ...] = (1.0,)
+    burst_ns: int = 0
+    every_ns: int = 0
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def kind(self) -> str:
+        return self.text.partition(":")[0]
+
+    @property
+    def peak(self) -> float:
+        if self.kind == "day":
+            return 1 + _DAY_SWING
+        return max(self.multipliers) if self.kind != "burst" else max(1.0, *self.multipliers)
+
+    def segments(self, duration_ns: int) -> tuple[Segment, ...]:
+        """The shape over a measured part of this length; empty for a constant rate.
+
+        Raises PlanError if it does not fit into it.
+        """
+        if self.kind == "steps":
+            count = len(self.multipliers)
+            return tuple((duration_ns * n // count, m, m) for n, m in enumerate(self.multipliers))
+        if self.kind == "ramp":
+            low, high = self.multipliers
+            return ((0, low, high),)
+        if self.kind != "burst":
+            return _day(duration_ns) if self.kind == "day" else ()
+        # Each burst is at the end of its period: warm-up and trial begin at the rate itself.
+        count = math.ceil(duration_ns / self.every_ns)
+        calm_ns = self.every_ns - self.burst_ns
+        if duration_ns <= calm_ns:
+            raise PlanError("burst-after-end", shape=self.text)
+        if count > _BURSTS_MAX:
+            raise PlanError("too-many-bursts", shape=self.text, count=count, maximum=_BURSTS_MAX)
+        (high,) = self.multipliers
+        segments: list[Segment] = []
+        for begin in range(0, duration_ns, self.every_ns):
+            segments += [(begin, 1.0, 1.0), (begin + calm_ns, high, high)]
+        return tuple(segment for segment in segments if segment[0] < duration_ns)
+
+
+def _day(duration_ns: int) -> tuple[Segment, ...]:
+    """A day compressed into the trial: m(t) = 1 - 0.8 cos(2 pi t / T), from night to night.
+
+    t: time from the beginning of the measured part; T: its length, in the same unit. 0.2 at t = 0
+    and T, 1.8 at T/2; its mean is 1, also of the chords that are drawn between its knots.
+    """
+
+    def multiplier(n: int) -> float:
+        return 1 - _DAY_SWING * math.cos(2 * math.pi * n / _DAY_SEGMENTS)
+
+    return tuple(
+        (duration_ns * n // _DAY_SEGMENTS, multiplier(n), multiplier(n + 1))
+        for n in range(_DAY_SEGMENTS)
+    )
+
+
+CONSTANT = Shape("constant")
+_DAY = Shape("day")
+
+
+def shape_of(text: str) -> Shape:
+    """The shape of a text: `constant`, `steps:0.5:1:2` (equal parts of the trial),
+    `ramp:0.5:2`, `burst:4:10s:1min` (10 s at 4x at the end of every minute, else 1x), `day`.
+
+    Raises PlanError.
+    """
+    text = text.strip()
+    kind, *words = text.split(":")
+    if text in ("constant", "day"):
+        return CONSTANT if text == "constant" else _DAY
+    if (kind == "steps" and 2 <= len(words) <= _STEPS_MAX) or (kind == "ramp" and len(words) == 2):
+        multipliers = tuple(_multiplier(text, word) for word in words)
+        if not any(multipliers):
+            raise PlanError("shape-zero", shape=text)
+        return Shape(text, multipliers)
+    if kind == "burst" and len(words) == 3:
+        burst_ns = duration_ns(words[1], f"shape {text}: burst")
+        every_ns = duration_ns(words[2], f"shape {text}: period")
+        if burst_ns >= every_ns:
+            raise PlanError("burst-fills-period", shape=text, burst=words[1], period=words[2])
+        return Shape(text, (_multiplier(text, words[0]),), burst_ns, every_ns)
+    raise PlanError("not-a-shape", shape=text)
+
+
+def _multiplier(text: str, word: str) -> float:
+    if not re.fullmatch(NUMBER, word.strip()) or not float(word) <= _MULTIPLIER_MAX:
+        raise PlanError("not-a-multiplier", shape=text, value=word, maximum=_MULTIPLIER_MAX)
+    return float(word)
+
+
+class Load(Struct, frozen=True, omit_defaults=True):
     """The source of transactions (open, closed or paced).
 
     rate: transactions a second, in all (open) or for each user (paced); None when closed.
@@ -82,13 +192,13 @@ class Load(Struct, frozen=True):
     arrivals: Arrivals = "poisson"
     think_ns: int = 0
     think: Literal["none", "fixed", "exponential"] = "none"
-    shape: Shape = shape.CONSTANT
+    shape: Shape = CONSTANT
 
     def __post_init__(self) -> None:
         """Raises PlanError for a rate out of range, also by its shape, and for a shape without."""
         if self.rate is not None and not RATE_MIN <= self.rate <= RATE_MAX:
             raise PlanError("out-of-range", what="rate", value=f"{self.rate:g}/s", range=RATES)
-        if self.shape == shape.CONSTANT:
+        if self.shape == CONSTANT:
             return
         if self.rate is None:
             raise PlanError("shape-needs-rate", shape=self.shape.text)
@@ -99,11 +209,17 @@ class Load(Struct, frozen=True):
         if self.rate is not None:
             each = " per user" if self.model == "paced" else ""
             spacing = "" if self.arrivals == "poisson" else ", evenly spaced"
-            changes = "" if self.shape == shape.CONSTANT else f", shape {self.shape}"
+            changes = "" if self.shape == CONSTANT else f", shape {self.shape}"
             return f"{self.model}, {self.rate:g}/s{each}{spacing}{changes}"
+        if self.model != "closed":
+            return self.model
         if self.think == "none":
             return "closed, without think time"
         return f"closed, {self.think} think time of {self.think_ns / 1e6:g} ms"
+
+    def text(self, program: str) -> str:
+        """It in words. program: that made the load and does not tell more of it, if another did."""
+        return f"{program}, {self.model}, imported" if program else str(self)
 
 
 def family(spec: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -119,27 +235,35 @@ def _one_of(spec: Mapping[str, Any], *names: str) -> None:
 
 
 def load_of(spec: Mapping[str, Any]) -> Load:
-    """The load of a complete spec. Raises PlanError for options that exclude each other."""
+    """The load of a complete spec. Raises PlanError for options that exclude each other.
+
+    A rate that is None is that of an imported trial, which does not tell it.
+    """
     _one_of(spec, "rate", "rate_per_client", "users", "think_time")
     _one_of(spec, "clients", "users")
-    varying = shape.parse(spec["shape"]) if "shape" in spec else shape.CONSTANT
+    varying = shape_of(spec["shape"]) if "shape" in spec else CONSTANT
+    arrivals = spec.get("arrivals", "poisson")
     if spec.keys() & {"users", "pace"}:
         if "pace" not in spec:
             raise PlanError("users-need-pace")
         if "users" not in spec:
             raise PlanError("option-needs", option="--pace", needed="--users N")
-        return Load("paced", rate_per_s(spec["pace"]), spec["arrivals"], shape=varying)
+        return Load("paced", _rate(spec, "pace"), arrivals, shape=varying)
     if "rate_per_client" in spec:
         if "clients" not in spec:
             raise PlanError("option-needs", option="--rate-per-client", needed="--clients N")
         rate = rate_per_s(spec["rate_per_client"]) * float(spec["clients"])
-        return Load("open", rate, spec["arrivals"], shape=varying)
+        return Load("open", rate, arrivals, shape=varying)
     if "rate" in spec:
-        return Load("open", rate_per_s(spec["rate"]), spec["arrivals"], shape=varying)
+        return Load("open", _rate(spec, "rate"), arrivals, shape=varying)
     think_ns = _ns(spec, "think_time") or 0
     return Load(
         "closed", think_ns=think_ns, think=spec["think"] if think_ns else "none", shape=varying
     )
+
+
+def _rate(spec: Mapping[str, Any], name: str) -> float | None:
+    return None if spec[name] is None else rate_per_s(spec[name])
 
 
 def _ns(spec: Mapping[str, Any], name: str) -> int | None:
@@ -207,7 +331,7 @@ def generators_of(spec: Mapping[str, Any]) -> GeneratorsPlan | None:
 
 
 class LoadOptions(Struct, frozen=True, kw_only=True):
-    """What the plan of a trial, the engine, and the record of a trial have alike. Times in ns.
+    """What the plan of a trial and that of the engine have alike. Times in ns.
 
     limit_ns: a transaction that takes longer is late.
     duration_ns or transactions (of each client) ends the trial; the warm-up comes on top.
@@ -293,7 +417,7 @@ class TrialPlan(LoadOptions, frozen=True):
     def _check_start_every(self) -> None:
         if self.load.model == "open":
             raise PlanError("start-every-of-open-load")
-        if self.load.shape != shape.CONSTANT:
+        if self.load.shape != CONSTANT:
             raise PlanError("cannot-combine", options=["--start-every", "--shape"])
         last_ns = ((self.clients or 1) - 1) * self.start_every_ns
         if self.duration_ns is not None and last_ns >= self.warmup + self.duration_ns:
@@ -327,9 +451,9 @@ class TrialPlan(LoadOptions, frozen=True):
             self._check_limits()
         return tuple((at, own[name]) for at, name in enumerate(scripts) if name in own)
 
-    def segments(self) -> tuple[shape.Segment, ...]:
+    def segments(self) -> tuple[Segment, ...]:
         """The shape of the load over this trial. Raises PlanError if it does not fit."""
-        if self.load.shape == shape.CONSTANT:
+        if self.load.shape == CONSTANT:
             return ()
         if self.transactions is not None or self.duration_ns is None:
             raise PlanError("shape-needs-duration", shape=self.load.shape.text)
@@ -343,7 +467,12 @@ class TrialPlan(LoadOptions, frozen=True):
 
     @property
     def warmup(self) -> int:
-        """The warm-up: as specified, else a tenth of a fixed duration and at most 30 s."""
+        """The warm-up: as specified, else a tenth of a fixed duration and at most 30 s.
+
+        A trial that ends by count has none.
+        """
+        if self.transactions is not None:
+            return 0
         if self.warmup_ns is not None:
             return self.warmup_ns
         return AUTO_WARMUP_NS if self.auto else min((self.duration_ns or 0) // 10, 30 * SECOND_NS)
@@ -371,14 +500,15 @@ class TrialPlan(LoadOptions, frozen=True):
 def trial_plan(spec: Mapping[str, Any]) -> TrialPlan:
     """The trial of a complete spec. Raises PlanError."""
     _one_of(spec, "duration", "transactions")
-    continue_on_error, exit_on_abort, recover = ON_ERROR[spec["on_error"]]
-
+    continue_on_error, exit_on_abort, recover = ON_ERROR[spec.get("on_error", "continue")]
     auto = spec.get("duration") == AUTO
-    # Other options have the name and the value of a field.
+    # Other options have the name and the value of a field, and so have fields that are no options.
     same = {name: spec[name] for name in TrialPlan.__struct_fields__ if name in spec}
-    return TrialPlan(**same | {
-        "load": load_of(spec),
-        "clients": spec.get("users", spec.get("clients")),
+    return TrialPlan(**{
+        "continue_on_error": continue_on_error,
+        "exit_on_abort": exit_on_abort,
+        "recover": recover,
+        "verbose": spec.get("verbose_errors", False),
         "limit_ns": _ns(spec, "latency_limit"),
         "limits": tuple(
             (name, duration_ns(text)) for name, text in family(spec, "latency_limit").items()
@@ -391,78 +521,8 @@ def trial_plan(spec: Mapping[str, Any]) -> TrialPlan:
         "variables": tuple(family(spec, "define").items()),
         "settings": tuple(family(spec, "set").items()),
         "on_connect": tuple(family(spec, "on_connect").values()),
-        "continue_on_error": continue_on_error,
-        "exit_on_abort": exit_on_abort,
-        "recover": recover,
-        "verbose": spec.get("verbose_errors", False),
+        **same,
+        "load": load_of(spec),
+        "clients": spec.get("users", spec.get("clients")),
         "generators": generators_of(spec),
     })  # fmt: skip
-
-
-_SECRETS = frozenset(
-    ("password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret")
-)
-
-
-def without_secrets(keywords: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in keywords.items() if name not in _SECRETS}
-
-
-class TargetPlan(Redacted, frozen=True):
-    """Where the load goes: an external server by its DSN, or a managed server.
-
-    dsn: anything libpq reads; None for a managed server. overrides: keywords with precedence over
-    those of dsn.
-    server: version or folder of the installation to start; None for the embedded one.
-    own: a database that the user hands over. alter_system: settings of the whole server may be
-    changed; they are put back. restart: a shell command that restarts it. observe_command: one that
-    prints the output of `pgpaces observe` on its machine.
-    tls: a managed server is reached by TCP, with TLS or without; None: by its socket.
-    standbys: the number of standbys of a managed server. nodes: of an external one, name and DSN:
-    standby1, standby2, ..., pool. typed: secrets and service of a DSN that overrides stand for.
-    """
-
-    # Not in the repr: they may hold a password.
-    REDACTED: ClassVar = ("dsn", "overrides", "nodes", "typed")
-    dsn: str | None = None
-    server: str | None = None
-    data_dir: str | None = None
-    own: str | None = None
-    fresh: bool = False
-    server_settings: tuple[tuple[str, str], ...] = field(default=())
-    overrides: tuple[tuple[str, str], ...] = ()
-    alter_system: bool = False
-    restart: str | None = None
-    observe_command: str | None = None
-    tls: bool | None = None
-    standbys: int = 0
-    nodes: tuple[tuple[str, str], ...] = ()
-    typed: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def node_names(self) -> tuple[str, ...]:
-        managed = (f"standby{number}" for number in range(1, self.standbys + 1))
-        return ("primary", *managed, *(name for name, _ in self.nodes))
-
-
-Pooler = Literal["pgbouncer", "pgpool"]
-PoolMode = Literal["session", "transaction"]
-
-
-class PoolPlan(Struct, frozen=True):
-    """A managed pooler in front of a managed server.
-
-    mode: of pgbouncer; pgpool keeps a server connection for each session. size: the number of
-    server connections; None: the number of clients.
-    """
-
-    pooler: Pooler
-    mode: PoolMode = "session"
-    size: int | None = None
-
-    def __post_init__(self) -> None:
-        """Raises PlanError for a mode or size that the pooler does not have."""
-        if self.pooler == "pgpool" and self.mode != "session":
-            raise PlanError("pgpool-pool-mode", mode=self.mode)
-        if self.size is not None:
-            whole(self.size, "pool_size", 1, high=10_000)
