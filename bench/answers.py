@@ -14,7 +14,7 @@ from session import Session
 
 from pgpaces.analysis import cells, differences, trend
 from pgpaces.analysis import compare as pairs
-from pgpaces.analysis.capacity import goal as capacity
+from pgpaces.analysis.capacity import curve as capacity
 from pgpaces.analysis.capacity.answer import judge
 from pgpaces.analysis.digest import Digest
 from pgpaces.spec.design import Design, Factor

@@ -16,9 +16,10 @@ from loads import Load, truth
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from pgpaces.analysis import stats, steady, stopping
+from pgpaces.analysis import level_shift, stats, stopping
 from pgpaces.analysis.stats import Clusters
 from pgpaces.analysis.stopping import LOOKS_S, Missed, decide
+from pgpaces.core.times import quantile_rank
 
 Numbers = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -117,7 +118,7 @@ class Seconds(Struct, frozen=True):
         end, size, cut = look_s - self.first, 1 if look_s <= 200 else 2, 0
         if cold:
             busy = self.due[:end].nonzero()[0]
-            warm_up = steady.warm_up(self.sums[busy] / self.due[busy])
+            warm_up = level_shift.warm_up(self.sums[busy] / self.due[busy])
             if warm_up is not None and not warm_up.too_short:
                 cut = max(0, int(busy[warm_up.points]) + self.first)
         start = -(-cut // size) * size - self.first
@@ -142,7 +143,7 @@ class Seconds(Struct, frozen=True):
                 prior = stats.INDEPENDENT
             for rarer, q in _RARER.items():
                 if hits.sum() / total < rarer:
-                    rank = stats.quantile_rank(q, total) - 1
+                    rank = quantile_rank(q, total) - 1
                     begins = np.arange(0, len(due), size)
                     parts = (above(float(np.partition(latency, rank)[rank])), due)
                     tail, tail_due = (np.add.reduceat(each, begins) for each in parts)

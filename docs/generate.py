@@ -28,7 +28,7 @@ from pgpaces.cli import output as cli_output
 from pgpaces.core import causes, errors, findings, metrics
 from pgpaces.show.data import Document
 from pgpaces.spec import costs as prices
-from pgpaces.spec import experiment_file, load, options, result, workload_toml
+from pgpaces.spec import experiment_file, load, options, result, workload
 
 # How many cases crates/engine/tests/figures.rs has.
 FIGURES = 7
@@ -416,7 +416,7 @@ def _limits(node: Mapping[str, Any]) -> str:
 
 def workload_keys() -> str:
     """Every key with its type, default and limits, from the model that reads the file."""
-    schema = msgspec.json.schema(workload_toml.File)
+    schema = msgspec.json.schema(workload.File)
     keys = dict(_keys(schema["$defs"]["File"], schema["$defs"], ""))
     return "".join(entry(key, KEYS[key] + limits, *about) for key, (*about, limits) in keys.items())
 

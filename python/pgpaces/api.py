@@ -20,6 +20,7 @@ from typing import (
 )
 
 from pgpaces.analysis.bulk import of as bulk_of
+from pgpaces.analysis.costs import Volume, volume_of
 from pgpaces.analysis.generator import Generator
 from pgpaces.analysis.summary import (
     BackgroundSummary,
@@ -30,7 +31,6 @@ from pgpaces.analysis.summary import (
 )
 from pgpaces.analysis.time_distribution import Distribution
 from pgpaces.analysis.validity import Validity
-from pgpaces.analysis.volume import Volume, volume_of
 from pgpaces.answers.answer import Answer
 from pgpaces.answers.costs import of_run as economy_of
 from pgpaces.answers.run import section

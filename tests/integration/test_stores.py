@@ -17,10 +17,8 @@ from tests.unit import trials, values
 from tests.unit.sensors import samples_of
 from tests.unit.trials import judged_trial
 
-from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import Digest, digest
 from pgpaces.analysis.disks import Device, Disk
-from pgpaces.analysis.summary import summarize
 from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.core.series import Sample
 from pgpaces.spec.result import Place, Trial
@@ -93,8 +91,7 @@ def test_a_sample_that_is_stored_again_changes_nothing(store):
 
 
 def digested(trial: Trial) -> Digest:
-    accumulator = Accumulator.of(trial.intervals)
-    return digest(trial, summarize(trial, accumulator), accumulator)
+    return digest(trial)
 
 
 def test_a_digest_is_read_as_it_was_stored_with_its_infinities(store):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pgpaces.analysis import compare
 from pgpaces.analysis.compare import ComparisonGoal, Pair, TrialValues, Verdict
-from pgpaces.analysis.pairing import planned_pairs
+from pgpaces.analysis.sequential import planned_pairs
 from pgpaces.analysis.trend import Run
 from pgpaces.spec.result import Estimate
 

@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import Digest, digest
-from pgpaces.analysis.summary import summarize
 from pgpaces.core.findings import finding
 from pgpaces.core.record import Interval, StatementTally, Tally
 from pgpaces.core.series import Sample
@@ -188,8 +186,7 @@ def _made(cell: Cell, block: int, seconds: int, invalid: bool, **place: Any) -> 
         samples=collect(samples(seconds, seed)),
         explained=(explained(int(workers)), explained(0, 1)) if workers.isdigit() else (),
     )
-    accumulator = Accumulator.of(trial.intervals)
-    return digest(trial, summarize(trial, accumulator), accumulator)
+    return digest(trial)
 
 
 def swept(plan: Design | None = None, seconds: int = 60) -> list[Digest]:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from pgpaces.analysis.capacity.answer import Capacity
-from pgpaces.analysis.capacity.goal import CapacityGoal, TrialPoint
+from pgpaces.analysis.capacity.curve import CapacityGoal, TrialPoint
 from pgpaces.analysis.capacity.search import NextLoad, cost_s, next_trial
 
 Numbers = NDArray[np.float64]

@@ -9,12 +9,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pgpaces.analysis.accumulator import Accumulator
-from pgpaces.analysis.capacity.goal import CapacityGoal
+from pgpaces.analysis.capacity.curve import CapacityGoal
 from pgpaces.analysis.capacity.search import CellSearch, SearchSpec
 from pgpaces.analysis.digest import Digest, digest
 from pgpaces.analysis.sequential import Tell, role
-from pgpaces.analysis.summary import summarize
 from pgpaces.core.findings import finding
 from pgpaces.spec.design import Ask, Cell
 from pgpaces.spec.result import Place, Trial
@@ -98,8 +96,7 @@ def _measured(
         findings=(finding("background-failed", why=invalid),) if invalid else (),
         **changes,
     )
-    accumulator = Accumulator.of(made.intervals)
-    return made, digest(made, summarize(made, accumulator), accumulator)
+    return made, digest(made)
 
 
 def _latencies(rate: float, seconds: int, share: float) -> list[list[float]]:
@@ -128,5 +125,5 @@ def searched(
         at = float(dict(asked.cell.levels)[goal.load].removesuffix("/s"))
         number = len(search.tells) + 1
         of = trial(asked, share, number, load=goal.load, invalid=invalid(at), **changes)
-        search = search.tell(Tell(asked.cell, asked.block, of))
+        search = replace(search, tells=(*search.tells, Tell(asked.cell, asked.block, of)))
     return search

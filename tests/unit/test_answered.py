@@ -7,6 +7,7 @@ import sqlite3
 import msgspec
 import pytest
 
+from pgpaces.analysis.digest import digest
 from pgpaces.show.data import Document
 from pgpaces.store import digests
 from pgpaces.store.store import Store
@@ -42,7 +43,7 @@ def test_rules_that_change_what_a_digest_says_have_a_new_version(store):
     opened = Store.existing(store)
     for id_ in stored:
         [old] = opened.digests([id_])
-        new = digests.compute(opened.load(id_))
+        new = digest(opened.load(id_))
         was, now = (numbers(json.loads(digests.text(each))) for each in (old, new))
         assert was == pytest.approx(now, rel=1e-6, nan_ok=True), (
             f"{id_}: raise VERSION in digest.py"

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces.analysis import condition
-from pgpaces.analysis.stats import dispersion, proportion, quantile_rank
+from pgpaces.analysis.stats import dispersion, proportion
 from pgpaces.analysis.summary import summarize
 from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.core.record import Interval, Tally
-from pgpaces.core.times import merge, value_at_rank
+from pgpaces.core.times import merge, quantile_rank, value_at_rank
 from pgpaces.show.numbers import percent
 from pgpaces.spec.result import Counts
 from tests.errors import raises

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.analysis import bulk
-from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import digest
 from pgpaces.analysis.summary import summarize
 from pgpaces.answers.bulk import words
@@ -190,8 +189,7 @@ def sweep(took, rows):
                 place=Place("E", cell.key, {"server": level}, block),
                 started_at=start + timedelta(seconds=len(found)),
             )
-            accumulator = Accumulator.of(made.intervals)
-            found.append(digest(made, summarize(made, accumulator), accumulator))
+            found.append(digest(made))
     design = Design((Factor("server", LEVELS),), {}, trials=3)
     about = page.About(start, "0", id="E")
     return page.gather(found, about, Experiment("loads", "bulk-load", design))

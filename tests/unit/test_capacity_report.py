@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.analysis import grouping
+from pgpaces.analysis import differences
 from pgpaces.analysis.capacity.answer import highest
 from pgpaces.analysis.capacity.curve import drawn_curve
 from pgpaces.analysis.capacity.search import trial_label
@@ -66,7 +66,7 @@ def of_level(level, at, *, quick=False):
 
 def page(found):
     digests = [digest for each in found for digest in each.digests]
-    design = grouping.as_chosen(Design(), digests)
+    design = differences.as_chosen(Design(), digests)
     made = gather(digests, About(START, "0", chosen=True), Experiment("e", "w", design))
     answer = section(found)
     return replace(made, answer=answer.sentences, sections=(answer,), searched="rate")

@@ -9,15 +9,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.analysis import compare
-from pgpaces.analysis.capacity.goal import CapacityGoal
+from pgpaces.analysis.capacity.curve import CapacityGoal
 from pgpaces.analysis.capacity.search import CapacitySearch, CellSearch, SearchSpec, trial_point
 from pgpaces.analysis.digest import Bucket, Digest
-from pgpaces.analysis.pairing import AGAIN, Pairing
-from pgpaces.analysis.sequential import SATURATING, Tell, role
+from pgpaces.analysis.sequential import AGAIN, SATURATING, Pairing, Tell, role
 from pgpaces.analysis.validity import Validity
 from pgpaces.core.errors import StoreError
 from pgpaces.core.findings import Finding, finding
-from pgpaces.core.messages import message
 from pgpaces.spec.design import ROLE, Ask, Cell, Design, Experiment, Factor
 from pgpaces.spec.result import Counts, Estimate, Place
 from pgpaces.trial import document, strategies
@@ -246,7 +244,7 @@ def test_attempts_that_failed_change_nothing_of_a_search():
 def test_trials_that_cannot_be_run_end_a_search_without_an_answer():
     strategy = CapacitySearch(replace(SPEC, each=None), (Cell(()),))
     told = run(strategy, lambda _: None, most=30)
-    assert strategy.given_up(told) == message("searches-ended", ended=1, all=1, error="it broke")
+    assert strategy.given_up(told) == "it broke"
     assert strategy.given_up(told[:1]) == ""
     found = answer(told, Cell(())).capacity
     assert (found.passes, found.fails) == (None, None)
@@ -287,10 +285,10 @@ def test_a_search_whose_server_went_away_is_given_up_and_says_why(after):
 
     strategy = CapacitySearch(SPEC, cells)
     told = run(strategy, found)
-    assert strategy.given_up(told) == message("searches-ended", ended=1, all=2, error="it broke")
+    assert strategy.given_up(told) == "it broke"
     assert strategy.given_up(told[:2]) == ""
     alone = CapacitySearch(SPEC, cells[1:])
-    said = message("searches-ended", ended=1, all=1, error="it broke")
+    said = "it broke"
     assert alone.given_up(run(alone, found)) == said
 
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.analysis import compare
+from pgpaces.analysis.across import Effect, effect_of_groups, effect_of_pairs, holm
 from pgpaces.analysis.compare import BOUNDS, ComparisonGoal, Pair, Verdict, compare_pairs
 from pgpaces.analysis.differences import between
-from pgpaces.analysis.effect import Effect, effect_of_groups, effect_of_pairs, holm
-from pgpaces.analysis.pairing import next_pairs, planned_pairs
+from pgpaces.analysis.sequential import next_pairs, planned_pairs
 from pgpaces.core.errors import PlanError
 from pgpaces.spec.design import Ask, Cell
 from pgpaces.spec.result import Estimate

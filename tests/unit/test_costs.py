@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pgpaces.analysis import costs as rules
 from pgpaces.analysis.costs import economy
 from pgpaces.analysis.digest import Track
-from pgpaces.analysis.write_volume import by_server
+from pgpaces.analysis.server_counters import written_by_server
 from pgpaces.answers.costs import of_run, values
 from pgpaces.answers.sweep.page import gather
 from pgpaces.answers.sweep.report import report as report_of
@@ -24,7 +24,6 @@ from pgpaces.spec import costs
 from pgpaces.spec.costs import Costs
 from pgpaces.spec.design import Design, Experiment, Factor
 from pgpaces.spec.result import Counts, Estimate
-from pgpaces.spec.setup import ServerFacts
 from pgpaces.spec.target import Target, TargetPlan
 from pgpaces.trial import document
 from pgpaces.trial.ready_trial import host_facts
@@ -123,28 +122,22 @@ def test_on_time_is_what_succeeded_without_what_was_late(on_time, late, lost):
     assert rules.on_time(rate, given_, Counts()) is None
 
 
-def measured(**host_):
+def measured():
     samples = [
         Sample(second, source, name, value, unit)
         for second in range(-2, 12)
         for source, name, value, unit in (
-            ("host", "disk_mmcblk0_written", 100.0 if second >= 0 else 9e9, "KB/s"),
-            ("host", "disk_loop0_written", 1e6, "KB/s"),
+            ("host", "disk_sda_written", 1e6, "KB/s"),
             ("wal", "written", 4096.0, "B/s"),
             ("checkpoints", "checkpoints", float(second == 5), ""),
         )
     ]
-    return trial([], host=host_, samples=collect(samples))
+    return trial([], samples=collect(samples))
 
 
 def written(found):
     means = rules.means_of_samples(found.samples, 0, 10)
-    return rules.written([(found, means, 10.0)])
-
-
-def unread(found):
-    """Without what was read of the server."""
-    return replace(found, samples=tuple(s for s in found.samples if s.source == "host"))
+    return rules.written([(means, 10.0)])
 
 
 @pytest.mark.parametrize(
@@ -166,37 +159,25 @@ def unread(found):
 def test_what_a_server_counts_is_wal_and_data_files(more, bytes_a_second):
     every = {("wal", "written"): 4096.0, ("host", "disk_sda_written"): 1e9, **more}
     samples = [Sample(3, source, name, value) for (source, name), value in every.items()]
-    [written_] = by_server(collect(samples))
+    [written_] = written_by_server(collect(samples))
     assert list(written_.pairs) == [(3, bytes_a_second)]
 
 
-def test_what_is_written_a_day_is_what_the_server_counted_or_else_its_disk():
-    made = measured(data_disk="mmcblk0")
+def test_what_is_written_a_day_is_what_the_server_counted():
+    made = measured()
     found = written(made)
     assert found.bytes_a_day.value == pytest.approx(4096 * 86_400)
-    assert (found.source[:26], found.checkpoints) == ("from the server's counters", 1)
+    assert found.checkpoints == 1
+    told = dict(values(economy([PI], written=found)))["written"]
+    assert (told.name, told.values["bytes_a_day"]) == ("written-a-day", 4096 * 86_400)
     none = replace(made, samples=tuple(s for s in made.samples if s.name != "checkpoints"))
     assert written(none).checkpoints == 0
-    assert written(unread(made)).checkpoints is None
     reads = Sample(0, "database", "blocks_read", 9.0, "blocks/s")
     others = Sample(0, "host", "disk_sda_written", 1e6, "KB/s")
-    only_reads = trial([], host={"data_disk": "sda"}, samples=collect([reads, others]))
+    only_reads = trial([], samples=collect([reads, others]))
     assert written(only_reads).bytes_a_day.value == 0, "whatever others do"
-    for disk in (made, measured()):
-        found = written(unread(disk))
-        assert found.source == "whole disk mmcblk0, including writes of other programs"
-        assert found.bytes_a_day.value == pytest.approx(100 * 1024 * 86_400)
-        told = dict(values(economy([PI], written=found)))["written"]
-        assert told.name == "written-a-day"
-        assert told.values["bytes_a_day"] == pytest.approx(8.85e9, rel=1e-3)
-
-
-def test_without_its_disk_and_its_server_it_is_not_known():
-    two = unread(measured())
-    more = (*two.samples, *collect([Sample(0, "host", "disk_sda_written", 1.0, "KB/s")]))
-    for found in (replace(two, samples=more), unread(measured(data_disk="nvme0n1"))):
-        assert written(found) is None
-    assert written(replace(two, samples=())) is None
+    unread = replace(made, samples=tuple(s for s in made.samples if s.source == "host"))
+    assert written(unread) is None
 
 
 # Values and files
@@ -289,37 +270,10 @@ def test_a_stored_experiment_keeps_the_costs_of_its_targets():
         document.read(stored)
 
 
-# The disk of the data
-
-
-def test_a_volume_on_one_partition_is_on_its_disk(tmp_path):
-    block = tmp_path / "devices"
-    for folder in ("mmcblk0/mmcblk0p2", "dm-0/slaves", "dm-1/slaves", "sda", "sdb"):
-        (block / folder).mkdir(parents=True)
-    (block / "mmcblk0/mmcblk0p2/partition").write_text("2")
-    (block / "dm-0/slaves/mmcblk0p2").symlink_to(block / "mmcblk0/mmcblk0p2")
-    for disk in ("sda", "sdb"):
-        (block / "dm-1/slaves" / disk).symlink_to(block / disk)
-    numbers = tmp_path / "dev" / "block"
-    numbers.mkdir(parents=True)
-    for number, folder in (
-        ("179:2", "mmcblk0/mmcblk0p2"),
-        ("253:0", "dm-0"),
-        ("253:1", "dm-1"),
-        ("8:0", "sda"),
-    ):
-        (numbers / number).symlink_to(block / folder)
-    found = [host.disk_of_number(n, tmp_path) for n in ("179:2", "253:0", "253:1", "8:0", "0:45")]
-    assert found == ["mmcblk0", "mmcblk0", "dm-1", "sda", None]
-    assert host.disk_of(tmp_path / "none") is None
-
-
-def test_the_disk_of_a_server_elsewhere_is_not_looked_for_here(tmp_path):
-    server = ServerFacts(version="18", data_directory=str(tmp_path), target={"host": "pi4"})
+def test_the_facts_of_a_machine_have_its_price():
     here = host.facts().but(pid=os.getpid())
-    assert host_facts(server, None) == here
-    assert host_facts(server, PI) == here.but(costs=(PI.plain(),))
-    assert host_facts(server, Costs()) == here
+    assert host_facts(None) == host_facts(Costs()) == here
+    assert host_facts(PI) == here.but(costs=(PI.plain(),))
 
 
 # Reports
@@ -334,7 +288,7 @@ MISSED_MAX = 0.2
 
 
 def priced(found, one):
-    track = Track("host", "disk_mmcblk0_written", "KB/s", (100.0,) * len(found.series))
+    track = Track("server", "written", "B/s", (102_400.0,) * len(found.series))
     ended = Track("checkpoints", "checkpoints", "", (0.1,) * len(found.series))
     about = found.trial.host.but(costs=(one.plain(),))
     another = changed(found.trial, host=about)

@@ -6,9 +6,10 @@ The same figures stand in docs/explanation/validity-and-intervals.md.
 import numpy as np
 import pytest
 
-from pgpaces.analysis import across, crossing, ratios
+from pgpaces.analysis import across, cells, crossing
 from pgpaces.analysis.cells import Row
-from pgpaces.analysis.stats import quantile_rank, quantile_ranks
+from pgpaces.analysis.stats import quantile_ranks
+from pgpaces.core.times import quantile_rank
 from pgpaces.spec.design import Cell
 from pgpaces.spec.result import Estimate
 from tests.unit.seeds import seeds
@@ -136,4 +137,4 @@ def test_a_board_that_is_slower_by_15_percent_is_found_and_it_alone():
 
 
 def apart(groups, count):
-    return {each.name for each in ratios.machines_of_kind("pi4", groups, count) if each.apart}
+    return {each.name for each in cells.machines_of_kind("pi4", groups, count) if each.apart}

@@ -16,7 +16,7 @@ from pgpaces.cli import specs
 from pgpaces.cli.main import HELP
 from pgpaces.core import errors, tables
 from pgpaces.server import profiles
-from pgpaces.spec import costs, experiment_file, load, spec, workload, workload_toml
+from pgpaces.spec import costs, experiment_file, load, spec, workload
 from pgpaces.spec.workload import commands_in
 from pgpaces.store.store import Store
 from pgpaces.trial.request import target_of
@@ -225,7 +225,7 @@ def test_every_printed_toml_is_a_workload_a_profile_a_host_file_or_of_an_experim
 ):
     found = tomllib.loads(code)
     if "description" in found:
-        tables.table(workload_toml.File, found)
+        tables.table(workload.File, found)
     elif "settings" in found:
         (tmp_path / "profile.toml").write_text(code)
         profiles.read(tmp_path / "profile.toml")

@@ -21,7 +21,7 @@ from psycopg.errors import DiskFull, InsufficientPrivilege, ObjectInUse
 
 import pgpaces
 from pgpaces.analysis.compare import ComparisonGoal
-from pgpaces.analysis.pairing import Pairing
+from pgpaces.analysis.sequential import Pairing
 from pgpaces.cli.main import cli
 from pgpaces.core.errors import PgpacesError, PrepareError, ServerError
 from pgpaces.database.access import Access

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.analysis.guard import BASELINE, MORE_MS, SILENCE_S, STREAK, GuardSample, reason_to_stop
+from pgpaces.analysis.stopping import (
+    BASELINE,
+    MORE_MS,
+    SILENCE_S,
+    STREAK,
+    GuardSample,
+    reason_to_stop,
+)
 from pgpaces.core.errors import ServerError
 from pgpaces.core.findings import Finding, finding
 from pgpaces.monitor.guard import Guard

@@ -11,9 +11,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import digest
-from pgpaces.analysis.summary import summarize
 from pgpaces.cli.machine import observe
 from pgpaces.core.findings import Notes, finding
 from pgpaces.core.series import Sample
@@ -398,8 +396,7 @@ def test_of_a_machine_the_telling_tracks_come_first_and_the_others_stay_in_the_s
     seen = [Sample(0, "host", name, 1 / 3, "%") for name in names]
     seen += [Sample(0, "workers", "planned", 2.0), Sample(0, "checkpoints", "checkpoints", 1.0)]
     given = series([[1.0]], samples=collect(seen))
-    accumulator = Accumulator.of(given.intervals)
-    tracks = digest(given, summarize(given, accumulator), accumulator).tracks
+    tracks = digest(given).tracks
     assert [track.name for track in tracks] == [
         "cpu_busy",
         "disk_sda_busy",

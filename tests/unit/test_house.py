@@ -85,7 +85,7 @@ def test_only_results_distributions_and_generators_import_the_binding():
     functions = {f"load/python_users/{name}.py" for name in ("load", "process", "virtual_users")}
     assert users == {
         "core/times.py",
-        "analysis/distributions.py",
+        "analysis/stats.py",
         "load/engine.py",
         "spec/workload.py",
         *functions,

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.capacity.answer import Capacity, judge
-from pgpaces.analysis.capacity.goal import CapacityGoal, TrialPoint
+from pgpaces.analysis.capacity.curve import CapacityGoal, TrialPoint
 from pgpaces.analysis.capacity.search import NextLoad, next_trial, trial_point, why_invalid
 from pgpaces.analysis.digest import digest
 from pgpaces.analysis.sequential import Tell
@@ -102,7 +101,7 @@ def test_a_generator_that_stood_still_explains_the_backlog_whatever_its_p99(allo
         seconds = second(number, latencies_ms, late=late, on_time=100 - late)
         return replace(seconds, dispatch=times([0.05] * 99 + [2500.0 if number == 32 else 0.05]))
 
-    plan = {"limit_ns": 500_000_000, "policy": "run", "model": "open", "missed_max": allowed}
+    plan = {"limit_ns": 500_000_000, "policy": "run", "model": "open", "missed": allowed}
     intervals = tuple(map(one, range(60)))
     shown = trial([], intervals=intervals, measured_ns=60 * SECOND_NS, plan=plan)
     made = summarize(shown)
@@ -139,7 +138,7 @@ def test_what_a_late_generator_did_in_a_warm_up_that_is_cut_decides_nothing():
 )
 def test_what_a_search_makes_of_a_late_generator(changes, missed, excused):
     made = of_trial(**changes)
-    found = digest(made, summarize(made), Accumulator.of(made.intervals))
+    found = digest(made)
     seen = trial_point(Tell.of(found), "rate")
     assert seen is not None
     objected = why_invalid(made, found.summary)

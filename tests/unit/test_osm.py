@@ -107,7 +107,9 @@ def test_without_a_registry_a_map_of_ones_own_is_taken_from_where_one_is(
 
 def test_a_missing_program_names_its_package(tmp_path):
     found = replace(
-        workload.find("osm"), needs=workload.Needs({"nowhere-at-all": "osm2pgsql"}), files=()
+        workload.find("osm"),
+        needs=workload.Needs(programs={"nowhere-at-all": "osm2pgsql"}),
+        files=(),
     )
     way = psql.ClientProgram(tmp_path / "psql", {}, "d")
     values = {"workload": "osm", "package": "osm2pgsql"}

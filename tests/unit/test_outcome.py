@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.analysis import outcome, volume
-from pgpaces.analysis.capacity.goal import CapacityGoal
+from pgpaces.analysis import validity
+from pgpaces.analysis.capacity.curve import CapacityGoal
 from pgpaces.analysis.capacity.search import CapacitySearch, SearchSpec
+from pgpaces.analysis.costs import volume_of
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.sequential import Tell
 from pgpaces.analysis.summary import Summary, summarize
@@ -177,7 +178,7 @@ def summary(counts: Counts) -> Summary:
 )  # fmt: skip
 def test_a_run_of_which_nothing_succeeded_is_no_measurement(counts, said):
     checked = summary(counts)
-    reason = outcome.no_measurement(checked)
+    reason = validity.no_measurement(checked)
     assert (reason is not None) == (checked.validity.state == "invalid") == bool(said)
     shown = headline(of(plan=PLAN), checked)
     told = reason is not None and (shown.word, shown.text) == ("FAIL", reason.sentence)
@@ -215,8 +216,8 @@ def test_no_queries_a_day_are_told_where_nothing_was_on_time():
         of(*(answered(n, ms) for n in range(4)), workload={"scripts": [script]})
         for ms in ([700.0] * 10, [700.0] * 9 + [10.0])
     )
-    assert volume.volume_of(late, summarize(late)) is None
-    assert volume.volume_of(mixed, summarize(mixed)) is not None
+    assert volume_of(late, summarize(late)) is None
+    assert volume_of(mixed, summarize(mixed)) is not None
 
 
 def test_a_script_that_never_succeeds_is_told_beside_those_that_do():
@@ -243,7 +244,7 @@ def test_a_background_workload_that_never_succeeds_makes_its_trial_invalid():
         workload={"scripts": scripts},
         plan=PLAN | {"components": components},
     )
-    assert outcome.no_measurement(summarize(run)) is None
+    assert validity.no_measurement(summarize(run)) is None
     [failed] = found(run)
     assert (failed.name, failed.about) == ("background-failed", "reporting")
     assert failed.severity == "invalid"
@@ -252,12 +253,12 @@ def test_a_background_workload_that_never_succeeds_makes_its_trial_invalid():
 def test_of_several_trials_one_that_measured_something_is_enough():
     counted = (Counts(9, failed=9), Counts(9, on_time=9))
     none, some = (Digest(of(), summary(counts)) for counts in counted)
-    assert outcome.no_trial([]) is None
-    assert outcome.no_trial([none, some]) is None
-    assert outcome.no_trial([none]) == outcome.no_measurement(none.summary)
+    assert validity.no_trial([]) is None
+    assert validity.no_trial([none, some]) is None
+    assert validity.no_trial([none]) == validity.no_measurement(none.summary)
     cut = replace(none, trial=replace(none.trial, state="interrupted"))
-    assert outcome.no_trial([cut]) is None
-    assert outcome.no_trial([none, none]) == outcome.no_trial([none])
+    assert validity.no_trial([cut]) is None
+    assert validity.no_trial([none, none]) == validity.no_trial([none])
 
 
 def failing(digest: Digest) -> Digest:
@@ -316,7 +317,7 @@ def test_an_experiment_fails_if_no_transaction_of_a_cell_succeeded():
     ],
 )
 def test_the_first_error_is_the_one_that_was_seen_first(states, messages, said):
-    assert outcome.first_error(states, messages) == said
+    assert validity.first_error(states, messages) == said
 
 
 def test_a_search_ends_where_its_first_trials_measured_nothing():
@@ -463,7 +464,7 @@ def ended_by_errors(aborted: int, clients: int = 4, due: int = 6, **changes: Any
     tally = Tally(0, 0, due=due, on_time=2, failed={"22012": due - 2}) if due else None
     run = of(interval(0, tally, ended_ns=0), plan=plan, measured_ns=0, **changes)
     error = "client 3 aborted: ERROR:  division by zero"
-    return replace(run, findings=tuple(outcome.given_up(aborted, clients, error=error)))
+    return replace(run, findings=tuple(validity.given_up(aborted, clients, error=error)))
 
 
 def test_clients_that_all_gave_up_are_why_a_run_is_not_valid():
@@ -472,12 +473,12 @@ def test_clients_that_all_gave_up_are_why_a_run_is_not_valid():
     assert found(every) == [finding("all-clients-gave-up", clients=4, error=error)]
     assert section(every, summarize(every)).next[0].command == "pgpaces show T"
     assert finding("clients-gave-up", aborted=3, clients=4, error=error) in found(some)
-    assert not list(outcome.given_up(0, 4, error=""))
+    assert not list(validity.given_up(0, 4, error=""))
 
 
 def test_clients_that_all_gave_up_in_the_warm_up_are_no_lack_of_time():
     run = ended_by_errors(1, clients=1, due=0)
-    answer, failure = section(run, summarize(run)), outcome.no_measurement(summarize(run))
+    answer, failure = section(run, summarize(run)), validity.no_measurement(summarize(run))
     assert failure is not None
     assert failure.name == "all-clients-gave-up"
     assert answer.headline is not None

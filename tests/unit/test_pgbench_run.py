@@ -15,7 +15,7 @@ from pgpaces.cli.pgbench.report import Facts, Totals, banner, report, unfinished
 from pgpaces.cli.pgbench.run import Setup
 from pgpaces.core.errors import LogError, PlanError, RunError, StoreError
 from pgpaces.core.record import Interval, Tally
-from pgpaces.core.times import Times
+from pgpaces.core.times import Times, times_of
 from pgpaces.load import engine
 from pgpaces.spec.load import THREADS_MAX, TrialPlan
 from pgpaces.spec.result import Trial
@@ -173,8 +173,7 @@ FACTS = Facts()
 
 
 def times(*values_ms: float) -> Times:
-    ns = [int(value * 1e6) for value in values_ms]
-    return Times(len(ns), sum(ns), float(sum(n * n for n in ns)), max(ns, default=0))
+    return times_of(int(value * 1e6) for value in values_ms)
 
 
 def tally(script: int = 0, **counts: object) -> Tally:

@@ -53,7 +53,7 @@ def test_a_plan_in_one_line_is_the_way_of_its_rows():
 
 TEXT = """\
 Finalize GroupAggregate
-  Blocks: temp written=4
+  Temp Written Blocks: 4
   ->  Gather
         Workers Planned: 2
         Workers Launched: 1
@@ -67,8 +67,6 @@ Finalize GroupAggregate
                           ->  Seq Scan on b b1  (cost=0.00..1.50 rows=2 width=4)  \
 (actual time=0.010..0.020 rows=2 loops=3)
                                 Filter: (x = 1)
-                                Workers: (Worker Number=0 Actual Rows=2)
-Planning: (Shared Hit Blocks=3)
 Execution Time: 1.5"""
 
 

@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from pgpaces.analysis.preview import Step, between, machine_span, preview
 from pgpaces.answers.sweep.preview import as_json, lines
@@ -49,38 +48,6 @@ def test_the_store_grows_with_seconds_and_scripts():
     one = preview(1, {"": [step(100)]}, {}).store_bytes
     assert one < preview(1, {"": [step(200)]}, {}).store_bytes < 2 * one
     assert preview(1, {"": [step(100, scripts=3)]}, {}).store_bytes > one
-
-
-def of_data(data: str, size: int | None, *, writes: bool = False) -> Step:
-    return replace(step(60, writes=writes), data=data, data_bytes=size)
-
-
-@pytest.mark.parametrize(
-    ("machines", "bytes_of", "said"),
-    [
-        ({"": [of_data("a", None)]}, (None, None, False), ", in addition to the data"),
-        ({"": [of_data("a", 5_000_000)] * 9}, (5_000_000, 0, True), "; 5 MB for the data"),
-        (
-            {"": [of_data("a", 5_000_000), of_data("b", None)]},
-            (5_000_000, 0, False),
-            "; at least 5 MB for the data",
-        ),
-        (
-            {
-                "x": [of_data("a", 5_000_000, writes=True), of_data("b", 9_000_000, writes=True)],
-                "y": [of_data("a", 5_000_000, writes=True)],
-            },
-            (19_000_000, 14_000_000, True),
-            "; 19 MB for the data, 14 MB for its copy",
-        ),
-    ],
-    ids=["not known", "read only", "some unknown", "written"],
-)
-def test_the_size_of_the_data_is_that_of_earlier_trials(machines, bytes_of, said):
-    found = preview(1, machines, {})
-    assert (found.data_bytes, found.copy_bytes, found.data_known) == bytes_of
-    [disk] = [line for line in lines(Experiment("e", "w", Design()), found) if "disk:" in line]
-    assert disk.endswith(f"in the store{said}")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.analysis.replication import standby_findings as of_series
+from pgpaces.analysis.server_counters import standby_findings as of_series
 from pgpaces.core.findings import Finding
 from pgpaces.core.series import Sample
 from pgpaces.monitor.replication import named, replay_lags, rows, samples

@@ -11,7 +11,6 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import digest
 from pgpaces.analysis.summary import summarize
 from pgpaces.answers.run import section
@@ -83,9 +82,8 @@ def test_over_time_a_p95_ranks_over_all_that_was_due_as_that_of_the_run_does():
             for each in shown.intervals
         )
         shown = replace(shown, intervals=intervals)
-        accumulator = Accumulator.of(intervals)
-        summary = summarize(shown, accumulator)
-        page = section(shown, summary, digest(shown, summary, accumulator).series)
+        found = digest(shown)
+        page = section(shown, found.summary, found.series)
         return dict(page.facts)["over time"].split("  p95, peak ")
 
     blocks, ends = over_time(range(60))

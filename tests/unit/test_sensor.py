@@ -12,13 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.analysis.cache import Blocks, hits, warmed
+from pgpaces.analysis.server_counters import Blocks, cache_findings
 from pgpaces.core.findings import Notes, finding
 from pgpaces.core.series import Sample
 from pgpaces.monitor.counters import PARTS, Counter, CounterReading, Differences
 from pgpaces.monitor.server import CounterReader, Sensor
 from pgpaces.monitor.session import reported
-from tests.unit.sure import sure
 
 HIT, READ = PARTS[0].counters[:2]
 DEADLOCKS = Counter("database", "deadlocks", "deadlocks")
@@ -98,21 +97,21 @@ def kept(found: list[CounterReading], reading: CounterReading) -> bool:
 
 def test_a_cache_that_still_warms_is_a_warning():
     warming = [Blocks(s, 80 + s, 20 - s) for s in range(20)]
-    found = sure(hits([Blocks(-1, 0, 9999), *warming]))
+    _, found = cache_findings([Blocks(-1, 0, 9999), *warming])
     assert found.name == "cache-warming"
     assert found.values["percent"] == pytest.approx(89.5)
-    warm = [hits(each) for each in ([Blocks(s, 99, 1) for s in range(20)], [Blocks(0, 1, 1)])]
-    assert [each.name for each in warm if each] == ["cache-hits"] * 2
-    assert hits([]) is hits([Blocks(-1, 1, 1)]) is None
+    for seconds in ([Blocks(s, 99, 1) for s in range(20)], [Blocks(0, 1, 1)]):
+        assert [each.name for each in cache_findings(seconds)] == ["cache-hits"]
+    assert list(cache_findings([])) == []
 
 
 def test_the_ratio_that_a_warm_up_reached_is_that_of_its_last_tenth():
-    found = sure(warmed([*(Blocks(s, 20 + s, -s) for s in range(-20, 0)), Blocks(0, 0, 9999)]))
+    blocks = [*(Blocks(s, 20 + s, -s) for s in range(-20, 0)), Blocks(0, 0, 9999)]
+    found, _ = cache_findings(blocks)
     assert found.name == "warm-up-cache-hits"
     assert found.values["percent"] == pytest.approx(100 * 37 / 40)
-    assert warmed([Blocks(-1, 3, 1)]) is not None
-    assert warmed([Blocks(0, 1, 1)]) is None
-    assert warmed([Blocks(-1, 0, 0)]) is None
+    assert [each.name for each in cache_findings([Blocks(-1, 3, 1)])] == ["warm-up-cache-hits"]
+    assert list(cache_findings([Blocks(-1, 0, 0)])) == []
 
 
 class Faked:

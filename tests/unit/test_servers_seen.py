@@ -6,9 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import WAITS_MAX, Digest, Track, digest
-from pgpaces.analysis.summary import summarize
 from pgpaces.answers import servers
 from pgpaces.answers.sweep import closeups
 from pgpaces.answers.sweep.page import About, Page, gather
@@ -88,8 +86,7 @@ def seen(name: str, values: Sequence[float], source: str = "waits") -> list[Samp
 
 def digested(samples: list[Sample]) -> Digest:
     trial = replace(trials.series([[1.0, 2.0]] * 20), samples=collect(samples))
-    accumulator = Accumulator.of(trial.intervals)
-    return digest(trial, summarize(trial, accumulator), accumulator)
+    return digest(trial)
 
 
 def tracks(found: Digest, source: str = "waits") -> dict[str, Track]:

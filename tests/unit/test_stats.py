@@ -20,14 +20,13 @@ from pgpaces.analysis.stats import (
     long_run,
     mean,
     proportion,
-    quantile_rank,
     quantile_ranks,
     rate,
     share,
 )
 from pgpaces.analysis.summary import planned_rates
 from pgpaces.analysis.time_distribution import Distribution, distribution_of
-from pgpaces.core.times import Times
+from pgpaces.core.times import Times, quantile_rank
 from pgpaces.spec.result import Estimate
 from tests.unit.queues import queue
 from tests.unit.sure import sure

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from pgpaces.analysis.steady import WarmUp, drifts, flatness, theil_sen, warm_up
+from pgpaces.analysis.level_shift import WarmUp, drifts, flatness, theil_sen, warm_up
 from tests.unit.queues import queue
 from tests.unit.sure import sure
 

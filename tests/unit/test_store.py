@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces import _engine
+from pgpaces.analysis.digest import digest
 from pgpaces.analysis.summary import as_json, summarize
 from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError, StoreError, StoreVersionError
 from pgpaces.core.record import Interval, StatementTally, Tally
 from pgpaces.core.times import Times
 from pgpaces.spec.result import Blocked, Observed, Trial, WaitEvent, Waits
-from pgpaces.store import digests
 from pgpaces.store.experiments import ExperimentRow
 from pgpaces.store.store import Store, new_id
 from tests.errors import raises
@@ -129,7 +129,7 @@ for thread in threads: thread.join()
 def test_the_first_readers_of_a_process_may_come_at_once(store):
     begun = trial()
     store.begin(begun)
-    store.finish(replace(begun, state="finished"), {}, digests.compute(begun))
+    store.finish(replace(begun, state="finished"), {}, digest(begun))
     for _ in range(3):
         command = [sys.executable, "-c", READERS, str(store.path), begun.id]
         assert subprocess.run(command, check=False).returncode == 0

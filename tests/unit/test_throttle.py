@@ -215,44 +215,32 @@ def quota(share: Numbers, amounts: Iterable[float | None] = ()) -> list[Sample]:
     ]
 
 
-CONSTANT, WHILE = np.full(60, 80.0), np.where(np.abs(np.arange(300) - 139.5) < 10, 90.0, 0.0)
-COMES, GOES, GROWS = (ramp(120, 75, 75, *way) for way in ((0, 50), (80, 0), (30, 90)))
-PLAIN = load([10] * 120)
-CHANGING = replace(PLAIN, steady=False)
-CHANGED, CONSTANTLY = "cpu-quota-changed", "cpu-throttled"
-QUOTAS: dict[str, tuple[list[Sample], Pace, str, dict[str, float]]] = {
-    "all the time": (quota(CONSTANT), load([10] * 60), CONSTANTLY,
-                     {"seconds": 60, "of_s": 60, "percent": 80}),
-    "it comes": (quota(COMES), PLAIN, CHANGED, {"at_s": 75}),
-    "it goes": (quota(GOES), PLAIN, CHANGED, {"at_s": 75}),
-    "for a while": (quota(WHILE), load([10] * 300), CHANGED, {"seconds": 20, "at_s": 130}),
-    "its amount changed": (quota(COMES, [0.8] * 75 + [0.4] * 45), PLAIN, CHANGED, {}),
-    "it was not there": (quota(COMES, [None] * 75 + [0.4] * 45), PLAIN, CHANGED, {}),
-    **{
-        f"{kind}, way {n}": (tracks, pace, CONSTANTLY, {})
-        for n, way in enumerate((COMES, GOES, GROWS))
-        for kind, tracks, pace in (
-            # It did not change: the load has met it.
-            ("known", quota(way, [0.4] * 120), load([10] * 120, 20 + 10 * way)),
-            # What was measured, under a rate that is meant to change.
-            ("planned", quota(way), CHANGING),
-        )
-    },
-}  # fmt: skip
+COMES = ramp(120, 75, 75, 0, 50)
 
 
-@pytest.mark.parametrize("name", QUOTAS)
-def test_a_quota_that_comes_or_goes_invalidates_and_one_that_is_the_machines_does_not(name):
-    tracks, pace, expected, values = QUOTAS[name]
-    [found] = not_info(findings(tracks, pace))
-    assert of(found, *values) == [expected, *values.values()]
+@pytest.mark.parametrize("share", [np.full(120, 80.0), COMES])
+def test_a_quota_that_was_used_up_is_the_machines(share):
+    [found] = not_info(findings(quota(share), load([10] * 120)))
+    hit = int((share > 0).sum())
+    assert of(found, "seconds", "of_s", "percent") == ["cpu-throttled", hit, 120, share.mean()]
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_a_constant_quota_that_holds_back_now_more_now_less_is_the_machine(seed):
-    share = np.clip(40 + chance(seed).normal(0, 15, 300), 0, 100)
-    [found] = not_info(findings(quota(share), load([10] * 300)))
-    assert found.name == CONSTANTLY
+@pytest.mark.parametrize(
+    ("amounts", "names"),
+    [
+        ((), ["throttled-latency", "cpu-throttled"]),
+        ([0.8] * 75 + [0.4] * 45, ["throttled-latency", "cpu-throttled"]),
+        ([None] * 75 + [0.4] * 45, ["throttled-latency", "cpu-throttled"]),
+        # It did not change: the load has met it.
+        ([0.4] * 120, ["cpu-throttled"]),
+    ],
+)
+def test_a_quota_that_comes_and_slows_the_load_down_invalidates(amounts, names):
+    pace = load([10] * 120, 20 + 10 * COMES)
+    assert [each.name for each in not_info(findings(quota(COMES, amounts), pace))] == names
+    # Under a rate that is meant to change, throttling changes too.
+    changing = not_info(findings(quota(COMES), replace(pace, steady=False)))
+    assert [each.name for each in changing] == ["cpu-throttled"]
 
 
 def test_a_frequency_below_95_percent_of_its_start_warns_where_there_was_as_much_to_do():

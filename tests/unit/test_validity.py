@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import condition
 from pgpaces.analysis.generator import Generator
-from pgpaces.analysis.steady import Flatness
+from pgpaces.analysis.level_shift import Flatness
 from pgpaces.analysis.summary import summarize
 from pgpaces.analysis.validity import Cut, Evidence, Validity, judge_trial
 from pgpaces.core.findings import Finding, finding
@@ -25,7 +25,7 @@ RISING = Flatness("slowing down", Estimate(0.2, 0.1, 0.3, 100), (40,), (10.0, 12
 
 
 def evidence(**changes: object) -> Evidence:
-    good = Evidence(Counts(100, 100), generator=GOOD, cut=Cut(points=100), flatness=FLAT)
+    good = Evidence(Counts(100, 100), generator=GOOD, cut=Cut(), flatness=FLAT)
     return replace(good, **changes)  # type: ignore[arg-type]
 
 
@@ -109,7 +109,7 @@ def test_the_most_severe_finding_comes_first_and_then_the_order_of_the_catalog()
 
 FALLING = replace(RISING, shape="warming up", levels_ms=(12.0, 10.0))
 WAVERING = replace(RISING, shape="no steady state", levels_ms=(10.0, 12.0, 10.0))
-SHORT = Cut(points=60, too_short=True)
+SHORT = Cut(too_short=True)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_trial_that_never_settles_is_too_short(changes, expected):
 
 def test_misses_in_what_was_cut_are_a_warning():
     left_out = Counts(due=50, on_time=40, late=10)
-    found = judge_trial(trial([]), evidence(cut=Cut(20, 100, left_out=left_out)))
+    found = judge_trial(trial([]), evidence(cut=Cut(20, left_out=left_out)))
     assert found.findings == (finding("warm-up-missed", seconds=20, missed=10, due=50),)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.analysis import volume
+from pgpaces.analysis.costs import volume_of
 from pgpaces.analysis.summary import summarize
 from pgpaces.core.record import Interval, Tally
 from pgpaces.spec.result import Trial
@@ -50,7 +50,7 @@ def sending(queries: int | None, **changes: Any) -> Trial:
 
 def test_so_many_a_second_are_so_many_a_minute_and_a_day():
     one = sending(3)
-    found = sure(volume.volume_of(one, summarize(one)))
+    found = sure(volume_of(one, summarize(one)))
     assert (found.seconds, found.transactions, found.queries) == (4, 40, 120)
     assert (found.per_s.value, found.per_minute.value) == (30, 1800)
     assert found.per_day.value == 30 * 86_400
@@ -61,7 +61,7 @@ def test_what_is_served_behind_the_end_is_in_no_number_of_queries():
     late = Interval(4, tallies=(Tally(3, 0, due=20, late=20),), ended_ns=5 * SECOND_NS)
     whole = sending(3)
     one = replace(whole, intervals=(*whole.intervals, late))
-    found = volume.volume_of(one, summarize(one))
+    found = volume_of(one, summarize(one))
     assert summarize(one).counts.late == 20
     assert found is not None
     assert found.queries == pytest.approx(found.per_minute.value * found.seconds / 60)
@@ -69,7 +69,7 @@ def test_what_is_served_behind_the_end_is_in_no_number_of_queries():
 
 def test_a_script_that_does_not_say_leaves_it_unknown():
     silent = sending(None)
-    assert volume.volume_of(silent, summarize(silent)) is None
+    assert volume_of(silent, summarize(silent)) is None
 
 
 def test_so_many_in_so_many_seconds_are_of_the_seconds_that_the_rate_counts():
@@ -81,6 +81,6 @@ def test_so_many_in_so_many_seconds_are_of_the_seconds_that_the_rate_counts():
     one = replace(
         whole, intervals=(*whole.intervals, last), measured_ns=4 * SECOND_NS + 700_000_000
     )
-    found = sure(volume.volume_of(one, summarize(one)))
+    found = sure(volume_of(one, summarize(one)))
     assert found.seconds == 4
     assert found.queries == pytest.approx(found.per_minute.value * found.seconds / 60)

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.analysis import crossing, goal, grouping
-from pgpaces.analysis.cells import Row
+from pgpaces.analysis import crossing, differences, goal
+from pgpaces.analysis.cells import MachineRatio, Row
 from pgpaces.analysis.compare import ComparisonGoal, Pair, Verdict, compare_pairs, compare_trials
 from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.ratios import MachineRatio
 from pgpaces.analysis.stats import proportion
 from pgpaces.analysis.trend import trend
 from pgpaces.answers import trend as trends
@@ -256,9 +255,9 @@ def loose(clients: str, workers: str = "0", block: int = 1) -> Digest:
 
 
 def test_what_differs_is_a_factor_and_what_goes_along_with_it_is_none():
-    factors, found = grouping.place_runs([loose("4"), loose("1"), loose("4", block=2)], "")
+    factors, found = differences.place_runs([loose("4"), loose("1"), loose("4", block=2)], "")
     assert [(factor.name, factor.levels) for factor in factors] == [("clients", ("1", "4"))]
-    both, _ = grouping.place_runs([loose("1"), loose("4"), loose("1", "2"), loose("4", "2")], "")
+    both, _ = differences.place_runs([loose("1"), loose("4"), loose("1", "2"), loose("4", "2")], "")
     assert [factor.name for factor in both] == ["clients", WORKERS]
     places = [each.trial.place for each in found if each.trial.place]
     assert [(place.levels["clients"], place.block) for place in places] == [

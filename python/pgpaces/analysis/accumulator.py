@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct
 
@@ -17,15 +19,13 @@ from pgpaces.analysis.arrays import Numbers, np
 from pgpaces.core.errors import StoreError
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.times import Times, merge
-from pgpaces.spec.result import Counts, State, Trial
+from pgpaces.spec.result import CLASSES, Counts, Trial
 
 KINDS = ("latency", "lag", "service")
-_OUTCOMES = ("on_time", "late", "skipped", "failed", "unfinished")
-_TALLY = ("due", *_OUTCOMES, "retried", "retries", "count", *KINDS)
-_STATEMENT = ("failed", "retries", "count", "times")
-_INTERVAL = (
-    "ended_ns", "idle", "dispatch_ns", "in_flight_ns", "answered", "dispatch_ns_max", "all_down_ns"
-)  # fmt: skip
+_TALLY = ("due", *CLASSES, "retried", "retries", "count", *KINDS)
+_STATEMENT = ("failed", "retries", "count", "sum_ns")
+_LAGS = ("idle", "dispatch_ns", "dispatch_ns_max")
+_INTERVAL = (*_LAGS, "ended_ns", "in_flight_ns", "answered", "all_down_ns")
 # The most blocks: whenever there would be more, the seconds in a block are doubled. So a cut is
 # exact to 4 s in ten minutes, and always to a hundredth of the trial.
 _BLOCKS_MAX = 200
@@ -33,10 +33,53 @@ _BLOCKS_MAX = 200
 _LOOSE_MAX = 16
 
 
-class _Rows:
-    """Integers by second: a row for each second between the first and the last that were added."""
+class SecondSums(Struct, frozen=True):
+    """Integers by second: `rows` from second `first` on, with the columns `names`.
 
-    def __init__(self, names: tuple[str, ...]) -> None:
+    By default those of a script, or of several together: due, the five outcomes, retried, retries,
+    count (of transactions with times), and the sums of latency, lag and service in ns.
+    """
+
+    first: int
+    rows: Numbers
+    names: tuple[str, ...] = _TALLY
+
+    def column(self, name: str) -> Numbers:
+        column: Numbers = self.rows[:, self.names.index(name)]
+        return column
+
+    def between(self, start: int, end: int) -> SecondSums:
+        """The seconds from `start` until before `end`, zero where there is no row."""
+        window = np.zeros((max(0, end - start), len(self.names)), dtype=np.int64)
+        low, high = max(start, self.first), min(end, self.end)
+        if low < high:
+            window[low - start : high - start] = self.rows[low - self.first : high - self.first]
+        return SecondSums(start, window, self.names)
+
+    @property
+    def end(self) -> int:
+        """The second after the last."""
+        return self.first + len(self.rows)
+
+    @property
+    def counts(self) -> Counts:
+        return Counts(*(int(self.column(name).sum()) for name in ("due", *CLASSES)))
+
+
+def together(parts: Iterable[SecondSums]) -> SecondSums:
+    nonempty = [part for part in parts if len(part.rows)]
+    start = min((part.first for part in nonempty), default=0)
+    end = max((part.end for part in nonempty), default=0)
+    rows = np.zeros((end - start, len(_TALLY)), dtype=np.int64)
+    for part in nonempty:
+        rows += part.between(start, end).rows
+    return SecondSums(start, rows)
+
+
+class _Rows:
+    """Sums that grow: a row for each second between the first and the last that were added."""
+
+    def __init__(self, *names: str) -> None:
         self.names = names
         self.first = 0
         self._cells = array("q")
@@ -54,22 +97,12 @@ class _Rows:
         for place, value in enumerate(values, start):
             self._cells[place] += value
 
-    def table(self) -> Numbers:
-        """A copy, one row a second, columns as in `names`."""
-        return np.array(self._cells, dtype=np.int64).reshape(-1, len(self.names))
-
-    @property
-    def end(self) -> int:
-        """The second after the last."""
-        return self.first + len(self._cells) // len(self.names)
-
     def drop(self, end: int) -> None:
-        """Forgets the seconds from `end` on."""
         del self._cells[max(0, end - self.first) * len(self.names) :]
 
-    def between(self, start: int, end: int) -> Numbers:
-        """The table from second `start` until before `end`."""
-        return _window(self.table(), self.first, start, end=end)
+    def seconds(self) -> SecondSums:
+        cells = np.array(self._cells, dtype=np.int64)
+        return SecondSums(self.first, cells.reshape(-1, len(self.names)), self.names)
 
 
 class _Blocks:
@@ -94,53 +127,14 @@ class _Blocks:
             self.add(block // 2, merge(parts))
 
     def drop(self, end: int) -> None:
-        """Forgets the blocks from `end` on."""
         self._parts = {block: parts for block, parts in self._parts.items() if block < end}
 
     def since(self, block: int, end: int | None = None) -> Times:
-        """The times of the blocks from `block` until before `end`."""
         chosen = (b for b in self._parts if b >= block and (end is None or b < end))
         return merge(part for b in chosen for part in self._parts[b])
 
     def at(self, block: int) -> Sequence[Times]:
         return self._parts.get(block, ())
-
-
-def _window(rows: Numbers, first: int, start: int, *, end: int) -> Numbers:
-    """Rows from second `start` until before `end`, zero where there is none; first: of `rows`."""
-    window = np.zeros((max(0, end - start), rows.shape[1]), dtype=np.int64)
-    low, high = max(start, first), min(end, first + len(rows))
-    if low < high:
-        window[low - start : high - start] = rows[low - first : high - first]
-    return window
-
-
-class ScriptSeconds(Struct, frozen=True):
-    """The seconds of one script, or the sum of several: `rows` from second `first` on.
-
-    Columns: due, the five outcomes, retried, retries, count (of transactions with times), and the
-    sums of latency, lag and service in ns.
-    """
-
-    first: int
-    rows: Numbers
-
-    def column(self, name: str) -> Numbers:
-        column: Numbers = self.rows[:, _TALLY.index(name)]
-        return column
-
-    def between(self, start: int, end: int) -> ScriptSeconds:
-        """The seconds from `start` until before `end`, zero where there is no row."""
-        return ScriptSeconds(start, _window(self.rows, self.first, start, end=end))
-
-    @property
-    def end(self) -> int:
-        """The second after the last."""
-        return self.first + len(self.rows)
-
-    @property
-    def counts(self) -> Counts:
-        return Counts(*(int(self.column(name).sum()) for name in ("due", *_OUTCOMES)))
 
 
 class Outages(Struct, frozen=True):
@@ -175,14 +169,15 @@ class Accumulator:
 
     def __init__(self, *, counts_only: bool = False) -> None:
         self._counts_only = counts_only
-        self._scripts: dict[int, _Rows] = {}
-        self._times: dict[tuple[int, str], _Blocks] = {}
-        self._failures: dict[tuple[int, str], _Rows] = {}
-        self._succeeded: dict[int, _Rows] = {}
+        # By script; by script and SQLSTATE; by script and kind; by script and command.
+        self._scripts: dict[int, _Rows] = defaultdict(partial(_Rows, *_TALLY))
+        self._succeeded: dict[int, _Rows] = defaultdict(partial(_Rows, "count"))
+        self._failures: dict[tuple[int, str], _Rows] = defaultdict(partial(_Rows, "count"))
+        self._times: dict[tuple[int, str], _Blocks] = defaultdict(_Blocks)
         self._statements: dict[tuple[int, int], tuple[_Rows, _Blocks]] = {}
         self._dispatch = _Blocks()
         self._cpu_ns: list[_Rows] = []
-        self._intervals = _Rows(_INTERVAL)
+        self._intervals = _Rows(*_INTERVAL)
         self.block_s = 1
         self.messages: dict[str, str] = {}
         self.connects = self.disconnects = self.in_flight_ns = self.aborted = 0
@@ -208,49 +203,43 @@ class Accumulator:
         self.outages = self.outages.then(interval)
         for state, text in interval.messages:
             self.messages.setdefault(state, text)
+        second, dispatch, answered = interval.second, interval.dispatch, 0
+        whole = second >= 0 and not self._counts_only
         for tally in interval.tallies:
             self._add_tally(tally)
-        if interval.second < 0 or self._counts_only:
+            answered += tally.on_time + tally.late + sum(tally.failed.values())
+            if whole:
+                self._succeeded[tally.script].add(second, (tally.on_time + tally.late,))
+        if not whole:
             return
-        for tally in interval.tallies:
-            rows = self._succeeded.setdefault(tally.script, _Rows(("succeeded",)))
-            rows.add(interval.second, (tally.on_time + tally.late,))
-        dispatch = interval.dispatch
-        answered = sum(t.on_time + t.late + sum(t.failed.values()) for t in interval.tallies)
-        spent = (interval.in_flight_ns, answered)
-        longest = (dispatch.max_ns, interval.all_down_ns)
-        row = (interval.ended_ns, dispatch.count, dispatch.sum_ns, *spent, *longest)
-        self._intervals.add(interval.second, row)
-        self._cpu_ns += [_Rows(("cpu_ns",)) for _ in interval.cpu_ns[len(self._cpu_ns) :]]
-        for rows, cpu_ns in zip(self._cpu_ns, interval.cpu_ns, strict=False):
-            rows.add(interval.second, (cpu_ns,))
+        lags = (dispatch.count, dispatch.sum_ns, dispatch.max_ns)
+        others = (interval.ended_ns, interval.in_flight_ns, answered, interval.all_down_ns)
+        self._intervals.add(second, (*lags, *others))
         self._dispatch.add(0, dispatch)
-        for statement in interval.statements:
-            key = (statement.script, statement.command)
-            rows, blocks = self._statements.setdefault(key, (_Rows(_STATEMENT), _Blocks()))
-            times = statement.times
-            rows.add(
-                interval.second,
-                (statement.failed, statement.retries, times.count, times.sum_ns),
-            )
-            blocks.add(self._block(interval.second), times)
+        self._cpu_ns += [_Rows("cpu_ns") for _ in interval.cpu_ns[len(self._cpu_ns) :]]
+        for rows, cpu_ns in zip(self._cpu_ns, interval.cpu_ns, strict=False):
+            rows.add(second, (cpu_ns,))
+        for each in interval.statements:
+            key, times = (each.script, each.command), each.times
+            rows, blocks = self._statements.setdefault(key, (_Rows(*_STATEMENT), _Blocks()))
+            rows.add(second, (each.failed, each.retries, times.count, times.sum_ns))
+            blocks.add(self._block(second), times)
 
     def _add_tally(self, tally: Tally) -> None:
-        failed = sum(tally.failed.values())
         times = (tally.latency, tally.lag, tally.service)
         self.service_ns_max = max(self.service_ns_max, tally.service.max_ns)
         self.latency_ns_max = max(self.latency_ns_max, tally.latency.max_ns)
+        failed = sum(tally.failed.values())
         outcomes = (tally.on_time, tally.late, tally.skipped, failed, tally.unfinished)
         sums = (tally.latency.count, *(t.sum_ns for t in times))
-        rows = self._scripts.setdefault(tally.script, _Rows(_TALLY))
-        rows.add(tally.due_second, (tally.due, *outcomes, tally.retried, tally.retries, *sums))
+        row = (tally.due, *outcomes, tally.retried, tally.retries, *sums)
+        self._scripts[tally.script].add(tally.due_second, row)
         for state, count in tally.failed.items():
-            rows = self._failures.setdefault((tally.script, state), _Rows(("count",)))
-            rows.add(tally.due_second, (count,))
+            self._failures[tally.script, state].add(tally.due_second, (count,))
         if tally.due_second >= 0 and not self._counts_only:
             block = self._block(tally.due_second)
             for kind, part in zip(KINDS, times, strict=True):
-                self._times.setdefault((tally.script, kind), _Blocks()).add(block, part)
+                self._times[tally.script, kind].add(block, part)
 
     def _block(self, second: int) -> int:
         """The block of a second. Makes blocks larger where there would be too many."""
@@ -271,16 +260,24 @@ class Accumulator:
         """The first second from `second` on at which a block begins, and a cut can be."""
         return -(-second // self.block_s) * self.block_s
 
-    def ledgers(self, trial: Trial) -> dict[int, ScriptSeconds]:
+    def ledgers(self, trial: Trial) -> dict[int, SecondSums]:
         """The seconds of each script. Raises StoreError where outcomes do not add up to due.
 
         Transactions that an interrupted trial left pending are unfinished; those that a running
         trial has not ended yet are left out.
         """
-        return {
-            script: ScriptSeconds(rows.first, _settled(rows, script, trial.id, state=trial.state))
-            for script, rows in self._scripts.items()
-        }
+        ledgers = {script: rows.seconds() for script, rows in self._scripts.items()}
+        for script, seconds in ledgers.items():
+            counts = {name: seconds.column(name) for name in ("due", *CLASSES)}
+            pending = counts["due"] - sum(counts[name] for name in CLASSES)
+            for at in (pending < 0 if trial.state != "finished" else pending != 0).nonzero()[0]:
+                where = {"run": trial.id, "script": script, "second": seconds.first + at}
+                raise StoreError("outcomes-missing", count=pending[at], **where)
+            if trial.state == "running":
+                counts["due"] -= pending
+            else:
+                counts["unfinished"] += pending
+        return ledgers
 
     def parts(self, kind: str, block: int, scripts: Iterable[int]) -> list[Times]:
         """Distributions that together are the times of these scripts' transactions due in a block.
@@ -295,45 +292,44 @@ class Accumulator:
 
         until: the second before which they were due, at which a block begins.
         """
-        blocks = self._times.get((script, kind))
+        return self._since(self._times.get((script, kind), _Blocks()), since, until)
+
+    def _since(self, blocks: _Blocks, since: int, until: int | None) -> Times:
         end = None if until is None else -(-until // self.block_s)
-        return Times() if blocks is None else blocks.since(since // self.block_s, end)
+        return blocks.since(since // self.block_s, end)
 
     def failures(self, since: int, scripts: Container[int]) -> dict[str, int]:
         """Failed transactions of these scripts due from second `since` on, by SQLSTATE."""
-        counts: dict[str, int] = {}
+        counts: Counter[str] = Counter()
         for (script, state), rows in self._failures.items():
-            if script in scripts and (
-                count := int(rows.table()[max(0, since - rows.first) :].sum())
-            ):
-                counts[state] = counts.get(state, 0) + count
-        return counts
+            if script in scripts:
+                counts[state] += int(rows.seconds().rows[max(0, since - rows.first) :].sum())
+        return {state: count for state, count in counts.items() if count}
 
     def statements(
         self, since: int, same: Mapping[tuple[int, int], int], until: int | None = None
-    ) -> Iterable[tuple[int, int, Numbers, Times]]:
+    ) -> Iterable[tuple[int, int, SecondSums, Times]]:
         """Script, command, seconds and times of each command, by executions ended from `since` on.
 
-        until: the second before which they ended, at which a block begins.
-
-        The columns of the seconds are failed, retries, count, sum in ns. same: for a command, the
-        command of its script under which it is counted.
+        until: the second before which they ended, at which a block begins. The columns of the
+        seconds are failed, retries, count, and sum_ns. same: for a command, the command of its
+        script under which it is counted.
         """
-        groups: dict[tuple[int, int], list[tuple[_Rows, _Blocks]]] = {}
-        for (script, command), each in sorted(self._statements.items()):
-            groups.setdefault((script, same.get((script, command), command)), []).append(each)
+        groups: dict[tuple[int, int], list[tuple[SecondSums, _Blocks]]] = {}
+        for (script, command), (rows, blocks) in sorted(self._statements.items()):
+            key = (script, same.get((script, command), command))
+            groups.setdefault(key, []).append((rows.seconds(), blocks))
         for (script, command), parts in groups.items():
-            last = None if until is None else -(-until // self.block_s)
-            times = merge(blocks.since(since // self.block_s, last) for _, blocks in parts)
-            first = max(since, min(rows.first for rows, _ in parts))
-            end = max(rows.end for rows, _ in parts) if until is None else max(first, until)
-            seconds = np.sum([rows.between(first, end) for rows, _ in parts], axis=0)
-            yield script, command, seconds, times
+            times = merge(self._since(blocks, since, until) for _, blocks in parts)
+            first = max(since, min(seconds.first for seconds, _ in parts))
+            end = max(seconds.end for seconds, _ in parts) if until is None else max(first, until)
+            sums = np.sum([seconds.between(first, end).rows for seconds, _ in parts], axis=0)
+            yield script, command, SecondSums(first, sums, _STATEMENT), times
 
     def dispatch(self) -> tuple[Times, Numbers, Numbers]:
         """Lag of transactions whose client was idle when due; counts and sums (ns) by second."""
-        table = self._intervals.table()
-        return self._dispatch.since(0), table[:, 1], table[:, 2]
+        seconds = self._intervals.seconds()
+        return self._dispatch.since(0), seconds.column("idle"), seconds.column("dispatch_ns")
 
     @property
     def sent_count(self) -> int:
@@ -343,22 +339,21 @@ class Accumulator:
 
     def longest_dispatch_s(self) -> Numbers:
         """The longest lag of such a transaction in each second from 0 on, s."""
-        table = self._intervals.between(0, self._intervals.end)
-        return np.asarray(table[:, _INTERVAL.index("dispatch_ns_max")] / 1e9)
+        seconds = self._intervals.seconds()
+        return np.asarray(seconds.between(0, seconds.end).column("dispatch_ns_max") / 1e9)
 
     def all_down(self, end: int) -> Numbers:
         """The part of each second from 0 until before `end` in which no client was connected."""
-        table = self._intervals.between(0, end)
-        return np.asarray(table[:, _INTERVAL.index("all_down_ns")] / 1e9)
+        return np.asarray(self._intervals.seconds().between(0, end).column("all_down_ns") / 1e9)
 
     def cpu_shares(self, seconds: float) -> list[float]:
         """Each thread's share of a CPU in the first `seconds`; after them threads mostly wait."""
-        table, first = self._intervals.table(), self._intervals.first
-        ended_ns = table[: max(0, math.ceil(seconds) - first), _INTERVAL.index("ended_ns")]
+        end, first = math.ceil(seconds), self._intervals.first
+        ended_ns = self._intervals.seconds().column("ended_ns")[: max(0, end - first)]
         at = ended_ns.nonzero()[0]
         covered_ns = int((ended_ns[at] - (at + first) * 1_000_000_000).sum())
         return [
-            int(rows.table()[: max(0, math.ceil(seconds) - rows.first)].sum()) / covered_ns
+            int(rows.seconds().rows[: max(0, end - rows.first)].sum()) / covered_ns
             for rows in (self._cpu_ns if covered_ns > 0 else ())
         ]
 
@@ -367,14 +362,13 @@ class Accumulator:
 
         In the measured part and after it.
         """
-        table, first = self._intervals.table(), self._intervals.first
+        seconds = self._intervals.seconds()
+        silent = (seconds.column("in_flight_ns") > 0) & (seconds.column("answered") == 0)
         silences: list[tuple[float, float]] = []
-        for second, (_, _, _, in_flight_ns, answered, *_) in enumerate(table.tolist(), first):
-            if answered or not in_flight_ns:
-                continue
+        for second in (seconds.first + silent.nonzero()[0]).tolist():
             start = silences.pop()[0] if silences and silences[-1][1] == second else second
             # The last second may be a partial one.
-            last = second == first + len(table) - 1
+            last = second == seconds.end - 1
             silences.append((start, self.ended_ns / 1e9 if last else second + 1))
         return silences
 
@@ -382,14 +376,13 @@ class Accumulator:
         """Successes of these scripts by second of their end, from `start` until before `end`."""
         counts = np.zeros(max(0, end - start), dtype=np.int64)
         for rows in filter(None, map(self._succeeded.get, scripts)):
-            counts += rows.between(start, end)[:, 0]
+            counts += rows.seconds().between(start, end).column("count")
         return counts
 
 
 def own_scripts(trial: Trial) -> range:
     """The numbers of a trial's own scripts; those of background workloads follow them."""
-    components = trial.setup.components
-    background = sum(len(component.scripts) for component in components if component.of)
+    background = sum(len(each.scripts) for each in trial.setup.components if each.of)
     return range(len(trial.workload.scripts) - background)
 
 
@@ -397,30 +390,3 @@ def by_functions(trial: Trial) -> bool:
     """Whether users in Python make all of the load: then its threads are processes."""
     scripts = trial.workload.scripts
     return bool(scripts) and all(script.kind == "users" for script in scripts)
-
-
-def together(ledgers: Iterable[ScriptSeconds]) -> ScriptSeconds:
-    nonempty = [ledger for ledger in ledgers if len(ledger.rows)]
-    start = min((ledger.first for ledger in nonempty), default=0)
-    end = max((ledger.end for ledger in nonempty), default=0)
-    rows = np.zeros((end - start, len(_TALLY)), dtype=np.int64)
-    for ledger in nonempty:
-        rows += ledger.between(start, end).rows
-    return ScriptSeconds(start, rows)
-
-
-def _settled(rows: _Rows, script: int, trial_id: str, *, state: State) -> Numbers:
-    """The table of a script, with due equal to the sum of the outcomes in every second."""
-    table = rows.table()
-    due, outcomes = _TALLY.index("due"), [_TALLY.index(name) for name in _OUTCOMES]
-    pending = table[:, due] - table[:, outcomes].sum(axis=1)
-    for at in (pending < 0 if state != "finished" else pending != 0).nonzero()[0]:
-        count, second = pending[at], rows.first + at
-        raise StoreError(
-            "outcomes-missing", run=trial_id, count=count, script=script, second=second
-        )
-    if state == "running":
-        table[:, due] -= pending
-    else:
-        table[:, _TALLY.index("unfinished")] += pending
-    return table

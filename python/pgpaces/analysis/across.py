@@ -1,17 +1,20 @@
-"""One number of several trials: intervals across trials and machines. Estimates in, one out.
+"""Several trials: one number across them, and the difference between two groups of them.
 
-Knows neither cells nor experiments. Transactions of different trials are never pooled into one
-quantile: each trial has its own estimate, and the interval is over these estimates.
+Estimates and numbers in, an estimate or an effect out. Transactions of different trials are never
+pooled into one quantile: each trial has its own estimate, and the interval is over these estimates.
+An effect is a difference of logarithms or of shares; compare.py knows of which metric.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from statistics import fmean, median_high, stdev
 
-from pgpaces.analysis.distributions import student_quantile
-from pgpaces.analysis.stats import Z95, pearson, proportion
+from msgspec import Struct
+
+from pgpaces.analysis.stats import Z95, pearson, proportion, student_cdf, student_quantile
 from pgpaces.spec.result import Estimate
 
 _TAIL = 0.025
@@ -19,6 +22,13 @@ _TAIL = 0.025
 # useless. Two values use the t of three: coverage is too low where trials differ much more than by
 # chance (0.86 instead of 0.95), and the report warns that two are few.
 _FREEDOM_MIN = 2
+
+ALPHA = 0.05
+_POWER = 0.8
+# More pairs than these are not worth their time.
+_NEEDED_MAX = 2000
+# The least standard deviation of runs: identical ones do not prove that the next one is identical.
+ERROR_MIN = 1e-4
 
 Machines = Sequence[Sequence[Estimate | None]]
 Hits = Sequence[Sequence[tuple[int, int]]]
@@ -96,3 +106,152 @@ def share(machines: Hits, within: float) -> Estimate | None:
 
 def _sums(pairs: Sequence[tuple[int, int]]) -> tuple[int, int]:
     return sum(hits for hits, _ in pairs), sum(due for _, due in pairs)
+
+
+class Effect(Struct, frozen=True):
+    """A difference between B and A. error: its standard error. freedom: of Student's t. n: pairs.
+
+    Differences that are all the same have an error of 0, which refutes any other value.
+    """
+
+    value: float
+    error: float
+    freedom: float
+    n: int
+
+    def half(self, alpha: float = ALPHA) -> float:
+        return student_quantile(self.freedom, 1 - alpha / 2) * self.error
+
+    def interval(self) -> Estimate:
+        half = self.half()
+        return Estimate(self.value, self.value - half, self.value + half, self.n)
+
+    def ratio(self) -> Estimate:
+        """exp of a difference of logarithms; infinite where that overflows."""
+        estimate = self.interval()
+        logs = (estimate.value, estimate.low, estimate.high)
+        value, low, high = (math.exp(log) if log < 700 else math.inf for log in logs)
+        return Estimate(value, low, high, self.n)
+
+    def p(self, margin: float = 0.0) -> float:
+        """The p-value of a two-sided test of an effect of at most margin to either side."""
+        return 2 * self._beyond(abs(self.value) - margin)
+
+    def p_within(self, margin: float) -> float:
+        """The larger p-value of two one-sided tests of an effect beyond -margin or margin.
+
+        Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15, 1987.
+        """
+        return self._beyond(margin - abs(self.value))
+
+    def _beyond(self, distance: float) -> float:
+        if self.error == 0:
+            return 0.0 if distance > 0 else 0.5
+        return student_cdf(self.freedom, -distance / self.error)
+
+    def detectable(self) -> float:
+        """The smallest effect detected in 8 of 10 cases: (t.975 + t.80) standard errors."""
+        return sum(student_quantile(self.freedom, q) for q in (1 - ALPHA / 2, _POWER)) * self.error
+
+    def needed(self, margin: float) -> int | None:
+        """The pairs in all with which 8 of 10 comparisons of this value and spread would decide.
+
+        Undecided is a mean farther from 0 than two one-sided tests allow, and nearer than a
+        difference needs. None: more pairs than are worth their time.
+        """
+        spread = self.error * math.sqrt(self.n)
+
+        def decides(n: int) -> bool:
+            error = spread / math.sqrt(n)
+            near = max(0.0, margin - student_quantile(n - 1, 1 - ALPHA) * error)
+            far = student_quantile(n - 1, 1 - ALPHA / 2) * error
+            return near >= far or self._between(near, far, error, freedom=n - 1) <= 1 - _POWER
+
+        if spread == 0:
+            return self.n
+        at = bisect_left(range(self.n, _NEEDED_MAX), True, key=decides)
+        return None if self.n + at >= _NEEDED_MAX else self.n + at
+
+    def _between(self, near: float, far: float, error: float, *, freedom: int) -> float:
+        """The probability of a mean between these distances from 0, on either side."""
+        ends = ((near, far), (-far, -near))
+        return sum(
+            student_cdf(freedom, (high - self.value) / error)
+            - student_cdf(freedom, (low - self.value) / error)
+            for low, high in ends
+        )
+
+
+def effect_of_pairs(differences: Sequence[float], error_min: float = 0.0) -> Effect | None:
+    """The mean difference with Student's t of k - 1 degrees; None for fewer than two.
+
+    error_min: the least standard error of the mean that is plausible.
+    """
+    k = len(differences)
+    if k < 2:
+        return None
+    middle, variance = moments(differences)
+    return Effect(middle, max(error_min, math.sqrt(variance / k)), k - 1, k)
+
+
+def effect_of_groups(
+    a: Sequence[float], b: Sequence[float], error_min: float = 0.0, *, drift: float = 0.0
+) -> Effect | None:
+    """B's mean less A's for trials that are no pairs; None for fewer than two of either.
+
+    Welch, Biometrika 34, 1947. drift: the standard deviation of each group's level.
+    """
+    if min(len(a), len(b)) < 2:
+        return None
+    (mean_a, var_a), (mean_b, var_b) = moments(a), moments(b)
+    parts = (var_a / len(a), var_b / len(b))
+    squares = parts[0] ** 2 / (len(a) - 1) + parts[1] ** 2 / (len(b) - 1)
+    freedom = sum(parts) ** 2 / squares if squares > 0 else len(a) + len(b) - 2
+    error = max(error_min, math.sqrt(sum(parts)))
+    if drift:
+        # The drift is a constant, not an estimate: it costs no degrees of freedom.
+        whole = math.hypot(error, drift * math.sqrt(2))
+        freedom = min(freedom * (whole / error) ** 4 if error else math.inf, 1e9)
+        error = whole
+    return Effect(mean_b - mean_a, error, freedom, min(len(a), len(b)))
+
+
+def effect_of_next(old: Sequence[float], new: Sequence[float], error_min: float) -> Effect:
+    """The mean of new values less that of at least two old ones, against a prediction of the old.
+
+    Student's t with the spread s sqrt(1/m + 1/k) and k - 1 degrees of freedom.
+    """
+    middle, variance = moments(old)
+    spread = max(math.sqrt(variance), ERROR_MIN)
+    error = max(error_min, spread * math.sqrt(1 / len(new) + 1 / len(old)))
+    return Effect(math.fsum(new) / len(new) - middle, error, len(old) - 1, len(old))
+
+
+def moments(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and variance; statistics.stdev is exact and ten times slower."""
+    n = len(values)
+    middle = math.fsum(values) / n
+    return middle, math.fsum((value - middle) ** 2 for value in values) / (n - 1)
+
+
+def share_error(a: tuple[int, int], b: tuple[int, int]) -> float:
+    """The standard error of a difference of two shares, (hits, due) each, by the counts alone.
+
+    With one hit and one miss added to each, so that it is not 0 where none or all are hits (Agresti
+    and Caffo, The American Statistician 54, 2000).
+    """
+
+    def part(hits: int, due: int) -> float:
+        p = (hits + 1) / (due + 2)
+        return p * (1 - p) / (due + 2)
+
+    return math.sqrt(part(*a) + part(*b))
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """p-values adjusted for their number (Holm 1979), in their order."""
+    adjusted, least = [0.0] * len(ps), 0.0
+    for rank, place in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        least = max(least, min(1.0, (len(ps) - rank) * ps[place]))
+        adjusted[place] = least
+    return adjusted

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -71,24 +71,15 @@ class Bulk(Struct, frozen=True):
         return self.input_bytes and self.input_bytes * self.runs
 
 
-def _over(top: str, bottom: str, factor: float = 1.0) -> Callable[[Bulk], float | None]:
-    """The quotient of two fields; None where one is unknown, or the denominator is 0."""
-
-    def quotient(bulk: Bulk) -> float | None:
-        above, below = getattr(bulk, top), getattr(bulk, bottom)
-        return None if above is None or not below else factor * above / below
-
-    return quotient
-
-
-# Numbers of a trial in which all executions succeeded. They compare inputs of different sizes.
-NUMBERS: Mapping[str, Callable[[Bulk], float | None]] = {
-    "rows_s": _over("rows", "spent_s"),
-    "input_s": _over("input_total", "spent_s"),
-    "wal_s": _over("wal_bytes", "spent_s"),
-    "us_row": _over("spent_s", "rows", 1e6),
-    "wal_row": _over("wal_bytes", "rows"),
-    "wal_byte": _over("wal_bytes", "input_total"),
+# Numbers of a trial in which all executions succeeded, as quotients of fields, and their factors.
+# They compare inputs of different sizes.
+NUMBERS: Mapping[str, tuple[str, str, float]] = {
+    "rows_s": ("rows", "spent_s", 1.0),
+    "input_s": ("input_total", "spent_s", 1.0),
+    "wal_s": ("wal_bytes", "spent_s", 1.0),
+    "us_row": ("spent_s", "rows", 1e6),
+    "wal_row": ("wal_bytes", "rows", 1.0),
+    "wal_byte": ("wal_bytes", "input_total", 1.0),
 }
 
 
@@ -96,12 +87,15 @@ def number(bulk: Bulk, name: str) -> Estimate | None:
     """Seconds, or one of NUMBERS, which have no interval in a single trial."""
     if name == "seconds":
         return bulk.seconds
-    value = NUMBERS[name](bulk) if bulk.clean or (name == "input_s" and bulk.whole) else None
-    return None if value is None else Estimate.alone(value, bulk.runs)
+    top, bottom, factor = NUMBERS[name]
+    above, below = getattr(bulk, top), getattr(bulk, bottom)
+    known = bulk.clean or (name == "input_s" and bulk.whole)
+    if not known or above is None or not below:
+        return None
+    return Estimate.alone(factor * above / below, bulk.runs)
 
 
 def as_json(bulk: Bulk) -> dict[str, Any]:
-    """The figures as plain values: seconds, bytes, and the numbers per second, row and byte."""
     seconds = bulk.seconds
     bounds = seconds if seconds is not None and seconds.estimable else None
     return {

@@ -1,7 +1,7 @@
 """A or B: trials in, a verdict out. Pure.
 
 The rules are those of docs/explanation/method.md, section 6. Knows no clock, no store and no words.
-pairing.py says which pairs to run; effect.py has the arithmetic.
+sequential.py says which pairs to run; across.py has the arithmetic.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgpaces.analysis.cells import sound
-from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.effect import (
+from pgpaces.analysis.across import (
     ALPHA,
     Effect,
     effect_of_groups,
@@ -26,6 +24,8 @@ from pgpaces.analysis.effect import (
     holm,
     share_error,
 )
+from pgpaces.analysis.cells import sound
+from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.summary import Summary
 from pgpaces.core import metrics
 from pgpaces.core.errors import PlanError, similar
@@ -363,7 +363,6 @@ def own_estimate(trials: Sequence[TrialValues], metric: str) -> Estimate | None:
 
 
 def _hits(trials: Iterable[TrialValues]) -> tuple[int, int]:
-    """Missed and due transactions, over some trials."""
     counts = [(each.missed, each.due) for each in trials]
     return sum(missed for missed, _ in counts), sum(due for _, due in counts)
 

@@ -1,4 +1,4 @@
-"""The cost of machines a month, what it buys, and the bytes written a day. Pure."""
+"""Queries a day, the cost of machines a month, what it buys, and the bytes written a day. Pure."""
 
 from __future__ import annotations
 
@@ -9,32 +9,79 @@ from statistics import fmean
 from msgspec import Struct
 
 from pgpaces.analysis import across
+from pgpaces.analysis.accumulator import own_scripts
 from pgpaces.analysis.cells import Row, board
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.write_volume import NAME, SOURCE, by_server
+from pgpaces.analysis.server_counters import SERVER, WRITTEN, written_by_server
+from pgpaces.analysis.summary import Summary
 from pgpaces.core.messages import message
 from pgpaces.core.series import Series
 from pgpaces.spec.costs import HOURS_A_MONTH, Costs, MonthlyCost, machines_of
 from pgpaces.spec.design import HERE
-from pgpaces.spec.result import Counts, Estimate, Trial
+from pgpaces.spec.result import Counts, Estimate, Trial, plain
 
-_DAY_S = 86_400
-_KB = 1024
-# Devices that are no disks, or parts of others.
-_VIRTUAL = ("dm-", "loop", "md", "ram", "sr", "zram")
+_MINUTE_S, _DAY_S = 60.0, 86_400.0
+
+
+class Volume(Struct, frozen=True):
+    """Queries of the successful transactions that the trial's rate counts.
+
+    seconds: the time in which they are counted. queries: their number. per_s: per second, with the
+    interval of that rate.
+    """
+
+    seconds: float
+    transactions: int
+    queries: int
+    per_s: Estimate
+
+    @property
+    def per_minute(self) -> Estimate:
+        return self.per_s.times(_MINUTE_S)
+
+    @property
+    def per_day(self) -> Estimate:
+        return self.per_s.times(_DAY_S)
+
+
+def volume_of(trial: Trial, summary: Summary) -> Volume | None:
+    """The queries of a trial; None where a script does not state its number of queries.
+
+    None, too, where nothing was on time: such a number is useless for planning.
+
+    per_s = rate x queries / transactions due in the measured part; the mean number of queries has
+    no interval. So `queries` are those of transactions that succeeded in that time, whenever they
+    were due, as in the rate.
+    """
+    every = trial.workload.scripts
+    sends = {every[number].name: every[number].queries for number in own_scripts(trial)}
+    queries = done = 0
+    for script in (one for one in summary.scripts if one.name in sends):
+        count = script.counts.on_time + script.counts.late
+        if (own := sends[script.name]) is None:
+            return None
+        queries, done = queries + count * own, done + count
+    if not queries or not summary.counts.on_time:
+        return None
+    # Transactions that end after the last whole second are in the counts, but not in the rate.
+    each, counted, per_s = queries / done, summary.throughput.n, summary.throughput.value
+    seconds = round(counted / per_s, 9) if per_s else summary.seconds
+    return Volume(seconds, counted, round(counted * each), summary.throughput.times(each))
+
+
+def volume_json(volume: Volume) -> dict[str, object]:
+    rates = {name: plain(getattr(volume, name)) for name in ("per_s", "per_minute", "per_day")}
+    return {"seconds": volume.seconds, "queries": volume.queries, **rates}
 
 
 class Written(Struct, frozen=True):
-    """The bytes written a day for the server's data, at the rate of its trials.
+    """The bytes written a day, by the server's counters, at the rate of its trials.
 
-    source: the server's counters, or those of a whole disk, with writes of other programs.
-    checkpoints: how many ended meanwhile; without one, most writes to data files are missing. None:
-    unknown.
+    checkpoints: how many ended meanwhile; without one, most writes to data files are missing.
     """
 
     bytes_a_day: Estimate
-    source: str
-    checkpoints: float | None = None
+    checkpoints: float
 
 
 class Economy(MonthlyCost, frozen=True):
@@ -121,62 +168,36 @@ def means_of_samples(series: Sequence[Series], start: int, end: float) -> Means:
 
     For events, which have no unit, it is their number a second.
     """
-    means: Means = {}
-    for each in (*series, *by_server(series)):
-        if values := each.between(start, end):
-            means[each.source, each.name] = fmean(values)
-    return means
+    every = {
+        (each.source, each.name): each.between(start, end)
+        for each in (*series, *written_by_server(series))
+    }
+    return {name: fmean(values) for name, values in every.items() if values}
 
 
 def means_of_digest(digest: Digest) -> Means:
     """The same of a digest, which has means over some seconds each."""
     counts = [bucket.start_s >= digest.summary.cut_s for bucket in digest.series]
-    sensors = {}
-    for track in digest.tracks:
-        values = [v for v in compress(track.values, counts) if v is not None]
-        if values:
-            sensors[track.source, track.name] = fmean(values)
-    return sensors
+    every = {
+        (track.source, track.name): [v for v in compress(track.values, counts) if v is not None]
+        for track in digest.tracks
+    }
+    return {name: fmean(values) for name, values in every.items() if values}
 
 
-def written(trials: Sequence[tuple[Trial, Means, float]]) -> Written | None:
+def written(trials: Sequence[tuple[Means, float]]) -> Written | None:
     """The bytes written in trials of a cell, each with the means of its sensors and its seconds.
 
-    By the server's counters; where these were not read, by those of the disk of the data, or of the
-    only disk. None unless all trials have the same source.
+    None unless the server's counters were read in all trials.
     """
-    rates = [rate for trial, means, _ in trials if (rate := _written(trial, means)) is not None]
-    sources = {source for _, source in rates}
-    if len(rates) < len(trials) or len(sources) != 1:
-        return None
-    values = [Estimate.alone(rate * _DAY_S, 1) for rate, _ in rates]
-    mean = across.together([values], bounded=False)
+    rates = [means[SERVER, WRITTEN] for means, _ in trials if (SERVER, WRITTEN) in means]
+    a_day = [Estimate.alone(rate * _DAY_S, 1) for rate in rates]
+    mean = across.together([a_day], bounded=False) if len(rates) == len(trials) else None
     if mean is None:
         return None
-    ended = []
-    for _, means, length in trials:
-        # Without samples there were none if counters were read; else their number is unknown.
-        none = 0.0 if any(source in ("database", "wal") for source, _ in means) else None
-        if (checkpoints := means.get(("checkpoints", "checkpoints"), none)) is not None:
-            ended.append(checkpoints * length)
-    return Written(mean, sources.pop(), sum(ended) if len(ended) == len(trials) else None)
-
-
-def _written(trial: Trial, means: Means) -> tuple[float, str] | None:
-    server = means.get((SOURCE, NAME))
-    if server is not None:
-        return server, message("written-by-server")
-    names = [
-        name.removeprefix("disk_").removesuffix("_written")
-        for source, name in means
-        if source == "host" and name.startswith("disk_") and name.endswith("_written")
-    ]
-    data = trial.host.data_disk
-    real = [name for name in names if not name.startswith(_VIRTUAL)]
-    disk = data if data in names else real[0] if data is None and len(real) == 1 else None
-    if disk is None:
-        return None
-    return means["host", f"disk_{disk}_written"] * _KB, message("written-by-disk", disk=disk)
+    # A counter that never moved has no samples.
+    ended = (means.get(("checkpoints", "checkpoints"), 0.0) * length for means, length in trials)
+    return Written(mean, sum(ended))
 
 
 def of_row(row: Row, *, clients: bool) -> Economy | None:
@@ -188,7 +209,7 @@ def of_row(row: Row, *, clients: bool) -> Economy | None:
     if len(machines) != 1:
         return None
     users = {users_of(digest.trial, clients=clients) for digest in row.trials}
-    trials = [(d.trial, means_of_digest(d), d.summary.seconds) for d in row.trials]
+    trials = [(means_of_digest(d), d.summary.seconds) for d in row.trials]
     return economy(
         machines.pop(),
         on_time(row.throughput, row.late, row.counts),

@@ -1,9 +1,4 @@
-"""Threshold crossing: up to which load cells pass, and from which they fail. Pure.
-
-Rows of cells in; values out, for which the report has the words. "pass": even the upper end of the
-interval of the missed share is within the allowed share; "fail": its lower end is above it;
-everything else is unknown.
-"""
+"""Threshold crossing: up to which load cells of a sweep pass, and from which they fail. Pure."""
 
 from __future__ import annotations
 
@@ -61,10 +56,7 @@ def verdict(row: Row, missed_max: float) -> Verdict:
 
 
 def depends_on_cut(row: Row, missed_max: float) -> float | None:
-    """The missed share including the cut warm-up, where it would contradict the verdict.
-
-    None where the verdict is unknown, or both shares are on one side of the threshold.
-    """
+    """The missed share including the cut warm-up, where it would contradict a known verdict."""
     if verdict(row, missed_max) == "unknown":
         return None
     cut = [digest.summary.left_out for digest in row.trials]
@@ -100,16 +92,11 @@ def lines(rows: Iterable[Row], main: str) -> tuple[Line, ...]:
     def place(row: Row) -> float:
         return quantity(level_of(row, main)) or 0.0
 
-    groups = _by_others(rows, main)
-    return tuple(Line(key, tuple(sorted(part, key=place))) for key, part in groups.items())
-
-
-def _by_others(rows: Iterable[Row], factor: str) -> dict[tuple[tuple[str, str], ...], list[Row]]:
     groups: dict[tuple[tuple[str, str], ...], list[Row]] = {}
     for row in rows:
-        others = tuple(pair for pair in row.cell.levels if pair[0] != factor)
+        others = tuple(pair for pair in row.cell.levels if pair[0] != main)
         groups.setdefault(others, []).append(row)
-    return groups
+    return tuple(Line(key, tuple(sorted(part, key=place))) for key, part in groups.items())
 
 
 def level_of(row: Row, factor: str) -> str:
@@ -125,9 +112,8 @@ def shown_level(row: Row, factor: str) -> str:
 class ThresholdCrossing(Struct, frozen=True):
     """Where a line crosses its threshold.
 
-    passes: the highest row that passes below all rows that fail. fails: the lowest row
-    that fails. unknown: between them, or below `passes`. irregular: a row passes above one
-    that fails.
+    passes: the highest row that passes below all rows that fail. fails: the lowest row that fails.
+    unknown: rows below it. irregular: a row passes above one that fails.
     """
 
     line: Line

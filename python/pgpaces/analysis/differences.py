@@ -1,23 +1,26 @@
 """Differences of trials: in plan, data, server, settings, machine, by plain names. Digests in.
 
 A report lists differences other than its factors; a comparison is refused where more differs than
-the compared factors. Names and values are as others wrote them.
+the compared factors. Names and values are as others wrote them. Runs that belong to no experiment
+are arranged as one: the factors are what differs between them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces.analysis.cells import Row
+from pgpaces.analysis.crossing import quantity
 from pgpaces.analysis.digest import Digest
 from pgpaces.core.units import duration_text, memory_text
 from pgpaces.spec import options
-from pgpaces.spec.design import Factor
-from pgpaces.spec.result import Trial
+from pgpaces.spec.design import Cell, Design, Factor
+from pgpaces.spec.result import Place, Trial
 
 # The form of names of factors; names of other differences have blanks.
 _FACTOR = re.compile(r"[a-z_]+(\.\S+)?")
@@ -36,6 +39,10 @@ _SECOND = {
     "fingerprint of the data": ("scale",),
     "variable scale": ("scale",),
 }
+
+_PLAN = ("policy", "protocol", "max_tries", "connect_each")
+# The level of a run that lacks an option of others.
+_ABSENT = "not set"
 
 
 class Difference(Struct, frozen=True):
@@ -219,3 +226,96 @@ def shown(name: str, value: Any) -> str:
     if name.endswith("_ns") and value is not None:
         return duration_text(value)
     return text(value)
+
+
+def levels_of(trial: Trial) -> dict[str, str]:
+    plan, load, setup = trial.plan, trial.plan.load, trial.setup
+    levels = {
+        "workload": trial.workload.name,
+        "scale": str(trial.workload.scale),
+        "scripts": " ".join(f"{script.name}@{script.weight}" for script in trial.workload.scripts),
+        "load": load.model,
+        "server": trial.server.version,
+        "machine": trial.host.hostname or "unknown",
+    }
+    levels["users" if load.model == "paced" else "clients"] = str(setup.clients)
+    levels |= {name: str(getattr(plan, name)) for name in _PLAN}
+    if load.rate:
+        levels |= {"pace" if load.model == "paced" else "rate": f"{load.rate:g}/s"}
+        levels["arrivals"] = load.arrivals
+    durations = {"latency_limit": plan.limit_ns, "duration": plan.duration_ns}
+    if load.think_ns:
+        durations["think_time"] = load.think_ns
+    levels |= {name: duration_text(ns) for name, ns in durations.items() if ns is not None}
+    pool, own = trial.server.pool, dict.fromkeys(component.node for component in setup.own)
+    levels |= {"standbys": str(trial.server.standbys), "pool": pool.pooler or "none"}
+    levels["node"] = " ".join(own) or "primary"
+    if pool:
+        levels |= {"pool_mode": pool.mode, "pool_size": str(pool.size)}
+    for each in setup.components:
+        if each.of:
+            name = setup.background[each.of].name
+            levels[f"background.{each.of}"] = f"{name}, {each.load} on {each.node}"
+    levels |= {f"set.{name}": value for name, value in plan.settings}
+    return levels
+
+
+def _ordered(levels: Sequence[str]) -> tuple[str, ...]:
+    unique = list(dict.fromkeys(levels))
+    values = [quantity(level) for level in unique]
+    if None in values:
+        return tuple(unique)
+    return tuple(sorted(unique, key=lambda level: quantity(level) or 0.0))
+
+
+def place_runs(
+    digests: Sequence[Digest], name: str
+) -> tuple[tuple[Factor, ...], tuple[Digest, ...]]:
+    """The factors by which runs differ, and the runs with their places; name: of the experiment.
+
+    Runs that do not differ are trials of one cell.
+    """
+    runs = [levels_of(digest.trial) for digest in digests]
+    factors: list[Factor] = []
+    chosen: list[list[str]] = []
+    for factor in dict.fromkeys(name for levels in runs for name in levels):
+        values = [levels.get(factor, _ABSENT) for levels in runs]
+        # Left out if each of its levels goes with one level of another factor in all runs.
+        pairs = ({*zip(values, others, strict=True)} for others in chosen)
+        as_other = any(
+            len(both) == len({a for a, _ in both}) == len({b for _, b in both}) for both in pairs
+        )
+        if len(set(values)) > 1 and not as_other:
+            factors.append(Factor(factor, _ordered(values)))
+            chosen.append(values)
+    blocks: dict[str, int] = {}
+    placed = []
+    for digest, levels in zip(digests, runs, strict=True):
+        cell = Cell(tuple((factor.name, levels.get(factor.name, _ABSENT)) for factor in factors))
+        blocks[cell.key] = blocks.get(cell.key, 0) + 1
+        where = Place(name, cell.key, dict(cell.levels), blocks[cell.key])
+        placed.append(replace(digest, trial=replace(digest.trial, place=where)))
+    return tuple(factors), tuple(placed)
+
+
+def as_chosen(design: Design, digests: Sequence[Digest]) -> Design:
+    """The design with the cells of the trials that a strategy chose, in place of its own."""
+    chosen = cells_of(digests)
+    levels: dict[str, list[str]] = {}
+    for cell in chosen:
+        for name, level in cell.levels:
+            levels.setdefault(name, []).append(level)
+    order = {name: _ordered(values) for name, values in levels.items()}
+
+    def place(cell: Cell) -> tuple[int, ...]:
+        own = dict(cell.levels)
+        return tuple(all_.index(own[name]) if name in own else -1 for name, all_ in order.items())
+
+    extra = tuple(dict(cell.levels) for cell in sorted(chosen, key=place))
+    return replace(design, factors=(), exclude=(), extra=extra)
+
+
+def cells_of(digests: Sequence[Digest], order: Callable[[Cell], Any] | None = None) -> list[Cell]:
+    places = (digest.trial.place for digest in digests)
+    unique = {place.cell: Cell(tuple(place.levels.items())) for place in places if place}
+    return sorted(unique.values(), key=order) if order else list(unique.values())

@@ -15,11 +15,10 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import waits
 from pgpaces.analysis.accumulator import Accumulator, own_scripts, together
-from pgpaces.analysis.stats import quantile_rank
-from pgpaces.analysis.summary import Summary
-from pgpaces.analysis.write_volume import by_server
+from pgpaces.analysis.server_counters import written_by_server
+from pgpaces.analysis.summary import Summary, summarize
 from pgpaces.core.series import Series
-from pgpaces.core.times import Times, merge, values_at_ranks
+from pgpaces.core.times import Times, merge, quantiles_ms
 from pgpaces.spec.result import Counts, Trial
 
 VERSION = 14
@@ -110,7 +109,13 @@ class Digest(Struct, frozen=True):
     lag: tuple[tuple[float, float | None], ...] = ()
 
 
-def digest(trial: Trial, summary: Summary, accumulator: Accumulator) -> Digest:
+def digest(trial: Trial, accumulator: Accumulator | None = None) -> Digest:
+    """The digest of a trial, by the current rules. Raises StoreError as `summarize`.
+
+    accumulator: the trial's intervals, if the trial does not contain them.
+    """
+    accumulator = Accumulator.of(trial.intervals) if accumulator is None else accumulator
+    summary = summarize(trial, accumulator)
     series = tuple(_series(trial, accumulator))
     scripts = own_scripts(trial)
     since = summary.cut_s
@@ -119,13 +124,13 @@ def digest(trial: Trial, summary: Summary, accumulator: Accumulator) -> Digest:
         times = merge(accumulator.times(kind, script, since) for script in scripts)
         if summary.counts.due == 0:
             return ()
-        return tuple(zip(SHARES, _quantiles(times, SHARES, summary.counts.due), strict=True))
+        return tuple(zip(SHARES, quantiles_ms(times, SHARES, summary.counts.due), strict=True))
 
     return Digest(
         trial=replace(trial, intervals=(), samples=(), observed=()),
         summary=summary,
         series=series,
-        tracks=tuple(_tracks((*trial.samples, *by_server(trial.samples)), series)),
+        tracks=tuple(_tracks((*trial.samples, *written_by_server(trial.samples)), series)),
         latency=curve("latency"),
         lag=curve("lag"),
     )
@@ -156,13 +161,7 @@ def _series(trial: Trial, accumulator: Accumulator) -> Iterable[Bucket]:
 def _of_due(times: Times, shares: Sequence[float], due: int) -> list[float | None]:
     if not due:
         return [None] * len(shares)
-    return [math.inf if ms is None else ms for ms in _quantiles(times, shares, due)]
-
-
-def _quantiles(times: Times, shares: Iterable[float], due: int) -> list[float | None]:
-    """Quantiles of `due` transactions of which those with times are the fastest, ms."""
-    values_ns = values_at_ranks(times, [quantile_rank(share, due) for share in shares])
-    return [None if ns is None else ns / 1e6 for ns in values_ns]
+    return [math.inf if ms is None else ms for ms in quantiles_ms(times, shares, due)]
 
 
 def _tracks(every: Iterable[Series], series: tuple[Bucket, ...]) -> Iterable[Track]:
@@ -171,9 +170,8 @@ def _tracks(every: Iterable[Series], series: tuple[Bucket, ...]) -> Iterable[Tra
         return
     length = series[0].seconds
     shown = [one for one in _few_waits(list(every)) if one.between(0, length * len(series))]
-    shown.sort(key=_first)
-    for one in sorted(shown, key=_rank):
-        if _kind(one.source) in _WIDE and _rank(one) == len(_FIRST):
+    for one in sorted(shown, key=_order):
+        if _kind(one.source) in _WIDE and _order(one)[0] == len(_FIRST):
             continue
         parts: list[list[float]] = [[] for _ in series]
         for second, value in one.pairs:
@@ -181,15 +179,6 @@ def _tracks(every: Iterable[Series], series: tuple[Bucket, ...]) -> Iterable[Tra
                 parts[second // length].append(value)
         means = tuple(float(f"{sum(part) / len(part):.5g}") if part else None for part in parts)
         yield Track(one.source, one.name, one.unit, means)
-
-
-def _first(series: Series) -> tuple[bool, int]:
-    """The order in which tracks of one rank are shown: by their first second of the measured part.
-
-    Sums of other wait events follow all others.
-    """
-    is_rest = _kind(series.source) == waits.SOURCE and series.name == waits.OTHER
-    return is_rest, min(second for second in series.seconds if second >= 0)
 
 
 def _kind(source: str) -> str:
@@ -219,10 +208,17 @@ def _few_waits(every: Sequence[Series]) -> Iterator[Series]:
             yield other
 
 
-def _rank(series: Series) -> int:
-    """The place of a track among those shown; tracks that are not in _FIRST keep their order."""
-    source, name = series.source, series.name
-    for place, (of, start, *end) in enumerate(_FIRST):
-        if _kind(source) == of and name.startswith(start) and name.endswith("".join(end)):
-            return place
-    return len(_FIRST)
+def _order(series: Series) -> tuple[int, bool, int]:
+    """The place of a track among those shown; tracks that are not in _FIRST follow.
+
+    Of one place, the one that begins first in the measured part; sums of other wait events follow.
+    """
+    kind, name = _kind(series.source), series.name
+    places = (
+        place
+        for place, (of, start, *end) in enumerate(_FIRST)
+        if kind == of and name.startswith(start) and name.endswith("".join(end))
+    )
+    is_rest = kind == waits.SOURCE and name == waits.OTHER
+    first = min(second for second in series.seconds if second >= 0)
+    return next(places, len(_FIRST)), is_rest, first

@@ -14,8 +14,8 @@ from typing import Any, Literal
 from msgspec import Struct, field, to_builtins
 
 from pgpaces.analysis import stats
+from pgpaces.analysis.across import effect_of_groups
 from pgpaces.analysis.arrays import np
-from pgpaces.analysis.effect import effect_of_groups
 from pgpaces.core.errors import RunError, StoreError
 from pgpaces.core.findings import Finding
 from pgpaces.spec import setup

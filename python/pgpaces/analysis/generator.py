@@ -21,7 +21,7 @@ from pgpaces.core.times import Times, counts_at_most, merge, values_at_ranks
 from pgpaces.spec.result import Counts, Estimate, Trial
 
 if TYPE_CHECKING:
-    from pgpaces.analysis.accumulator import Accumulator, ScriptSeconds
+    from pgpaces.analysis.accumulator import Accumulator, SecondSums
     from pgpaces.analysis.arrays import Numbers
 
 _DISPATCH_FLOOR_NS = 1_000_000
@@ -83,9 +83,9 @@ class Generator(Struct, frozen=True):
 def examine(
     trial: Trial,
     accumulator: Accumulator,
-    every: ScriptSeconds,
+    every: SecondSums,
     *,
-    own: ScriptSeconds,
+    own: SecondSums,
     counted: Counts,
     span_s: float,
     clusters: Clusters = INDEPENDENT,
@@ -109,7 +109,13 @@ def examine(
     if trial.plan.auto:
         longest_s = longest_s[: math.ceil(span_s)]
     stops = standstills(longest_s, goal.limits_ns(trial))
-    still = _while_still(measured, stops)
+    lost = measured.column("late") + measured.column("skipped")
+    # What was due while it stood still, or soon after, may be excused.
+    backlogs = (
+        range(first, max(end, math.ceil(first + BACKLOG_TIMES * length_s)))
+        for first, end, length_s in stops
+    )
+    still = int(sum(lost[at] for at in {at for each in backlogs for at in each} if at < len(lost)))
     excused: int | None = still
     if cpu > _CPU_LIMIT or (late and _closed(trial)):
         excused = None
@@ -127,7 +133,16 @@ def examine(
         missed=counted.missed,
         still_s=max((length_s for *_, length_s in stops), default=0.0),
     )
-    return replace(generator, limited=excused is None or _decides(trial, generator, clusters))
+    if excused is not None and not goal.limited(trial):
+        # Without a latency limit there is no goal, and no verdict.
+        return generator
+    parts = (0, generator.explained)
+    missed, spared = (share(counted.missed - part, counted.due, clusters) for part in parts)
+    allowed, limited = goal.allowed(trial), excused is None
+    if missed is not None and spared is not None:
+        # The verdict could differ without the excused transactions.
+        limited |= missed.value > allowed >= spared.value or missed.low > allowed >= spared.low
+    return replace(generator, limited=limited)
 
 
 def standstills(longest_s: Numbers, limits_ns: Iterable[int]) -> Sequence[tuple[int, int, float]]:
@@ -154,24 +169,10 @@ def generators_needed(rate: float, per_core: float, cores: int) -> int:
     return max(1, math.ceil(rate / (_BUSY * per_core * cores)))
 
 
-def _decides(trial: Trial, generator: Generator, clusters: Clusters) -> bool:
-    """Whether the verdict of the trial could differ without the excused transactions.
-
-    True where the missed share, or its lower bound, is above the allowed one and would not be
-    without them. Without a latency limit there is no goal.
-    """
-    due, parts = generator.due, (0, generator.explained)
-    missed, spared = (share(generator.missed - part, due, clusters) for part in parts)
-    if missed is None or spared is None or not goal.limited(trial):
-        return False
-    allowed = goal.allowed(trial)
-    return missed.value > allowed >= spared.value or missed.low > allowed >= spared.low
-
-
 def _excused(
     trial: Trial,
     accumulator: Accumulator,
-    seconds: ScriptSeconds,
+    seconds: SecondSums,
     *,
     lags: Times,
     still: int,
@@ -224,17 +225,6 @@ def _excused(
     return min(most - unconnected, min(bounds) + still)
 
 
-def _while_still(seconds: ScriptSeconds, stops: Sequence[tuple[int, int, float]]) -> int:
-    """The late and skipped transactions that were due while it stood still, or soon after."""
-    lost = seconds.column("late") + seconds.column("skipped")
-    due = {
-        at
-        for first, end, length_s in stops
-        for at in range(first, max(end, math.ceil(first + BACKLOG_TIMES * length_s)))
-    }
-    return int(sum(lost[at] for at in due if at < len(lost)))
-
-
 def _queued(trial: Trial, due: int, service: Times, *, lags: Times, span_s: float) -> float | None:
     """The share of due transactions that is late without the generator, where it delayed clients.
 
@@ -269,7 +259,7 @@ def _floor_ms(trial: Trial) -> float:
     """
     if _closed(trial):
         return _DISPATCH_CLOSED_NS / 1e6 if by_functions(trial) else math.inf
-    limit_ns = min((ns for ns in goal.limits_ns(trial) if ns), default=0)
+    limit_ns = min(filter(None, goal.limits_ns(trial)), default=0)
     return max(_DISPATCH_FLOOR_NS, limit_ns // 100) / 1e6
 
 
@@ -279,7 +269,6 @@ def _closed(trial: Trial) -> bool:
 
 
 def disagreement(trial: Trial, generator: Generator) -> Iterator[Finding]:
-    """A finding if the generator's sums disagree."""
     # Of a lost generator outcomes are missing, and the trial is invalid for that.
     if not (generator.adds_up or any(each.name == "generator-lost" for each in trial.findings)):
         shares = (s for s in (generator.little, generator.little_service) if s is not None)

@@ -12,8 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from pgpaces.analysis.distributions import student_quantile
-from pgpaces.analysis.stats import ERROR
+from pgpaces.analysis.stats import ERROR, student_quantile
 from pgpaces.core.findings import Finding
 from pgpaces.spec.result import Estimate, Trial
 

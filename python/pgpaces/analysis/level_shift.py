@@ -1,18 +1,22 @@
-"""Where a series changes its level: for warm-up, flatness, throttling, and trends over runs. Pure.
+"""Where a series changes its level, where it becomes steady, and whether it stays steady. Pure.
 
-All of it is least squares from cumulative sums, and a change counts if it explains more than a
-multiple of the noise. `levels` finds all sudden changes. `change` finds the one change, sudden or
-gradual, that explains a series best.
+For warm-up, flatness, throttling, and trends over runs. All of it is least squares from cumulative
+sums, and a change counts if it explains more than a multiple of the noise. `levels` finds all
+sudden changes. `change` finds the one change, sudden or gradual, that explains a series best.
+`warm_up` and `flatness` judge a series of one number per second.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+from typing import Literal
 
 from msgspec import Struct
 
 from pgpaces.analysis.arrays import Numbers, np
-from pgpaces.analysis.stats import inefficiency
+from pgpaces.analysis.stats import Z95, inefficiency, long_run, student_quantile
+from pgpaces.spec.result import Estimate
 
 # Length from which a change can be distinguished from noise.
 SECONDS_MIN = 15
@@ -25,6 +29,21 @@ _POINTS_MAX = 120
 _GAIN_MIN = 30.0
 # Of a change whose time is known: 1 in 1000 of noise.
 _GAIN_AT_MIN = 12.0
+
+POINTS_MIN = 50
+FLATNESS_POINTS_MIN = 30
+Shape = Literal["flat", "warming up", "slowing down", "no steady state"]
+
+# How often a beginning may be left out that is slower by chance alone; as often a faster one.
+_CHANCE = 0.0005
+_TOLERANCE = 0.02
+# A level that began in the last quarter is not steady (Barrett et al.: 500 of 2000).
+_LAST = 0.75
+_BLOCKS = 600
+# Of the penalty for levels of a warm-up: with 3, the end of a slow one is cut too early.
+_WARM_UP_WEIGHT = 2.0
+# The weight of the penalty for levels that no other test confirms.
+_WEIGHT = 6.0
 
 
 class LevelShift(Struct, frozen=True):
@@ -159,3 +178,144 @@ def _best_ramp(x: Numbers, after: float = 1) -> tuple[tuple[float, float], float
     start, end = float(first[best]), float(last[best])
     place = (start + 0.5, end + 0.5) if k[best] > 1 else (end, end)
     return place, float(gain[best])
+
+
+class WarmUp(Struct, frozen=True):
+    """How many points at the beginning to leave out. too_short: it would be more than half."""
+
+    points: int
+    too_short: bool
+
+
+def warm_up(points: Numbers) -> WarmUp | None:
+    """The warm-up that a series is shown to have; None with fewer than 50 points.
+
+    It ends where a level begins from which on the series differs from its beginning: from its first
+    quarter, or from all before if that is less. Levels are of ranks, because bursts are skewed. Of
+    several such levels, the last one counts; but not a slower one in the second half, because an
+    overload never settles. More than 600 points are averaged to at most 600.
+    """
+    if len(points) < POINTS_MIN:
+        return None
+    x, size = means(points, _BLOCKS)
+    _, places, counts = np.unique(x, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - counts / 2)[places]
+    n = len(ranks)
+    starts = levels(ranks, noise(ranks)[0], weight=_WARM_UP_WEIGHT)
+    for start in reversed(_apart(x, starts)):
+        first, rest = ranks[: min(start, n // 4)], ranks[start:]
+        late = 2 * start > n
+        if _differs(first, rest) and not (late and first.mean() < rest.mean()):
+            return WarmUp(start * size, late)
+    return WarmUp(0, too_short=False)
+
+
+def _differs(first: Numbers, rest: Numbers) -> bool:
+    """Whether the means differ by more than chance explains, on either side.
+
+    Student's t with the long-run variance of the rest, because neighbors resemble each other.
+    """
+    run = long_run(rest - rest.mean())
+    error = math.sqrt(run.variance / len(rest) * (1 / len(first) + 1 / len(rest)))
+    most = student_quantile(run.cosines, 1 - _CHANCE) * error
+    return bool(abs(first.mean() - rest.mean()) > most)
+
+
+class Flatness(Struct, frozen=True):
+    """The shape of a trial after its warm-up.
+
+    drift: how much the latency changed over the trial, as a share of its median. changes: the
+    seconds in which a new level begins. levels_ms: the mean latency of each level.
+    """
+
+    shape: Shape
+    drift: Estimate
+    changes: tuple[int, ...]
+    levels_ms: tuple[float, ...]
+
+
+def flatness(seconds: Numbers, latency_ms: Numbers) -> Flatness | None:
+    """The shape of a series of mean latencies by due second; None with fewer than 30 points.
+
+    Two tests: levels of at least 5 points, where levels less than 2% apart are one, and drift by
+    Theil and Sen's slope, which counts if it is over 2% and its interval does not contain 0. The
+    names are from Barrett et al. (Virtual Machine Warmup Blows Hot and Cold, 2017). Flat. Warming
+    up: all levels, or the drift, go down. Slowing down: they go up. No steady state: levels go up
+    and down, or the last one begins in the last quarter without a drift to it.
+
+    Both allow for neighbors that resemble each other: noise is the variance outside the largest
+    change, times its inefficiency. More than 600 points are averaged to at most 600.
+    """
+    if len(latency_ms) < FLATNESS_POINTS_MIN:
+        return None
+    x, size = means(latency_ms, _BLOCKS)
+    n = len(x)
+    at = np.asarray(seconds[: n * size : size], dtype=float)
+    variance, neighbors = noise(x)
+    starts = _apart(x, levels(x, variance, weight=_WEIGHT))
+    drift = _drift(at, x, neighbors)
+    means_ms = tuple(float(part.mean()) for part in np.split(x, starts))
+    if not starts:
+        shape: Shape = _direction(drift.value) if drifts(drift) else "flat"
+    else:
+        # A ramp is split into many steps: then the series drifts toward its last level.
+        last, late = starts[-1], starts[-1] > _LAST * n
+        if late:
+            before = _drift(at[:last], x[:last], noise(x[:last])[1])
+            step = float(x[last:].mean() - x[:last].mean())
+            late = not (drifts(before) and before.value * step > 0)
+        steps = [b - a for a, b in itertools.pairwise(means_ms)]
+        wavers = late or min(steps) < 0 < max(steps)
+        shape = "no steady state" if wavers else _direction(steps[0])
+    return Flatness(shape, drift, tuple(int(at[s]) for s in starts), means_ms)
+
+
+def _direction(change: float) -> Shape:
+    return "slowing down" if change > 0 else "warming up"
+
+
+def _apart(x: Numbers, starts: list[int]) -> list[int]:
+    """Those starts of levels that are left if levels less than 2% apart are one."""
+    while starts:
+        levels = [float(part.mean()) for part in np.split(x, starts)]
+        apart = [abs(b - a) for a, b in itertools.pairwise(levels)]
+        nearest = min(range(len(apart)), key=apart.__getitem__)
+        if apart[nearest] > _TOLERANCE * abs(float(np.median(x))):
+            break
+        del starts[nearest]
+    return starts
+
+
+def _drift(at: Numbers, x: Numbers, neighbors: float) -> Estimate:
+    """Theil and Sen's slope times the length, over the median; its interval widened for n_eff."""
+    slope, *ends = theil_sen(at, x)
+    middle = float(np.median(x))
+    scale = (float(at[-1]) - float(at[0])) / middle if middle else 0.0
+    wider = math.sqrt(neighbors)
+    low, high = (slope + wider * (end - slope) for end in ends)
+    return Estimate(slope * scale, low * scale, high * scale, len(x))
+
+
+def theil_sen(at: Numbers, x: Numbers) -> tuple[float, float, float]:
+    """The median of the slopes between all pairs of points, and its 95% interval.
+
+    The interval's ends are slopes too, by their ranks: the variance of Kendall's statistic, less
+    for equal values, is (n (n - 1) (2 n + 5) - sum k (k - 1) (2 k + 5)) / 18 (Sen, Journal of the
+    American Statistical Association 63, 1968). at: all different, rising.
+    """
+    start, end = np.triu_indices(len(x), 1)
+    slopes = (x[end] - x[start]) / (at[end] - at[start])
+    _, equal = np.unique(x, return_counts=True)
+    n, k, pairs = len(x), equal.astype(float), len(slopes)
+    variance = (n * (n - 1) * (2 * n + 5) - (k * (k - 1) * (2 * k + 5)).sum()) / 18
+    reach = Z95 * math.sqrt(variance)
+    low = max(round((pairs - reach) / 2) - 1, 0)
+    high = min(round((pairs + reach) / 2), pairs - 1)
+    slopes.partition([low, (pairs - 1) // 2, pairs // 2, high])
+    middle = (slopes[(pairs - 1) // 2] + slopes[pairs // 2]) / 2
+    return float(middle), float(slopes[low]), float(slopes[high])
+
+
+def drifts(drift: Estimate) -> bool:
+    """Whether a drift is over 2% and its interval does not contain 0."""
+    return abs(drift.value) > _TOLERANCE and (drift.low > 0 or drift.high < 0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from string import ascii_uppercase
 from typing import TypeVar
 
 from msgspec import Struct
@@ -123,13 +124,9 @@ class StatementPlans(Struct, frozen=True):
         return tuple(shape for shape, _ in counts.most_common())
 
     def letter(self, shape: str) -> str:
-        """The name of a shape on the page: A, B, ..., Z, AA."""
-        at, name = self.shapes.index(shape), ""
-        while True:
-            name = chr(ord("A") + at % 26) + name
-            at = at // 26 - 1
-            if at < 0:
-                return name
+        """The name of a shape on the page: A, B, ..., Z, 27."""
+        at = self.shapes.index(shape)
+        return ascii_uppercase[at] if at < len(ascii_uppercase) else str(at + 1)
 
 
 def plans_of(rows: Iterable[Row]) -> tuple[StatementPlans, ...]:

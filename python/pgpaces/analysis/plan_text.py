@@ -22,11 +22,34 @@ def as_text(plan: str) -> str:
     Each node has its name, estimates and measurements in a line, then its other values, without
     zeros.
     """
-    try:
-        top = plan_of(plan)
-        return "\n".join((*_node(top["Plan"], ""), *_values(top, "")))
-    except (ValueError, TypeError, KeyError):
+    top = plan_of(plan)
+    if not top.get("Plan"):
         return plan
+    lines: list[str] = []
+    stack = [(top["Plan"], 0)]
+    while stack:
+        node, depth = stack.pop()
+        alias, name = node.get("Alias", node.get("Relation Name")), node_name(node)
+        parts = [name if alias == node.get("Relation Name") else f"{name} {alias}"]
+        if "Total Cost" in node:
+            low, high, rows, width = (node.get(key, 0) for key in _ESTIMATED)
+            parts.append(f"(cost={low:.2f}..{high:.2f} rows={rows} width={width})")
+        if "Actual Total Time" in node:
+            low, high, rows, loops = (node.get(key, 0) for key in _MEASURED)
+            parts.append(f"(actual time={low:.3f}..{high:.3f} rows={rows:g} loops={loops})")
+        lines.append(" " * (6 * depth - 4) + "->  " * bool(depth) + "  ".join(parts))
+        lines += _values(node, " " * (6 * depth + 2))
+        stack += [(child, depth + 1) for child in reversed(node.get("Plans") or [])]
+    return "\n".join([*lines, *_values(top, "")])
+
+
+def _values(node: Mapping[str, Any], indent: str) -> Iterator[str]:
+    """The other values of a node that are numbers, texts, or lists of texts, a line each."""
+    for key, value in ((key, value) for key, value in node.items() if key not in _ABOVE and value):
+        if isinstance(value, list) and isinstance(value[0], str):
+            yield f"{indent}{key}: {', '.join(value)}"
+        elif not isinstance(value, (list, dict)):
+            yield f"{indent}{key}: {value}"
 
 
 def plan_of(text: str) -> dict[str, Any]:
@@ -47,25 +70,8 @@ def plan_nodes(plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         stack += node.get("Plans") or []
 
 
-def _node(node: Mapping[str, Any], indent: str) -> Iterator[str]:
-    alias = node.get("Alias", node.get("Relation Name"))
-    name = node_name(node)
-    parts = [name if alias == node.get("Relation Name") else f"{name} {alias}"]
-    if "Total Cost" in node:
-        low, high, rows, width = (node.get(key, 0) for key in _ESTIMATED)
-        parts.append(f"(cost={low:.2f}..{high:.2f} rows={rows} width={width})")
-    if "Actual Total Time" in node:
-        low, high, rows, loops = (node.get(key, 0) for key in _MEASURED)
-        parts.append(f"(actual time={low:.3f}..{high:.3f} rows={rows:g} loops={loops})")
-    yield indent + ("->  " if indent else "") + "  ".join(parts)
-    inner = indent + ("      " if indent else "  ")
-    yield from _values(node, inner)
-    for child in node.get("Plans", ()):
-        yield from _node(child, inner)
-
-
 def node_name(node: Mapping[str, Any]) -> str:
-    kind = node["Node Type"]
+    kind = node.get("Node Type", "")
     name = kind
     if kind == "Aggregate":
         name = f"{_AGGREGATES.get(node.get('Strategy', ''), '')}Aggregate"
@@ -82,25 +88,3 @@ def node_name(node: Mapping[str, Any]) -> str:
     index = f" using {node['Index Name']}" if "Index Name" in node else ""
     relation = f" on {node['Relation Name']}" if "Relation Name" in node else ""
     return f"{name}{index}{relation}"
-
-
-def _values(node: Mapping[str, Any], indent: str) -> Iterator[str]:
-    """The other values of a node, a line each; those of one kind that are numbers in one line."""
-    numbers: list[str] = []
-    for key, value in node.items():
-        if key in _ABOVE or not value:
-            continue
-        if key.endswith(" Blocks"):
-            numbers.append(f"{key.removesuffix(' Blocks').lower()}={value}")
-        elif isinstance(value, list):
-            texts = (_pairs(each) if isinstance(each, dict) else str(each) for each in value)
-            yield f"{indent}{key}: {', '.join(texts)}"
-        else:
-            yield f"{indent}{key}: {_pairs(value) if isinstance(value, dict) else value}"
-    if numbers:
-        yield f"{indent}Blocks: {' '.join(numbers)}"
-
-
-def _pairs(values: Mapping[str, Any]) -> str:
-    return "(" + " ".join(f"{key}={value}" for key, value in values.items()
-                          if value or key == "Worker Number") + ")"  # fmt: skip

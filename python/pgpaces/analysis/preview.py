@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -36,15 +36,12 @@ _AROUND, _COPY = Span(1.0, 0.3, 3.0), Span(1.5, 0.2, 15.0)
 class Step(Struct, frozen=True):
     """One trial of an experiment.
 
-    commands: number of SQL commands of each script. writes: it gets a copy of its data. data: a key
-    of the data on its machine; data_bytes: its size in earlier trials; None if unknown.
+    commands: number of SQL commands of each script. writes: it gets a copy of its data.
     """
 
     plan: TrialPlan
     commands: tuple[int, ...]
     writes: bool
-    data: Hashable = None
-    data_bytes: int | None = None
 
     def span(self) -> Span | None:
         """Its duration; None where its load ends by count."""
@@ -72,8 +69,6 @@ class Preview(Struct, frozen=True):
     trials: at most; trials_least: at least, where each is chosen by those before it. seconds: until
     its end, with machines in parallel; None where loads end by count. machines: trials of each.
     store_bytes: growth of the store. cost: by currency, of the machines that have a price.
-    data_bytes: size of the data; copy_bytes: size of the copies that exist at a time, one on each
-    machine; None if no earlier trial has sizes. data_known: whether the sizes of all data are.
     """
 
     cells: int
@@ -83,9 +78,6 @@ class Preview(Struct, frozen=True):
     machines: Mapping[str, int]
     store_bytes: float
     cost: Mapping[str, float]
-    data_bytes: int | None = None
-    copy_bytes: int | None = None
-    data_known: bool = False
 
 
 def machine_span(steps: Sequence[Step]) -> Span | None:
@@ -108,13 +100,6 @@ def preview(
             cost[currency] = cost.get(currency, 0.0) + price * span.value / 3600
     steps = [step for own in machines.values() for step in own]
     every = bool(bounded) and len(bounded) == len(spans)
-    data_bytes, copy_bytes, known, unknown = 0, 0, False, False
-    for own in machines.values():
-        sizes = {step.data: step.data_bytes for step in own if step.data_bytes is not None}
-        data_bytes += sum(sizes.values())
-        copy_bytes += max((step.data_bytes or 0 for step in own if step.writes), default=0)
-        known |= bool(sizes)
-        unknown |= any(step.data not in sizes for step in own)
     return Preview(
         cells=cells,
         trials=len(steps),
@@ -123,17 +108,11 @@ def preview(
         machines={name: len(own) for name, own in machines.items()},
         store_bytes=sum(step.stored_bytes() for step in steps),
         cost=cost,
-        data_bytes=data_bytes if known else None,
-        copy_bytes=copy_bytes if known else None,
-        data_known=known and not unknown,
     )
 
 
 def between(least: Preview, most: Preview) -> Preview:
-    """The preview of an unknown number of trials: time and price halfway between both previews.
-
-    The disk is that of the most trials, so that there is enough room in any case.
-    """
+    """The preview of an unknown number of trials: time and price halfway between both previews."""
     span = None
     if least.seconds is not None and most.seconds is not None:
         middle = (least.seconds.value + most.seconds.value) / 2

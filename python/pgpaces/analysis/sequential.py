@@ -1,17 +1,30 @@
 """Sequential design, as ask and tell: the next trial, and the results of those before it. Pure.
 
-A strategy (capacity/search.py, pairing.py) is a function of the results so far, so an interrupted
-experiment is resumed by asking again.
+A strategy (capacity/search.py, and pairs of A against B here) is a function of the results so far,
+so an interrupted experiment is resumed by asking again. The block of a trial is the number of its
+pair, so both of a pair meet the same arrivals. A pair with an invalid trial is run again, both
+trials: a pair is two trials next to each other.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from pgpaces.analysis.cells import sound
+from pgpaces.analysis.compare import ComparisonGoal, Pair, Verdict, compare_pairs, trial_values
 from pgpaces.analysis.digest import Digest
-from pgpaces.spec.design import ROLE, Ask, Cell
+from pgpaces.core.messages import message
+from pgpaces.core.metrics import is_share
+from pgpaces.spec.design import ROLE, Ask, Cell, Levels
+
+AGAIN = "again"
+# After this many invalid attempts at a pair the comparison ends.
+_ROUNDS = 3
 
 
 class Tell(Struct, frozen=True):
@@ -73,3 +86,187 @@ def role(cell: Cell) -> str:
 def without(cell: Cell, *names: str) -> Cell:
     """The cell without levels of these names, and without its role."""
     return Cell(tuple(pair for pair in cell.levels if pair[0] not in (ROLE, *names)))
+
+
+class PlannedPair(Struct, frozen=True):
+    """A pair to run. b_first: B, or the second A, runs first. seed: of both trials' arrivals."""
+
+    number: int
+    same: bool
+    b_first: bool
+    seed: int
+
+
+def next_pairs(pairs: Sequence[Pair], goal: ComparisonGoal) -> tuple[PlannedPair, ...] | Verdict:
+    """The pairs to run next, in order, or the verdict: a pure function of the pairs so far.
+
+    There is a verdict only at the looks of the goal; the first look that decides is final.
+    """
+    pairs = sorted(pairs, key=lambda pair: pair.number)
+    real = [pair for pair in pairs if not pair.same]
+    numbers_run = {pair.number for pair in pairs}
+    verdict = None
+    for look, level in goal.looks:
+        missing = tuple(
+            each for each in planned_pairs(goal, look) if each.number not in numbers_run
+        )
+        if missing:
+            return missing
+        verdict = compare_pairs([*real[:look], *(p for p in pairs if p.same)], goal, level)
+        if verdict.outcome != "unknown" or verdict.why == "unbounded":
+            break
+    assert verdict is not None, "a goal has a look"
+    return verdict
+
+
+@cache
+def planned_pairs(goal: ComparisonGoal, upto: int) -> tuple[PlannedPair, ...]:
+    """The pairs up to a look in their order, numbers from 1: a prefix of those up to the next.
+
+    Between two looks half of the pairs begin with B, and those of A with itself are mixed among
+    those before the first look; a hash of the seed gives the order.
+    """
+
+    def rank(place: int) -> bytes:
+        return hashlib.sha256(f"{goal.seed}/{look}/{place}".encode()).digest()
+
+    plan: list[PlannedPair] = []
+    before = 0
+    for look, _ in goal.looks:
+        if look > upto:
+            break
+        kinds = [(False, n % 2 == 0) for n in range(look - before)]
+        kinds += [(True, n % 2 == 0) for n in range(0 if before else goal.same)]
+        for place in sorted(range(len(kinds)), key=rank):
+            same, b_first = kinds[place]
+            number = len(plan) + 1
+            plan.append(PlannedPair(number, same, b_first, goal.seed + number - 1))
+        before = look
+    return tuple(plan)
+
+
+class Pairing(Struct, frozen=True):
+    """A and B, as levels of the same names, and the goal. Chooses the trials of all pairs."""
+
+    a: Levels
+    b: Levels
+    goal: ComparisonGoal
+
+    @property
+    def cells(self) -> tuple[Cell, Cell, Cell]:
+        """The cells of A, of B, and of the second A of pairs of A with itself."""
+        a = tuple(self.a.items())
+        return Cell(a), Cell(tuple(self.b.items())), Cell((*a, (ROLE, AGAIN)))
+
+    def names(self) -> tuple[str, str]:
+        a, b, _ = self.cells
+        return str(a), str(b)
+
+    def pairs(self, tells: Sequence[Tell]) -> list[Pair]:
+        pairs = []
+        for planned in planned_pairs(self.goal, self.goal.pairs):
+            done = [own for _, own in self._members(planned, tells)]
+            if not done[0] or len(done[0]) != len(done[1]):
+                continue
+            a, b = (each[-1].digest for each in (done[::-1] if planned.b_first else done))
+            if a is not None and b is not None and sound(a) and sound(b):
+                both = trial_values(a.summary), trial_values(b.summary)
+                pairs.append(Pair(planned.number, *both, same=planned.same))
+        return pairs
+
+    def terms(self) -> tuple[str, ...]:
+        goal = self.goal
+        looks = ", ".join(str(look) for look, _ in goal.looks)
+        margin = f"{100 * goal.margin:.3g}{' points' if is_share(goal.metric) else '%'}"
+        return (
+            message("pairs-terms", metric=goal.metric, margin=margin, looks=looks),
+            message("pairs-of-same", count=goal.same) if goal.same else message("no-pairs-of-same"),
+        )
+
+    def samples(self) -> list[Ask]:
+        return [Ask(cell, 1) for cell in self.cells[:2]]
+
+    def expected(self) -> Expected:
+        a, b, again = self.cells
+        planned = planned_pairs(self.goal, self.goal.pairs)
+        every = [Ask(c, p.number) for p in planned for c in (a, again if p.same else b)]
+        return every[: self.left(())], every
+
+    def standing(self, tells: Sequence[Tell]) -> Verdict:
+        """The verdict; between two looks the estimate without an outcome.
+
+        needed: pairs at the next look.
+        """
+        valid, goal = self.pairs(tells), self.goal
+        result = next_pairs(valid, goal)
+        if isinstance(result, Verdict):
+            return result
+        # A decision whenever the numbers look good is wrong more often than the level promises.
+        verdict = compare_pairs(valid, goal, 0.0)
+        run = {pair.number for pair in valid}
+        looks = [look for look, _ in goal.looks]
+        after = [n for n in looks if any(p.number not in run for p in planned_pairs(goal, n))]
+        others = tuple(replace(each, outcome="unknown") for each in verdict.secondary)
+        needed = (after or looks[-1:])[0]
+        return replace(verdict, outcome="unknown", why="look", needed=needed, secondary=others)
+
+    def ask(self, tells: Sequence[Tell]) -> Ask | None:
+        """The next trial; None where there is a verdict, or a pair was invalid too often."""
+        todo, members = self._next(tells)
+        if not todo:
+            return None
+        cell, done = min(members, key=lambda member: len(member[1]))
+        if len(done) >= _ROUNDS:
+            return None
+        number = todo[0].number
+        attempts = (t.attempt for t in tells if (t.block, t.cell.key) == (number, cell.key))
+        return Ask(cell, number, attempt=1 + max(attempts, default=0))
+
+    def left(self, tells: Sequence[Tell]) -> int:
+        todo, members = self._next(tells)
+        done = [len(own) for _, own in members]
+        return 2 * len(todo) - (max(done) - min(done)) if todo else 0
+
+    def given_up(self, tells: Sequence[Tell]) -> str:
+        """Why there is neither a verdict nor a next trial; empty where there is one."""
+        todo, members = self._next(tells)
+        if not todo or self.ask(tells) is not None:
+            return ""
+        reasons: list[str] = []
+        for digest, error in ((own[-1].digest, own[-1].error) for _, own in members):
+            invalid = digest.summary.validity.reasons if digest else ()
+            reasons += invalid or filter(None, [digest.trial.error if digest else error])
+        return message(
+            "pair-invalid", number=todo[0].number, rounds=_ROUNDS, reasons="; ".join(reasons)
+        )
+
+    def resumed(self, tells: Sequence[Tell]) -> list[Tell]:
+        """The results so far when it is resumed: a pair that ended the comparison begins again."""
+        if not self.given_up(tells):
+            return list(tells)
+        number = self._next(tells)[0][0].number
+        return [replace(t, again=True) if t.block == number else t for t in tells]
+
+    def _next(
+        self, tells: Sequence[Tell]
+    ) -> tuple[tuple[PlannedPair, ...], list[tuple[Cell, list[Tell]]]]:
+        """The pairs to run until the next look and the trials of the first; both empty if none."""
+        result = next_pairs(self.pairs(tells), self.goal)
+        if isinstance(result, Verdict):
+            return (), []
+        return result, self._members(result[0], tells)
+
+    def _members(
+        self, planned: PlannedPair, tells: Sequence[Tell]
+    ) -> list[tuple[Cell, list[Tell]]]:
+        """The two trials of a pair in their order: the cell of each, and its results that count."""
+        a, b, again = self.cells
+        own = [t for t in tells if t.block == planned.number]
+        # A pair that was cut short begins again: two trials with a night between them are none.
+        cut = max((n for n, t in enumerate(own, 1) if cut_short(t)), default=0)
+        counted = last_attempts(own[cut:])
+        first, second = (
+            (cell, [t for t in counted if t.cell.key == cell.key])
+            for cell in (a, again if planned.same else b)
+        )
+        return [second, first] if planned.b_first else [first, second]

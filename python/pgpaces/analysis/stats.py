@@ -1,16 +1,42 @@
-"""Shares, means, quantiles and their 95% intervals, each with its source."""
+"""Shares, means, quantiles and their 95% intervals, each with its source.
+
+The distribution functions are those of the binding and the standard library. They equal scipy's,
+which takes longer to load than a command takes to start. Probabilities are above 0 and below 1,
+degrees of freedom above 0; ValueError for others.
+"""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from functools import lru_cache
+from statistics import NormalDist
 
 from msgspec import Struct
 
+from pgpaces import _engine
 from pgpaces.analysis.arrays import Numbers, np
-from pgpaces.analysis.distributions import binomial_cdf, student_quantile
+from pgpaces.core.times import quantile_rank
 from pgpaces.spec.result import Estimate
+
+_NORMAL = NormalDist()
+chi_squared_quantile = _engine.chi_squared_quantile
+fisher_above = _engine.fisher_above
+# P(B <= k) of n events, each with probability p; between integers, from -1 on, by beta.
+binomial_cdf = _engine.binomial_cdf
+
+
+def student_cdf(freedom: float, t: float) -> float:
+    """P(T <= t) of Student's distribution; t may be infinite."""
+    return float(t > 0) if math.isinf(t) else _engine.student_cdf(freedom, t)
+
+
+@lru_cache(1024)  # called often with few different arguments
+def student_quantile(freedom: float, p: float) -> float:
+    """The t with P(T <= t) = p; the normal quantile for infinite degrees of freedom."""
+    return _NORMAL.inv_cdf(p) if math.isinf(freedom) else _engine.student_quantile(freedom, p)
+
 
 Z95 = student_quantile(math.inf, 0.975)
 # The probability that an interval does not hold the truth.
@@ -292,14 +318,6 @@ def _wilson(hits: int, trials: int, ends: Sequence[tuple[float, float]]) -> Esti
     low = end(-1, *below) if hits else 0.0
     high = end(1, *above) if hits < trials else 1.0
     return Estimate(p, max(0.0, low), min(1.0, high), trials)
-
-
-def quantile_rank(q: float, due: int) -> int:
-    """The rank of quantile q among `due` values in ascending order, from 1.
-
-    The lower order statistic ceil(q n).
-    """
-    return max(1, math.ceil(q * due - 1e-9))
 
 
 def quantile_ranks(

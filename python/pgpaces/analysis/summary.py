@@ -12,12 +12,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.analysis import outcome, stats, steady, stopping, validity
+from pgpaces.analysis import level_shift, stats, stopping, validity
 from pgpaces.analysis.accumulator import (
-    KINDS,
     Accumulator,
     Outages,
-    ScriptSeconds,
+    SecondSums,
     own_scripts,
     together,
 )
@@ -25,8 +24,8 @@ from pgpaces.analysis.arrays import Numbers, np
 from pgpaces.analysis.branches import alike
 from pgpaces.analysis.generator import Generator, examine
 from pgpaces.analysis.goal import limits_ns
+from pgpaces.analysis.level_shift import Flatness
 from pgpaces.analysis.stats import Clusters
-from pgpaces.analysis.steady import Flatness
 from pgpaces.analysis.stopping import Missed
 from pgpaces.analysis.time_distribution import (
     Blocks,
@@ -127,28 +126,24 @@ class _Part(Struct, frozen=True):
 
     trial: Trial
     accumulator: Accumulator
-    scripts: Mapping[int, ScriptSeconds]
+    ledgers: Mapping[int, SecondSums]
     start: int
     end: float
     until: int | None = None
 
-    def seconds(self, ledger: ScriptSeconds) -> ScriptSeconds:
-        return ledger.between(self.start, max(ledger.end, math.ceil(self.end)))
+    def seconds(self, scripts: Iterable[int]) -> SecondSums:
+        whole = _of(self.ledgers, scripts)
+        return whole.between(self.start, max(whole.end, math.ceil(self.end)))
 
-    def times(self, kind: str, script: int) -> Times:
-        return self.accumulator.times(kind, script, self.start, until=self.until)
-
-    def limits_ms(self, scripts: Sequence[int]) -> tuple[float, float]:
-        """The least and the largest latency limit of these scripts; infinite without one."""
-        limits = limits_ns(self.trial)
-        own = [limits[n] / 1e6 for n in scripts if limits[n]] or [math.inf]
-        return min(own), max(own)
+    def times(self, kind: str, scripts: Iterable[int]) -> Times:
+        times, since, until = self.accumulator.times, self.start, self.until
+        return merge(times(kind, script, since, until=until) for script in scripts)
 
     def planned(self, count: int, scripts: Sequence[int]) -> Numbers | None:
         """The planned rate of each second; None for a constant rate."""
         return planned_rates(self.trial, scripts, self.start, count=count)
 
-    def blocks(self, seconds: ScriptSeconds, kind: str, scripts: Sequence[int]) -> Blocks:
+    def blocks(self, kind: str, seconds: SecondSums, scripts: Sequence[int]) -> Blocks:
         size, due = self.accumulator.block_s, seconds.column("due")
         begins = np.arange(0, len(due), size)
         sums = np.add.reduceat(due, begins).tolist() if len(due) else []
@@ -171,23 +166,18 @@ def summarize(
     accumulator = Accumulator.of(trial.intervals) if accumulator is None else accumulator
     if trial.plan.auto and trial.measured_ns is not None:
         accumulator.drop(math.ceil(trial.measured_ns / 1e9))
-    scripts = accumulator.ledgers(trial)
-    every = together(scripts.values())
-    end = _end(trial, every)
-    numbers = own_scripts(trial)
-    own = every if len(numbers) == len(trial.workload.scripts) else _of(scripts, numbers)
+    ledgers, numbers = accumulator.ledgers(trial), own_scripts(trial)
+    every, own = together(ledgers.values()), _of(ledgers, numbers)
     cut = _cut(trial, accumulator, own) if cut_off else Cut()
-    part = _Part(trial, accumulator, scripts, cut.seconds, end)
-    measured = part.seconds(own)
+    part = _Part(trial, accumulator, ledgers, cut.seconds, _end(trial, every))
+    measured = part.seconds(numbers)
     total = measured.counts
-    flatness = None if validity.rate_changes(trial) else steady.flatness(*_latency_ms(measured))
-    spreads, tails = {}, {}
-    for kind in KINDS:
-        spreads[kind], tails[kind] = _spread(part, measured, kind, scripts=numbers)
-    typical = (spreads["latency"], tails["latency"])
-    missed, clusters = _missed(part, measured, numbers, typical=typical)
+    flatness = None
+    if not validity.rate_changes(trial):
+        flatness = level_shift.flatness(*_latency_ms(measured))
+    latency, missed, clusters = _answer(part, measured, numbers)
     generator = examine(
-        trial, accumulator, every, own=own, counted=total, span_s=end, clusters=clusters
+        trial, accumulator, every, own=own, counted=total, span_s=part.end, clusters=clusters
     )
     return Summary(
         counts=total,
@@ -200,11 +190,14 @@ def summarize(
         retries=int(measured.column("retries").sum()),
         failures=accumulator.failures(part.start, numbers),
         messages=dict(accumulator.messages),
-        seconds=max(0.0, end - part.start),
+        seconds=max(0.0, part.end - part.start),
         cut_s=cut.seconds,
         left_out=cut.left_out,
         throughput=_throughput(part, total, numbers),
-        scripts=tuple(_scripts(part, spreads["latency"], missed)),
+        latency=latency,
+        lag=_spread(part, "lag", measured, scripts=numbers)[0],
+        service=_spread(part, "service", measured, scripts=numbers)[0],
+        scripts=tuple(_scripts(part, latency, missed)),
         statements=tuple(_statements(part)),
         generator=generator,
         flatness=flatness,
@@ -212,7 +205,6 @@ def summarize(
         disconnects=accumulator.disconnects,
         outages=accumulator.outages,
         background=tuple(_background(part)),
-        **spreads,
     )
 
 
@@ -221,18 +213,17 @@ def so_far(trial: Trial, accumulator: Accumulator, end_s: int) -> Missed | None:
 
     What is pending has missed the latency limit if the limit has passed since `end_s`.
     """
-    scripts = accumulator.ledgers(replace(trial, state="interrupted"))
+    ledgers = accumulator.ledgers(replace(trial, state="interrupted"))
     numbers = own_scripts(trial)
-    own = _of(scripts, numbers)
+    own = _of(ledgers, numbers)
     own = own.between(own.first, end_s)
     start = _cut(trial, accumulator, own).seconds
-    part = _Part(trial, accumulator, scripts, start, end_s, end_s)
     measured = own.between(start, end_s)
     total = measured.counts
     if not total.due:
         return None
-    typical = _spread(part, measured, "latency", scripts=numbers)
-    clusters = _missed(part, measured, numbers, typical=typical)[1]
+    part = _Part(trial, accumulator, ledgers, start, end_s, end_s)
+    _, _, clusters = _answer(part, measured, numbers)
     return Missed(total.missed, total.due, clusters, end_s - start)
 
 
@@ -243,11 +234,10 @@ def _evidence(
     scripts = part.trial.workload.scripts
 
     def error(numbers: Sequence[int]) -> str:
-        return outcome.first_error(accumulator.failures(part.start, numbers), accumulator.messages)
+        return validity.first_error(accumulator.failures(part.start, numbers), accumulator.messages)
 
-    def load_part(name: str, numbers: Sequence[int]) -> outcome.LoadPart:
-        counts = part.seconds(_of(part.scripts, numbers)).counts
-        return outcome.LoadPart(name, counts, error(numbers))
+    def load_part(name: str, numbers: Sequence[int]) -> validity.LoadPart:
+        return validity.LoadPart(name, part.seconds(numbers).counts, error(numbers))
 
     return Evidence(
         total,
@@ -259,24 +249,23 @@ def _evidence(
         scripts=tuple(load_part(scripts[n].name, (n,)) for n in own),
         background=tuple(load_part(*each) for each in _background_scripts(part.trial).items()),
         silences=tuple(
-            outcome.silences(
-                part.trial, accumulator, _of(part.scripts, own), unfinished=total.unfinished
+            validity.silences(
+                part.trial, accumulator, _of(part.ledgers, own), unfinished=total.unfinished
             )
         ),
     )
 
 
-def _of(scripts: Mapping[int, ScriptSeconds], numbers: Iterable[int]) -> ScriptSeconds:
-    return together(scripts[number] for number in numbers if number in scripts)
+def _of(ledgers: Mapping[int, SecondSums], scripts: Iterable[int]) -> SecondSums:
+    return together(ledgers[number] for number in scripts if number in ledgers)
 
 
 def _background(part: _Part) -> Iterable[BackgroundSummary]:
     for name, numbers in _background_scripts(part.trial).items():
-        own = part.seconds(_of(part.scripts, numbers))
-        total, typical = own.counts, _spread(part, own, "latency", scripts=numbers)
-        missed, clusters = _missed(part, own, numbers, typical=typical)
-        throughput = _throughput(part, total, numbers)
-        yield BackgroundSummary(name, total, missed, clusters.phi, throughput, typical[0])
+        own = part.seconds(numbers)
+        latency, missed, clusters = _answer(part, own, numbers)
+        throughput = _throughput(part, own.counts, numbers)
+        yield BackgroundSummary(name, own.counts, missed, clusters.phi, throughput, latency)
 
 
 def _background_scripts(trial: Trial) -> dict[str, list[int]]:
@@ -291,7 +280,7 @@ def _background_scripts(trial: Trial) -> dict[str, list[int]]:
     return numbers
 
 
-def _end(trial: Trial, every: ScriptSeconds) -> float:
+def _end(trial: Trial, every: SecondSums) -> float:
     """Length of the measured part; in whole seconds where the process died in it."""
     if trial.measured_ns is not None:
         return trial.measured_ns / 1e9
@@ -299,14 +288,14 @@ def _end(trial: Trial, every: ScriptSeconds) -> float:
     return float(max(0, every.first + int(busy[-1]) + 1)) if len(busy) else 0.0
 
 
-def _latency_ms(ledger: ScriptSeconds) -> tuple[Numbers, Numbers]:
+def _latency_ms(ledger: SecondSums) -> tuple[Numbers, Numbers]:
     """The due seconds with successful transactions, and the mean latency of each in ms."""
     count = ledger.column("count")
     busy = count.nonzero()[0]
     return ledger.first + busy, ledger.column("latency")[busy] / count[busy] / 1e6
 
 
-def _cut(trial: Trial, accumulator: Accumulator, every: ScriptSeconds) -> Cut:
+def _cut(trial: Trial, accumulator: Accumulator, every: SecondSums) -> Cut:
     """The part of the warm-up after its minimum, which ran before second 0.
 
     The search for its end covers the whole series, also that minimum. Not cut are trials that end
@@ -317,43 +306,40 @@ def _cut(trial: Trial, accumulator: Accumulator, every: ScriptSeconds) -> Cut:
     if counted or validity.rate_changes(trial) or trial.workload.about_command:
         return Cut()
     at, latency_ms = _latency_ms(every)
-    warm_up = steady.warm_up(latency_ms)
+    warm_up = level_shift.warm_up(latency_ms)
     if warm_up is None or warm_up.too_short:
-        return Cut(points=len(at), too_short=warm_up is not None)
+        return Cut(too_short=warm_up is not None)
     seconds = accumulator.whole(max(0, int(at[warm_up.points])))
-    return Cut(seconds, len(at), left_out=every.between(0, seconds).counts)
+    return Cut(seconds, left_out=every.between(0, seconds).counts)
 
 
-def _missed(
-    part: _Part,
-    seconds: ScriptSeconds,
-    scripts: Sequence[int],
-    *,
-    typical: tuple[Distribution, Tails],
-) -> tuple[Estimate | None, Clusters]:
-    """The missed share of these seconds, and the clusters that its interval accounts for.
+def _answer(
+    part: _Part, seconds: SecondSums, scripts: Sequence[int]
+) -> tuple[Distribution, Estimate | None, Clusters]:
+    """The latencies and the missed share of these seconds, and the clusters of that share.
 
-    typical: the latencies of these scripts. If nearly all are far below the limit, those near the
-    limit are of another kind, and the typical ones say nothing of how these cluster. The same holds
-    if nearly all are far above it and the server still falls behind: a backlog that grows makes all
-    latencies alike.
+    If nearly all are far below the limit, those near the limit are of another kind, and the typical
+    latencies say nothing of how these cluster. The same holds if nearly all are far above it and
+    the server still falls behind: a backlog that grows makes all latencies alike.
     """
+    latency, tails = _spread(part, "latency", seconds, scripts=scripts)
     total, due = seconds.counts, seconds.column("due")
     if not total.due:
-        return None, stats.INDEPENDENT
-    latency, tails = typical
-    least, largest = part.limits_ms(scripts)
-    is_far = latency.p99 is not None and latency.p99.value * _FAR < least
-    is_far = is_far or (tails.fastest_ms > _FAR * largest and _falls_behind(part, seconds, scripts))
+        return latency, None, stats.INDEPENDENT
+    limits = limits_ns(part.trial)
+    limits_ms = [limits[n] / 1e6 for n in scripts if limits[n]] or [math.inf]
+    is_far = latency.p99 is not None and latency.p99.value * _FAR < min(limits_ms)
+    if not is_far and tails.fastest_ms > _FAR * max(limits_ms):
+        is_far = _falls_behind(part, seconds, scripts)
     prior = stats.INDEPENDENT if is_far else tails.prior(total.missed / total.due)
     planned = part.planned(len(due), scripts)
     clusters = stats.clusters_of(due - seconds.column("on_time"), due, prior, planned=planned)
     auto = part.trial.plan.auto
     errors = stopping.errors(part.end) if auto else (stats.ERROR, stats.ERROR)
-    return stats.share(total.missed, total.due, clusters, errors=errors), clusters
+    return latency, stats.share(total.missed, total.due, clusters, errors=errors), clusters
 
 
-def _falls_behind(part: _Part, seconds: ScriptSeconds, scripts: Sequence[int]) -> bool:
+def _falls_behind(part: _Part, seconds: SecondSums, scripts: Sequence[int]) -> bool:
     """Whether in the last third fewer succeeded than were due, so that the backlog still grew."""
     end = int(part.end)
     start = end - max(1, (end - part.start) // 3)
@@ -362,17 +348,16 @@ def _falls_behind(part: _Part, seconds: ScriptSeconds, scripts: Sequence[int]) -
 
 
 def _spread(
-    part: _Part, seconds: ScriptSeconds, kind: str, *, scripts: Sequence[int]
+    part: _Part, kind: str, seconds: SecondSums, *, scripts: Sequence[int]
 ) -> tuple[Distribution, Tails]:
-    times = merge(part.times(kind, script) for script in scripts)
     counts = seconds.column("count")
     return distribution_and_tails(
-        times,
+        part.times(kind, scripts),
         seconds.counts.due,
         counts,
         sums_ns=seconds.column(kind),
         planned=part.planned(len(counts), scripts),
-        blocks=part.blocks(seconds, kind, scripts),
+        blocks=part.blocks(kind, seconds, scripts),
     )
 
 
@@ -425,12 +410,11 @@ def _scripts(
     part: _Part, latency: Distribution, missed: Estimate | None
 ) -> Iterable[ScriptSummary]:
     """Each script. latency, missed: of all scripts, used as they are where there is only one."""
-    nothing, scripts = together(()), part.trial.workload.scripts
+    scripts = part.trial.workload.scripts
     for number, script in enumerate(scripts):
-        own = part.seconds(part.scripts.get(number, nothing))
+        own = part.seconds((number,))
         if len(scripts) > 1:
-            typical = _spread(part, own, "latency", scripts=(number,))
-            latency, (missed, _) = typical[0], _missed(part, own, (number,), typical=typical)
+            latency, missed, _ = _answer(part, own, (number,))
         yield ScriptSummary(script.name, script.weight, own.counts, missed, latency)
 
 
@@ -444,13 +428,13 @@ def _statements(part: _Part) -> Iterable[StatementSummary]:
     for number, place, seconds, times in part.accumulator.statements(part.start, same, until):
         script = scripts[number]
         command = script.commands[place]
-        failed, retries, counts, sums_ns = seconds.T
+        counts, sums_ns = seconds.column("count"), seconds.column("sum_ns")
         yield StatementSummary(
             script.name,
             command.line,
             texts.get((number, place), command.text),
-            failed=int(failed.sum()),
-            retries=int(retries.sum()),
+            failed=int(seconds.column("failed").sum()),
+            retries=int(seconds.column("retries").sum()),
             times=distribution_of(times, times.count, counts, sums_ns=sums_ns),
         )
 

@@ -2,8 +2,7 @@
 
 Two checks. The first compares a sensor with a limit: steal, throttling, heat, failing disks. The
 second joins sensors with the load: where throughput fell, or latency rose, while a sensor grew, the
-finding gives the sensor, the minute, and the levels before and after. Knows nothing of where
-samples come from.
+finding gives the sensor, the minute, and the levels before and after.
 """
 
 from __future__ import annotations
@@ -25,12 +24,10 @@ from pgpaces.spec.result import Trial
 SOURCE = "host"
 STEAL_WARNING, STEAL_INVALID = 1.0, 5.0
 FREQUENCY_MIN = 0.95
-_AS_GOOD = 0.85
 _FALL_MIN, _RISE_MIN = 0.05, 0.2
+_AS_GOOD = 0.85
 # Points of a percentage by which a culprit has to rise.
 _CULPRIT_MIN = 5.0
-# By which the share of throttled periods has to fall for good; a load eases by less on its own.
-_LIFTED_MIN = 50.0
 _WINDOW_S = 60
 _QUOTA_SAME = 1.01
 # Two moments count as one within this share of the trial, or within _EDGE_S.
@@ -40,7 +37,10 @@ _STEP_S = 10
 # Of get_throttled, by Raspberry Pi's documentation: the lowest bit first.
 _PI_BITS = ("under-voltage", "frequency capped", "throttled", "soft temperature limit")
 
+# The readings of a sensor by second, and those of all sensors of the machine by name.
 Track = Mapping[int, float]
+Tracks = Mapping[str, Track]
+_NO_READINGS: Track = {}
 
 
 class Pace(Struct, frozen=True):
@@ -58,42 +58,21 @@ class Pace(Struct, frozen=True):
 def pace(accumulator: Accumulator, trial: Trial, seconds: int) -> Pace:
     """The pace of the first `seconds` of a trial. accumulator: its intervals."""
     ledger = together(accumulator.ledgers(trial).values()).between(0, seconds)
-    count, sums = ledger.column("count"), ledger.column("latency")
-    latency_ms = quotient(sums, count * 1e6)
+    latency_ms = quotient(ledger.column("latency"), ledger.column("count") * 1e6)
     steady = not (rate_changes(trial) or trial.workload.about_command)
     return Pace(accumulator.succeeded(0, seconds, own_scripts(trial)), latency_ms, steady)
-
-
-class _Host(Struct, frozen=True):
-    seconds: int
-    series: Mapping[str, Series]
-
-    def get(self, name: str) -> Track:
-        """The values of a name in the measured part, empty where it was not read."""
-        return self.series[name].track(self.seconds or 1) if name in self.series else {}
-
-    def starting(self, prefix: str) -> dict[str, Track]:
-        """Samples whose names start with a prefix, by the rest of the name."""
-        return {n.removeprefix(prefix): self.get(n) for n in self.series if n.startswith(prefix)}
 
 
 def machine_findings(series: Iterable[Series], pace: Pace) -> list[Finding]:
     """Findings about the machine: causes that slowed it down, then its activity."""
     seconds = len(pace.succeeded)
-    measured = (each for each in series if each.source == SOURCE and each.between(0, seconds or 1))
-    host = _Host(seconds, {each.name: each for each in measured})
-    if not host.series:
+    own = {each.name: each.track(seconds or 1) for each in series if each.source == SOURCE}
+    tracks = {name: track for name, track in own.items() if track}
+    if not tracks:
         return []
-    return [
-        *_slower(host, pace),
-        *_steal(host.get("cpu_steal")),
-        *_quota(host, pace.steady),
-        *_frequency(host),
-        *_heat(host),
-        *_pi(host),
-        *_errors(host.get("io_errors")),
-        *_activity(host),
-    ]
+    checks = (_steal, _quota, _frequency, _heat, _pi, _errors, _activity)
+    found = (each for check in checks for each in check(tracks, seconds))
+    return [*_slower(tracks, pace), *found]
 
 
 def _mean(track: Track, start: float = 0, end: float = math.inf) -> float | None:
@@ -101,155 +80,112 @@ def _mean(track: Track, start: float = 0, end: float = math.inf) -> float | None
     return sum(values) / len(values) if values else None
 
 
-def _slower(host: _Host, pace: Pace) -> Iterator[Finding]:
+def _starting(tracks: Tracks, prefix: str) -> dict[str, Track]:
+    """The tracks whose names start with a prefix, by the rest of the name."""
+    return {n.removeprefix(prefix): each for n, each in tracks.items() if n.startswith(prefix)}
+
+
+def _slower(tracks: Tracks, pace: Pace) -> Iterator[Finding]:
     """Throughput that fell, or latency that rose, while something slowed the machine down."""
-    if not pace.steady or host.seconds < SECONDS_MIN:
+    seconds = len(pace.succeeded)
+    if not pace.steady or seconds < SECONDS_MIN:
         return
-    culprits = [
-        _Culprit(sensor, track, change(_filled(track, host.seconds)))
-        for sensor, track in _culprits(host).items()
+    culprits = {
+        sensor: track
+        for sensor, track in _culprits(tracks, seconds).items()
         if max(track.values(), default=0) >= _CULPRIT_MIN
-    ]
+    }
     if not culprits:
         return
-    for shift in _changes(pace.succeeded, culprits):
-        cause = _cause(culprits, shift, host.seconds)
-        if cause and shift.after < (1 - _FALL_MIN) * shift.before:
-            until_end = shift.end_s > host.seconds - max(_STEP_S, _NEAR * host.seconds)
-            unfinished = until_end and shift.end_s - shift.start_s > _STEP_S
-            name = "throttling-unfinished" if unfinished else "throttled-throughput"
-            yield finding(name, before=shift.before, after=shift.after, **cause)
-            return
+    fall, cause = _cause(pace.succeeded, culprits)
+    if fall is not None and fall.after < (1 - _FALL_MIN) * fall.before:
+        until_end = fall.end_s > seconds - max(_STEP_S, _NEAR * seconds)
+        unfinished = until_end and fall.end_s - fall.start_s > _STEP_S
+        name = "throttling-unfinished" if unfinished else "throttled-throughput"
+        yield finding(name, before=fall.before, after=fall.after, **cause)
+        return
     finite = np.flatnonzero(np.isfinite(pace.latency_ms) & (pace.latency_ms > 0))
     if len(finite) < SECONDS_MIN:
         return
-    log_latency = np.interp(np.arange(host.seconds), finite, np.log(pace.latency_ms[finite]))
-    for shift in _changes(log_latency, culprits):
-        cause = _cause(culprits, shift, host.seconds)
-        if cause and shift.after > shift.before + math.log1p(_RISE_MIN):
-            before_ms, after_ms = math.exp(shift.before), math.exp(shift.after)
-            yield finding("throttled-latency", before_ms=before_ms, after_ms=after_ms, **cause)
-            return
+    log_latency = np.interp(np.arange(seconds), finite, np.log(pace.latency_ms[finite]))
+    rise, cause = _cause(log_latency, culprits)
+    if rise is not None and rise.after > rise.before + math.log1p(_RISE_MIN):
+        before_ms, after_ms = math.exp(rise.before), math.exp(rise.after)
+        yield finding("throttled-latency", before_ms=before_ms, after_ms=after_ms, **cause)
 
 
-class _Culprit(Struct, frozen=True):
-    """What may have slowed the machine down. amount: percent, more is worse. onset: its change."""
-
-    sensor: str
-    amount: Track
-    onset: LevelShift | None
-
-
-def _culprits(host: _Host) -> dict[str, Track]:
-    clock, share = host.get("cpu_frequency"), host.get("cgroup_throttled_share")
-    start = _mean(clock, 0, max(_EDGE_S, host.seconds / 10)) or 0.0
+def _culprits(tracks: Tracks, seconds: int) -> dict[str, Track]:
+    """What may have slowed the machine down, by second: percent, more is worse."""
+    clock, bits = (tracks.get(name, _NO_READINGS) for name in ("cpu_frequency", "pi_throttled"))
+    share = tracks.get("cgroup_throttled_share", _NO_READINGS)
+    amounts = tracks.get("cgroup_quota", _NO_READINGS)
+    # A quota whose amount was read and did not change runs out whenever the load exceeds it.
+    same = share.keys() <= amounts.keys() and (
+        max(amounts.values(), default=math.inf) <= _QUOTA_SAME * min(amounts.values(), default=0)
+    )
+    start = _mean(clock, 0, max(_EDGE_S, seconds / 10)) or math.inf
     return {
-        "CPU quota throttling": {} if _same_quota(host) else share,
-        "CPU steal": host.get("cpu_steal"),
-        "Raspberry Pi throttling": {
-            second: 100.0 * bool(int(bits)) for second, bits in host.get("pi_throttled").items()
-        },
-        "CPU frequency loss": {
-            second: 100 * (1 - mhz / start) for second, mhz in clock.items() if start > 0
-        },
+        "CPU quota throttling": _NO_READINGS if same else share,
+        "CPU steal": tracks.get("cpu_steal", _NO_READINGS),
+        "Raspberry Pi throttling": {at: 100.0 * bool(int(each)) for at, each in bits.items()},
+        "CPU frequency loss": {at: 100 * (1 - mhz / start) for at, mhz in clock.items()},
     }
 
 
-def _changes(values: Numbers, culprits: Iterable[_Culprit]) -> Iterator[LevelShift]:
-    """The best change of a series, and its changes at the onsets of culprits.
+def _cause(values: Numbers, culprits: Tracks) -> tuple[LevelShift | None, dict[str, Any]]:
+    """The change of a load with which a sensor rose; the sensor, its level, and when.
 
-    First come those at onsets that explain nearly as much as the best: a culprit shows the time of
-    the change more sharply than a load, which other things disturb as well.
+    A sensor shows the time of the change more sharply than a load, which other things disturb as
+    well, so the change is that at the rise of the sensor if it explains nearly as much as any.
     """
-    free = change(values)
-    at_onset = [change(values, each.onset) for each in culprits if each.onset is not None]
-    bound = [shift for shift in at_onset if shift is not None]
-    enough = _AS_GOOD * free.explained if free is not None else 0.0
-    yield from (shift for shift in bound if shift.explained >= enough)
-    if free is not None:
-        yield free
-    yield from (shift for shift in bound if shift.explained < enough)
-
-
-def _cause(culprits: Iterable[_Culprit], shift: LevelShift, seconds: int) -> dict[str, Any]:
-    """The first sensor that rose with a shift, its level, and when; empty without one."""
-    near_s, took_s = max(_EDGE_S, _NEAR * seconds), shift.end_s - shift.start_s
-    for culprit in culprits:
-        # A culprit that rose at another time is not the cause.
-        onset = culprit.onset or shift
-        if onset.start_s > shift.end_s + near_s or onset.end_s < shift.start_s - near_s:
+    seconds, free = len(values), change(values)
+    near_s = max(_EDGE_S, _NEAR * seconds)
+    for sensor, track in culprits.items():
+        sampled = sorted(track)
+        rise = change(np.interp(np.arange(seconds), sampled, [track[at] for at in sampled]))
+        shift = None if rise is None else change(values, rise)
+        if shift is None or (free and shift.explained < _AS_GOOD * free.explained):
+            shift = free
+        if shift is None:
             continue
         end_s = min(shift.end_s, seconds - _EDGE_S)
-        after = _mean(culprit.amount, end_s, end_s + _WINDOW_S)
-        before = _mean(culprit.amount, shift.start_s - _WINDOW_S, shift.start_s)
+        after = _mean(track, end_s, end_s + near_s)
+        before = _mean(track, shift.start_s - _WINDOW_S, shift.start_s)
         # A culprit that was present from the start had no time to rise.
         if shift.start_s < _EDGE_S or before is None:
             before = 0.0
         if after is not None and after - before >= _CULPRIT_MIN:
-            when = {"at_s": shift.start_s, "took_s": took_s}
-            return {"sensor": culprit.sensor, "level_percent": after, **when}
-    return {}
+            when = {"at_s": shift.start_s, "took_s": shift.end_s - shift.start_s}
+            return shift, {"sensor": sensor, "level_percent": after, **when}
+    return None, {}
 
 
-def _steal(track: Track) -> Iterator[Finding]:
+def _steal(tracks: Tracks, _: int) -> Iterator[Finding]:
+    track = tracks.get("cpu_steal", _NO_READINGS)
     mean = _mean(track)
     if mean is None or mean < STEAL_WARNING:
         return
     starts = range(0, max(track) + 1, _WINDOW_S)
-    means = [(_mean(track, start, start + _WINDOW_S) or 0.0, start) for start in starts]
-    worst, at = max(means)
+    worst, at = max((_mean(track, start, start + _WINDOW_S) or 0.0, start) for start in starts)
     name = "cpu-steal-high" if mean >= STEAL_INVALID else "cpu-steal"
     yield finding(name, percent=mean, worst_percent=worst, minute=at // 60 + 1)
 
 
-def _same_quota(host: _Host) -> bool:
-    """Whether the server's quota was constant: then it ran out because of the load."""
-    amounts = host.get("cgroup_quota")
-    complete = host.get("cgroup_throttled_share").keys() <= amounts.keys()
-    least, most = min(amounts.values(), default=0), max(amounts.values(), default=0)
-    return bool(amounts) and complete and most <= _QUOTA_SAME * least
+def _quota(tracks: Tracks, seconds: int) -> Iterator[Finding]:
+    """A quota that was used up: a property of the machine, unless it slowed the load down."""
+    counts = tracks.get("cgroup_throttled", _NO_READINGS)
+    if hit := sum(count > 0 for count in counts.values()):
+        share = _mean(tracks.get("cgroup_throttled_share", _NO_READINGS)) or 0.0
+        yield finding("cpu-throttled", seconds=hit, of_s=seconds, percent=share)
 
 
-def _quota(host: _Host, steady: bool) -> Iterator[Finding]:
-    """nr_throttled: a quota that is present all the time is a property of the machine.
-
-    A quota that came or went changed the machine while it was measured. steady: the planned rate is
-    constant; under a rate that changes, throttling changes too. A quota whose amount was read and
-    did not change runs out whenever the load exceeds it.
-    """
-    steady = steady and not _same_quota(host)
-    counts, shares = host.get("cgroup_throttled"), host.get("cgroup_throttled_share")
-    hit = sorted(second for second, count in counts.items() if count > 0)
-    if not hit:
-        return
-    share = _mean(shares) or 0.0
-    head_s = max(_EDGE_S, host.seconds / 10)
-    first, rest = _mean(shares, 0, head_s) or 0.0, _mean(shares, head_s) or 0.0
-    turn = change(_filled(shares, host.seconds)) if shares else None
-    began = steady and rest >= _CULPRIT_MIN and first < rest / 2
-    lifted = steady and turn is not None and turn.before - turn.after >= _LIFTED_MIN
-    values = {"seconds": len(hit), "of_s": host.seconds, "percent": share}
-    if began or lifted:
-        rising = turn is not None and (turn.after > turn.before or not began)
-        at_s = turn.start_s if turn is not None and rising else hit[0]
-        yield finding("cpu-quota-changed", at_s=at_s, **values)
-    else:
-        yield finding("cpu-throttled", **values)
-
-
-def _filled(track: Track, seconds: int) -> Numbers:
-    """Every second of a track; gaps are interpolated."""
-    sampled = sorted(track)
-    return np.interp(np.arange(seconds), sampled, [track[second] for second in sampled])
-
-
-def _frequency(host: _Host) -> Iterator[Finding]:
+def _frequency(tracks: Tracks, seconds: int) -> Iterator[Finding]:
     """Below 95% of its start for a tenth of the time, although the CPU was as busy.
 
     By means of 10 s: a single reading jumps, and the frequency of an idle CPU means nothing.
     """
-    clock, busy = host.get("cpu_frequency"), host.get("cpu_busy")
-    starts = range(0, host.seconds - _STEP_S + 1, _STEP_S)
+    clock, busy = (tracks.get(name, _NO_READINGS) for name in ("cpu_frequency", "cpu_busy"))
+    starts = range(0, seconds - _STEP_S + 1, _STEP_S)
     parts = [(s, _mean(clock, s, s + _STEP_S), _mean(busy, s, s + _STEP_S)) for s in starts]
     steps = [(s, mhz, work) for s, mhz, work in parts if mhz is not None and work is not None]
     if len(steps) < 2:
@@ -262,30 +198,28 @@ def _frequency(host: _Host) -> Iterator[Finding]:
     ]
     if low and 10 * len(low) >= len(steps):
         least = min(mhz for _, mhz in low)
-        at_s = low[0][0]
-        yield finding("cpu-frequency-fell", before_mhz=start_mhz, after_mhz=least, at_s=at_s)
+        yield finding("cpu-frequency-fell", before_mhz=start_mhz, after_mhz=least, at_s=low[0][0])
 
 
-def _heat(host: _Host) -> Iterator[Finding]:
-    for zone, room in host.starting("headroom_").items():
-        over = sorted(second for second, left in room.items() if left <= 0)
-        if over:
-            hottest = max(host.get(f"temperature_{zone}").values(), default=math.nan)
-            yield finding("too-hot", zone=zone, at_s=over[0], celsius=hottest)
+def _heat(tracks: Tracks, _: int) -> Iterator[Finding]:
+    for zone, room in _starting(tracks, "headroom_").items():
+        if over := [second for second, left in room.items() if left <= 0]:
+            readings = tracks.get(f"temperature_{zone}", _NO_READINGS)
+            hottest = max(readings.values(), default=math.nan)
+            yield finding("too-hot", zone=zone, at_s=min(over), celsius=hottest)
 
 
-def _pi(host: _Host) -> Iterator[Finding]:
-    now, since = host.get("pi_throttled"), host.get("pi_throttled_since_boot")
-    hit = sorted(second for second, bits in now.items() if int(bits))
+def _pi(tracks: Tracks, _: int) -> Iterator[Finding]:
+    now = tracks.get("pi_throttled", _NO_READINGS)
+    since = tracks.get("pi_throttled_since_boot", _NO_READINGS)
+    hit = [second for second, bits in now.items() if int(bits)]
     # The bits since boot show also one that was set between two samples.
     new = max(map(int, since.values()), default=0) & ~int(since[min(since)] if since else 0)
-    during = new
     for second in hit:
-        during |= int(now[second])
-    if during:
-        at_s = hit[0] if hit else None
-        flags, seconds = _flags(during), {"seconds": len(hit), "of_s": len(now)}
-        yield finding("pi-throttled", flags=flags, at_s=at_s, **seconds)
+        new |= int(now[second])
+    if new:
+        at_s, seen = min(hit, default=None), {"seconds": len(hit), "of_s": len(now)}
+        yield finding("pi-throttled", flags=_flags(new), at_s=at_s, **seen)
     elif since and (bits := int(since[max(since)])):
         yield finding("pi-throttled-earlier", flags=_flags(bits))
 
@@ -294,26 +228,24 @@ def _flags(bits: int) -> list[str]:
     return [name for number, name in enumerate(_PI_BITS) if bits >> number & 1]
 
 
-def _errors(track: Track) -> Iterator[Finding]:
+def _errors(tracks: Tracks, _: int) -> Iterator[Finding]:
+    track = tracks.get("io_errors", _NO_READINGS)
     if (count := sum(track.values())) > 0:
         at_s = min(second for second, errors in track.items() if errors > 0)
         yield finding("io-errors", count=count, at_s=at_s)
 
 
-def _activity(host: _Host) -> Iterator[Finding]:
-    names = ["cpu_busy", "cpu_iowait"]
+def _activity(tracks: Tracks, _: int) -> Iterator[Finding]:
     # The three busiest disks, of those that were busy, the busiest first.
-    every = host.starting("disk_").items()
+    every = _starting(tracks, "disk_").items()
     busy = {f"disk_{n[:-5]}": _mean(t) or 0 for n, t in every if n.endswith("_busy")}
     disks = sorted((each for each in busy if busy[each] >= 0.5), key=lambda each: -busy[each])[:3]
     pressures = [f"pressure_{name}_some" for name in ("cpu", "io", "memory")]
-    units = {
-        **dict.fromkeys((*names, *(f"{disk}_busy" for disk in disks), *pressures), "percent"),
-        **{f"{disk}_{what}": "kb_s" for disk in disks for what in ("read", "written")},
-    }
-    means = {f"{name}_{unit}": _mean(host.get(name)) for name, unit in units.items()}
-    values = {name: mean for name, mean in means.items() if mean is not None}
-    if heat := [max(track.values()) for track in host.starting("temperature_").values()]:
+    shares = ["cpu_busy", "cpu_iowait", *(f"{disk}_busy" for disk in disks), *pressures]
+    units = dict.fromkeys(shares, "percent")
+    units |= {f"{disk}_{what}": "kb_s" for disk in disks for what in ("read", "written")}
+    values = {f"{n}_{unit}": _mean(tracks[n]) for n, unit in units.items() if n in tracks}
+    if heat := [max(track.values()) for track in _starting(tracks, "temperature_").values()]:
         values["temperature_celsius"] = max(heat)
     if values:
         yield finding("machine-activity", **values)

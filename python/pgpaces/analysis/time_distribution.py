@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from pgpaces.analysis import stats
 from pgpaces.analysis.arrays import Numbers, np
 from pgpaces.analysis.stats import Clusters
-from pgpaces.core.times import Times, counts_at_most, values_at_ranks
+from pgpaces.core.times import Times, counts_at_most, quantile_rank, quantiles_ms, values_at_ranks
 from pgpaces.spec.result import Estimate
 
 # Longer than any time that a histogram tells from another.
@@ -106,8 +106,8 @@ def distribution_and_tails(
     if mean is None and times.mean_ns is not None:
         mean = Estimate.alone(times.mean_ns / 1e6, times.count)
     above = tuple(_above(times, due, body, blocks=blocks)) if due and blocks else ()
-    [fastest_ns] = values_at_ranks(times, [stats.quantile_rank(_FASTEST, due)]) if due else [0]
-    tails = Tails(body, above, math.inf if fastest_ns is None else fastest_ns / 1e6)
+    [fastest_ms] = quantiles_ms(times, [_FASTEST], due) if due else [0.0]
+    tails = Tails(body, above, math.inf if fastest_ms is None else fastest_ms)
     quantiles: dict[str, Estimate | None] = dict.fromkeys(q.replace(".", "") for q in QUANTILES)
     if due:
         clusters = tails.above or [tails.body] * len(quantiles)
@@ -138,7 +138,7 @@ def _ms(ns: int | None) -> float:
 
 
 def _values(times: Times, due: int) -> Sequence[int | None]:
-    return values_at_ranks(times, [stats.quantile_rank(q, due) for q in QUANTILES.values()])
+    return values_at_ranks(times, [quantile_rank(q, due) for q in QUANTILES.values()])
 
 
 def _above(times: Times, due: int, body: Clusters, *, blocks: Blocks) -> Iterator[Clusters]:

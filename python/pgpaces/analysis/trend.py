@@ -12,8 +12,8 @@ from itertools import pairwise
 from msgspec import Struct
 
 from pgpaces.analysis import level_shift
+from pgpaces.analysis.across import ALPHA, ERROR_MIN, Effect, moments
 from pgpaces.analysis.arrays import np
-from pgpaces.analysis.effect import ALPHA, ERROR_MIN, Effect, moments
 from pgpaces.analysis.stats import Z95
 from pgpaces.spec.result import Estimate
 

@@ -12,12 +12,10 @@ import sys
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
-from msgspec import Struct
-
-from pgpaces.analysis.arrays import np
+from pgpaces.analysis.arrays import Numbers, np
 from pgpaces.core.messages import message
 from pgpaces.core.series import Sample, Seconds
 from pgpaces.spec.result import WaitEvent, Waits
@@ -36,13 +34,6 @@ Who = Literal["load", "others"]
 Event = tuple[Who, str, str]
 
 
-class Tenth(Struct, frozen=True):
-    """One sample: the sessions in each event, by its place in `Waits.events`."""
-
-    tenth: int
-    sessions: dict[int, int]
-
-
 class WaitTally:
     """Counts samples as they arrive. It keeps the counts of one second, and packed tenths."""
 
@@ -50,12 +41,12 @@ class WaitTally:
         self._packer = zlib.compressobj(6)
         self._packed: list[bytes] = []
         self._places: dict[Event, int] = {}
-        self._totals: list[int] = []
+        self._totals: Counter[Event] = Counter()
         self._last = 0
         self._every = self._looks = 0
         self._second, self._in_second = 0, 0
-        self._counts: Counter[int] = Counter()
-        self._names: dict[int, str] = {}
+        self._counts: Counter[Event] = Counter()
+        self._names: dict[Event, str] = {}
         self._seen: dict[str, None] = {}
         self._sampled = Seconds()
         self._ended: list[Sample] = []
@@ -67,11 +58,10 @@ class WaitTally:
         """
         if self._every and tenth <= self._last:
             return
-        by_place = {self._place(event): count for event, count in sessions.items()}
         triples = array("i", (tenth - self._last, _LOOKED, 0))
-        for place, count in by_place.items():
-            triples.extend((0, place, count))
-            self._totals[place] += count if tenth >= 0 else 0
+        for event, count in sessions.items():
+            triples.extend((0, self._places.setdefault(event, len(self._places)), count))
+            self._totals[event] += count if tenth >= 0 else 0
         if sys.byteorder == "big":
             triples.byteswap()
         self._packed.append(self._packer.compress(triples.tobytes()))
@@ -80,21 +70,13 @@ class WaitTally:
         if tenth // PER_SECOND != self._second:
             self._end_second()
         self._second, self._in_second = tenth // PER_SECOND, self._in_second + 1
-        self._counts.update(by_place)
-
-    def _place(self, event: Event) -> int:
-        if event not in self._places:
-            self._places[event] = len(self._totals)
-            self._totals.append(0)
-        return self._places[event]
+        self._counts.update(sessions)
 
     def waits(self) -> Waits:
         if not self._every:
             return Waits()
         rest = self._packer.copy().flush()
-        events = tuple(
-            WaitEvent(*event, self._totals[place]) for event, place in self._places.items()
-        )
+        events = tuple(WaitEvent(*event, self._totals[event]) for event in self._places)
         return Waits(self._looks, events, b"".join(self._packed) + rest)
 
     def drain(self, *, ended: bool = False) -> list[Sample]:
@@ -111,17 +93,16 @@ class WaitTally:
     def _end_second(self) -> None:
         if not self._in_second:
             return
-        events = list(self._places)
         sums = Counter(dict.fromkeys(self._seen, 0))
-        for place, count in self._counts.most_common():
-            if place not in self._names and len(self._names) < SAMPLED_MAX:
-                self._names[place] = event_name(*events[place])
-            sums[self._names.get(place, OTHER)] += count
-        for event, count in sums.items():
-            if event not in self._seen:
-                self._seen[event] = None
-                self._ended += [_sample(second, event, 0.0) for second in self._sampled]
-            self._ended.append(_sample(self._second, event, count / self._in_second))
+        for event, count in self._counts.most_common():
+            if event not in self._names and len(self._names) < SAMPLED_MAX:
+                self._names[event] = event_name(*event)
+            sums[self._names.get(event, OTHER)] += count
+        for name, count in sums.items():
+            if name not in self._seen:
+                self._seen[name] = None
+                self._ended += [_sample(second, name, 0.0) for second in self._sampled]
+            self._ended.append(_sample(self._second, name, count / self._in_second))
         self._sampled.add(self._second)
         self._in_second, self._counts = 0, Counter()
 
@@ -136,29 +117,28 @@ def event_name(who: str, kind: str, event: str) -> str:
     return wait if who == "load" else f"{who} {wait}"
 
 
-def tenths_of(waits: Waits) -> Iterator[Tenth]:
-    """The tenths, in order. Raises ValueError for bytes that are not packed tenths."""
-    if not waits.tenths:
-        return
+def tenths_of(waits: Waits) -> tuple[Numbers, Numbers]:
+    """The tenths with a sample, in order, and a row for each event of one.
+
+    The columns of rows are the tenth, the place in `waits.events`, and the sessions in the event.
+    Raises ValueError for bytes that are not packed tenths.
+    """
     unpacker = zlib.decompressobj()
     try:
-        raw = unpacker.decompress(waits.tenths, _BYTES_MAX)
+        raw = unpacker.decompress(waits.tenths, _BYTES_MAX) if waits.tenths else b""
     except zlib.error as error:
         raise ValueError(message("waits-unreadable", why=error)) from None
-    if len(raw) % 12 or not unpacker.eof:
+    if len(raw) % 12 or not (unpacker.eof or not waits.tenths):
         raise ValueError(message("waits-cut"))
-    current: Tenth | None = None
-    for ahead, place, count in np.frombuffer(raw, dtype="<i4").reshape(-1, 3).tolist():
-        if place == _LOOKED:
-            if current:
-                yield current
-            current = Tenth((current.tenth if current else 0) + ahead, {})
-        elif not (current and 0 <= place < len(waits.events) and count >= 0):
-            raise ValueError(f"there is no wait event {place}")
-        else:
-            current.sessions[place] = count
-    if current:
-        yield current
+    triples = np.frombuffer(raw, dtype="<i4").reshape(-1, 3).astype(int)
+    looked = triples[:, 1] == _LOOKED
+    # Those of the events of a tenth are 0 tenths later.
+    triples[:, 0] = triples[:, 0].cumsum()
+    rows = triples[~looked]
+    possible = (rows[:, 1] >= 0) & (rows[:, 1] < len(waits.events)) & (rows[:, 2] >= 0)
+    if not (possible.all() and looked[:1].all()):
+        raise ValueError("there is no wait event of this number")
+    return triples[looked, 0], rows
 
 
 def observations(waits: Waits) -> int:

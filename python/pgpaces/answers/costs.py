@@ -40,7 +40,7 @@ def of_run(trial: Trial, summary: Summary) -> Economy | None:
         machines_of(trial.host.costs),
         rules.on_time(summary.throughput, late, counts),
         rules.users_of(trial),
-        written=rules.written([(trial, means, summary.seconds)]),
+        written=rules.written([(means, summary.seconds)]),
     )
 
 
@@ -60,13 +60,12 @@ def values(economy: Economy, summary: Summary | None = None) -> Iterator[tuple[s
     if (written := economy.written) is not None:
         a_day = {"bytes_a_day": written.bytes_a_day.value, "ci": bounds(written.bytes_a_day)}
         name = "written-at-least" if _least(written) else "written-a-day"
-        yield "written", said(name, source=written.source, **a_day)
+        yield "written", said(name, **a_day)
 
 
 def _least(written: Written) -> bool:
     """Whether no checkpoint ended meanwhile, so that it hardly includes data files."""
-    checkpoints = written.checkpoints
-    return written.bytes_a_day.value > 0 and checkpoints is not None and checkpoints < 1
+    return written.bytes_a_day.value > 0 and written.checkpoints < 1
 
 
 def of_cells(
@@ -117,11 +116,10 @@ def section(machines: Sequence[Priced], *, limited: bool) -> Section:
         each = one.economy.per_unit if one.passes else None
         return estimate_cell(each, lambda count: rate(count / _MILLION)) if each else NOT_KNOWN
 
-    def written(one: Priced) -> TableCell | str:
+    def written(one: Priced) -> str:
         if (written := one.economy.written) is None:
             return NOT_KNOWN
-        least = "over " if _least(written) else ""
-        return TableCell(f"{least}{size_text(written.bytes_a_day.value)}", written.source)
+        return f"{'over ' * _least(written)}{size_text(written.bytes_a_day.value)}"
 
     labels: list[Column[Priced]] = [
         ("machine", _machine),

@@ -14,13 +14,13 @@ from msgspec import to_builtins
 
 from pgpaces.analysis import bulk, goal, next_step, waits
 from pgpaces.analysis.accumulator import by_functions
+from pgpaces.analysis.costs import volume_json, volume_of
 from pgpaces.analysis.digest import Bucket
-from pgpaces.analysis.outcome import all_gave_up, no_measurement
 from pgpaces.analysis.stopping import level, would_decide
 from pgpaces.analysis.summary import Summary
 from pgpaces.analysis.summary import as_json as summary_json
 from pgpaces.analysis.time_distribution import Distribution
-from pgpaces.analysis.volume import volume_json, volume_of
+from pgpaces.analysis.validity import all_gave_up, no_measurement
 from pgpaces.answers import costs, numbers, servers
 from pgpaces.answers.again import length
 from pgpaces.answers.bulk import words as commands

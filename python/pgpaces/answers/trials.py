@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from pgpaces.analysis.costs import Volume
 from pgpaces.analysis.summary import Summary
-from pgpaces.analysis.volume import Volume
 from pgpaces.core.findings import Finding
 from pgpaces.core.messages import Message, said
 from pgpaces.core.units import duration_text

@@ -6,7 +6,6 @@ Progress is a line that is rewritten on a terminal, else a line every few second
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import re
 import sys
@@ -31,8 +30,7 @@ from pgpaces.show import escape
 from pgpaces.trial.listener import Listener, SweepListener
 
 if TYPE_CHECKING:
-    from pgpaces.core.record import Interval
-    from pgpaces.core.times import Times
+    from pgpaces.core.record import Interval, Tally
     from pgpaces.spec.design import Ask
     from pgpaces.spec.result import Estimate, Trial
     from pgpaces.trial.listener import Progress
@@ -103,34 +101,31 @@ class LiveLine:
         self._clear()
 
     def _clear(self) -> None:
-        self.seconds = self._on_time = self._missed = self._failed = self._succeeded = 0
-        self._times: list[Times] = []
+        self.seconds = 0
+        self._sum: tuple[Tally, ...] = ()
 
     def add(self, interval: Interval) -> None:
-        for tally in interval.tallies:
-            if self._scripts is not None and tally.script >= self._scripts:
-                continue
-            failed = sum(tally.failed.values())
-            self._on_time += tally.on_time
-            self._failed += failed
-            self._missed += tally.late + tally.skipped + failed + tally.unfinished
-            self._succeeded += tally.latency.count
-            self._times.append(tally.latency)
+        from pgpaces.core.record import total
+
+        every, own = interval.tallies, self._scripts
+        new = (each for each in every if own is None or each.script < own)
+        self._sum = (total((*self._sum, *new)),)
         self.seconds += 1
         self._stage = "warm-up" if interval.second < 0 else f"{interval.second + 1} s"
 
     def text(self) -> str:
-        from pgpaces.core.times import merge, values_at_ranks
+        from pgpaces.core.times import quantiles_ms
         from pgpaces.show.numbers import milliseconds, percent, rate
+        from pgpaces.spec.result import counts
 
         # Of what ended: on an overloaded server what falls due waits for many lines.
-        ended = self._on_time + self._missed
-        [ns] = values_at_ranks(merge(self._times), (math.ceil(0.95 * ended),))
-        p95 = milliseconds(None if ns is None else ns / 1e6, "–")
-        share = f"{percent(self._missed / ended)}%" if ended else "–"
+        [whole] = self._sum
+        sums = counts(self._sum)
+        [p95_ms] = quantiles_ms(whole.latency, (0.95,), sums.ended)
+        done = f"{rate(whole.latency.count / self.seconds)}/s  p95 {milliseconds(p95_ms, '–')} ms"
+        share = f"{percent(sums.missed / sums.ended)}%" if sums.ended else "–"
         missed = self.certainty or f"missed {share}"
-        missed += f"  {self._failed} failed" if self._failed else ""
-        done = f"{rate(self._succeeded / self.seconds)}/s  p95 {p95} ms"
+        missed += f"  {sums.failed} failed" if sums.failed else ""
         self._clear()
         return f"{self._stage}: {done}  {missed}"
 

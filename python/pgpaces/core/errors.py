@@ -1,24 +1,7 @@
 """Errors of pgpaces. Imports no other module of pgpaces.
 
-PgpacesError                        exit code
-├── PlanError                       2   an option, duration, rate or combination that cannot be
-├── WorkloadError                   3   no such workload, or its directory is not as it should be
-│   └── TrustError                  6   it executes programs, and its directory was not confirmed
-├── ScriptError                     4   a script does not parse: file, line, caret
-├── ServerError                     10  the target cannot be used
-│   ├── AuthError                   11  it rejects the login
-│   ├── DatabaseAbsentError         12  the database does not exist
-│   ├── ConnectionsError            13  too few free connections
-│   ├── TlsError                    14  TLS cannot be set up or verified
-│   ├── ConsentError                15  a change of an external database is not allowed
-│   └── PrepareError                16  making the data failed
-├── StoreError                      20  results cannot be stored or read
-│   └── StoreVersionError           21  another version of pgpaces wrote the store
-└── RunError                        5   the load could not start, continue or succeed once
-    ├── HopelessError               5   its scripts cannot work
-    └── LogError                    5   the log of its transactions could not be written
-
-A failed transaction is data and never one of these.
+Each class has an exit code (docs/reference/exit-codes.md). A failed transaction is data and never
+one of these.
 """
 
 from __future__ import annotations
@@ -123,8 +106,6 @@ class RunError(PgpacesError):
 
 class HopelessError(RunError):
     """A script cannot work: its statements are refused, or its first transactions all failed."""
-
-    exit_code = 5
 
 
 class LogError(RunError):

@@ -241,6 +241,12 @@ def _moved(parts: Iterable[tuple[Offset, Sequence[Part]]]) -> tuple[Part, ...]:
     )
 
 
+def total(tallies: Iterable[Tally]) -> Tally:
+    """The sum of tallies of any due seconds and scripts, as one of second 0 and script 0."""
+    parts = tuple(tallies)
+    return replace(_sum(parts), due_second=0, script=0) if parts else Tally(0, 0)
+
+
 def summed(tallies: Iterable[Part]) -> tuple[Part, ...]:
     """The same counts with one tally for each key, in the order of their first ones."""
     by_key: dict[tuple[int, ...], list[Part]] = {}

@@ -101,3 +101,20 @@ def values_at_ranks(times: Times, ranks: Sequence[int]) -> list[int | None]:
         return value and min(value, times.max_ns)
 
     return [at(rank) for rank in ranks]
+
+
+def quantile_rank(q: float, due: int) -> int:
+    """The rank of quantile q among `due` values in ascending order, from 1.
+
+    The lower order statistic ceil(q n).
+    """
+    return max(1, math.ceil(q * due - 1e-9))
+
+
+def quantiles_ms(times: Times, shares: Iterable[float], due: int) -> list[float | None]:
+    """Quantiles of `due` transactions of which those with times are the fastest, ms.
+
+    None for those that fall among the others.
+    """
+    values_ns = values_at_ranks(times, [quantile_rank(share, due) for share in shares])
+    return [None if ns is None else ns / 1e6 for ns in values_ns]

@@ -74,7 +74,7 @@ def trial(files: Sequence[PgbenchFile], options: ImportOptions, id_: str, *, ver
     command, clients = options.command, len({entry.client for entry in entries})
     numbers = range(1 + max(entry.script for entry in entries))
     scripts = tuple(ScriptFacts(name=f"script {n}", weight=1, commands=()) for n in numbers)
-    spec: dict[str, Any] = {"clients": clients, "warmup": "0s"}
+    spec: dict[str, Any] = {"clients": clients, "seed": 0, "warmup": "0s"}
     if columns.lag is not None:
         spec["rate"] = None  # pgbench had one, which the log does not tell
     if options.limit_ns is not None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from pgpaces.analysis import cache
+from pgpaces.analysis.server_counters import Blocks, ratio
 from pgpaces.core.series import Sample, Seconds
 from pgpaces.spec.result import Moved
 
@@ -333,9 +333,9 @@ class Differences:
         hits, reads = _difference(hit, before, after), _difference(read, before, after)
         if hits is not None and reads is not None:
             self._blocks.extend((second, int(hits), int(reads)))
-            ratio = cache.ratio([cache.Blocks(second, int(hits), int(reads))])
-            if ratio is not None:
-                yield Sample(second, "database", "cache_hit_ratio", ratio, "%")
+            share = ratio([Blocks(second, int(hits), int(reads))])
+            if share is not None:
+                yield Sample(second, "database", "cache_hit_ratio", share, "%")
 
     def _sum(self, second: int, reading: CounterReading) -> None:
         if second < 0 or self._totals is None:
@@ -361,6 +361,6 @@ class Differences:
             if total.count >= 2 and not total.fell
         )
 
-    def blocks(self) -> list[cache.Blocks]:
+    def blocks(self) -> list[Blocks]:
         each = iter(self._blocks)
-        return [cache.Blocks(*numbers) for numbers in zip(each, each, each, strict=True)]
+        return [Blocks(*numbers) for numbers in zip(each, each, each, strict=True)]

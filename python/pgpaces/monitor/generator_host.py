@@ -11,8 +11,6 @@ from pathlib import Path
 from pgpaces.core.messages import message
 from pgpaces.spec.setup import HostFacts
 
-# Maximum depth of stacked volumes.
-_VOLUMES_MAX = 8
 # The system call has this number on all architectures; the flags exist since Linux 6.1.
 _IO_URING_SETUP = 425
 _SINGLE_ISSUER, _DEFER_TASKRUN = 1 << 12, 1 << 13
@@ -29,34 +27,6 @@ def facts() -> HostFacts:
         memory_bytes=_memory(),
         python=platform.python_version(),
     )
-
-
-def disk_of(path: Path, sys: Path = Path("/sys")) -> str | None:
-    """The disk with a file or folder, by its name in /proc/diskstats; None: not known.
-
-    For a partition or a volume on one disk it is that disk.
-    """
-    try:
-        number = path.stat().st_dev
-    except OSError:
-        return None
-    return disk_of_number(f"{os.major(number)}:{os.minor(number)}", sys)
-
-
-def disk_of_number(number: str, sys: Path = Path("/sys")) -> str | None:
-    """The disk of a block device by its `major:minor`; file systems without one have none."""
-    try:
-        device = (sys / "dev" / "block" / number).resolve(strict=True)
-        for _ in range(_VOLUMES_MAX):
-            if (device / "partition").exists():
-                device = device.parent
-            below = list((device / "slaves").iterdir()) if (device / "slaves").is_dir() else []
-            if len(below) != 1:
-                return device.name
-            device = below[0].resolve(strict=True)
-    except OSError:
-        return None
-    return None
 
 
 def _field(path: Path, names: tuple[str, ...]) -> str | None:

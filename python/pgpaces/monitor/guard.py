@@ -1,7 +1,7 @@
 """The guard: looks once a second whether a load harms the other users of a server.
 
 It logs in as any application would, and asks in a session of its own. Both happen in a thread that
-only takes samples; analysis/guard.py interprets them, and callers poll `reason`. So a server or
+only takes samples; analysis/stopping.py interprets them, and callers poll `reason`. So a server or
 network without an answer delays only the thread.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import psycopg
 
-from pgpaces.analysis.guard import BASELINE, STREAK, GuardSample, reason_to_stop
+from pgpaces.analysis.stopping import BASELINE, STREAK, GuardSample, reason_to_stop
 from pgpaces.core.errors import ConnectionsError, ServerError
 from pgpaces.core.findings import Finding
 from pgpaces.core.sessions import errors, scalar

@@ -10,11 +10,11 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pgpaces.analysis import replication as rules
+from pgpaces.analysis import server_counters as rules
 from pgpaces.core.series import Sample
 
 SINCE = 100_000
-SOURCE, SLOTS = rules.SOURCE, rules.SLOTS
+SOURCE, SLOTS = rules.REPLICATION, rules.SLOTS
 # What the samples of a trial say.
 _NOW = "pg_catalog.pg_current_wal_insert_lsn()"
 _LAGS = ("sent", "write", "flush", "replay")

@@ -17,8 +17,7 @@ import psycopg
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.analysis import cache
-from pgpaces.analysis import replication as rules
+from pgpaces.analysis.server_counters import cache_findings, standby_findings
 from pgpaces.core.findings import Finding, Notes, finding
 from pgpaces.core.series import Sample, Series
 from pgpaces.core.sessions import Session, scalar
@@ -277,8 +276,7 @@ class Sensor:
         """Findings about its cache, settings, and standbys. series: its samples."""
         with self._lock:
             blocks, seconds = self._counts.blocks(), list(self._counts.seconds)
-        findings = [each for each in (cache.warmed(blocks), cache.hits(blocks)) if each]
-        findings += rules.standby_findings(series, seconds)
+        findings = [*cache_findings(blocks), *standby_findings(series, seconds)]
         findings += self._others.snapshots.changed if self._others else ()
         if not self._node:
             return findings

@@ -172,7 +172,7 @@ class ServerFacts(Facts, frozen=True, kw_only=True):
 
 
 class HostFacts(Facts, frozen=True, kw_only=True):
-    """The generator's machine; None: not known. data_disk: of a server's data on it.
+    """The generator's machine; None: not known.
 
     pid: of the process of pgpaces that made the load. costs: of the server's machine, as
     `pgpaces.spec.costs` reads them.
@@ -186,7 +186,6 @@ class HostFacts(Facts, frozen=True, kw_only=True):
     cpu: str | None = None
     memory_bytes: Count | None = None
     python: str | None = None
-    data_disk: str | None = None
     pid: Count | None = None
     costs: tuple[Any, ...] = ()
 

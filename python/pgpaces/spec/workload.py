@@ -1,4 +1,4 @@
-"""Workloads: folders of a `workload.toml`, SQL that creates the data, and scripts.
+"""Workloads: folders of a `workload.toml`, SQL that creates the data, and scripts; its schema.
 
 Reads and checks folders; runs nothing.
 """
@@ -13,26 +13,24 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 from msgspec.structs import asdict, replace
 
 from pgpaces import _engine
 from pgpaces.core import tables
 from pgpaces.core.errors import PlanError, WorkloadError, similar
 from pgpaces.core.texts import decoded, encoded
-from pgpaces.core.units import SECOND_NS, duration_ns, whole
+from pgpaces.core.units import COUNT_MAX, SECOND_NS, duration_ns, whole
 from pgpaces.spec.setup import ScriptCommand
 from pgpaces.spec.users import Users, of_file, of_functions
-
-if TYPE_CHECKING:
-    from pgpaces.spec.workload_toml import CommandKeys, File, Program
 
 SHIPPED = Path(__file__).parents[1] / "workloads"
 FILE = "workload.toml"
 # A byte order mark at the beginning of a file is skipped, as psql does.
 _ENCODING = ("utf-8-sig", "surrogateescape")
+_SCALE_MAX = 1_000_000
 # Keys that belong to one kind each; a variant of another kind does not inherit them.
 _OF_A_KIND = ("scripts", "command", "users")
 # The default load of a command: one execution, without warm-up.
@@ -106,8 +104,8 @@ class DataFile(Struct, frozen=True):
     sha256: str
 
 
-class Needs(Struct, frozen=True):
-    """Required programs and extensions, by name, with their Debian packages.
+class Needs(tables.Table, frozen=True, kw_only=True):
+    """`[needs]`: required programs and extensions, by name, with their Debian packages.
 
     NN in the name of a package stands for PostgreSQL's major version.
     """
@@ -197,6 +195,100 @@ class Workload(Struct, frozen=True, kw_only=True):
         if self.users is not None:
             digest.update(self.users.text.encode(errors="surrogateescape"))
         return digest.hexdigest()
+
+
+_Words = (
+    Annotated[str, Meta(min_length=1)]
+    | Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], Meta(min_length=1)]
+)
+
+
+class Script(tables.Table, frozen=True, kw_only=True):
+    """One of `scripts`."""
+
+    file: str
+    weight: Annotated[int, Meta(ge=0, le=COUNT_MAX)] = 1
+
+
+class LoadDefaults(tables.Table, frozen=True, kw_only=True):
+    """`[load]`."""
+
+    rate: str | None = None
+    clients: Annotated[int, Meta(ge=1, le=COUNT_MAX)] | None = None
+    latency_limit: str | None = None
+    start_every: str | None = None
+
+
+class CommandKeys(tables.Table, frozen=True, kw_only=True):
+    """`[command]`."""
+
+    run: _Words
+    before: _Words | None = None
+    input: tuple[str, ...] = ()
+    rows: str | None = None
+    timeout: str = "2h"
+    succeeds: Annotated[tuple[Annotated[int, Meta(ge=0, le=255)], ...], Meta(min_length=1)] = (0,)
+
+
+class CommandVariant(tables.Table, frozen=True, kw_only=True):
+    """`[command]` of a variant."""
+
+    run: _Words | None = None
+    before: _Words | None = None
+    input: tuple[str, ...] | None = None
+    rows: str | None = None
+    timeout: str | None = None
+
+
+class Program(tables.Table, frozen=True, kw_only=True):
+    """A program of `init`."""
+
+    run: _Words
+    input: tuple[str, ...] = ()
+
+
+class Variant(tables.Table, frozen=True, kw_only=True):
+    """`[variants.NAME]`: the keys that differ."""
+
+    description: str | None = None
+    kind: Literal["scripts", "command", "users"] | None = None
+    scale: Annotated[int, Meta(ge=1, le=_SCALE_MAX)] | None = None
+    writes: bool | None = None
+    init: tuple[str | Program, ...] | None = None
+    scripts: Annotated[tuple[Script, ...], Meta(min_length=1, max_length=1000)] | None = None
+    command: CommandVariant | None = None
+    users: str | None = None
+    load: LoadDefaults | None = None
+    variables: Mapping[str, str | int | float] | None = None
+
+
+class DataFileKeys(tables.Table, frozen=True, kw_only=True):
+    """`[files.NAME]`: a file that programs read."""
+
+    # A name, and perhaps a version: to pip other words are options, folders and addresses.
+    package: Annotated[
+        str, Meta(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(==[\w.+!-]+)?\Z")
+    ]
+    path: str
+    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+
+
+class File(tables.Table, frozen=True, kw_only=True):
+    """The whole file."""
+
+    description: str
+    kind: Literal["scripts", "command", "users"] = "scripts"
+    scale: Annotated[int, Meta(ge=1, le=_SCALE_MAX)] = 1
+    writes: bool = True
+    init: tuple[str | Program, ...]
+    scripts: Annotated[tuple[Script, ...], Meta(max_length=1000)] = ()
+    command: CommandKeys | None = None
+    users: str | None = None
+    load: LoadDefaults = field(default_factory=LoadDefaults)
+    variables: Mapping[str, str | int | float] = field(default_factory=dict)
+    files: Mapping[str, DataFileKeys] = field(default_factory=dict)
+    needs: Needs = field(default_factory=Needs)
+    variants: Mapping[str, Variant] = field(default_factory=dict)
 
 
 def read_script(path: str, weight: int = 1) -> WorkloadScript:
@@ -344,7 +436,7 @@ def read(folder: Path, variant: str | None = None) -> Workload:
         variables={name: str(value) for name, value in document.variables.items()},
         variants=tuple(document.variants),
         files=tuple(DataFile(name, **asdict(keys)) for name, keys in document.files.items()),
-        needs=Needs(**asdict(document.needs)),
+        needs=document.needs,
     )
 
 
@@ -389,8 +481,6 @@ def _init_step(folder: Path, entry: str | Program) -> InitStep:
 
 def _checked(raw: Mapping[str, Any], path: Path) -> File:
     """A document as its schema, with defaults. Raises WorkloadError, which names the key."""
-    from pgpaces.spec.workload_toml import File
-
     try:
         return tables.table(File, raw)
     except tables.WrongKeyError as error:

@@ -13,9 +13,7 @@ from msgspec import defstruct
 from msgspec.structs import asdict, fields
 
 from pgpaces.analysis import digest as rules
-from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.summary import summarize
 from pgpaces.spec import setup
 from pgpaces.spec.result import Trial
 
@@ -37,9 +35,3 @@ def text(digest: Digest) -> str:
 def read(trial: Trial, text: str) -> Digest:
     """The digest of a trial from its text. Raises ValueError for other texts."""
     return Digest(trial, **asdict(setup.read(_Stored, json.loads(text), "its digest")))
-
-
-def compute(trial: Trial) -> Digest:
-    """The digest of a whole trial, by the current rules. Raises StoreError as `summarize`."""
-    accumulator = Accumulator.of(trial.intervals)
-    return rules.digest(trial, summarize(trial, accumulator), accumulator)

@@ -237,25 +237,6 @@ def _up_to_date(cursor: Cursor) -> bool:
     return cursor.rows("SELECT version FROM pgpaces") == [(upgrades.newest(),)]
 
 
-_PREPARED = """SELECT CAST(setup AS text) FROM trial WHERE state = 'finished'
- ORDER BY started_at DESC LIMIT ?"""
-_RECENT = 500
-
-
-def sizes_at_once(place: Path | str | None) -> dict[str, int]:
-    """The sizes of recent trials' data in bytes, by fingerprint; creates no store."""
-    return _query(place, _sizes) or {}
-
-
-def _sizes(cursor: Cursor) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for (text,) in cursor.rows(_PREPARED, (_RECENT,)):
-        with contextlib.suppress(*encoding.UNREADABLE):
-            prepared = json.loads(text)["workload"]["prepared"]
-            sizes.setdefault(str(prepared["fingerprint"]), int(prepared["size_bytes"]))
-    return sizes
-
-
 @contextlib.contextmanager
 def _file(path: Path) -> Iterator[Cursor]:
     with contextlib.closing(sqlite.readable(path)) as connection:

@@ -214,6 +214,7 @@ class Store:
         return digests
 
     def _digest(self, id_: str, row: Row | None) -> Digest:
+        from pgpaces.analysis import digest as rules
         from pgpaces.store import digests
 
         if row is None:
@@ -225,7 +226,7 @@ class Store:
                 trial = rows.trial(row)
                 rows.check(trial)
                 return digests.read(trial, row["digest"])
-        digest = digests.compute(self.load(id_))
+        digest = rules.digest(self.load(id_))
         if row["state"] != "running":
             # For the next call; a read-only store just does not get it.
             with contextlib.suppress(StoreError), self._backend.writing() as connection:

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.analysis.capacity.goal import CapacityGoal, Kind
+from pgpaces.analysis.capacity.curve import CapacityGoal, Kind
 from pgpaces.analysis.capacity.search import SearchSpec, load_level
 from pgpaces.core.errors import PlanError
 from pgpaces.core.units import duration_ns, rate_per_s

@@ -9,7 +9,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from pgpaces.analysis.capacity.search import SearchSpec
-from pgpaces.analysis.pairing import Pairing
+from pgpaces.analysis.sequential import Pairing
 from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.spec import setup
 from pgpaces.spec.design import Experiment

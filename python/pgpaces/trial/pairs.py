@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from pgpaces.analysis.compare import ComparisonGoal
-from pgpaces.analysis.pairing import Pairing
+from pgpaces.analysis.sequential import Pairing
 from pgpaces.core.errors import PlanError
 from pgpaces.spec import options, spec
 from pgpaces.spec.design import Draft, Experiment, Levels

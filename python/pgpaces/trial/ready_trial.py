@@ -106,7 +106,7 @@ def _setup(ready: ReadyTrial, server: ServerFacts) -> Setup:
         workload=_workload(ready.works[0]).but(scripts=tuple(_scripts(ready))),
         background={work.name: _workload(work) for work in ready.works[1:]},
         server=server,
-        host=host_facts(server, ready.request.costs),
+        host=host_facts(ready.request.costs),
     )
 
 
@@ -123,11 +123,10 @@ def _workload(work: Work) -> WorkloadFacts:
     )
 
 
-def host_facts(server: ServerFacts, costs: Costs | None) -> HostFacts:
+def host_facts(costs: Costs | None) -> HostFacts:
     """The facts of this machine. costs: of the server's machine."""
-    data, plain = server.data_directory, {} if costs is None else costs.plain()
-    disk = host.disk_of(Path(data)) if data and is_local(server.target) else None
-    return host.facts().but(data_disk=disk, pid=os.getpid(), costs=(plain,) if plain else ())
+    plain = {} if costs is None else costs.plain()
+    return host.facts().but(pid=os.getpid(), costs=(plain,) if plain else ())
 
 
 def _scripts(ready: ReadyTrial) -> Iterator[ScriptFacts]:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import Digest, digest
-from pgpaces.analysis.summary import Summary, summarize
+from pgpaces.analysis.summary import Summary
 from pgpaces.core.errors import StoreError
 from pgpaces.core.findings import Notes
 from pgpaces.core.messages import message
@@ -143,13 +143,12 @@ class Recorder:
 
 def store_imported(store: Store, trial: Trial) -> Summary:
     """Stores a whole imported trial; returns its answer. Raises StoreError."""
-    accumulator = Accumulator.of(trial.intervals)
-    summary = summarize(trial, accumulator)
+    result = digest(trial)
     store.begin(trial)
     for interval in trial.intervals:
         store.add(trial.id, interval)
-    store.finish(trial, brief(summary), digest(trial, summary, accumulator))
-    return summary
+    store.finish(trial, brief(result.summary), result)
+    return result.summary
 
 
 def brief(summary: Summary) -> dict[str, Any]:

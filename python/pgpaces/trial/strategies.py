@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from pgpaces.analysis.capacity.search import CapacitySearch, SearchSpec
-from pgpaces.analysis.pairing import Pairing
-from pgpaces.analysis.sequential import Expected, Tell
+from pgpaces.analysis.sequential import Expected, Pairing, Tell
 from pgpaces.spec.design import HERE, Ask, Cell, Design, by_machine
 
 

@@ -18,13 +18,11 @@ from typing import Any, ClassVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgpaces.analysis.pairing import Pairing
 from pgpaces.analysis.preview import Preview, Step, between, preview
-from pgpaces.analysis.sequential import Tell
+from pgpaces.analysis.sequential import Pairing, Tell
 from pgpaces.core.errors import PgpacesError, PlanError, StoreError
 from pgpaces.core.locality import is_local
 from pgpaces.core.redaction import Redacted
-from pgpaces.database import data
 from pgpaces.database.specification import typed
 from pgpaces.load import engine as generator
 from pgpaces.load.engine import for_driver
@@ -38,7 +36,6 @@ from pgpaces.spec.result import Place
 from pgpaces.spec.setup import ServerFacts
 from pgpaces.spec.target import Target, TargetPlan
 from pgpaces.store.experiments import ExperimentRow
-from pgpaces.store.listing import sizes_at_once
 from pgpaces.store.rows import ExperimentState
 from pgpaces.store.store import Store, new_id
 from pgpaces.trial import document
@@ -50,7 +47,6 @@ from pgpaces.trial.request import (
     check,
     choose,
     commands_of,
-    dataset_of,
     request_of,
     workload_of,
 )
@@ -295,13 +291,12 @@ def _done(store: Store, experiment_id: str) -> list[tuple[int, str]]:
 
 
 def _preview(planned: PlannedSweep, asks: Sequence[Ask]) -> Preview:
-    sizes, machines = sizes_at_once(planned.store), planned.machines
     cells = {ask.cell.key: ask for ask in asks}
     requests = {key: planned.request(ask) for key, ask in cells.items()}
-    each = {key: _step(request, sizes) for key, request in requests.items()}
+    each = {key: _step(request) for key, request in requests.items()}
     steps: dict[str, list[Step]] = {}
     prices: dict[str, tuple[float, str]] = {}
-    for machine, own in by_machine(asks, machines).items():
+    for machine, own in by_machine(asks, planned.machines).items():
         steps[machine] = [each[ask.cell.key] for ask in own]
         for costs in (requests[ask.cell.key].costs for ask in own):
             if costs is not None and (hourly := costs.an_hour) is not None:
@@ -314,21 +309,16 @@ def preview_of(request: Request) -> Preview:
     check(request)
     hourly = None if request.costs is None else request.costs.an_hour
     prices = {HERE: (hourly, request.costs.currency)} if request.costs and hourly else {}
-    return preview(1, {HERE: [_step(request, sizes_at_once(request.store))]}, prices)
+    return preview(1, {HERE: [_step(request)]}, prices)
 
 
-def _step(request: Request, sizes: Mapping[str, int]) -> Step:
-    """A trial of a cell for the preview. sizes: of data, by its fingerprint."""
-    spec, as_is = dataset_of(request), request.as_is
-    fingerprints = data.fingerprints(spec)
-    measured = fingerprints & sizes.keys() if spec.from_database is None else ()
+def _step(request: Request) -> Step:
+    """A trial of a cell for the preview."""
     lists = commands_of(request.workload, choose(request.workload, request.scripts))
     return Step(
         request.trial,
         tuple(sum(command.is_sql for command in commands) for commands in lists),
-        request.workload.writes and not as_is,
-        (request.target, fingerprints),
-        0 if as_is else max((sizes[each] for each in measured), default=None),
+        request.workload.writes and not request.as_is,
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgpaces.analysis import goal, outcome, throttle
+from pgpaces.analysis import goal, throttle, validity
 from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import Bucket, digest
 from pgpaces.analysis.stopping import LOOKS_S, certain_in, decide
@@ -174,7 +174,7 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
             findings=(
                 *trial.findings,
                 *load.findings,
-                *outcome.given_up(accumulator.aborted, load.clients, error=recorder.first_error),
+                *validity.given_up(accumulator.aborted, load.clients, error=recorder.first_error),
                 *monitors.findings(series, throttle.pace(accumulator, trial, measured_ns // 10**9)),
                 *held_back(ready.components, accumulator, guest=not ready.site.managed),
                 *_stored(recorder, store, before),
@@ -183,16 +183,15 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
             explained=monitors.explained,
             observed=monitors.observed(),
         )
-        summary = summarize(trial, accumulator)
-        shown = digest(trial, summary, accumulator)
+        shown = digest(trial, accumulator)
         failed: StoreError | None = None
         try:
             context.write(lambda: recorder.finish(trial, shown))
         except StoreError as refused:
             failed = refused
     ends = (error, failed or stopped, accumulator.aborted, monitors.reason)
-    whole = summarize(trial, accumulator, cut_off=False) if summary.cut_s else None
-    return Outcome(trial, summary, *ends, whole, shown.series, failed is None)
+    whole = summarize(trial, accumulator, cut_off=False) if shown.summary.cut_s else None
+    return Outcome(trial, shown.summary, *ends, whole, shown.series, failed is None)
 
 
 class Looks:

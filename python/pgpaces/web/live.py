@@ -12,19 +12,18 @@ import itertools
 import math
 import platform
 from collections import Counter
-from collections.abc import AsyncIterator, Container, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Container, Iterable, Iterator
 
 from msgspec import Struct, field
 from msgspec.structs import astuple
 
 from pgpaces.analysis.accumulator import own_scripts
-from pgpaces.analysis.stats import quantile_rank
-from pgpaces.analysis.steady import FLATNESS_POINTS_MIN, flatness
+from pgpaces.analysis.level_shift import FLATNESS_POINTS_MIN, flatness
 from pgpaces.analysis.validity import rate_changes
 from pgpaces.core.errors import PgpacesError, StoreError
-from pgpaces.core.record import Interval
+from pgpaces.core.record import Interval, total
 from pgpaces.core.series import Series
-from pgpaces.core.times import Times, merge, values_at_ranks
+from pgpaces.core.times import Times, quantiles_ms
 from pgpaces.monitor.host import GENERATOR, OF_GENERATOR, SOURCE
 from pgpaces.show.numbers import ms
 from pgpaces.spec.result import Blocked, Counts, Trial, counts
@@ -68,28 +67,21 @@ def row(interval: Interval, scripts: int | None = None) -> Row:
     Percentiles rank over all that ended; in flight and backlog are means. The start lag has the
     wait for a client, the dispatch lag is that of the generator alone; both are p99.
     """
-    tallies = [t for t in interval.tallies if scripts is None or t.script < scripts]
-    sums = counts(tallies)
-    p50, p95, p99 = quantiles((tally.latency for tally in tallies), (0.5, 0.95, 0.99), sums.ended)
-    (dispatch_lag,) = quantiles((interval.dispatch,), (0.99,), interval.dispatch.count)
-    (lag_p99,) = quantiles((tally.lag for tally in tallies), (0.99,), sums.ended)
+    whole = total(t for t in interval.tallies if scripts is None or t.script < scripts)
+    sums, dispatch = counts((whole,)), interval.dispatch
+    quantiles = (
+        *quantiles_ms(whole.latency, (0.5, 0.95, 0.99), sums.ended),
+        *quantiles_ms(dispatch, (0.99,), dispatch.count),
+        *quantiles_ms(whole.lag, (0.99,), sums.ended),
+    )
     return (
         *(interval.second, sums.due, sums.on_time, sums.late, sums.skipped, sums.failed),
-        *(sums.unfinished, sum(tally.latency.count for tally in tallies), p50, p95, p99),
-        *(dispatch_lag, lag_p99),
+        *(sums.unfinished, whole.latency.count),
+        *(None if ms is None else round(ms, 3) for ms in quantiles),
         round(interval.in_flight_ns / 1e9, 3),
         round(max(0, interval.pending_ns) / 1e9, 3),
         round(max(interval.cpu_ns, default=0) / 1e9, 4),
     )
-
-
-def quantiles(parts: Iterable[Times], shares: Sequence[float], ended: int) -> list[float | None]:
-    """Quantiles in ms of `ended` transactions, of which those with times are the fastest.
-
-    None among the others.
-    """
-    values_ns = values_at_ranks(merge(parts), [quantile_rank(share, ended) for share in shares])
-    return [None if ns is None else round(ns / 1e6, 3) for ns in values_ns]
 
 
 def machine_rows(series: Iterable[Series]) -> dict[int, Row]:

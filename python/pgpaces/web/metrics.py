@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib.metadata import version
 from itertools import pairwise
@@ -24,8 +24,8 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from pgpaces.analysis.goal import limits_ns
 from pgpaces.core.errors import PgpacesError, StoreError
 from pgpaces.core.metrics import metric
-from pgpaces.core.record import Interval, Tally
-from pgpaces.core.times import Times, counts_at_most, merge
+from pgpaces.core.record import Interval, Tally, total
+from pgpaces.core.times import Times, counts_at_most
 from pgpaces.show import escape
 from pgpaces.spec.result import CLASSES, Trial, counts
 from pgpaces.store.store import Store
@@ -74,12 +74,10 @@ class Distribution:
         self.at_most = [0] * len(self.bounds_ns)
         self.count = self.sum_ns = 0
 
-    def add(self, parts: Sequence[Times], on_time: int | None = None) -> None:
+    def add(self, times: Times, on_time: int | None = None) -> None:
         """Adds times of a second. on_time: how many are at most the limit."""
-        if not (parts := [times for times in parts if times.count]):
+        if not times.count:
             return
-        # Merged first: decoding takes longer than merging.
-        times = merge(parts) if len(parts) > 1 else parts[0]
         more = counts_at_most((times,), self.bounds_ns)
         if self._limit_ns and on_time is not None:
             place = self.bounds_ns.index(self._limit_ns)
@@ -132,21 +130,21 @@ class Totals:
             phase = "measured" if tally.due_second >= 0 else "warmup"
             by.setdefault((tally.script, phase), []).append(tally)
         for key, tallies in by.items():
-            sums, second = self._sums.setdefault(key, Counter()), counts(tallies)
+            sums, whole = self._sums.setdefault(key, Counter()), total(tallies)
+            second = counts((whole,))
             sums["due", "", ""] += second.due
             for outcome in CLASSES:
                 sums["transactions", "outcome", outcome] += getattr(second, outcome)
-            for tally in tallies:
-                sums["retries", "", ""] += tally.retries
-                for state, count in tally.failed.items():
-                    sums["errors", "sqlstate", escape.line(state)] += count
+            sums["retries", "", ""] += whole.retries
+            for state, count in whole.failed.items():
+                sums["errors", "sqlstate", escape.line(state)] += count
             latency = self._times.setdefault((*key, "latency"), Distribution(self._limits[key[0]]))
-            complete = second.on_time + second.late == sum(each.latency.count for each in tallies)
-            latency.add([each.latency for each in tallies], second.on_time if complete else None)
+            complete = second.on_time + second.late == whole.latency.count
+            latency.add(whole.latency, second.on_time if complete else None)
             lag = self._times.setdefault((*key, "lag"), Distribution())
-            lag.add([each.lag for each in tallies])
+            lag.add(whole.lag)
         self._cpu_ns.update(dict(enumerate(interval.cpu_ns)))
-        self._dispatch.add([interval.dispatch])
+        self._dispatch.add(interval.dispatch)
         self._latest = interval
 
     def points(self) -> Iterator[tuple[str, Labels, float | Distribution]]:

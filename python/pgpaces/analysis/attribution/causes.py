@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.analysis.arrays import Numbers, np
-from pgpaces.analysis.attribution import coincidence, signals
-from pgpaces.analysis.attribution.coincidence import DueSeconds
+from pgpaces.analysis.attribution import signals
 from pgpaces.analysis.attribution.signals import Measure, Signal, waiting_signal
 from pgpaces.analysis.attribution.timeline import Timeline, timeline, weighted_mean
 from pgpaces.analysis.goal import Limit
 from pgpaces.analysis.next_step import MISSED_MIN, next_step_for
+from pgpaces.analysis.stats import inefficiency, student_quantile
 from pgpaces.analysis.summary import Summary
 from pgpaces.core import causes
 from pgpaces.core.findings import Finding, finding
@@ -37,7 +36,7 @@ _PROOFS: Sequence[Proof] = ("whole", "time", "beside")
 class CauseRule(Struct, frozen=True):
     """A row of the table; its title, sentence and advice are in causes.toml.
 
-    signal: what a trial shows of it, with its thresholds; None where that was not read. after: the
+    signal: what a trial shows of it; None where that was not read. after: the
     causes that it may result from, which claim the time that both explain. whatever: these claim it
     also where they are not named. carried: transactions that wait for a client see the signal of
     those that kept it busy. resource: a server can run out of it.
@@ -52,13 +51,14 @@ class CauseRule(Struct, frozen=True):
     resource: bool = True
 
 
-_CPU = partial(signals.cpu_signal, from_percent=85.0, to_percent=95.0)
-_PLAN = partial(signals.plan_signal, wasted_min=10_000, wasted_times=100, more_times=3.0)
 # What makes transactions longer: locks are held for longer, and clients are busy for longer.
 _LONGER = (
     *("freeze", "generator", "quota", "checkpoint", "disk", "cache", "plan", "standby"),
     *("network", "steal", "cpu"),
 )
+_BUSY = ("freeze", "quota", "generator", "steal", "plan", "others")
+_STOPPED = ("freeze", "quota", "checkpoint")
+_WAITING = (*_LONGER, "lock", "contention", "latch", "slowed", "others", "autovacuum")
 CAUSES = (
     CauseRule("failed", signals.failed_signal, "whole", carried=False, resource=False),
     CauseRule("freeze", signals.freeze_signal, "whole", resource=False),
@@ -67,40 +67,23 @@ CAUSES = (
         "generator", signals.generator_signal, "whole", ("freeze",), carried=False, resource=False
     ),
     CauseRule("lock", signals.lock_signal, "time", resource=False),
-    CauseRule(
-        "contention",
-        signals.contention_signal,
-        "time",
-        (*_LONGER, "lock"),
-    ),
+    CauseRule("contention", signals.contention_signal, "time", (*_LONGER, "lock")),
     CauseRule("standby", waiting_signal("standby"), "time"),
-    CauseRule("checkpoint", partial(signals.checkpoint_signal, storm_every_s=30.0), "time"),
-    CauseRule(
-        "disk",
-        waiting_signal("wal", "read", "file"),
-        "time",
-        ("freeze", "quota", "checkpoint", "cache"),
-    ),
-    CauseRule("cache", partial(signals.cache_signal, more_times=3.0), "beside"),
-    CauseRule(
-        "latch", waiting_signal("latch"), "time", ("freeze", "quota", "checkpoint", "disk", "cpu")
-    ),
-    CauseRule("plan", _PLAN, "time"),
+    CauseRule("checkpoint", signals.checkpoint_signal, "time"),
+    CauseRule("disk", waiting_signal("wal", "read", "file"), "time", (*_STOPPED, "cache")),
+    CauseRule("cache", signals.cache_signal, "beside"),
+    CauseRule("latch", waiting_signal("latch"), "time", (*_STOPPED, "disk", "cpu")),
+    CauseRule("plan", signals.plan_signal, "time"),
     CauseRule(
         "network", signals.network_signal, "time", ("freeze", "generator", "quota", "steal", "cpu")
     ),
-    CauseRule("steal", partial(signals.steal_signal, whole_percent=20.0), "beside"),
-    CauseRule("slowed", partial(signals.slowed_signal, below=0.9), "beside", resource=False),
-    CauseRule("cpu", _CPU, "time", ("freeze", "quota", "generator", "steal", "plan", "others")),
+    CauseRule("steal", signals.steal_signal, "beside"),
+    CauseRule("slowed", signals.slowed_signal, "beside", resource=False),
+    CauseRule("cpu", signals.cpu_signal, "time", _BUSY),
     CauseRule("autovacuum", signals.autovacuum_signal, "beside", ("checkpoint",)),
     CauseRule("others", signals.others_signal, "beside", ("lock",), resource=False),
     CauseRule(
-        "connections",
-        signals.connections_signal,
-        "time",
-        (*_LONGER, "lock", "contention", "latch", "slowed", "others", "autovacuum"),
-        whatever=True,
-        carried=False,
+        "connections", signals.connections_signal, "time", _WAITING, whatever=True, carried=False
     ),
 )
 SHARE_MIN = 0.5
@@ -115,6 +98,9 @@ _LONG = 0.5
 _MOST = 0.6
 # Causes whose shares differ by no more are nearly a tie.
 _TIE = 0.1
+_TAIL = 0.025
+# Largest half width of the interval of a logarithm: a wider one says nothing.
+_HALF_MAX = math.log(1e6)
 # Causes with a smaller share are not shown.
 _SHOWN_MIN = 0.1
 Outcome = Literal["cause", "no-dominant-cause", "too-few-missed", "nothing-missed"]
@@ -298,36 +284,34 @@ def _ranked(cards: Sequence[PossibleCause]) -> list[PossibleCause]:
 def _card(
     row: CauseRule, parts: Sequence[Timeline], seen: Sequence[Signals], *, worst: int
 ) -> PossibleCause:
-    """How a cause coincides with missed transactions."""
     pairs = [(part, of_trial.get(row.key)) for part, of_trial in zip(parts, seen, strict=True)]
     present = [(part, signal) for part, signal in pairs if signal is not None]
-    seconds = coincidence.concatenate([_due_seconds(part, signal) for part, signal in pairs])
-    share = coincidence.coinciding_share(seconds)
+    missed, on_time, late, punctual = _due_seconds(pairs)
+    share = coinciding_share(missed, late)
     # The weakest proof of all trials.
     proof = max((_proof(row, signal) for _, signal in present), key=_PROOFS.index)
     if proof == "time" and share.value >= _MOST:
-        scaled = [_as_time(_due_seconds(part, signal), part) for part, signal in pairs]
-        seconds = coincidence.concatenate(scaled)
-    lift = coincidence.lift(seconds)
-    on_time = weighted_mean(seconds.punctual, seconds.on_time)
+        punctual = _due_seconds(pairs, as_time=True)[3]
+    lift = lift_of(missed, on_time, late=late, punctual=punctual)
+    seen_on_time = weighted_mean(punctual, on_time)
     clear = lift is not None and lift.low >= LIFT_MIN
-    contrast = clear and share.value - on_time >= DIFFERENCE_MIN
+    contrast = clear and share.value - seen_on_time >= DIFFERENCE_MIN
     if proof == "beside":
         # Both coincide more than once, and more than by chance.
-        meetings = int(((seconds.missed > 0) & (np.nan_to_num(seconds.late) > 0)).sum())
-        chance_max = max(_CHANCE_MAX, 1.0 / len(seconds.missed))
-        unlikely = meetings >= _MEETINGS_MIN and coincidence.chance(seconds) <= chance_max
+        meetings = int(((missed > 0) & (np.nan_to_num(late) > 0)).sum())
+        chance_max = max(_CHANCE_MAX, 1.0 / len(missed))
+        unlikely = meetings >= _MEETINGS_MIN and chance(missed, late) <= chance_max
         contrast = contrast and unlikely
     # Where most were on time and saw it as much, the signal does not separate them.
-    most = bool(seconds.missed.sum() >= seconds.on_time.sum())
-    whole = proof == "whole" and (most or share.value >= on_time)
-    apart = share.value >= max(on_time + DIFFERENCE_MIN, on_time * LIFT_MIN)
+    most = bool(missed.sum() >= on_time.sum())
+    whole = proof == "whole" and (most or share.value >= seen_on_time)
+    apart = share.value >= max(seen_on_time + DIFFERENCE_MIN, seen_on_time * LIFT_MIN)
     alone = whole or (proof == "time" and (most or apart) and _long(present))
     against = []
     if share.value < SHARE_MIN:
         against.append(finding("mostly-without", share=1 - share.value))
-    if not contrast and on_time >= SHARE_MIN * share.value:
-        against.append(finding("also-on-time", share=on_time))
+    if not contrast and seen_on_time >= SHARE_MIN * share.value:
+        against.append(finding("also-on-time", share=seen_on_time))
     part, here = pairs[worst]
     shown = here or present[0][1]
     by_second = np.zeros(part.seconds) if here is None else here.late
@@ -337,7 +321,7 @@ def _card(
         proof,
         share.value >= SHARE_MIN and (contrast or alone),
         share,
-        on_time,
+        seen_on_time,
         lift,
         shown.evidence,
         tuple(against),
@@ -348,33 +332,101 @@ def _card(
     )
 
 
-def _due_seconds(part: Timeline, signal: Signal | None) -> DueSeconds:
-    """The seconds that count; the signal is 0 in a trial without it."""
-    late = np.zeros(part.seconds) if signal is None else signal.late
-    punctual = late if signal is None else signal.on_time
-    columns = (part.missed, part.on_time, late, punctual)
-    return DueSeconds(*(column[part.since :] for column in columns))
+def _due_seconds(
+    pairs: Sequence[tuple[Timeline, Signal | None]], *, as_time: bool = False
+) -> list[Numbers]:
+    """Missed and on-time transactions by second, and the signal for both: 0 in a trial without it.
 
-
-def _as_time(seconds: DueSeconds, part: Timeline) -> DueSeconds:
-    """The signal of those on time, in lives of the missed: a share of a short life is a short time.
-
-    Only for a signal that is most of the time: with a smaller one, all of it may be longer alike.
+    as_time: that of those on time is a share of lives of the missed, because a share of a short
+    life is a short time. Only for a signal that is most of the time: with a smaller one, all of it
+    may be longer alike.
     """
-    life_s = part.latency_s[part.since :]
-    usual_s = weighted_mean(life_s, seconds.missed)
-    if not usual_s:
-        return seconds
-    return replace(seconds, punctual=seconds.punctual * np.minimum(1.0, life_s / usual_s))
+    columns = []
+    for part, signal in pairs:
+        late = np.zeros(part.seconds) if signal is None else signal.late
+        punctual = late if signal is None else signal.on_time
+        usual_s = weighted_mean(part.latency_s[part.since :], part.missed[part.since :])
+        if as_time and usual_s:
+            punctual = punctual * np.minimum(1.0, part.latency_s / usual_s)
+        every = (part.missed, part.on_time, late, punctual)
+        columns.append([each[part.since :] for each in every])
+    return [np.concatenate(each) for each in zip(*columns, strict=True)]
 
 
 def _long(present: Sequence[tuple[Timeline, Signal]]) -> bool:
     """Whether the time itself is long: half of the limit, on average over missed transactions."""
     spent = limit = 0.0
     for part, signal in present:
-        since = part.since
-        weights = part.missed[since:]
-        late = np.nan_to_num(signal.late[since:])
-        spent += float((late * part.latency_s[since:] * weights).sum())
-        limit += part.limit_s * float(weights.sum())
+        missed = part.missed[part.since :]
+        late_s = np.nan_to_num(signal.late) * part.latency_s
+        spent += float((late_s[part.since :] * missed).sum())
+        limit += part.limit_s * float(missed.sum())
     return limit > 0 and spent >= _LONG * limit
+
+
+def coinciding_share(missed: Numbers, late: Numbers) -> Estimate:
+    """P(signal | missed): the share of missed transactions that coincide with a signal, 0 to 1.
+
+    A ratio of sums over seconds as clusters (Cochran, Sampling Techniques, 1977, 6.3), the interval
+    by Student's t. An unknown signal counts as absent. The
+    independent units are seconds, not transactions: those due in one second share what happens.
+    """
+    sign = np.where(np.isfinite(late), late, 0.0)
+    total = float(missed.sum())
+    if total == 0:
+        return Estimate.alone(0.0, 0)
+    value = float((missed * sign).sum()) / total
+    half = _half(missed * (sign - value) / total)
+    return Estimate(value, max(0.0, value - half), min(1.0, value + half), int(total))
+
+
+def lift_of(
+    missed: Numbers, on_time: Numbers, *, late: Numbers, punctual: Numbers
+) -> Estimate | None:
+    """P(sign | missed) / P(sign | on time); None where one of them has no transactions.
+
+    The interval is that of the logarithm: each second moves it by its part in both shares (delta
+    method), Student's t over seconds, widened for autocorrelation. Where no transaction on time saw
+    the sign, half a second of them counts as if they had, so that the ratio is finite.
+    """
+    missed, on_time = missed * np.isfinite(late), on_time * np.isfinite(punctual)
+    if missed.sum() == 0 or on_time.sum() == 0:
+        return None
+    late, punctual = (np.where(np.isfinite(each), each, 0.0) for each in (late, punctual))
+    p1 = float((missed * late).sum() / missed.sum())
+    p0 = float((on_time * punctual).sum() / on_time.sum())
+    if p1 <= 0:
+        return None
+    least = 0.5 / max(1, int((on_time > 0).sum()))
+    p0 = max(p0, least)
+    moves = missed * (late - p1) / (p1 * missed.sum())
+    moves = moves - on_time * (punctual - p0) / (p0 * on_time.sum())
+    # The seconds give no error for a p0 at its floor: as a count of few events it may be four
+    # times as large.
+    log, half = math.log(p1 / p0), _half(moves)
+    half = math.hypot(half, math.log(4.0)) if p0 == least else half
+    if half > _HALF_MAX:
+        return Estimate.alone(math.exp(log), int(missed.sum()))
+    return Estimate(math.exp(log), math.exp(log - half), math.exp(log + half), int(missed.sum()))
+
+
+def _half(moves: Numbers) -> float:
+    """Half the width of the interval of a sum of the seconds' contributions, whose mean is 0."""
+    n = len(moves)
+    if n < 2:
+        return math.inf
+    # A sum of n independent values with mean 0.
+    error = math.sqrt(float(np.square(moves).sum()) * n / (n - 1) * inefficiency(moves))
+    return student_quantile(max(1.0, n / inefficiency(moves) - 1), 1 - _TAIL) * error
+
+
+def chance(missed: Numbers, late: Numbers) -> float:
+    """How often an unrelated sign would coincide as much with missed transactions: a p-value.
+
+    The share of all circular shifts in time with which at least as much of the sign coincides with
+    missed transactions as without a shift (a Monte Carlo test). Never below 1 / n for n seconds.
+    """
+    sign = np.where(np.isfinite(late), late, 0.0)
+    spectrum = np.fft.rfft(missed).conj() * np.fft.rfft(sign)
+    overlaps = np.fft.irfft(spectrum, len(sign))
+    return float((overlaps >= overlaps[0] - 1e-9 * max(1.0, abs(overlaps[0]))).mean())

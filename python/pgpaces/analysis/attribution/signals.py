@@ -5,15 +5,13 @@ A signal is the share of their life in which transactions due in a second saw a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
 from pgpaces.analysis import goal
 from pgpaces.analysis.arrays import Numbers, np, quotient
-from pgpaces.analysis.attribution.sessions import Kind
-from pgpaces.analysis.attribution.timeline import Timeline, smooth, weighted_mean
+from pgpaces.analysis.attribution.timeline import Kind, Timeline, smooth, weighted_mean
 from pgpaces.analysis.generator import BACKLOG_TIMES, STILL_S, standstills
 from pgpaces.analysis.plan_text import plan_nodes, plan_of
 from pgpaces.core.findings import Finding, finding
@@ -21,6 +19,16 @@ from pgpaces.core.locality import by_socket, is_local
 from pgpaces.spec.result import Explained
 
 _SHOWN = 3
+# The percentages of steal, and of a machine's busy CPUs, from which on they count entirely.
+_STEAL_WHOLE, _BUSY_FROM, _BUSY_TO = 20.0, 85.0, 95.0
+# A machine is slowed if its clock frequency is below this share of the first one.
+_SLOWED_BELOW = 0.9
+# Missed transactions read so many times as many blocks, or rows, as others.
+_MORE_TIMES = 3.0
+# Checkpoints that are no longer apart cause the waits for the disk.
+_STORM_EVERY_S = 30.0
+# The least rows removed by a scan, in all and for each row that it returns, that call for an index.
+_WASTED_MIN, _WASTED_TIMES = 10_000, 100
 # The period of a CPU quota, the kernel's default.
 _PERIOD_S = 0.1
 # The least seconds without an answer to the load, but to the monitor, that are evidence.
@@ -122,9 +130,8 @@ def _stopped(timeline: Timeline, stops: Numbers) -> Numbers:
     A short one does not explain a long life; but a backlog takes time to drain.
     """
     stopped_s = timeline.life_sum(stops)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        part = np.where(stopped_s > 0, BACKLOG_TIMES * stopped_s / timeline.latency_s, 0.0)
-    return np.asarray(np.clip(np.nan_to_num(part), 0.0, 1.0))
+    part = quotient(BACKLOG_TIMES * stopped_s, timeline.latency_s, 1.0)
+    return np.asarray(np.clip(part, 0.0, 1.0) * (stopped_s > 0))
 
 
 def _generator_still(timeline: Timeline) -> Numbers:
@@ -157,16 +164,15 @@ def _generator_still(timeline: Timeline) -> Numbers:
     return still
 
 
-def steal_signal(timeline: Timeline, *, whole_percent: float) -> Signal | None:
+def steal_signal(timeline: Timeline) -> Signal | None:
     stolen = timeline.track("host", "cpu_steal")
     if stolen is None:
         return None
     evidence = finding("cpu-stolen", steal_percent=timeline.mean_of_missed(stolen))
-    return Signal(timeline.life_mean((stolen / whole_percent).clip(0.0, 1.0)), (evidence,))
+    return Signal(timeline.life_mean((stolen / _STEAL_WHOLE).clip(0.0, 1.0)), (evidence,))
 
 
-def slowed_signal(timeline: Timeline, *, below: float) -> Signal | None:
-    """Throttling bits of the machine, or a clock frequency below this share of the first one."""
+def slowed_signal(timeline: Timeline) -> Signal | None:
     bits, clock = (timeline.track("host", name) for name in ("pi_throttled", "cpu_frequency"))
     if bits is None and clock is None:
         return None
@@ -176,17 +182,17 @@ def slowed_signal(timeline: Timeline, *, below: float) -> Signal | None:
         evidence.append(finding("machine-throttled", seconds=float(low.sum())))
     if clock is not None and np.isfinite(clock).any():
         start = float(np.nanmax(clock[: max(5, len(clock) // 10)]))
-        low = np.fmax(low, np.where(np.isfinite(clock), clock < below * start, False))
+        low = np.fmax(low, np.where(np.isfinite(clock), clock < _SLOWED_BELOW * start, False))
         evidence.append(finding("clock-lower", late=timeline.mean_of_missed(clock), start=start))
     return Signal(timeline.life_mean(low), tuple(evidence))
 
 
-def cpu_signal(timeline: Timeline, *, from_percent: float, to_percent: float) -> Signal | None:
+def cpu_signal(timeline: Timeline) -> Signal | None:
     """No CPU left on the server's machine, while transactions in flight needed one."""
     busy = timeline.track("host", "cpu_busy")
     if busy is None:
         return None
-    full = np.clip((busy - from_percent) / (to_percent - from_percent), 0.0, 1.0)
+    full = np.clip((busy - _BUSY_FROM) / (_BUSY_TO - _BUSY_FROM), 0.0, 1.0)
     if timeline.sessions is not None and timeline.in_flight.any():
         # A session that waits for a CPU to begin is not active yet. Over a Unix socket all time
         # outside of sessions is that; else at most as many again as those on a CPU.
@@ -286,9 +292,8 @@ def _late_itself(timeline: Timeline) -> Numbers:
 
 def _waited(timeline: Timeline) -> Numbers:
     """The part of latency that transactions waited although their client was free."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        part = timeline.life_mean(np.nan_to_num(timeline.dispatch_s)) / timeline.latency_s
-    return np.clip(np.nan_to_num(part), 0.0, 1.0)
+    lag_s = timeline.life_mean(np.nan_to_num(timeline.dispatch_s))
+    return np.clip(quotient(lag_s, timeline.latency_s, 0.0), 0.0, 1.0)
 
 
 def connections_signal(timeline: Timeline) -> Signal | None:
@@ -410,12 +415,12 @@ def _holders(timeline: Timeline, *, within_load: bool) -> list[Finding]:
     return found[:_SHOWN]
 
 
-def cache_signal(timeline: Timeline, *, more_times: float) -> Signal | None:
+def cache_signal(timeline: Timeline) -> Signal | None:
     """Reading data files, where missed transactions had more to read than others."""
     waits, read = _for_reads(timeline), _per_transaction(timeline, "database", "blocks_read")
     if waits is None or read is None or (usual := _usual(timeline, read)) is None:
         return None
-    more = timeline.life_mean(read) >= more_times * max(usual, 1.0)
+    more = timeline.life_mean(read) >= _MORE_TIMES * max(usual, 1.0)
     evidence = finding("blocks-read", late=timeline.mean_of_missed(read), on_time=usual)
     return Signal(np.where(more, waits.late, 0.0), (evidence, *waits.evidence))
 
@@ -456,7 +461,7 @@ def _active(tracks: Iterable[Numbers | None]) -> Numbers | None:
     return np.any(np.stack(present), axis=0).astype(float) if present else None
 
 
-def checkpoint_signal(timeline: Timeline, *, storm_every_s: float) -> Signal | None:
+def checkpoint_signal(timeline: Timeline) -> Signal | None:
     names = ("checkpoints", "written", "requested", "write_time", "sync_time")
     tracks = {name: timeline.track("checkpoints", name) for name in names}
     busy = _active(track for name, track in tracks.items() if name != "requested")
@@ -478,7 +483,7 @@ def checkpoint_signal(timeline: Timeline, *, storm_every_s: float) -> Signal | N
         if slower:
             least = max(_SLOWER_LEAST, _SLOWER_TIMES * float(np.median(outside)))
             slower = bool(np.median(during) >= least)
-        if slower or (done >= 3 and timeline.clock / done <= storm_every_s):
+        if slower or (done >= 3 and timeline.clock / done <= _STORM_EVERY_S):
             # Checkpoints cause the waits for the disk of that time.
             waited = np.nan_to_num(timeline.life_mean(timeline.flight_share(waits)))
             return Signal(np.minimum(late, waited), evidence)
@@ -493,27 +498,20 @@ def autovacuum_signal(timeline: Timeline) -> Signal | None:
     return Signal(timeline.life_max(busy), (active,))
 
 
-def plan_signal(
-    timeline: Timeline, *, wasted_min: int, wasted_times: int, more_times: float
-) -> Signal | None:
-    """Whole tables read for a few rows: by plans, else by rows read for each transaction.
-
-    wasted_min, wasted_times: the least rows removed by a scan, in all and for each row that it
-    returns, that call for an index.
-    """
-    explained = timeline.trial.explained
+def plan_signal(timeline: Timeline) -> Signal | None:
+    """Whole tables read for a few rows: by plans, else by rows read for each transaction."""
     scans = [
         (one, part, scan)
-        for one in explained
+        for one in timeline.trial.explained
         for part, scan in _scans(timeline, one)
-        if scan.values["removed"] >= max(wasted_min, wasted_times * scan.values["returned"])
+        if scan.values["removed"] >= max(_WASTED_MIN, _WASTED_TIMES * scan.values["returned"])
     ]
     rows = _per_transaction(timeline, "tuples", "returned")
     if scans:
         return _time_of(timeline, scans, rows)
     if rows is None or (usual := _usual(timeline, rows)) is None:
         return None
-    read, least = timeline.mean_of_missed(rows), max(_ROWS_MIN, more_times * usual)
+    read, least = timeline.mean_of_missed(rows), max(_ROWS_MIN, _MORE_TIMES * usual)
     if read < least:
         return None
     late = (timeline.life_mean(rows) >= least).astype(float)
@@ -522,15 +520,7 @@ def plan_signal(
         active = timeline.sessions.active
         own = quotient(active, active + timeline.sessions.others, 1.0)
         late = late * np.nan_to_num(timeline.life_mean(own))
-    # Where a statement of the load has such a plan, these rows are the transactions' own work.
-    expected = [
-        finding("scan-expected", place=_place(timeline, one), relation=relation, filter=removed_by)
-        for one in explained
-        for node, relation, removed_by in _sequential(plan_of(one.plan))
-        if removed_by and float(node.get("Plan Rows", np.inf)) * wasted_times <= read
-    ]
-    seen = (*expected[:_SHOWN], finding("rows-read", late=read, on_time=usual))
-    return Signal(late, seen, beside=not expected)
+    return Signal(late, (finding("rows-read", late=read, on_time=usual),), beside=True)
 
 
 def _time_of(
@@ -556,18 +546,6 @@ def _time_of(
     return Signal(late, tuple(evidence[:_SHOWN]))
 
 
-def _place(timeline: Timeline, one: Explained) -> str:
-    script = timeline.trial.workload.scripts[one.script]
-    return f"{script.name}:{script.commands[one.command].line}"
-
-
-def _sequential(plan: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str, str]]:
-    """The sequential scans of a plan: node, relation, and filter."""
-    for node in plan_nodes(plan):
-        if node.get("Node Type") == "Seq Scan":
-            yield node, str(node.get("Relation Name", "")), str(node.get("Filter", ""))
-
-
 def _scans(timeline: Timeline, one: Explained) -> Iterator[tuple[float, Finding]]:
     """Sequential scans of an executed plan, each with its part of the statement's time."""
     top = plan_of(one.plan) if one.analyzed else {}
@@ -575,12 +553,19 @@ def _scans(timeline: Timeline, one: Explained) -> Iterator[tuple[float, Finding]
         total = float(top.get("Execution Time") or top["Plan"]["Actual Total Time"])
     except (LookupError, TypeError, ValueError):
         return
-    for node, relation, removed_by in _sequential(top):
+    script = timeline.trial.workload.scripts[one.script]
+    place = f"{script.name}:{script.commands[one.command].line}"
+    for node in (node for node in plan_nodes(top) if node.get("Node Type") == "Seq Scan"):
         removed, returned, time = (
             float(node.get(name, 0)) * float(node.get("Actual Loops", 1))
             for name in ("Rows Removed by Filter", "Actual Rows", "Actual Total Time")
         )
-        counts = {"removed": int(removed), "returned": int(returned), "filter": removed_by}
-        place = _place(timeline, one)
-        scan = finding("scan-removes", place=place, relation=relation, **counts)
+        scan = finding(
+            "scan-removes",
+            place=place,
+            relation=str(node.get("Relation Name", "")),
+            removed=int(removed),
+            returned=int(returned),
+            filter=str(node.get("Filter", "")),
+        )
         yield min(1.0, time / total) if total else 0.0, scan

@@ -1,4 +1,4 @@
-"""A trial second by second: outcomes of due transactions, and samples of monitors. Pure.
+"""A trial second by second: outcomes of due transactions, sessions, samples of monitors. Pure.
 
 Outcomes belong to the second in which a transaction was due, samples to the second of the clock.
 `life_mean` maps one to the other: what a monitor read while those due in a second were under way.
@@ -9,18 +9,20 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Literal
 
 from msgspec import Struct
 
+from pgpaces.analysis import waits
 from pgpaces.analysis.accumulator import Accumulator, own_scripts, together
 from pgpaces.analysis.arrays import Numbers, np, quotient
-from pgpaces.analysis.attribution.sessions import Sessions, sessions_of
 from pgpaces.analysis.generator import times_above
 from pgpaces.analysis.goal import limits_ns
 from pgpaces.analysis.summary import Summary
 from pgpaces.core.record import Interval
-from pgpaces.spec.result import Trial
+from pgpaces.spec.result import Observed, Trial, WaitEvent
 
 # Fewer in flight than this, on average, are too few to tell where their time went.
 _IN_FLIGHT_MIN = 0.1
@@ -32,6 +34,55 @@ _INHERIT_FROM, _INHERIT_TO = 0.5, 0.8
 _SLOW_OF_LIMIT, _SLOW_TIMES = 0.25, 4.0
 # Commands of a script for which its client waits, not for the server.
 _PAUSE = re.compile(r"\s*\\(sleep|shell|setshell)\b", re.IGNORECASE)
+
+
+Kind = Literal["cpu", "lock", "wal", "read", "file", "standby", "latch", "client", "other"]
+# Frozen: a sample was late by this many tenths, and by three times the two intervals before.
+FROZEN_MIN = 5
+_FROZEN_TIMES = 3
+_WAL_LATCHES = ("WALWrite", "WALWriteLock")
+_READS = ("DataFileRead", "DataFilePrefetch", "AioIoCompletion", "AioIoUringExecution")
+_BUFFERS = ("BufferIO", "BufferIo", "buffer_io")
+
+
+def wait_kind(event: WaitEvent) -> Kind:
+    """The kind of a wait event, as far as causes differ by it."""
+    kind, name = event.kind, event.event
+    if kind == waits.CPU:
+        return "cpu"
+    if kind == "IO":
+        return "wal" if name.upper().startswith("WAL") else "read" if name in _READS else "file"
+    if name in _BUFFERS:
+        return "read"
+    if kind == "LWLock":
+        return "wal" if name in _WAL_LATCHES else "latch"
+    if (kind, name) == ("IPC", "SyncRep"):
+        return "standby"
+    kinds: Mapping[str, Kind] = {"Lock": "lock", "BufferPin": "latch", "Client": "client"}
+    return kinds.get(kind, "other")
+
+
+class Sessions(Struct, frozen=True):
+    """Mean sessions in each second of the clock from 0; NaN where there are no samples.
+
+    by: of the load, by kind. others: not of the load. frozen: the share of a second in which the
+    server did not answer a sample. samples: in each second. events: of the load, by kind, names of
+    events, those with most sessions first.
+    """
+
+    by: Mapping[Kind, Numbers]
+    others: Numbers
+    frozen: Numbers
+    samples: Numbers
+    events: Mapping[Kind, tuple[str, ...]]
+
+    def of(self, *kinds: Kind) -> Numbers:
+        """Sessions of the load in these kinds together; 0 where there was none."""
+        return sum((self.by[kind] for kind in kinds if kind in self.by), np.zeros(len(self.others)))
+
+    @property
+    def active(self) -> Numbers:
+        return self.of(*self.by)
 
 
 class Timeline(Struct, frozen=True):
@@ -199,8 +250,7 @@ class Timeline(Struct, frozen=True):
         executing = self.sessions.active + self.sessions.others - waiting
         # Ten samples a second are few: three seconds together.
         in_flight, inside = (smooth(v) for v in (self.in_flight - self.queued, executing))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            share = np.where(in_flight >= _IN_FLIGHT_MIN, 1 - inside / in_flight, np.nan)
+        share = 1 - quotient(inside, np.where(in_flight >= _IN_FLIGHT_MIN, in_flight, 0.0))
         return np.asarray(np.clip(share - self._paused, 0.0, 1.0))
 
     @property
@@ -216,11 +266,59 @@ class Timeline(Struct, frozen=True):
 
     @property
     def statements_ns(self) -> Numbers:
-        """The time of all statements that ended in each second of the clock."""
         return self.by_clock(lambda each: sum(one.times.sum_ns for one in each.statements))
 
     def by_clock(self, value: Callable[[Interval], float]) -> Numbers:
         return _by_clock(self.trial, self.clock, value)
+
+
+def sessions_of(observed: Iterable[Observed], seconds: int) -> Sessions | None:
+    """The sessions of all servers of a trial together; None where there are no samples.
+
+    Raises ValueError for samples that cannot be read.
+    """
+    frozen, samples = np.zeros(seconds), np.zeros(seconds)
+    by: defaultdict[Kind | None, Numbers] = defaultdict(lambda: np.zeros(seconds))
+    names: dict[Kind, tuple[str, ...]] = {}
+    servers = [each.waits for each in observed if each.waits.looks]
+    for server in servers:
+        kinds = [wait_kind(event) if event.who == "load" else None for event in server.events]
+        tenths, rows = waits.tenths_of(server)
+        at = tenths // waits.PER_SECOND
+        looks = np.bincount(at[(at >= 0) & (at < seconds)], minlength=seconds)
+        counts = np.zeros((len(kinds), seconds))
+        at = rows[:, 0] // waits.PER_SECOND
+        inside = (at >= 0) & (at < seconds)
+        np.add.at(counts, (rows[inside, 1], at[inside]), rows[inside, 2])
+        for kind in dict.fromkeys((None, *kinds)):
+            of_kind = counts[[each == kind for each in kinds]].sum(axis=0)
+            by[kind] = by[kind] + quotient(of_kind, looks)
+        # A second has ten tenths.
+        hung = np.zeros(seconds * waits.PER_SECOND)
+        for start, end in gaps(tenths.tolist()):
+            hung[max(0, start) : max(0, end)] = 1.0
+        frozen = np.maximum(frozen, hung.reshape(seconds, waits.PER_SECOND).mean(axis=1))
+        samples = np.maximum(samples, looks)
+        for event in sorted(server.events, key=lambda event: -event.sessions):
+            if event.who == "load" and event.sessions:
+                name = waits.event_name("load", event.kind, event.event)
+                names[wait_kind(event)] = (*names.get(wait_kind(event), ()), name)
+    others = by.pop(None, np.zeros(seconds))
+    own = {kind: values for kind, values in by.items() if kind is not None}
+    return Sessions(own, others, frozen, samples, names) if servers else None
+
+
+def gaps(tenths: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The ranges [start, end) of tenths in which a sample hung. tenths: of samples, in order.
+
+    Samples that a slow server makes rare come at even distances: these are no gaps.
+    """
+    steps = [after - before for before, after in pairwise(tenths)]
+    for at, step in enumerate(steps):
+        # The first step has none before it.
+        usual = max(steps[max(0, at - 2) : at] or steps[1:2], default=1)
+        if step >= max(FROZEN_MIN, _FROZEN_TIMES * usual):
+            yield tenths[at] + 1, tenths[at + 1]
 
 
 def weighted_mean(values: Numbers, weights: Numbers) -> float:

@@ -10,25 +10,29 @@ from collections.abc import Sequence
 from itertools import groupby, pairwise
 from statistics import median
 
-from msgspec import Struct, convert, field
+from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgpaces.analysis.capacity.curve import TRIALS_MIN, Fit, fitted, load_verdict, share_bounds
-from pgpaces.analysis.capacity.goal import (
+from pgpaces.analysis.capacity.curve import (
+    TRIALS_MIN,
     UNITS,
     CapacityGoal,
+    Fit,
     Kind,
     TrialPoint,
     countable,
     excused,
+    fitted,
     load_text,
+    load_verdict,
     of_curve,
     of_role,
+    share_bounds,
 )
+from pgpaces.analysis.costs import volume_of
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.distributions import fisher_above
 from pgpaces.analysis.goal import Limit, Verdict
-from pgpaces.analysis.volume import volume_of
+from pgpaces.analysis.stats import fisher_above
 from pgpaces.core.messages import Message, message, said
 from pgpaces.spec.costs import HOURS_A_MONTH, MonthlyCost, machines_of
 from pgpaces.spec.result import Estimate
@@ -38,7 +42,6 @@ ENOUGH = math.log(1.04)
 # A short trial of a server that is overloaded by a few percent does not show it: in a quick search
 # each end of the answer is this factor further out.
 _QUICK_MARGIN = 1.15
-_SOAK_SHARE = 0.9
 # A shorter soak sees no checkpoint, vacuum or heat.
 SOAK_MIN_S = 600
 _TAIL_95 = 0.025
@@ -60,14 +63,6 @@ _BOUNDS = {
     (False, True): "capacity-fails",
     (False, False): "capacity-unknown",
 }
-
-
-class SearchGoal(Struct, frozen=True):
-    missed_max: float
-    quick: bool
-    lowest: float
-    highest: float
-    soak_s: float
 
 
 class Soak(Struct, frozen=True):
@@ -144,7 +139,7 @@ class Capacity(Struct, frozen=True, kw_only=True):
     levels: dict[str, str] = {}
     load: Kind
     unit: str
-    goal: SearchGoal
+    goal: CapacityGoal
     passes: float | None
     fails: float | None
     estimate: Estimate | None
@@ -163,7 +158,6 @@ class Capacity(Struct, frozen=True, kw_only=True):
 
     @property
     def bounds(self) -> Message:
-        """Both bounds in a line."""
         whole = self.load != "rate"
         ends = [safely_rounded(self.passes, whole, -1), safely_rounded(self.fails, whole, 1)]
         texts = [
@@ -223,10 +217,21 @@ def judge(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
     fit = fitted(points, goal) if len(long) >= _LINE_MIN else None
     passes, fails, flags = _claims(points, goal)
     ends = passes, fails
-    flags += _at_the_ends(points, goal, ends)
-    spread = None if fit is None else _speed_spread(fit)
-    if spread is not None and spread >= _NOISE_SPEED:
-        flags.append("noisy-host")
+    if passes is not None and passes >= goal.highest:
+        flags.append("capacity-above-range")
+    elif fails is not None and fails <= goal.lowest:
+        flags.append("capacity-below-range")
+    # By how much the server's speed differs between trials, sd as a share. The log odds differ by
+    # slope times the log of the speed, in addition to the variance within trials: an F test of the
+    # two variances at 1%.
+    spread = None
+    if (
+        fit is not None
+        and 0 < fit.within < fit.variance
+        and fisher_above(fit.n - 2, fit.n, fit.variance / fit.within) <= _NOISE_P
+    ):
+        spread = math.sqrt(fit.variance - fit.within) / fit.slope
+        flags += ["noisy-host"] if spread >= _NOISE_SPEED else []
     if fit is None and passes is None and fails is None:
         flags.append("few-long-trials")
     if invalid := [point for point in points if not point.valid]:
@@ -234,12 +239,17 @@ def judge(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
         flags.append("generator-limited-loads" if limited else "invalid-trials")
     if any(point.excused for point in points if point.valid):
         flags.append("generator-late-loads")
-    soak = _soak(points, goal)
+    soak = None
+    if soaks := of_role(points, "soak"):
+        last = soaks[-1]
+        # Misses that a late generator may explain do not make it fail.
+        low, high = share_bounds(excused([last]))[0], share_bounds([last])[1]
+        soak = Soak(last.load, last.seconds, last.share, low, high, last.share <= goal.missed_max)
     soaked = soak is not None and soak.passed and goal.soak_s >= SOAK_MIN_S
     return Capacity(
         load=goal.load,
         unit=UNITS[goal.load],
-        goal=convert(goal, SearchGoal, from_attributes=True),
+        goal=goal,
         passes=passes,
         fails=fails,
         estimate=None if fit is None else _estimate(points, goal),
@@ -252,14 +262,6 @@ def judge(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
         invalid=tuple(each.invalid or message("numbers-impossible") for each in invalid),
         loads=tuple(_verdicts(long, goal, ends)),
     )
-
-
-def soak_load(passes: float | None, goal: CapacityGoal) -> float | None:
-    """The load of the soak; None if nothing passes."""
-    if passes is None:
-        return None
-    load = _SOAK_SHARE * passes
-    return max(float(math.floor(load)) if goal.whole else float(f"{load:.3g}"), goal.lowest)
 
 
 def safely_rounded(bound: float | None, whole: bool, turn: int) -> float | None:
@@ -370,7 +372,6 @@ def _at_cliff(
 
 
 def _loads(long: Sequence[TrialPoint], goal: CapacityGoal) -> list[LoadVerdict]:
-    """Each load by its own trials."""
     loads = []
     for load, group in groupby(sorted(long, key=lambda p: p.load), lambda p: p.load):
         points = list(group)
@@ -402,35 +403,6 @@ def _verdicts(long: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> li
     return loads
 
 
-def _at_the_ends(points: Sequence[TrialPoint], goal: CapacityGoal, ends: _Ends) -> list[str]:
-    passes, fails = ends
-    if passes is not None and passes >= goal.highest:
-        return ["capacity-above-range"]
-    if fails is None or fails > goal.lowest:
-        return []
-    at = [p for p in points if p.valid and p.load == goal.lowest]
-    above = [p for p in points if p.valid and goal.lowest < p.load <= 8 * goal.lowest]
-    if at and above:
-        # Where less load does not help, no load will.
-        least = sum(p.missed for p in at) / sum(p.due for p in at)
-        if least >= sum(p.missed for p in above) / sum(p.due for p in above) / 2:
-            return ["capacity-below-range", "missed-share-flat"]
-    return ["capacity-below-range"]
-
-
-def _speed_spread(fit: Fit) -> float | None:
-    """By how much the speed differs between trials, sd as a share; None where chance explains it.
-
-    The log odds differ by slope times the log of the speed, in addition to the variance within
-    trials: an F test of the two variances at 1%.
-    """
-    if not 0 < fit.within < fit.variance:
-        return None
-    if fisher_above(fit.n - 2, fit.n, fit.variance / fit.within) > _NOISE_P:
-        return None
-    return math.sqrt(fit.variance - fit.within) / fit.slope
-
-
 def _more(long: int, goal: CapacityGoal, ends: _Ends) -> int | None:
     passes, fails = ends
     above = passes is not None and passes >= goal.highest
@@ -458,16 +430,6 @@ def _estimate(points: Sequence[TrialPoint], goal: CapacityGoal) -> Estimate | No
     return Estimate(math.exp(fit.x), low, high, fit.n)
 
 
-def _soak(points: Sequence[TrialPoint], goal: CapacityGoal) -> Soak | None:
-    if not (soaks := of_role(points, "soak")):
-        return None
-    last = soaks[-1]
-    # Misses that a late generator may explain do not make it fail.
-    low, high = share_bounds(excused([last]))[0], share_bounds([last])[1]
-    met = last.share <= goal.missed_max
-    return Soak(last.load, last.seconds, last.share, low, high, met)
-
-
 def equivalent(
     load: float, kind: Kind, trials: Sequence[tuple[Digest, TrialPoint]]
 ) -> Equivalents | None:
@@ -487,7 +449,10 @@ def equivalent(
     own_pace = kind == "users" or (kind == "clients" and not closed)
     users = load if own_pace or thinking else None
     means = [d.summary.latency.mean.value for d in digests if d.summary.latency.mean]
-    each = _queries(digests)
+    # Queries per transaction; unknown if that of a trial is.
+    volumes = [(d.summary.throughput.value, volume_of(d.trial, d.summary)) for d in digests]
+    queries = [of.per_s.value / tx_s for tx_s, of in volumes if of is not None and tx_s > 0]
+    known = len(queries) == len(volumes)
     # Trials on machines of several prices have no common cost.
     kinds = {machines_of(digest.trial.host.costs) for digest in digests}
     priced = kinds.pop() if len(kinds) == 1 else ()
@@ -499,17 +464,10 @@ def equivalent(
         users=users,
         response_s=median(means) / 1e3 if thinking and means else None,
         think_s=asked.think_ns / 1e9 if thinking else None,
-        queries_per_day=None if each is None else rate * each * _DAY_S,
+        queries_per_day=rate * median(queries) * _DAY_S if known else None,
         currency=machines.currency if machines else "",
         month=month,
         year=machines.year if machines else None,
         per_million=None if month is None else month / (rate * _MONTH_S / _MILLION),
         per_user=None if month is None or not users else month / users,
     )
-
-
-def _queries(digests: Sequence[Digest]) -> float | None:
-    """Queries per transaction, the median; None if that of a trial is unknown."""
-    volumes = [(d.summary.throughput.value, volume_of(d.trial, d.summary)) for d in digests]
-    each = [of.per_s.value / rate for rate, of in volumes if of is not None and rate > 0]
-    return median(each) if each and len(each) == len(volumes) else None

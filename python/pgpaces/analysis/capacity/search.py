@@ -15,16 +15,14 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.analysis import outcome
+from pgpaces.analysis import validity
 from pgpaces.analysis.capacity.answer import (
     Capacity,
     equivalent,
     judge,
     safely_rounded,
-    soak_load,
 )
-from pgpaces.analysis.capacity.curve import expected_threshold, fitted, load_verdict
-from pgpaces.analysis.capacity.goal import (
+from pgpaces.analysis.capacity.curve import (
     ROLES,
     UNITS,
     CapacityGoal,
@@ -35,7 +33,10 @@ from pgpaces.analysis.capacity.goal import (
     clearly_misses,
     countable,
     excused,
+    expected_threshold,
+    fitted,
     load_text,
+    load_verdict,
     of_curve,
     of_role,
     unless_doubtful,
@@ -80,9 +81,10 @@ _STEP = 0.02
 # Trials at the lowest or the highest load before any other, and their greatest length.
 _EDGE, _EDGE_MAX_S = 4, 240.0
 INVALID_MOST = 10
+_SOAK_SHARE = 0.9
 _BARRED = 2
-# Steps of a simulated search.
-_STEPS_MOST = 100
+# How many short trials a search usually has, and a quick one how many long ones.
+_SHORT_USUAL, _LONG_QUICK = 6, 6
 _CHOSEN = {"short": "chosen-short", "long": "chosen-long", "soak": "chosen-soak"}
 # Clients without a pause that saturate a usual server.
 _SATURATING_CLIENTS = 16
@@ -97,8 +99,6 @@ _GENERATOR = _LATE | {
     "generator-limited", "generator-late-users", "generator-lost", "generator-began-late",
     "clock-apart-decides",
 }  # fmt: skip
-# The transactions a second from which on a long trial takes a minute.
-_RATE_USUAL = 50.0
 # Options that the saturating trial resets: with them it would have pauses. A think time of 0 makes
 # it a closed load where the workload has a rate of its own.
 _PACES = ("rate", "rate_per_client", "pace", "users", "start_every", "shape")
@@ -138,10 +138,11 @@ def _next(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | None:
     if (long := _next_long(points, goal, highest)) is not None:
         return long
     soaks = [point for point in points if point.role == "soak"]
-    load = soak_load(judge(points, goal).passes, goal)
-    if load is None or not goal.soak_s or len(soaks) > 1 or any(each.valid for each in soaks):
+    passes = judge(points, goal).passes
+    if passes is None or not goal.soak_s or len(soaks) > 1 or any(each.valid for each in soaks):
         return None
-    return NextLoad(load, goal.soak_s, "soak")
+    load = _offered(_SOAK_SHARE * passes, goal, math.floor)
+    return NextLoad(max(load, goal.lowest), goal.soak_s, "soak")
 
 
 def _highest(points: Sequence[TrialPoint], goal: CapacityGoal) -> float:
@@ -207,26 +208,24 @@ def _next_long(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float)
             return None
         if edge <= goal.lowest and load_verdict(excused(at), goal) == "fail":
             return None
-    load, n = _near_threshold(points, goal, highest), len(of_role(points, "long"))
+    n = len(of_role(points, "long"))
+    # Spread around the center, which moves every four trials.
+    center, spread = expected_threshold(points, goal)
+    offset = _PATTERN[n % len(_PATTERN)]
+    x = center + offset * spread
+    if goal.whole:
+        # Both neighbors of the center, not one of them four times.
+        turn = {-1.0: math.floor, 1.0: math.ceil}.get(offset, round)
+        load = _clip(float(turn(math.exp(x))), goal, highest)
+    else:
+        # Few different loads with several trials each have verdicts of their own, too.
+        load = _clip(_offered(math.exp(round(x / _STEP) * _STEP), goal), goal, highest)
     seconds = _length_s(points, goal, "long", load=load)
     if n >= _FEWEST and (n >= _MOST or not _room(goal, _spent(points), seconds)):
         return None
     if n >= _LEAST and n % 2 == 0 and fitted(points, goal) and judge(points, goal).more == 0:
         return None
     return NextLoad(load, seconds, "long")
-
-
-def _near_threshold(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) -> float:
-    """The load of the next long trial: spread around the center, which moves every four trials."""
-    at, spread = expected_threshold(points, goal)
-    offset = _PATTERN[len(of_role(points, "long")) % len(_PATTERN)]
-    x = at + offset * spread
-    if goal.whole:
-        # Both neighbors of the center, not one of them four times.
-        turn = {-1.0: math.floor, 1.0: math.ceil}.get(offset, round)
-        return _clip(float(turn(math.exp(x))), goal, highest)
-    # Few different loads with several trials each have verdicts of their own, too.
-    return _clip(_offered(math.exp(round(x / _STEP) * _STEP), goal), goal, highest)
 
 
 def _length_s(
@@ -259,46 +258,6 @@ def _room(goal: CapacityGoal, spent: float, seconds: float) -> bool:
     least, due, _ = _LENGTHS["long"]
     budget_s = 60.0 * min(56.0, 25.0 + 31.0 * (seconds - least) / (due / 7 - least))
     return spent + cost_s(seconds) <= (_QUICK_MAX_S if goal.quick else budget_s)
-
-
-class SearchPlan(Struct, frozen=True):
-    """The number and length of trials, and seconds in all, at least and at most, without the soak.
-
-    soak_s: of the soak with its overhead, 0 without one. The least is where the first answer is
-    narrow enough, the most where none is, as on a host that is not steady.
-    """
-
-    short: int
-    long_least: int
-    long_most: int
-    long_s: float
-    least_s: float
-    most_s: float
-    soak_s: float
-
-
-def search_plan(goal: CapacityGoal, load: float, rate: float) -> SearchPlan:
-    """The expected trials where the capacity is about `load`, at `rate` transactions a second.
-
-    The search runs against a server that passes up to that load and fails beyond.
-    """
-    points: list[TrialPoint] = []
-    trial = next_trial(points, goal)
-    while isinstance(trial, NextLoad) and trial.role == "short" and len(points) < _STEPS_MOST:
-        due = max(1, round(trial.seconds * rate * trial.load / load))
-        missed = due if trial.load > load else 0
-        points.append(TrialPoint(trial.load, "short", due, missed, trial.seconds, seed=trial.seed))
-        trial = next_trial(points, goal)
-    spent = _spent(points)
-    if not isinstance(trial, NextLoad) or trial.role != "long":
-        return SearchPlan(len(points), 0, 0, 0.0, spent, spent, 0.0)
-    most = 0 if goal.quick else _FEWEST
-    while most < _MOST and _room(goal, spent + most * cost_s(trial.seconds), trial.seconds):
-        most += 1
-    least = min(_LEAST, most)
-    least_s, most_s = (spent + count * cost_s(trial.seconds) for count in (least, most))
-    soak = cost_s(goal.soak_s) if goal.soak_s else 0.0
-    return SearchPlan(len(points), least, most, trial.seconds, least_s, most_s, soak)
 
 
 class SearchSpec(Struct, frozen=True):
@@ -346,28 +305,24 @@ class SearchSpec(Struct, frozen=True):
 
     def expected(self, cell: Cell) -> tuple[list[Ask], list[Ask]]:
         """The fewest and the most trials of a search on a server that is not slow, and the soak."""
-        rate = max(_RATE_USUAL, self.goal.start * (self.each or 1.0))
-        goal, load = self.begins_below(rate), self.goal.start
-        if self.each is not None:
-            load = min(max(rate / self.each, goal.lowest), goal.highest)
-        trials = search_plan(goal, load, rate)
+        quick, first = self.goal.quick, self.first(cell).cell
         before: list[float] = [] if self.each is None else [self.preflight_s]
-        before += [_QUICK_S if goal.quick else _LENGTHS["short"][0]] * trials.short
-        after = [goal.soak_s] if trials.soak_s else []
-        at = self.first(cell).cell
-
-        def asks(long: int) -> list[Ask]:
-            # Each with its own role: a preview identifies trials by their cells.
-            return [
-                Ask(Cell((*at.levels, (ROLE, f"{n}"))), n, {"duration": f"{seconds:g}s"})
-                for n, seconds in enumerate([*before, *[trials.long_s] * long, *after], 1)
+        before += [_QUICK_S if quick else _LENGTHS["short"][0]] * _SHORT_USUAL
+        long_s = _QUICK_S if quick else _LENGTHS["long"][0]
+        after = [self.goal.soak_s] if self.goal.soak_s else []
+        # Each with its own role: a preview identifies trials by their cells.
+        least, most = (
+            [
+                Ask(Cell((*first.levels, (ROLE, f"{n}"))), n, {"duration": f"{seconds:g}s"})
+                for n, seconds in enumerate([*before, *[long_s] * long, *after], 1)
             ]
-
-        return asks(trials.long_least), asks(trials.long_most)
+            for long in ((_LONG_QUICK, _LONG_QUICK) if quick else (_LEAST, _MOST))
+        )
+        return least, most
 
 
 class CellSearch(Struct, frozen=True, dict=True):
-    """The search of one cell: `ask` gives its next trial, `tell` takes the result.
+    """The search of one cell: `ask` gives its next trial.
 
     tells: the results so far, in the order in which the trials ran.
     """
@@ -375,9 +330,6 @@ class CellSearch(Struct, frozen=True, dict=True):
     spec: SearchSpec
     cell: Cell
     tells: tuple[Tell, ...] = ()
-
-    def tell(self, result: Tell) -> CellSearch:
-        return replace(self, tells=(*self.tells, result))
 
     def ask(self) -> Ask | None:
         """The next trial; None if the search has ended."""
@@ -471,7 +423,7 @@ class CellSearch(Struct, frozen=True, dict=True):
     def hopeless(self) -> str | None:
         """Why it ends because its first trials measured nothing; None if it goes on."""
         digests = [t.digest for t in self.tells if t.digest is not None and not cut_short(t)]
-        reason = outcome.no_trial(digests) if len(digests) >= _HOPELESS else None
+        reason = validity.no_trial(digests) if len(digests) >= _HOPELESS else None
         return None if reason is None else reason.sentence
 
 
@@ -501,36 +453,34 @@ class CapacitySearch(Struct, frozen=True):
         return 0
 
     def given_up(self, tells: Sequence[Tell]) -> str:
-        """Which searches ended with trials that could not be run, and why.
+        """Why a search ended with a trial that could not be run, or without a measurement.
 
         All others have an answer, which may be "unknown".
         """
-        searches = self.of_cells(tells)
-        if why := next(filter(None, (each.hopeless for each in searches)), None):
-            return why
-        failed = [
-            each
-            for each in searches
-            if each.tells
-            and each.tells[-1].digest is None
-            and not each.tells[-1].too_much
-            and each.ask() is None
-        ]
-        if not failed:
-            return ""
-        error = next(tell.error for tell in failed[0].tells if tell.digest is None)
-        return message("searches-ended", ended=len(failed), all=len(self.cells), error=error)
+        for each in self.of_cells(tells):
+            last = each.tells[-1] if each.tells else None
+            refused = last is not None and last.digest is None and not last.too_much
+            if each.hopeless or (refused and each.ask() is None):
+                return each.hopeless or next(t.error for t in each.tells if t.digest is None)
+        return ""
 
     def of_cells(self, tells: Sequence[Tell]) -> list[CellSearch]:
-        """The search of each cell, with the last attempts of its trials."""
+        """The search of each cell, with the last attempts of its trials.
+
+        A search that was given up and resumed begins with the first trial that measured something.
+        """
         own: dict[str, list[Tell]] = {cell.key: [] for cell in self.cells}
         for each in tells:
             if (key := self._key(each)) in own:
                 own[key].append(each)
-        return [
-            _tried_again(CellSearch(self.spec, cell, tuple(last_attempts(own[cell.key]))))
-            for cell in self.cells
-        ]
+        searches = []
+        for cell in self.cells:
+            last = tuple(last_attempts(own[cell.key]))
+            some = (n for n, t in enumerate(last) if t.digest and not validity.no_trial([t.digest]))
+            begins = next(some, 0)
+            given_up = CellSearch(self.spec, cell, last[:begins]).hopeless is not None
+            searches.append(CellSearch(self.spec, cell, last[begins:] if given_up else last))
+        return searches
 
     def resumed(self, tells: Sequence[Tell]) -> list[Tell]:
         """The results so far when the searches are resumed: those given up begin again."""
@@ -539,18 +489,6 @@ class CapacitySearch(Struct, frozen=True):
 
     def _key(self, tell: Tell) -> str:
         return without(tell.cell, self.spec.goal.load).key
-
-
-def _tried_again(search: CellSearch) -> CellSearch:
-    """The search; trials after which it was given up are tried again if more follow."""
-    tells = search.tells
-    places = [n for n, t in enumerate(tells, 1) if t.digest and not cut_short(t)]
-    end = places[_HOPELESS - 1] if len(places) >= _HOPELESS else len(tells)
-    if end == len(tells) or replace(search, tells=tells[:end]).hopeless is None:
-        return search
-    again = tuple(replace(each, again=True) for each in tells[:end])
-    rest = _tried_again(replace(search, tells=tells[end:]))
-    return replace(search, tells=(*again, *rest.tells))
 
 
 def load_level(kind: Kind, value: float) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pgpaces.analysis.capacity.goal import Kind
+from pgpaces.analysis.capacity.curve import Kind
 from pgpaces.answers.answer import Answer
 from pgpaces.answers.sweep.lookup import answer_of
 from pgpaces.core.errors import PlanError, RunError

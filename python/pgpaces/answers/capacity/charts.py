@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pgpaces.analysis.capacity.answer import Capacity, safely_rounded
-from pgpaces.analysis.capacity.curve import drawn_curve
-from pgpaces.analysis.capacity.goal import ROLES, UNITS, TrialPoint, bracket
+from pgpaces.analysis.capacity.curve import ROLES, UNITS, TrialPoint, bracket, drawn_curve
 from pgpaces.analysis.capacity.search import CellSearch
 from pgpaces.answers.sweep.axes import along
 from pgpaces.answers.trials import cell_name, factor_name, levels_alone

@@ -18,7 +18,7 @@ from pgpaces.analysis.capacity.answer import (
     LoadVerdict,
     highest,
 )
-from pgpaces.analysis.capacity.goal import ROLES, UNITS, load_text
+from pgpaces.analysis.capacity.curve import ROLES, UNITS, load_text
 from pgpaces.analysis.capacity.search import CellSearch, missed_and_due, why_invalid
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.goal import Limit, Verdict

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from pgpaces.analysis import differences, outcome
+from pgpaces.analysis import differences, validity
 from pgpaces.analysis.cells import defect, sound
 from pgpaces.analysis.compare import (
     BASELINE_MIN,
@@ -19,7 +19,7 @@ from pgpaces.analysis.compare import (
 )
 from pgpaces.analysis.differences import Between
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.pairing import Pairing
+from pgpaces.analysis.sequential import Pairing
 from pgpaces.answers import run
 from pgpaces.answers.again import decisive
 from pgpaces.answers.compare import section as shown
@@ -100,7 +100,7 @@ def section(comparison: Compared) -> Section:
         if group.valid:
             left_out += len(group.digests) - len(group.valid)
             continue
-        failure, first = outcome.no_trial(group.digests), group.digests[0]
+        failure, first = validity.no_trial(group.digests), group.digests[0]
         reasons = first.summary.validity.reasons or (defect(first.trial, first.summary),)
         why = "; ".join(reasons) if failure is None else failure.sentence
         count = len(group.digests)
@@ -128,7 +128,7 @@ def section(comparison: Compared) -> Section:
 def unmeasured(comparison: Compared) -> RunError | None:
     """The error that no trial of B, or none of A, is a measurement; None where both have one."""
     for group in (comparison.b, comparison.a):
-        failure = outcome.no_trial(group.digests)
+        failure = validity.no_trial(group.digests)
         if failure is not None:
             why, advice = failure.sentence, failure.advice
             return RunError("no-measurement", group=group.name, why=why, advice=advice)

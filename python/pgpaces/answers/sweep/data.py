@@ -66,14 +66,6 @@ def document(page: Page) -> dict[str, Any]:
             }
             for each in page.statements
         ],
-        "ratios": [
-            {
-                **fields(each, "factor", "level", "throughput", "mean"),
-                "against": each.base,
-                "at": dict(each.at),
-            }
-            for each in page.ratios
-        ],
         "plans": [
             {
                 "cell": each.row.cell.key,

@@ -9,12 +9,11 @@ from importlib.metadata import version
 
 from msgspec.structs import replace
 
-from pgpaces.analysis import differences, grouping, outcome
+from pgpaces.analysis import differences, validity
 from pgpaces.analysis.capacity.search import CapacitySearch
 from pgpaces.analysis.cells import sound
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.pairing import Pairing
-from pgpaces.analysis.sequential import Tell
+from pgpaces.analysis.sequential import Pairing, Tell
 from pgpaces.answers import why as attribution
 from pgpaces.answers.again import decisive
 from pgpaces.answers.answer import Answer
@@ -105,7 +104,7 @@ def _chosen(
     store: Store, digests: Sequence[Digest], about: About, *, experiment: Experiment, goal: Goal
 ) -> Page:
     """The page of trials that were chosen one after another; its first section is their purpose."""
-    placed = replace(experiment, design=grouping.as_chosen(experiment.design, digests))
+    placed = replace(experiment, design=differences.as_chosen(experiment.design, digests))
     page = gather(digests, replace(about, chosen=True), placed)
     tells = [Tell.of(digest) for digest in digests]
     if isinstance(goal, Pairing):
@@ -115,7 +114,7 @@ def _chosen(
         limits = {each.cell.key: attribution.limit(store, each) for each in searched}
         section = capacity.section(searched, limits, stopped(about))
     headline, sentences = section.headline, section.sentences
-    if (failure := outcome.no_trial(digests)) is not None:
+    if (failure := validity.no_trial(digests)) is not None:
         headline = Headline("FAIL", "fail", failure.sentence)
         sentences = (Sentence(failure.sentence, "main"),)
     return replace(

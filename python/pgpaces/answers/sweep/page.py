@@ -17,11 +17,9 @@ from pgpaces.analysis import (
     crossing,
     differences,
     goal,
-    grouping,
-    ratios,
 )
-from pgpaces.analysis.cells import Row
-from pgpaces.analysis.costs import Economy, Priced
+from pgpaces.analysis.cells import MachineRatio, Row
+from pgpaces.analysis.costs import Economy, Priced, volume_of
 from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
@@ -33,8 +31,6 @@ from pgpaces.analysis.parts import (
     plans_of,
     statements_of,
 )
-from pgpaces.analysis.ratios import LevelRatio, MachineRatio
-from pgpaces.analysis.volume import volume_of
 from pgpaces.answers import costs
 from pgpaces.answers.bulk import words as commands
 from pgpaces.answers.bulk.work import CellsWork, of_cells
@@ -103,7 +99,6 @@ class Page(Struct, frozen=True):
     missing: int = 0
     failures: tuple[tuple[str, str], ...] = ()
     background: tuple[BackgroundRow, ...] = ()
-    ratios: tuple[LevelRatio, ...] = ()
     machines: tuple[Priced, ...] = ()
     economies: Mapping[str, Economy] = field(default_factory=dict)
     work: CellsWork | None = None
@@ -119,9 +114,11 @@ class Page(Struct, frozen=True):
 
 def gather(digests: Sequence[Digest], about: About, experiment: Experiment | None = None) -> Page:
     if experiment is None:
-        factors, digests = grouping.place_runs(digests, about.id)
+        factors, digests = differences.place_runs(digests, about.id)
         order = {f.name: {level: n for n, level in enumerate(f.levels)} for f in factors}
-        design = grouping.cells(digests, lambda cell: tuple(order[n][at] for n, at in cell.levels))
+        design = differences.cells_of(
+            digests, lambda cell: tuple(order[n][at] for n, at in cell.levels)
+        )
         kinds: dict[str, str] = {}
         title = ", ".join(dict.fromkeys(each.trial.workload.name for each in digests)) or "no runs"
         missing = 0
@@ -163,13 +160,12 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         plans=plans_of(rows),
         differences=differences.of_cells(rows, shown),
         places=facts.places(digests, about.disks),
-        apart=ratios.machine_ratios(digests, kinds),
+        apart=cells.machine_ratios(digests, kinds),
         missing=missing,
         failures=tuple(
             (f"{named.get(key, key)}, trial {block}", error) for key, block, error in about.failures
         ),
         background=background_rows(rows),
-        ratios=ratios.level_ratios(rows, shown, kinds),
         machines=machines,
         economies=economies,
         work=of_cells(rows),

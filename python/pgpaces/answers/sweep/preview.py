@@ -12,7 +12,6 @@ from pgpaces.analysis.preview import Preview, Span
 from pgpaces.answers.trials import levels_listed
 from pgpaces.show.numbers import clock, plural
 from pgpaces.spec.design import Experiment
-from pgpaces.spec.result import fields
 
 
 def lines(
@@ -43,18 +42,10 @@ def lines(
         yield f"  {excluded} cells of the grid are excluded"
     yield from (f"  {text}" for text in goals)
     yield f"  time: {_time(preview)}"
-    yield f"  disk: about {_bytes(preview.store_bytes)} in the store{_data(preview)}"
+    yield f"  disk: about {_bytes(preview.store_bytes)} in the store, in addition to the data"
     for currency, cost in preview.cost.items():
         about = f"about {cost:.2f}" if cost >= 0.005 else "under 0.01"
         yield f"  price: {about} {currency} for the time of the machines"
-
-
-def _data(preview: Preview) -> str:
-    if preview.data_bytes is None:
-        return ", in addition to the data"
-    least = "" if preview.data_known else "at least "
-    copies = f", {_bytes(preview.copy_bytes)} for its copy" if preview.copy_bytes else ""
-    return f"; {least}{_bytes(preview.data_bytes)} for the data{copies}"
 
 
 def _time(preview: Preview) -> str:
@@ -93,6 +84,5 @@ def as_json(experiment: Experiment, preview: Preview) -> dict[str, Any]:
         "trials_by_machine": {name or "here": n for name, n in preview.machines.items()},
         "seconds": span(preview.seconds),
         "store_bytes": round(preview.store_bytes),
-        **fields(preview, "data_bytes", "copy_bytes", "data_known"),
         "cost": dict(preview.cost),
     }

@@ -183,8 +183,6 @@ def _charts(page: Page) -> Iterator[Section]:
 
 
 def _comparisons(page: Page) -> Iterator[Section]:
-    if not page.searched and (ratios := tables.ratios(page)).rows:
-        yield Section("ratios", "Against each other", tables=(ratios,), rank="numbers")
     if page.background:
         note, table = message("background-of-cells"), tables.background(page)
         yield Section("background", "At the same time", tables=(table,), note=note, rank="numbers")

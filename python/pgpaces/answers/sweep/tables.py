@@ -10,31 +10,28 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from pgpaces.analysis import crossing, outcome
+from pgpaces.analysis import crossing, validity
 from pgpaces.analysis.cells import Row, sound
 from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.parts import BackgroundRow, CellPlan, StatementPlans, StatementRow
-from pgpaces.analysis.ratios import LevelRatio
 from pgpaces.answers.bulk import work as bulk
 from pgpaces.answers.bulk.words import median_s
 from pgpaces.answers.measure import Measure
 from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.trials import cell_name, factor_name, levels_text
-from pgpaces.core.metrics import header, title
+from pgpaces.core.metrics import header
 from pgpaces.core.units import memory_text
 from pgpaces.show.numbers import (
     NOT_KNOWN,
     STARTED,
     column,
-    estimate_cell,
     metric_cell,
     moment,
     or_dash,
     quantile,
 )
 from pgpaces.show.section import Column, Table, TableCell, table
-from pgpaces.spec.design import level_text
 
 T = TypeVar("T")
 _CELLS_NAMED = 4
@@ -150,7 +147,7 @@ def verdict(page: Page, row: Row) -> TableCell:
     if not row.trials:
         return TableCell("not run", "", "unknown")
     if not row.sound:
-        failed = outcome.no_trial(row.every) is not None
+        failed = validity.no_trial(row.every) is not None
         return TableCell("failed" if failed else row.defect, "", "invalid")
     mark = crossing.verdict(row, page.missed_max)
     return TableCell(mark, "", mark)
@@ -214,33 +211,6 @@ def statements(page: Page) -> Table:
 
 def _count(name: str) -> Callable[[StatementRow], str]:
     return lambda each: f"{getattr(each, name):,}"
-
-
-def ratios(page: Page) -> Table:
-    others = [f for f in page.factors if any(f.name in dict(each.at) for each in page.ratios)]
-
-    def at(name: str) -> Callable[[LevelRatio], str]:
-        return lambda each: level_text(dict(each.at).get(name, NOT_KNOWN))
-
-    columns: list[Column[LevelRatio]] = [
-        ("level", lambda each: levels_text([(each.factor, each.level)])),
-        ("against", lambda each: level_text(each.base)),
-        *((factor_name(factor.name), at(factor.name)) for factor in others),
-        ("pairs", lambda each: str(max(e.n for e in (each.throughput, each.mean) if e))),
-        (f"{title('throughput')}, times", lambda each: estimate_cell(each.throughput, times)),
-        (f"{title('mean')}, times", lambda each: estimate_cell(each.mean, times)),
-    ]
-    note = "The mean ratio over pairs of trials of one block, with its 95% interval."
-    rows = [each for each in page.ratios if each.throughput or each.mean]
-    labels = 2 + len(others)
-    return table(
-        "ratios", "Against each other", columns, items=rows, labels=labels, note=note, spare=_SPARE
-    )
-
-
-def times(value: float) -> str:
-    """A ratio with at least three digits."""
-    return f"{value:.3f}" if value < 10 else f"{value:.3g}"
 
 
 def background(page: Page) -> Table:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pgpaces.analysis import cells, crossing, goal, outcome
+from pgpaces.analysis import cells, crossing, goal, validity
 from pgpaces.analysis.cells import Row
 from pgpaces.analysis.crossing import Line
 from pgpaces.answers.sweep import facts
@@ -33,7 +33,7 @@ def headline(page: Page) -> Headline:
     ran = [row for row in page.rows if row.trials]
     if not ran:
         return Headline("SWEEP", "unknown", message("sweep-not-run"))
-    if (failure := outcome.no_trial(each for row in ran for each in row.every)) is not None:
+    if (failure := validity.no_trial(each for row in ran for each in row.every)) is not None:
         return Headline("FAIL", "fail", failure.sentence)
     if not facts.limits(ran):
         return Headline("", "", page.work.answer[0].text) if page.work else _by_throughput(ran)
@@ -88,7 +88,7 @@ def findings(page: Page) -> Iterator[Finding]:
         yield finding("trials-to-run", count=page.missing)
     elif page.missing:
         yield finding("trials-missing", count=page.missing)
-    if not ran or outcome.no_trial(each for row in ran for each in row.every) is not None:
+    if not ran or validity.no_trial(each for row in ran for each in row.every) is not None:
         return
     yield from _of_verdicts(page, ran)
     yield from _of_trials(ran)
@@ -153,10 +153,10 @@ def unmeasured(page: Page) -> tuple[str, str] | None:
 
     A load of a search is no cell: that nothing succeeds there is a result.
     """
-    failure = outcome.no_trial(page.digests)
+    failure = validity.no_trial(page.digests)
     if failure is not None or page.searched:
         return (failure.sentence, failure.advice) if failure else None
-    each = ((row, outcome.no_trial(row.every)) for row in page.rows)
+    each = ((row, validity.no_trial(row.every)) for row in page.rows)
     failed = [(row, failure) for row, failure in each if failure is not None]
     if not failed:
         return None
