@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from pgpaces.core.errors import PgpacesError
-from pgpaces.monitor import generator_host as host
+from pgpaces.monitor import machine
 from pgpaces.server import binaries, embedded
 from pgpaces.server.record import Transport
 from pgpaces.spec.load import TrialPlan
@@ -118,7 +118,7 @@ def takes_backend() -> bool:
 
 def facts(found: Place) -> dict[str, Any]:
     """What must be known of the machine to read the figures."""
-    known = msgspec.structs.asdict(host.facts())
+    known = msgspec.structs.asdict(machine.facts())
     unneeded = ("hostname", "data_disk", "costs")
     return {
         **{name: value for name, value in known.items() if value and name not in unneeded},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import programs
 from figures import Figure, Finding, Goal
@@ -60,8 +61,9 @@ def _cost(session: Session, clients: int) -> tuple[float, float]:
     """Percent of a core, here and of the server, while a load without sensors of its own runs."""
     order = _order(session, str(programs.TPCB), clients, observe=False)
     keywords = dict(engine.resolve(session.place.server.dsn()).keywords)
-    machine = remote.NearbySource({**keywords, "dbname": "postgres"})
-    with host.sensing(machine) as beside, server.sensing(keywords, "postgres") as sensor:
+    beside = host.HostMonitor(remote.NearbySource({**keywords, "dbname": "postgres"}))
+    sensor = server.ServerMonitor.of(keywords, "postgres")
+    with closing(beside), closing(sensor):
         load = programs.Running(programs.ours(order), session.place.environment())
         began_s = time.monotonic()
         beside.begin(began_s)

@@ -16,8 +16,8 @@ from typing import NamedTuple, NoReturn
 
 import pytest
 
-from pgpaces.load.time_slice import attributes
-from pgpaces.monitor import generator_host as host
+from pgpaces.load.engine import slice_attributes
+from pgpaces.monitor import machine
 
 PG15_BIN = Path("/usr/lib/postgresql/15/bin")
 _POSTGIS = Path("/usr/share/postgresql/15/extension/postgis.control")
@@ -55,7 +55,7 @@ def faketime(library: str = "libfaketime") -> str:
 
 
 def _has_slices() -> bool:
-    own = attributes()
+    own = slice_attributes()
     return own is not None and own.runtime > 0
 
 
@@ -107,7 +107,7 @@ NEEDS = {
     # The system.
     "Linux": Need(lambda: sys.platform == "linux"),
     "two CPUs": Need(lambda: (os.cpu_count() or 1) > 1, "", "depends on the machine"),
-    "io_uring": Need(lambda: not host.io_uring()),
+    "io_uring": Need(lambda: not machine.io_uring()),
     "IPv6 on loopback": Need(None, "", _CONTAINER),
     "slices of tasks in the kernel": Need(_has_slices, "", "Linux has them since 6.12"),
     "a temporary folder on a disk": Need(None, "", "a container has an overlay there"),

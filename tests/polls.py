@@ -2,7 +2,7 @@
 
 import pytest
 
-from pgpaces.monitor import generator_host as host
+from pgpaces.monitor import machine
 from tests.needs import lacking
 
 
@@ -10,6 +10,6 @@ from tests.needs import lacking
 def each_poll(request):
     """Each way to wait; a module that calls this its `poll` runs its loads by both."""
     way: str = request.param
-    if way == "io_uring" and (why := host.io_uring()):
+    if way == "io_uring" and (why := machine.io_uring()):
         lacking("io_uring", why)
     return way

@@ -23,7 +23,7 @@ from pgpaces.analysis.disks import Device, Disk
 from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.disk import folder, jobs, measure, programs
-from pgpaces.monitor.device import device_of, moved_bytes
+from pgpaces.monitor.machine import device_of, moved_bytes
 from pgpaces.spec.setup import HostFacts
 from pgpaces.store.disks import DiskRow
 from pgpaces.store.store import Store, new_id

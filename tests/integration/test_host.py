@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from tests.integration import causes
 from tests.servers import access_to
@@ -37,7 +38,10 @@ def looks(source: host.HostSource, count: int) -> list[HostSample]:
 
 
 def test_a_server_behind_a_tunnel_is_not_taken_for_this_machine(pg15, monkeypatch):
-    monkeypatch.setattr(remote, "postgres_process", lambda _: [])
+    def absent(pid: int) -> None:
+        raise psutil.NoSuchProcess(pid)
+
+    monkeypatch.setattr(remote, "postgres_process", absent)
     words = {**access_to(pg15, "u_trust").keywords, "host": "127.0.0.1"}
     source = remote.NearbySource(words)
     assert looks(source, 1) == []

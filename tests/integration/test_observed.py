@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import psycopg
@@ -16,35 +16,35 @@ from pgpaces.core.findings import Finding, finding
 from pgpaces.database.access import Access, connect
 from pgpaces.monitor.counters import PARTS
 from pgpaces.monitor.guard import guarding
-from pgpaces.monitor.server import CounterReader, Sensor, sensing
+from pgpaces.monitor.server import CounterReader, ServerMonitor
 
 pytestmark = pytest.mark.postgres
 
 
 @contextmanager
-def looking(access: Access, dbname: str = "postgres", **more: Any) -> Iterator[Sensor]:
+def looking(access: Access, dbname: str = "postgres", **more: Any) -> Iterator[ServerMonitor]:
     """A sensor that has begun."""
-    with sensing(access.keywords, dbname, **more) as sensor:
+    with closing(ServerMonitor.of(access.keywords, dbname, **more)) as sensor:
         sensor.begin(time.monotonic())
         yield sensor
 
 
-def until(true: Callable[[], object], sensor: Sensor) -> None:
+def until(true: Callable[[], object], sensor: ServerMonitor) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not true():
         assert time.monotonic() < deadline, (sensor.observed(), sensor.notes())
         time.sleep(0.05)
 
 
-def seen(sensor: Sensor, name: str, source: str = "") -> list[float]:
+def seen(sensor: ServerMonitor, name: str, source: str = "") -> list[float]:
     return [s.value for s in so_far(sensor) if s.name == name and source in s.source]
 
 
-def found_by(sensor: Sensor) -> list[Finding]:
+def found_by(sensor: ServerMonitor) -> list[Finding]:
     return sensor.findings(collect(so_far(sensor)))
 
 
-def until_names(sensor: Sensor, names: set[str]) -> None:
+def until_names(sensor: ServerMonitor, names: set[str]) -> None:
     """Until a sample of each name is more than nothing."""
     until(lambda: names <= {s.name for s in so_far(sensor) if s.value > 0}, sensor)
 
@@ -94,7 +94,7 @@ def test_every_counter_of_the_version_is_read(access):
     fitting = [part for part in PARTS if part.fits(version, {"track_io_timing": "off"})]
     assert set(reading.values) == {c for part in fitting for c in part.counters}
     assert len(reading.rows) == 3
-    reader.close()
+    reader.snapshot.close()
 
 
 def test_what_a_role_may_not_read_is_noted_and_the_rest_is_read(pg15):
@@ -109,7 +109,7 @@ def test_what_a_role_may_not_read_is_noted_and_the_rest_is_read(pg15):
         assert {note.values["what"] for note in reader.notes} == {"wal", "replication"}
         assert all("permission denied" in note.values["error"] for note in reader.notes)
         assert finding("other-roles-hidden") in reader.more
-        reader.close()
+        reader.snapshot.close()
 
 
 def test_a_server_that_is_not_there_is_a_note(pg15):
@@ -129,7 +129,7 @@ def test_a_session_that_broke_is_made_anew(pg15):
     with pytest.raises(psycopg.OperationalError):
         reader.read()
     assert reader.read().values
-    reader.close()
+    reader.snapshot.close()
 
 
 @contextmanager

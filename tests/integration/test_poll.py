@@ -10,9 +10,8 @@ from tests.errors import sentence
 from tests.needs import needs
 from tests.polls import each_poll
 
-from pgpaces.load.engine import Engine, EnginePlan, resolve
-from pgpaces.load.time_slice import attributes
-from pgpaces.monitor import generator_host as host
+from pgpaces.load.engine import Engine, EnginePlan, resolve, slice_attributes
+from pgpaces.monitor import machine
 from pgpaces.spec.load import Load, TrialPlan
 
 poll = each_poll
@@ -85,7 +84,7 @@ def test_an_answer_says_how_the_engine_waited(pgpaces, pg15, script, poll):
 def test_io_uring_is_taken_where_many_clients_of_a_thread_never_pause(
     pgpaces, pg15, script, load, way
 ):
-    way = "epoll" if host.io_uring() else way
+    way = "epoll" if machine.io_uring() else way
     assert taken(pgpaces(*load_of(pg15.dsn(), script), *load, "-j", "1", "--json")) == way
 
 
@@ -111,7 +110,7 @@ def _name(task: Path) -> str:
 @needs("slices of tasks in the kernel")
 @pytest.mark.parametrize(("load", "short"), [(Load("open", 10.0), True), (Load("closed"), False)])
 def test_threads_of_a_load_with_a_schedule_wake_before_others(pg15, load, short):
-    own = attributes()
+    own = slice_attributes()
     assert own is not None
     # Threads of an earlier load of this process may still be ending.
     before = {task.name for task in Path("/proc/self/task").iterdir()}
@@ -122,7 +121,7 @@ def test_threads_of_a_load_with_a_schedule_wake_before_others(pg15, load, short)
         for task in Path("/proc/self/task").iterdir()
         if task.name not in before and _name(task).startswith("pgpaces-")
     ]
-    slices = {attributes(task).runtime for task in tasks}  # type: ignore[union-attr]
+    slices = {slice_attributes(task).runtime for task in tasks}  # type: ignore[union-attr]
     engine.abort()
     list(engine)
     assert slices == {own.runtime // 2 if short else own.runtime}

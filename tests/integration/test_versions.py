@@ -122,7 +122,7 @@ def test_what_the_oldest_version_has_not_is_said(fetched):
         assert {"database", "transactions", "checkpoints"} <= sources
         assert not {"wal", "io", "workers"} & sources
         assert {"reading-refused"} == {n.name for n in reader.notes if n.values["what"] == "wal"}
-        reader.close()
+        reader.snapshot.close()
 
 
 @pytest.mark.parametrize("fetched", [OLD("maven:9.6")], indirect=True)

@@ -78,7 +78,7 @@ def test_an_experiment_with_workloads_beside_it_is_stored_without_a_password(tmp
     made = document.write(experiment, "sweep some.toml", "hash")
     found = document.read(made)
     assert found.design == experiment.design
-    assert "host='b'" in found.targets[0].nodes["standby1"]
+    assert "host=b" in found.targets[0].nodes["standby1"]
     assert "canary" not in repr(made) + repr(experiment)
 
 

@@ -18,7 +18,7 @@ from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.core.locality import is_local
 from pgpaces.core.series import Sample
-from pgpaces.monitor import generator_host as host
+from pgpaces.monitor import machine
 from pgpaces.show import render
 from pgpaces.spec import costs
 from pgpaces.spec.costs import Costs
@@ -271,7 +271,7 @@ def test_a_stored_experiment_keeps_the_costs_of_its_targets():
 
 
 def test_the_facts_of_a_machine_have_its_price():
-    here = host.facts().but(pid=os.getpid())
+    here = machine.facts().but(pid=os.getpid())
     assert host_facts(None) == host_facts(Costs()) == here
     assert host_facts(PI) == here.but(costs=(PI.plain(),))
 

@@ -24,7 +24,7 @@ from pgpaces.core.findings import finding
 from pgpaces.core.units import size_bytes
 from pgpaces.disk import jobs, programs
 from pgpaces.disk.folder import check
-from pgpaces.monitor.device import mount_of
+from pgpaces.monitor.machine import mount_of
 from pgpaces.monitor.procfs import mounts
 from pgpaces.spec.result import Estimate
 from pgpaces.store.store import Store, new_id

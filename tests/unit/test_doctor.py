@@ -13,7 +13,7 @@ from pgpaces.answers.doctor import Diagnosis, Part
 from pgpaces.cli.main import cli
 from pgpaces.core.findings import finding
 from pgpaces.core.messages import message
-from pgpaces.monitor import generator_host as host
+from pgpaces.monitor import machine
 from tests.errors import sentence
 
 HERE = Part("programs", "fio", "3.33", "the class of a disk")
@@ -104,9 +104,9 @@ def test_a_store_that_cannot_be_is_a_missing_part(store, why, monkeypatch):
 def test_the_clock_source_is_what_the_kernel_says(tmp_path):
     folder = tmp_path / "devices/system/clocksource/clocksource0"
     folder.mkdir(parents=True)
-    assert host.clock_source(tmp_path) is None
+    assert machine.clock_source(tmp_path) is None
     (folder / "current_clocksource").write_text("arch_sys_counter\n")
-    assert host.clock_source(tmp_path) == "arch_sys_counter"
+    assert machine.clock_source(tmp_path) == "arch_sys_counter"
 
 
 @pytest.mark.parametrize(
@@ -120,17 +120,17 @@ def test_the_clock_source_is_what_the_kernel_says(tmp_path):
 )
 def test_where_io_uring_cannot_be_used_there_is_a_reason(monkeypatch, number, reason):
     refusing = SimpleNamespace(syscall=lambda *_: -1)
-    monkeypatch.setattr(host.platform, "system", lambda: "Linux")
-    monkeypatch.setattr(host.ctypes, "CDLL", lambda *_, **__: refusing)
-    monkeypatch.setattr(host.ctypes, "get_errno", lambda: number)
-    assert host.io_uring() == reason
+    monkeypatch.setattr(machine.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(machine.ctypes, "CDLL", lambda *_, **__: refusing)
+    monkeypatch.setattr(machine.ctypes, "get_errno", lambda: number)
+    assert machine.io_uring() == reason
 
 
 def test_where_io_uring_can_be_used_its_ring_is_closed(monkeypatch):
     ring = os.open(os.devnull, os.O_RDONLY)
-    monkeypatch.setattr(host.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(machine.platform, "system", lambda: "Linux")
     opening = SimpleNamespace(syscall=lambda *_: ring)
-    monkeypatch.setattr(host.ctypes, "CDLL", lambda *_, **__: opening)
-    assert host.io_uring() is None
+    monkeypatch.setattr(machine.ctypes, "CDLL", lambda *_, **__: opening)
+    assert machine.io_uring() is None
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(ring)

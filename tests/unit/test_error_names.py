@@ -179,17 +179,6 @@ def on_host(value: Any) -> Any:
     return begin
 
 
-class Clockless:
-    """A generator whose clock does not answer."""
-
-    name = "a"
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        self.clock = self.leave = Answer()
-
-    connected = leave = Answer()
-
-
 DEAD = {"host": "127.0.0.1", "port": "1", "dbname": "x"}
 ADMIN = Access(DEAD, Path("psql"))
 AWAY, LOST = ServerError("server-away", trials=1), OperationalError("lost")
@@ -230,7 +219,7 @@ CASES: dict[str, Any] = {
         Ns(managed=False, restart=Answer(AWAY))),
     "statements-unreadable": call("capture.reader:reading", DEAD),
     "guard-cannot-query": lambda *_: resolve_name("pgpaces.monitor.guard:_Session")(
-        DEAD, "x", print).sees_all(),
+        DEAD, "x", print).look(),
     "cannot-set-password": call("server.access:set_password",
                                 Ns(password_file=None, superuser="x", keywords=Answer(DEAD))),
     "cannot-read-data": written("PG_VERSION", "", call("server.folder:data_series", "./")),
@@ -261,8 +250,8 @@ CASES: dict[str, Any] = {
         resolve_name("pgpaces.trial.site:restarting")("true", ADMIN)()),
     "generator-not-started": call("load.cluster.workers:Workers.submit",
                                   Ns(client=Ns(submit=Answer(OSError()))), RECORD, Ns(address="")),
-    "generator-clock-unread": call("load.cluster.load:DealtLoad", Ns(), [(0, 0)],
-                                   parts={"Remote": Clockless}),
+    "generator-clock-unread": call("load.cluster.load:Remote.clock",
+                                   Ns(_workers=Ns(wait=Answer(OSError())), name="a")),
     "generators-not-started": call("load.cluster.workers:_started", GeneratorsPlan(count=2),
                                    parts={"_client": Answer(OSError())}),
     "scheduler-silent": call("load.cluster.workers:_started", GeneratorsPlan(cluster="tcp://x"),

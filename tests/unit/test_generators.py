@@ -22,18 +22,20 @@ from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.record import Interval, Offset, StatementTally, Tally, merged
 from pgpaces.database.specification import typed
 from pgpaces.load import engine
-from pgpaces.load.cluster import remote
+from pgpaces.load.cluster import load as cluster_load
+from pgpaces.load.cluster import protocol
 from pgpaces.load.cluster.agent import AgentHost, MachineReading, machine_findings, machine_reading
-from pgpaces.load.cluster.clocks import ClockOffset, ClockReading, drift_ns, offset_of, step_ns
 from pgpaces.load.cluster.load import DealtLoad
-from pgpaces.load.cluster.protocol import LoadOrder, Ready, Report, pack, unpack
+from pgpaces.load.cluster.protocol import ClockOffset, ClockReading, LoadOrder, Ready, Report
 from pgpaces.load.cluster.workers import Worker, Workers
 from pgpaces.monitor.procfs import Item
 from pgpaces.spec.design import Ask, Cell, Draft
-from pgpaces.spec.load import GeneratorsPlan, Load, TrialPlan, generators_of
+from pgpaces.spec.load import GeneratorsPlan, generators_of
 from pgpaces.spec.target import Target, TargetPlan
-from pgpaces.trial import dealt
+from pgpaces.trial.components import keywords_for_generator
+from pgpaces.trial.request import check_generators
 from pgpaces.trial.sweep import PlannedSweep
+from pgpaces.trial.trial import workers_for
 from tests.engine_load import PLAN
 from tests.errors import raises, sentence
 from tests.unit.trials import times
@@ -53,18 +55,18 @@ def test_the_offset_of_a_clock_is_never_wrong_by_more_than_its_uncertainty(offse
         reading = ClockReading(now + there + offset, 0)
         exchanges.append((now, reading, now + there + back))
         now += there + back + 1
-    estimate = offset_of(exchanges)
+    estimate = protocol.offset_of(exchanges)
     assert abs(estimate.offset_ns - offset) <= estimate.uncertainty_ns
     assert estimate.uncertainty_ns == (min(there + back for there, back in delays) + 1) // 2
 
 
 def test_a_clock_drifts_where_two_estimates_exclude_each_other_and_steps_where_it_is_set():
     before = ClockOffset(0, 400, 0)
-    assert drift_ns(before, ClockOffset(900, 500, 0)) == 0
-    assert drift_ns(before, ClockOffset(-1000, 500, 0)) == 100
+    assert protocol.drift_ns(before, ClockOffset(900, 500, 0)) == 0
+    assert protocol.drift_ns(before, ClockOffset(-1000, 500, 0)) == 100
     before = ClockOffset(0, 1, 10**18)
-    assert step_ns(before, ClockOffset(0, 1, 10**18 - 2 * SECOND_NS)) == -2 * SECOND_NS
-    assert step_ns(before, ClockOffset(0, 1, 10**18 + 4_000_000)) == 0, "it is slewed"
+    assert protocol.step_ns(before, ClockOffset(0, 1, 10**18 - 2 * SECOND_NS)) == -2 * SECOND_NS
+    assert protocol.step_ns(before, ClockOffset(0, 1, 10**18 + 4_000_000)) == 0, "it is slewed"
 
 
 def test_what_generators_count_of_one_script_is_one_tally():
@@ -86,7 +88,7 @@ def test_what_generators_count_of_one_script_is_one_tally():
 def test_a_second_travels_as_it_is():
     tally = Tally(1, 0, due=3, on_time=2, failed={"40001": 1}, latency=times([1.0, 2.0]))
     interval = Interval(-3, (tally,), messages=(("40001", "x"),), cpu_ns=(1, 2), aborted=(0,))
-    assert unpack(pack(interval)) == interval
+    assert protocol.unpack(protocol.pack(interval)) == interval
 
 
 def schedule(plan):
@@ -123,16 +125,14 @@ class Scripted:
         owed = sums(seconds, "due") - sums(seconds, "on_time")
         rest = tuple(Tally(*key, unfinished=count) for key, count in owed.items())
         seconds[-1] = replace(seconds[-1], tallies=(*seconds[-1].tallies, *rest))
-        self.seconds = [pack(second) for second in seconds]
+        self.seconds = [protocol.pack(second) for second in seconds]
         self.heard: list[str] = []
         self.moments: list[int] = []
         self.questions = 0
         self.asked = threading.Event()
 
     def ready(self):
-        plan = self.order.plan
-        digest = "of another workload" if self.how == "mistaken" else self.order.digest()
-        return Answer(Ready(1, plan.clients, "epoll", digest))
+        return Answer(Ready(1, self.order.plan.clients, "epoll"))
 
     def clock(self):
         return Answer(ClockReading(1, 1))
@@ -212,9 +212,9 @@ class Parts(Struct):
 @pytest.fixture(scope="module")
 def quick():
     patch = pytest.MonkeyPatch()
-    patch.setattr(remote, "_EVERY_S", 0.001)
-    patch.setattr(remote, "_AGAIN_S", 0.01)
-    patch.setattr(remote, "LOST_S", 0.05)
+    patch.setattr(cluster_load, "_EVERY_S", 0.001)
+    patch.setattr(cluster_load, "_AGAIN_S", 0.01)
+    patch.setattr(cluster_load, "LOST_S", 0.05)
     yield
     patch.undo()
 
@@ -310,13 +310,11 @@ def test_a_question_without_an_answer_is_asked_again_until_one_comes():
 
 
 @pytest.mark.usefixtures("quick")
-def test_where_all_are_lost_each_is_named_and_another_workload_is_refused():
+def test_where_all_are_lost_each_is_named():
     made = dealt_load(FOUR_S, [1, 1], [(1, "gone"), (2, "silent")])
     lost = [f"pi0: {sentence('generator-left')}", f"pi1: {SILENT}"]
     with raises(RunError, "no-generator-left", lost=lost):
         list(made.load)
-    with raises(RunError, "generator-of-other-workload", generator="pi1"):
-        dealt_load(FOUR_S, [1, 1], [(4, ""), (4, "mistaken")])
 
 
 @pytest.mark.usefixtures("quick")
@@ -340,8 +338,8 @@ def test_a_clock_is_held_against_the_least_limit(limit_ns, limits, severity):
 @pytest.mark.usefixtures("quick")
 def test_the_generator_that_was_the_limit_is_named():
     made = dealt_load(replace(FOUR_S, limit_ns=SECOND_NS), [1, 1], [(4, ""), (4, "")])
-    busy = [unpack(second) for second in made.agents[1].seconds]
-    made.agents[1].seconds = [pack(replace(each, cpu_ns=(1, 950_000_000))) for each in busy]
+    busy = [protocol.unpack(second) for second in made.agents[1].seconds]
+    made.agents[1].seconds = [protocol.pack(replace(s, cpu_ns=(1, 950_000_000))) for s in busy]
     list(made.load)
     shares = [each for each in made.load.findings if each.name == "generator-share"]
     assert {each.about: each.values["busy"] for each in shares} == {"pi0": False, "pi1": True}
@@ -426,7 +424,7 @@ SSH, TLS = GeneratorsPlan(2, ("a", "b")), GeneratorsPlan(None, (), "tls://10.0.0
 def test_generators_elsewhere_need_a_server_that_they_reach_and_no_open_secret(plan, dsn, name):
     refused = raises(PlanError, name) if name else contextlib.nullcontext()
     with refused as raised:
-        dealt.check(TrialPlan(Load("closed"), generators=plan), TargetPlan(dsn))
+        check_generators(plan, TargetPlan(dsn))
     assert "secret@" not in str(raised and raised.value)
 
 
@@ -472,7 +470,7 @@ def keywords_for(target, *, here):
     connection = engine.Connection(resolved, "from-passfile", (), None)
     work = SimpleNamespace(request=SimpleNamespace(target=target))
     component = SimpleNamespace(work=work, node="primary")
-    return dealt._keywords(component, connection, here=here)
+    return keywords_for_generator(component, connection, here=here)
 
 
 OWN = platform.node()
@@ -494,9 +492,10 @@ def test_a_cluster_behind_a_tunnel_is_elsewhere(scheduler, worker, hostname, her
     workers.workers = [Worker("w", worker, replace(HOST, hostname=hostname))]
     workers.here = workers._is_here()
     clusters = SimpleNamespace(workers=lambda _plan, _say: workers)
+    context = SimpleNamespace(clusters=clusters, listener=SimpleNamespace(say=None))
     assert workers.here == here
     target = TargetPlan("host=pi password=secret")
     with contextlib.nullcontext() if here else pytest.raises(PlanError, match="can run code"):
-        dealt.workers(clusters, plan, target, say=lambda _: None)
+        workers_for(plan, context, target)
     with contextlib.nullcontext() if here else pytest.raises(PlanError, match="encryption"):
-        dealt.workers(clusters, replace(plan, insecure=True), target, say=lambda _: None)
+        workers_for(replace(plan, insecure=True), context, target)

@@ -4,8 +4,11 @@ import gc
 import json
 import os
 import time
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import psutil
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -16,7 +19,7 @@ from pgpaces.cli.machine import observe
 from pgpaces.core.findings import Notes, finding
 from pgpaces.core.series import Sample
 from pgpaces.monitor import host, procfs, remote
-from pgpaces.monitor.host import HostSample, HostSensor, Local, Probe
+from pgpaces.monitor.host import HostMonitor, HostSample, Local, Probe
 from pgpaces.monitor.procfs import CgroupMount, Item, changes
 from tests.unit.sensors import collect
 from tests.unit.trials import series
@@ -59,6 +62,17 @@ PI = {
 V1 = CgroupMount(1, "/sys/fs/cgroup/cpu", "/")
 
 
+@contextmanager
+def proc(files):
+    """A folder from which psutil reads these files, as if it were /proc."""
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(psutil, "PROCFS_PATH", folder)
+        Path(folder, "net").mkdir()
+        for name in {"stat", "diskstats", "net/dev"} & {path[6:] for path in files}:
+            Path(folder, name).write_text(files[f"/proc/{name}"])
+        yield
+
+
 def values(items):
     found = {}
     for item in items:
@@ -67,9 +81,11 @@ def values(items):
 
 
 def test_everything_of_a_board_is_read():
-    found = values(Probe(PI.get, ["/proc/42/cgroup"]).items())
-    assert found == {
-        "cpu_user": 110, "cpu_system": 60, "cpu_iowait": 20, "cpu_steal": 10, "cpu_idle": 800,
+    with proc(PI):
+        found = values(Probe(PI.get, ["/proc/42/cgroup"]).items())
+    ticks = {"user": 110, "system": 60, "iowait": 20, "steal": 10, "idle": 800}
+    assert found == pytest.approx({
+        **{f"cpu_{name}": n / os.sysconf("SC_CLK_TCK") for name, n in ticks.items()},
         "run_queue": 3,
         "memory_available": 3000 * 1024, "memory_dirty": 12 * 1024, "swap_used": 10 * 1024,
         "disk_mmcblk0_busy": 15, "disk_mmcblk0_read": 200, "disk_mmcblk0_written": 400,
@@ -81,14 +97,15 @@ def test_everything_of_a_board_is_read():
         "temperature_cpu_thermal_0": 61.5, "headroom_cpu_thermal_0": 18.5,
         "pi_throttled": 5, "pi_throttled_since_boot": 5,
         "io_errors": 0,
-    }  # fmt: skip
+    })  # fmt: skip
 
 
 @given(st.dictionaries(st.sampled_from(sorted(PI)), st.text(max_size=60)), st.data())
 def test_files_that_say_anything_or_are_missing_are_gaps_and_no_error(said, data):
     missing = data.draw(st.sets(st.sampled_from(sorted(PI))))
     files = {path: text for path, text in (PI | dict(said)).items() if path not in missing}
-    found = Probe(files.get, ["/proc/42/cgroup"]).items()
+    with proc(files):
+        found = Probe(files.get, ["/proc/42/cgroup"]).items()
     assert all(isinstance(item.value, int | float) for item in found)
 
 
@@ -191,7 +208,7 @@ def test_counters_become_rates_events_and_shares(before, after, seconds, expecte
 
 
 def test_a_sensor_that_never_began_is_closed_at_once():
-    sensor = HostSensor(host.here([]))
+    sensor = HostMonitor(host.ThisMachine())
     assert sensor.close()
     assert sensor.drain() == []
 
@@ -225,6 +242,7 @@ def test_observe_prints_a_line_of_json_for_each_second(monkeypatch):
     assert {"cpu_busy", "memory_available"} <= {item.name for item in items}
     monkeypatch.setattr(host.Local, "read", lambda _reader, _path: None)
     monkeypatch.setattr(host, "KERNEL_LOG", "/nowhere")
+    monkeypatch.setattr(psutil, "PROCFS_PATH", "/nowhere")
     done = CliRunner().invoke(observe, ["--count", "1"], standalone_mode=False)
     _, _, items, notes = host.parsed(done.output.encode())
     assert (items, [n.name for n in notes]) == ((), ["kernel-log-unreadable", "proc-unreadable"])
@@ -287,7 +305,7 @@ class Known:
 
 
 def samples(looks, start_s):
-    sensor = HostSensor(Known(looks))
+    sensor = HostMonitor(Known(looks))
     sensor.begin(start_s)
     assert sensor.close()
     return sensor.drain()
@@ -298,16 +316,6 @@ def test_full_seconds_of_another_machine_make_no_gap_and_nothing_double(away, ji
     looks = [look(1000 + n + away + j) for n, j in enumerate([0.0, *jitter])]
     seconds = [s.second for s in samples(looks, 1000.0)]
     assert seconds == list(range(seconds[0], seconds[0] + len(looks)))
-
-
-def test_a_file_that_the_kernel_gives_by_the_page_is_read_to_its_end(tmp_path, monkeypatch):
-    """Devices at the end of a long list would have no samples, without a word."""
-    file, whole = tmp_path / "diskstats", os.read
-    file.write_text("a line\n" * 2000)
-    monkeypatch.setattr(os, "read", lambda descriptor, n: whole(descriptor, min(n, 4096)))
-    reader = Local()
-    assert reader.read(str(file)) == file.read_text()
-    reader.close()
 
 
 @given(
@@ -362,7 +370,7 @@ def test_a_command_on_another_machine_is_heard_with_our_clock_and_ends_with_us()
 
 
 def run_command(command, until):
-    sensor = HostSensor(remote.RemoteCommand(command))
+    sensor = HostMonitor(remote.RemoteCommand(command))
     sensor.begin(time.monotonic())
     deadline = time.monotonic() + 120
     while not until(sensor):

@@ -13,9 +13,9 @@ from pgpaces.core.record import Interval, Tally
 from pgpaces.core.series import Sample
 from pgpaces.core.times import Times
 from pgpaces.monitor.counters import PARTS, Counter, CounterReading, Differences
-from pgpaces.monitor.host import HostSample, HostSensor
+from pgpaces.monitor.host import HostMonitor, HostSample
 from pgpaces.monitor.procfs import Item
-from pgpaces.monitor.server import Others, Sensor
+from pgpaces.monitor.server import ServerMonitor
 from pgpaces.monitor.waits import Sampler
 from pgpaces.spec.result import Observed
 from pgpaces.trial.recorder import Recorder
@@ -99,8 +99,7 @@ def test_memory_does_not_grow_with_the_length_of_a_run():
     pool = [times([draw.lognormvariate(1, 0.5) for _ in range(100)]) for _ in range(20)]
     looks, stored = Looks(), Stored()
     sampler = Sampler(looks)
-    others = Others(sampler, None, ())  # type: ignore[arg-type]
-    server, machine = Sensor(looks, others), HostSensor(looks)  # type: ignore[arg-type]
+    server, machine = ServerMonitor(looks, sampler), HostMonitor(looks)  # type: ignore[arg-type]
     server._start_s, server._counts = 0.0, Differences(0.0)
     recorder = Recorder(stored, trial([]), print)  # type: ignore[arg-type]
 

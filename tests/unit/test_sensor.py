@@ -16,7 +16,7 @@ from pgpaces.analysis.server_counters import Blocks, cache_findings
 from pgpaces.core.findings import Notes, finding
 from pgpaces.core.series import Sample
 from pgpaces.monitor.counters import PARTS, Counter, CounterReading, Differences
-from pgpaces.monitor.server import CounterReader, Sensor
+from pgpaces.monitor.server import CounterReader, ServerMonitor
 from pgpaces.monitor.session import reported
 
 HIT, READ = PARTS[0].counters[:2]
@@ -129,9 +129,9 @@ class Faked:
         return CounterReading(time.monotonic(), {READ: 1})
 
 
-def begun(faked: Faked) -> Sensor:
+def begun(faked: Faked) -> ServerMonitor:
     """A sensor of a server that was asked at least once."""
-    sensor = Sensor(faked)
+    sensor = ServerMonitor(faked)
     assert sensor.silent_s() == 0
     sensor.begin(time.monotonic())
     assert faked.asked.wait(60)
@@ -151,7 +151,7 @@ def test_a_server_that_answers_is_not_silent():
     sensor = begun(Faked())
     assert sensor.close()
     assert sensor.silent_s() == 0
-    assert Sensor(Faked()).close(), "it never began"
+    assert ServerMonitor(Faked()).close(), "it never began"
 
 
 def test_a_session_that_ends_while_views_are_tried_hides_none_of_them():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,9 +14,10 @@ from hypothesis import strategies as st
 from pgpaces.core.series import Sample
 from pgpaces.monitor import sizes
 from pgpaces.monitor.counters import PARTS, Counter, CounterReading, Differences
-from pgpaces.monitor.session import Backends, cpu_s
+from pgpaces.monitor.session import Backends
 from pgpaces.monitor.sizes import SHOWN_MAX, Counted, Size, View, changed, grown, statement_changes
 from pgpaces.spec.result import Moved
+from tests.unit.sure import sure
 
 SIZES = st.dictionaries(
     st.text("abc", min_size=1, max_size=3),
@@ -149,14 +152,13 @@ def test_what_a_server_elsewhere_spends_is_not_seen_and_is_no_zero():
     assert cost.cpu_s is None
 
 
-def test_the_time_of_a_process_is_that_of_a_postgres_alone():
-    stat = "7 (postgres) S " + " ".join(map(str, range(4, 40)))
-    assert cpu_s(stat) > 0
-    try:
-        cpu_s(stat.replace("postgres", "bash (x) y"))
-    except ValueError:
-        return
-    raise AssertionError("another program has that number now")
+def test_the_time_of_a_process_is_that_of_a_postgres_alone(monkeypatch):
+    cost = Backends({"host": "/tmp"})
+    cost.serves(os.getpid())
+    assert cost.cpu_s is None, "another program has that number now"
+    monkeypatch.setattr(psutil.Process, "name", lambda _: "postgres")
+    cost.serves(os.getpid())
+    assert sure(cost.cpu_s) > 0
 
 
 def test_settings_that_changed_are_named_and_texts_are_not_shown():

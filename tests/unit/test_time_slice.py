@@ -5,15 +5,15 @@ import subprocess
 import sys
 import threading
 
-from pgpaces.load.time_slice import attributes, short_slice
+from pgpaces.load.engine import short_slice, slice_attributes
 from tests.needs import needs
 
-CHILD = "from pgpaces.load.time_slice import attributes; print(attributes().runtime)"
+CHILD = "from pgpaces.load.engine import slice_attributes; print(slice_attributes().runtime)"
 
 
 def slice_ns() -> int | None:
     """Of the thread that asks."""
-    own = attributes()
+    own = slice_attributes()
     return None if own is None else own.runtime
 
 

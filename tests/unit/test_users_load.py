@@ -16,9 +16,9 @@ import pytest
 from pgpaces.core.errors import RunError, WorkloadError
 from pgpaces.core.record import Interval
 from pgpaces.load.engine import EnginePlan
-from pgpaces.load.python_users.counter import SharedCounter as Shared
 from pgpaces.load.python_users.load import UserConnection, UsersLoad, by_value, from_value
 from pgpaces.load.python_users.order import CODES
+from pgpaces.load.python_users.order import SharedCounter as Shared
 from pgpaces.load.python_users.process import PipeWriter
 from pgpaces.spec.load import Load, TrialPlan
 from pgpaces.spec.result import Counts

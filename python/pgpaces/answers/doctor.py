@@ -27,8 +27,7 @@ from pgpaces.core.errors import StoreError
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.messages import message, said
 from pgpaces.core.units import memory_text
-from pgpaces.monitor import generator_host as host
-from pgpaces.monitor import host as machine
+from pgpaces.monitor import host, machine
 from pgpaces.server import binaries, packages
 from pgpaces.show.screen import Screen
 from pgpaces.show.section import Headline, Next, Section
@@ -88,9 +87,9 @@ class Diagnosis(Struct, frozen=True):
 
 def diagnose() -> Diagnosis:
     known = tomllib.loads(_PARTS.read_text("utf-8"))
-    reader = machine.Local()
+    reader = host.Local()
     with contextlib.closing(reader):
-        items = list(machine.Probe(reader.read, ("/proc/self/cgroup",)).items())
+        items = list(host.Probe(reader.read, ("/proc/self/cgroup",)).items())
     numbers = {item.name for item in items}
     quota = next((item.value for item in items if item.name == "cgroup_quota"), None)
     return Diagnosis((
@@ -198,18 +197,18 @@ def _monitor(numbers: set[str], *, name: str, prefix: str, gives: str) -> Part:
 
 def _machine(quota: float | None) -> Iterator[Part]:
     group = "machine"
-    facts = host.facts()
+    facts = machine.facts()
     cpus = message("doctor-cpus", cpus=facts.cpus or 1, architecture=platform.machine())
     yield Part(group, "", cpus)
     if memory := facts.memory_bytes:
         yield Part(group, "", memory_text(memory))
     yield Part(group, platform.system(), platform.release())
-    yield Part(group, "clock source", host.clock_source() or "unknown")
+    yield Part(group, "clock source", machine.clock_source() or "unknown")
     unlimited = {resource.RLIM_INFINITY: "any number"}
     soft, hard = (unlimited.get(each, each) for each in resource.getrlimit(resource.RLIMIT_NOFILE))
     yield Part(group, "open files", message("doctor-files", soft=soft, hard=hard))
     yield Part(group, "CPU quota", "none" if quota is None else f"{quota:g} CPUs")
-    why = host.io_uring()
+    why = machine.io_uring()
     yield Part(group, "io_uring", "" if why else _PRESENT, message("io-uring-gives"), why or "")
 
 

@@ -51,7 +51,7 @@ def observe(count: int | None) -> None:
     """
     from pgpaces.monitor import host
 
-    source = host.here(host.postmasters())
+    source = host.ThisMachine(host.postmasters())
     looks = source.observe(threading.Event(), time.monotonic())
     for number, look in enumerate(itertools.islice(looks, count)):
         try:
@@ -122,7 +122,7 @@ def _measure(path: Path, **params: Any) -> int:
     from pgpaces.core import units
     from pgpaces.core.messages import message
     from pgpaces.disk import jobs, measure
-    from pgpaces.monitor import generator_host as host
+    from pgpaces.monitor import machine
     from pgpaces.show import escape
     from pgpaces.store.disks import DiskRow
     from pgpaces.store.store import Store, new_id
@@ -151,7 +151,7 @@ def _measure(path: Path, **params: Any) -> int:
     if not measured.measured:
         raise RunError("no-job-completed")
     name = params["name"] or ""
-    row = DiskRow(new_id(), name, started, version("pgpaces"), host.facts(), measured)
+    row = DiskRow(new_id(), name, started, version("pgpaces"), machine.facts(), measured)
     try:
         store.add_disk(row)
     finally:

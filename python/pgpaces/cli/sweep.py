@@ -205,7 +205,6 @@ def _preview(planned: PlannedSweep, params: Mapping[str, Any]) -> None:
     from pgpaces.answers.sweep.preview import as_json, lines
     from pgpaces.server import packages
     from pgpaces.show import escape
-    from pgpaces.trial import strategies
 
     warn_of_names(planned.requests.values())
     factors = {each.name: each.levels for each in planned.experiment.design.factors}
@@ -216,9 +215,9 @@ def _preview(planned: PlannedSweep, params: Mapping[str, Any]) -> None:
         plan = as_json(planned.experiment, planned.preview())
         put(escape.json_text(plan | {"specs": asked}))
         return
-    chosen = planned.goal is not None
-    question = strategies.question(planned.goal) if planned.goal is not None else ()
-    shown = lines(planned.experiment, planned.preview(), chosen=chosen, goals=question)
+    goal = planned.goal
+    terms = () if goal is None else goal.terms()
+    shown = lines(planned.experiment, planned.preview(), chosen=goal is not None, goals=terms)
     text = "".join(f"{escape.line(line)}\n" for line in shown)
     if params["dry_run"]:
         put(text)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from pgpaces.analysis.disks import Device
 from pgpaces.core.errors import PlanError
-from pgpaces.monitor.device import MEMORY
+from pgpaces.monitor.machine import MEMORY
 
 NAME = "pgpaces-disk"
 MARKER = "pgpaces.json"

@@ -15,7 +15,7 @@ from pgpaces.disk import programs
 from pgpaces.disk.folder import check, workspace
 from pgpaces.disk.jobs import FILL, QUICK, DiskRequest, Job, jobs, room
 from pgpaces.disk.programs import CIPHER_TEST, FLUSHES
-from pgpaces.monitor.device import device_of, moved_bytes
+from pgpaces.monitor.machine import device_of, moved_bytes
 
 # The name of the current step, and its seconds so far.
 Say = Callable[[str, float], None]

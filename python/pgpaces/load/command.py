@@ -6,7 +6,6 @@ One execution is one transaction of a closed load with one client. The program r
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -45,8 +44,9 @@ class Executions(Struct, frozen=True):
 class CommandLoad:
     """A composite.RunningLoad of a command. ended: executions that have ended by themselves.
 
-    cut: the number of those that pgpaces ended. then: called, in a separate thread, when the last
-    one has ended. input_bytes: of the files that it reads.
+    end_ns: when nothing new fell due any more; 2^62 until that is known. cut: the number of those
+    that pgpaces ended. then: called, in a separate thread, when the last one has ended.
+    input_bytes: of the files that it reads.
     """
 
     scripts = threads = clients = 1
@@ -69,23 +69,18 @@ class CommandLoad:
         self.input_bytes: int | None = None
         self.then: Callable[[], None] = lambda: None
         self._order, self._plan, self._runner, self._say = order, plan, runner, say
-        self._events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._error: RunError | None = None
         self._stopping = False
         self._origin_ns = self._last_ns = 0
-        self._end_ns: int | None = None
+        self.end_ns = FOREVER_NS
         self._books = Books(plan)
-
-    @property
-    def end_ns(self) -> int:
-        """The time when nothing new fell due any more; 2^62 until that is known."""
-        return FOREVER_NS if self._end_ns is None else self._end_ns
 
     @property
     def executions(self) -> int:
         return len(self.ended) + self.cut
 
     def did(self) -> dict[str, Any]:
-        """Its own numbers: executions that succeeded, and how many others there were."""
         good = [each for each in self.ended if not each.failed]
         return {
             "executions": len(good),
@@ -117,17 +112,25 @@ class CommandLoad:
                 time.sleep(max(0, due_ns - time.monotonic_ns()) / 1e9)
                 if self._stopping:
                     break
-                self._events.put(("due", due_ns))
+                with self._lock:
+                    self._books.due(due_ns - self._origin_ns)
                 execution = self._runner.run(self._order, due_ns)
-                self._events.put(("done", execution))
                 if execution is None:
                     break
+                with self._lock:
+                    # One that pgpaces ended says nothing about the command.
+                    if execution.stopped:
+                        self.cut += 1
+                    else:
+                        self.ended.append(execution)
+                    self._last_ns = execution.done_ns
+                    self._books.done(execution, self._origin_ns, execution.stopped)
                 due_ns = execution.done_ns + (PAUSE_NS if execution.failed else 0)
                 count += 1
         except RunError as error:
-            self._events.put(("lost", error))
-        else:
-            self._events.put(("over", time.monotonic_ns()))
+            self._error = error
+        self._last_ns = self._last_ns or time.monotonic_ns()
+        self._ended.set()
         self.then()
 
     def _over(self, count: int, due_ns: int) -> bool:
@@ -138,46 +141,25 @@ class CommandLoad:
         return due_ns >= self._origin_ns + (self._plan.duration_ns or FOREVER_NS)
 
     def __iter__(self) -> Iterator[Interval]:
-        second = -self._plan.warmup_ns // SECOND_NS
-        over: RunError | int | None = None
-        while over is None:
+        second, over = -self._plan.warmup_ns // SECOND_NS, False
+        while not over:
             spent_ns = time.thread_time_ns()
             until_ns = self._origin_ns + (second + 1) * SECOND_NS
-            over = self._receive(until_ns)
-            end_ns = until_ns
-            if over is not None:
-                end_ns = min(max(self._last_ns, until_ns - SECOND_NS), until_ns)
-                self._end_ns = max(0, end_ns - self._origin_ns)
+            ended = self._ended.wait(max(0, until_ns - time.monotonic_ns()) / 1e9)
+            over, end_ns = ended and self._last_ns <= until_ns, until_ns
+            if over:
+                end_ns = max(self._last_ns, until_ns - SECOND_NS)
+                self.end_ns = max(0, end_ns - self._origin_ns)
             self._report(end_ns)
             cpu_ns = time.thread_time_ns() - spent_ns
-            yield self._books.close(second, end_ns - self._origin_ns, cpu_ns, last=over is not None)
+            with self._lock:
+                if over:
+                    self._books.cut()
+                last = self._books.close(second, end_ns - self._origin_ns, cpu_ns, last=over)
+            yield last
             second += 1
-        if isinstance(over, RunError):
-            raise over
-
-    def _receive(self, until_ns: int) -> RunError | int | None:
-        """Counts the events until then; returns how the load ended, if it did."""
-        while (left := until_ns - time.monotonic_ns()) > 0:
-            try:
-                kind, value = self._events.get(timeout=left / 1e9)
-            except queue.Empty:
-                break
-            if kind in ("over", "lost"):
-                self._books.cut()
-                self._last_ns = self._last_ns or time.monotonic_ns()
-                end: RunError | int = value
-                return end
-            if kind == "due":
-                self._books.due(value - self._origin_ns)
-            elif value is not None:
-                # One that pgpaces ended says nothing about the command.
-                if value.stopped:
-                    self.cut += 1
-                else:
-                    self.ended.append(value)
-                self._last_ns = value.done_ns
-                self._books.done(value, self._origin_ns, value.stopped)
-        return None
+        if self._error is not None:
+            raise self._error
 
     def _report(self, now_ns: int) -> None:
         seconds = (now_ns - self._origin_ns) / 1e9
@@ -205,7 +187,6 @@ class Books:
             self._tallies.append(Tally(due_ns // SECOND_NS, 0, due=1))
 
     def done(self, execution: Execution, origin_ns: int, cut: bool) -> None:
-        """Counts an execution that has ended. cut: pgpaces has ended it."""
         service_ns = execution.done_ns - execution.sent_ns
         # An uncounted execution is in no sum of service times either, see Little's law.
         if not (cut and self._plan.accompanies):
@@ -247,7 +228,6 @@ class Books:
             self._tallies.append(Tally(second, 0, unfinished=1))
 
     def close(self, second: int, end_ns: int, cpu_ns: int, *, last: bool) -> Interval:
-        """The interval of a second. end_ns: its end."""
         flies = self._open_ns is not None and not last and not self._plan.accompanies
         flying_ns = max(0, end_ns - (self._open_ns or 0)) if flies else 0
         flown_ns = max(0, self._flown_ns + flying_ns - self._reported_ns)

@@ -5,6 +5,10 @@ Knows nothing of servers, stores and terminals.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import os
+import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
@@ -16,7 +20,6 @@ from pgpaces.core.findings import finding
 from pgpaces.core.record import Interval, copied
 from pgpaces.core.texts import decoded, encoded
 from pgpaces.core.units import SECOND_NS
-from pgpaces.load.time_slice import short_slice
 from pgpaces.server.record import quoted
 from pgpaces.spec.load import LoadOptions, Segment, TrialPlan
 from pgpaces.spec.target import without_secrets
@@ -26,6 +29,8 @@ from pgpaces.spec.workload import shown
 ScriptText = tuple[str, int, bytes]
 # Files that this program has open beside those of clients: the store, threads, sensors.
 _FILES_OWN = 50
+# System calls by architecture: sched_setattr(2) and sched_getattr(2).
+_SLICE_CALLS = {"x86_64": (314, 315), "aarch64": (274, 275)}
 
 
 class EnginePlan(LoadOptions, frozen=True, kw_only=True):
@@ -202,3 +207,52 @@ class Engine:
 
     def abort(self) -> None:
         self._run.abort()
+
+
+class _Attributes(ctypes.Structure):
+    """struct sched_attr of the first version, 48 bytes."""
+
+    policy: int
+    runtime: int
+    _fields_ = (
+        *(("size", ctypes.c_uint32), ("policy", ctypes.c_uint32), ("flags", ctypes.c_uint64)),
+        *(("nice", ctypes.c_int32), ("priority", ctypes.c_uint32)),
+        *((name, ctypes.c_uint64) for name in ("runtime", "deadline", "period")),
+    )
+
+
+@contextlib.contextmanager
+def short_slice(load: str) -> Iterator[None]:
+    """Threads and processes that this thread begins meanwhile have a short time slice.
+
+    Linux from 6.12 on lets a task that wakes run before those with longer slices; its share of the
+    CPU stays as it was. An earlier kernel has no slice of a task, nor has another system. Not for a
+    closed load: it has no moment to keep, and would only take turns from the server.
+    """
+    before = slice_attributes()
+    fair = before is not None and before.policy == os.SCHED_OTHER and before.runtime > 0
+    if load == "closed" or before is None or not fair:
+        yield
+        return
+    short = _Attributes.from_buffer_copy(before)
+    # Shorter than others' is enough: a much shorter one costs an overloaded server throughput.
+    short.runtime = before.runtime // 2
+    _set(short)
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def slice_attributes(task: int = 0) -> _Attributes | None:
+    """Those of a thread, 0 for this one; None where they are not known."""
+    calls = _SLICE_CALLS.get(platform.machine()) if platform.system() == "Linux" else None
+    own, size = _Attributes(), ctypes.sizeof(_Attributes)
+    if calls is None or ctypes.CDLL(None).syscall(calls[1], task, ctypes.byref(own), size, 0):
+        return None
+    return own
+
+
+def _set(attributes: _Attributes) -> None:
+    """Sets them, where that is allowed: without them the load is the same, only later."""
+    ctypes.CDLL(None).syscall(_SLICE_CALLS[platform.machine()][0], 0, ctypes.byref(attributes), 0)

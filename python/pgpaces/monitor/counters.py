@@ -311,26 +311,19 @@ class Differences:
             return
         for counter in reading.values:
             difference = _difference(counter, before, reading)
-            if difference is not None and counter.name != "blocks_hit":
-                seconds = reading.at_s - before.at_s if counter.unit.endswith("/s") else 1.0
-                yield from self._sample(second, counter, difference / seconds)
-        yield from self._ratio(second, before, reading)
-
-    def _sample(self, second: int, counter: Counter, value: float) -> Iterator[Sample]:
-        key = counter.source, counter.name
-        if not value and key not in self._changed:
-            self._zeros.setdefault(key, Seconds()).add(second)
-            return
-        self._changed.add(key)
-        for earlier in self._zeros.pop(key, ()):
-            yield Sample(earlier, *key, 0.0, counter.unit)
-        yield Sample(second, *key, float(f"{value:.7g}"), counter.unit)
-
-    def _ratio(
-        self, second: int, before: CounterReading, after: CounterReading
-    ) -> Iterator[Sample]:
-        hit, read = PARTS[0].counters[:2]
-        hits, reads = _difference(hit, before, after), _difference(read, before, after)
+            if difference is None or counter.name == "blocks_hit":
+                continue
+            seconds = reading.at_s - before.at_s if counter.unit.endswith("/s") else 1.0
+            key = counter.source, counter.name
+            if not difference and key not in self._changed:
+                self._zeros.setdefault(key, Seconds()).add(second)
+                continue
+            self._changed.add(key)
+            for earlier in self._zeros.pop(key, ()):
+                yield Sample(earlier, *key, 0.0, counter.unit)
+            value = float(f"{difference / seconds:.7g}")
+            yield Sample(second, *key, value, counter.unit)
+        hits, reads = (_difference(each, before, reading) for each in PARTS[0].counters[:2])
         if hits is not None and reads is not None:
             self._blocks.extend((second, int(hits), int(reads)))
             share = ratio([Blocks(second, int(hits), int(reads))])

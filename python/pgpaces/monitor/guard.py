@@ -17,7 +17,7 @@ import psycopg
 
 from pgpaces.analysis.stopping import BASELINE, STREAK, GuardSample, reason_to_stop
 from pgpaces.core.errors import ConnectionsError, ServerError
-from pgpaces.core.findings import Finding
+from pgpaces.core.findings import Finding, finding
 from pgpaces.core.sessions import errors, scalar
 from pgpaces.monitor.session import Reopened, reported
 
@@ -80,7 +80,6 @@ class Guard:
         self.before = GuardSample.before(samples)
 
     def begin(self, period_s: float = PERIOD_S) -> None:
-        """Begins sampling, in a thread that ends with the program."""
         self._answered_at = self._clock()
         self._thread = threading.Thread(
             target=self._run, args=(period_s,), name="pgpaces-guard", daemon=True
@@ -102,6 +101,15 @@ class Guard:
             silent_s = self._clock() - self._answered_at - PERIOD_S
             return reason_to_stop(self.before, tuple(self._samples), silent_s=silent_s)
 
+    def notes(self, reason: Finding | None) -> Iterator[Finding]:
+        """Notes for the trial. reason: why the load was stopped, if it was."""
+        if self.lacks:
+            yield finding("guard-watches-logins", why=self.lacks)
+        if self.before.others and self.blind:
+            yield finding("other-roles-hidden")
+        if self.before.others and reason is not None:
+            yield reason
+
     def close(self) -> bool:
         """Stops sampling; false if the last query hangs."""
         self._ended.set()
@@ -119,10 +127,6 @@ class _Session(Reopened):
         self._log_in = log_in
         self._names = {"load": reported(application), "dbname": keywords.get("dbname", "")}
 
-    def sees_all(self) -> bool:
-        with self._errors():
-            return bool(scalar(self.session(), _SEES_ALL))
-
     def take(self) -> GuardSample:
         """Logs in, and takes a sample. Raises ServerError."""
         try:
@@ -133,23 +137,16 @@ class _Session(Reopened):
 
     def look(self) -> GuardSample:
         """Takes a sample. Raises ServerError."""
-        with self._errors():
+        with errors("guard-cannot-query"):
             session = self.session()  # opened outside the time of a sample
             began = time.perf_counter()
             row = session.execute(_SAMPLE.encode(), self._names).fetchone()
             probe_ms = (time.perf_counter() - began) * 1000
             others, age_ms = row or (0, 0.0)
-            return GuardSample(probe_ms, float(age_ms), int(others), self._lag_s())
-
-    def _lag_s(self) -> float:
-        try:
-            return float(scalar(self.session(), _LAG))
-        except psycopg.DatabaseError:  # a server before 10, or one that keeps it to itself
-            return 0.0
-
-    @staticmethod
-    def _errors() -> contextlib.AbstractContextManager[None]:
-        return errors("guard-cannot-query")
+            lag_s = 0.0
+            with contextlib.suppress(psycopg.DatabaseError):  # before 10, or without the right
+                lag_s = float(scalar(session, _LAG))
+            return GuardSample(probe_ms, float(age_ms), int(others), lag_s)
 
 
 @contextlib.contextmanager
@@ -165,7 +162,8 @@ def guarding(
     guard = Guard(session.take, session.look)
     try:
         try:
-            guard.blind = not session.sees_all()
+            with errors("guard-cannot-query"):
+                guard.blind = not scalar(session.session(), _SEES_ALL)
             guard.measure_before()
         except ServerError as error:
             guard.lacks = error.message

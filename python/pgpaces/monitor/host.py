@@ -1,8 +1,7 @@
 """Samples the machine of a server once a second, while a load runs.
 
-Has its own thread. Counters become rates by their difference between two readings. An unreadable
-value is a gap, never a zero; one note says what more privileges would show. Knows nothing of the
-load. remote.py has the sources for other machines.
+Counters become rates by their difference between two readings. An unreadable value is a gap, never
+a zero; one note says what more privileges would show. remote.py has sources for other machines.
 """
 
 from __future__ import annotations
@@ -20,10 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from msgspec import Struct, field
+import psutil
+from msgspec import Struct
+from msgspec.structs import replace
 
+from pgpaces.analysis import throttle
 from pgpaces.core.findings import Finding, Notes, as_json, finding
-from pgpaces.core.series import Sample
+from pgpaces.core.series import Sample, Series
 from pgpaces.monitor import procfs
 from pgpaces.monitor.procfs import Item
 
@@ -35,9 +37,9 @@ OF_GENERATOR = ("cpu_busy", "cpu_iowait", "cpu_steal")
 Read = Callable[[str], str | None]
 T = TypeVar("T")
 
+_SERVERS = ("postgres", "postmaster")
 KERNEL_LOG = "/dev/kmsg"
 PI_THROTTLED = "/sys/devices/platform/soc/soc:firmware/get_throttled"
-_BYTES_MAX = 1 << 16
 # Of a line from another machine.
 _ITEMS_MAX, _NAME_MAX, _NOTES_MAX, TEXT_MAX = 500, 80, 5, 200
 _PATIENCE_S = 1.0
@@ -54,14 +56,14 @@ class HostSample(Struct, frozen=True):
 
 
 class HostSource:
-    """A source of samples; this one has none. notes: what it cannot read, and why, in order."""
+    """A source of samples. notes: what it cannot read, and why, in order."""
 
     def __init__(self, notes: Notes | None = None) -> None:
         self.notes = Notes() if notes is None else notes
 
     def observe(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
         """Samples at every full second from start_s until `ended`; may hang."""
-        yield from ()
+        raise NotImplementedError
 
     def clock_lag_s(self) -> float:
         """This machine's monotonic clock minus that of `at_s`."""
@@ -74,7 +76,8 @@ class HostSource:
 class Probe:
     """The readable values of a machine, found once, read together.
 
-    cgroups: /proc/PID/cgroup of processes of the server. Files may be absent.
+    read: the text of a file, or None. cgroups: /proc/PID/cgroup of processes of the server. psutil
+    raises any error if /proc is absent, or is not as it expects.
     """
 
     def __init__(self, read: Read, cgroups: Sequence[str] = ()) -> None:
@@ -82,15 +85,16 @@ class Probe:
         self._cgroups = cgroups
         self._stats: dict[str, tuple[str, ...]] = {}
         self._mounts = list(self._parsed("/proc/self/mountinfo", procfs.cgroup_mounts))
-        names = self._parsed("/proc/diskstats", procfs.disk_names)
+        names = [name for name, used in _disks().items() if used.read_count + used.write_count]
         # Of devices in use those that are no partitions, real disks first.
         ordered = sorted(names, key=lambda name: name.startswith(("loop", "ram")))
         self._disks = self._readable(ordered, "/sys/block/{}/stat")[:_DISKS_MAX]
         # Interfaces with a device, so that traffic through a bridge is not counted twice.
-        interfaces = self._parsed("/proc/net/dev", procfs.interfaces)
+        interfaces = [name for name in _network() if name != "lo"]
         real = self._readable(interfaces, "/sys/class/net/{}/device/uevent")
         self._interfaces = real or interfaces
         self._zones = [*self._thermal_zones(), *self._chips()]
+        # Not by psutil, which reads all CPUs: each may be woken up for that.
         clock = "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq"
         self._frequencies = self._readable(map(clock.format, range(_CPUS_MAX)))
         counts = ("/sys/block/{}/device/ioerr_cnt", "/sys/fs/ext4/{}/errors_count")
@@ -99,11 +103,9 @@ class Probe:
     def items(self) -> list[Item]:
         parsed = self._parsed
         return [
-            *parsed("/proc/stat", procfs.cpu),
+            *self._known(),
             *parsed("/proc/loadavg", procfs.run_queue),
             *parsed("/proc/meminfo", procfs.memory),
-            *parsed("/proc/diskstats", lambda text: procfs.disks(text, self._disks)),
-            *parsed("/proc/net/dev", lambda text: procfs.network(text, self._interfaces)),
             *(
                 item
                 for name in ("cpu", "io", "memory")
@@ -126,6 +128,28 @@ class Probe:
             ),
         ]
 
+    def _known(self) -> Iterator[Item]:
+        """What psutil knows: CPUs, disks and network. Guest time is part of user time."""
+        with contextlib.suppress(Exception):
+            times = {"nice": 0.0, "irq": 0.0, "softirq": 0.0, "iowait": 0.0, "steal": 0.0}
+            times |= psutil.cpu_times()._asdict()
+            yield Item("cpu_user", times["user"] + times["nice"], "%", "ticks")
+            system = times["system"] + times["irq"] + times["softirq"]
+            yield Item("cpu_system", system, "%", "ticks")
+            for state in ("iowait", "steal", "idle"):
+                yield Item(f"cpu_{state}", times[state], "%", "ticks")
+        for name, used in _disks().items() if self._disks else ():
+            if name in self._disks:
+                yield Item(f"disk_{name}_busy", getattr(used, "busy_time", 0) / 10, "%", "rate")
+                yield Item(f"disk_{name}_read", used.read_bytes / 1024, "KB/s", "rate")
+                yield Item(f"disk_{name}_written", used.write_bytes / 1024, "KB/s", "rate")
+                yield Item(f"disk_{name}_reads", used.read_count, "1/s", "rate")
+                yield Item(f"disk_{name}_writes", used.write_count, "1/s", "rate")
+        for name, passed in _network().items() if self._interfaces else ():
+            if name in self._interfaces:
+                yield Item("network_in", passed.bytes_recv / 1024, "KB/s", "rate", name)
+                yield Item("network_out", passed.bytes_sent / 1024, "KB/s", "rate", name)
+
     def _parsed(self, path: str, parser: Callable[[str], Iterable[T]]) -> list[T]:
         text = self._read(path)
         try:
@@ -141,15 +165,15 @@ class Probe:
             folder = f"/sys/class/thermal/thermal_zone{number}"
             if (kind := self._read(f"{folder}/type")) is None:
                 return
-            trips = []
+            trips: list[float] = []
             for point in range(_TRIPS_MAX):
                 what = self._read(f"{folder}/trip_point_{point}_type")
                 if what is None:
                     break
                 at = f"{folder}/trip_point_{point}_temp"
-                trips += self._parsed(at, partial(_trip, what))
+                trips += self._parsed(at, partial(procfs.trips, kind=what))
             name = f"{kind.strip().replace('-', '_')}_{number}"
-            yield name, f"{folder}/temp", min((t for t in trips if t), default=None)
+            yield name, f"{folder}/temp", min(trips, default=None)
 
     def _chips(self) -> Iterator[tuple[str, str, float | None]]:
         for number in range(_HWMON_MAX):
@@ -157,8 +181,8 @@ class Probe:
             kind = (self._read(f"{folder}/name") or "").strip()
             if kind in ("coretemp", "k10temp", "nvme", "drivetemp"):
                 path = f"{folder}/temp1_crit"
-                limits = self._parsed(path, partial(_trip, "critical"))
-                yield f"{kind}_{number}", f"{folder}/temp1_input", limits[0] if limits else None
+                limits = self._parsed(path, partial(procfs.trips, kind="critical"))
+                yield f"{kind}_{number}", f"{folder}/temp1_input", min(limits, default=None)
 
     def _quotas(self) -> Iterator[Item]:
         """Quotas of the server's present groups: processes may be moved to others."""
@@ -171,20 +195,15 @@ class Probe:
                 stats = self._parsed(file, lambda text: procfs.cgroup_stats(text, self._mounts))
                 self._stats[text] = tuple(self._readable(stats))
             paths |= dict.fromkeys(self._stats[text])
+        amounts = []
         for path in paths:
             yield from self._parsed(path, partial(procfs.cgroup, part=path))
-        amounts = [amount for path in paths if (amount := self._quota(path)) is not None]
-        if amounts:
-            yield Item("cgroup_quota", min(amounts), "CPUs")
-
-    def _quota(self, stat: str) -> float | None:
-        """The number of CPUs that the group of a cpu.stat may use; None: no limit."""
-        folder = stat.removesuffix("/cpu.stat")
-        read = self._read
-        cfs = read(f"{folder}/cpu.cfs_quota_us"), read(f"{folder}/cpu.cfs_period_us")
-        with contextlib.suppress(ValueError, ZeroDivisionError):
-            return procfs.quota(read(f"{folder}/cpu.max"), cfs)
-        return None
+            folder, read = path.removesuffix("/cpu.stat"), self._read
+            cfs = read(f"{folder}/cpu.cfs_quota_us"), read(f"{folder}/cpu.cfs_period_us")
+            with contextlib.suppress(ValueError, ZeroDivisionError):
+                amounts.append(procfs.quota(read(f"{folder}/cpu.max"), cfs))
+        if limits := [amount for amount in amounts if amount is not None]:
+            yield Item("cgroup_quota", min(limits), "CPUs")
 
     def _clocks(self) -> list[Item]:
         texts = [text for path in self._frequencies if (text := self._read(path)) is not None]
@@ -193,28 +212,36 @@ class Probe:
         return []
 
 
-def _trip(kind: str, text: str) -> list[float | None]:
-    return [procfs.trip(kind, text)]
+def _disks() -> Mapping[str, Any]:
+    with contextlib.suppress(Exception):
+        return dict(psutil.disk_io_counters(perdisk=True, nowrap=False) or {})
+    return {}
 
 
-def _between(before: tuple[float, list[Item]], at_s: float, items: list[Item]) -> HostSample | None:
-    gauges = procfs.changes(before[1], items, at_s - before[0])
-    return HostSample(at_s, tuple(gauges)) if gauges else None
+def _network() -> Mapping[str, Any]:
+    with contextlib.suppress(Exception):
+        return dict(psutil.net_io_counters(pernic=True, nowrap=False) or {})
+    return {}
 
 
-class HostSensor(Struct):
-    """Collects samples of a source until it is closed. cost_s: CPU time of this so far."""
+class HostMonitor:
+    """Collects samples of a source until it is closed. cost_s: CPU time of this so far.
 
-    source: HostSource
-    cost_s: float = 0.0
-    _samples: list[HostSample] = field(default_factory=list)
-    _span_s: tuple[float, float] | None = None
-    _offset: float | None = None
-    _last: int | None = None
-    _ended: threading.Event = field(default_factory=threading.Event)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _thread: threading.Thread | None = None
-    _start_s: float = 0.0
+    node: of the server on it, if it is not the primary. generator: no server is on it, and only its
+    CPUs matter.
+    """
+
+    def __init__(self, source: HostSource, node: str = "", *, generator: bool = False) -> None:
+        self.source, self.node, self.cost_s = source, node, 0.0
+        self._name = GENERATOR if generator else f"{node}/{SOURCE}".lstrip("/")
+        self._generator = generator
+        self._samples: list[HostSample] = []
+        self._span_s: tuple[float, float] | None = None
+        self._offset: float | None = None
+        self._last: int | None = None
+        self._ended, self._lock = threading.Event(), threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._start_s = 0.0
 
     def begin(self, start_s: float) -> None:
         """Begins sampling, in a thread that ends with the program.
@@ -250,14 +277,23 @@ class HostSensor(Struct):
             second = round(at - self._offset) - 1
             if self._last is None or second > self._last:
                 # No more digits than a sensor has.
-                pairs = ((item, float(f"{item.value:.5g}")) for item in each.items)
-                rows += [Sample(second, SOURCE, i.name, value, i.unit) for i, value in pairs]
+                rows += [
+                    Sample(second, self._name, i.name, float(f"{i.value:.5g}"), i.unit)
+                    for i in each.items
+                    if not self._generator or i.name in OF_GENERATOR
+                ]
                 self._last = second
         return rows
 
+    def findings(self, series: Sequence[Series], pace: throttle.Pace) -> list[Finding]:
+        """What slowed the machine down. series: its samples. pace: of the load in their seconds."""
+        found = () if self._generator else throttle.machine_findings(series, pace)
+        return [replace(each, about=self.node) for each in found]
+
     def notes(self) -> list[Finding]:
-        """Notes for the trial: unreadable values, and the cost of sampling."""
         with self._lock:
+            if self._generator:
+                return []
             notes = [*self.source.notes]
             if self._span_s is not None:
                 duration_s = self._span_s[1] - self._span_s[0] + PERIOD_S
@@ -273,16 +309,6 @@ class HostSensor(Struct):
             return True
         self._thread.join(_PATIENCE_S)
         return not self._thread.is_alive()
-
-
-@contextlib.contextmanager
-def sensing(source: HostSource) -> Iterator[HostSensor]:
-    """A sensor before its beginning. It raises nothing: errors are in its notes."""
-    sensor = HostSensor(source)
-    try:
-        yield sensor
-    finally:
-        sensor.close()
 
 
 class Local:
@@ -303,26 +329,16 @@ class Local:
             self.notes.add(finding("kernel-log-unreadable"))
 
     def read(self, path: str) -> str | None:
-        """The text of a file; None where it cannot be read."""
         if path == KERNEL_LOG:
             return self._kernel_log()
         try:
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            with Path(path).open("rb", buffering=0) as file:
+                return file.read().decode(errors="replace")
         except OSError:
-            return self._pi() if path == PI_THROTTLED and self._vcgencmd else None
-        try:
-            text = b""
-            # The kernel gives long files of /proc by the page.
-            while len(text) < _BYTES_MAX and (part := os.read(file, _BYTES_MAX - len(text))):
-                text += part
-            return text.decode(errors="replace")
-        except OSError:
-            return None
-        finally:
-            os.close(file)
+            return self._pi() if path == PI_THROTTLED else None
 
     def _kernel_log(self) -> str | None:
-        """The number of errors in it since the sensor began; each read returns one record."""
+        """The number of errors in it since this began; each read returns one record."""
         if self._log is None:
             return None
         while True:
@@ -358,6 +374,33 @@ class Local:
             self._log = None
 
 
+class ThisMachine(HostSource):
+    """Samples of this machine. pids: of the server, whose CPUs may be limited."""
+
+    def __init__(self, pids: Iterable[int] = ()) -> None:
+        self._reader = Local()
+        super().__init__(self._reader.notes)
+        self._cgroups = [f"/proc/{pid}/cgroup" for pid in pids]
+
+    def observe(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
+        """See HostSource. The thread that reads also closes the reader."""
+        with contextlib.closing(self._reader):
+            probe = Probe(self._reader.read, self._cgroups)
+            before: tuple[float, list[Item]] | None = None
+            while True:
+                items, at_s = probe.items(), time.monotonic()
+                if not items:
+                    self.notes.add(finding("proc-unreadable"))
+                    yield HostSample(at_s, ())  # so that its listener learns the reason
+                if before is not None and (
+                    gauges := procfs.changes(before[1], items, at_s - before[0])
+                ):
+                    yield HostSample(at_s, tuple(gauges))
+                before = at_s, items
+                if ended.wait(PERIOD_S - (time.monotonic() - start_s) % PERIOD_S):
+                    return
+
+
 def line(sample: HostSample, notes: Sequence[Finding] = ()) -> str:
     """A sample as a line of `pgpaces observe`. notes: what it cannot read."""
     document: dict[str, Any] = {
@@ -382,51 +425,28 @@ def parsed(text: bytes) -> tuple[float, float, tuple[Item, ...], list[Finding]]:
         number = float(value)
         if math.isfinite(number):
             items.append(Item(str(name)[:_NAME_MAX], number, str(unit)[:_NAME_MAX]))
-    notes = [_note(each) for each in document.get("notes", [])[:_NOTES_MAX]]
+    notes = []
+    for note in document.get("notes", [])[:_NOTES_MAX]:
+        values = list(note["values"].items())[:_NOTES_MAX]
+        texts = {str(key)[:_NAME_MAX]: str(value)[:TEXT_MAX] for key, value in values}
+        notes.append(Finding(str(note["name"])[:_NAME_MAX], texts))
     at_s, time_s = float(document["monotonic"]), float(document["time"])
     if not (math.isfinite(at_s) and math.isfinite(time_s)):
         raise ValueError(text)
     return at_s, time_s, tuple(items), notes
 
 
-def _note(document: Mapping[str, Any]) -> Finding:
-    values = list(document["values"].items())[:_NOTES_MAX]
-    texts = {str(key)[:_NAME_MAX]: str(value)[:TEXT_MAX] for key, value in values}
-    return Finding(str(document["name"])[:_NAME_MAX], texts)
+def postgres_process(pid: int) -> psutil.Process:
+    """A process of PostgreSQL. Raises psutil.Error for another program, or none."""
+    process = psutil.Process(pid)
+    if process.name() not in _SERVERS:
+        raise psutil.NoSuchProcess(pid)
+    return process
 
 
 def postmasters() -> list[int]:
     parents: dict[int, int] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            fields = procfs.postgres_process((folder / "stat").read_text())
-            parents[int(folder.name)] = int(fields[1])
+    with contextlib.suppress(OSError):
+        every = psutil.process_iter(["name", "ppid"])
+        parents = {each.pid: each.info["ppid"] for each in every if each.info["name"] in _SERVERS}
     return sorted(pid for pid, parent in parents.items() if parent not in parents)
-
-
-def here(pids: Iterable[int]) -> HostSource:
-    """Samples of this machine. pids: of the server, whose CPUs may be limited."""
-    return _Here([f"/proc/{pid}/cgroup" for pid in pids])
-
-
-class _Here(HostSource):
-    def __init__(self, cgroups: Sequence[str]) -> None:
-        self._reader = Local()
-        super().__init__(self._reader.notes)
-        self._cgroups = cgroups
-
-    def observe(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
-        """See HostSource. The thread that reads also closes the reader."""
-        with contextlib.closing(self._reader):
-            probe = Probe(self._reader.read, self._cgroups)
-            before: tuple[float, list[Item]] | None = None
-            while True:
-                items, at_s = probe.items(), time.monotonic()
-                if not items:
-                    self.notes.add(finding("proc-unreadable"))
-                    yield HostSample(at_s, ())  # so that its listener learns the reason
-                if before is not None and (sample := _between(before, at_s, items)):
-                    yield sample
-                before = at_s, items
-                if ended.wait(PERIOD_S - (time.monotonic() - start_s) % PERIOD_S):
-                    return

@@ -22,7 +22,7 @@ from pgpaces.spec.result import Explained
 
 # A statement: its script, its command in that, and its SQL with every variable replaced.
 Statement = tuple[int, int, str]
-Kind = Literal["plan", "transaction", "other"]
+Kind = Literal["plan", "transaction", "copy", "other"]
 
 STATEMENT_TIMEOUT_S = 30
 # A hanging server accepts connections without an answer; it must not delay the end of a run.
@@ -90,8 +90,6 @@ def explain(
 
 
 class _Explainer:
-    """A transaction that explains statements, each after a savepoint."""
-
     def __init__(
         self,
         session: sessions.Session,
@@ -104,13 +102,15 @@ class _Explainer:
     def plan(self, sql: str) -> str | None:
         """The plan as JSON; None for a statement without one or with an error; psycopg.Error."""
         kind = kind_of(sql)
-        if kind == "transaction" or (kind == "other" and not self._analyze):
+        if kind == "transaction" or (kind != "plan" and not self._analyze):
             return None
         # A statement may be as long as the protocol takes.
         statement = shorten(sql[:_SUMMARY_MAX], 60, placeholder="...")
         how = "ANALYZE, BUFFERS, FORMAT JSON" if self._analyze else "FORMAT JSON"
         self._session.execute("SAVEPOINT statement")
         try:
+            if kind == "copy":
+                raise _FailedError("COPY")
             result = self._once(f"EXPLAIN ({how}) {sql}" if kind == "plan" else sql)
         except _FailedError as error:
             self._session.execute("ROLLBACK TO statement")
@@ -126,20 +126,9 @@ class _Explainer:
 
     def _once(self, sql: str) -> pq.abc.PGresult:
         """The result of one statement; the server rejects several at once."""
-        connection = self._session.pgconn
-        result = connection.exec_params(encoded(sql), None)
+        result = self._session.pgconn.exec_params(encoded(sql), None)
         if result.status in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
             return result
-        if result.status in (pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT):
-            if result.status == pq.ExecStatus.COPY_IN:
-                connection.put_copy_end(b"not explained")
-            else:
-                while connection.get_copy_data(0)[0] > 0:
-                    pass
-            while connection.get_result() is not None:
-                pass
-            copies_in = result.status == pq.ExecStatus.COPY_IN
-            raise _FailedError("COPY FROM STDIN" if copies_in else "COPY TO STDOUT")
         raise _FailedError(result.get_error_message(self._encoding).strip().splitlines()[0])
 
 
@@ -148,7 +137,7 @@ class _FailedError(Exception):
 
 
 def kind_of(sql: str) -> Kind:
-    """The kind of a statement: it has a plan, begins or ends a transaction, or neither."""
+    """The kind of a statement: it has a plan, begins or ends a transaction, copies, or neither."""
     rest = sql
     while rest:
         if match := _BEFORE.match(rest):
@@ -163,7 +152,7 @@ def kind_of(sql: str) -> Kind:
         return "plan"
     if first in _TRANSACTION or words in (["prepare", "transaction"], ["set", "transaction"]):
         return "transaction"
-    return "other"
+    return "copy" if first == "copy" else "other"
 
 
 def _after_comment(text: str) -> str:

@@ -1,6 +1,6 @@
-"""Parsers of Linux's files below /proc and /sys: text in, items out.
+"""Parsers of Linux's files below /proc and /sys that psutil does not read: text in, items out.
 
-Reads no files. An unexpected text raises ValueError, IndexError or KeyError.
+An unexpected text raises ValueError, IndexError or KeyError.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
-# The unit of /proc/diskstats, independent of the disk's.
-_SECTORS_PER_KB = 2
 _IO_ERROR = re.compile(
     r"I/O error|critical (medium|target|space allocation) error|Medium Error"
     r"|EXT4-fs error|EXT4-fs \([^)]*\): Remounting"
@@ -35,31 +33,6 @@ class Item(NamedTuple):
     part: str = ""
 
 
-def cpu(text: str) -> Iterator[Item]:
-    """/proc/stat: time of all CPUs by state. Guest time is part of user."""
-    words = text.split("\n", 1)[0].split()
-    if words[0] != "cpu":
-        raise ValueError(words[0])
-    user, nice, system, idle, iowait, irq, softirq, steal = map(int, (words[1:] + ["0"] * 8)[:8])
-    states = {
-        "user": user + nice,
-        "system": system + irq + softirq,
-        "iowait": iowait,
-        "steal": steal,
-        "idle": idle,
-    }
-    for name, ticks in states.items():
-        yield Item(f"cpu_{name}", ticks, "%", "ticks")
-
-
-def postgres_process(stat: str) -> list[str]:
-    """/proc/PID/stat of a PostgreSQL process: its fields from the state (3) on."""
-    before, _, rest = stat.rpartition(")")
-    if before.split("(", 1)[1] not in ("postgres", "postmaster"):
-        raise ValueError("no PostgreSQL")
-    return rest.split()
-
-
 def run_queue(text: str) -> Iterator[Item]:
     """/proc/loadavg: runnable threads on all CPUs, including the reader's."""
     yield Item("run_queue", int(text.split()[3].partition("/")[0]), "threads")
@@ -73,44 +46,6 @@ def memory(text: str) -> Iterator[Item]:
             yield Item(f"memory_{name}", sizes[field], "B")
     if "SwapTotal" in sizes:
         yield Item("swap_used", sizes["SwapTotal"] - sizes["SwapFree"], "B")
-
-
-def disk_names(text: str) -> list[str]:
-    """/proc/diskstats: devices and partitions with any reads or writes."""
-    lines = (line.split() for line in text.splitlines())
-    return [words[2] for words in lines if int(words[3]) + int(words[7])]
-
-
-def disks(text: str, names: Iterable[str]) -> Iterator[Item]:
-    """/proc/diskstats of these devices; busy: the share of time with requests."""
-    chosen = set(names)
-    for words in (line.split() for line in text.splitlines()):
-        if words[2] not in chosen:
-            continue
-        name = f"disk_{words[2]}"
-        reads, read, writes, written, busy_ms = (int(words[n]) for n in (3, 5, 7, 9, 12))
-        yield Item(f"{name}_busy", busy_ms / 10, "%", "rate")
-        yield Item(f"{name}_read", read / _SECTORS_PER_KB, "KB/s", "rate")
-        yield Item(f"{name}_written", written / _SECTORS_PER_KB, "KB/s", "rate")
-        yield Item(f"{name}_reads", reads, "1/s", "rate")
-        yield Item(f"{name}_writes", writes, "1/s", "rate")
-
-
-def interfaces(text: str) -> list[str]:
-    """/proc/net/dev: names, without the loopback."""
-    names = [line.split(":")[0].strip() for line in text.splitlines() if ":" in line]
-    return [name for name in names if name != "lo"]
-
-
-def network(text: str, names: Iterable[str]) -> Iterator[Item]:
-    """/proc/net/dev: total bytes of these interfaces."""
-    chosen = set(names)
-    for line in text.splitlines():
-        name, colon, numbers = line.partition(":")
-        if colon and (name := name.strip()) in chosen:
-            words = numbers.split()
-            yield Item("network_in", int(words[0]) / 1024, "KB/s", "rate", name)
-            yield Item("network_out", int(words[8]) / 1024, "KB/s", "rate", name)
 
 
 def pressure(text: str, resource: str) -> Iterator[Item]:
@@ -137,7 +72,6 @@ class Mount(NamedTuple):
 
 
 def mounts(text: str) -> list[Mount]:
-    """/proc/PID/mountinfo, in its order."""
     rows = []
     for line in text.splitlines():
         before, _, after = line.partition(" - ")
@@ -228,10 +162,11 @@ def temperature(text: str, zone: str, trip_c: float | None) -> Iterator[Item]:
         yield Item(f"headroom_{zone}", trip_c - now_c, "°C")
 
 
-def trip(kind: str, text: str) -> float | None:
+def trips(text: str, kind: str) -> Iterator[float]:
     """A trip point, if it slows the machine down or stops it. Values up to 0 are unset."""
     celsius = int(text) / 1000
-    return celsius if kind.strip() in _TRIPS and celsius > 0 else None
+    if kind.strip() in _TRIPS and celsius > 0:
+        yield celsius
 
 
 def pi_throttled(text: str) -> Iterator[Item]:
@@ -273,26 +208,17 @@ def changes(before: Iterable[Item], after: Iterable[Item], seconds: float) -> li
             others = gauges[item.name].value if item.name in gauges else 0.0
             gauges[item.name] = Item(item.name, value + others, item.unit)
     gauges.pop("cgroup_periods", None)
-    return [*_cpu_shares(ticks), *_throttled(counts), *gauges.values()]
-
-
-def _cpu_shares(ticks: dict[str, float]) -> Iterator[Item]:
-    total = sum(ticks.values())
-    if total > 0:
+    shares = {}
+    if (total := sum(ticks.values())) > 0:
         shares = {name: 100 * value / total for name, value in ticks.items()}
-        yield Item("cpu_busy", shares.get("cpu_user", 0) + shares.get("cpu_system", 0), "%")
-        yield from (Item(name, value, "%") for name, value in shares.items() if name != "cpu_idle")
-
-
-def _throttled(counts: dict[tuple[str, str], float]) -> Iterator[Item]:
-    """The share of periods in which the quota was exhausted; 0 without a quota.
-
-    Of several groups with a quota it is that of the most exhausted one: it limits the server.
-    """
-    shares = [
+        shares["cpu_busy"] = shares.get("cpu_user", 0) + shares.get("cpu_system", 0)
+        shares.pop("cpu_idle", None)
+    # Of several groups with a quota, the most exhausted one limits the server.
+    throttled = [
         min(100.0, 100 * counts["cgroup_throttled", part] / periods) if periods else 0.0
         for (name, part), periods in counts.items()
         if name == "cgroup_periods" and ("cgroup_throttled", part) in counts
     ]
-    if shares:
-        yield Item("cgroup_throttled_share", max(shares), "%")
+    if throttled:
+        shares["cgroup_throttled_share"] = max(throttled)
+    return [*(Item(name, value, "%") for name, value in shares.items()), *gauges.values()]

@@ -13,16 +13,15 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
+import psutil
 import psycopg
 
 from pgpaces.core.errors import ServerError
 from pgpaces.core.findings import finding
 from pgpaces.core.locality import by_socket, is_local
 from pgpaces.monitor import host
-from pgpaces.monitor.host import HostSample, HostSource
-from pgpaces.monitor.procfs import postgres_process
+from pgpaces.monitor.host import HostSample, HostSource, ThisMachine, postgres_process
 from pgpaces.monitor.session import APPLICATION, Reopened, first_line
 
 _PATIENCE_S = 1.0
@@ -124,15 +123,14 @@ class NearbySource(HostSource):
             try:
                 with contextlib.closing(Reopened(self._keywords, APPLICATION)) as opened:
                     pid = opened.session().info.backend_pid
-                    with contextlib.suppress(OSError, ValueError, IndexError):
-                        stat = Path(f"/proc/{pid}/stat").read_text()
-                        pids = [int(postgres_process(stat)[1])]  # the postmaster's
+                    with contextlib.suppress(psutil.Error):
+                        pids = [postgres_process(pid).ppid()]  # the postmaster's
             except (psycopg.Error, ServerError) as error:
                 self.notes.add(finding("monitor-unanswered", error=first_line(error)))
                 return
             # A server with a socket is on this machine, even if its processes are not visible.
             if pids or by_socket(self._keywords):
-                source = host.here(pids)
+                source = ThisMachine(pids)
                 self.notes = source.notes
                 yield from source.observe(ended, start_s)
                 return

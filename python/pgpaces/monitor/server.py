@@ -3,18 +3,17 @@
 Has two sessions, each with a thread: one reads all counters once a second, and sizes and statements
 before and after the load; the other samples wait events ten times a second. A server that hangs or
 dies delays only these threads. A missing reading is a gap, never a zero. Knows nothing of the load.
-Each of several servers of one trial has its own sensor, with the name of its node.
+Each of several servers of one trial has its own monitor, with the name of its node.
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import psycopg
-from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.analysis.server_counters import cache_findings, standby_findings
@@ -56,12 +55,10 @@ class CounterReader:
         self.snapshot = SessionSnapshot(keywords, dbname)
         self._prepared_for: Session | None = None
         self._parts: list[CounterGroup] = []
-        self._rows: list[str] = []
         self._query = ""
         self.notes, self.more = Notes(), Notes()
 
     def read(self) -> CounterReading:
-        """The present counters, by one query. Raises psycopg.Error."""
         self._prepare()
         row = self.snapshot.rows(self._query)[0]
         at_s = time.monotonic()
@@ -87,7 +84,7 @@ class CounterReader:
             self.more.add(finding("other-roles-hidden"))
         fitting = [part for part in PARTS if part.fits(version, settings)]
         self._parts = [p for p in fitting if self._may(session, p.query, p.counters[0].source)]
-        self._rows = [
+        rows = [
             replication.column(query)
             if version >= replication.SINCE and self._may(session, query, replication.SOURCE)
             else "(SELECT '[]'::text)"
@@ -95,25 +92,14 @@ class CounterReader:
         ]
         # As subqueries: a join of all would take long to plan.
         values = [f"({part.query})" for part in self._parts]
-        self._query = f"SELECT {MARK} {', '.join([*values, *self._rows])}"
+        self._query = f"SELECT {MARK} {', '.join([*values, *rows])}"
         self._prepared_for = session
-
-    def close(self) -> None:
-        self.snapshot.close()
 
     def _may(self, session: Session, query: str, source: str) -> bool:
         with self.snapshot.refusals(source, self.notes):
             session.execute(query.encode())
             return True
         return False
-
-
-class Others(Struct, frozen=True):
-    """The monitors other than counters. sessions: with their cost."""
-
-    waits: Sampler
-    snapshots: Snapshots
-    sessions: tuple[SessionSnapshot, ...]
 
 
 def _nothing() -> None:
@@ -173,7 +159,6 @@ class Thread:
         self.cpu_s = time.thread_time()
 
     def hangs_s(self) -> float:
-        """The duration of the present read; 0 between reads."""
         since_s = self._since_s
         return 0.0 if since_s is None else time.monotonic() - since_s
 
@@ -192,22 +177,25 @@ class Thread:
         return not self._thread.is_alive()
 
 
-class Sensor:
-    """Reads until it is closed. node: its name among several servers of a trial, else "".
+class ServerMonitor:
+    """Reads until it is closed; raises nothing: errors are in its notes.
 
-    primary: for a standby, the sensor of its primary.
+    waits: samples wait events, if they are of interest. snapshots: of what is read before and after
+    the load. node: its name among several servers of a trial, else "". primary: for a standby, the
+    monitor of its primary, which begins and ends with it.
     """
 
     def __init__(
         self,
         reader: CounterReader,
-        others: Others | None = None,
-        node: str = "",
+        waits: Sampler | None = None,
+        snapshots: Snapshots | None = None,
         *,
-        primary: Sensor | None = None,
+        node: str = "",
+        primary: ServerMonitor | None = None,
     ) -> None:
-        self._reader, self._others, self._node, self._primary = reader, others, node, primary
-        self._waits = others.waits if others else None
+        self._reader, self._waits, self._snapshots = reader, waits, snapshots
+        self.node, self._primary = node, primary
         self._lock = threading.Lock()
         self._start_s = self._began_s = self._ended_s = time.monotonic()
         self._counts = counters.Differences(self._start_s)
@@ -215,11 +203,22 @@ class Sensor:
         self._positions: dict[int, int] = {}
         self._second: int | None = None
         self._closed = False
-        self._counting = Thread("pgpaces-sensor", self._read, lambda: PERIOD_S)
-        waits = self._waits
-        self._waiting = Thread(
-            "pgpaces-waits", self._sample, lambda: waits.period_s if waits else PERIOD_S
-        )
+        self._threads = [Thread("pgpaces-sensor", self._read, lambda: PERIOD_S)]
+        if waits is not None:
+            self._threads.append(Thread("pgpaces-waits", self._sample, lambda: waits.period_s))
+
+    @classmethod
+    def of(
+        cls, keywords: Mapping[str, str], dbname: str, *, application: str = "pgpaces", **more: Any
+    ) -> ServerMonitor:
+        """The monitor of a server and one of its databases. keywords: libpq's.
+
+        application: the load's application_name. more: node, primary.
+        """
+        reader = CounterReader(keywords, dbname)
+        waits = Sampler(Activity(SessionSnapshot(keywords, dbname), application))
+        snapshots = Snapshots(reader.snapshot, reader.notes, reader.more)
+        return cls(reader, waits, snapshots, **more)
 
     def begin(self, start_s: float) -> None:
         """Begins to read at every full second, in threads that end with the program.
@@ -228,12 +227,11 @@ class Sensor:
         """
         self._start_s, self._began_s = start_s, time.monotonic()
         self._counts = counters.Differences(start_s)
-        if self._others is None:
-            self._counting.begin(start_s)
-        else:
-            snapshots = self._others.snapshots
-            self._counting.begin(start_s, snapshots.before, snapshots.after)
-            self._waiting.begin(start_s)
+        counting, *others = self._threads
+        around = self._snapshots
+        counting.begin(start_s, *((around.before, around.after) if around else ()))
+        for thread in others:
+            thread.begin(start_s)
 
     def _read(self) -> None:
         reading = self._reader.read()
@@ -261,10 +259,10 @@ class Sensor:
             rows += self._waits.tally.drain(ended=self._closed) if self._waits else []
         if self._primary is not None:
             rows += self._primary.replay_lags(self)
-        prefix = f"{self._node}/" if self._node else ""
+        prefix = f"{self.node}/" if self.node else ""
         return [replace(sample, source=f"{prefix}{sample.source}") for sample in rows]
 
-    def replay_lags(self, standby: Sensor) -> list[Sample]:
+    def replay_lags(self, standby: ServerMonitor) -> list[Sample]:
         """The lags of a standby in seconds in which both were read, each second once."""
         with self._lock, standby._lock:
             lags = list(replication.replay_lags(self._positions, standby._positions))
@@ -272,48 +270,52 @@ class Sensor:
                 del standby._positions[lag.second]
             return lags
 
-    def findings(self, series: Iterable[Series]) -> list[Finding]:
+    def findings(self, series: Iterable[Series], _pace: object = None) -> list[Finding]:
         """Findings about its cache, settings, and standbys. series: its samples."""
         with self._lock:
             blocks, seconds = self._counts.blocks(), list(self._counts.seconds)
         findings = [*cache_findings(blocks), *standby_findings(series, seconds)]
-        findings += self._others.snapshots.changed if self._others else ()
-        if not self._node:
+        findings += self._snapshots.changed if self._snapshots else ()
+        if not self.node:
             return findings
         # Of a standby only warnings and errors; its figures are in the samples.
         severe = (each for each in findings if each.severity != "nothing")
-        return [replace(each, about=each.about or self._node) for each in severe]
+        return [replace(each, about=each.about or self.node) for each in severe]
 
     def blocked(self) -> Observed:
         with self._lock:
-            return Observed(self._node, blocked=self._waits.blocked() if self._waits else ())
+            return Observed(self.node, blocked=self._waits.blocked() if self._waits else ())
 
     def observed(self) -> Observed:
+        observed = self.blocked()
         with self._lock:
-            observed = Observed(self._node, self._counts.moved())
+            observed = replace(observed, moved=self._counts.moved())
             if self._waits:
-                waits, blocked = self._waits.tally.waits(), self._waits.blocked()
-                observed = replace(observed, waits=waits, blocked=blocked)
-        if self._others:
-            snapshots = self._others.snapshots
-            observed = replace(observed, grown=snapshots.grown, executed=snapshots.executed)
+                observed = replace(observed, waits=self._waits.tally.waits())
+        if self._snapshots:
+            grown, executed = self._snapshots.grown, self._snapshots.executed
+            observed = replace(observed, grown=grown, executed=executed)
         return observed
 
     def notes(self) -> list[Finding]:
         """Notes for the trial: what is hidden, reasons of gaps, and the cost of sampling."""
-        silent = self._counting.silent or self._waiting.silent
+        silent = next((each.silent for each in self._threads if each.silent), None)
         notes = [*self._reader.notes]
         if silent is not None:
             notes.append(finding("monitor-unanswered", error=silent))
         if self._waits and self._waits.slowed:
             notes.append(self._waits.slowed)
-        if self._others:
-            # The sensor of the primary already has the notes for a standby's role.
-            notes += () if self._node else self._reader.more
+        if self._snapshots:
+            # The monitor of the primary already has the notes for a standby's role.
+            notes += () if self.node else self._reader.more
             if (cost := self.cost()) is not None:
                 here, there = cost
                 notes.append(finding("monitor-cost", here_percent=here, server_percent=there))
-        return [replace(note, about=self._node) for note in notes]
+        return [replace(note, about=self.node) for note in notes]
+
+    @property
+    def _sessions(self) -> list[SessionSnapshot]:
+        return [self._reader.snapshot, self._waits.snapshot] if self._waits else []
 
     def cost(self) -> tuple[float, float | None] | None:
         """CPU time of its threads, and of its server processes if known, as % of one core.
@@ -323,55 +325,26 @@ class Sensor:
         duration_s = self._ended_s - self._began_s
         if self._second is None or duration_s <= 0:
             return None
-        sessions = self._others.sessions if self._others else ()
-        times = [cpu_s for each in sessions if (cpu_s := each.cost.cpu_s) is not None]
-        server = 100 * sum(times) / duration_s if len(times) == len(sessions) else None
-        return 100 * (self._counting.cpu_s + self._waiting.cpu_s) / duration_s, server
+        times = [session.cost.cpu_s for session in self._sessions]
+        known = [cpu_s for cpu_s in times if cpu_s is not None]
+        server = 100 * sum(known) / duration_s if len(known) == len(times) else None
+        return 100 * sum(thread.cpu_s for thread in self._threads) / duration_s, server
 
     def silent_s(self) -> float:
         """The time since the server's last answer; 0 if it answers. Takes at most a second."""
-        threads = [self._counting, *([self._waiting] if self._others else [])]
-        while 0 < (hangs_s := min(each.hangs_s() for each in threads)) < _SILENT_S:
+        while 0 < (hangs_s := min(each.hangs_s() for each in self._threads)) < _SILENT_S:
             time.sleep(_SILENT_S / 20)
         return hangs_s
 
     def close(self) -> bool:
-        """Stops sampling; false if the last reading hangs."""
-        self._waiting.stop()
-        ended = self._counting.close()
-        ended = self._waiting.close() and ended
+        """Stops sampling; false if the last reading hangs, whose session ends with the program."""
+        for thread in self._threads:
+            thread.stop()
+        ended = all([thread.close() for thread in self._threads])
         self._closed = True
         self._ended_s = time.monotonic()
-        for each in self._others.sessions if self._others else ():
-            each.cost.read()
+        for session in self._sessions:
+            session.cost.read()
+            if ended:
+                session.close()
         return ended
-
-
-@contextlib.contextmanager
-def sensing(
-    keywords: Mapping[str, str],
-    dbname: str,
-    node: str = "",
-    *,
-    application: str = "pgpaces",
-    primary: Sensor | None = None,
-) -> Iterator[Sensor]:
-    """A sensor of the server and one of its databases, before its beginning. keywords: libpq's.
-
-    application: the load's application_name. primary: for a standby, the sensor of its primary,
-    which begins and ends with it. It raises nothing: errors are in its notes.
-    """
-    reader, waits = CounterReader(keywords, dbname), SessionSnapshot(keywords, dbname)
-    others = Others(
-        Sampler(Activity(waits, application)),
-        Snapshots(reader.snapshot, reader.notes, reader.more),
-        (reader.snapshot, waits),
-    )
-    sensor = Sensor(reader, others, node, primary=primary)
-    try:
-        yield sensor
-    finally:
-        # A session in a hanging query ends with the program.
-        if sensor.close():
-            reader.close()
-            waits.close()

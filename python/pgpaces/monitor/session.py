@@ -6,11 +6,10 @@ Knows nothing of its queries. Callers catch psycopg.Error: a gap.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 
 from pgpaces.core import sessions
@@ -18,7 +17,7 @@ from pgpaces.core.findings import Notes, finding
 from pgpaces.core.locality import is_local
 from pgpaces.core.sessions import Session
 from pgpaces.core.texts import encoded
-from pgpaces.monitor.procfs import postgres_process
+from pgpaces.monitor.host import postgres_process
 
 APPLICATION = "pgpaces sensor"
 # Sessions of pgpaces itself, which sensors ignore.
@@ -55,11 +54,9 @@ class Reopened:
 
     @property
     def alive(self) -> bool:
-        """Whether there is an unbroken session, as far as known."""
         return self._session is not None and not self._session.closed
 
     def session(self) -> Session:
-        """The session, opened if there is none. Raises psycopg.Error."""
         if self._session is None or self._session.closed:
             self._session = sessions.connect(self._keywords, self._application, **self._more)
         return self._session
@@ -76,7 +73,6 @@ class SessionSnapshot(Reopened):
         self.cost = Backends(keywords)
 
     def session(self) -> Session:
-        """The session, opened if there is none. Raises psycopg.Error."""
         new, session = not self.alive, super().session()
         if new:
             # A pooler in statement or transaction mode reports another pid. There, nothing may be
@@ -122,30 +118,26 @@ class Backends:
     def __init__(self, keywords: Mapping[str, str]) -> None:
         self._local = is_local(keywords)
         self._ended_s = 0.0
-        self._path: Path | None = None
+        self._process: psutil.Process | None = None
         self._last_s: float | None = None
 
     def serves(self, pid: int) -> None:
         """Another process serves the session from now on."""
         self._ended_s += self._last_s or 0.0
         self._last_s = None
-        self._path = Path(f"/proc/{pid}/stat") if self._local else None
+        self._process = None
+        if self._local:
+            with contextlib.suppress(psutil.Error):
+                self._process = postgres_process(pid)
         self.read()
 
     def read(self) -> None:
         """Reads the CPU time. Call it often: that of an ended process cannot be read."""
-        if self._path is None:
-            return
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            self._last_s = cpu_s(self._path.read_text())
+        if self._process is not None:
+            with contextlib.suppress(psutil.Error):
+                times = self._process.cpu_times()
+                self._last_s = times.user + times.system
 
     @property
     def cpu_s(self) -> float | None:
-        """CPU seconds so far; None if they cannot be read."""
         return None if self._last_s is None else self._ended_s + self._last_s
-
-
-def cpu_s(stat: str) -> float:
-    """User and system time in /proc/PID/stat of a PostgreSQL process. Raises ValueError."""
-    fields = postgres_process(stat)
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -72,28 +72,20 @@ def grown(before: Sizes, after: Sizes) -> tuple[Grown, ...]:
         names &= before.keys()
     if len(after) >= RELATIONS_MAX:
         names &= after.keys()
-    every = [_grown(name, before.get(name), after.get(name)) for name in sorted(names)]
-    every = [one for one in every if one.before_bytes or one.after_bytes]
+    absent, every = Size("table", 0), list[Grown]()
+    for name in sorted(names):
+        old, new = before.get(name, absent), after.get(name, absent)
+        if old.size_bytes or new.size_bytes:
+            kind = (new if name in after else old).kind
+            change = old.size_bytes, new.size_bytes, old.dead, new.dead
+            every.append(Grown(name, kind, *change))
 
     def growth(one: Grown) -> int:
         return abs(one.after_bytes - one.before_bytes)
 
     by_size = sorted(every, key=lambda one: (-one.after_bytes, -one.before_bytes))
     by_growth = [one for one in sorted(every, key=lambda one: -growth(one)) if growth(one)]
-    chosen = dict.fromkeys([*by_growth[:SHOWN_MAX], *by_size[:SHOWN_MAX]])
-    return tuple(chosen)
-
-
-def _grown(name: str, before: Size | None, after: Size | None) -> Grown:
-    kind = (after or before or Size("table", 0)).kind
-    return Grown(
-        name,
-        kind,
-        before.size_bytes if before else 0,
-        after.size_bytes if after else 0,
-        before.dead if before else None,
-        after.dead if after else None,
-    )
+    return tuple(dict.fromkeys([*by_growth[:SHOWN_MAX], *by_size[:SHOWN_MAX]]))
 
 
 _HAVE = """
@@ -120,6 +112,7 @@ class Counted(Struct, frozen=True):
 
 
 Statements = Mapping[Key, Counted]
+_NONE = Counted(0, 0.0, 0, 0, 0, 0)
 
 
 class View(Struct, frozen=True):
@@ -182,19 +175,16 @@ def statement_changes(before: Statements, after: Statements) -> dict[Key, Counte
     """The executions in between, by total time; counters that were reset count from 0."""
     changes: dict[Key, Counted] = {}
     for key, now in after.items():
-        past = before.get(key)
-        if past is None or (past.calls != now.calls and _fell(past, now)):
-            past = Counted(0, 0.0, 0, 0, 0, 0)
-        if now.calls > past.calls:
-            pairs = zip(astuple(past), astuple(now), strict=True)
-            rises: Any = (None if new is None else new - (old or 0) for old, new in pairs)
-            changes[key] = Counted(*rises)
+        past, present = astuple(before.get(key, _NONE)), astuple(now)
+        pairs = list(zip(past, present, strict=True))
+        fell = any(old is not None and new is not None and new < old for old, new in pairs)
+        if now.calls != past[0] and fell:
+            pairs = [(0, new) for new in present]
+        rises: Any = (None if new is None else new - (old or 0) for old, new in pairs)
+        change = Counted(*rises)
+        if change.calls > 0:
+            changes[key] = change
     return dict(sorted(changes.items(), key=lambda pair: -pair[1].total_ms))
-
-
-def _fell(before: Counted, after: Counted) -> bool:
-    pairs = zip(astuple(before), astuple(after), strict=True)
-    return any(then is not None and now is not None and now < then for then, now in pairs)
 
 
 # Texts are only compared: connection strings and commands may hold secrets.

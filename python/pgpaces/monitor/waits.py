@@ -99,6 +99,10 @@ class Sampler:
         self._blocked_second: int | None = None
         self.period_s = PERIOD_S
 
+    @property
+    def snapshot(self) -> SessionSnapshot:
+        return self._activity.snapshot
+
     def take(self, start_s: float, lock: threading.Lock) -> None:
         """Takes a sample. start_s: begin of second 0, by time.monotonic(). Raises psycopg.Error.
 
@@ -110,21 +114,18 @@ class Sampler:
         second = int((at_s - start_s) // 1)
         with lock:
             self.tally.add(round((began_s - start_s) * PER_SECOND), sessions)
-            self._pace(at_s - began_s)
+            # Half as often if more than half of the last samples were slow.
+            self._durations_s.append(at_s - began_s)
+            slow = sum(each > SLOW_S for each in self._durations_s)
+            if 2 * slow > _SLOW_OF and self.period_s < _PERIOD_MAX_S:
+                self.period_s *= 2
+                self._durations_s.clear()
         if second != self._blocked_second and any(kind == "Lock" for _, kind, _ in sessions):
             self._blocked_second = second
             blocked = self._activity.blocked()
             with lock:
                 for key in blocked:
                     self._block(key, second)
-
-    def _pace(self, duration_s: float) -> None:
-        """Doubles the interval if more than half of the last samples were slow."""
-        self._durations_s.append(duration_s)
-        slow = sum(each > SLOW_S for each in self._durations_s)
-        if 2 * slow > _SLOW_OF and self.period_s < _PERIOD_MAX_S:
-            self.period_s *= 2
-            self._durations_s.clear()
 
     def _block(self, pair: Pair, second: int) -> None:
         waiting, event, mode, blocking, state, statement = pair

@@ -24,17 +24,29 @@ from pgpaces.load.composite import RunningLoad
 from pgpaces.load.python_users.load import UsersLoad, user_connection
 from pgpaces.spec.load import TrialPlan
 from pgpaces.spec.setup import ComponentFacts, Prepared, ScriptCommand
+from pgpaces.spec.target import without_secrets
 from pgpaces.spec.workload import WorkloadScript
-from pgpaces.trial import dealt
-from pgpaces.trial.request import Request, check_clients, choose, node_of, nodes_of, source_of
+from pgpaces.trial.request import (
+    PRIMARY,
+    Request,
+    check_clients,
+    choose,
+    node_of,
+    nodes_of,
+    source_of,
+    typed_at,
+)
 
 if TYPE_CHECKING:
+    from pgpaces.load.cluster.load import DealtLoad
     from pgpaces.load.cluster.workers import Workers
 
 # Connections reserved for a command: programs that load data open several.
 _OF_COMMAND = 16
 # Clients of a thread and Python users of a process, at least, if no number is requested.
 _OF_A_THREAD, _OF_A_PROCESS = 16, 8
+# Keywords that mean something on this machine alone.
+_ONLY_HERE = frozenset(("passfile", "service", "servicefile", "fallback_application_name"))
 _SEEDS = 0x9E37_79B9_7F4A_7C15  # the golden ratio of 2^64: far from each other
 
 
@@ -49,7 +61,6 @@ class Work(Struct, frozen=True):
     scale: int
 
     def variables(self) -> dict[str, str]:
-        """The variables of the scripts: the scale, the workload's own, and the requested ones."""
         own = self.request.workload.variables
         return {"scale": str(self.scale), **own, **dict(self.request.trial.variables)}
 
@@ -106,7 +117,7 @@ class ComponentLoad(Struct, frozen=True):
         if self.command is not None:
             return self.command
         if workers is not None:
-            return dealt.load(self, connection, workers)
+            return _dealt(self, connection, workers)
         if (users := self.work.request.workload.users) is not None:
             names = [(script.name, script.weight) for script in self.scripts]
             way = user_connection(connection, self.work.variables())
@@ -127,6 +138,52 @@ class ComponentLoad(Struct, frozen=True):
             limit_ns=self.plan.limit_ns,
             limits=limits([self], self.plan.limit_ns),
         )
+
+
+def _dealt(
+    component: ComponentLoad, connection: generator.Connection, places: Workers
+) -> DealtLoad:
+    """The load of several generators, each with its share of the clients. Raises PgpacesError."""
+    from pgpaces.load.cluster.load import DealtLoad
+    from pgpaces.load.cluster.protocol import LoadOrder
+    from pgpaces.load.python_users.load import by_value
+
+    users = component.work.request.workload.users
+    if users is not None:
+        places.check_users()
+    order = LoadOrder(
+        plan=component.engine_plan(),
+        scripts=component.texts()
+        if users is None
+        else tuple((task.name, task.weight, b"") for task in component.scripts),
+        keywords=keywords_for_generator(component, connection, here=places.here),
+        users=b"" if users is None else by_value(users),
+        variables=component.work.variables(),
+        elsewhere=not places.here,
+    )
+    first, dealt = 0, []
+    # A load with fewer clients has as many generators.
+    used = places.workers[: component.clients]
+    for place, worker in enumerate(used):
+        clients = (component.clients - first) // (len(used) - place)
+        threads = component.plan.threads or worker.threads(clients, component.clients_each)
+        own = replace(order.plan, clients=clients, part=(first, component.clients), threads=threads)
+        dealt.append((worker, replace(order, plan=own)))
+        first += clients
+    node = "" if component.node == PRIMARY else component.node
+    return DealtLoad(places, dealt, " ".join(filter(None, (component.work.name, node))))
+
+
+def keywords_for_generator(
+    component: ComponentLoad, connection: generator.Connection, *, here: bool
+) -> dict[str, str]:
+    """The connection of a generator; elsewhere it finds a password itself that was not typed."""
+    if here:
+        return generator.for_driver(connection)
+    shown = without_secrets(connection.keywords)
+    keywords = {name: value for name, value in shown.items() if name not in _ONLY_HERE}
+    # It looks a service that was typed up in its own files, which may have the password.
+    return keywords | typed_at(component.work.request.target, component.node)
 
 
 def threads_for(clients: int, cpus: int, *, each: int, local: bool) -> int:

@@ -62,9 +62,14 @@ class Budget:
         needs[PRIMARY] = needs[PRIMARY] or int(self._guest)
         for node, access in {PRIMARY: self._where.access, **self._where.standbys}.items():
             room = identity.room(access, guest=self._guest) if needs[node] else None
-            if room is not None and (free := self._usable(node, room)) < needs[node]:
-                error = self._too_few(room, free=max(0, free), needed=needs[node])
-                raise error.at("" if node == PRIMARY else node)
+            if room is None or (free := self._usable(node, room)) >= needs[node]:
+                continue
+            name, numbers = "too-few-connections", {"enough": needs[node] + 20}
+            if self._guest:
+                name = "too-few-connections-left"
+                numbers = {"sessions": room.others, "most": room.most, "reserved": LEFT_FREE}
+            error = ConnectionsError(name, free=max(0, free), needed=needs[node], **numbers)
+            raise error.at("" if node == PRIMARY else node)
 
     def _usable(self, node: str, room: Room) -> int:
         request = self._request
@@ -76,7 +81,6 @@ class Budget:
         return free
 
     def line(self, dbname: str, clients: int) -> str:
-        """What the load meets on a server of others, and what it takes there."""
         keywords, room = self._where.access.keywords, self._room
         host = "localhost" if is_local(keywords) else keywords.get("host", "")
         values = {"dbname": dbname, "host": host, "clients": clients}
@@ -84,19 +88,6 @@ class Budget:
             return message("target-without-count", **values)
         values |= {"others": room.others, "free": room.free, "most": room.most}
         return message("target", **values)
-
-    def _too_few(self, room: Room, *, free: int, needed: int) -> ConnectionsError:
-        if not self._guest:
-            enough = needed + 20
-            return ConnectionsError("too-few-connections", free=free, needed=needed, enough=enough)
-        return ConnectionsError(
-            "too-few-connections-left",
-            sessions=room.others,
-            most=room.most,
-            free=free,
-            needed=needed,
-            reserved=LEFT_FREE,
-        )
 
 
 def held_back(

@@ -22,12 +22,12 @@ def write(
     experiment: Experiment, command: str, workload_hash: str, *, goal: Goal | None = None
 ) -> dict[str, Any]:
     """command: as typed. workload_hash: of data and scripts. goal: of an adaptive experiment."""
-    from pgpaces.trial.site import shown_dsn, shown_source
+    from pgpaces.trial.site import shown_source, shown_target
 
     targets = []
     for target in experiment.targets:
-        nodes = {name: shown_dsn(dsn) for name, dsn in target.nodes.items()}
-        targets.append(replace(target, dsn=shown_dsn(target.dsn), nodes=nodes))
+        nodes = {name: shown_target(dsn) for name, dsn in target.nodes.items()}
+        targets.append(replace(target, dsn=shown_target(target.dsn), nodes=nodes))
     source = shown_source(experiment.from_database)
     stored = replace(experiment, targets=tuple(targets), from_database=source)
     document = {

@@ -64,13 +64,17 @@ class Progress(Struct):
     left: dict[str, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def ended(self, machine: str, seconds: float, left: int, *, well: bool) -> None:
-        """Counts a trial of a machine. left: the number of its remaining trials."""
+    def ended(self, machine: str, seconds: float | None, left: int, *, well: bool) -> None:
+        """Counts a trial of a machine. left: the number of its remaining trials.
+
+        seconds: how long it took; None if it was left out.
+        """
         with self._lock:
             self.done += well
             self.failed += not well
             self.left[machine] = left
-            self.spent_s.setdefault(machine, []).append(seconds)
+            if seconds is not None:
+                self.spent_s.setdefault(machine, []).append(seconds)
 
     def seconds_left(self) -> float | None:
         """Time until the last machine is done, by the mean of its trials; None before any."""
@@ -80,12 +84,6 @@ class Progress(Struct):
                 return None
             usual = sum(means.values()) / len(means)
             return max((means.get(m, usual) * n for m, n in self.left.items()), default=0.0)
-
-    def left_out(self, machine: str, left: int) -> None:
-        """Counts a trial that is left out, which says nothing about the time of the others."""
-        with self._lock:
-            self.failed += 1
-            self.left[machine] = left
 
     def place(self) -> str:
         """The running trial: `3/18`, or `3` if the total is not known."""

@@ -74,7 +74,6 @@ class Machine(Struct):
 
     @property
     def left(self) -> int:
-        """The number of trials that remain, as far as that is known."""
         return self.strategy.left(self.results)
 
     def run(self, context: TrialContext) -> None:
@@ -95,7 +94,7 @@ class Machine(Struct):
         if self._away.get(key, 0) >= AWAY_AFTER:
             self.errors.append(ServerError("server-away", trials=AWAY_AFTER))
             self._ended(ask, self.errors[-1], context.store)
-            self.progress.left_out(self.name, self.left)
+            self.progress.ended(self.name, None, self.left, well=False)
             return
         if ask.why:
             listener.due(self.name, ask)

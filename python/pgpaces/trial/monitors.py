@@ -1,9 +1,9 @@
-"""Monitors of the server during a load, and once after it: guard, sensors, plans."""
+"""The monitors of a trial, during its load and once after it: guard, servers, machines, plans."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -16,7 +16,10 @@ from pgpaces.core.series import Sample, Series
 from pgpaces.load import engine as generator
 from pgpaces.load.composite import Together
 from pgpaces.load.engine import for_driver
-from pgpaces.monitor import guard, host, plans, remote, server
+from pgpaces.monitor import guard, plans
+from pgpaces.monitor.host import HostMonitor, ThisMachine
+from pgpaces.monitor.remote import NearbySource, RemoteCommand
+from pgpaces.monitor.server import ServerMonitor
 from pgpaces.spec.result import Blocked, Explained, Observed
 from pgpaces.trial.command import Counters
 from pgpaces.trial.components import ComponentLoad
@@ -48,11 +51,6 @@ def monitoring(ready: ReadyTrial, listener: Listener) -> Iterator[Monitors]:
         yield monitors
 
 
-def _of_node(series: Iterable[Series], node: str) -> list[Series]:
-    parts = [(each.source.rpartition("/"), each) for each in series]
-    return [replace(each, source=source) for (of, _, source), each in parts if of == node]
-
-
 class Monitors:
     """All monitors of a trial. explained: see `explain`. reason: why the load was stopped."""
 
@@ -64,10 +62,10 @@ class Monitors:
     ) -> None:
         self._ready, self._keywords = ready, keywords
         self._guard, self._counters = watcher, Counters(ready)
-        # By node; the key of the primary is "". The generator's machine, if that has no server.
-        self._machines: dict[str, host.HostSensor] = {}
-        self._servers: dict[str, server.Sensor] = {}
-        self._generator: host.HostSensor | None = None
+        # Of the primary first. Machines: of every server that is on one of its own, and the
+        # generator's if no server is on it.
+        self._servers: list[ServerMonitor] = []
+        self._machines: list[HostMonitor] = []
         self.reason: Finding | None = None
         self.explained: tuple[Explained, ...] = ()
         self._notes = Notes()
@@ -76,59 +74,46 @@ class Monitors:
         self._blocked: dict[str, tuple[Blocked, ...]] = {}
 
     def open(self, stack: contextlib.ExitStack) -> None:
-        """Opens the sensors of the primary and of every standby, and of their machines.
-
-        A standby on the same machine adds no machine. The generator's machine, if no server is on
-        it.
-        """
         ready, places, servers = self._ready, set[str](), self._servers
         for node in (PRIMARY, *ready.site.standbys):
             name = "" if node == PRIMARY else node
             # The database that a standby serves, if any.
-            served = (
-                component.work.prepared.dbname
-                for component in ready.components
-                if component.node == node
-            )
+            served = (c.work.prepared.dbname for c in ready.components if c.node == node)
             dbname = ready.prepared.dbname if not name else next(served, ready.prepared.dbname)
             connection = ready.way(node, dbname)
             keywords = for_driver(connection)
-            place = (
-                "" if is_local(keywords) else keywords.get("hostaddr") or keywords.get("host", "")
-            )
+            place = keywords.get("hostaddr") or keywords.get("host", "")
+            place = "" if is_local(keywords) else place
             if place not in places:
                 places.add(place)
                 command = None if name else ready.request.target.observe_command
-                source = (
-                    remote.NearbySource({**keywords, "dbname": dbname})
-                    if command is None
-                    else remote.RemoteCommand(command)
-                )
-                self._machines[name] = stack.enter_context(host.sensing(source))
+                nearby = NearbySource({**keywords, "dbname": dbname})
+                source = nearby if command is None else RemoteCommand(command)
+                self._machines.append(HostMonitor(source, name))
             application = connection.keywords["application_name"]
-            primary = servers.get("")
-            sensor = server.sensing(
-                keywords, dbname, name, application=application, primary=primary
+            primary = servers[0] if servers else None
+            servers.append(
+                ServerMonitor.of(
+                    keywords, dbname, application=application, node=name, primary=primary
+                )
             )
-            servers[name] = stack.enter_context(sensor)
         if "" not in places:
-            self._generator = stack.enter_context(host.sensing(host.here(())))
+            self._machines.append(HostMonitor(ThisMachine(), generator=True))
+        for monitor in self._every:
+            stack.callback(monitor.close)
 
     @property
-    def _sensors(self) -> list[host.HostSensor | server.Sensor]:
-        return [*self._machines.values(), *self._servers.values()]
+    def _every(self) -> list[HostMonitor | ServerMonitor]:
+        return [*self._machines, *self._servers]
 
     def ready(self) -> None:
         self._counters.begin()
 
     def begin(self, start_s: float) -> None:
-        """To be called when the load runs. start_s: start of second 0 by the monotonic clock."""
         if self._guard:
             self._guard.begin()
-        for sensor in self._sensors:
-            sensor.begin(start_s)
-        if self._generator is not None:
-            self._generator.begin(start_s)
+        for monitor in self._every:
+            monitor.begin(start_s)
 
     def sample(self, load: Together) -> None:
         """To be called once a second. Ends the load when the guard reports a reason."""
@@ -138,7 +123,7 @@ class Monitors:
 
     def answers(self) -> bool:
         """Whether the server answers after the load; a silent one gets no more queries."""
-        self._silent_s = self._servers[""].silent_s() if self._servers else 0.0
+        self._silent_s = self._servers[0].silent_s() if self._servers else 0.0
         return not self._silent_s
 
     def explain(self) -> None:
@@ -146,61 +131,48 @@ class Monitors:
 
         In a database that must stay as it is, statements are not executed.
         """
-        plans_: list[Explained] = []
-        first = 0
+        first, found = 0, list[Explained]()
         for component in self._ready.components:
-            plans_ += self._explain(component, first)
+            if component.work.request.workload.is_scripts:
+                found += self._explain(component, first)
             first += len(component.places)
-        self.explained = tuple(plans_)
+        self.explained = tuple(found)
 
     def _explain(self, component: ComponentLoad, first: int) -> list[Explained]:
         """The plans of a component, from its own server; of a pool, from the primary.
 
         first: the number of its first script.
         """
-        ready, work = self._ready, component.work
-        if not work.request.workload.is_scripts:
-            return []
+        ready, work, notes = self._ready, component.work, self._notes
         variables = tuple(work.variables().items())
-        scripts = [
-            (n, script)
-            for n, script in enumerate(component.scripts, first)
-            if len(script.text) <= _EXPLAINED_MAX
-        ]
-        if len(scripts) < len(component.scripts):
-            self._notes.add(finding("long-scripts-unexplained", most=_EXPLAINED_MAX))
         statements: list[plans.Statement] = []
-        for number, script in scripts:
+        for number, script in enumerate(component.scripts, first):
+            if len(script.text) > _EXPLAINED_MAX:
+                notes.add(finding("long-scripts-unexplained", most=_EXPLAINED_MAX))
+                continue
             try:
                 rehearsed = generator.rehearse(
                     script.name, script.text, variables, seed=component.plan.seed
                 )
             except PgpacesError as error:  # its clients give up, too
-                self._notes.add(finding("script-unexplained", why=error.message))
+                notes.add(finding("script-unexplained", why=error.message))
                 continue
             statements += ((number, command, text) for command, text in rehearsed)
         as_is = ready.request.as_is and work.prepared.dbname == ready.prepared.dbname
         keywords = (
             self._keywords if component.node == POOL else for_driver(ready.connection(component))
         )
-        dbname = work.prepared.dbname
         try:
-            notes, analyze = self._notes, not as_is
-            return plans.explain(keywords, dbname, statements, analyze=analyze, notes=notes)
+            return plans.explain(
+                keywords, work.prepared.dbname, statements, analyze=not as_is, notes=notes
+            )
         except PgpacesError as error:
             node = component.node if len(ready.components) > 1 else ""
-            self._notes.add(finding("plans-missing", node, why=error.message))
+            notes.add(finding("plans-missing", node, why=error.message))
             return []
 
     def drain(self) -> list[Sample]:
-        samples = [sample for sensor in self._servers.values() for sample in sensor.drain()]
-        for node, machine in self._machines.items():
-            prefix = f"{node}/" if node else ""
-            samples += [replace(s, source=f"{prefix}{s.source}") for s in machine.drain()]
-        if self._generator is not None:
-            own = (s for s in self._generator.drain() if s.name in host.OF_GENERATOR)
-            samples += [replace(s, source=host.GENERATOR) for s in own]
-        return samples
+        return [sample for monitor in self._every for sample in monitor.drain()]
 
     def news(self, second: int) -> list[Observed]:
         """Other observations that are new; to be called once a second.
@@ -211,9 +183,7 @@ class Monitors:
         whole = second >= self._whole_at
         if whole:
             self._whole_at = second + max(_WHOLE_S, second // 10)
-        readings = [
-            sensor.observed() if whole else sensor.blocked() for sensor in self._servers.values()
-        ]
+        readings = [each.observed() if whole else each.blocked() for each in self._servers]
         new = [
             each for each in readings if whole or each.blocked != self._blocked.get(each.node, ())
         ]
@@ -221,16 +191,17 @@ class Monitors:
         return new
 
     def observed(self) -> tuple[Observed, ...]:
-        return tuple(sensor.observed() for sensor in self._servers.values())
+        return tuple(monitor.observed() for monitor in self._servers)
 
     def findings(self, series: Sequence[Series], pace: throttle.Pace) -> list[Finding]:
         """The findings of all monitors. series: all samples. pace: of the load in their seconds."""
-        findings = []
-        for node in self._machines:
-            for each in throttle.machine_findings(_of_node(series, node), pace):
-                findings.append(replace(each, about=node))
-        for node, sensor in self._servers.items():
-            findings += sensor.findings(_of_node(series, node))
+        by_node: dict[str, list[Series]] = {}
+        for each in series:
+            node, _, source = each.source.rpartition("/")
+            by_node.setdefault(node, []).append(replace(each, source=source))
+        findings = list[Finding]()
+        for monitor in self._every:
+            findings += monitor.findings(by_node.get(monitor.node, []), pace)
         findings += self._counters.findings()
         if self._silent_s:
             findings.append(finding("last-readings-missing", silent_s=self._silent_s))
@@ -238,14 +209,9 @@ class Monitors:
 
     def notes(self) -> Notes:
         notes = Notes()
-        if self._guard is not None and self._guard.lacks:
-            notes.add(finding("guard-watches-logins", why=self._guard.lacks))
-        if self._guard is not None and self._guard.before.others:
-            if self._guard.blind:
-                notes.add(finding("other-roles-hidden"))
-            if self.reason is not None:
-                notes.add(self.reason)
-        for sensor in self._sensors:
-            notes.add(*sensor.notes())
+        if self._guard is not None:
+            notes.add(*self._guard.notes(self.reason))
+        for monitor in self._every:
+            notes.add(*monitor.notes())
         notes.add(*self._notes)
         return notes

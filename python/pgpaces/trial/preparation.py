@@ -11,18 +11,23 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
+import psycopg
 from msgspec.structs import replace
 
+from pgpaces.core import sessions
+from pgpaces.core.errors import HopelessError, PgpacesError, ServerError, hopeless_name
 from pgpaces.core.locality import is_local
 from pgpaces.core.messages import message
-from pgpaces.core.texts import Say, Warned
+from pgpaces.core.sessions import Session
+from pgpaces.core.texts import Say, Warned, encoded
 from pgpaces.database import changes, data, settings, streaming
 from pgpaces.database.access import Access
 from pgpaces.database.settings import Applied, Terms
 from pgpaces.load import engine as generator
+from pgpaces.load.engine import Connection, for_driver
+from pgpaces.monitor import plans
 from pgpaces.server import pooler
 from pgpaces.spec.setup import PoolFacts, Prepared
-from pgpaces.trial import script_check
 from pgpaces.trial.command import with_command
 from pgpaces.trial.components import ComponentLoad, Work, component_loads
 from pgpaces.trial.courtesy import Budget
@@ -38,6 +43,11 @@ from pgpaces.trial.request import (
 from pgpaces.trial.site import Site, restarting
 
 Check = Callable[[], None]
+_TIMEOUT_MS = 10_000
+# Characters of a script up to which it is looked at.
+_LENGTH_MAX = 2**20
+# SQLSTATE classes of a script that cannot work: login, catalog, schema, and syntax or access.
+_CANNOT_WORK = ("28", "3D", "3F", "42")
 
 
 @contextlib.contextmanager
@@ -104,7 +114,7 @@ def _probe(ready: ReadyTrial, component: ComponentLoad) -> None:
     generator.probe(connection)
     if not request.trial.keep_going:
         alone = ready.site.managed and request.workload.alone
-        script_check.check(component, connection, runs=alone or request.from_database is not None)
+        check_scripts(component, connection, runs=alone or request.from_database is not None)
 
 
 @contextlib.contextmanager
@@ -137,7 +147,6 @@ def _work(name: str, request: Request, prepared: Prepared) -> Work:
 
 @contextlib.contextmanager
 def _data(where: Site, request: Request, say: Say, *, writes: bool) -> Iterator[Prepared]:
-    """The database of a load. writes: whether any workload on it changes it."""
     if request.as_is:
         yield data.as_is(where.access)
         return
@@ -179,3 +188,55 @@ def _pool(
             size=running.size,
         )
         yield {**nodes, POOL: replace(where.access, keywords={**keywords, **way})}, about
+
+
+def check_scripts(component: ComponentLoad, connection: Connection, *, runs: bool) -> None:
+    """Raises HopelessError for a statement that the server does not accept.
+
+    The server plans each statement (EXPLAIN), which finds typos, missing relations and missing
+    rights and executes nothing. runs: nothing there can be harmed, as in a copy or on a managed
+    server, so it also runs scripts once, in a transaction that is rolled back.
+    """
+    if not component.work.request.workload.is_scripts:
+        return
+    try:
+        # Each statement is prepared, so that several in one text are refused.
+        with sessions.connect(
+            for_driver(connection), "pgpaces check", autocommit=False, prepare_threshold=0
+        ) as session:
+            session.execute(f"SET LOCAL statement_timeout = {_TIMEOUT_MS}".encode())
+            for sql in component.plan.on_connect:
+                session.execute(encoded(sql))
+            variables = tuple(component.work.variables().items())
+            for script in component.scripts:
+                if len(script.text) > _LENGTH_MAX or not script.weight:
+                    continue
+                try:
+                    found = generator.rehearse(
+                        script.name, script.text, variables, seed=component.plan.seed
+                    )
+                except PgpacesError:  # its clients give up, too
+                    continue
+                _check_statements(session, script.name, [sql for _, sql in found], runs=runs)
+            session.rollback()
+    except (psycopg.Error, ServerError):
+        return  # the load itself finds out, and says it
+
+
+def _check_statements(session: Session, name: str, statements: list[str], *, runs: bool) -> None:
+    for sql in statements:
+        kind = plans.kind_of(sql)
+        if kind == "transaction":
+            continue
+        if kind != "plan" and not runs:
+            return  # what follows may need what this one makes
+        try:
+            with session.transaction():
+                session.execute(encoded(sql if runs else f"EXPLAIN {sql}"))
+        except psycopg.Error as error:
+            state = error.sqlstate or ""
+            if state[:2] in _CANNOT_WORK and ";" not in sql.rstrip().rstrip(";"):
+                why = f"{error.diag.message_primary or error}: {sql}"
+                values = {"script": name, "why": why, "sqlstate": state}
+                raise HopelessError(hopeless_name(state), **values) from None
+            return

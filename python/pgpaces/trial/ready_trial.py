@@ -18,8 +18,7 @@ from pgpaces.database.access import Access
 from pgpaces.database.settings import Applied
 from pgpaces.load import engine as generator
 from pgpaces.load.engine import for_driver
-from pgpaces.monitor import generator_host as host
-from pgpaces.monitor.device import device_of
+from pgpaces.monitor import machine
 from pgpaces.spec.costs import Costs
 from pgpaces.spec.result import Trial
 from pgpaces.spec.setup import (
@@ -126,7 +125,7 @@ def _workload(work: Work) -> WorkloadFacts:
 def host_facts(costs: Costs | None) -> HostFacts:
     """The facts of this machine. costs: of the server's machine."""
     plain = {} if costs is None else costs.plain()
-    return host.facts().but(pid=os.getpid(), costs=(plain,) if plain else ())
+    return machine.facts().but(pid=os.getpid(), costs=(plain,) if plain else ())
 
 
 def _scripts(ready: ReadyTrial) -> Iterator[ScriptFacts]:
@@ -199,7 +198,7 @@ def _server(ready: ReadyTrial) -> ServerFacts:
     if data and is_local(server.target):
         with contextlib.suppress(OSError):
             Path(data).lstat()  # a tunnel leads to another machine, with other folders
-            return server.but(data_device=device_of(Path(data)).id)
+            return server.but(data_device=machine.device_of(Path(data)).id)
     return server
 
 

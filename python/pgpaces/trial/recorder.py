@@ -117,15 +117,12 @@ class Recorder:
         """Between the last second and the end, which may take minutes, the trial still runs."""
         ended = threading.Event()
 
-        def beat(store: Store) -> None:
-            while not ended.wait(_BEAT_S):
+        def beat() -> None:
+            while self._store and not ended.wait(_BEAT_S):
                 with contextlib.suppress(StoreError):
-                    store.beat(self.trial.id)
+                    self._store.beat(self.trial.id)
 
-        if self._store is None:
-            yield
-            return
-        thread = threading.Thread(target=beat, args=(self._store,), daemon=True)
+        thread = threading.Thread(target=beat, daemon=True)
         thread.start()
         try:
             yield
@@ -167,6 +164,5 @@ def brief(summary: Summary) -> dict[str, Any]:
 
 
 def _finite(estimate: Estimate | None, name: str) -> float | None:
-    """A number of an estimate; None if it is above every value, or unknown."""
     value = math.nan if estimate is None else getattr(estimate, name)
     return value if math.isfinite(value) else None

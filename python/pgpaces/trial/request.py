@@ -6,31 +6,32 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
+from urllib.parse import urlsplit
 
 from msgspec import field
 from msgspec.structs import replace
 
 from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.home import is_there
-from pgpaces.core.locality import is_local
+from pgpaces.core.locality import is_local, is_loopback
 from pgpaces.core.redaction import Redacted
 from pgpaces.core.units import SEED_MAX, digits, whole
 from pgpaces.database import data
-from pgpaces.database.specification import DatasetSpec
+from pgpaces.database.specification import DatasetSpec, typed
 from pgpaces.load import engine as generator
 from pgpaces.load.engine import for_driver
 from pgpaces.server import pooler, profiles
 from pgpaces.spec import costs, options, trust, workload
 from pgpaces.spec import spec as specs
 from pgpaces.spec.costs import Costs
-from pgpaces.spec.load import TrialPlan, family, trial_plan
+from pgpaces.spec.load import GeneratorsPlan, TrialPlan, family, trial_plan
 from pgpaces.spec.result import Place
 from pgpaces.spec.setup import ScriptCommand, ServerFacts
 from pgpaces.spec.spec import Spec
 from pgpaces.spec.target import PoolPlan, TargetPlan
 from pgpaces.spec.users import call
 from pgpaces.spec.workload import Workload, WorkloadScript, commands_in
-from pgpaces.trial import command, dealt
+from pgpaces.trial import command
 from pgpaces.trial.site import shown_source, shown_target
 
 _SCALE_MAX = 1_000_000
@@ -366,7 +367,7 @@ def check(request: Request) -> None:
     request.trial.limits_of([script.name for script in scripts])
     command.check(request.workload, request.trial)
     check_users(request.workload, request.trial)
-    dealt.check(request.trial, request.target)
+    check_generators(request.trial.generators, request.target)
     commands_of(request.workload, scripts)
     if request.pool is not None:
         _check_pool(request)
@@ -400,6 +401,35 @@ def check_users(workload: Workload, trial: TrialPlan) -> None:
     variables = {"scale": "1", **workload.variables, **dict(trial.variables)}
     for each in (*(task.function for task in users.tasks), *filter(None, [users.setup])):
         call(each, variables, task=each is not users.setup)
+
+
+def check_generators(
+    plan: GeneratorsPlan | None, target: TargetPlan, *, local: bool | None = None
+) -> None:
+    """Raises PlanError if generators would not reach the server, or would receive a secret.
+
+    local: whether they are all on this machine. Where the workers of a scheduler at a loopback
+    address are is known only when there is a connection to it: None counts it as local.
+    """
+    if local is None:
+        host = urlsplit((plan and plan.cluster) or "").hostname or ""
+        local = plan is None or plan.here or is_loopback(host)
+    if plan is None or local:
+        return
+    if target.dsn is None:
+        raise PlanError("managed-server-out-of-reach")
+    if plan.hosts or plan.cluster is None or plan.cluster.startswith("tls://"):
+        return
+    if not plan.insecure:
+        raise PlanError("cluster-without-tls", cluster=plan.cluster)
+    if any(set(typed_at(target, node)) - {"service"} for node in target.node_names):
+        raise PlanError("password-without-tls", cluster=plan.cluster)
+
+
+def typed_at(target: TargetPlan, node: str) -> dict[str, str]:
+    """The keywords that a user typed for a node of a target."""
+    nodes = dict(target.nodes)
+    return typed(nodes[node]) if node in nodes else dict(target.typed) or typed(target.dsn or "")
 
 
 def check_clients(clients: int, servers: int) -> None:

@@ -104,17 +104,15 @@ def _node(primary: Access, dsn: str) -> Access:
 @contextlib.contextmanager
 def _managed_server(target: TargetPlan, say: Say, name: str) -> Iterator[embedded.Server]:
     """A managed server: the running one of this name, else a new one."""
-    for running in embedded.running():
-        if running.stays and running.name == (name or target.server):
-            _check_running(running, target)
-            yield running
-            return
+    staying = {each.name: each for each in embedded.running() if each.stays}
+    if running := staying.get(name or target.server or ""):
+        _check_running(running, target)
+        yield running
+        return
     installation = packages.locate(target.server, say)
     settings = dict(target.server_settings)
-    if not settings:
-        staying = {each.name: each for each in embedded.running() if each.stays}
-        if same := staying.get(name or installation.server_name):
-            settings = dict(same.settings)
+    if not settings and (same := staying.get(name or installation.server_name)):
+        settings = dict(same.settings)
     if target.standbys:
         settings = topology.settings_for(settings, installation.major)
     spec = embedded.ServerSpec(
@@ -122,17 +120,13 @@ def _managed_server(target: TargetPlan, say: Say, name: str) -> Iterator[embedde
         name=name,
         data_dir=Path(target.data_dir) if target.data_dir else None,
         settings=profiles.fitting(
-            settings,
-            installation.major,
-            libraries.has_jit(installation.bin.parent),
-            say=say,
+            settings, installation.major, libraries.has_jit(installation.bin.parent), say=say
         ),
         tcp=target.tls is not None,
         tls=target.tls is True,
     )
-    runs = any(running.stays and running.name == spec.name for running in embedded.running())
-    version = installation.version
-    say(message("server-reused" if runs else "server-starts", server=spec.name, version=version))
+    what = "server-reused" if spec.name in staying else "server-starts"
+    say(message(what, server=spec.name, version=installation.version))
     try:
         started = embedded.start(spec, on_progress=say)
     except ServerError as error:
@@ -195,7 +189,7 @@ def shown_source(from_database: str | None) -> str | None:
     """A database to copy, as its name or a DSN without a password."""
     if from_database is None or not is_dsn(from_database):
         return from_database
-    return shown_dsn(from_database)
+    return shown_target(from_database)
 
 
 def shown_target(written: str, **overrides: str) -> str:
@@ -210,13 +204,6 @@ def shown_target(written: str, **overrides: str) -> str:
         usual = {}
     words = {k: v for k, v in keywords.items() if k in _PLACE or usual.get(k) != v}
     return " ".join(f"{k}={quoted(v)}" for k, v in words.items() if k not in _SPENT)
-
-
-def shown_dsn(written: str) -> str:
-    """The DSN with its keywords written out, but not the password: that is for a password file."""
-    keywords = without_secrets(generator.resolve(written).keywords)
-    words = {k: v.replace("\\", "\\\\").replace("'", "\\'") for k, v in keywords.items()}
-    return " ".join(f"{k}='{v}'" for k, v in words.items() if k not in _SPENT)
 
 
 def server_settings(dsn: str) -> dict[str, str]:

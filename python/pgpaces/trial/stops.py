@@ -9,17 +9,11 @@ import contextlib
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from pgpaces.core.errors import RunError, StoreError
-from pgpaces.core.messages import message
-from pgpaces.core.texts import Say, Warned
+from pgpaces.core.errors import RunError
 from pgpaces.load.composite import Together
 from pgpaces.trial.listener import Listener
-
-_TURN_S = 0.1
-_AGAIN_S = 1.0
 
 
 class Stops:
@@ -27,6 +21,7 @@ class Stops:
 
     def __init__(self) -> None:
         self.requests = 0
+        self._requested = threading.Event()
         self._loads: list[Together] = []
         self._lock = threading.Lock()
 
@@ -48,6 +43,7 @@ class Stops:
     def ask(self) -> None:
         """First: nothing new falls due. Again: ends at once."""
         self.requests += 1
+        self._requested.set()
         for load in self._loads:  # code that begins one meanwhile checks `requests`
             if self.requests == 1:
                 load.stop()
@@ -60,32 +56,11 @@ class Stops:
             raise StoppedError("stopped-before-load")
 
     def rest(self, seconds: float) -> None:
-        """Waits for this time, or until a request."""
-        deadline = time.monotonic() + seconds
-        while not self.requests and (left := deadline - time.monotonic()) > 0:
-            time.sleep(min(_TURN_S, left))
+        self._requested.wait(seconds)
 
 
 class StoppedError(RunError):
     """The end was requested before anything was measured."""
-
-
-def retry_write(write: Callable[[], None], stops: Stops, say: Say, *, wait_s: float) -> None:
-    """Writes to a store, and retries for wait_s while the store refuses.
-
-    Raises StoreError if it refuses to the end, or if the end is requested meanwhile.
-    """
-    deadline, warned = time.monotonic() + wait_s, False
-    while True:
-        try:
-            return write()
-        except StoreError as error:
-            if stops.requests or time.monotonic() >= deadline:
-                raise
-            if not warned:
-                say(Warned(message("store-retried", error=error.message, wait_s=wait_s)))
-            warned = True
-        stops.rest(_AGAIN_S)
 
 
 @contextlib.contextmanager

@@ -71,7 +71,3 @@ def resumed(goal: Goal, cells: Sequence[Cell], results: Sequence[Tell]) -> list[
     """The results so far when it is resumed: the search or pair that ended it begins again."""
     of = goal if isinstance(goal, Pairing) else CapacitySearch(goal, tuple(cells))
     return of.resumed(results)
-
-
-def question(goal: Goal) -> tuple[str, ...]:
-    return goal.terms()

@@ -102,7 +102,6 @@ class PlannedSweep(Redacted, frozen=True):
 
     @property
     def machines(self) -> dict[str, str]:
-        """The machine of each target."""
         return {name: _machine(target) for name, target in self.targets.items()}
 
     @property
@@ -156,7 +155,6 @@ class PlannedSweep(Redacted, frozen=True):
             raise in_cell(error, ask.cell) from None
 
     def preview(self) -> Preview:
-        """The time and size of the missing trials."""
         ends = zip(*(each.expected() for each in self.strategies.values()), strict=True)
         estimates = [_preview(self, list(chain.from_iterable(asks))) for asks in ends]
         return between(*estimates) if self.goal else (estimates or [_preview(self, ())])[0]

@@ -6,6 +6,7 @@ Knows no terminal: a Listener receives the events.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
@@ -23,23 +24,30 @@ from pgpaces.analysis.summary import Summary, so_far, summarize
 from pgpaces.core.errors import PgpacesError, StoreError
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.locality import is_local
+from pgpaces.core.messages import message
+from pgpaces.core.texts import Warned
 from pgpaces.core.units import SECOND_NS
+from pgpaces.load.cluster.workers import Clusters, Workers
 from pgpaces.load.command import CommandLoad
 from pgpaces.load.composite import RunningLoad, Together
+from pgpaces.spec.load import GeneratorsPlan
 from pgpaces.spec.result import State, Trial
+from pgpaces.spec.target import TargetPlan
 from pgpaces.store.store import Store
-from pgpaces.trial import dealt, preparation
+from pgpaces.trial import preparation
 from pgpaces.trial.courtesy import held_back
 from pgpaces.trial.listener import Listener
 from pgpaces.trial.monitors import monitoring
 from pgpaces.trial.ready_trial import ReadyTrial, trial_of
 from pgpaces.trial.recorder import Recorder
-from pgpaces.trial.request import Request, check
-from pgpaces.trial.site import Site, site, source_database
-from pgpaces.trial.stops import Stops, retry_write, signals
+from pgpaces.trial.request import Request, check, check_generators
+from pgpaces.trial.site import Site, site, source_database, without_pg_variables
+from pgpaces.trial.stops import Stops, signals
 
 # How often, in seconds, a listener learns when the verdict is certain.
 _EVERY_S = 5
+# The pause between attempts to write to a store that refuses.
+_AGAIN_S = 1.0
 # The end of a load that ends by count is later than this.
 _PLANNED_MAX_NS = 2**61
 
@@ -97,16 +105,30 @@ class TrialContext(Struct, frozen=True):
     store: Store | None
     wait_s: float = 0.0
     resources: ExitStack = field(default_factory=ExitStack)
-    clusters: dealt.Clusters = field(default_factory=dealt.Clusters)
+    clusters: Clusters = field(default_factory=Clusters)
 
     def write(self, write: Callable[[], None]) -> None:
-        """Writes to the store, as `retry_write` does. Raises StoreError."""
-        retry_write(write, self.stops, self.listener.say, wait_s=self.wait_s)
+        """Writes to the store, and retries for wait_s while the store refuses.
+
+        Raises StoreError if it refuses to the end, or if the end is requested meanwhile.
+        """
+        deadline, warned = time.monotonic() + self.wait_s, False
+        while True:
+            try:
+                return write()
+            except StoreError as error:
+                if self.stops.requests or time.monotonic() >= deadline:
+                    raise
+                if not warned:
+                    text = message("store-retried", error=error.message, wait_s=self.wait_s)
+                    self.listener.say(Warned(text))
+                warned = True
+            self.stops.rest(_AGAIN_S)
 
     @contextmanager
     def with_clusters(self) -> Iterator[TrialContext]:
         """The same with clusters of its own, which end with this context."""
-        with closing(dealt.Clusters()) as clusters:
+        with closing(Clusters()) as clusters:
             yield replace(self, clusters=clusters)
 
 
@@ -234,10 +256,8 @@ class Looks:
 
 
 def _loads(ready: ReadyTrial, context: TrialContext) -> tuple[Together, dict[str, Any]]:
-    several, say = ready.request.trial.generators, context.listener.say
-    workers = None
-    if several is not None:
-        workers = dealt.workers(context.clusters, several, ready.request.target, say=say)
+    several = ready.request.trial.generators
+    workers = None if several is None else workers_for(several, context, ready.request.target)
     own, others = list[RunningLoad](), list[RunningLoad]()
     try:
         for component in ready.components:
@@ -259,8 +279,21 @@ def _loads(ready: ReadyTrial, context: TrialContext) -> tuple[Together, dict[str
     every = Together(own, others)
     facts: dict[str, Any] = {"poll": every.poll}
     if workers is not None:
-        facts |= {"threads": every.threads, "generators": dealt.generated((*own, *others))}
+        from pgpaces.load.cluster.load import DealtLoad
+
+        parts = [load for load in (*own, *others) if isinstance(load, DealtLoad)]
+        generated = tuple(each for load in parts for each in load.generated)
+        facts |= {"threads": every.threads, "generators": generated}
     return every, facts
+
+
+def workers_for(plan: GeneratorsPlan, context: TrialContext, target: TargetPlan) -> Workers:
+    """Places for generators that may load a target. Raises PlanError, RunError."""
+    # For the connections of this process; generators receive theirs in their order.
+    with without_pg_variables():
+        places = context.clusters.workers(plan, context.listener.say)
+    check_generators(plan, target, local=places.here)
+    return places
 
 
 def _stored(recorder: Recorder, store: Store | None, before: int) -> Iterator[Finding]:

@@ -22,8 +22,7 @@ from pgpaces.analysis.throttle import STEAL_WARNING
 from pgpaces.core.errors import PgpacesError, RunError
 from pgpaces.core.findings import Finding, finding
 from pgpaces.load import engine
-from pgpaces.load.cluster.clocks import ClockReading
-from pgpaces.load.cluster.protocol import LoadOrder, Ready, Report, Word, pack
+from pgpaces.load.cluster.protocol import ClockReading, LoadOrder, Ready, Report, Word, pack
 from pgpaces.load.composite import RunningLoad
 from pgpaces.load.python_users.load import UsersLoad, from_value, user_connection
 from pgpaces.monitor.host import Local, Probe
@@ -94,13 +93,7 @@ class Agent:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def ready(self) -> Ready:
-        load = self._load
-        return Ready(
-            threads=load.threads,
-            clients=load.clients,
-            poll=load.poll,
-            digest=self._order.digest(),
-        )
+        return Ready(self._load.threads, self._load.clients, self._load.poll)
 
     def clock(self) -> ClockReading:
         self._heard = time.monotonic_ns()

@@ -66,7 +66,6 @@ class SshProcess(SshWorker):
         self._folder, self._host = folder, address
 
     async def start(self) -> None:
-        """Starts it. Raises RunError."""
         import asyncssh
 
         try:

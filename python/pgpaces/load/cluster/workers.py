@@ -63,10 +63,16 @@ class Workers:
 
     def __init__(self, client: Client, stack: contextlib.ExitStack, plan: GeneratorsPlan) -> None:
         """As many as the plan has generators. Raises RunError, PlanError."""
-        self.client, self.plan, self._stack = client, plan, stack
+        from pgpaces.load.cluster.agent import about
+
+        self.client, self.plan, self._stack, self._own = client, plan, stack, about()
         self.lost: set[str] = set()  # addresses of those that a load has lost
         count = plan.count
-        hosts = self._hosts()
+        try:
+            answers: dict[str, AgentHost] = self.wait(lambda: client._run(about), _START_S)
+        except Exception as error:
+            raise RunError("workers-without-pgpaces", why=str(error) or "no answer") from None
+        hosts = dict(sorted(answers.items(), key=lambda each: (each[1].hostname, each[0])))
         if len(hosts) < (needed := count or 1):
             raise PlanError("too-few-workers", workers=len(hosts), needed=needed)
         chosen = list(hosts.items())[:count]
@@ -82,8 +88,11 @@ class Workers:
             number = f"/{numbers[host.hostname]}" if of_host > 1 else ""
             name = names.get(address) or f"{host.hostname}{number}"
             self.workers.append(Worker(name, address, host, of_host))
+            own = {"own_version": self._own.version, "own_build": self._own.build}
+            theirs = {"version": host.version, "build": host.build}
+            if list(own.values()) != list(theirs.values()):
+                raise RunError("generator-of-other-version", generator=name, **theirs, **own)
         self.here = plan.here or self._is_here()
-        self._check()
 
     def _is_here(self) -> bool:
         """Whether nothing of a cluster that exists can be reached from another machine.
@@ -105,44 +114,12 @@ class Workers:
             return False
         return {worker.address for worker in self.workers} <= set(self._listed())
 
-    def _hosts(self) -> dict[str, AgentHost]:
-        from pgpaces.load.cluster.agent import about
-
-        try:
-            answers: dict[str, AgentHost] = self.wait(lambda: self.client._run(about), _START_S)
-        except Exception as error:
-            raise RunError("workers-without-pgpaces", why=str(error) or "no answer") from None
-        return dict(sorted(answers.items(), key=lambda each: (each[1].hostname, each[0])))
-
-    def _check(self) -> None:
-        from pgpaces.load.cluster.agent import about
-
-        own = about()
-        for worker in self.workers:
-            theirs = worker.host
-            if (theirs.version, theirs.build) != (own.version, own.build):
-                raise RunError(
-                    "generator-of-other-version",
-                    generator=worker.name,
-                    version=theirs.version,
-                    build=theirs.build,
-                    own_version=own.version,
-                    own_build=own.build,
-                )
-
     def check_users(self) -> None:
         """Raises RunError if the functions of Python users would meet another Python."""
-        from pgpaces.load.cluster.agent import about
-
-        own = about().python
         for worker in self.workers:
-            if worker.host.python != own:
-                raise RunError(
-                    "generator-of-other-python",
-                    generator=worker.name,
-                    python=worker.host.python,
-                    own=own,
-                )
+            if (python := worker.host.python) != self._own.python:
+                values = {"python": python, "own": self._own.python}
+                raise RunError("generator-of-other-python", generator=worker.name, **values)
 
     def submit(self, worker: Worker, order: LoadOrder) -> Any:
         """The promise of an agent on a worker. Raises RunError without a connection to them."""

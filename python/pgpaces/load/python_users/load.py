@@ -16,9 +16,9 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any, ClassVar
 from urllib.parse import quote, urlencode
@@ -34,10 +34,8 @@ from pgpaces.core.record import Interval, copied
 from pgpaces.core.redaction import Redacted
 from pgpaces.core.times import merge, times_of
 from pgpaces.load import engine
-from pgpaces.load.engine import EnginePlan
-from pgpaces.load.python_users.counter import SharedCounter
-from pgpaces.load.python_users.order import STUCK, ProcessOrder, hidden
-from pgpaces.load.time_slice import short_slice
+from pgpaces.load.engine import EnginePlan, short_slice
+from pgpaces.load.python_users.order import STUCK, ProcessOrder, SharedCounter, hidden
 from pgpaces.spec.target import without_secrets
 from pgpaces.spec.users import Users
 
@@ -110,7 +108,7 @@ class UsersLoad:
         self._ledger = _engine.Ledger(self._plan, weights)
         self._counter = SharedCounter() if plan.load == "open" else None
         self._origin_ns: int | None = None
-        self._end_ns = 2**62 if plan.duration_ns is None else plan.duration_ns
+        self.end_ns = 2**62 if plan.duration_ns is None else plan.duration_ns
         self._error: RunError | None = None
         self._stopped = False
         self._costs_ns: list[int] = []
@@ -118,6 +116,7 @@ class UsersLoad:
         self._late_ns: list[int] = []  # of their probes, not in an interval yet
         self.poll = "Python"
         begun = time.monotonic_ns()
+        functions = [*(task.function for task in users.tasks), *filter(None, [users.setup])]
         order = ProcessOrder(
             plan=self._plan,
             number=0,
@@ -129,7 +128,7 @@ class UsersLoad:
             path=users.path,
             text=users.text,
             folder=users.folder,
-            functions=b"" if users.path else pickled(users),
+            functions=b"" if users.path else pickled(functions),
             modules=tuple(sys.path),
             counter=None if self._counter is None else self._counter.file,
         )
@@ -147,15 +146,9 @@ class UsersLoad:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        cost_us = max(self._costs_ns, default=0) / 1000
-        cost = finding("user-cost", cost_us=cost_us)
-        if not self._unawaited:
-            return (cost,)
-        return (cost, finding("task-not-awaited", task=self._unawaited))
-
-    @property
-    def end_ns(self) -> int:
-        return self._end_ns
+        cost = finding("user-cost", cost_us=max(self._costs_ns, default=0) / 1000)
+        tasks = [self._unawaited] if self._unawaited else []
+        return (cost, *(finding("task-not-awaited", task=task) for task in tasks))
 
     def begin(self, ahead_ns: int = 0) -> None:
         """Lets the users act ahead_ns from now, or slightly later."""
@@ -170,13 +163,13 @@ class UsersLoad:
         self._stopped = True
         if self._origin_ns is not None:
             passed = time.monotonic_ns() - self._origin_ns + _NOTICE_NS
-            self._end_ns = min(self._end_ns, passed)
-            self._say("end", self._end_ns)
+            self.end_ns = min(self.end_ns, passed)
+            self._say("end", self.end_ns)
 
     def abort(self) -> None:
         self.stop()
         if self._origin_ns is None:
-            self._end_ns = -self._plan.warmup_ns  # nothing falls due
+            self.end_ns = -self._plan.warmup_ns  # nothing falls due
             self._kill()
             for process in self._processes:
                 process.lost = True
@@ -215,12 +208,12 @@ class UsersLoad:
 
     def _second(self, batches: list[bytes], *, over: bool) -> Interval:
         if not over:
-            return self._named(self._ledger.interval(batches, self._end_ns))
+            return self._named(self._ledger.interval(batches, self.end_ns))
         count = self._counter.count if self._counter else 0
         lost = any(process.lost for process in self._processes)
-        interval = self._ledger.last(batches, self._end_ns, count, lost)
-        if self._end_ns >= 2**62:
-            self._end_ns = max(0, interval.ended_ns)
+        interval = self._ledger.last(batches, self.end_ns, count, lost)
+        if self.end_ns >= 2**62:
+            self.end_ns = max(0, interval.ended_ns)
         return self._named(interval)
 
     def _next(self, process: _Process) -> list[bytes]:
@@ -276,16 +269,11 @@ class UsersLoad:
     def _end(self) -> None:
         """Waits for the tear-down of the users, for _BYE_S at most."""
         until = time.monotonic() + _BYE_S
-        left = {p.channel: p for p in self._processes if p.over and not p.lost}
-        while left and (patience_s := until - time.monotonic()) > 0:
-            for ready in wait(list(left), patience_s):
-                assert isinstance(ready, Connection)
-                try:
-                    kind, *_ = ready.recv()
-                except (EOFError, OSError):
-                    kind = "bye"
-                if kind == "bye":
-                    del left[ready]
+        for process in self._processes:
+            with contextlib.suppress(EOFError, OSError):
+                left = process.over and not process.lost
+                while left and process.channel.poll(max(0.0, until - time.monotonic())):
+                    left = process.channel.recv()[0] != "bye"
         self._kill()
 
     def _kill(self) -> None:
@@ -370,10 +358,7 @@ def by_value(users: Users) -> bytes:
     Its modules are those that it has imported from its folder. Raises WorkloadError.
     """
     if users.path is None:
-        pickled(users)  # refuses what cannot be sent
-        import cloudpickle
-
-        return bytes(cloudpickle.dumps((users, {})))
+        return pickled((users, {}))
     return pickle.dumps((replace(users, tasks=(), setup=None), _modules(users.folder)))
 
 
@@ -396,13 +381,10 @@ def from_value(data: bytes, folder: Path) -> Users:
     return users if users.path is None else replace(users, folder=folder)
 
 
-def pickled(users: Users) -> bytes:
+def pickled(functions: Any) -> bytes:
     """Functions by value, with everything that they use. Raises WorkloadError."""
     import cloudpickle
 
-    functions: list[Callable[..., Any]] = [each.function for each in users.tasks]
-    if users.setup is not None:
-        functions.append(users.setup)
     try:
         data: bytes = cloudpickle.dumps(functions)
     except Exception as error:

@@ -1,8 +1,13 @@
-"""The order to a process of users."""
+"""What processes of users share: the order, the counter of transactions, and masked texts."""
 
 from __future__ import annotations
 
+import fcntl
+import mmap
+import os
 import re
+import tempfile
+import threading
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +22,7 @@ from pgpaces.load.engine import EnginePlan
 CODES = 64
 # The beginning of faulthandler's output, when a process ends because its threads get no turn.
 STUCK = "Timeout (0:"
+_COUNTER_BYTES = 8
 
 
 class ProcessOrder(Struct, frozen=True):
@@ -63,3 +69,39 @@ def _written(secret: str) -> set[str]:
     escaped = secret.replace("\\", "\\\\").replace("'", "\\'")
     own = {secret, escaped, repr(secret)[1:-1], ascii(secret)[1:-1]}
     return own | {quote(secret, safe=""), quote_plus(secret), quote(secret)}
+
+
+class SharedCounter:
+    """Counts from 0, for all processes with the same file. It ends with the last of them."""
+
+    def __init__(self, file: int | None = None) -> None:
+        """file: an inherited descriptor; None creates a new one."""
+        if file is None:
+            with tempfile.TemporaryFile() as new:
+                new.truncate(_COUNTER_BYTES)
+                file = os.dup(new.fileno())
+        self.file = file
+        self._words = memoryview(mmap.mmap(file, _COUNTER_BYTES)).cast("Q")
+        self._lock = threading.Lock()
+
+    def take(self) -> int:
+        """The next number; every caller gets a different one."""
+        # The lock on the file belongs to the process: it does not exclude other threads.
+        with self._lock:
+            fcntl.lockf(self.file, fcntl.LOCK_EX)
+            try:
+                number = self._words[0]
+                self._words[0] = number + 1
+            finally:
+                fcntl.lockf(self.file, fcntl.LOCK_UN)
+        return number
+
+    def close(self) -> None:
+        self._words.release()
+        if self.file >= 0:
+            os.close(self.file)
+        self.file = -1
+
+    @property
+    def count(self) -> int:
+        return self._words[0]

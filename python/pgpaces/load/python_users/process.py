@@ -34,13 +34,13 @@ from typing import NoReturn
 from pgpaces import _engine
 from pgpaces.core.errors import PgpacesError, WorkloadError
 from pgpaces.load.engine import EnginePlan
-from pgpaces.load.python_users.counter import SharedCounter
-from pgpaces.load.python_users.order import CODES, ProcessOrder, hidden
+from pgpaces.load.python_users.order import CODES, ProcessOrder, SharedCounter, hidden
 from pgpaces.load.python_users.virtual_users import (
     HOPELESS_AFTER,
     NEVER_NS,
     Cast,
     Coroutines,
+    Performers,
     Stage,
     Threads,
     VirtualUser,
@@ -138,7 +138,7 @@ class Process:
         self._users: list[VirtualUser] = self._cast.virtual_users(self._stage, first, count)
         self._wake_read, self._wake = os.pipe()
         kind = Coroutines if self._cast.users.is_async else Threads
-        self._performers: Threads | Coroutines = kind(self._users, self._over)
+        self._performers: Performers = kind(self._users, self._over)
         self._cpu_ns = 0
         self._writer = PipeWriter(channel)
 
@@ -222,7 +222,7 @@ class Process:
         return bool(kind == "abort")
 
     def _send(self, kind: str, batches: list[bytes]) -> None:
-        names, late_ns = dict(self._stage.names), self._performers.probe.take()
+        names, late_ns = dict(self._stage.names), self._performers.take_lateness()
         self._writer.send(kind, batches, names, late_ns, self._stage.hopeless)
 
     def _over(self) -> None:

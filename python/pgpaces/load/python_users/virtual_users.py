@@ -1,7 +1,9 @@
 """Virtual users of one process: each waits for its next action, performs it, records the outcome.
 
-In threads if tasks are functions, as coroutines if tasks are coroutines: both use the same schedule
-and record. Knows no pipe and no other process.
+The life of a user is one coroutine. If tasks are coroutines, an event loop runs those of all users.
+If tasks are functions, each user has a thread: what the coroutine waits for blocks, so it never
+suspends, and `run_blocking` runs it from its beginning to its end. Knows no pipe and no other
+process.
 """
 
 from __future__ import annotations
@@ -16,17 +18,18 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
 from pgpaces import _engine
 from pgpaces.core.errors import WorkloadError
-from pgpaces.load.python_users.counter import SharedCounter
-from pgpaces.load.python_users.order import CODES, ProcessOrder, hidden
+from pgpaces.load.python_users.order import CODES, ProcessOrder, SharedCounter, hidden
 from pgpaces.spec.users import Call, Users, call, describe
 
+T = TypeVar("T")
 NEVER_NS = 2**62
 # Concurrent set-ups: a server refuses too many connections at once.
 _AT_ONCE = 16
@@ -99,7 +102,6 @@ class Stage:
             return self.actors.next(place, since_ns, self.end_ns, number)
 
     def worked(self, script: int) -> None:
-        """A task has succeeded."""
         self._works.add(script)
 
     def failed(self, script: int, error: BaseException, message: str) -> bytes:
@@ -164,130 +166,89 @@ class VirtualUser(Struct):
     done: bool = False
     arguments: list[dict[str, Any]] = field(default_factory=list)
 
-    def has(self, value: Any) -> None:
-        self.values["setup"] = value
-        self.arguments = [each.arguments({**self.values, "loop": 0}) for each in self.calls]
-
-    def action(self, script: int) -> tuple[Callable[..., Any], dict[str, Any]]:
-        self.values["loop"] += 1
-        arguments = self.arguments[script]
-        if "loop" in arguments:
-            arguments["loop"] = self.values["loop"]
-        return self.calls[script].function, arguments
-
     @property
     def is_lost(self) -> bool:
-        if self.setup is None:
-            return True
+        """Whether it has no connection any more, as far as its set-up shows that."""
         value = self.values["setup"]
-        return any(_is_true(value, name) for name in _LOST)
+        return self.setup is None or any(_is_true(value, name) for name in _LOST)
 
-    def back_off(self) -> float:
-        """The pause before its next set-up, s."""
-        self.pause_s = min(_PAUSE_LAST_S, max(_PAUSE_FIRST_S, 2 * self.pause_s))
-        return self.pause_s
-
-    def live(self) -> None:
-        """Acts until nothing is due any more, in a separate thread."""
+    async def live(self, performers: Performers) -> None:
         stage, since = self.stage, self.stage.now()
         while (due := stage.next(self.place, since)) is not None:
             at, script = due
-            if not self._wait(at):
+            if not await performers.wait(at):
                 break
             if not stage.actors.start(self.place, since, stage.now()):
                 continue
             self.acts, failure = True, None
             try:
                 if self.setup is None:
-                    self.set_up()
-                function, arguments = self.action(script)
-                function(**arguments)
+                    await self.set_up()
+                self.values["loop"] += 1
+                arguments = self.arguments[script]
+                if "loop" in arguments:
+                    arguments["loop"] = self.values["loop"]
+                result = self.calls[script].function(**arguments)
+                if performers.is_async:
+                    await result
                 stage.worked(script)
             except BaseException as error:
-                failure = stage.failed(script, error, self.describe(error))
-            since = stage.now()
-            stage.actors.end(self.place, since, failure)
-            self.acts = False
-            if failure is not None and self.is_lost:
-                since = self._renew(since)
-
-    def _wait(self, at_ns: int) -> bool:
-        while (left := at_ns - self.stage.now()) > 0:
-            if at_ns >= self.stage.end_ns:
-                return False
-            if self.stage.moved.is_set():
-                time.sleep(left / 1e9)
-            else:
-                self.stage.moved.wait(left / 1e9)
-        return at_ns < self.stage.end_ns
-
-    def _renew(self, since_ns: int) -> int:
-        """Repeats its set-up; returns the time since which it is free."""
-        self.tear_down()
-        try:
-            self.set_up()
-        except BaseException:
-            self.stage.moved.wait(self.back_off())
-            return max(since_ns, self.stage.now())
-        return since_ns
-
-    def set_up(self) -> None:
-        generator = self.make()
-        self.has(next(generator))
-        self.setup, self.pause_s = generator, 0.0
-
-    def tear_down(self) -> None:
-        generator, self.setup = self.setup, None
-        if generator is not None:
-            with contextlib.suppress(BaseException):
-                next(generator, None)
-
-    async def live_together(self, alarm: Alarm) -> None:
-        stage, since = self.stage, self.stage.now()
-        while (due := stage.next(self.place, since)) is not None:
-            at, script = due
-            if not await alarm.wait(at):
-                break
-            if not stage.actors.start(self.place, since, stage.now()):
-                continue
-            self.acts, failure = True, None
-            try:
-                if self.setup is None:
-                    await self.set_up_together()
-                function, arguments = self.action(script)
-                await function(**arguments)
-                stage.worked(script)
-            except BaseException as error:
-                if (itself := asyncio.current_task()) is not None and itself.cancelling():
+                if performers.are_cancelled():
                     raise  # the run is over
                 failure = stage.failed(script, error, self.describe(error))
             since = stage.now()
             stage.actors.end(self.place, since, failure)
             self.acts = False
             if failure is not None and self.is_lost:
-                since = await self._renew_together(since)
+                since = await self._renew(since, performers)
 
-    async def _renew_together(self, since_ns: int) -> int:
-        await self.tear_down_together()
+    async def _renew(self, since_ns: int, performers: Performers) -> int:
+        """Repeats its set-up; returns the time since which it is free."""
+        await self.tear_down()
         try:
-            await self.set_up_together()
+            await self.set_up()
         except BaseException:
-            if (itself := asyncio.current_task()) is not None and itself.cancelling():
-                raise  # the run is over
-            await asyncio.sleep(self.back_off())
+            if performers.are_cancelled():
+                raise
+            self.pause_s = min(_PAUSE_LAST_S, max(_PAUSE_FIRST_S, 2 * self.pause_s))
+            await performers.sleep(self.pause_s)
             return max(since_ns, self.stage.now())
         return since_ns
 
-    async def set_up_together(self) -> None:
+    async def set_up(self) -> None:
         generator = self.make()
-        self.has(await anext(generator))
+        try:
+            is_async = hasattr(generator, "__anext__")
+            value = await anext(generator) if is_async else next(generator)
+        except (StopIteration, StopAsyncIteration):
+            raise WorkloadError("set-up-yields-nothing", user=self.values["number"]) from None
+        self.values["setup"] = value
+        self.arguments = [each.arguments({**self.values, "loop": 0}) for each in self.calls]
         self.setup, self.pause_s = generator, 0.0
 
-    async def tear_down_together(self) -> None:
+    async def tear_down(self) -> None:
         generator, self.setup = self.setup, None
-        if generator is not None:
-            with contextlib.suppress(BaseException):
+        with contextlib.suppress(BaseException):
+            if hasattr(generator, "__anext__"):
                 await anext(generator, None)
+            elif generator is not None:
+                next(generator, None)
+
+    def refused(self, error: BaseException) -> WorkloadError:
+        if isinstance(error, WorkloadError):
+            return error
+        number, why = self.values["number"], self.describe(error)
+        return WorkloadError("set-up-failed", user=number, why=why)
+
+
+def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that blocks where others would suspend."""
+    try:
+        coroutine.send(None)
+    except StopIteration as ended:
+        result: T = ended.value
+        return result
+    raise AssertionError("it suspended")
 
 
 class Exact(selectors.DefaultSelector):
@@ -303,36 +264,6 @@ class Exact(selectors.DefaultSelector):
         return super().select(timeout)
 
 
-class Alarm:
-    def __init__(self, stage: Stage, loop: asyncio.AbstractEventLoop) -> None:
-        self._stage, self._loop = stage, loop
-        self._sleeping: set[asyncio.Future[None]] = set()
-
-    async def wait(self, at_ns: int) -> bool:
-        """Waits until then; False if the run ends earlier."""
-        while (left := at_ns - self._stage.now()) > 0:
-            if at_ns >= self._stage.end_ns:
-                return False
-            woken = self._loop.create_future()
-            timer = self._loop.call_later(left / 1e9, _wake, woken)
-            self._sleeping.add(woken)
-            try:
-                await woken
-            finally:
-                self._sleeping.discard(woken)
-                timer.cancel()
-        return at_ns < self._stage.end_ns
-
-    def ring(self) -> None:
-        for woken in tuple(self._sleeping):
-            _wake(woken)
-
-
-def _wake(woken: asyncio.Future[None]) -> None:
-    if not woken.done():
-        woken.set_result(None)
-
-
 class Cast(Struct, frozen=True):
     users: Users
     order: ProcessOrder
@@ -341,29 +272,20 @@ class Cast(Struct, frozen=True):
         """The users, numbered from `first`. Raises WorkloadError."""
         tasks, variables = {t.name: t.function for t in self.users.tasks}, self.order.variables
         calls = [call(tasks[name], variables, task=True) for name in self.order.names]
-        connect = any(source == "setup" for each in calls for _, source in each.sources)
-        # By default the set-up of each user is a connection, or nothing.
-        usual = (_connected_together, _connected) if connect else (_nothing_together, _nothing)
         if self.users.setup is not None:
             make = call(self.users.setup, variables, task=False)
+        elif any(source == "setup" for each in calls for _, source in each.sources):
+            connect = _connected_async if self.users.is_async else _connected
+            make = call(connect, {}, task=False)
         else:
-            make = call(usual[0 if self.users.is_async else 1], {}, task=False)
+            make = call(_nothing, {}, task=False)
         users = []
         for place in range(count):
             number = first + place
             rng = random.Random(f"{self.order.plan.seed}/{number}")
             values = {"dsn": self.order.dsn, "number": number, "rng": rng, "loop": 0, "setup": None}
-            own = make.arguments(values)
-            users.append(
-                VirtualUser(
-                    stage,
-                    place,
-                    values,
-                    calls,
-                    lambda own=own: make.function(**own),
-                    self.describe,
-                )
-            )
+            begin = partial(make.function, **make.arguments(values))
+            users.append(VirtualUser(stage, place, values, calls, begin, self.describe))
         return users
 
     def describe(self, error: BaseException) -> str:
@@ -378,7 +300,7 @@ def _connected(dsn: str) -> Any:
         yield connection
 
 
-async def _connected_together(dsn: str) -> Any:
+async def _connected_async(dsn: str) -> Any:
     import psycopg
 
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
@@ -389,63 +311,90 @@ def _nothing() -> Any:
     yield None
 
 
-async def _nothing_together() -> Any:
-    yield None
+class Performers:
+    """All users of a process, and how they wait. over: called when all of them are done."""
 
+    name = ""
+    is_async = False
 
-class WakeProbe:
-    """A user that does nothing, fifty times a second: its lateness is that of its process.
-
-    Free users show the lateness themselves when a transaction is due. If all are busy, none does,
-    and a process without CPU would look like a slow server. If it sleeps through several due times,
-    each is late.
-    """
-
-    def __init__(self) -> None:
+    def __init__(self, users: Sequence[VirtualUser], over: Callable[[], None]) -> None:
+        self._users, self._over, self._stage = users, over, users[0].stage
+        self._lock = threading.Lock()
         self._late_ns: list[int] = []
-        self._at_ns = time.monotonic_ns()
 
-    def take(self) -> list[int]:
-        """The lateness of each wake-up since the last call, ns."""
+    def set_up(self) -> None:
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        raise NotImplementedError
+
+    def moved(self) -> None:
+        """The end was moved."""
+
+    def end(self, patience_s: float) -> None:
+        """Tears down all users that do not hang."""
+        raise NotImplementedError
+
+    def are_cancelled(self) -> bool:
+        return False
+
+    async def sleep(self, seconds: float) -> None:
+        raise NotImplementedError
+
+    async def _rest(self, seconds: float) -> None:
+        """Sleeps, but not for long after the end was moved."""
+        raise NotImplementedError
+
+    async def wait(self, at_ns: int) -> bool:
+        """Waits until then; False if the run ends earlier."""
+        while (left := at_ns - self._stage.now()) > 0:
+            if at_ns >= self._stage.end_ns:
+                return False
+            await self._rest(left / 1e9)
+        return at_ns < self._stage.end_ns
+
+    async def _live(self, user: VirtualUser) -> None:
+        try:
+            await user.live(self)
+        finally:
+            with self._lock:
+                user.done = True
+                if all(each.done for each in self._users):
+                    self._over()
+
+    async def _probe(self) -> None:
+        """A user that does nothing, fifty times a second: its lateness is that of its process.
+
+        Free users show the lateness themselves when a transaction is due. If all are busy, none
+        does, and a process without CPU would look like a slow server. If it sleeps through several
+        due times, each is late.
+        """
+        at_ns = time.monotonic_ns()
+        while True:
+            at_ns += _PROBE_NS
+            await self.sleep(max(0, at_ns - time.monotonic_ns()) / 1e9)
+            self._late_ns.append(max(0, time.monotonic_ns() - at_ns))
+
+    def take_lateness(self) -> list[int]:
+        """The lateness of each wake-up of the probe since the last call, ns."""
         late_ns, self._late_ns = self._late_ns, []
         return late_ns
 
-    def in_thread(self) -> None:
-        self._at_ns = time.monotonic_ns()
-        while True:
-            time.sleep(self._wait_s())
-            self._woken()
 
-    async def as_coroutine(self) -> None:
-        self._at_ns = time.monotonic_ns()
-        while True:
-            await asyncio.sleep(self._wait_s())
-            self._woken()
-
-    def _wait_s(self) -> float:
-        self._at_ns += _PROBE_NS
-        return max(0, self._at_ns - time.monotonic_ns()) / 1e9
-
-    def _woken(self) -> None:
-        self._late_ns.append(max(0, time.monotonic_ns() - self._at_ns))
-
-
-class Threads:
+class Threads(Performers):
     name = "Python threads"
 
     def __init__(self, users: Sequence[VirtualUser], over: Callable[[], None]) -> None:
-        """over: called when all of them are done."""
-        self._users, self._over, self.probe = users, over, WakeProbe()
+        super().__init__(users, over)
         self._begun, self._left = threading.Event(), threading.Event()
-        self._slots, self._lock = threading.Semaphore(_AT_ONCE), threading.Lock()
-        self._errors: list[tuple[VirtualUser, BaseException]] = []
+        self._slots = threading.Semaphore(_AT_ONCE)
+        self._errors: list[WorkloadError] = []
         self._ready = threading.Semaphore(0)
         self._threads = [
             threading.Thread(target=self._life, args=(user,), daemon=True) for user in users
         ]
 
     def set_up(self) -> None:
-        """Sets up all of them. Raises WorkloadError if one fails."""
         for count, thread in enumerate(self._threads):
             try:
                 thread.start()
@@ -456,14 +405,11 @@ class Threads:
         for _ in self._threads:
             self._ready.acquire()
             if self._errors:  # without waiting for the others, which may hang
-                raise refused(*self._errors[0])
+                raise self._errors[0]
 
     def begin(self) -> None:
-        threading.Thread(target=self.probe.in_thread, daemon=True).start()
+        threading.Thread(target=lambda: run_blocking(self._probe()), daemon=True).start()
         self._begun.set()
-
-    def moved(self) -> None:
-        """The end was moved."""
 
     def end(self, patience_s: float) -> None:
         for user in self._users:
@@ -475,24 +421,27 @@ class Threads:
             if user.done:  # else it hangs, and ends with the process
                 thread.join(max(0.0, until - time.monotonic()))
 
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    async def _rest(self, seconds: float) -> None:
+        if self._stage.moved.is_set():
+            time.sleep(seconds)
+        else:
+            self._stage.moved.wait(seconds)
+
     def _life(self, user: VirtualUser) -> None:
         try:
             with self._slots:
-                user.set_up()
+                run_blocking(user.set_up())
         except BaseException as error:
-            self._errors.append((user, error))
+            self._errors.append(user.refused(error))
         finally:
             self._ready.release()
         self._begun.wait()
-        try:
-            user.live()
-        finally:
-            with self._lock:
-                user.done = True
-                if all(each.done for each in self._users):
-                    self._over()
+        run_blocking(self._live(user))
         self._left.wait()
-        user.tear_down()
+        run_blocking(user.tear_down())
 
 
 def _cancel(value: Any) -> None:
@@ -503,33 +452,30 @@ def _cancel(value: Any) -> None:
             cancel()
 
 
-def refused(user: VirtualUser, error: BaseException) -> WorkloadError:
-    number = user.values["number"]
-    if isinstance(error, StopIteration | StopAsyncIteration):
-        return WorkloadError("set-up-yields-nothing", user=number)
-    return WorkloadError("set-up-failed", user=number, why=user.describe(error))
-
-
-class Coroutines:
+class Coroutines(Performers):
     name = "asyncio"
+    is_async = True
 
     def __init__(self, users: Sequence[VirtualUser], over: Callable[[], None]) -> None:
-        self._users, self._over, self.probe = users, over, WakeProbe()
+        super().__init__(users, over)
         self._loop = asyncio.SelectorEventLoop(Exact())
-        self._alarm = Alarm(users[0].stage, self._loop)
+        self._sleeping: set[asyncio.Future[None]] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._probing: asyncio.Task[None] | None = None
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
 
     def set_up(self) -> None:
-        """Sets up all of them. Raises WorkloadError if one fails."""
         self._wait_for(self._set_up(), None)
 
     def begin(self) -> None:
         self._loop.call_soon_threadsafe(self._begin)
 
     def moved(self) -> None:
-        self._loop.call_soon_threadsafe(self._alarm.ring)
+        self._loop.call_soon_threadsafe(self._wake_all)
+
+    def _wake_all(self) -> None:
+        for woken in tuple(self._sleeping):
+            _wake(woken)
 
     def end(self, patience_s: float) -> None:
         turn = threading.Event()
@@ -538,6 +484,23 @@ class Coroutines:
             return  # a task blocks all the others: they end with the process
         with contextlib.suppress(TimeoutError):
             self._wait_for(self._end(), patience_s)
+
+    def are_cancelled(self) -> bool:
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def _rest(self, seconds: float) -> None:
+        woken = self._loop.create_future()
+        timer = self._loop.call_later(seconds, _wake, woken)
+        self._sleeping.add(woken)
+        try:
+            await woken
+        finally:
+            self._sleeping.discard(woken)
+            timer.cancel()
 
     def _wait_for(self, what: Coroutine[Any, Any, None], timeout_s: float | None) -> None:
         asyncio.run_coroutine_threadsafe(what, self._loop).result(timeout_s)
@@ -548,29 +511,26 @@ class Coroutines:
         async def one(user: VirtualUser) -> None:
             async with slots:
                 try:
-                    await user.set_up_together()
+                    await user.set_up()
                 except BaseException as error:  # SystemExit would end the loop
-                    raise refused(user, error) from None
+                    raise user.refused(error) from None
 
         await asyncio.gather(*(one(user) for user in self._users))
 
     def _begin(self) -> None:
-        self._probing = self._loop.create_task(self.probe.as_coroutine())
-        self._tasks = [self._loop.create_task(self._life(user)) for user in self._users]
-
-    async def _life(self, user: VirtualUser) -> None:
-        try:
-            await user.live_together(self._alarm)
-        finally:
-            user.done = True
-            if all(each.done for each in self._users):
-                self._over()
+        self._probing = self._loop.create_task(self._probe())
+        self._tasks = [self._loop.create_task(self._live(user)) for user in self._users]
 
     async def _end(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(user.tear_down_together() for user in self._users))
+        await asyncio.gather(*(user.tear_down() for user in self._users))
+
+
+def _wake(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)
 
 
 def cost_ns(plan: Any, *, shared: bool = False) -> int:
@@ -588,9 +548,8 @@ def cost_ns(plan: Any, *, shared: bool = False) -> int:
             counter.take()
         times.append(time.perf_counter_ns())
 
-    clock = Call(act, (), {})
-    user = VirtualUser(stage, 0, {"setup": None, "loop": 0}, [clock], _nothing, str)
-    user.set_up()
-    user.live()
+    values = {"setup": None, "loop": 0, "number": 0}
+    user = VirtualUser(stage, 0, values, [Call(act, (), {})], _nothing, str)
+    run_blocking(user.live(Threads([user], lambda: None)))
     gaps = sorted(later - earlier for earlier, later in pairwise(times))
     return gaps[len(gaps) // 2] if gaps else 0
