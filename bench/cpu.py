@@ -26,7 +26,7 @@ from load import Order
 from place import SCALE
 from session import Session
 
-from pgpaces.server.record import Transport
+from pgpaces.server.folder import Transport
 
 SECTION, ALONE = "CPU and throughput", "The client alone"
 SHORT_S = 1

@@ -24,7 +24,7 @@ import msgspec
 from pgpaces.core.errors import PgpacesError
 from pgpaces.monitor import machine
 from pgpaces.server import binaries, embedded
-from pgpaces.server.record import Transport
+from pgpaces.server.folder import Transport
 from pgpaces.spec.load import TrialPlan
 
 SCALE = 10
@@ -50,7 +50,7 @@ class Place:
 
     def environment(self, transport: Transport = Transport.SOCKET) -> dict[str, str]:
         """The way to the data, for every program."""
-        return {**environment(self.home), **self.server.environment("postgres", transport)}
+        return {**environment(self.home), **self.server.environment(transport)}
 
     def program(self, name: str) -> str:
         """The path of a PostgreSQL program."""

@@ -18,7 +18,7 @@ from session import Session
 
 from pgpaces.analysis.digest import Digest
 from pgpaces.spec.design import Ask, Design, Experiment, Factor
-from pgpaces.store.experiments import ExperimentRow
+from pgpaces.store.listing import ExperimentRow
 from pgpaces.store.store import Store
 from pgpaces.trial import document
 

@@ -22,7 +22,7 @@ import msgspec
 import pgpaces
 from pgpaces import api
 from pgpaces.analysis import costs, generator, summary, time_distribution, validity
-from pgpaces.answers.sweep import api as sweep_api
+from pgpaces.answers import calls
 from pgpaces.cli import main as cli_main
 from pgpaces.cli import output as cli_output
 from pgpaces.core import causes, errors, findings, metrics
@@ -600,8 +600,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "host-keys": lambda: "".join(entry(key, text) for key, text in prices.KEYS.items()),
     "level-names": level_names,
     "run-arguments": run_arguments,
-    "sweep-arguments": lambda: _arguments(sweep_api.sweep),
-    "sweep-members": lambda: _members(sweep_api.Sweep, hidden=("page",)),
+    "sweep-arguments": lambda: _arguments(calls.sweep),
+    "sweep-members": lambda: _members(calls.Sweep, hidden=("page",)),
     "answer-functions": answer_functions,
     "answer-schema": answer_schema,
     "answer-members": lambda: _members(pgpaces.Answer),

@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pgpaces.answers.answer import Answer
-    from pgpaces.answers.capacity.api import capacity
-    from pgpaces.answers.compare.api import check, compare
-    from pgpaces.answers.sweep.api import Sweep, open_sweep, sweep
+    from pgpaces.answers.calls import Sweep, capacity, check, compare, open_sweep, sweep
     from pgpaces.answers.trend import trend
     from pgpaces.answers.why import why
     from pgpaces.api import Result, open_run, run
@@ -31,15 +29,15 @@ _PLACES = {
     "Result": "api",
     "open_run": "api",
     "run": "api",
-    "Sweep": "answers.sweep.api",
-    "open_sweep": "answers.sweep.api",
-    "sweep": "answers.sweep.api",
+    "Sweep": "answers.calls",
+    "open_sweep": "answers.calls",
+    "sweep": "answers.calls",
     "task": "spec.users",
     "user": "spec.users",
     "Answer": "answers.answer",
-    "capacity": "answers.capacity.api",
-    "check": "answers.compare.api",
-    "compare": "answers.compare.api",
+    "capacity": "answers.calls",
+    "check": "answers.calls",
+    "compare": "answers.calls",
     "trend": "answers.trend",
     "why": "answers.why",
 }

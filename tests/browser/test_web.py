@@ -169,8 +169,8 @@ def test_a_trial_is_watched_from_its_first_second_to_its_report(browser, served)
         served.end(trial)
         expect(page.locator("#again")).to_contain_text(trial.id)
         page.get_by_text("Open the report").click()
-        expect(page.locator("h1")).to_contain_text("FAIL")
-        expect(page.locator(".facts")).to_contain_text("300")
+        expect(page.locator(".headline")).to_contain_text("FAIL")
+        expect(page.locator(".headline")).to_contain_text("300")
         assert wrong == []
 
 
@@ -455,7 +455,7 @@ def test_the_list_compares_by_two_clicks(browser, served):
         boxes = page.locator("input[name=run]")
         boxes.nth(1).check()
         boxes.nth(0).click()
-        expect(page.locator("h1")).to_contain_text("UNKNOWN 01B")
+        expect(page.locator(".headline")).to_contain_text("UNKNOWN 01B")
         assert "run=01A000000000000000000000RN&run=01B000000000000000000000RN" in page.url
         assert wrong == []
 
@@ -548,6 +548,7 @@ def test_numbers_of_the_list_and_of_a_comparison_are_those_of_the_store(browser,
             assert p99 == milliseconds(summary.latency.p99.value, "–")
     address = f"{served.url}compare?run={RUNS[0]}&run={RUNS[1]}"
     with opened_page(browser, address) as (page, _):
+        page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
         text = page.locator("main").inner_text()
         first, second_p95 = (summary.latency.p95 for summary in summaries)
         assert first is not None

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from pgpaces.server import binaries, registries
+from pgpaces.server import binaries, packages
 
 FOLDER = Path("target/conformance")
 MIRROR, SECURITY = "http://deb.debian.org/debian", "http://deb.debian.org/debian-security"
@@ -135,7 +135,7 @@ class Archive:
             for member in members:
                 member.name = member.name.partition("/")[2]
             part = folder.with_suffix(".part")
-            registries.extract(archive, part, members)
+            packages.extract(archive, part, members)
         part.rename(folder)
         return folder
 

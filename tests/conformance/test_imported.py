@@ -6,9 +6,9 @@ import subprocess
 import pytest
 from tests.conformance.side_by_side import PGBENCH
 
-from pgpaces import imports as imported
 from pgpaces.analysis.summary import summarize
-from pgpaces.imports import ImportOptions, PgbenchFile
+from pgpaces.imports import pgbench as imported
+from pgpaces.imports.pgbench import ImportOptions, PgbenchFile
 
 pytestmark = pytest.mark.postgres
 SLOW = """\

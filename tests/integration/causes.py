@@ -393,7 +393,7 @@ def network(place: Place) -> Result:
     """Every packet takes some milliseconds more, each way: all the time, or for a while."""
     from pgpaces.load import engine
     from pgpaces.server import binaries, embedded
-    from pgpaces.server.record import Transport
+    from pgpaces.server.folder import Transport
 
     draw = place.draw("network")
     delay_s = draw.choice((0.005, 0.012, 0.03))

@@ -8,8 +8,8 @@ from tests.servers import Postgres
 
 from pgpaces.database import data
 from pgpaces.database.access import Access, connect
+from pgpaces.database.data import DatasetSpec
 from pgpaces.database.ownership import Ownership, set_ownership
-from pgpaces.database.specification import DatasetSpec
 from pgpaces.spec import workload
 
 

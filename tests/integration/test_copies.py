@@ -22,7 +22,7 @@ from pgpaces.core.errors import (
     PrepareError,
     ServerError,
 )
-from pgpaces.database import changes, copies, creation, data, identity, psql, specification
+from pgpaces.database import access, changes, copies, data, identity, ownership, psql
 from pgpaces.database.access import Access, connect
 from pgpaces.spec.design import Design, Experiment
 from pgpaces.spec.setup import Prepared
@@ -50,7 +50,7 @@ def source_name(access):
     yield SOURCE
     with connect(access) as admin:
         admin.execute('DROP DATABASE "sensors ""a""" WITH (FORCE)')
-    creation.clean(access)
+    ownership.clean(access)
 
 
 def test_a_copy_is_made_once_for_an_occasion_and_the_original_stays(access, source_name):
@@ -69,7 +69,7 @@ def test_a_copy_is_made_once_for_an_occasion_and_the_original_stays(access, sour
         assert other.dbname != made.dbname
         assert rows(access, "SELECT count(*) FROM reading", other.dbname) == before
     assert rows(access, "SELECT count(*) FROM reading", source_name) == before
-    creation.clean(access)
+    ownership.clean(access)
     left = rows(access, "SELECT datname FROM pg_database WHERE datname LIKE 'pgpaces_from%'")
     assert left == []
     assert rows(access, "SELECT count(*) FROM reading", source_name) == before
@@ -97,7 +97,9 @@ def test_a_copy_has_the_empty_lists_of_the_original(access):
         admin.execute("CREATE DATABASE emptied")
         try:
             changes.set_to(admin, changes.SettingChange("search_path", "emptied", None), "")
-            assert copies.copy(admin, "emptied_copy", "emptied") == []
+            refused: list[str] = []
+            copies.copy(admin, "emptied_copy", "emptied", say=refused.append)
+            assert refused == []
             assert changes.settings_of(admin, "emptied_copy") == [("search_path", "")]
         finally:
             for name in ("emptied", "emptied_copy"):
@@ -116,7 +118,7 @@ def test_a_setting_of_the_original_that_the_role_may_not_give_is_told(pg18):
     with altered(pg18, *made_so, undo=("DROP DATABASE owned", "DROP ROLE copies_owner")):
         with data.prepare(role, spec(from_database="owned"), told.append) as made:
             assert rows(role, "SHOW work_mem", made.dbname) == ["5MB"]
-        creation.clean(role)
+        ownership.clean(role)
     [warning] = [text for text in told if text.startswith("warning")]
     assert "log_statement_stats (permission denied" in warning
 
@@ -210,7 +212,7 @@ def test_a_copy_by_pg_dump_has_the_rows_of_its_source_and_sorts_like_it(pg15, pg
         assert rows(source, query, "sorted") == ["a9", "a10"]
         with data.prepare(with_programs(target), wanted, told.append) as made:
             found = rows(target, query, made.dbname)
-        creation.clean(target)
+        ownership.clean(target)
     without_icu = any("ICU is not supported" in text for text in told)
     assert found == (["a10", "a9"] if without_icu else ["a9", "a10"])
 
@@ -263,7 +265,7 @@ def test_the_password_of_the_source_reaches_pg_dump_and_nobody_else(pg15, tmp_pa
         assert "s3" not in seen.read_text()
     finally:
         pg15.execute("DROP DATABASE secret")
-        creation.clean(access_to(pg15))
+        ownership.clean(access_to(pg15))
 
 
 def test_a_template_that_is_used_is_named_with_who_uses_it(pg15):
@@ -298,7 +300,7 @@ def test_a_role_that_may_not_checkpoint_is_noted(pg15):
         with prepared(access_to(pg15, "u_trust"), "tpcb-like", seed=77) as made:
             assert [note.name for note in made.notes] == ["checkpoint-not-permitted"]
     finally:
-        creation.clean(access_to(pg15))
+        ownership.clean(access_to(pg15))
         pg15.execute("ALTER ROLE u_trust NOCREATEDB")
     with prepared(access_to(pg15), "tpcb-like", seed=77) as made:
         assert made.notes == ()
@@ -338,8 +340,8 @@ def test_an_experiment_forgets_the_password_of_its_source_database(monkeypatch):
         again = document.read(written).from_database
         assert again is not None
         monkeypatch.setenv("PGPORT", "1")
-        assert specification.identity(again) == "h  5499 d", "and nothing else"
-        assert specification.identity(source_database(again) or "") == "h  5499 d"
+        assert access.source_identity(again) == "h  5499 d", "and nothing else"
+        assert access.source_identity(source_database(again) or "") == "h  5499 d"
         monkeypatch.setenv("PGPORT", "5499")
     assert source_database("sensors") == "sensors"
     assert "s3:env" in (source_database("host=h user=u dbname=d") or "")

@@ -22,13 +22,13 @@ from pgpaces.analysis import disks
 from pgpaces.analysis.disks import Device, Disk
 from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError, RunError
-from pgpaces.disk import folder, jobs, measure, programs
+from pgpaces.disk import fio, measure
 from pgpaces.monitor.machine import device_of, moved_bytes
 from pgpaces.spec.setup import HostFacts
 from pgpaces.store.disks import DiskRow
 from pgpaces.store.store import Store, new_id
 
-SMALL = jobs.DiskRequest(jobs.SIZE_MIN, 1, jobs.Lengths(1, 1, 1, 3))
+SMALL = fio.DiskRequest(fio.SIZE_MIN, 1, fio.Lengths(1, 1, 1, 3))
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_everything_is_measured_and_nothing_is_left(disk):
     assert [each.job for each in found.measured] == [*disks.CARD, *disks.POSTGRES]
     assert all(each.iops > 0 for each in found.measured)
     for each in found.measured:
-        assert each.bytes_written <= 1.1 * 3 * jobs.SIZE_MIN
+        assert each.bytes_written <= 1.1 * 3 * fio.SIZE_MIN
     counts = moved_bytes(found.device) is not None
     assert all((each.bytes_other is not None) == counts for each in found.measured)
     assert found.of(disks.COMMIT)[0].flushes["p50"] > 0
@@ -78,7 +78,7 @@ def test_a_quick_look_writes_less_than_what_is_asked_about(disk):
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)["value"]
     written = sum(each["bytes_written"] for each in document["measured"])
-    assert written < jobs.CONSENT_BYTES
+    assert written < fio.CONSENT_BYTES
     assert len([m for m in document["measured"] if m["job"] == disks.CARD_READ]) == 3
     again = run("--compare", "ssd", "last", "--store", store)
     assert "1.00" in again.stdout
@@ -127,31 +127,31 @@ def test_what_cannot_be_is_said_before_anything_is_written(disk, words, sentence
 
 
 def refused(disk: Path, name: str, path: Path) -> None:
-    with raises(PlanError, name, path=path), folder.workspace(disk):
+    with raises(PlanError, name, path=path), measure.workspace(disk):
         raise AssertionError
 
 
 def test_a_folder_of_somebody_elses_or_a_link_is_not_touched(disk):
-    theirs = disk / folder.NAME / "precious"
+    theirs = disk / measure.NAME / "precious"
     theirs.parent.mkdir()
     theirs.write_text("x")
     refused(disk, "disk-folder-not-ours", theirs.parent)
     assert theirs.read_text() == "x"
     theirs.parent.rename(disk.parent / "elsewhere")
-    (disk / folder.NAME).symlink_to(disk.parent / "elsewhere")
-    refused(disk, "disk-folder-not-ours", disk / folder.NAME)
+    (disk / measure.NAME).symlink_to(disk.parent / "elsewhere")
+    refused(disk, "disk-folder-not-ours", disk / measure.NAME)
 
 
 def test_one_disk_is_measured_by_one_at_a_time(disk):
-    with folder.workspace(disk) as ours:
+    with measure.workspace(disk) as ours:
         refused(disk, "disk-busy", disk)
         assert ours.is_dir()
     ours.mkdir()
-    held = os.open(ours / folder.MARKER, os.O_CREAT | os.O_RDWR)
+    held = os.open(ours / measure.MARKER, os.O_CREAT | os.O_RDWR)
     fcntl.flock(held, fcntl.LOCK_EX)
     refused(disk, "disk-busy", disk)
     os.close(held)
-    with folder.workspace(disk):
+    with measure.workspace(disk):
         pass
     assert list(disk.iterdir()) == []
 
@@ -192,16 +192,16 @@ def test_what_a_kill_leaves_is_ended_at_once_and_removed_by_the_next(measuring, 
     fio = children(measuring.pid)
     measuring.kill()
     measuring.wait()
-    assert (disk / folder.NAME / "data").exists()
+    assert (disk / measure.NAME / "data").exists()
     until(lambda: not any(map(alive, fio)), "fio ended")
-    with folder.workspace(disk) as ours:
-        assert {file.name for file in ours.iterdir()} == {folder.MARKER}
+    with measure.workspace(disk) as ours:
+        assert {file.name for file in ours.iterdir()} == {measure.MARKER}
     assert list(disk.iterdir()) == []
 
 
 def test_a_program_that_says_nothing_is_ended_with_its_reader(disk):
     command = [sys.executable, "-c", "import time; print('x', flush=True); time.sleep(999)"]
-    with programs._started(command, disk, subprocess.DEVNULL) as program:
+    with fio._started(command, disk, subprocess.DEVNULL) as program:
         assert program.stdout is not None
         assert program.stdout.read(1) == b"x"
     assert program.returncode is not None

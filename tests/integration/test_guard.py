@@ -158,3 +158,14 @@ def test_what_a_script_makes_itself_is_not_missed_before_the_load(pgpaces, scrip
     """Its own scripts run once on a managed server, and are rolled back."""
     words = ("-f", script(text.replace("; ", ";\n")), "-c", "1", "-t", "1")
     assert pgpaces("run", *words).code == (5 if text.startswith("SELECT") else 0)
+
+
+@pytest.mark.parametrize("copied", [False, True], ids=["managed", "copy"])
+def test_what_runs_once_before_the_load_ends_after_ten_seconds(pgpaces, pg15, script, copied):
+    """The script fails if its statements have the timeout, which they do not have in the load."""
+    timed = "current_setting('statement_timeout') = '10s'"
+    path = script(f"SELECT CASE WHEN {timed} THEN current_setting('missing.setting') END;\n")
+    source = ("--from-database", pg15.dsn("postgres")) if copied else ()
+    refused = pgpaces("run", "-f", path, "-c", "1", "-t", "1", *source)
+    assert refused.code == 5
+    assert 'unrecognized configuration parameter "missing.setting"' in refused.err

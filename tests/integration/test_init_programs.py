@@ -13,7 +13,7 @@ from tests.waiting import until
 from pgpaces.core.errors import PgpacesError
 from pgpaces.database import data
 from pgpaces.database.access import connect
-from pgpaces.database.specification import DatasetSpec
+from pgpaces.database.data import DatasetSpec
 from pgpaces.spec import workload as workloads
 
 pytestmark = pytest.mark.postgres

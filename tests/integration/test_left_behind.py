@@ -12,7 +12,7 @@ from tests.servers import access_to
 
 from pgpaces.core.errors import PrepareError
 from pgpaces.core.messages import message
-from pgpaces.database import creation, data
+from pgpaces.database import data, ownership
 from pgpaces.database.access import Access, connect, server_id
 
 pytestmark = pytest.mark.postgres
@@ -24,7 +24,7 @@ def access(pg15, tmp_path, monkeypatch):
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path))
     yield access_to(pg15)
     pg15.execute(f"DROP DATABASE IF EXISTS {NEW}")
-    creation.clean(access_to(pg15))
+    ownership.clean(access_to(pg15))
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def next_user(access: Access, by: str) -> None:
     if by == "run":
         next_run(access)
     else:
-        creation.clean(access)
+        ownership.clean(access)
 
 
 BY = pytest.mark.parametrize("by", ["run", "clean"])
@@ -105,7 +105,7 @@ def test_a_marked_database_without_its_name_goes_once_no_backend_makes_it(pg15, 
     with connect(access) as admin:
         admin.execute(f"SELECT pg_advisory_lock({0x70677061}, hashtext('{NEW}'))".encode())
         next_run(access)
-        creation.clean(access)
+        ownership.clean(access)
         assert NEW in names(pg15)
     next_run(access)
     assert NEW not in names(pg15)
@@ -130,7 +130,7 @@ def test_a_database_that_was_handed_over_stays_whatever_its_state(pg15, access):
     with pg15.meanwhile(f"CREATE DATABASE {name}", f"DROP DATABASE {name}"):
         owned(access, name, "preparing", own=True)
         next_run(access)
-        creation.clean(access)
+        ownership.clean(access)
         assert name in names(pg15)
 
 
@@ -159,7 +159,7 @@ def test_a_copy_whose_drop_broke_off_after_its_files_were_gone_is_dropped(pg15, 
     [(oid,)] = pg15.execute(f"SELECT oid FROM pg_database WHERE datname = '{name}'")
     pg15.execute(f"UPDATE pg_database SET datconnlimit = -2 WHERE datname = '{name}'")
     shutil.rmtree(pg15.data / "base" / str(oid))
-    assert creation.clean(access) >= 0
+    assert ownership.clean(access) >= 0
     assert name not in names(pg15)
 
 
@@ -177,10 +177,10 @@ def test_databases_of_other_roles_or_in_use_keep_no_other_from_being_dropped(pg1
             connect(role, "pgpaces_b"),
             raises(PrepareError, "databases-in-use", databases=["pgpaces_b"]),
         ):
-            creation.clean(role)
+            ownership.clean(role)
         assert names(pg15) & owners.keys() == {"pgpaces_a", "pgpaces_b"}
-        assert creation.clean(role) > 0
+        assert ownership.clean(role) > 0
         assert names(pg15) & owners.keys() == {"pgpaces_a"}
     finally:
-        creation.clean(access)
+        ownership.clean(access)
         pg15.execute("DROP ROLE cleaner")

@@ -12,10 +12,9 @@ from tests.servers import access_to
 
 import pgpaces
 from pgpaces.core.errors import PgpacesError, PrepareError
-from pgpaces.database import data, programs
+from pgpaces.database import data, inputs
 from pgpaces.database.access import Access, connect
-from pgpaces.database.programs import files
-from pgpaces.database.specification import DatasetSpec
+from pgpaces.database.data import DatasetSpec
 from pgpaces.spec import workload
 
 pytestmark = pytest.mark.postgres
@@ -41,7 +40,7 @@ def extract(pgpaces_home):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PGPACES_HOME", str(pgpaces_home))
         try:
-            files.located(workload.find("osm"), {}, lambda text: None)
+            inputs.located(workload.find("osm"), {}, lambda text: None)
         except PrepareError as error:
             lacking("the map of Helsinki", error.message)
         yield
@@ -114,14 +113,14 @@ def test_another_file_is_other_data_and_one_that_is_missing_is_said(maps, tmp_pa
     found = workload.find("osm")
     values = {"scale": "1", "seed": "1"}
     same = tmp_path / "same.osm.pbf"
-    shutil.copy(files.located(found, {}, print)["file"], same)
+    shutil.copy(inputs.located(found, {}, print)["file"], same)
     other = tmp_path / "other.osm.pbf"
     other.write_bytes(b"other")
-    known = programs.identity(found, values)
-    assert programs.identity(found, {**values, "file": str(same)}) == known
-    assert programs.identity(found, {**values, "file": str(other)}) != known
+    known = inputs.identity(found, values)
+    assert inputs.identity(found, {**values, "file": str(same)}) == known
+    assert inputs.identity(found, {**values, "file": str(other)}) != known
     with raises(PgpacesError, "data-file-missing", path=tmp_path / "nowhere"):
-        programs.identity(found, {**values, "file": str(tmp_path / "nowhere")})
+        inputs.identity(found, {**values, "file": str(tmp_path / "nowhere")})
 
 
 def test_its_load_is_timed(maps, pg15, tmp_path):

@@ -29,9 +29,8 @@ from pgpaces.core.errors import PgpacesError, ServerError
 from pgpaces.server import binaries, embedded, os_user
 from pgpaces.server.binaries import Installation, Source
 from pgpaces.server.embedded import Server, ServerSpec
-from pgpaces.server.folder import server_folder
+from pgpaces.server.folder import Transport, server_folder
 from pgpaces.server.os_user import OsUser
-from pgpaces.server.record import Transport
 
 pytestmark = pytest.mark.postgres
 GONE_S = 60.0
@@ -438,7 +437,7 @@ def python_for(user: OsUser) -> str | None:
     for program in (sys.executable, "/usr/bin/python3"):
         test = [program, "-c", "import sys; sys.exit(sys.version_info < (3, 11))"]
         try:
-            done = subprocess.run(test, cwd="/", env={}, check=False, **user.popen_options())
+            done = subprocess.run(test, cwd="/", env={}, check=False, **os_user.options_of(user))
         except OSError:
             continue
         if done.returncode == 0:
@@ -473,6 +472,6 @@ print(embedded.running())
         capture_output=True,
         text=True,
         check=False,
-        **nobody.popen_options(),
+        **os_user.options_of(nobody),
     )
     assert done.stdout.splitlines() == [f"{entry.pw_uid} {0o700}", "[]"], done.stderr

@@ -21,7 +21,7 @@ from pgpaces.core.findings import finding
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.series import Sample
 from pgpaces.spec.result import Place, Trial
-from pgpaces.store.experiments import ExperimentRow
+from pgpaces.store.listing import ExperimentRow
 from pgpaces.store.store import Store, new_id
 
 pytestmark = pytest.mark.postgres

@@ -25,7 +25,7 @@ from pgpaces.spec.result import Place, Trial
 from pgpaces.spec.setup import HostFacts
 from pgpaces.store import listing
 from pgpaces.store.disks import DiskRow
-from pgpaces.store.experiments import ExperimentRow
+from pgpaces.store.listing import ExperimentRow
 from pgpaces.store.store import Store, new_id
 
 

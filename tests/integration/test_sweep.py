@@ -14,7 +14,7 @@ from tests.integration.sweeps import Ear, cells_of, count, expire
 from tests.needs import needs
 from tests.waiting import until
 
-from pgpaces.answers.sweep import api
+from pgpaces.answers import calls as api
 from pgpaces.core.messages import catalog
 from pgpaces.store.store import Store
 

@@ -31,8 +31,7 @@ from pgpaces.database.access import Access, connect
 from pgpaces.database.changes import Note
 from pgpaces.load import engine
 from pgpaces.server import embedded, packages, pooler, topology
-from pgpaces.server.folder import ServerFolder
-from pgpaces.server.record import ServerRecord, Transport
+from pgpaces.server.folder import ServerFolder, ServerRecord, Transport
 from pgpaces.spec import workload
 from pgpaces.spec.result import Trial
 from pgpaces.spec.target import PoolPlan, TargetPlan

@@ -41,7 +41,7 @@ def load(made: Path, server: Postgres, consent: trust.Consent) -> None:
     found = trust.find(str(made), consent)
     access = access_to(server)
     way = psql.ClientProgram(access.psql, access.keywords, "postgres")
-    psql.run(way, found.init[0], VALUES, progress=print, trusted=found.trusted)
+    psql.run(way, found.init[0], VALUES, say=print, trusted=found.trusted)
 
 
 # Our search takes the command for a part of a string, of a name or of data; psql does not.

@@ -14,7 +14,7 @@ from pgpaces.database import identity
 from pgpaces.monitor.server import CounterReader
 from pgpaces.server import binaries, embedded, packages
 from pgpaces.server.binaries import Source
-from pgpaces.server.record import Transport
+from pgpaces.server.folder import Transport
 from pgpaces.store.store import Store
 from pgpaces.trial.site import server_settings
 

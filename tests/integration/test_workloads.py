@@ -127,7 +127,7 @@ def made(access: Access, name: str, seed: int) -> Iterator[psycopg.Connection[tu
             way = psql.ClientProgram(access.psql, access.keywords, dbname)
             variables = {"scale": "1", "seed": str(seed)}
             for step in workload.find(name).init:
-                psql.run(way, step, variables, progress=lambda _: None)
+                psql.run(way, step, variables, say=lambda _: None)
             with psycopg.connect(
                 **{**access.keywords, "dbname": dbname}, autocommit=True
             ) as session:

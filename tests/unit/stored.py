@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pgpaces.core.series import Sample
 from pgpaces.spec.design import Design, Experiment
 from pgpaces.spec.result import Place, Trial
-from pgpaces.store.experiments import ExperimentRow
+from pgpaces.store.listing import ExperimentRow
 from pgpaces.store.store import Store, new_id
 from pgpaces.trial import document
 from pgpaces.trial.strategies import Goal

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from pgpaces.analysis.compare import ComparisonGoal, Pair, compare_pairs
-from pgpaces.answers.again import decisive, longer
 from pgpaces.answers.sweep.page import gather
-from pgpaces.answers.sweep.report import top
+from pgpaces.answers.sweep.screen import section as top
+from pgpaces.answers.trials import decisive, longer
 from pgpaces.spec.design import Design, Factor
 from tests.unit import documented
 from tests.unit.comparisons import side

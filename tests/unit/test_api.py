@@ -227,9 +227,9 @@ def test_an_answer_keeps_no_connection_to_the_store(place):
 def test_a_chart_is_asked_for_by_its_name(place):
     found = compared(place)
     plots = [plot.name for plot in found.figures]
-    assert plots == ["comparison-effect", "comparison-trials"]
+    assert plots == ["comparison-effect"]
     assert found.plot().name == "comparison-effect"
-    assert found.plot("comparison-trials").spec["layer"]
+    assert found.plot("comparison-effect").spec["layer"]
     with raises(PlanError, "unknown-chart", chart="p95", charts=", ".join(plots)):
         found.plot("p95")
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pgpaces.analysis import bulk
 from pgpaces.analysis.digest import digest
 from pgpaces.analysis.summary import summarize
-from pgpaces.answers.bulk import words
+from pgpaces.answers import bulk as words
 from pgpaces.answers.run import section
 from pgpaces.answers.sweep import charts, page
 from pgpaces.answers.sweep.report import report as report_of
@@ -199,20 +199,21 @@ def sweep(took, rows):
     ("slow", "fast", "rows", "said"),
     [
         (SLOW_FAST["15"], SLOW_FAST["18"], 1e6,
-         ["Fastest: server = 18. Duration: 5 s (95% CI 4.75–5.25 s), 200,",
-          "Slowest: server = 15, 2 times as long (1.81–2.21)"]),
+         ["fastest: server = 18: 5 s (95% CI 4.75–5.25 s), 200,",
+          "slowest: server = 15: 2 times as long (1.81–2.21)"]),
         (SLOW_FAST["15"], SLOW_FAST["18"], 4e6,
-         ["Fastest: server = 15.", "by the time per row"]),
-        ([10.0, 14.0, 6.0], [9.0, 13.0, 5.0], 1e6, ["the difference may be noise"]),
+         ["fastest: server = 15:", "by the time per row"]),
+        ([10.0, 14.0, 6.0], [9.0, 13.0, 5.0], 1e6, ["it may be noise"]),
         # Of two executions, the first of them cold, the interval begins at 0.
         ([10.0, 10.4], [0.8, 1.4], 1e6, ["times as long (over 3.9"]),
         ([0.0, 0.0, 0.0], SLOW_FAST["18"], 1e6,
-         ["3 of 6 executions did not succeed. First failure: exit 2: psql"]),
+         ["failed: 3 of 6 executions", "failed: first failure: exit 2: psql"]),
     ],
 )  # fmt: skip
 def test_a_sweep_says_which_is_fastest_and_by_how_much(slow, fast, rows, said):
     shown = sweep({"15": slow, "18": fast}, {"15": rows, "18": 1e6})
-    everything = " ".join(each.text for each in shown.answer)
+    top = report_of(shown).top
+    everything = " ".join([top.headline.text, *(f"{name}: {text}" for name, text in top.facts)])
     assert [text for text in said if text not in everything] == []
     for word in ("hold", "break", "latency limit", "missed"):
         assert word not in everything
@@ -235,8 +236,8 @@ def test_every_form_of_the_report_has_seconds_and_rows():
     figures = {figure.key: figure for figure in charts.overview(shown)}
     assert list(figures) == ["rows-s", "seconds", "wal-row", "us-row"]
     assert figures["seconds"].rows == (
-        ("15", "10", "9.5–10.5", "3", "yes"),
-        ("18", "5", "4.75–5.25", "3", "yes"),
+        ("15", "all", "10", "9.5–10.5", "3", "yes"),
+        ("18", "all", "5", "4.75–5.25", "3", "yes"),
     )
     found = figures["seconds"].data
     assert [row["value"] for row in found if "value" in row] == pytest.approx([10, 5])

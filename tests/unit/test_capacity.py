@@ -25,7 +25,7 @@ from pgpaces.analysis.capacity.search import (
     cost_s,
     next_trial,
 )
-from pgpaces.answers.capacity.section import findings_of, values_of
+from pgpaces.answers.capacity import findings_of, values_of
 from pgpaces.core.errors import PlanError
 from pgpaces.core.messages import message
 from pgpaces.spec.design import Cell

@@ -16,8 +16,8 @@ from pgpaces.analysis import differences
 from pgpaces.analysis.capacity.answer import highest
 from pgpaces.analysis.capacity.curve import drawn_curve
 from pgpaces.analysis.capacity.search import trial_label
+from pgpaces.answers import capacity
 from pgpaces.answers import why as attribution
-from pgpaces.answers.capacity import section as capacity
 from pgpaces.answers.sweep import lookup
 from pgpaces.answers.sweep.page import About, gather
 from pgpaces.answers.sweep.report import report as report_of
@@ -48,7 +48,8 @@ def section(found):
 
 def said(found, weight=""):
     shown = section(found)
-    details = [f"{name}: {text}" for part in shown.parts for name, text in part.facts]
+    parts = (shown, *shown.parts)
+    details = [f"{name}: {text}" for part in parts for name, text in part.facts]
     texts = (s.text for s in shown.sentences if weight in ("", s.weight))
     return "\n".join([*texts, *([] if weight else details)])
 
@@ -69,7 +70,7 @@ def page(found):
     design = differences.as_chosen(Design(), digests)
     made = gather(digests, About(START, "0", chosen=True), Experiment("e", "w", design))
     answer = section(found)
-    return replace(made, answer=answer.sentences, sections=(answer,), searched="rate")
+    return replace(made, first=answer, searched="rate")
 
 
 def test_what_is_proved_is_told_in_queries_a_day_and_in_money():
@@ -202,46 +203,18 @@ def test_the_most_is_claimed_only_above_every_load_that_fails(ends):
     assert most.certain is clear
 
 
-def test_one_chart_has_the_capacity_of_every_level_and_one_its_price():
+def test_each_cell_has_a_chart_of_its_trials():
     found = [of_level("4MB", 12), of_level("64MB", 17.5)]
-    first, price, *each = section(found).figures
-    assert first.key == "capacity-by-level"
-    assert [row[0] for row in first.rows] == ["work_mem = 4MB", "work_mem = 64MB"]
-    assert price.key == "capacity-price"
-    assert [figure.key for figure in each] == ["capacity-trials-1", "capacity-trials-2"]
-    unpriced = searched(slope(12), GOAL, Cell(((MEMORY, "4MB"),)))
-    keys = [figure.key for figure in section([unpriced, found[1]]).figures]
-    assert "capacity-price" not in keys
-
-
-def test_of_two_factors_one_is_the_axis_and_the_other_the_color():
-    found = [
-        searched(slope(at), GOAL, Cell(((MEMORY, memory), ("server", server))))
-        for memory, server, at in (("4MB", "15", 12), ("64MB", "15", 14), ("4MB", "18", 16),
-                                   ("64MB", "18", 18))
-    ]  # fmt: skip
-    rows = section(found).figures[0].data
-    assert {(row["x"], row["series"]) for row in rows} == {
-        ("4MB", "15"), ("64MB", "15"), ("4MB", "18"), ("64MB", "18"),
-    }  # fmt: skip
-    assert "server = 15: work_mem = 64MB passes at the highest load" in said(found)
-
-
-def test_open_ends_are_triangles_and_never_bars():
-    found = [
-        of_level("4MB", 12),
-        searched(slope(1e6), replace(GOAL, highest=20), Cell(((MEMORY, "1GB"),))),
-    ]
-    rows = section(found).figures[0].data
-    assert [row["x"] for row in rows if "high" in row] == ["4MB"]
-    assert [row["x"] for row in rows if "over" in row] == ["1GB"]
+    keys = [figure.key for figure in section(found).figures]
+    assert keys == ["capacity-trials-1", "capacity-trials-2"]
+    [prices] = [each for each in section(found).tables if each.key == "capacity-equivalents"]
+    assert [row[0].text for row in prices.rows] == ["4MB", "64MB"]
 
 
 def test_the_page_has_every_trial_and_no_table_of_loads_as_cells():
     found = html(report_of(page([one()])))
     assert found.count('id="capacity"') == 1
-    assert "<summary>Every trial</summary>" in found
-    assert "All cells" not in found
+    assert 'id="cells"' not in found
     assert one().digests[0].trial.id[-8:] in found
 
 
@@ -285,7 +258,6 @@ def test_trials_that_are_not_valid_are_hollow_and_never_vanish():
     hollow = [dot["x"] for dot in dots(found) if not dot["valid"]]
     assert hollow
     assert all(17 < load < 18 for load in hollow)
-    assert {dot["series"] for dot in dots(one())} == {"short", "long", "soak"}
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from pgpaces.capture import catalog, folder, guess, logs, parser, reader, script, uses
 from pgpaces.capture import folder as folder_of
-from pgpaces.capture import guess, logs, parser, reader, script, selection, uses, words
 from pgpaces.capture.catalog import (
     Captured,
     CapturedScript,
@@ -20,9 +20,10 @@ from pgpaces.capture.catalog import (
     ExcludedStatement,
     Function,
     ServerStatements,
+    SourceKind,
     Type,
-)  # fmt: skip
-from pgpaces.capture.guess import Parameter, SourceKind, ValueSource
+)
+from pgpaces.capture.guess import Parameter, ValueSource
 from pgpaces.capture.uses import Catalog, Role, Use
 from pgpaces.core.errors import WorkloadError
 from pgpaces.core.findings import Finding
@@ -113,11 +114,11 @@ def test_statements_of_an_application_are_taken(sql, kind, writes):
 
 @given(st.lists(st.integers(1, 10**12), min_size=1, max_size=30))
 def test_weights_are_in_proportion_to_the_calls_and_none_is_zero(calls):
-    weights = selection.weights(calls)
+    weights = catalog.weights(calls)
     assert all(weight >= 1 for weight in weights)
-    assert sum(weights) <= selection.WEIGHTS + len(calls)
+    assert sum(weights) <= catalog.WEIGHTS + len(calls)
     for weight, count in zip(weights, calls, strict=True):
-        exact = count * min(1.0, selection.WEIGHTS / sum(calls))
+        exact = count * min(1.0, catalog.WEIGHTS / sum(calls))
         assert abs(weight - exact) <= 1
 
 
@@ -129,7 +130,7 @@ entries = st.lists(
 
 @given(entries)
 def test_entries_of_one_text_are_one_and_nothing_is_lost(every):
-    merged = selection.merged(every)
+    merged = catalog.merged(every)
     assert len({entry.text for entry in merged}) == len(merged)
     assert sum(entry.calls for entry in merged) == sum(entry.calls for entry in every)
 
@@ -139,8 +140,8 @@ def test_shares_of_what_is_taken_and_left_add_up_to_a_hundred(every):
     total = sum(entry.calls for entry in every)
     taken = [entry for entry in every if entry.text < "c"]
     left = [ExcludedStatement("", WorkloadError(e.text), e.calls, 0) for e in every if e.text > "b"]
-    shares = [selection.share(entry.calls, total) for entry in taken]
-    shares += [selection.share(calls, total) for _, _, calls, _ in selection.by_reason(left)]
+    shares = [catalog.share(entry.calls, total) for entry in taken]
+    shares += [catalog.share(calls, total) for _, _, calls, _ in catalog.by_reason(left)]
     assert sum(shares) == pytest.approx(100 if total else 0)
 
 
@@ -459,8 +460,8 @@ def test_only_scripts_with_real_values_cover_and_each_source_has_its_share_of_th
         )
     )
     found = replace(captured(tmp_path), scripts=scripts, calls=100, total_ms=100.0)
-    assert selection.coverage(found) == (40, 50)
-    assert selection.sources(found) == {
+    assert catalog.coverage(found) == (40, 50)
+    assert catalog.sources(found) == {
         "from the log": 40, "assumed": 20, "without parameters": 10, "unknown": 10, "left out": 20,
     }  # fmt: skip
 
@@ -476,7 +477,7 @@ def test_only_scripts_with_real_values_cover_and_each_source_has_its_share_of_th
     ],
 )
 def test_a_bulk_load_is_called_rarely_and_moves_many_rows(text, calls, rows, bulk):
-    assert selection.is_bulk(Entry(text, calls, 1.0, rows)) == bulk
+    assert catalog.is_bulk(Entry(text, calls, 1.0, rows)) == bulk
 
 
 @pytest.mark.parametrize("rate", [None, 12.5, 1e-9])
@@ -536,7 +537,7 @@ def test_a_folder_that_cannot_be_written_is_not_half_there(tmp_path, monkeypatch
     "target", ["postgresql://u:canary@h/db", "host=h password=canary", "host=h sslpassword=canary"]
 )
 def test_the_next_command_has_no_password(tmp_path, target):
-    command = words.command(captured(tmp_path), target)
+    command = folder.command_for(captured(tmp_path), target)
     assert "canary" not in command
     assert "h" in command
     assert "--from-database" in command
@@ -545,7 +546,7 @@ def test_the_next_command_has_no_password(tmp_path, target):
 @pytest.mark.parametrize("target", ["shop", ""])
 def test_the_next_command_copies_a_database_that_was_named_alone_by_a_dsn(tmp_path, target):
     found = replace(captured(tmp_path), server=ServerStatements("shop", 18, ()))
-    assert words.command(found, target).endswith("--from-database dbname=shop")
+    assert folder.command_for(found, target).endswith("--from-database dbname=shop")
 
 
 STDERR = """\

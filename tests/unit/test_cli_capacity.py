@@ -12,7 +12,7 @@ from msgspec.structs import replace
 import pgpaces
 from pgpaces.analysis.capacity.search import CellSearch, SearchSpec, load_level
 from pgpaces.answers.answer import Answer
-from pgpaces.answers.capacity.api import load_capacity
+from pgpaces.answers.calls import load_capacity
 from pgpaces.cli.answers import report
 from pgpaces.cli.sweep import capacity as face
 from pgpaces.core.errors import PlanError
@@ -138,7 +138,7 @@ def test_python_has_the_answer_of_a_stored_search(stored, tmp_path):
     assert isinstance(found, Answer)
     assert found.sentences[0].startswith("work_mem = 64MB passes at the highest load")
     assert [cell.levels[MEMORY] for cell in found.value.cells] == ["4MB", "64MB"]
-    assert found.plot().name == "capacity-by-level"
+    assert found.plot().name == "capacity-trials-1"
     assert found.report(tmp_path / "page.html").read_text().count('id="capacity"') == 1
     assert "<strong>" in found._repr_html_()
     assert set(found.trials) == {each.id for each in Store.open(stored).placed("01EMEMORY")}

@@ -110,15 +110,18 @@ def test_a_run_is_held_against_its_baseline_with_an_exit_code(place, ms, baselin
 LEVELS = ("variant=triggers", "variant=log", "--metric", "mean", "--in", "sensors")
 
 
-@pytest.mark.parametrize("name", ["c.html", "c.md", "c.txt", "c.json"])
+@pytest.mark.parametrize("name", ["c.html", "c.md", "c.txt", "c.json", "c.csv"])
 def test_a_page_of_the_runs_begins_with_the_comparison(place, tmp_path, name):
     result = called(place, *LEVELS, "-o", str(tmp_path / name))
     assert result.exit_code == 0, result.output
     text = (tmp_path / name).read_text()
     if name == "c.json":
         assert json.loads(text)["sections"]["comparison"]["verdict"]["outcome"] == "BETTER"
+    elif name == "c.csv":
+        assert {",a,mean,", ",b,mean,", ",ratio,mean,"} <= set(re.findall(r",\w+,mean,", text))
     else:
-        assert text.index("better: variant=log vs. variant=triggers") < text.index("B against A")
+        word = "BETTER</span>" if name == "c.html" else "better:"
+        assert text.index(f"{word} variant=log vs. variant=triggers") < text.index("B against A")
 
 
 def test_what_is_not_valid_or_alone_is_left_out_and_counted(place):

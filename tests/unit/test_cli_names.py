@@ -13,7 +13,7 @@ from pgpaces.cli.main import cli
 from pgpaces.cli.options import Option
 from pgpaces.core.messages import message
 from pgpaces.spec.result import Place
-from pgpaces.store.experiments import ExperimentRow
+from pgpaces.store.listing import ExperimentRow
 from pgpaces.store.store import new_id
 from pgpaces.trial import trial as pipeline
 from tests.unit.asked import asked

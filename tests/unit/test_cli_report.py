@@ -56,7 +56,7 @@ def test_what_is_no_text_needs_a_place(store, form, name):
 
 
 def test_without_a_name_it_is_about_what_ran_last(store):
-    assert called(store).stdout == called(store, "01A").stdout
+    assert called(store).stdout == called(store, "01B").stdout
     empty = store.with_name("empty.db")
     Store.open(empty)
     assert refused(called(empty)).name == "none-yet"

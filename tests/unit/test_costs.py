@@ -362,6 +362,8 @@ def test_machines_of_different_prices_are_told_apart():
     assert {one.name for one in costs_of(kind)} == {"each of cloud and pi"}
     names = {one.name: one.economy.users_per_unit for one in costs_of(found)}
     assert names == {"pi": pytest.approx(2.0), "cloud": pytest.approx(0.5)}
-    assert "users per unit a month" in render.render(report_of(found), "text", 200).decode()
+    assert (
+        "0.5 users per <b>EUR</b>| a month" in render.render(report_of(found), "text", 200).decode()
+    )
     assert "<b>EUR" not in render.render(report_of(found), "html").decode()
     assert "<b>" not in render.render(report_of(found), "md").decode()

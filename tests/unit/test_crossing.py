@@ -11,6 +11,7 @@ from pgpaces.analysis import crossing
 from pgpaces.analysis.cells import Row
 from pgpaces.analysis.validity import Validity
 from pgpaces.answers.sweep.page import About, gather
+from pgpaces.answers.sweep.report import report
 from pgpaces.core.findings import Finding
 from pgpaces.spec.design import Cell, Design, Factor
 from pgpaces.spec.result import Estimate
@@ -73,7 +74,7 @@ def test_a_verdict_needs_valid_trials_and_the_whole_interval_on_one_side(said):
 
 def said_of(digests, plan):
     found = gather(digests, About(datetime.now(UTC), "0"), experiment(design=plan))
-    return " ".join(sentence.text for sentence in found.answer), found
+    return " ".join(each.text for each in report(found).sentences), found
 
 
 @pytest.mark.parametrize("cells", [0, 1, 2])

@@ -11,21 +11,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.core.errors import ConsentError, PrepareError, ServerError
-from pgpaces.database import (
-    access,
-    changes,
-    creation,
-    data,
-    identity,
-    ownership,
-    settings,
-    source,
-    specification,
-)
+from pgpaces.database import access, changes, copies, data, identity, ownership, settings
 from pgpaces.database.access import Access
 from pgpaces.database.changes import Note, SettingChange, names_in, put_back
+from pgpaces.database.data import DatasetSpec
 from pgpaces.database.ownership import Ownership
-from pgpaces.database.specification import DatasetSpec
 from pgpaces.spec import workload
 from pgpaces.spec.setup import ServerFacts
 from tests.errors import raises
@@ -79,15 +69,15 @@ def test_a_list_of_names_is_read_as_the_server_writes_it(names):
     ],
 )
 def test_an_original_is_a_name_or_a_connection_string(text, dsn, name):
-    assert (specification.is_dsn(text), specification.name_of(text)) == (dsn, name)
+    assert (access.is_dsn(text), access.source_name(text)) == (dsn, name)
 
 
 def test_a_password_tells_no_originals_apart_and_is_not_quoted():
     with_password = "host=h dbname=d user=u password='s3:cr'"
-    assert specification.identity(with_password) == specification.identity("host=h dbname=d user=u")
-    assert specification.identity("host=h dbname=e") != specification.identity("host=h dbname=d")
+    assert access.source_identity(with_password) == access.source_identity("host=h dbname=d user=u")
+    assert access.source_identity("host=h dbname=e") != access.source_identity("host=h dbname=d")
     with raises(ServerError, "from-database-malformed") as raised:
-        specification.keywords_of("host=h passwort='s3:cr")
+        access.keywords_of("host=h passwort='s3:cr")
     assert "s3" not in str(raised.value)
     assert raised.value.__cause__ is None
 
@@ -172,7 +162,7 @@ def test_a_note_that_cannot_be_read_is_not_passed_over(tmp_path, text):
     ],
 )  # fmt: skip
 def test_a_copy_has_the_locale_provider_of_its_source(provider, version, end):
-    words = source.provider(version, *provider[:2], rules=provider[2])
+    words = copies.provider(version, *provider[:2], rules=provider[2])
     assert (None if words is None else words.as_string(None)) == end
 
 
@@ -280,20 +270,23 @@ def test_a_database_of_ones_own_is_marked_before_it_is_emptied(monkeypatch, may_
 def test_clean_leaves_the_copy_of_a_trial_that_has_no_session_in_it_yet(monkeypatch):
     """The trial locks the database of which it is a copy."""
     copy = Ownership("w", "f", ownership.COPY)
-    dropped = []
+    owned, dropped = [(name, copy.text(), 1) for name in ("pgpaces_a_run", "pgpaces_b_run")], []
+
+    def execute(statement):
+        if isinstance(statement, str):
+            return SimpleNamespace(fetchall=lambda: owned)
+        return dropped.append(statement.as_string(None))
 
     @contextlib.contextmanager
     def session(*_):
-        yield SimpleNamespace(execute=lambda statement: dropped.append(statement.as_string(None)))
+        yield SimpleNamespace(execute=execute)
 
-    monkeypatch.setattr(creation, "connect", session)
-    monkeypatch.setattr(creation, "common", session)
-    monkeypatch.setattr(creation, "drop_leftovers", lambda *_, say: 0)
-    monkeypatch.setattr(creation, "locked", lambda locks, name: name != "pgpaces_a")
-    owned = {"pgpaces_a_run": (copy, 1), "pgpaces_b_run": (copy, 1)}
-    monkeypatch.setattr(ownership, "owned_databases", lambda access: owned)
+    monkeypatch.setattr(ownership, "connect", session)
+    monkeypatch.setattr(ownership, "common", session)
+    monkeypatch.setattr(ownership, "drop_leftovers", lambda *_, say: 0)
+    monkeypatch.setattr(ownership, "locked", lambda locks, name: name != "pgpaces_a")
     with raises(PrepareError, "databases-in-use", databases=["pgpaces_a_run"], freed_bytes=1):
-        creation.clean(Access({}, Path("psql")))
+        ownership.clean(Access({}, Path("psql")))
     assert dropped == ['DROP DATABASE "pgpaces_b_run"']
 
 

@@ -17,13 +17,13 @@ from msgspec.structs import replace
 from pgpaces.analysis import disks
 from pgpaces.analysis.disks import Cipher, Device, Flushes, JobRun
 from pgpaces.answers import disk as words
-from pgpaces.answers.sweep import facts
+from pgpaces.answers.sweep.page import About, gather
 from pgpaces.cli.machine import disk
 from pgpaces.core.errors import PlanError, RunError, StoreError
 from pgpaces.core.findings import finding
 from pgpaces.core.units import size_bytes
-from pgpaces.disk import jobs, programs
-from pgpaces.disk.folder import check
+from pgpaces.disk import fio
+from pgpaces.disk.measure import check
 from pgpaces.monitor.machine import mount_of
 from pgpaces.monitor.procfs import mounts
 from pgpaces.spec.result import Estimate
@@ -87,7 +87,7 @@ echo 'Compare file sync methods using two 8kB writes:'
 def pg_test_fsync(tmp_path, monkeypatch):
     path = tmp_path / "pg_test_fsync"
     installation = SimpleNamespace(version="18.0", program=lambda _: path)
-    monkeypatch.setattr(programs, "installations", lambda: [installation])
+    monkeypatch.setattr(fio, "installations", lambda: [installation])
     path.write_text(FLUSHES.format(test="true"))
     path.chmod(0o700)
     (tmp_path / "disk").mkdir()
@@ -96,7 +96,7 @@ def pg_test_fsync(tmp_path, monkeypatch):
 
 def test_flushes_are_measured_in_a_folder_by_its_name_from_here(pg_test_fsync, monkeypatch):
     monkeypatch.chdir(pg_test_fsync.parent)
-    found = programs.test_fsync(Path("disk"), lambda _: None)
+    found = fio.test_fsync(Path("disk"), lambda _: None)
     assert found == Flushes("18.0", {"fdatasync": 400.5})
     assert Path("disk/flushes").is_file()
 
@@ -104,7 +104,7 @@ def test_flushes_are_measured_in_a_folder_by_its_name_from_here(pg_test_fsync, m
 def test_a_program_for_flushes_that_fails_is_not_one_that_is_missing(pg_test_fsync):
     pg_test_fsync.write_text(FLUSHES.format(test="false"))
     with raises(RunError, "nothing-measured", program=pg_test_fsync):
-        programs.test_fsync(pg_test_fsync.parent / "disk", lambda _: None)
+        fio.test_fsync(pg_test_fsync.parent / "disk", lambda _: None)
 
 
 @pytest.mark.parametrize(
@@ -137,12 +137,12 @@ def test_no_class_is_given_below_any_of_its_criteria(r, w, b):
 def test_what_is_no_size_or_too_small_to_measure_by_is_refused(text):
     assert [size_bytes(each) for each in ("256MB", "1GB", "64 kB")] == [2**28, 2**30, 2**16]
     with pytest.raises(PlanError):
-        jobs.DiskRequest(size_bytes(text))
+        fio.DiskRequest(size_bytes(text))
 
 
 def test_a_quick_look_needs_no_consent_and_a_whole_one_does():
-    assert jobs.written_max(jobs.DiskRequest(jobs.QUICK_SIZE, 3, jobs.QUICK)) <= jobs.CONSENT_BYTES
-    assert jobs.written_max(jobs.DiskRequest()) > jobs.CONSENT_BYTES
+    assert fio.written_max(fio.DiskRequest(fio.QUICK_SIZE, 3, fio.QUICK)) <= fio.CONSENT_BYTES
+    assert fio.written_max(fio.DiskRequest()) > fio.CONSENT_BYTES
     for values, bases in (([], [1.0]), ([1.0], []), ([0.0], [1.0])):
         assert disks.ratio_of_runs(values, bases) is None
 
@@ -196,13 +196,13 @@ def test_the_interval_of_a_ratio_of_runs_holds_the_truth():
     assert 0.92 * 400 <= hits <= 400 * 0.995
 
 
-@given(st.integers(8, 4096), st.integers(3, 20), st.sampled_from([jobs.QUICK, jobs.FULL]))
+@given(st.integers(8, 4096), st.integers(3, 20), st.sampled_from([fio.QUICK, fio.FULL]))
 def test_what_is_written_is_bounded_before(mib, runs, lengths):
-    asked = jobs.DiskRequest(mib * jobs.MIB, runs, lengths)
-    for job in jobs.jobs(asked):
+    asked = fio.DiskRequest(mib * fio.MIB, runs, lengths)
+    for job in fio.jobs(asked):
         if job.written_max == 0:
             assert job.options["rw"] == "randread"
-        elif job.name == jobs.FILL:
+        elif job.name == fio.FILL:
             assert "io_size" not in job.options
         else:  # a time alone would be no bound
             assert "time_based" not in job.options
@@ -211,7 +211,7 @@ def test_what_is_written_is_bounded_before(mib, runs, lengths):
 
 
 def test_the_profiles_are_those_of_the_method():
-    found = {job.name: job for job in jobs.jobs(jobs.DiskRequest())}
+    found = {job.name: job for job in fio.jobs(fio.DiskRequest())}
     for name in disks.CARD:
         options = found[name].options
         assert (options["iodepth"], options["size"], found[name].seconds) == ("32", "268435456", 10)
@@ -221,7 +221,7 @@ def test_the_profiles_are_those_of_the_method():
         assert found[name].seconds == 60
     assert found[disks.COMMIT].options["fdatasync"] == "1"
     assert found[disks.MIXED].options["rwmixread"] == "70"
-    words_of = jobs.arguments(found[disks.CARD_READ])
+    words_of = fio.arguments(found[disks.CARD_READ])
     assert {"--ioengine=libaio", "--direct=1"} <= set(words_of)
 
 
@@ -259,7 +259,7 @@ FULL = {"free_bytes": 24 * 2**20, "needed_bytes": 25 * 2**20}
 )
 def test_a_disk_that_cannot_be_measured_is_refused(tmp_path, device, name, values):
     with raises(PlanError, name, path=tmp_path, **values):
-        check(tmp_path, device, jobs.room(jobs.DiskRequest(size_bytes("8MB"))))
+        check(tmp_path, device, fio.room(fio.DiskRequest(size_bytes("8MB"))))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -307,21 +307,26 @@ def test_texts_of_others_do_nothing():
     assert "[red]" in text
 
 
+def server_of(digest, disk):
+    about = About(digest.trial.started_at, "0", disks=(disk,))
+    return dict(gather([digest], about).places[0].server)
+
+
 def test_a_page_tells_of_the_disk_that_the_data_is_on():
     found = experiments.made(experiments.design().asks()[0], 5)
     server = found.trial.server.but(data_device="uuid 1")
     there = replace(found, trial=changed(found.trial, server=server))
     disk = row(card(2100, 610, 45), hostname="pi4")
-    told = dict(facts.places([there], [disk])[0].server)["disk"]
+    told = server_of(there, disk)["disk"]
     assert told.startswith("A1, 2,100 read and 610 write IOPS at 4 KiB, 45 MB/s")
     commits = JobRun(disks.COMMIT, 1, 60, 0, 18_600, 0, 18_600 * 8192, (300.0, 320.0) * 30)
     both = row(replace(disk.disk, measured=(*disk.disk.measured, commits)), hostname="pi4")
-    told = dict(facts.places([there], [both])[0].server)["disk"]
+    told = server_of(there, both)["disk"]
     assert "8 KiB with fdatasync 310/s (95% CI 30" in told
     elsewhere = replace(card(1, 1, 1), device=Device("uuid 2"))
     for other in (row(card(1, 1, 1), hostname="pi5"), row(elsewhere, hostname="pi4")):
-        assert "disk" not in dict(facts.places([there], [other])[0].server)
-    assert "disk" not in dict(facts.places([found], [disk])[0].server)
+        assert "disk" not in server_of(there, other)
+    assert "disk" not in server_of(found, disk)
 
 
 def test_what_is_stored_is_read_as_it_was():

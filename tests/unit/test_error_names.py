@@ -119,7 +119,7 @@ def unpacked(registry: str, *members: str) -> Any:
         with zipfile.ZipFile(folder / "a", "w") as archive:
             for name in members:
                 archive.writestr(name, "a.tar.gz,,")
-        resolve_name(f"pgpaces.server.registries:{registry}")().unpack(folder / "a", folder)
+        resolve_name(f"pgpaces.server.packages:{registry}")().unpack(folder / "a", folder)
 
     return unpack
 
@@ -187,14 +187,14 @@ LEDGER = Ns(changes=Answer([CHANGE]), current=Answer("off"), admin=Answer("x"), 
             forget=print, change=print, reload=print, awaits_restart=Answer(False))  # fmt: skip
 GONE = {"SettingChanges": Answer(Ns(open=Answer(LOST), close=print)), "matching": Answer([1]),
         "connect": contextlib.nullcontext, "Note.of": Answer(Ns(path=Path("/")))}  # fmt: skip
-COPY = {"copies.users": Answer(0), "_check_room": Answer()}
+COPY = {"users": Answer(0), "_check_room": Answer()}
 RUNNING = Ns(name="a", data_dir=Path("/a"), settings={}, tcp_host=None, certificate=None)
 RECORD = Ns(pid=2**30, stays=True, name="a", data_dir=Path("/a"))
 BUSY = Ns(lock=Answer(), read=Answer(RECORD), running=list, path=Path("/tmp"))
 PACKAGE = Ns(server_name="x", major=18, bin=Path(), version="18", program=Path)
 TYPO = {"embedded.running": list, "embedded.start": Answer(AWAY),
-        "packages.locate": Answer(PACKAGE), "libraries.has_jit": Answer(True),
-        "describe.misspelled": Answer([("a", "b")])}  # fmt: skip
+        "packages.locate": Answer(PACKAGE), "binaries.has_jit": Answer(True),
+        "binaries.misspelled_settings": Answer([("a", "b")])}  # fmt: skip
 QUIET = {"say": print}
 CHILD = Ns(child=Ns(wait=str, returncode=0), kill=str, tail=Ns(text=str, stuck=Answer()))
 BATCH = {"tuples": [], "types": {}}
@@ -204,8 +204,8 @@ CASES: dict[str, Any] = {
     "no-space-for-database": preparing(DiskFull()),
     "database-in-use": preparing(ObjectInUse()),
     "cannot-prepare-database": preparing(LOST),
-    **{name: call("database.source:create", ADMIN, Answer((8,)), "shop", dbname="x", **QUIET,
-                  parts=COPY | {"copies.copy": Answer(error)})
+    **{name: call("database.copies:create_from_source", ADMIN, Answer((8,)), "shop", dbname="x",
+                  **QUIET, parts=COPY | {"copy": Answer(error)})
        for name, error in (("copy-fills-disk", DiskFull()),
                            ("source-not-permitted", InsufficientPrivilege()))},
     "database-of-other-role": call("database.ownership:check_owner", Answer((0, "a", "b")), "x"),
@@ -226,7 +226,7 @@ CASES: dict[str, Any] = {
     "package-lacks": unpacked("Maven"),
     "package-lacks-hash": unpacked("Pip", "a.tar.gz", "a.dist-info/RECORD"),
     "nothing-downloaded": call("core.fetch:only", "./", "*.whl"),
-    "openssl-missing": call("server.tls:make_certificate", "./", "h", None,
+    "openssl-missing": call("server.access:make_certificate", "./", "h", None,
                             parts={"run": Answer(OSError())}),
     "no-pg-basebackup": call("server.embedded:_copy", PACKAGE, Ns(name="a", dsn=str), RECORD,
                              os_user=None, terms=Ns(**QUIET), parts={"installations": list}),
@@ -276,7 +276,7 @@ CASES: dict[str, Any] = {
         parts={"/sys.executable": "/bin/true", "_Configuration": Answer(0)}),
     "store-locked": using(sqlite3.SQLITE_BUSY),
     "store-disk-failed": using(sqlite3.SQLITE_IOERR),
-    "differ-in-more": call("answers.compare.api:answer_of_comparison", 0,
+    "differ-in-more": call("answers.calls:answer_of_comparison", 0,
                            Ns(other_differences=[1], factors=["a"]), anyway=False,
                            parts={"differing": Answer([])}),
     "run-as-pairs": compared,
@@ -284,14 +284,14 @@ CASES: dict[str, Any] = {
     "no-chart": call("answers.answer:Answer.plot", Ns(figures=())),
     "unknown-keyword": lambda *_: pgpaces.run("reporting", clientz=1),
     "fio-failed": written("fio", "#!/bin/sh\necho no >&2; exit 1\n", lambda folder, patch: call(
-        "disk.programs:run_fio", f"{folder}/fio", Ns(name="a", run=1), folder, tell=print,
+        "disk.fio:run_fio", f"{folder}/fio", Ns(name="a", run=1), folder, tell=print,
         parts={"arguments": Answer([])})(folder, patch)),
     "no-job-completed": measured,
     "unknown-server": lambda *_: Answer(refused(CliRunner().invoke(
         cli, ["server", "diff", "pg15", "pi-4gb"])))(),
     "disk-needs-linux": lambda folder, patch: (
-        patch.delattr("os.O_DIRECT"), call("disk.folder:check", folder, Ns(), 0)(folder, patch)),
-    "no-direct-io": call("disk.folder:_check_direct", "./",
+        patch.delattr("os.O_DIRECT"), call("disk.measure:check", folder, Ns(), 0)(folder, patch)),
+    "no-direct-io": call("disk.measure:_check_direct", "./",
                          parts={"/os.open": Answer(OSError(errno.EINVAL, ""))}),
     "not-a-csvlog": written("x.csv", "ab\n", call("capture.logs:read", "./x.csv",
                                                   parts={"_FIELD_MAX": 1})),
@@ -305,7 +305,7 @@ CASES: dict[str, Any] = {
         "script.write": Answer(Ns(text="\\bad\n"))}),
     "cannot-copy-folder": call("spec.trust:_copied", "./none"),
     "data-file-not-fetched": call(
-        "database.programs.files:_fetched", RECORD, Ns(sha256="0", path="a", package="x", name="f"),
+        "database.inputs:_fetched", RECORD, Ns(sha256="0", path="a", package="x", name="f"),
         print, parts={"fetch.has_pip": Answer(False)}),
 }  # fmt: skip
 

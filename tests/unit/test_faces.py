@@ -125,6 +125,6 @@ def test_a_warning_is_a_consequence_in_few_words(every):
 
 def test_all_of_an_answer_says_a_footnote_once(every):
     section = every["experiment pairs"]
-    notes = [each.text for each in section.sentences if each.weight == "warning"]
+    notes = [each.text for each in section.sentences if each.weight in ("warning", "note")]
     shown = faces.shown(section, 200, whole=True)
     assert [shown.count(note) for note in notes] == [1] * max(1, len(notes))

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.record import Interval, Offset, StatementTally, Tally, merged
-from pgpaces.database.specification import typed
+from pgpaces.database.access import typed
 from pgpaces.load import engine
 from pgpaces.load.cluster import load as cluster_load
 from pgpaces.load.cluster import protocol

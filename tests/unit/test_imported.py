@@ -7,12 +7,12 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces import imports as imported
 from pgpaces.analysis.summary import Summary, summarize
 from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError
 from pgpaces.core.findings import finding
-from pgpaces.imports import ImportOptions, PgbenchFile
+from pgpaces.imports import pgbench as imported
+from pgpaces.imports.pgbench import ImportOptions, PgbenchFile
 from pgpaces.spec.result import Trial, counts
 from pgpaces.store.rows import check
 from pgpaces.store.store import Store

@@ -14,7 +14,7 @@ from pgpaces.analysis.capacity.search import NextLoad, next_trial, trial_point, 
 from pgpaces.analysis.digest import digest
 from pgpaces.analysis.sequential import Tell
 from pgpaces.analysis.summary import summarize
-from pgpaces.answers.capacity.section import findings_of
+from pgpaces.answers.capacity import findings_of
 from pgpaces.answers.run import next_steps
 from pgpaces.core.record import Interval
 from pgpaces.spec.result import Place, Trial

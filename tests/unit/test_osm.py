@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from pgpaces.core import fetch
 from pgpaces.core.errors import PrepareError, RunError, ServerError
-from pgpaces.database import programs, psql
-from pgpaces.database.programs import files
+from pgpaces.database import inputs, programs, psql
 from pgpaces.spec import workload
 from tests.errors import raises
 
@@ -48,7 +47,7 @@ def fetched(tmp_path, monkeypatch):
 
     monkeypatch.setattr(fetch, "wheel", wheel)
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
-    return lambda: files.located(of(sha256(CONTENT).hexdigest()), {}, print)["file"]
+    return lambda: inputs.located(of(sha256(CONTENT).hexdigest()), {}, print)["file"]
 
 
 def of(digest: str) -> workload.Workload:
@@ -83,7 +82,7 @@ def test_who_waits_for_another_takes_what_that_one_fetched(fetched, tmp_path, mo
 
 def test_another_map_than_expected_is_refused_and_not_kept(fetched, tmp_path):
     with raises(PrepareError, "data-file-not-fetched", variable="file") as error:
-        files.located(of("0" * 64), {}, print)
+        inputs.located(of("0" * 64), {}, print)
     assert "hash differs" in error.value.values["why"]
     assert not list((tmp_path / "home" / "cache" / "files").iterdir())
 
@@ -99,10 +98,10 @@ def test_without_a_registry_a_map_of_ones_own_is_taken_from_where_one_is(
         fetched()
     (tmp_path / "own.osm.pbf").write_bytes(b"own")
     monkeypatch.chdir(tmp_path)
-    found = files.located(workload.find("osm"), {"file": "own.osm.pbf"}, print)
+    found = inputs.located(workload.find("osm"), {"file": "own.osm.pbf"}, print)
     assert found == {"file": str(tmp_path / "own.osm.pbf")}
     with raises(RunError, "data-file-missing", path=tmp_path / "nowhere"):
-        files.located(workload.find("osm"), {"file": "nowhere"}, print)
+        inputs.located(workload.find("osm"), {"file": "nowhere"}, print)
 
 
 def test_a_missing_program_names_its_package(tmp_path):

@@ -21,7 +21,7 @@ from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.sequential import Tell
 from pgpaces.analysis.summary import Summary, summarize
 from pgpaces.answers.run import headline, section
-from pgpaces.answers.sweep import words
+from pgpaces.answers.sweep import screen
 from pgpaces.answers.sweep.page import gather
 from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.core.findings import Finding, finding
@@ -279,11 +279,10 @@ def test_cells_of_which_nothing_succeeded_failed_with_their_first_error(workers)
     digests = [made(slot, 20) for slot in plan.asks()]
     bad = [failing(d) if levels(d)[WORKERS] == "0" else d for d in digests]
     page = gather(bad, ABOUT, experiment(design=plan))
-    answers = [sentence.text for sentence in page.answer]
+    answers = [sentence.text for sentence in report_of(page).sentences]
     error = "every transaction failed (9): 42P01: relation"
     assert any(error in answer for answer in answers)
-    assert page.headline is not None
-    assert (page.headline.word == "FAIL") == (len(workers) == 1)
+    assert (report_of(page).top.headline.word == "FAIL") == (len(workers) == 1)
     drawn = [each for each in report_of(page).figures() if each.key.startswith("distribution")]
     assert bool(drawn) == (len(workers) > 1), "nothing is drawn of what failed"
 
@@ -296,7 +295,7 @@ def test_an_experiment_fails_if_no_transaction_of_a_cell_succeeded():
 
     def why(digests: list[Digest], **changes: Any) -> str:
         page = replace(gather(digests, ABOUT, experiment(design=plan)), **changes)
-        return (words.unmeasured(page) or ("",))[0]
+        return (screen.unmeasured(page) or ("",))[0]
 
     error = "every transaction failed (9): 42P01"
     assert why(of_8).startswith(f"no measurement in 1 of 3 cells (clients = 8): {error}")

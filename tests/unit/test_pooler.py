@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError, ServerError
 from pgpaces.server import pooler
+from pgpaces.server.folder import ServerRecord
 from pgpaces.server.pooler import SPARE, PoolerProgram, PoolSpec
-from pgpaces.server.record import ServerRecord
 from pgpaces.spec.target import PoolMode, PoolPlan
 from pgpaces.trial.request import pool_of
 from tests.errors import raises, sentence

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces.core.errors import PlanError, RunError
-from pgpaces.database import programs, psql
-from pgpaces.database.programs.environment import filled, named
-from pgpaces.database.programs.files import user_path
+from pgpaces.database import inputs, programs, psql
+from pgpaces.database.inputs import filled, named, user_path
 from pgpaces.spec import workload
 from tests.errors import raises
 
@@ -86,23 +85,23 @@ def test_data_is_known_by_what_its_programs_read(tmp_path):
     script, table = found.folder / "make.sh", found.folder / "a.csv"
     script.write_text("true")
     table.write_text("1,2")
-    seen = [programs.identity(found, VALUES)]
+    seen = [inputs.identity(found, VALUES)]
     script.write_text("fals")  # as long as before
-    seen.append(programs.identity(found, VALUES))
+    seen.append(inputs.identity(found, VALUES))
     table.write_text("1,3")
-    seen.append(programs.identity(found, VALUES))
+    seen.append(inputs.identity(found, VALUES))
     (found.folder / "b.csv").write_text("1")
-    seen.append(programs.identity(found, VALUES))
-    seen.append(programs.identity(found, {**VALUES, "hot": "6"}))
+    seen.append(inputs.identity(found, VALUES))
+    seen.append(inputs.identity(found, {**VALUES, "hot": "6"}))
     assert len(set(seen)) == len(seen)
-    assert programs.identity(found, {**VALUES, "hot": "6", "cold": "7"}) == seen[-1]
+    assert inputs.identity(found, {**VALUES, "hot": "6", "cold": "7"}) == seen[-1]
     os.utime(table)
-    assert programs.identity(found, {**VALUES, "hot": "6"}) == seen[-1]
+    assert inputs.identity(found, {**VALUES, "hot": "6"}) == seen[-1]
     for values in ({}, VALUES):
-        assert programs.identity(of(tmp_path), values) == "", "no program reads anything"
+        assert inputs.identity(of(tmp_path), values) == "", "no program reads anything"
     missing = of(tmp_path, '{ run = "load", input = ["*.pbf"] }')
     with raises(RunError, "input-matches-nothing", pattern="*.pbf"):
-        programs.identity(missing, VALUES)
+        inputs.identity(missing, VALUES)
     file = workload.DataFile("map", "p==1", "p/m", "0" * 64)
     with raises(RunError, "data-file-missing", variable="map"):
         user_path(file, {"map": str(tmp_path / ("m" * 300))})
@@ -111,7 +110,7 @@ def test_data_is_known_by_what_its_programs_read(tmp_path):
 @pytest.mark.parametrize("word", ["true; " * 100, "/" + "a" * 300, "a\\u0000b"])
 def test_a_word_that_can_be_no_files_name_is_none(tmp_path, word):
     found = of(tmp_path, f'{{ run = ["sh", "-c", "{word}"] }}')
-    assert programs.identity(found, VALUES)
+    assert inputs.identity(found, VALUES)
 
 
 @pytest.mark.parametrize("name", ["a [b]", "it's ?", "every*"])
@@ -119,15 +118,15 @@ def test_patterns_are_of_names_in_the_folder_whatever_it_is_called(tmp_path, nam
     (folder := tmp_path / name).mkdir()
     for file in ("1.csv", "2.csv", "[x].csv"):
         (folder / file).touch()
-    assert {path.name for path in programs.matching(["[12].csv"], folder)} == {"1.csv", "2.csv"}
+    assert {path.name for path in inputs.matching(["[12].csv"], folder)} == {"1.csv", "2.csv"}
     for pattern in ("[x].csv", str(folder / "[x].csv"), f"../{name}/[x].csv"):
-        assert programs.matching([pattern], folder) == {folder / "[x].csv"}
+        assert inputs.matching([pattern], folder) == {folder / "[x].csv"}
 
 
 @pytest.mark.parametrize("pattern", ["", "/", ".", "a**b", "none-*"])
 def test_patterns_that_name_no_file_are_refused(tmp_path, pattern):
     with raises(RunError, "input-matches-nothing", pattern=pattern):
-        programs.matching([pattern], tmp_path)
+        inputs.matching([pattern], tmp_path)
 
 
 def test_a_home_that_holds_no_cache_is_told(tmp_path, monkeypatch):

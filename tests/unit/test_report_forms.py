@@ -21,8 +21,8 @@ from msgspec.structs import replace
 
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.validity import Validity
-from pgpaces.answers.sweep.axes import PANELS_MAX, line_label, panels
-from pgpaces.answers.sweep.closeups import CELLS_MAX, chosen, closeups
+from pgpaces.answers.sweep.charts import PANELS_MAX, line_label, panels
+from pgpaces.answers.sweep.closeups import CELLS_MAX, chosen, figures
 from pgpaces.answers.sweep.page import Page, gather
 from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.core.errors import PlanError
@@ -146,7 +146,7 @@ def test_text_keeps_to_the_width_of_the_terminal(width):
     lines = terminal(reported(), width).splitlines()
     assert max(map(len, lines)) <= width
     joined = "".join("".join(lines).split())
-    assert "".join(whole_page().answer[0].text.split()) in joined
+    assert "".join(reported().sentences[0].text.split()) in joined
 
 
 def test_a_page_without_the_library_that_draws_has_the_tables_and_says_so(monkeypatch):
@@ -394,7 +394,6 @@ def test_the_first_trial_of_an_experiment_does_not_answer_for_it():
     assert early.top.headline is not None
     assert (run.top.headline.word, early.top.headline.word) == ("PASS", "SWEEP")
     assert early.top.headline.text == early.sentences[0].text
-    assert set(early.top.next).isdisjoint(run.top.next[:1])
 
 
 def test_every_load_whose_time_is_above_the_chart_says_so_also_of_close_ones():
@@ -529,7 +528,7 @@ def test_without_a_limit_the_most_is_not_called_the_fastest_where_intervals_over
                     summary=replace(one.summary, throughput=spread),
                 )
             )
-        return " ".join(each.text for each in gather(rows, ABOUT).answer)
+        return " ".join(each.text for each in report_of(gather(rows, ABOUT)).sentences)
 
     assert overlap in answer({"0": 100.0, "1": 100.5})
     assert overlap not in answer({"0": 100.0, "1": 200.0})
@@ -542,9 +541,12 @@ def test_trials_that_are_missing_are_a_warning_only_once_the_experiment_has_ende
         about = replace(ABOUT, state=state, failures=why)
         page = gather(whole_page().digests[:-2], about, experiment(design=PLAN))
         names = ("trials-to-run: ", "trials-missing: ")
-        [shown] = [each for each in page.answer if each.text.startswith(names)]
+        sentences = report_of(page).sentences
+        [shown] = [each for each in sentences if each.text.startswith(names)]
         assert (shown.weight, shown.text[-1]) == (weight, "2")
-        assert any("96 free connections" in each.text for each in page.answer) == bool(why)
+        assert any(
+            "96 free connections" in each.text for each in report_of(page).sentences
+        ) == bool(why)
 
 
 def test_charts_over_time_end_where_a_percentile_is_of_what_did_not_succeed():
@@ -556,7 +558,7 @@ def test_charts_over_time_end_where_a_percentile_is_of_what_did_not_succeed():
         )
 
     page = page_of([failing(digest) for digest in whole_page().digests])
-    figure = next(f for _, figures in closeups(page) for f in figures if f.key.startswith("time-"))
+    figure = next(figures(page.rows[0], 1))
     assert figure.rows[0][3:5] == ("> 500", "> 500")
     assert figure.rows[0][-1] == "–"
     assert "> 500" not in figure.rows[1]

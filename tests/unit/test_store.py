@@ -25,7 +25,7 @@ from pgpaces.core.errors import PlanError, StoreError, StoreVersionError
 from pgpaces.core.record import Interval, StatementTally, Tally
 from pgpaces.core.times import Times
 from pgpaces.spec.result import Blocked, Observed, Trial, WaitEvent, Waits
-from pgpaces.store.experiments import ExperimentRow
+from pgpaces.store.listing import ExperimentRow
 from pgpaces.store.store import Store, new_id
 from tests.errors import raises
 from tests.unit import answered, trials

@@ -518,8 +518,8 @@ def test_a_psql_that_cannot_be_restricted_is_not_given_unconfirmed_sql(tmp_path)
     step = trust.find(str(folder(tmp_path))).init[0]
     way = psql.ClientProgram(old, {}, "d")
     with raises(TrustError, "psql-without-restrict", psql=old):
-        psql.run(way, step, {}, progress=print, trusted=False)
-    psql.run(way, step, {}, progress=print)
+        psql.run(way, step, {}, say=print, trusted=False)
+    psql.run(way, step, {}, say=print)
 
 
 def test_psql_reads_no_file_of_the_users_and_is_restricted_before_it_reads_anything(tmp_path):
@@ -529,10 +529,10 @@ def test_psql_reads_no_file_of_the_users_and_is_restricted_before_it_reads_anyth
     noting.write_text(script)
     noting.chmod(0o755)
     step = trust.find(str(folder(tmp_path))).init[0]
-    psql.run(psql.ClientProgram(noting, {}, "d"), step, {}, progress=print, trusted=False)
+    psql.run(psql.ClientProgram(noting, {}, "d"), step, {}, say=print, trusted=False)
     words = told.read_text().split()
     assert words[0] == "-X"
     assert words.index("\\restrict") == words.index("-c") + 1 < words.index("-f")
-    psql.run(psql.ClientProgram(noting, {}, "d"), step, {}, progress=print)
+    psql.run(psql.ClientProgram(noting, {}, "d"), step, {}, say=print)
     assert "\\restrict" not in (words := told.read_text().split())
     assert words[0] == "-X"

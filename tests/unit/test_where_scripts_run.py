@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pgpaces.database import data
-from pgpaces.database.specification import DatasetSpec
+from pgpaces.database.data import DatasetSpec
 from pgpaces.spec import workload
 from pgpaces.spec.design import Ask, Design, Experiment
 from pgpaces.spec.load import Load, TrialPlan

@@ -17,9 +17,9 @@ from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.stats import proportion
 from pgpaces.analysis.trend import trend
+from pgpaces.answers import compare as comparing
 from pgpaces.answers import trend as trends
-from pgpaces.answers.compare import section as comparing
-from pgpaces.answers.sweep import words
+from pgpaces.answers.sweep import screen
 from pgpaces.answers.sweep.page import About, Page, gather
 from pgpaces.core.findings import Finding, finding, length
 from pgpaces.spec.design import Ask, Cell, Factor
@@ -54,7 +54,7 @@ def page_of(rows: list[Row], **changes: Any) -> Page:
 
 
 def found(rows: list[Row], **changes: Any) -> dict[str, Finding]:
-    return {each.name: each for each in words.findings(page_of(rows, **changes))}
+    return {each.name: each for each in screen.findings(page_of(rows, **changes))}
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def found(rows: list[Row], **changes: Any) -> dict[str, Finding]:
 )
 def test_the_headline_counts_the_verdicts_of_the_cells(said, word, mark, text):
     rows = [row(each, clients=str(2**n)) for n, each in enumerate(said)]
-    top = words.headline(replace(page_of(rows), limit="500ms"))
+    top = screen.headline(replace(page_of(rows), limit="500ms"))
     assert (top.word, top.mark, top.text) == (word, mark, text)
 
 
@@ -108,7 +108,7 @@ def test_runs_are_judged_by_the_share_that_they_allow():
     assert gather([strict], about).missed_max == 0.01
     both = gather([strict, usual], about)
     assert both.missed_max == 0.01
-    assert finding("goals-differ", shares=["1%", "5%"], least="1%") in words.findings(both)
+    assert finding("goals-differ", shares=["1%", "5%"], least="1%") in screen.findings(both)
 
 
 def test_the_time_that_would_decide_is_longer_than_the_time_so_far():
@@ -139,7 +139,7 @@ def test_a_cell_without_a_valid_trial_is_a_finding_with_the_reasons(state, inval
     one = made(Ask(Cell(()), 1), 10, invalid)
     one = replace(one, trial=replace(one.trial, state=state))
     page = gather([one], About(datetime(2026, 11, 1, tzinfo=UTC), "1"))
-    [told] = [each for each in words.findings(page) if each.name == "no-valid-trial"]
+    [told] = [each for each in screen.findings(page) if each.name == "no-valid-trial"]
     assert told.values["reasons"] == (reasons or list(one.summary.validity.reasons))
 
 
@@ -154,7 +154,7 @@ def test_cells_with_one_trial_and_trials_that_did_not_run_are_findings():
     running = replace(
         page_of(rows, missing=3), about=About(datetime.now(UTC), "1", state="running")
     )
-    assert finding("trials-to-run", count=3) in words.findings(running)
+    assert finding("trials-to-run", count=3) in screen.findings(running)
     slow = MachineRatio("pi4c", "pi4", Estimate(1.25, 1.1, 1.4, 9), apart=True)
     assert found(rows, apart=(slow,))["machine-stands-apart"].about == "pi4c"
 

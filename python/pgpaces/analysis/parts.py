@@ -46,10 +46,6 @@ class StatementRow(Struct, frozen=True):
     mean: Estimate | None
     p95: Estimate | None
 
-    @property
-    def name(self) -> str:
-        return f"{self.script}:{self.line}"
-
 
 def background_rows(rows: Iterable[Row]) -> tuple[BackgroundRow, ...]:
     parts = _by_part(rows, lambda digest: digest.summary.background, lambda each: each.name)

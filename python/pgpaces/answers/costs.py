@@ -1,4 +1,4 @@
-"""The costs of machines and their yield, in words, as a table and as plain values.
+"""The costs of machines and their yield, in words and as plain values.
 
 Names and currencies are unescaped.
 """
@@ -16,18 +16,14 @@ from pgpaces.analysis.stats import proportion
 from pgpaces.analysis.summary import Summary
 from pgpaces.answers.trials import cell_name
 from pgpaces.core.messages import Message, message, said
-from pgpaces.core.units import size_text
-from pgpaces.show.numbers import NOT_KNOWN, estimate_cell, or_dash, rate
 from pgpaces.show.screen import bounds
-from pgpaces.show.section import Column, Section, Sentence, TableCell, table
+from pgpaces.show.section import Values
 from pgpaces.spec.costs import machines_of
 from pgpaces.spec.design import Design, Experiment, Factor
 from pgpaces.spec.result import Trial, plain
 
-_MILLION = 1e6
 # What a machine that passes buys.
 _BOUGHT = ("costs-users", "costs-transactions")
-_SHOWN = 3
 
 
 def of_run(trial: Trial, summary: Summary) -> Economy | None:
@@ -102,65 +98,16 @@ def document(machines: Sequence[Priced]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def section(machines: Sequence[Priced], *, limited: bool) -> Section:
-    currencies = {one.economy.currency for one in machines}
-    unit = currencies.pop() if len(currencies) == 1 else "unit"
-
-    def amount(value: float | None, currency: str) -> str:
-        return NOT_KNOWN if value is None else f"{rate(value)} {currency}"
-
-    def number(one: Priced, value: float | None) -> str:
-        return or_dash(value if one.passes else None, rate)
-
-    def on_time(one: Priced) -> TableCell | str:
-        each = one.economy.per_unit if one.passes else None
-        return estimate_cell(each, lambda count: rate(count / _MILLION)) if each else NOT_KNOWN
-
-    def written(one: Priced) -> str:
-        if (written := one.economy.written) is None:
-            return NOT_KNOWN
-        return f"{'over ' * _least(written)}{size_text(written.bytes_a_day.value)}"
-
-    labels: list[Column[Priced]] = [
-        ("machine", _machine),
-        (
-            "at",
-            lambda one: TableCell(
-                cell_name(one.row.cell), "" if one.passes else "not known to pass"
-            ),
-        ),
-    ]
-    every: list[Column[Priced]] = [
-        ("a month", lambda one: amount(one.economy.month, one.economy.currency)),
-        ("a year", lambda one: amount(one.economy.year, one.economy.currency)),
-        ("users", lambda one: number(one, one.economy.users)),
-        (f"users per {unit} a month", lambda one: number(one, one.economy.users_per_unit)),
-        (f"million on time per {unit}", on_time),
-        ("written a day", written),
-    ]
-    known = [each for each in every if any(each[1](one) != NOT_KNOWN for one in machines)]
-    title = message("title-costs")
-    note = message("table-costs-passed" if limited else "table-costs")
-    spare = ("a year", "users", "written a day")
-    shown = table(
-        "costs", title, [*labels, *known], items=machines, labels=2, note=note, spare=spare
-    )
-    return Section("costs", title, tables=(shown,), rank=("details", "numbers")[len(machines) > 1])
-
-
-def _machine(one: Priced) -> str:
-    return one.name or message("this-machine")
-
-
-def sentences(machines: Sequence[Priced]) -> Iterator[Sentence]:
-    for one in machines[:_SHOWN]:
+def of_machines(machines: Sequence[Priced]) -> Values:
+    for one in machines:
         shown = [each for _, each in values(one.economy)]
         texts = [str(each) for each in shown if one.passes or each.name not in _BOUGHT]
-        place = {"machine": _machine(one), "cell": cell_name(one.row.cell)}
+        place = {
+            "machine": one.name or message("this-machine"),
+            "cell": cell_name(one.row.cell),
+        }
         name = "costs-of-machine" if one.passes else "costs-of-machine-unknown"
-        yield Sentence(message(name, texts=texts, **place))
-    if len(machines) > _SHOWN:
-        yield Sentence(message("costs-more", count=len(machines) - _SHOWN))
+        yield "costs", said(name, texts=texts, **place)
 
 
 def as_json(economy: Economy) -> dict[str, Any]:

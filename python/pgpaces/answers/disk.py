@@ -249,7 +249,6 @@ def report(rows: Sequence[DiskRow], shown: Section) -> Report:
     """A disk, or several side by side, as a report; shown: their section. Its rows are jobs."""
     head = shown.headline
     assert head is not None
-    about = Section("about", message("disk-about"), facts=shown.facts, rank="numbers")
     return Report(
         title=shown.title,
         question="",
@@ -258,8 +257,9 @@ def report(rows: Sequence[DiskRow], shown: Section) -> Report:
         id=rows[0].id,
         sentences=(Sentence(f"{head.word}: {head.text}", "main"), *shown.sentences),
         headline=(),
-        sections=(about, shown) if shown.facts else (shown,),
+        sections=(shown,),
         top=shown,
+        asked=message("question-disk" if len(rows) == 1 else "question-disks"),
         document=lambda: {"disks": [plain(row) for row in rows]},
         rows=lambda: tuple(_numbers(rows)),
     )

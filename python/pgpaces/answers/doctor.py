@@ -31,7 +31,7 @@ from pgpaces.monitor import host, machine
 from pgpaces.server import binaries, packages
 from pgpaces.show.screen import Screen
 from pgpaces.show.section import Headline, Next, Section
-from pgpaces.store import address, sqlite
+from pgpaces.store import address
 
 # Clock sources that are read without a system call.
 _FAST_CLOCKS = ("tsc", "arch_sys_counter", "kvm-clock", "hyperv_clocksource_tsc_page")
@@ -225,7 +225,7 @@ def _storage() -> Iterator[Part]:
         if not isinstance(place, Path):
             shown = address.default_shown()
         elif place.exists():
-            shown = message("doctor-store", store=place, bytes=sqlite.size_bytes(place))
+            shown = message("doctor-store", store=place, bytes=address.size_bytes(place))
         else:
             shown = message("store-not-created", store=place)
         yield Part("store", "", shown)

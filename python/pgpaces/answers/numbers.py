@@ -1,13 +1,17 @@
-"""The numbers of trials and cells as rows of an answer: of what, which metric, its interval."""
+"""The numbers of trials and cells: as rows of an answer, and as metrics of tables and charts."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from msgspec import Struct
+
+from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.parts import StatementRow
 from pgpaces.analysis.summary import StatementSummary, Summary
 from pgpaces.analysis.time_distribution import Distribution
+from pgpaces.core import metrics
 from pgpaces.core.metrics import TIMES
 from pgpaces.show.section import Number
 from pgpaces.spec.result import CLASSES, Counts, Estimate
@@ -45,6 +49,13 @@ def statement_names(statements: Iterable[StatementSummary | StatementRow]) -> It
         yield name if seen[name] == 1 else f"{name}.{seen[name]}"
 
 
+def with_names(statements: Sequence[StatementRow]) -> Iterator[tuple[StatementRow, str]]:
+    """The statements of all cells, each with its name, which is the same in all of them."""
+    first = {(each.script, each.line, each.text): each for each in statements}
+    names = dict(zip(first, statement_names(first.values()), strict=True))
+    yield from ((each, names[each.script, each.line, each.text]) for each in statements)
+
+
 def of_summary(summary: Summary, of: Of | None = None) -> Iterator[Number]:
     """Those of a trial, of its scripts, statements, and background workloads.
 
@@ -68,3 +79,34 @@ def of_summary(summary: Summary, of: Of | None = None) -> Iterator[Number]:
         yield from of_counts(key, other.counts)
         yield from known(key, {"missed": other.missed, "throughput": other.throughput})
         yield from of_times(key, other.latency)
+
+
+class Measure(Struct, frozen=True):
+    """A metric of cells, in tables and in charts over the main factor.
+
+    key: its name in the catalog of metrics. bound: a threshold in units of the axis, and its label.
+    """
+
+    key: str
+    of_trial: Callable[[Digest], Estimate | None]
+    bound: tuple[float, str] | None = None
+
+    @property
+    def scale(self) -> float:
+        """The factor from the number to the unit of the axis."""
+        return metrics.scale(self.key)
+
+    def numbers(self, estimate: Estimate | None) -> dict[str, float]:
+        """value, low, and high, as far as they are known, in the unit of the axis."""
+        if estimate is None:
+            return {}
+        every = {"value": estimate.value}
+        if estimate.estimable:
+            # The bar of a time without a lower bound begins at the value: from 0 it would dominate.
+            open_below = estimate.low == 0 and metrics.metric(self.key).format == "ms"
+            every |= {"low": estimate.value if open_below else estimate.low, "high": estimate.high}
+        return {name: each * self.scale for name, each in every.items()}
+
+    def form(self, value: float) -> str:
+        """A value without its unit."""
+        return metrics.number(self.key, value, ">")

@@ -21,10 +21,17 @@ from pgpaces.analysis.summary import Summary
 from pgpaces.analysis.summary import as_json as summary_json
 from pgpaces.analysis.time_distribution import Distribution
 from pgpaces.analysis.validity import all_gave_up, no_measurement
+from pgpaces.answers import bulk as commands
 from pgpaces.answers import costs, numbers, servers
-from pgpaces.answers.again import length
-from pgpaces.answers.bulk import words as commands
-from pgpaces.answers.trials import above, layout, limits, outages, queries
+from pgpaces.answers.trials import (
+    above,
+    explains_nothing,
+    layout,
+    length,
+    limits_of,
+    outages,
+    queries,
+)
 from pgpaces.core.findings import Finding, as_json
 from pgpaces.core.messages import Message, message, said
 from pgpaces.core.metrics import TIMES, header
@@ -272,7 +279,7 @@ def _background(trial: Trial, summary: Summary) -> Iterator[Message]:
             yield said("background-idle", **values)
             continue
         values |= {"missed": each.missed.value, "due": each.counts.due, "ci": bounds(each.missed)}
-        if limit := limits(components[0]):
+        if limit := ", ".join(limits_of(components[0])):
             yield said("background-missed-limit", limit=limit, **values)
         else:
             yield said("background-missed", **values)
@@ -316,9 +323,11 @@ def _findings(trial: Trial, summary: Summary) -> Iterator[Finding]:
     reasons = [f for f in summary.validity.findings if f.severity == "invalid"]
     yield from (each for each in reasons if each.name not in same)
     # A late generator makes requests late, so a PASS holds in spite of it.
-    moot = {"generator-late"} if verdict(trial, summary) == "pass" else set()
-    cautions = (f for f in summary.validity.findings if f.severity == "caution")
-    yield from (each for each in cautions if each.name not in moot)
+    passed = verdict(trial, summary) == "pass"
+    for each in summary.validity.findings:
+        moot = explains_nothing(each) or (passed and each.name == "generator-late")
+        if each.severity == "caution" and not moot:
+            yield each
 
 
 def next_steps(trial: Trial, summary: Summary) -> Iterator[Next]:

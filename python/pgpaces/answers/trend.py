@@ -17,13 +17,13 @@ from pgpaces.analysis.cells import sound
 from pgpaces.analysis.compare import direction, metric_of
 from pgpaces.analysis.differences import Between, Varied
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.trend import Change, Level, Run, Trend
+from pgpaces.analysis.trend import Change, Run, Trend
 from pgpaces.answers.answer import Answer
-from pgpaces.answers.compare.section import is_planned
-from pgpaces.answers.compare.words import (
+from pgpaces.answers.compare import (
     difference_text,
     effect_texts,
     effect_with_ends,
+    is_planned,
     listed,
 )
 from pgpaces.answers.sweep.lookup import answer_for
@@ -36,25 +36,20 @@ from pgpaces.show.numbers import (
     NOT_KNOWN,
     STARTED,
     capital,
-    column,
     metric_cell,
     moment,
     sparkline,
 )
 from pgpaces.show.screen import Screen
 from pgpaces.show.section import (
-    Column,
     Figure,
     Headline,
     Mark,
     Next,
     Number,
     Section,
-    Table,
-    TableCell,
     Values,
     figure,
-    table,
 )
 from pgpaces.spec.result import Estimate
 from pgpaces.store.store import Store
@@ -202,7 +197,6 @@ def section(series: RunSeries) -> Section:
         main=f"{top.word}: {top.text}",
         steps=steps,
         whole=True,
-        tables=(_table(series),) if trend.levels else (),
         figures=(_figure(series),) if _measured(series) else (),
         rows=(
             *(Number({"run": each.id}, metric, each.estimate) for each in series.runs),
@@ -259,31 +253,6 @@ def unlike(factors: Sequence[Varied]) -> list[Message]:
     return [said("runs-vary", name=name, seen=seen) for name, seen in counted.items()]
 
 
-def _table(series: RunSeries) -> Table:
-    trend, metric = series.trend, series.metric
-    changes: dict[str, Change] = {change.first: change for change in trend.changes}
-
-    def when(name: str) -> TableCell:
-        return TableCell(moment(series.run(name).at, _MINUTES), series.id(name))
-
-    def change(level: Level) -> TableCell | str:
-        one = changes.get(level.first)
-        return TableCell(*effect_texts(metric, one.ratio)) if one else NOT_KNOWN
-
-    columns: list[Column[Level]] = [
-        ("from (UTC)", lambda level: when(level.first)),
-        ("to (UTC)", lambda level: when(level.last)),
-        ("runs", lambda level: str(level.runs)),
-        column(metric, lambda level: level.value),
-        ("change", change),
-        ("p", lambda e: f"{changes[e.first].p:.2g}" if e.first in changes else NOT_KNOWN),
-    ]
-    name, note = message("title-levels"), message("table-levels")
-    return table(
-        f"{KEY}-levels", name, columns, items=trend.levels, labels=2, note=note, spare=("p",)
-    )
-
-
 def _measured(series: RunSeries) -> list[TimedRun]:
     return [each for each in series.runs if 0 < each.estimate.value < math.inf]
 
@@ -301,7 +270,6 @@ def _figure(series: RunSeries) -> Figure:
         template="runs",
         x={"type": "temporal", "axis": {"title": STARTED, "format": form, "tickCount": 5}},
         y=of_metric(metric, zero=False, padding=8),
-        levels=True,
     )
 
 

@@ -1,30 +1,41 @@
-"""A trial in a few words, for several questions: clients, servers, limits, validity.
+"""Trials and cells in a few words, and the command that runs them again to decide.
 
 Texts are unescaped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from pgpaces.analysis.costs import Volume
 from pgpaces.analysis.summary import Summary
 from pgpaces.core.findings import Finding
-from pgpaces.core.messages import Message, said
+from pgpaces.core.messages import Message, message, said
 from pgpaces.core.units import duration_text
 from pgpaces.show.numbers import plural
 from pgpaces.show.screen import bounds
-from pgpaces.spec.design import Cell, level_text
+from pgpaces.spec.design import ROLE, Cell, level_text
 from pgpaces.spec.load import TrialPlan
 from pgpaces.spec.result import Trial
 from pgpaces.spec.setup import ComponentFacts, ServerFacts
 
+if TYPE_CHECKING:
+    from pgpaces.analysis.compare import Verdict
 
-def limits(plan: TrialPlan | ComponentFacts) -> str:
-    """The latency limits as a text, the one of all scripts first."""
-    general = [duration_text(plan.limit_ns)] if plan.limit_ns else []
-    own = ", ".join(f"{name} {duration_text(ns)}" for name, ns in plan.limits if ns)
-    return " ".join([*general, *([f"({own})" if general else own] if own else [])])
+# Trials are not made longer than this; more of them decide as well.
+_TRIAL_MAX_S = 300
+_TRIALS_MIN = 2
+# More pairs than these are no next step.
+_PAIRS_MAX = 200
+
+
+def limits_of(plan: TrialPlan | ComponentFacts) -> tuple[str, ...]:
+    """The latency limits; that of all scripts first, then those of single scripts."""
+    whole = (duration_text(plan.limit_ns),) if plan.limit_ns else ()
+    return (*whole, *(f"{name} {duration_text(ns)}" for name, ns in plan.limits if ns))
 
 
 def outages(summary: Summary, notes: Iterable[Finding] = ()) -> Message:
@@ -55,6 +66,11 @@ def queries(volume: Volume) -> Message:
         per_day=day.value,
         per_day_ci=bounds(day),
     )
+
+
+def explains_nothing(finding: Finding) -> bool:
+    """Whether the finding is about missed requests but may explain none of them."""
+    return finding.values.get("explains") == 0
 
 
 def at_nodes(components: Sequence[ComponentFacts]) -> str:
@@ -90,7 +106,8 @@ def factor_name(name: str) -> str:
 
 
 def cell_name(cell: Cell) -> str:
-    return levels_text(cell.levels) or "the one cell"
+    """Its levels, without the role of a trial in a search."""
+    return levels_text(pair for pair in cell.levels if pair[0] != ROLE) or message("the-load")
 
 
 def levels_text(pairs: Iterable[tuple[str, str]], joint: str = ", ") -> str:
@@ -104,3 +121,36 @@ def levels_listed(present: Mapping[str, Iterable[str]]) -> str:
 def levels_alone(pairs: Iterable[tuple[str, str]]) -> str:
     """Levels whose factors are named elsewhere."""
     return ", ".join(level_text(level) for _, level in pairs)
+
+
+def longer(experiment: str, needed_s: float) -> str:
+    """A sweep like an experiment (its id), with trials that are together long enough to decide."""
+    trials = max(_TRIALS_MIN, math.ceil(needed_s / _TRIAL_MAX_S))
+    each = math.ceil(max(needed_s / trials, min(needed_s, _TRIAL_MAX_S)) / 10) * 10
+    return f"pgpaces sweep --like {experiment[-8:]} -T {each}s --trials {trials}"
+
+
+def length(seconds: float) -> tuple[int, str]:
+    """Seconds as a round duration, rounded up: 90 s, 20 min."""
+    if (tens := math.ceil(seconds / 10) * 10) <= 120:
+        return tens, "s"
+    minutes, hours = math.ceil(seconds / 60), math.ceil(seconds / 3600)
+    return (minutes, "min") if minutes <= 120 else (hours, "h")
+
+
+def decisive(
+    experiment: str, verdict: Verdict, names: tuple[str, str] | None = None
+) -> Iterator[str]:
+    """An experiment (its id) once more, with as many pairs as give a verdict, if it has none.
+
+    names: A and B, if the experiment consists of pairs.
+    """
+    from pgpaces.analysis.compare import PAIRS_MIN
+
+    if not experiment or verdict.why != "wide" or not 0 < (verdict.needed or 0) <= _PAIRS_MAX:
+        return
+    count = max(PAIRS_MIN, verdict.needed or 0, verdict.pairs + 1)
+    if names is not None:
+        yield f"pgpaces compare {shlex.join(names)} --like {experiment[-8:]} --pairs {count}"
+    elif verdict.basis in ("blocks", "trials"):
+        yield f"pgpaces sweep --like {experiment[-8:]} --trials {count}"

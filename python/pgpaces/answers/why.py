@@ -110,10 +110,9 @@ def page_with(store: Store, answers: tuple[Section, ...], name: str) -> Page:
     from pgpaces.answers.sweep.lookup import page_of
 
     whole = page_of(store, (store.find_any(name),))
-    rest = [each for each in whole.sections if each.key.partition("-")[0] != KEY]
-    title = answers[0].title if len(answers) == 1 else message("why-title", about=whole.title)
-    headline = answers[0].headline
-    return replace(whole, title=title, headline=headline, sections=(*answers, *rest), of_why=True)
+    first, *others = answers
+    title = first.title if not others else message("why-title", about=whole.title)
+    return replace(whole, title=title, first=first, sections=tuple(others))
 
 
 def of_cells(store: Store, page: Page) -> tuple[Section, ...]:
@@ -195,9 +194,6 @@ def _section(store: Store, digests: Sequence[Digest], about: str, *, key: str) -
     trials, answer = _attributed(store, digests)
     if any(explained_scripts(trial) != own_scripts(trial) for trial in trials):
         about = message("why-background", about=about)
-    # Of reading the server.
-    notes = (each for each in trials[0].notes if each.name == "monitor-cost" and not each.about)
-    cost = next((each.sentence for each in notes), "")
     found = digests[0].summary.validity.findings
     missed = said("why-missed", about=about, missed=answer.missed, due=answer.due)
     cause, top = answer.cause, _headline(answer)
@@ -210,7 +206,7 @@ def _section(store: Store, digests: Sequence[Digest], about: str, *, key: str) -
         title=message("why-title", about=about),
         findings=[each for each in found if each.severity == "invalid"],
         whole=True,
-        tables=tuple(_tables(answer, key, cost)),
+        tables=tuple(_tables(answer, key)),
         figures=tuple(_figures(answer, key)),
         rows=tuple(
             Number({"cause": each.key}, metric, one)
@@ -273,7 +269,7 @@ def _observed(evidence: Iterable[Finding]) -> str:
     return "; ".join(map(causes.observed, evidence)) or NOT_KNOWN
 
 
-def _tables(answer: Attribution, key: str, cost: str) -> Iterator[Table]:
+def _tables(answer: Attribution, key: str) -> Iterator[Table]:
     if answer.causes:
         yield table(
             f"{key}-causes",
@@ -286,7 +282,7 @@ def _tables(answer: Attribution, key: str, cost: str) -> Iterator[Table]:
                 ("lift", lambda each: estimate_cell(each.lift, _number)),
             ],
             items=answer.causes,
-            note=" ".join(filter(None, (causes.note("columns"), cost))),
+            note=causes.note("columns"),
         )
         yield table(
             f"{key}-seen",

@@ -1,23 +1,32 @@
-"""The folder of a workload made from statements: scripts, workload.toml, README.md."""
+"""A workload made from statements: its folder, and what the terminal shows of it."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pgpaces.capture import selection
+from pgpaces.capture import catalog
 from pgpaces.capture.catalog import Captured, Entry, ExcludedStatement
 from pgpaces.capture.guess import ValueSource
 from pgpaces.core.errors import WorkloadError
 from pgpaces.core.messages import message
 from pgpaces.core.units import RATE_MAX, RATE_MIN
 from pgpaces.show import escape
+from pgpaces.show.terminal import cell, grid
+from pgpaces.spec.target import without_secrets
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 TOML = "workload.toml"
 _SHOWN = 120
+# Of a table on a terminal; more rows are in the folder's README.md.
+_ROWS_MAX = 20
 # The server replaces constants in these statements; it keeps others as they were sent.
 _PLAIN = re.compile(
     r"(?>\s|\(|--[^\n]*\n|/\*.*?\*/)*+(select|with|insert|update|delete|merge|values|table)\b",
@@ -85,8 +94,8 @@ def _toml(workload: Captured) -> str:
 
 def _readme(workload: Captured, *, values: bool, logged: bool) -> str:
     def shares(calls: int, total_ms: float) -> str:
-        time = selection.share(total_ms, workload.total_ms)
-        return f"{selection.share(calls, workload.calls):.2f} | {time:.2f}"
+        time = catalog.share(total_ms, workload.total_ms)
+        return f"{catalog.share(calls, workload.calls):.2f} | {time:.2f}"
 
     privacy = message("statements-hold-ranges")
     if logged:
@@ -105,7 +114,7 @@ def _readme(workload: Captured, *, values: bool, logged: bool) -> str:
         "statements-readme",
         database=_cell(workload.server.database),
         version=workload.server.version,
-        summary=" ".join(selection.summary(workload)),
+        summary=" ".join(catalog.summary(workload)),
         privacy=privacy,
         findings="\n".join(f"- {_marked_up(escape.line(str(f)))}" for f in workload.findings),
         taken="\n".join(taken),
@@ -135,3 +144,51 @@ def _cell(text: str) -> str:
 
 def _marked_up(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]<>|#$])", r"\\\1", text)
+
+
+def captured(workload: Captured) -> list[RenderableType]:
+    """The scripts, the excluded statements, and the share of calls and time that is covered."""
+    taken = grid("taken", ["calls %", "time %", "values"])
+    for each in workload.scripts[:_ROWS_MAX]:
+        taken.add_row(
+            cell(f"{each.name}: {' '.join(each.entry.text.split())}"),
+            f"{catalog.share(each.entry.calls, workload.calls):.1f}",
+            f"{catalog.share(each.entry.total_ms, workload.total_ms):.1f}",
+            ", ".join(f"{count} {kind}" for kind, count in each.sources.items()),
+        )
+    parts: list[RenderableType] = [taken]
+    rest = len(workload.scripts) - _ROWS_MAX
+    if rest > 0:
+        parts.append(message("more-scripts", count=rest))
+    if workload.excluded:
+        left_out = grid("left out", ["statements", "calls %", "time %"])
+        for reason, count, calls, total_ms in catalog.by_reason(workload.excluded)[:_ROWS_MAX]:
+            left_out.add_row(
+                cell(reason),
+                str(count),
+                f"{catalog.share(calls, workload.calls):.1f}",
+                f"{catalog.share(total_ms, workload.total_ms):.1f}",
+            )
+        parts += ["", left_out]
+    parts += ["", *catalog.summary(workload)]
+    if nested := workload.server.nested[0]:
+        parts.append(message("calls-in-functions", calls=nested))
+    return parts
+
+
+def command_for(workload: Captured, target: str) -> str:
+    """The command that runs the workload on a copy of its database."""
+    from psycopg import Error
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+    folder, database = str(workload.folder), workload.server.database
+    words = ["pgpaces", "run", folder if "/" in folder else f"./{folder}"]
+    try:
+        keywords = {word: str(value) for word, value in conninfo_to_dict(target).items()}
+        public = without_secrets(keywords) or {"dbname": database}
+        dsn = target if public == keywords else make_conninfo(**public)
+    except Error:  # the name of a database, or a form that only the engine reads
+        # A name alone would mean a database of the managed server.
+        dsn = make_conninfo(dbname=database) if re.fullmatch(r"[\w.-]+", target) else "DSN"
+    # By its DSN, pg_dump copies it to a managed server: also while sessions use the database.
+    return shlex.join([*words, "--from-database", dsn])

@@ -1,4 +1,4 @@
-"""Values for a parameter, from its use and the statistics of its column. Pure.
+"""Values for a parameter, from its use and the statistics of its column.
 
 Every guess states its source. Each parameter is guessed independently, except for the two ends of
 a range: other values that belong together match only by chance.
@@ -10,12 +10,11 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.capture.catalog import CatalogColumn, Type
+from pgpaces.capture.catalog import CatalogColumn, SourceKind, Type
 from pgpaces.capture.uses import Role, Use
 from pgpaces.core.messages import message
 
@@ -70,17 +69,6 @@ _BY_CATEGORY = {
     "N": "1", "B": "true", "S": "'a'", "D": "'2020-01-01'", "T": "'1 day'", "A": "'{}'",
     "I": "'127.0.0.1'", "V": "'0'", "X": "'1'",
 }  # fmt: skip
-
-
-class SourceKind(StrEnum):
-    """The source of values, the best first."""
-
-    LOG = "from the log"
-    STATISTICS = "by statistics"
-    NEW = "new"
-    ASSUMED = "assumed"
-    UNKNOWN = "unknown"
-    MISSING = "missing"
 
 
 class ValueSource(Struct, frozen=True):

@@ -1,7 +1,4 @@
-"""Parameters of statements from a server's log: stderr, csvlog or jsonlog. Reads files.
-
-Knows nothing of weights and scripts.
-"""
+"""Parameters of statements from a server's log: stderr, csvlog or jsonlog. Reads files."""
 
 from __future__ import annotations
 

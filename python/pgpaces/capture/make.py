@@ -12,16 +12,24 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.capture import folder, guess, logs, parser, script, selection, uses
+from pgpaces.capture import folder, guess, logs, parser, script, uses
 from pgpaces.capture.catalog import (
     Captured,
     CapturedScript,
     Entry,
     ExcludedStatement,
     ServerStatements,
+    SourceKind,
     Type,
+    by_reason,
+    is_bulk,
+    merged,
+    ordered,
+    script_name,
+    share,
+    weights,
 )
-from pgpaces.capture.guess import SourceKind, ValueSource
+from pgpaces.capture.guess import ValueSource
 from pgpaces.capture.parser import Parsed, UnusableError, has_texts
 from pgpaces.capture.reader import Reader, reading
 from pgpaces.capture.uses import Catalog
@@ -95,11 +103,11 @@ def capture(options: CaptureOptions, say: Say = lambda _: None) -> Captured:
     if not scripts:
         reasons = [
             message("statements-left-out", count=count, why=why)
-            for why, count, *_ in selection.by_reason(excluded)
+            for why, count, *_ in by_reason(excluded)
         ]
         details = "; ".join([*map(str, server.findings), *reasons])
         raise WorkloadError("no-usable-statement", database=server.database, details=details)
-    ours = [entry for entry in server.entries if not selection.is_bulk(entry)]
+    ours = [entry for entry in server.entries if not is_bulk(entry)]
     calls = sum(entry.calls for entry in ours) + server.hidden[0]
     workload = Captured(
         path,
@@ -148,8 +156,8 @@ def _candidates(
     """The `top` usable statements, most important first, and the others."""
     usable: list[_Candidate] = []
     excluded: list[ExcludedStatement] = []
-    for entry in selection.ordered(selection.merged(entries)):
-        if selection.is_bulk(entry):
+    for entry in ordered(merged(entries)):
+        if is_bulk(entry):
             reason = UnusableError("statement-bulk")
             excluded.append(ExcludedStatement(entry.text, reason, 0, 0.0))
             continue
@@ -212,11 +220,11 @@ def _scripts(
             statements.append(one.parsed)
         except UnusableError as error:
             excluded.append(_left_out(entry, error))
-    weights = selection.weights([each.entry.calls for each in scripts])
+    shares = weights([each.entry.calls for each in scripts])
     return tuple(
-        replace(each, name=selection.script_name(order, parsed.kind, names), weight=weight)
+        replace(each, name=script_name(order, parsed.kind, names), weight=weight)
         for order, (each, parsed, weight) in enumerate(
-            zip(scripts, statements, weights, strict=True), 1
+            zip(scripts, statements, shares, strict=True), 1
         )
         for names in (parsed.relations or parsed.functions,)
     )
@@ -292,8 +300,8 @@ def _with_logged(
             if n not in new
         )
         rows[key] = rows.get(key, 0) + count
-    ordered = sorted(rows.items(), key=lambda item: -item[1])
-    return [(count, dict(key)) for key, count in ordered if key], every
+    by_count = sorted(rows.items(), key=lambda item: -item[1])
+    return [(count, dict(key)) for key, count in by_count if key], every
 
 
 def _accepted(
@@ -305,8 +313,11 @@ def _accepted(
     types: Mapping[int, Type],
 ) -> script.WrittenScript:
     """The script that the server accepts, with casts if necessary. Raises UnusableError."""
+    # The likeliest first: values as they are, then cast to their types. Without types, other values
+    # replace those of unknown parameters.
+    variants = [(sources, types)] if types else [(_guessed(sources, s), {}) for s in ("1", "NULL")]
     first_refusal: str | None = None
-    for values, casts in _variants(sources, types):
+    for values, casts in [(sources, {}), *variants]:
         variant = script.write(statement, values, tuples, casts=casts)
         try:
             commands = commands_in("statement", variant.text)
@@ -321,25 +332,11 @@ def _accepted(
     raise UnusableError("statement-refused", why=first_refusal)
 
 
-def _variants(
-    sources: Mapping[int, ValueSource], types: Mapping[int, Type]
-) -> Iterator[tuple[Mapping[int, ValueSource], Mapping[int, Type]]]:
-    """Values and casts to try, the likeliest first: values as they are, then cast to their types.
-
-    Without types, other values replace those of unknown parameters.
-    """
-    yield sources, {}
-    if types:
-        yield sources, types
-        return
-    for sql in ("1", "NULL"):
-        yield (
-            {
-                number: replace(source, sql=sql) if source.kind is SourceKind.UNKNOWN else source
-                for number, source in sources.items()
-            },
-            {},
-        )
+def _guessed(sources: Mapping[int, ValueSource], sql: str) -> Mapping[int, ValueSource]:
+    return {
+        number: replace(source, sql=sql) if source.kind is SourceKind.UNKNOWN else source
+        for number, source in sources.items()
+    }
 
 
 def _lacks(reader: Reader) -> Iterator[Finding]:
@@ -359,7 +356,7 @@ def _assumptions(
         if each.reason.name == "statement-of-transaction"
         and each.text.lower().startswith(("begin", "start"))
     )
-    if selection.share(explicit, calls) >= _EXPLICIT_MIN:
+    if share(explicit, calls) >= _EXPLICIT_MIN:
         yield finding("transactions-split", transactions=explicit)
     several = sum(
         sum(count for kind, count in each.sources.items() if kind != SourceKind.LOG) > 1

@@ -1,4 +1,4 @@
-"""A statement as parsed by PostgreSQL, and the places of its parameters. Pure.
+"""A statement as parsed by PostgreSQL, and the places of its parameters.
 
 The parser is PostgreSQL's: libpg_query, through pgparse. Places are byte offsets in UTF-8.
 """

@@ -1,7 +1,7 @@
-"""A statement and values for its parameters, as a script. Pure.
+r"""A statement and values for its parameters, as a script.
 
 Variables of the script language are numbers. So texts are literals in the statement, which is
-written into the branches of an \\if, once for each choice: the server has no additional work, and
+written into the branches of an \if, once for each choice: the server has no additional work, and
 pg_stat_statements counts the variants as the same statement.
 """
 

@@ -1,4 +1,4 @@
-"""The uses of a statement's parameters: compared with a column, inserted into one. Pure.
+"""The uses of a statement's parameters: compared with a column, inserted into one.
 
 Names are resolved as in SQL, from the innermost query outwards. An argument of a function has the
 uses that it has in the function's body.
@@ -98,26 +98,22 @@ class _Walk:
         if isinstance(node, list):
             for each in node:
                 self.visit(each)
-        elif isinstance(node, dict):
-            for kind, value in node.items():
-                self._part(kind, value)
-
-    def _part(self, kind: str, value: Any) -> None:
-        # The sides of a UNION are queries whose kind the tree omits.
-        kind = "SelectStmt" if kind in ("larg", "rarg") and "op" in value else kind
-        if kind in _QUERIES:
-            self._scopes.append(self._sources(kind, value))
-            self._statement(kind, value)
+        for kind, value in node.items() if isinstance(node, dict) else ():
+            # The sides of a UNION are queries whose kind the tree omits.
+            query = "SelectStmt" if kind in ("larg", "rarg") and "op" in value else kind
+            if query in _QUERIES:
+                self._scopes.append(self._sources(query, value))
+                self._statement(query, value)
+                self.visit(value)
+                self._scopes.pop()
+                continue
+            if kind == "A_Expr":
+                self._expression(value)
+            elif kind == "BoolExpr" and value.get("boolop") == "AND_EXPR":
+                self._ranges(value["args"])
+            elif kind in ("FuncCall", "funccall"):
+                self._call(value)
             self.visit(value)
-            self._scopes.pop()
-            return
-        if kind == "A_Expr":
-            self._expression(value)
-        elif kind == "BoolExpr" and value.get("boolop") == "AND_EXPR":
-            self._ranges(value["args"])
-        elif kind in ("FuncCall", "funccall"):
-            self._call(value)
-        self.visit(value)
 
     def _sources(self, kind: str, value: Any) -> dict[str, CatalogTable | None]:
         tables: dict[str, CatalogTable | None] = {}

@@ -17,7 +17,7 @@ from pgpaces.core.errors import PlanError
 
 if TYPE_CHECKING:
     from pgpaces.analysis.compare import ComparisonGoal
-    from pgpaces.answers.compare.lookup import Compared, Group
+    from pgpaces.answers.compare import Compared, Group
     from pgpaces.answers.sweep.page import Page
     from pgpaces.show.section import Section
     from pgpaces.store.store import Store
@@ -51,7 +51,7 @@ def compare(a: str, b: str, **params: Any) -> int:
     have the same arrivals and run in random order. To resume an interrupted comparison, run
     `pgpaces sweep --resume`.
     """
-    from pgpaces.answers.compare.lookup import compared
+    from pgpaces.answers.compare import compared
 
     if params["what"] is not None or params["files"] or params["like"] is not None:
         return _new((a, b), params)
@@ -78,7 +78,8 @@ def _new(names: tuple[str, str], params: Mapping[str, Any]) -> int:
     experiment, pairing = experiment_of_pairs(draft, names, goal)
 
     def judge(page: Page) -> int:
-        section = replace(page.sections[0], sentences=page.answer)
+        section = page.first
+        assert section is not None, "a comparison answers it"
         _write_files(section, params)
         return EXITS[section.value.outcome] if params["gate"] else 0
 
@@ -103,7 +104,7 @@ def check(run: str, **params: Any) -> int:
     The variation among the baseline runs determines which difference counts. Use at least four
     runs from different days, and give them all the same tag.
     """
-    from pgpaces.answers.compare.lookup import compared
+    from pgpaces.answers.compare import compared
 
     store, names = options.open_store(params["store_path"]), (params["baseline"], run)
     try:
@@ -116,7 +117,7 @@ def check(run: str, **params: Any) -> int:
 
 
 def _exit_code(comparison: Compared, section: Section) -> int:
-    from pgpaces.answers.compare.lookup import unmeasured
+    from pgpaces.answers.compare import unmeasured
 
     if (error := unmeasured(comparison)) is not None:
         output.fail(error)
@@ -136,7 +137,7 @@ def _goal(params: Mapping[str, Any]) -> ComparisonGoal:
 
 def _tell(store: Store, comparison: Compared, params: Mapping[str, Any]) -> Section:
     """Prints the comparison. Raises PlanError where more differs than the compared factors."""
-    from pgpaces.answers.compare.api import answer_of_comparison
+    from pgpaces.answers.calls import answer_of_comparison
     from pgpaces.spec.result import plain
 
     def group(side: Group) -> dict[str, object]:

@@ -20,7 +20,7 @@ from pgpaces.core.errors import PlanError, RunError
 
 if TYPE_CHECKING:
     from pgpaces.analysis.disks import Disk
-    from pgpaces.disk.jobs import DiskRequest
+    from pgpaces.disk.fio import DiskRequest
     from pgpaces.store.disks import DiskRow
 
 _NOT_WORKING_EXIT = 5
@@ -121,27 +121,27 @@ def _measure(path: Path, **params: Any) -> int:
 
     from pgpaces.core import units
     from pgpaces.core.messages import message
-    from pgpaces.disk import jobs, measure
+    from pgpaces.disk import fio, measure
     from pgpaces.monitor import machine
     from pgpaces.show import escape
     from pgpaces.store.disks import DiskRow
     from pgpaces.store.store import Store, new_id
 
     quick, size = params["quick"], params["size"]
-    default = jobs.QUICK_SIZE if quick else jobs.SIZE
-    request = jobs.DiskRequest(
+    default = fio.QUICK_SIZE if quick else fio.SIZE
+    request = fio.DiskRequest(
         units.size_bytes(size, "--size") if size else default,
         params["runs"],
-        jobs.QUICK if quick else jobs.FULL,
+        fio.QUICK if quick else fio.FULL,
     )
-    most = jobs.written_max(request)
+    most = fio.written_max(request)
     writes = escape.line(message("disk-writes", gb=most / 1e9, path=path))
     if params["dry_run"]:
         put(f"{writes}\n")
         return 0
     measure.prepare(path, request)
     store = Store.open(params["store_path"])
-    if most > jobs.CONSENT_BYTES and not params["yes"]:
+    if most > fio.CONSENT_BYTES and not params["yes"]:
         if not sys.stdin.isatty():
             raise PlanError("disk-needs-consent", bytes=most, path=path)
         click.echo(writes, err=True)

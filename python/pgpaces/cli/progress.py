@@ -318,7 +318,7 @@ def _of_search(outcome: Outcome | PgpacesError) -> str:
 
 def _result(outcome: Outcome | PgpacesError) -> str:
     from pgpaces.analysis import bulk
-    from pgpaces.answers.bulk import words
+    from pgpaces.answers.bulk import result
     from pgpaces.show.numbers import quantile, share_in_words
 
     if (failure := _failure(outcome)) or isinstance(outcome, PgpacesError):
@@ -326,7 +326,7 @@ def _result(outcome: Outcome | PgpacesError) -> str:
     summary, workload = outcome.summary, outcome.trial.workload
     command = bulk.of(outcome.trial, summary) if workload.about_command else None
     valid = "" if summary.validity.state == "valid" else ", invalid"
-    loaded = str(words.result(command)) if command is not None else ""
+    loaded = str(result(command)) if command is not None else ""
     if loaded and workload.command_alone:
         return f"{loaded}{valid}"
     if summary.missed is None:

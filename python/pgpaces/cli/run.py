@@ -164,7 +164,7 @@ def _exit_code(outcome: Outcome, failed: bool, report: str | None) -> int:
 
 def warn_of_names(requests: Iterable[Request]) -> None:
     """Warns of settings that the PostgreSQL of managed servers does not have."""
-    from pgpaces.server import binaries, describe
+    from pgpaces.server import binaries
 
     by_server: dict[str | None, set[str]] = {}
     for request in requests:
@@ -177,7 +177,7 @@ def warn_of_names(requests: Iterable[Request]) -> None:
             programs = binaries.find(server)
         except ServerError:
             continue  # not fetched yet, or a running server
-        for name, near in describe.misspelled(programs, sorted(names)):
+        for name, near in binaries.misspelled_settings(programs, sorted(names)):
             announce("setting-unknown", version=programs.version, name=name, near=near)
 
 

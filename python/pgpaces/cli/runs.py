@@ -25,7 +25,7 @@ from pgpaces.spec.result import fields
 
 if TYPE_CHECKING:
     from pgpaces.spec.result import Trial
-    from pgpaces.store.listing import ExperimentLine, TrialRow
+    from pgpaces.store.listing import ExperimentRow, TrialRow
     from pgpaces.store.store import Store
 
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
@@ -54,7 +54,7 @@ def runs(context: click.Context, /, **params: Any) -> None:
         _list_experiments(_experiments(store_path, limit), as_json)
         return
     folded = experiment is None and tag is None and not as_json
-    experiments: list[ExperimentLine] = []
+    experiments: list[ExperimentRow] = []
     damage = ""
     if folded:
         try:
@@ -72,9 +72,7 @@ def runs(context: click.Context, /, **params: Any) -> None:
         announce("no-runs-match" if experiment or tag else "no-runs")
 
 
-def _print_runs(
-    rows: Sequence[TrialRow], experiments: Sequence[ExperimentLine], limit: int
-) -> None:
+def _print_runs(rows: Sequence[TrialRow], experiments: Sequence[ExperimentRow], limit: int) -> None:
     titles = distinct_titles(rows)
     lines = [(row.started_at, (titles[row.id], _cells(row))) for row in rows]
     blank = dict.fromkeys(("due", *_ENDED), "")
@@ -122,7 +120,7 @@ def _runs(
     return store.trials(limit, experiment=chosen, tag=tag, single=single)
 
 
-def _experiments(store_path: str | None, limit: int) -> list[ExperimentLine]:
+def _experiments(store_path: str | None, limit: int) -> list[ExperimentRow]:
     from pgpaces.store import listing
 
     if _absent(store_path):
@@ -187,7 +185,7 @@ def _plain(row: TrialRow) -> dict[str, Any]:
     }
 
 
-def _list_experiments(rows: Sequence[ExperimentLine], as_json: bool) -> None:
+def _list_experiments(rows: Sequence[ExperimentRow], as_json: bool) -> None:
     if as_json:
         document = [
             {
@@ -207,7 +205,7 @@ def _list_experiments(rows: Sequence[ExperimentLine], as_json: bool) -> None:
         announce("no-experiments")
 
 
-def _experiment_cells(row: ExperimentLine) -> tuple[str, dict[str, str]]:
+def _experiment_cells(row: ExperimentRow) -> tuple[str, dict[str, str]]:
     names = f" [{', '.join(row.names)}]" if row.names else ""
     return row.name + names, {
         "experiment": row.id[-8:],
@@ -406,8 +404,8 @@ def import_(files: Sequence[str], store_path: str | None, **params: Any) -> None
     """Import a pgbench run from the logs of all its threads (pgbench -l)."""
     from importlib.metadata import version
 
-    from pgpaces import imports as imported
     from pgpaces.core.units import duration_ns
+    from pgpaces.imports import pgbench as imported
     from pgpaces.store.store import Store, new_id
     from pgpaces.trial import recorder
 

@@ -32,14 +32,14 @@ def server() -> None:
 )
 def start(**params: Any) -> None:
     """Start a server that keeps running, and print its PG* environment variables."""
-    from pgpaces.server import embedded, libraries, packages, profiles
-    from pgpaces.server.record import Transport
+    from pgpaces.server import binaries, embedded, packages, profiles
+    from pgpaces.server.folder import Transport
 
     installation = packages.locate(params["wanted"], _say)
     profile, tls = params["profile"], params["tls"]
     settings = dict(profiles.find(profile).settings) if profile else {}
     settings |= family(named({"server_set": params["server_set"]}), "server_set")
-    has_jit = libraries.has_jit(installation.bin.parent)
+    has_jit = binaries.has_jit(installation.bin.parent)
     spec = embedded.ServerSpec(
         installation,
         name=params["name"] or "",
@@ -174,7 +174,7 @@ def stop(name: str) -> None:
 @options.argument("name", default="")
 def clean(name: str, data_dir: str | None, target: str | None) -> None:
     """Drop the prepared data on the managed server NAME (by default, the embedded server)."""
-    from pgpaces.database import creation
+    from pgpaces.database import ownership
     from pgpaces.server import binaries
     from pgpaces.server.folder import data_series, server_folder
     from pgpaces.spec.target import TargetPlan
@@ -197,5 +197,5 @@ def clean(name: str, data_dir: str | None, target: str | None) -> None:
             return
     plan = TargetPlan(dsn=target, server=version, data_dir=data_dir)
     with site(plan, lambda _: None, name) as where:
-        freed = creation.clean(where.access)
+        freed = ownership.clean(where.access)
     announce("freed", mib=freed / 2**20)

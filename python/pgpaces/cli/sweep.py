@@ -158,7 +158,7 @@ def carry_out(
         return 0
     from pgpaces.answers.sweep.lookup import page_of
     from pgpaces.answers.sweep.report import report
-    from pgpaces.answers.sweep.words import unmeasured
+    from pgpaces.answers.sweep.screen import unmeasured
     from pgpaces.cli.progress import SweepProgress, followed
     from pgpaces.core.texts import Warned
 

@@ -118,7 +118,8 @@ def from_statements(
     The command only reads the database and does not execute the statements. The default DIR is
     from-DATABASE.
     """
-    from pgpaces.capture import CaptureOptions, capture, words
+    from pgpaces.capture import CaptureOptions, capture
+    from pgpaces.capture.folder import captured, command_for
     from pgpaces.cli.output import rendered
     from pgpaces.cli.progress import Teller
     from pgpaces.core.errors import PlanError
@@ -132,8 +133,8 @@ def from_statements(
         workload = capture(request, lambda text: teller.tell(text, rewrite=True))
     finally:
         teller.done()
-    put(rendered(lambda _: words.captured(workload)))
+    put(rendered(lambda _: captured(workload)))
     for each in workload.findings:
         click.echo(escape.lines(f"note: {each}"), err=True)
-    command = escape.command(words.command(workload, target))
+    command = escape.command(command_for(workload, target))
     announce("workload-created", path=workload.folder, command=command)

@@ -1,5 +1,4 @@
 """Prepares the target: managed databases, their ownership and data, copies of them, and facts.
 
-It never drops, truncates or overwrites what pgpaces does not own. Knows nothing of load and
-results.
+It never drops, truncates or overwrites what pgpaces does not own.
 """

@@ -1,7 +1,4 @@
-"""Administrative sessions of a server, and their errors.
-
-Knows nothing of ownership, data and copies.
-"""
+"""Administrative sessions of a server, their errors, and what a connection string says."""
 
 from __future__ import annotations
 
@@ -46,6 +43,46 @@ class Access(Struct, frozen=True):
     @property
     def dbname(self) -> str:
         return self.keywords.get("dbname", "")
+
+
+def is_dsn(text: str) -> bool:
+    """Whether it is a connection string, by libpq's rule; else it is the name of a database."""
+    return "=" in text or text.startswith(("postgresql://", "postgres://"))
+
+
+def keywords_of(dsn: str) -> dict[str, str]:
+    """The keywords of a connection string. Raises ServerError."""
+    try:
+        keywords = psycopg.conninfo.conninfo_to_dict(dsn)
+    except psycopg.Error:
+        # psycopg's message would quote the wrong part, which may be the password.
+        raise ServerError("from-database-malformed") from None
+    return {word: str(value) for word, value in keywords.items()}
+
+
+def typed(dsn: str) -> dict[str, str]:
+    """The secrets of a connection string, as it has them, and its service.
+
+    Other machines do not find these themselves.
+    """
+    keywords = keywords_of(dsn) if is_dsn(dsn) else {}
+    shown = without_secrets(keywords)
+    return {n: value for n, value in keywords.items() if n not in shown or n == "service"}
+
+
+def source_name(text: str) -> str:
+    if not is_dsn(text):
+        return text
+    keywords = keywords_of(text)
+    return keywords.get("dbname") or keywords.get("user", "")
+
+
+def source_identity(text: str) -> str:
+    """The address of a source database: a name on the same server, or the parts of a DSN."""
+    if not is_dsn(text):
+        return text
+    keywords = keywords_of(text)
+    return " ".join(keywords.get(w, "") for w in ("host", "hostaddr", "port", "dbname"))
 
 
 @contextlib.contextmanager
@@ -94,12 +131,6 @@ def locked(admin: Session, name: str) -> bool:
             break
         admin.execute("SELECT pg_sleep(0.05)")
     return bool(taken)
-
-
-def hold(admin: Session, dbname: str) -> None:
-    """Locks the database against other pgpaces until the end of the session."""
-    if not locked(admin, dbname):
-        raise ServerError("database-locked", dbname=dbname)
 
 
 @contextlib.contextmanager

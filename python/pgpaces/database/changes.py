@@ -2,7 +2,7 @@
 
 The note is a file in pgpaces' home, one for each server, written before any change. After a kill
 the note remains, and the next run puts everything back first. A setting that another session
-changed in the meantime stays. Knows nothing of the purpose of a setting.
+changed in the meantime stays.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import psycopg
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 from psycopg import sql
 
 from pgpaces.core.errors import ServerError
@@ -28,15 +30,9 @@ from pgpaces.core.texts import Say
 from pgpaces.database.access import Access, common, connect, locked, server_id, with_names
 
 # Settings that are lists of names: the server quotes each, so each must be a separate literal.
-_LISTS = frozenset(
-    (
-        "local_preload_libraries",
-        "search_path",
-        "session_preload_libraries",
-        "shared_preload_libraries",
-        "temp_tablespaces",
-        "unix_socket_directories",
-    )
+_LISTS = (
+    *("local_preload_libraries", "session_preload_libraries", "shared_preload_libraries"),
+    *("search_path", "temp_tablespaces", "unix_socket_directories"),
 )
 _LOADED_S = 10.0
 SYSTEM = ""
@@ -69,10 +65,10 @@ class Note:
     def read(self) -> list[SettingChange]:
         """All changes, the oldest first. Raises ServerError."""
         try:
-            return [SettingChange(**values) for values in json.loads(self.path.read_text("utf-8"))]
+            return msgspec.convert(json.loads(self.path.read_text("utf-8")), list[SettingChange])
         except FileNotFoundError:
             return []
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError) as error:
             raise ServerError("settings-note-unreadable", path=self.path, why=str(error)) from None
 
     def write(self, changes: list[SettingChange]) -> None:
@@ -84,7 +80,7 @@ class Note:
             make_folder(self.path.parent)
             new = self.path.with_suffix(".new")
             with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                json.dump([asdict(change) for change in changes], file)
+                json.dump(msgspec.to_builtins(changes), file)
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(self.path)
@@ -210,32 +206,24 @@ def set_to(admin: Session, change: SettingChange, value: str | None) -> None:
     SQL has no literal for an empty list: '' is a list of one empty name. A database gets the
     value of the session; the whole server is left with that of postgresql.conf.
     """
-    with contextlib.ExitStack() as stack:
-        if _from_current(change, value):
-            stack.enter_context(admin.transaction())
-            admin.execute("SELECT set_config(%s, '', true)", (change.name,))
-        admin.execute(_statement(change, value))
-
-
-def _statement(change: SettingChange, value: str | None) -> sql.Composed:
     database = with_names("ALTER DATABASE {}", change.dbname)
     scope = sql.Composed([sql.SQL("ALTER SYSTEM")]) if change.dbname == SYSTEM else database
     name = sql.SQL(".").join(map(Identifier, change.name.split(".")))
-    if _from_current(change, value):
-        return sql.SQL("{} SET {} FROM CURRENT").format(scope, name)
-    if value is None or is_empty_list(change.name, value):
-        return sql.SQL("{} RESET {}").format(scope, name)
-    names = names_in(value) if change.name.lower() in _LISTS else [value]
-    literals = sql.SQL(", ").join(map(sql.Literal, names))
-    return sql.SQL("{} SET {} = {}").format(scope, name, literals)
+    is_empty = value is not None and is_empty_list(change.name, value)
+    if is_empty and change.dbname != SYSTEM:
+        with admin.transaction():
+            admin.execute("SELECT set_config(%s, '', true)", (change.name,))
+            admin.execute(sql.SQL("{} SET {} FROM CURRENT").format(scope, name))
+    elif value is None or is_empty:
+        admin.execute(sql.SQL("{} RESET {}").format(scope, name))
+    else:
+        names = names_in(value) if change.name.lower() in _LISTS else [value]
+        literals = sql.SQL(", ").join(map(sql.Literal, names))
+        admin.execute(sql.SQL("{} SET {} = {}").format(scope, name, literals))
 
 
 def is_empty_list(name: str, value: str) -> bool:
     return name.lower() in _LISTS and not names_in(value)
-
-
-def _from_current(change: SettingChange, value: str | None) -> bool:
-    return change.dbname != SYSTEM and value is not None and is_empty_list(change.name, value)
 
 
 def settings_of(admin: Session, dbname: str) -> list[tuple[str, str]]:
@@ -251,21 +239,9 @@ def settings_of(admin: Session, dbname: str) -> list[tuple[str, str]]:
 
 def names_in(text: str) -> list[str]:
     """The names in a list as the server writes it: separated by commas, quoted where necessary."""
-    words, word, quoted = [], "", False
-    for sign in text + ",":
-        if sign == '"':
-            quoted = not quoted
-            # A doubled one ends and reopens the quotes, and stands for one in the name.
-            word += sign
-        elif sign == "," and not quoted:
-            words.append(word.strip())
-            word = ""
-        else:
-            word += sign
+    words = re.findall(r'"(?:[^"]|"")*"|[^",\s][^",]*', text)
     return [
-        word[1:-1].replace('""', '"') if len(word) >= 2 and word[0] == word[-1] == '"' else word
-        for word in words
-        if word
+        word[1:-1].replace('""', '"') if word.startswith('"') else word.strip() for word in words
     ]
 
 

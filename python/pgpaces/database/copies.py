@@ -1,30 +1,39 @@
-"""Copies of databases, and waiting until the server is at rest.
+"""Copies of databases: of the data for a trial, and of source databases, which are only read.
 
-Knows nothing of how the data was made.
+On the same server by CREATE DATABASE ... TEMPLATE, from another by pg_dump | pg_restore.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 from msgspec.structs import replace
 from psycopg import sql
 
-from pgpaces.core.errors import ConsentError, PrepareError
+from pgpaces.core.errors import ConsentError, DatabaseAbsentError, PrepareError
 from pgpaces.core.findings import finding
+from pgpaces.core.locality import is_local
 from pgpaces.core.messages import message
-from pgpaces.core.sessions import Session, scalar
-from pgpaces.core.texts import Say
-from pgpaces.database import changes, creation, ownership
+from pgpaces.core.sessions import Identifier, Session, scalar
+from pgpaces.core.texts import Say, Warned
+from pgpaces.database import changes, ownership, psql
 from pgpaces.database.access import (
+    MAINTENANCE,
+    NOTICED_S,
     Access,
     connect,
     execute_within,
+    is_dsn,
+    keywords_of,
     preparation_errors,
     size,
+    source_name,
     with_names,
 )
 from pgpaces.database.ownership import COPY, Ownership
@@ -35,6 +44,13 @@ _ALIVE_S, _DROP_S = 2.0, 300.0
 _CONNECT_S = "5"
 VACUUM_S = 120.0
 _STRATEGIES_SINCE = 150_000
+# By their code in pg_database: the end of CREATE DATABASE, and the first version that has it.
+_PROVIDERS = {
+    "c": (" LOCALE_PROVIDER libc", 150_000),
+    "i": (" LOCALE_PROVIDER icu ICU_LOCALE {}", 150_000),
+    "b": (" LOCALE_PROVIDER builtin BUILTIN_LOCALE {}", 170_000),
+}
+_RULES_SINCE = 160_000
 
 
 @contextlib.contextmanager
@@ -42,7 +58,7 @@ def clone(
     access: Access, admin: Session, origin: Prepared, *, workload: str, say: Say
 ) -> Iterator[Prepared]:
     """A copy of the prepared database for a trial that writes; dropped at the end."""
-    dbname = creation.run_name(origin.dbname)
+    dbname = ownership.run_name(origin.dbname)
     started = time.monotonic()
     with preparation_errors(dbname):
         exists, comment = ownership.comment_on(admin, dbname)
@@ -50,10 +66,10 @@ def clone(
             raise ConsentError("database-not-owned", dbname=dbname)
         say(message("copying", dbname=origin.dbname))
         if exists:
-            ownership.drop_owned(admin, dbname)
+            admin.execute(ownership.forced_drop(admin, dbname))
         copying = time.monotonic()
         owned = Ownership(workload, origin.fingerprint, COPY)
-        creation.create(
+        ownership.create(
             access, admin, dbname, owned=owned, make=lambda name: copy(admin, name, origin.dbname)
         )
         clone_seconds = time.monotonic() - copying
@@ -73,7 +89,11 @@ def clone(
 
 def _drop_copy(access: Access, admin: Session, dbname: str) -> None:
     """Drops it, in a new session if a restart of the server ended the old one."""
-    if not (admin.closed or admin.broken) and _answers(admin):
+    answers = False
+    if not (admin.closed or admin.broken):
+        with contextlib.suppress(psycopg.Error):
+            answers = execute_within(admin, sql.SQL("SELECT 1"), _ALIVE_S) and not admin.broken
+    if answers:
         execute_within(admin, ownership.forced_drop(admin, dbname, if_exists=True), _DROP_S)
     elif admin.broken:
         keywords = {**access.keywords, "connect_timeout": _CONNECT_S}
@@ -82,15 +102,8 @@ def _drop_copy(access: Access, admin: Session, dbname: str) -> None:
             execute_within(session, drop, _DROP_S)
 
 
-def _answers(admin: Session) -> bool:
-    try:
-        return execute_within(admin, sql.SQL("SELECT 1"), _ALIVE_S) and not admin.broken
-    except psycopg.Error:
-        return False
-
-
-def copy(admin: Session, dbname: str, template: str) -> list[str]:
-    """Makes a copy of a database with its settings; returns the settings that were refused.
+def copy(admin: Session, dbname: str, template: str, *, say: Say = lambda _: None) -> None:
+    """Makes a copy of a database with its settings; says which settings were refused.
 
     Raises PrepareError with the sessions that prevent the copy; psycopg.Error.
     """
@@ -106,11 +119,11 @@ def copy(admin: Session, dbname: str, template: str) -> list[str]:
     except psycopg.errors.ObjectInUse:
         sessions = users(admin, template)
         raise PrepareError("cannot-copy-in-use", dbname=template, sessions=sessions) from None
-    return give(admin, dbname, changes.settings_of(admin, template))
+    _give(admin, dbname, changes.settings_of(admin, template), say=say)
 
 
-def give(admin: Session, dbname: str, settings: list[tuple[str, str]]) -> list[str]:
-    """Gives a database settings; returns those that the server refused."""
+def _give(admin: Session, dbname: str, settings: list[tuple[str, str]], *, say: Say) -> None:
+    """Gives a database settings, and says which ones the server refused."""
     refused = []
     for name, value in settings:
         try:
@@ -119,7 +132,8 @@ def give(admin: Session, dbname: str, settings: list[tuple[str, str]]) -> list[s
             if error.sqlstate is None:  # the session is gone
                 raise
             refused.append(f"{name} ({error.diag.message_primary})")
-    return refused
+    if refused:
+        say(Warned(message("copy-lacks-settings", settings=refused)))
 
 
 def users(admin: Session, dbname: str) -> str:
@@ -146,9 +160,8 @@ def settle(admin: Session, prepared: Prepared, *, checkpoint: bool) -> Prepared:
             admin.execute("CHECKPOINT")
         except psycopg.errors.InsufficientPrivilege:
             notes.append(finding("checkpoint-not-permitted"))
-    deadline = started + VACUUM_S
     while _is_being_vacuumed(admin, prepared.dbname):
-        if time.monotonic() > deadline:
+        if time.monotonic() > started + VACUUM_S:
             notes.append(finding("autovacuum-at-work", waited_s=VACUUM_S))
             break
         time.sleep(0.1)
@@ -173,3 +186,134 @@ def _is_being_vacuumed(admin: Session, dbname: str) -> bool:
         " (SELECT pid FROM pg_catalog.pg_stat_progress_vacuum WHERE datname = %(name)s))))"
     )
     return bool(scalar(admin, query, {"name": dbname}))
+
+
+@contextlib.contextmanager
+def session_outside(access: Access, source: str | None) -> Iterator[Session]:
+    """An administrative session outside the source database, which a copy needs free.
+
+    Raises ConsentError for the database in which every pgpaces has sessions.
+    """
+    if source == MAINTENANCE:
+        raise ConsentError("source-used-by-pgpaces", source=source)
+    is_in_it = source is not None and source == access.dbname and not is_dsn(source)
+    with connect(access, MAINTENANCE if is_in_it else None) as admin:
+        yield admin
+
+
+def create_from_source(
+    access: Access, admin: Session, source: str, *, dbname: str, say: Say
+) -> None:
+    """Makes `dbname` as a copy of the source database; empty if that is on another server.
+
+    Raises ConsentError where sessions use it, DatabaseAbsentError, PrepareError, psycopg.Error.
+    """
+    if is_dsn(source):
+        _create_for_dump(access, admin, source, dbname=dbname, say=say)
+        return
+    query = "SELECT pg_database_size(oid) FROM pg_catalog.pg_database WHERE datname = %s"
+    needed_bytes = scalar(admin, query, (source,))
+    if needed_bytes is None:
+        raise DatabaseAbsentError("source-missing", source=source)
+    # Sessions that were just closed get a moment to be gone.
+    deadline = time.monotonic() + NOTICED_S
+    while (used := users(admin, source)) and time.monotonic() < deadline:
+        admin.execute("SELECT pg_sleep(0.05)")
+    if used:
+        dsn = f"dbname={source} host=..."
+        raise ConsentError("cannot-copy-in-use", dbname=source, sessions=used, dsn=dsn)
+    _check_room(access, admin, source, needed_bytes=needed_bytes)
+    say(message("copying-source", dbname=source, size_bytes=needed_bytes))
+    try:
+        copy(admin, dbname, source, say=say)
+    except psycopg.errors.InsufficientPrivilege as error:
+        why = error.diag.message_primary
+        raise ConsentError("source-not-permitted", source=source, why=why) from None
+    except psycopg.errors.DiskFull as error:
+        values = {"needed_bytes": needed_bytes, "why": error.diag.message_primary}
+        raise PrepareError("copy-fills-disk", source=source, **values) from None
+
+
+def fill_from_source(access: Access, admin: Session, source: str, *, dbname: str, say: Say) -> None:
+    """Copies the data from another server. Raises PrepareError, ServerError, psycopg.Error."""
+    if not is_dsn(source):
+        return
+    name = source_name(source)
+    with _session_in(access, source) as session:
+        version = session.info.server_version // 10_000
+        needed_bytes = size(session, name)
+    dump, restore = psql.dump_programs(access.psql, access.folders, version)
+
+    def progress(seconds: float) -> None:
+        values = {"copied_bytes": size(admin, dbname), "needed_bytes": needed_bytes}
+        say(message("copying-by-pg-dump", dbname=name, **values, waited_s=seconds))
+
+    reader = psql.ClientProgram(dump, keywords_of(source), name)
+    psql.pipe(reader, psql.ClientProgram(restore, access.keywords, dbname), progress)
+    # A dump has neither statistics nor a visibility map; plans depend on both.
+    say(message("copy-analyzed", dbname=name))
+    with connect(access, dbname) as session:
+        session.execute("VACUUM ANALYZE")
+
+
+def _check_room(access: Access, admin: Session, source: str, *, needed_bytes: int) -> None:
+    """Raises PrepareError if the disk of the data is on this machine and too full."""
+    if not is_local(access.keywords):
+        return
+    try:
+        disk = os.statvfs(scalar(admin, "SELECT current_setting('data_directory')"))
+    except (psycopg.Error, OSError):
+        return
+    if (free := disk.f_bavail * disk.f_frsize) < needed_bytes:
+        values = {"needed_bytes": needed_bytes, "free_bytes": free}
+        raise PrepareError("copy-too-large", source=source, **values)
+
+
+def _create_for_dump(access: Access, admin: Session, source: str, *, dbname: str, say: Say) -> None:
+    with _session_in(access, source) as session:
+        psql.dump_programs(access.psql, access.folders, session.info.server_version // 10_000)
+        row: Any = session.execute(
+            "SELECT pg_database_size(oid), pg_encoding_to_char(encoding), datcollate, datctype,"
+            # From JSON, as older servers lack these columns.
+            " coalesce(to_json(d) ->> 'datlocprovider', 'c'),"
+            " coalesce(to_json(d) ->> 'datlocale', to_json(d) ->> 'daticulocale'),"
+            " to_json(d) ->> 'daticurules'"
+            " FROM pg_catalog.pg_database d WHERE datname = current_database()"
+        ).fetchone()
+        settings = changes.settings_of(session, source_name(source))
+    _check_room(access, admin, source_name(source), needed_bytes=row[0])
+    create = sql.SQL("CREATE DATABASE {} TEMPLATE template0 ENCODING {} LC_COLLATE {} LC_CTYPE {}")
+    version = admin.info.server_version
+    libc = provider(version, "c") or sql.Composed([])
+    end = provider(version, *row[4:6], rules=row[6])
+    if end is None:
+        say(Warned(message("copy-sorted-by-libc")))
+    try:
+        admin.execute(create.format(Identifier(dbname), *row[1:4]) + (end or libc))
+    except (
+        psycopg.errors.WrongObjectType,
+        psycopg.errors.InvalidParameterValue,
+        psycopg.errors.FeatureNotSupported,  # it was built without ICU
+    ) as error:
+        say(Warned(message("copy-sorted-by-c", error=error.diag.message_primary)))
+        admin.execute(create.format(Identifier(dbname), row[1], "C", "C") + libc)
+    _give(admin, dbname, settings, say=say)
+
+
+def provider(
+    version: int, code: str, locale: str | None = None, *, rules: str | None = None
+) -> sql.Composed | None:
+    """The end of CREATE DATABASE for a locale provider, by its code in pg_database.
+
+    Without one, the provider of template0 would be taken. None where the server is too old for it.
+    """
+    words, since = _PROVIDERS.get(code, ("", math.inf))
+    since = max(since, _RULES_SINCE if rules else 0)
+    if version < since:
+        return sql.Composed([]) if code == "c" else None
+    values = [value for value in (locale, rules) if value and code != "c"]
+    return sql.SQL(f"{words} ICU_RULES {{}}" if rules else words).format(*values)
+
+
+def _session_in(access: Access, source: str) -> contextlib.AbstractContextManager[Session]:
+    return connect(Access(keywords_of(source), access.psql))

@@ -1,7 +1,7 @@
 """pgbench's four tables: made and filled as by `pgbench -i`, and what a run needs of them.
 
-Drops and overwrites only the tables in TABLES, to which the user consents by `-i`. Knows psycopg
-and no terminal: messages go to callbacks. All connections are in psycopg's autocommit mode.
+Drops and overwrites only the tables in TABLES, to which the user consents by `-i`. Messages
+go to callbacks. All connections are in psycopg's autocommit mode.
 """
 
 from __future__ import annotations
@@ -200,24 +200,19 @@ class FillProgress(Struct):
     _interval: int = 1
 
     def report(self, done: int, elapsed_s: float) -> None:
-        if self._due(done, elapsed_s):
-            remaining_s = (self.total - done) * elapsed_s / done
-            text = (
-                f"{done} of {self.total} tuples ({done * 100 // self.total}%) of {self.table} done"
-                f" (elapsed {elapsed_s:.2f} s, remaining {remaining_s:.2f} s)"
-            )
-            self.progress(text, self._width)
-            self._width = len(text)
-
-    def _due(self, done: int, elapsed_s: float) -> bool:
-        if not self.quiet:
-            return done % _ROWS_A_LINE == 0
-        if done % _QUIET_ROWS != 0:
-            return False
-        if done < self.total and elapsed_s < self._interval * _SECONDS_A_LINE:
-            return False
-        self._interval = math.ceil(elapsed_s / _SECONDS_A_LINE)
-        return True
+        if done % (_QUIET_ROWS if self.quiet else _ROWS_A_LINE) != 0:
+            return
+        if self.quiet:
+            if done < self.total and elapsed_s < self._interval * _SECONDS_A_LINE:
+                return
+            self._interval = math.ceil(elapsed_s / _SECONDS_A_LINE)
+        remaining_s = (self.total - done) * elapsed_s / done
+        text = (
+            f"{done} of {self.total} tuples ({done * 100 // self.total}%) of {self.table} done"
+            f" (elapsed {elapsed_s:.2f} s, remaining {remaining_s:.2f} s)"
+        )
+        self.progress(text, self._width)
+        self._width = len(text)
 
     def ended(self) -> None:
         """Erase the line: all rows are sent."""

@@ -1,8 +1,4 @@
-"""Runs a workload's SQL files by psql, so that they may use all features of psql.
-
-And pg_dump into pg_restore. Knows their arguments and how to end them; nothing of ownership, load
-and results.
-"""
+"""Runs client programs of libpq: psql for a workload's SQL files, pg_dump into pg_restore."""
 
 from __future__ import annotations
 
@@ -12,7 +8,6 @@ import functools
 import os
 import secrets
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -24,8 +19,8 @@ from msgspec import Struct
 
 from pgpaces.core.errors import PrepareError, ServerError, TrustError
 from pgpaces.core.texts import Say
-from pgpaces.server.binaries import output_of, parse_version
-from pgpaces.server.record import quoted
+from pgpaces.server.binaries import output_of, parse_version, running
+from pgpaces.server.folder import quoted
 from pgpaces.spec.workload import InitStep
 
 _TAIL_LINES = 12
@@ -50,10 +45,11 @@ def run(
     step: InitStep,
     variables: Mapping[str, str],
     *,
-    progress: Say,
+    say: Say,
+    what: str = "",
     trusted: bool = True,
 ) -> None:
-    """Runs a file in its directory. progress: gets the elapsed time every few seconds.
+    """Runs a file in its directory. say: gets `what` and the elapsed time every few seconds.
 
     trusted: psql executes the meta-commands in the file, which execute programs and read files.
     Raises PrepareError with psql's last lines, TrustError for meta-commands without trust.
@@ -69,13 +65,13 @@ def run(
     words += ["-f", f"./{step.path.name}"]
     started = time.monotonic()
     how = {"cwd": step.path.parent, "stderr": subprocess.PIPE, "text": True, "errors": "replace"}
-    with environment(client) as process, _running(words, process, **how) as program:
+    with environment(client) as process, running(words, **process.options(), **how) as program:
         while True:
             try:
                 _, errors = program.communicate(timeout=5)
                 break
             except subprocess.TimeoutExpired:
-                progress(f"{time.monotonic() - started:.0f} s")
+                say(f"{what}, {time.monotonic() - started:.0f} s")
     if program.returncode != 0:
         tail = "\n".join(errors.strip().splitlines()[-_TAIL_LINES:])
         # In any language, psql's message names the command that it expects.
@@ -107,6 +103,9 @@ _VARIABLES = {
 class Environment(Struct, frozen=True):
     variables: dict[str, str]
     files: tuple[int, ...] = ()
+
+    def options(self) -> dict[str, Any]:
+        return {"env": self.variables, "pass_fds": self.files}
 
 
 @contextlib.contextmanager
@@ -201,10 +200,10 @@ def pipe(source: ClientProgram, target: ClientProgram, progress: Callable[[float
             stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)
         )
         first = stack.enter_context(
-            _running(dump, dumps, stdout=subprocess.PIPE, stderr=dump_errors)
+            running(dump, **dumps.options(), stdout=subprocess.PIPE, stderr=dump_errors)
         )
         second = stack.enter_context(
-            _running(restore, restores, stdin=first.stdout, stderr=restore_errors)
+            running(restore, **restores.options(), stdin=first.stdout, stderr=restore_errors)
         )
         # So that pg_dump gets SIGPIPE when pg_restore ends.
         if first.stdout is not None:
@@ -218,24 +217,6 @@ def pipe(source: ClientProgram, target: ClientProgram, progress: Callable[[float
             # If one fails, the other does too; report both, the cause first.
             why = "\n".join(filter(None, (_tail(dump_errors), _tail(restore_errors))))
             raise PrepareError("copy-failed", dbname=source.dbname, why=why)
-
-
-@contextlib.contextmanager
-def _running(
-    words: list[str], process: Environment, **more: Any
-) -> Iterator[subprocess.Popen[Any]]:
-    """A running program; on an error interrupted, so that it cancels its statement."""
-    more = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL} | more
-    with subprocess.Popen(words, env=process.variables, pass_fds=process.files, **more) as program:
-        try:
-            yield program
-        except BaseException:
-            program.send_signal(signal.SIGINT)
-            try:
-                program.wait(timeout=5)
-            except subprocess.TimeoutExpired:
-                program.kill()
-            raise
 
 
 def _tail(file: IO[bytes]) -> str:

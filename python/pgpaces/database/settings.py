@@ -1,7 +1,7 @@
 """Settings for a load, applied with the smallest scope possible, verified, and put back.
 
 First as options of its connections; if these do not reach the server, as settings of a managed
-database; then, if allowed, as settings of the whole server. Knows nothing of experiments.
+database; then, if allowed, as settings of the whole server.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ def applied(
         return
     with changes.opened(access) as ledger, _putting_back(ledger, terms):
         for setting in by_database:
-            _change(ledger, SettingChange(setting.name, dbname, None), setting.value)
+            with _setting_errors(setting):
+                ledger.change(SettingChange(setting.name, dbname, None), setting.value)
             how[setting.name] = "database"
         how |= _alter_system(ledger, of_server, terms)
         yield _verified(access, dbname, Applied(options, how), settings=settings)
@@ -192,9 +193,8 @@ def _setting_errors(setting: _Setting) -> Iterator[None]:
     try:
         yield
     except psycopg.errors.InsufficientPrivilege as error:
-        raise ServerError(
-            "setting-not-permitted", setting=setting.name, why=_primary(error)
-        ) from None
+        why = _primary(error)
+        raise ServerError("setting-not-permitted", setting=setting.name, why=why) from None
     except psycopg.Error as error:
         if error.sqlstate is None:  # the session is gone
             raise
@@ -265,11 +265,6 @@ def _check_allowed(access: Access, dbname: str, settings: list[_Setting], *, ter
         raise ServerError("restart-not-configured", settings=needy)
 
 
-def _change(ledger: SettingChanges, change: SettingChange, value: str) -> None:
-    with _setting_errors(_Setting(change.name, value, "")):
-        ledger.change(change, value)
-
-
 def _alter_system(ledger: SettingChanges, settings: list[_Setting], terms: Terms) -> dict[str, How]:
     """Sets by ALTER SYSTEM and reloads or restarts the server; returns the way of each."""
     if not settings:
@@ -278,9 +273,9 @@ def _alter_system(ledger: SettingChanges, settings: list[_Setting], terms: Terms
     how: dict[str, How] = {}
     for setting in settings:
         needs_restart = setting.context == "postmaster"
-        _change(
-            ledger, SettingChange(setting.name, SYSTEM, None, restart=needs_restart), setting.value
-        )
+        change = SettingChange(setting.name, SYSTEM, None, restart=needs_restart)
+        with _setting_errors(setting):
+            ledger.change(change, setting.value)
         how[setting.name] = "restart" if needs_restart else "reload"
     if terms.restart is None or "restart" not in how.values():
         ledger.reload()
@@ -289,17 +284,14 @@ def _alter_system(ledger: SettingChanges, settings: list[_Setting], terms: Terms
         terms.restart()
     except PgpacesError as error:
         values = [f"{setting.name} = {setting.value}" for setting in settings]
-        if file is None:
-            raise ServerError(
-                "server-stopped-by-settings", settings=values, why=error.message
-            ) from None
-        path, before = file
-        path.write_bytes(before)
-        terms.restart()
-        ledger.reopen()
-        raise ServerError(
-            "server-started-without-settings", settings=values, why=error.message
-        ) from None
+        name = "server-stopped-by-settings"
+        if file is not None:
+            path, before = file
+            path.write_bytes(before)
+            terms.restart()
+            ledger.reopen()
+            name = "server-started-without-settings"
+        raise ServerError(name, settings=values, why=error.message) from None
     ledger.reopen()
     return how
 
@@ -316,10 +308,7 @@ def _verified(access: Access, dbname: str, effect: Applied, *, settings: list[_S
             if not matches:
                 is_empty = changes.is_empty_list(setting.name, setting.value)
                 by_file = is_empty and how in ("reload", "restart")
-                raise ServerError(
-                    "list-not-emptied" if by_file else "setting-not-in-effect",
-                    setting=setting.name,
-                    value=setting.value,
-                    shown=shown[setting.name],
-                )
+                name = "list-not-emptied" if by_file else "setting-not-in-effect"
+                values = {"value": setting.value, "shown": shown[setting.name]}
+                raise ServerError(name, setting=setting.name, **values)
     return replace(effect, verified=shown)

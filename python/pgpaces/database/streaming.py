@@ -1,7 +1,4 @@
-"""Standbys: waiting until they have replayed what their primary wrote, and their settings.
-
-Knows nothing of how they were made.
-"""
+"""Standbys: waiting until they have replayed what their primary wrote, and their settings."""
 
 from __future__ import annotations
 
@@ -23,12 +20,9 @@ _REPORT_S = 3.0
 # Without progress for this time, the wait for a standby fails.
 _STUCK_S = 60.0
 _WRITTEN = (
-    "SELECT (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.{last}()"
-    " ELSE pg_catalog.{current}() END - '0/0'::pg_lsn)::bigint"
+    "SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()"
+    " ELSE pg_current_wal_lsn() END - '0/0'::pg_lsn)::bigint"
 )
-_NAMES = {"last": "pg_last_wal_replay_lsn", "current": "pg_current_wal_lsn"}
-_NAMES_OLD = {"last": "pg_last_xlog_replay_location", "current": "pg_current_xlog_location"}
-_OLD_BELOW = 100_000
 
 
 def wait_for_standbys(
@@ -41,7 +35,13 @@ def wait_for_standbys(
     """
     target, (_, cluster) = _position(primary), _identity(primary)
     for name, access in standbys.items():
-        _check(name, _identity(access), cluster)
+        follows, own = _identity(access)
+        if not follows:
+            raise PlanError("not-a-standby", server=name)
+        if None not in (own, cluster) and own != cluster:
+            raise PlanError(
+                "standby-of-other-server", standby=name, identifier=own, expected=cluster
+            )
         reported = moved = time.monotonic()
         reached = -1
         while (position := _position(access)) < target:
@@ -51,27 +51,12 @@ def wait_for_standbys(
                 reached, moved = position, now
             behind = target - position
             if now - moved > _STUCK_S:
-                raise ServerError(
-                    "standby-stuck", standby=name, behind_bytes=behind, wait_s=_STUCK_S
-                )
+                values = {"behind_bytes": behind, "wait_s": _STUCK_S}
+                raise ServerError("standby-stuck", standby=name, **values)
             if now - reported > _REPORT_S:
                 say(message("standby-lags", standby=name, behind_bytes=behind))
                 reported = now
             time.sleep(_TURN_S)
-
-
-def _check(name: str, standby: tuple[bool, int | None], expected: int | None) -> None:
-    """Raises PlanError for a server that is no standby, or of another primary.
-
-    standby: its `_identity`. expected: the system identifier of the primary.
-    """
-    follows, cluster = standby
-    if not follows:
-        raise PlanError("not-a-standby", server=name)
-    if None not in (cluster, expected) and cluster != expected:
-        raise PlanError(
-            "standby-of-other-server", standby=name, identifier=cluster, expected=expected
-        )
 
 
 def _identity(access: Access) -> tuple[bool, int | None]:
@@ -86,9 +71,7 @@ def _identity(access: Access) -> tuple[bool, int | None]:
 
 def _position(access: Access) -> int:
     with common(access) as session:
-        old = session.info.server_version < _OLD_BELOW
-        query = _WRITTEN.format(**(_NAMES_OLD if old else _NAMES))
-        return int(scalar(session, query.encode()) or 0)
+        return int(scalar(session, _WRITTEN) or 0)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from pgpaces.core.findings import finding
 from pgpaces.core.record import Interval, copied
 from pgpaces.core.texts import decoded, encoded
 from pgpaces.core.units import SECOND_NS
-from pgpaces.server.record import quoted
+from pgpaces.server.folder import quoted
 from pgpaces.spec.load import LoadOptions, Segment, TrialPlan
 from pgpaces.spec.target import without_secrets
 from pgpaces.spec.workload import shown

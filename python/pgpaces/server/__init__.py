@@ -1,4 +1,1 @@
-"""Where PostgreSQL comes from: programs found on this machine, and managed servers.
-
-Knows nothing of workloads, loads, results or the command line.
-"""
+"""Where PostgreSQL comes from: programs found on this machine, and managed servers."""

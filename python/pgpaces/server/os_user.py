@@ -3,7 +3,7 @@
 PostgreSQL refuses to run as root, so root starts it as `postgres` or, where that user does not
 exist, as the next of CANDIDATES. pgpaces creates no user and changes no permission of an existing
 folder: it makes its own folders reachable, and copies programs that the user cannot reach (a
-virtual environment below a private home) once. Starts no server.
+virtual environment below a private home) once.
 """
 
 import contextlib
@@ -35,9 +35,6 @@ class OsUser(Struct, frozen=True):
     uid: int
     gid: int
 
-    def popen_options(self) -> dict[str, Any]:
-        return {"user": self.uid, "group": self.gid, "extra_groups": []}
-
 
 def os_user_for(data_dir: Path) -> OsUser | None:
     """The user to run a server as: None for the current one, unless that is root.
@@ -60,7 +57,8 @@ def os_user_for(data_dir: Path) -> OsUser | None:
 
 
 def options_of(os_user: OsUser | None) -> dict[str, Any]:
-    return os_user.popen_options() if os_user else {}
+    """What subprocess.Popen takes to run a program as this user."""
+    return {"user": os_user.uid, "group": os_user.gid, "extra_groups": []} if os_user else {}
 
 
 def make_private_folder(path: Path, os_user: OsUser | None) -> None:

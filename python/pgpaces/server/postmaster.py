@@ -1,13 +1,13 @@
-"""Runs initdb and pg_basebackup, and starts and ends one PostgreSQL process.
+"""Runs initdb and pg_basebackup, starts and ends one PostgreSQL process, and names its errors.
 
 The parent of PostgreSQL is supervise.py. pgpaces holds the other end of its standard input; when
-pgpaces ends, for whatever reason, supervise.py ends the server. Knows nothing of names, records
-and permission to start: embedded.py decides that.
+pgpaces ends, for whatever reason, supervise.py ends the server.
 """
 
 import contextlib
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -19,15 +19,54 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
+import msgspec
 from msgspec import Struct
 
 from pgpaces.core.errors import ServerError
 from pgpaces.core.messages import message
 from pgpaces.core.texts import Say
-from pgpaces.server import failure
 from pgpaces.server.binaries import Installation, run, server_environment
 from pgpaces.server.os_user import OsUser, make_private_folder, options_of
 
+LINES_SHOWN = 5
+# The name of an error, and what PostgreSQL writes; its groups are values of the error. The first
+# that matches anywhere in the output wins, so causes precede their consequences.
+_CAUSES = {
+    "disk-full": r"No space left on device|Disk quota exceeded",
+    "permission-denied": r"Permission denied",
+    "read-only-disk": r"Read-only file system",
+    "data-of-other-build": r"unrecognized configuration parameter \"[^\"]+\" in file"
+    r"|database files are incompatible with server",
+    "no-such-setting": r"unrecognized configuration parameter \"(?P<setting>[^\"]+)\"",
+    "bad-value-of-setting": (
+        r"(?:invalid value for|valid range for|FATAL: ) *parameter \"(?P<setting>[^\"]+)\""
+    ),
+    "no-such-module": r"could not (?:access file|load library) \"(?P<library>[^\"]+)\"",
+    "setting-not-supported": r"is not supported by this build|not supported on this platform",
+    "memory-too-small": (
+        r"could not map anonymous shared memory|could not create shared memory segment"
+    ),
+    "port-in-use": r"could not (?:bind|create listen socket)[^\n]*Address already in use",
+    "no-loopback": r"could not (?:bind|create listen socket|translate host name)",
+    "data-used-by-process": (
+        r"lock file \"postmaster\.pid\" already exists"
+        r"[\s\S]*\(PID (?P<pid>\d+)\)[^\"]*\"(?P<folder>[^\"]+)\""
+    ),
+    "data-used-by-earlier-server": r"pre-existing shared memory block",
+    "data-of-other-user": r"has wrong ownership",
+    "data-permissions": r"has invalid permissions",
+    "user-without-name": r"could not look up effective user ID",
+    "library-missing": r"error while loading shared libraries: (?P<library>\S+):",
+    "data-damaged": r"could not locate a valid checkpoint record|PANIC:",
+}
+_OF_DATA = ("data-of-other-build", "data-of-other-user", "data-permissions", "data-damaged")
+
+_PREFIX = re.compile(r"^.*?(?=\b(?:FATAL|PANIC|LOG|DETAIL|HINT): )")
+_FATAL = re.compile(
+    r"\b(?:FATAL|PANIC):(?!\s*the database system is)"
+    r"|^\S*(?:initdb|postgres)\S*: (?:error: )?(?!warning)"
+)
+_REASON = re.compile(r"\bLOG: +could not |\bDETAIL: |\bHINT: +(?:Available|Valid|Value)")
 SUPERUSER = "postgres"
 # Every copy of a primary has one of these, also an incomplete one.
 OF_COPIES = ("standby.signal", "recovery.conf", "backup_label")
@@ -35,8 +74,40 @@ SILENCE_S_MAX = 60.0  # longest time without a new line in the log before a star
 PATIENCE_S = 3.0  # after it, report the last line of the log: recovery can take minutes
 POLL_S = 0.01
 END_S_MAX = 90.0  # longer than the worst case of supervise.py
-
 _open_pipes: "weakref.WeakSet[IO[bytes]]" = weakref.WeakSet()
+
+
+def refusal(program: str, output: str, place: Path, *, data: Path | None) -> ServerError:
+    """The error of a program that failed, with PostgreSQL's own line.
+
+    output: all of it. place: the file with it, or the folder that it should fill. data: the folder
+    of the server's data.
+    """
+    values = {"program": program, "why": reason(output)}
+    for name, pattern in _CAUSES.items():
+        if match := re.search(pattern, output):
+            own = match.groupdict() | ({"data": data} if name in _OF_DATA else {})
+            return ServerError(name, **values, **own).at(str(place))
+    return ServerError("program-failed", **values).at(str(place))
+
+
+def reason(output: str) -> str:
+    """The fatal line with the line that explains it; without a fatal line the last lines."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    fatal = next((line for line in lines if _FATAL.search(line)), None)
+    if fatal is None:
+        return last_lines(output)
+    detail = next((f" ({_bare(line)})" for line in lines if _REASON.search(line)), "")
+    return _bare(fatal) + detail
+
+
+def last_lines(output: str, count: int = LINES_SHOWN) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return " | ".join(lines[-count:]) or "it wrote nothing"
+
+
+def _bare(line: str) -> str:
+    return _PREFIX.sub("", line).replace(":  ", ": ", 1)
 
 
 def _close_after_fork() -> None:
@@ -65,7 +136,7 @@ def initialize(
         done = _run(installation.program("initdb"), words, os_user, lock=lock)
         if done.returncode != 0:
             program = f"initdb {installation.version}"
-            raise failure.refusal(program, done.stdout, data_dir, data=data_dir)
+            raise refusal(program, done.stdout, data_dir, data=data_dir)
         unfinished.rename(data_dir)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -88,7 +159,7 @@ def copy(
     done = _run(installation.program("pg_basebackup"), words, os_user, lock=lock)
     if done.returncode != 0:
         shutil.rmtree(data_dir, ignore_errors=True)
-        raise failure.refusal("pg_basebackup", done.stdout, data_dir, data=data_dir)
+        raise refusal("pg_basebackup", done.stdout, data_dir, data=data_dir)
 
 
 def _run(
@@ -112,20 +183,6 @@ class SupervisorOrder(Struct, frozen=True):
     folder: Path
     ending: signal.Signals = signal.SIGINT
 
-    def to_json(self) -> str:
-        return json.dumps(
-            {
-                "argv": self.argv,
-                "uid": self.os_user.uid if self.os_user else None,
-                "gid": self.os_user.gid if self.os_user else None,
-                "lock_fd": self.lock,
-                "stays": self.stays,
-                "files": [str(path) for path in self.files],
-                "folder": str(self.folder),
-                "ending": int(self.ending),
-            }
-        )
-
 
 class Postmaster:
     def __init__(self, order: SupervisorOrder, log: Path) -> None:
@@ -148,7 +205,7 @@ class Postmaster:
         if self._supervisor.stdin is not None:
             _open_pipes.add(self._supervisor.stdin)
             weakref.finalize(self, self._supervisor.stdin.close)  # a Popen object alone stays alive
-        self._send(order.to_json())
+        self._send(json.dumps(msgspec.to_builtins(order, enc_hook=str)))
 
     def wait(
         self, ready: Callable[[], bool], what: str, say: Say, *, data: Path | None = None
@@ -163,21 +220,15 @@ class Postmaster:
         while not ready():
             now = time.monotonic()
             if self._has_ended(POLL_S):
-                raise failure.refusal(what, self._log_text(), self._log, data=data)
+                raise refusal(what, self._log_text(), self._log, data=data)
             if (new_size := self._log.stat().st_size) != size:
                 size, quiet_since = new_size, now
                 if now - started > PATIENCE_S:
-                    line = failure.last_lines(self._log_text(), 1)
+                    line = last_lines(self._log_text(), 1)
                     say(message("program-starting", program=what, line=line))
             if now - quiet_since > SILENCE_S_MAX:
-                last = failure.last_lines(self._log_text())
-                raise ServerError(
-                    "starting-server-silent",
-                    program=what,
-                    silence_s=SILENCE_S_MAX,
-                    why=last,
-                    log=self._log,
-                )
+                values = {"why": last_lines(self._log_text()), "silence_s": SILENCE_S_MAX}
+                raise ServerError("starting-server-silent", program=what, log=self._log, **values)
 
     def leave(self) -> None:
         """Let the server run on without pgpaces and without a supervisor."""
@@ -219,7 +270,7 @@ class Postmaster:
         try:
             self._supervisor.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
-            values = {"line": failure.last_lines(self._log_text(), 1), "pid": self.pid}
+            values = {"line": last_lines(self._log_text(), 1), "pid": self.pid}
             self._say(message("server-ending", wait_s=END_S_MAX - PATIENCE_S, **values))
             try:
                 self._supervisor.wait(END_S_MAX - PATIENCE_S)

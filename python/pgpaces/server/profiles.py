@@ -1,10 +1,10 @@
 """Profiles: named settings, in TOML files. Shipped ones, the user's, and how they differ.
 
+A file has these keys:
+
     about = "Its purpose."
     [settings]
     shared_buffers = "1GB"
-
-Knows nothing of servers; the settings of a server come as values.
 """
 
 import re

@@ -3,15 +3,14 @@
 Run as `python -I -S supervise.py` in its own session, so that neither Ctrl-C nor the
 death of pgpaces reaches it. Its standard input is a pipe whose other end only pgpaces holds:
 
-    first line   the order, as JSON: argv, uid, gid, lock_fd, stays, files, folder,
-                 ending
+    first line   the order, as JSON: argv, os_user, lock, stays, files, folder, ending
     "leave"      exit, and leave the server running: it stays
     "stop"       end the server cleanly, with a checkpoint
     end of file  pgpaces has ended, for whatever reason: end the server within seconds
 
-Its standard output is "pid N" once, and "exit N" when the postmaster has ended; its standard
-error is the server's log. Imports only the standard library: it must start in milliseconds, and
-from a folder that only root can read. Knows nothing of data directories, versions and settings.
+Its standard output is "pid N" once, and "exit N" when the postmaster has ended; its standard error
+is the server's log. Imports only the standard library: it must start in milliseconds, and from a
+folder that only root can read.
 """
 
 import contextlib
@@ -62,17 +61,19 @@ def end_with_us(ending: int) -> Callable[[], object] | None:
 
 def launch(order: dict[str, Any]) -> subprocess.Popen[bytes]:
     """Start the postmaster; it inherits the lock and holds it as long as it runs."""
-    os_user: dict[str, Any] = {}
-    if order["uid"] is not None:
-        os_user = {"user": order["uid"], "group": order["gid"], "extra_groups": []}
+    user: dict[str, Any] = {}
+    if order["os_user"] is not None:
+        names = {"user": "uid", "group": "gid"}
+        user = {word: order["os_user"][name] for word, name in names.items()}
+        user["extra_groups"] = []
     return subprocess.Popen(
         order["argv"],
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr.fileno(),
         stderr=sys.stderr.fileno(),
-        pass_fds=(order["lock_fd"],),
+        pass_fds=(order["lock"],),
         preexec_fn=None if order["stays"] else end_with_us(order["ending"]),  # noqa: PLW1509 (no threads here)
-        **os_user,
+        **user,
     )
 
 

@@ -1,8 +1,7 @@
 """The standbys of a managed primary server.
 
 A standby is a copy of the primary that streams from it. It is made for each use and removed
-afterwards, so pgpaces never has to check whether an old one can still follow. Knows nothing of
-loads.
+afterwards, so pgpaces never has to check whether an old one can still follow.
 """
 
 from __future__ import annotations
@@ -20,21 +19,16 @@ from pgpaces.core.texts import Say
 from pgpaces.server import binaries, embedded, postmaster
 from pgpaces.server.folder import ServerFolder, server_folder
 
-# Before 10, the defaults do not allow streaming.
-_OLD = {"wal_level": "replica", "max_wal_senders": "10", "hot_standby": "on"}
-_OLD_BELOW = 10
 _SLOT_SINCE = 13
 _LEVELS = ("replica", "logical", "hot_standby", "archive")
 
 
-def settings_for(settings: Mapping[str, str], major: int) -> dict[str, str]:
-    """The settings of a primary with standbys. Raises PlanError if they prevent streaming."""
-    effective = {**(_OLD if major < _OLD_BELOW else {}), **settings}
-    if effective.get("wal_level", "replica") not in _LEVELS:
-        raise PlanError("wal-level-too-low", wal_level=effective["wal_level"])
-    if effective.get("max_wal_senders") == "0":
+def check_streaming(settings: Mapping[str, str]) -> None:
+    """Raises PlanError for settings of a primary that prevent streaming."""
+    if settings.get("wal_level", "replica") not in _LEVELS:
+        raise PlanError("wal-level-too-low", wal_level=settings["wal_level"])
+    if settings.get("max_wal_senders") == "0":
         raise PlanError("no-wal-senders")
-    return effective
 
 
 @contextlib.contextmanager
@@ -46,7 +40,8 @@ def standbys(
     data_dir: the folder that the user chose for data, if any.
     """
     installation = binaries.inspect(primary.bin)
-    settings = settings_for(primary.settings, primary.major)
+    check_streaming(primary.settings)
+    settings = dict(primary.settings)
     if primary.major >= _SLOT_SINCE:
         # Retains the WAL that a standby needs as long as it streams, and no longer.
         settings |= {"wal_receiver_create_temp_slot": "on"}

@@ -31,8 +31,8 @@ _LOGARITHMIC = {
 _OF_AXIS = ("values", "format", "tickCount", "tickMinStep", "grid")
 _SHORT = f"format(datum.value, datum.value >= 10000 ? '~s' : '{NUMBER}')"
 SERIES_MAX = len(SHAPES)
-# The number of characters that fit below a chart, and of names, before they are rotated.
-_CHARACTERS_MAX, _NAMES_MAX = (WIDTH - 80) // 8, 6
+# The number of characters that fit below a chart before names are rotated.
+_CHARACTERS_MAX = (WIDTH - 80) // 8
 
 
 def specification(figure: Figure, look: Look, width: int = WIDTH) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def seconds(end: float) -> Encoding:
 
 def names(title: str, labels: Sequence[str], *, down: bool = False) -> Encoding:
     """An axis of names; labels that would touch are rotated. down: it is vertical."""
-    aslant = sum(map(len, labels)) > _CHARACTERS_MAX or len(labels) >= _NAMES_MAX
+    aslant = sum(len(each) + 2 for each in labels) > _CHARACTERS_MAX
     how = {"labelLimit": 190, "ticks": False} if down else {"labelAngle": -40 if aslant else 0}
     axis = {"title": title or None, "labelOverlap": False, **how}
     return {"type": "nominal", "scale": {"domain": list(labels)}, "axis": axis}

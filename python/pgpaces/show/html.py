@@ -43,7 +43,7 @@ def card(section: Section, figure: Figure | None) -> str:
 
 
 def html(report: Report, *, served: bool = False, part: str = "", trials: str = "") -> str:
-    """The page: the question and its answer first, with the main chart.
+    """The page: the question in words and its answer first, with the main chart.
 
     served: with a link to the list of runs, and its script and style as files of the server. part:
     only the answer and the numbers, for another page of the server. trials: where it lists those of
@@ -60,11 +60,8 @@ def html(report: Report, *, served: bool = False, part: str = "", trials: str = 
         .render(
             report=report,
             head=head,
-            sentences=[
-                each
-                for each in report.sentences
-                if not head or each.text not in (head.text, f"{head.word}: {head.text}")
-            ],
+            # The headline is the conclusion.
+            sentences=[each for each in report.sentences if not head or each.weight != "main"],
             next=[each.command for each in report.top.next if not each.command.startswith(_REPORT)],
             lead=lead,
             wide=Markup(draw.inline(lead, _WIDE)) if lead and wide else "",

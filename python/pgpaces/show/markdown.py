@@ -65,6 +65,9 @@ def _parts(report: Report) -> Iterator[str]:
         yield f"{paragraph(report.question)}\n"
     yield "## The answer\n"
     yield from _answer(report.sentences)
+    # Facts without a name are drawn with blocks.
+    yield from (f"- {text(name)}: {paragraph(value)}" for name, value in report.top.facts if name)
+    yield ""
     for section in report.sections:
         if section.rank != "page":
             yield f"## {text(section.title)}\n"

@@ -104,13 +104,6 @@ def in_words(estimate: Estimate, form: Callable[[float], str], unit: str) -> str
     return f"{form(estimate.value)}{unit}" + (f" ({ends})" if ends else "")
 
 
-def ci(estimate: Estimate, form: Callable[[float], str], unit: str = "") -> str:
-    """The interval of an estimate, to stand after its value; empty if there is none."""
-    if not estimate.estimable:
-        return ""
-    return f" (95% CI {interval(estimate, form)}{unit})"
-
-
 def interval_line(estimate: Estimate, none: float, form: Callable[[float], str]) -> str:
     """An interval drawn on a line, with a tick at `none`; empty if there is no interval."""
     if not estimate.estimable or not all(map(math.isfinite, (estimate.low, estimate.high))):

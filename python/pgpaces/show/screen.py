@@ -60,7 +60,10 @@ class Screen(Struct, frozen=True):
             findings=tuple(findings),
             sentences=(
                 *((Sentence(main, "main"),) if main else ()),
-                *(Sentence(str(each), "warning") for each in shown),
+                *(
+                    Sentence(str(each), "note" if each.severity == "nothing" else "warning")
+                    for each in shown
+                ),
             ),
             parts=(details,) if details.facts else (),
             next=tuple(steps),

@@ -240,9 +240,10 @@ class Section(Struct, frozen=True):
 class Report(Struct, frozen=True):
     """A whole report: its question, the answer in sentences, and sections in their order.
 
-    headline: facts under the title. top: the answer in one screen. lead: the chart of the sections
-    that shows the answer. document: the whole report as plain values, without its sections. rows:
-    its numbers. Both are functions, because they take longer than the rest.
+    question: of its author. asked: the question that this kind of answer answers. headline: facts
+    under the title. top: the answer in one screen. lead: the chart of the sections that shows the
+    answer. document: the whole report as plain values, without its sections. rows: its numbers.
+    Both are functions, because they take longer than the rest.
     """
 
     title: str
@@ -256,6 +257,7 @@ class Report(Struct, frozen=True):
     top: Section
     lead: Figure | None = None
     rerun: str = ""
+    asked: str = ""
     document: Callable[[], Any] = dict
     rows: Callable[[], tuple[Number, ...]] = tuple
 

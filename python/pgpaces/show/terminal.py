@@ -48,6 +48,7 @@ def parts(report: Report, width: int) -> Iterator[RenderableType]:
         yield Text(line(report.question), style="dim")
     yield Text("")
     yield from _sentences(report.sentences, width)
+    yield from _rows(report.top.facts, width)
     for each in report.sections:
         if each.rank in ("answer", "numbers"):
             yield Text("")
@@ -94,9 +95,9 @@ def brief(
             for part in _table(shown, width - 2, inline=True)
         )
     yield from facts if answer.tables_first else ()
-    sentences = [each for each in answer.sentences if each.weight == "warning"][:warnings]
-    sentences += [each for each in answer.sentences if each.weight == "note"]
-    for sentence in sentences:
+    for sentence in [each for each in answer.sentences if each.weight in _SENTENCE_SIGNS][
+        :warnings
+    ]:
         sign, style = _SENTENCE_SIGNS[sentence.weight]
         for number, each in enumerate(_wrapped(line(sentence.text), width - 4)):
             yield Text(f"  {' ' if number else sign} {each}", style=style)

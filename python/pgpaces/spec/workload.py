@@ -162,7 +162,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     def data_hash(self) -> str:
         """A hash of the init steps' text, on which the data depends.
 
-        Without the inputs of programs: see database/programs/inputs.py.
+        Without the inputs of programs: see database/inputs.py.
         """
         digest = hashlib.sha256()
         for step in self.init:

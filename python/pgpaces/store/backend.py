@@ -1,6 +1,6 @@
 """The databases of a store: connections, durability, and upgrades of the schema.
 
-All differences of SQLite and PostgreSQL are here. Knows no trials.
+All differences of SQLite and PostgreSQL are here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pgpaces.core.errors import StoreError, StoreVersionError
 from pgpaces.core.home import home, is_there, make_folder
-from pgpaces.store import address, schema, sqlite, upgrades
+from pgpaces.store import address, schema, upgrades
 from pgpaces.store.encoding import json_text
 from pgpaces.store.listing import Cursor, decode_lossless
 
@@ -113,7 +113,7 @@ class Backend(Struct, frozen=True):
         return sqlite.insert(table).on_conflict_do_nothing()
 
     def size_bytes(self) -> int:
-        return 0 if self.path is None else sqlite.size_bytes(self.path)
+        return 0 if self.path is None else address.size_bytes(self.path)
 
 
 @contextlib.contextmanager
@@ -136,7 +136,7 @@ def opened(place: Path | str | None) -> Backend:
     location = address.located(place)
     if not isinstance(location, Path):
         return _up_to_date(_server(location))
-    backend = Backend(_engine(location, sqlite.writable), str(location), location)
+    backend = Backend(_engine(location, address.writable), str(location), location)
     if location.parent == home():
         with backend.store_errors():
             make_folder(location.parent)
@@ -158,7 +158,7 @@ def existing(place: Path | str | None) -> Backend:
         raise StoreError("none-yet", what="run", store=str(location), command=command)
     else:
         can_write = os.access(location, os.W_OK) and os.access(location.parent, os.W_OK)
-        connect = sqlite.writable if can_write else sqlite.readable
+        connect = address.writable if can_write else address.readable
         backend = Backend(_engine(location, connect), str(location), location)
     with backend.store_errors(), backend.engine.connect() as connection:
         empty = not _version(connection, backend.address)
@@ -219,8 +219,7 @@ class _Connector(Struct):
         connection = psycopg.connect(conninfo, prepare_threshold=None)
         set_json_dumps(json_text, connection)
         if not self.resolved:
-            self.keywords = self._resolve(connection)
-            self.resolved = True
+            self.keywords, self.resolved = _resolved(connection), True
         connection.execute(
             "SELECT set_config('synchronous_commit', 'on', false)"
             " WHERE current_setting('synchronous_commit') = 'off'"
@@ -228,23 +227,23 @@ class _Connector(Struct):
         connection.commit()
         return connection
 
-    def _resolve(self, connection: psycopg.Connection[Any]) -> address.Keywords:
-        """All keywords that libpq resolved, with the password unless it is in a password file."""
-        omitted = {"service", "servicefile", "client_encoding"}
-        resolved = {
-            option.keyword.decode(): option.val.decode()
-            for option in connection.pgconn.info
-            if option.val is not None and option.val != option.compiled
-        }
-        defaults = {
-            "connect_timeout": str(_PATIENCE_S),
-            "tcp_user_timeout": str(_PATIENCE_S * 1000),
-            "keepalives_idle": str(_PATIENCE_S),
-            "keepalives_interval": "2",
-            "keepalives_count": "3",
-            "fallback_application_name": "pgpaces store",
-        }
-        return defaults | {k: v for k, v in resolved.items() if v and k not in omitted}
+
+def _resolved(connection: psycopg.Connection[Any]) -> address.Keywords:
+    """All keywords that libpq resolved, with the password unless it is in a password file."""
+    keywords = {
+        "connect_timeout": str(_PATIENCE_S),
+        "tcp_user_timeout": str(_PATIENCE_S * 1000),
+        "keepalives_idle": str(_PATIENCE_S),
+        "keepalives_interval": "2",
+        "keepalives_count": "3",
+        "fallback_application_name": "pgpaces store",
+    }
+    for option in connection.pgconn.info:
+        keyword = option.keyword.decode()
+        omitted = keyword in ("service", "servicefile", "client_encoding")
+        if option.val and option.val != option.compiled and not omitted:
+            keywords[keyword] = option.val.decode()
+    return keywords
 
 
 def _server(written: str) -> Backend:
@@ -323,4 +322,4 @@ def _lock(connection: sa.Connection, backend: Backend) -> None:
     # Without BEGIN, SQLite's driver would commit each change of the schema by itself.
     for statement in (f"PRAGMA busy_timeout = {_UPGRADE_MS}", "BEGIN IMMEDIATE"):
         connection.exec_driver_sql(statement)
-    connection.exec_driver_sql(f"PRAGMA busy_timeout = {sqlite.BUSY_MS}")
+    connection.exec_driver_sql(f"PRAGMA busy_timeout = {address.BUSY_MS}")

@@ -5,12 +5,9 @@ Works on open connections. Copies of a run are atomic, so copying may be repeate
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import sqlalchemy as sa
 
 from pgpaces.store import encoding, names
-from pgpaces.store.rows import Row
 from pgpaces.store.schema import PARTS, baseline, experiment, failure, tag, trial
 
 # Rows in memory at once.
@@ -29,18 +26,11 @@ def uncopied(here: sa.Connection, there: sa.Connection, table: sa.Table) -> set[
     }
 
 
-def _rows(
-    connection: sa.Connection, table: sa.Table, condition: sa.ColumnElement[bool]
-) -> Iterator[list[Row]]:
-    query = sa.select(table).where(condition).execution_options(yield_per=_ROWS)
-    for part in connection.execute(query).mappings().partitions():
-        yield list(part)
-
-
 def _insert(
     here: sa.Connection, there: sa.Connection, table: sa.Table, *, condition: sa.ColumnElement[bool]
 ) -> None:
-    for part in _rows(here, table, condition):
+    query = sa.select(table).where(condition).execution_options(yield_per=_ROWS)
+    for part in here.execute(query).mappings().partitions():
         there.execute(sa.insert(table), [dict(row) for row in part])
 
 

@@ -1,4 +1,4 @@
-"""Digests as texts: JSON without the trial, which is in the same row. Knows no connection.
+"""Digests as texts: JSON without the trial, which is in the same row.
 
 Reading checks all values of a digest.
 """

@@ -11,16 +11,16 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_args
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from pgpaces.core.errors import PlanError
 from pgpaces.core.messages import message
 from pgpaces.spec import setup
 from pgpaces.spec.load import load_of
 from pgpaces.spec.result import Brief, State
-from pgpaces.store import address, encoding, sqlite, upgrades
+from pgpaces.store import address, encoding, upgrades
 
 T = TypeVar("T")
 
@@ -46,17 +46,30 @@ class TrialRow(Struct, frozen=True):
     spec: Mapping[str, Any] = field(default_factory=dict)
 
 
-class ExperimentLine(Struct, frozen=True):
-    """An experiment for lists. runs: the number of its trials in the store. damage: as of a row."""
+class ExperimentRow(Struct, frozen=True):
+    """An experiment. runs: the number of its trials in the store. names, damage: as of a trial."""
 
     id: str
     name: str
-    state: str
     started_at: datetime | None
     ended_at: datetime | None
-    runs: int
+    state: Literal["running", "finished", "interrupted", "failed"]
+    version: str
+    document: Mapping[str, Any]
+    runs: int = 0
     names: tuple[str, ...] = ()
     damage: str | None = None
+
+
+class PlacedTrial(Struct, frozen=True):
+    """A trial of an experiment."""
+
+    id: str
+    cell: str
+    block: Annotated[int, Meta(ge=1)]
+    attempt: Annotated[int, Meta(ge=1)]
+    state: State
+    brief: Mapping[str, Any] | None
 
 
 class RunFilter(Struct, frozen=True):
@@ -117,9 +130,8 @@ def trials(cursor: Cursor, chosen: RunFilter) -> list[TrialRow]:
     where = " WHERE " + " AND ".join(terms) if terms else ""
     limit = {} if chosen.limit is None else {" LIMIT ?": chosen.limit, " OFFSET ?": chosen.skip}
     query = _TRIALS + where + _NEWEST + "".join(limit)
-    names = _names(cursor)
-    rows = cursor.rows(query, (*conditions.values(), *limit.values()))
-    return [_row(values, names.get(values[0], ())) for values in rows]
+    by_id, rows = names(cursor), cursor.rows(query, (*conditions.values(), *limit.values()))
+    return [_row(values, by_id.get(values[0], ())) for values in rows]
 
 
 def states(
@@ -138,41 +150,67 @@ def states(
     return pairs
 
 
-def _names(cursor: Cursor) -> dict[str, tuple[str, ...]]:
-    names: dict[str, tuple[str, ...]] = {}
+def names(cursor: Cursor) -> dict[str, tuple[str, ...]]:
+    """The baselines and tags of trials and experiments, by their ids."""
+    by_id: dict[str, tuple[str, ...]] = {}
     for _, id_, name in cursor.rows(_NAMES):
-        names[id_] = (*names.get(id_, ()), encoding.read_text(name))
-    return names
+        by_id[id_] = (*by_id.get(id_, ()), encoding.read_text(name))
+    return by_id
 
 
 _STATES = ("running", "finished", "interrupted")
 _RUNS = "SELECT {} FROM trial WHERE trial.experiment = experiment.id"
 _EXPERIMENTS = f"""SELECT id, state, name, started_at, ended_at, heartbeat,
  ({_RUNS.format("max(heartbeat)")} AND state = 'running'),
- ({_RUNS.format("count(*)")}) FROM experiment ORDER BY started_at DESC, id DESC
- LIMIT ? OFFSET ?"""
+ ({_RUNS.format("count(*)")}), version, CAST(document AS text) FROM experiment"""
 
 
-def experiments(cursor: Cursor, limit: int, skip: int = 0) -> list[ExperimentLine]:
-    """The newest experiments after those to skip; unreadable ones as damaged."""
-    names, rows = _names(cursor), cursor.rows(_EXPERIMENTS, (limit, skip))
-    return [_experiment(values, names.get(values[0], ())) for values in rows]
+def experiments(
+    cursor: Cursor, limit: int | None = None, skip: int = 0, *, id_: str | None = None
+) -> list[ExperimentRow]:
+    """The newest experiments after those to skip, or the one; unreadable ones as damaged."""
+    where = {} if id_ is None else {" WHERE id = ?": id_}
+    end = {} if limit is None else {" LIMIT ?": limit, " OFFSET ?": skip}
+    query = f"{_EXPERIMENTS}{''.join(where)}{_NEWEST}{''.join(end)}"
+    by_id, rows = names(cursor), cursor.rows(query, (*where.values(), *end.values()))
+    return [_experiment(values, by_id.get(values[0], ())) for values in rows]
 
 
-def _experiment(values: tuple[Any, ...], names: tuple[str, ...]) -> ExperimentLine:
-    id_, state, name, started, ended, heartbeat, beat, runs = values
+def _experiment(values: tuple[Any, ...], names: tuple[str, ...]) -> ExperimentRow:
+    id_, state, name, started, ended, heartbeat, beat, runs, version, text = values
     try:
+        document = json.loads(text)
         if state not in _STATES:
             raise ValueError(message("experiment-state-unknown", id=id_, state=state))
+        if not isinstance(document, dict):
+            raise TypeError(message("experiment-without-document", id=id_))
         if state == "running":
             # The heartbeat of a running trial is also one of its experiment.
             beats = [_moment(each) for each in (heartbeat, beat) if each is not None]
             state = "interrupted" if all(map(encoding.silent, beats)) else state
         until = None if ended is None else _moment(ended)
-        title = encoding.read_text(name)
-        return ExperimentLine(id_, title, state, _moment(started), until, runs, names)
+        title, began = encoding.read_text(name), _moment(started)
+        return ExperimentRow(id_, title, began, until, state, version, document, runs, names)
     except encoding.UNREADABLE as error:
-        return ExperimentLine(str(id_), "?", "failed", None, None, 0, names, _damage(error))
+        unread = _damage(error)
+        return ExperimentRow(str(id_), "?", None, None, "failed", "?", {}, 0, names, unread)
+
+
+_PLACED = """SELECT id, cell, block, attempt, state, heartbeat, CAST(summary AS text) FROM trial
+ WHERE experiment = ? ORDER BY started_at, id"""
+
+
+def placed(cursor: Cursor, experiment: str) -> list[PlacedTrial]:
+    """The trials of an experiment in the order in which they started."""
+    trials = []
+    for *own, stored, heartbeat, summary in cursor.rows(_PLACED, (experiment,)):
+        brief = None if summary is None else json.loads(summary)
+        if brief is not None:
+            setup.read(Brief, brief, "its summary")
+        each = (*own, _state(stored, heartbeat), brief)
+        values = dict(zip(PlacedTrial.__struct_fields__, each, strict=True))
+        trials.append(setup.read(PlacedTrial, values, "a trial"))
+    return trials
 
 
 def _row(values: tuple[Any, ...], names: tuple[str, ...]) -> TrialRow:
@@ -214,42 +252,36 @@ def at_once(place: Path | str | None, chosen: RunFilter) -> list[TrialRow] | Non
     return _query(place, lambda cursor: trials(cursor, chosen))
 
 
-def experiments_at_once(place: Path | str | None, limit: int) -> list[ExperimentLine] | None:
+def experiments_at_once(place: Path | str | None, limit: int) -> list[ExperimentRow] | None:
     """The same for experiments; None also for a damaged one."""
     lines = _query(place, lambda cursor: experiments(cursor, limit))
     return None if lines is None or any(line.damage for line in lines) else lines
 
 
 def _query(place: Path | str | None, query: Callable[[Cursor], T]) -> T | None:
+    """The answer of a store that is up to date; None from others."""
     location = address.located(place)
     if isinstance(location, Path):
-        with contextlib.suppress(sqlite3.Error, OSError), _file(location) as cursor:
-            return query(cursor) if _up_to_date(cursor) else None
+        with (
+            contextlib.suppress(sqlite3.Error, OSError),
+            contextlib.closing(address.readable(location)) as connection,
+        ):
+            connection.text_factory = decode_lossless
+            connection.execute("BEGIN")
+            return _answer(Cursor(connection.cursor(), "?"), query)
         return None
-    import psycopg
-
-    with contextlib.suppress(psycopg.Error), _server(location) as cursor:
-        return query(cursor) if _up_to_date(cursor) else None
-    return None
-
-
-def _up_to_date(cursor: Cursor) -> bool:
-    return cursor.rows("SELECT version FROM pgpaces") == [(upgrades.newest(),)]
-
-
-@contextlib.contextmanager
-def _file(path: Path) -> Iterator[Cursor]:
-    with contextlib.closing(sqlite.readable(path)) as connection:
-        connection.text_factory = decode_lossless
-        connection.execute("BEGIN")
-        yield Cursor(connection.cursor(), "?")
-
-
-@contextlib.contextmanager
-def _server(written: str) -> Iterator[Cursor]:
     import psycopg
     from psycopg.conninfo import make_conninfo
 
-    keywords = {"connect_timeout": "10", **address.parsed(written), "client_encoding": "UTF8"}
-    with psycopg.connect(make_conninfo("", **keywords)) as connection:
-        yield Cursor(connection.cursor(), "%s")
+    keywords = {"connect_timeout": "10", **address.parsed(location), "client_encoding": "UTF8"}
+    with (
+        contextlib.suppress(psycopg.Error),
+        psycopg.connect(make_conninfo("", **keywords)) as connection,
+    ):
+        return _answer(Cursor(connection.cursor(), "%s"), query)
+    return None
+
+
+def _answer(cursor: Cursor, query: Callable[[Cursor], T]) -> T | None:
+    up_to_date = cursor.rows("SELECT version FROM pgpaces") == [(upgrades.newest(),)]
+    return query(cursor) if up_to_date else None

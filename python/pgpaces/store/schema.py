@@ -1,7 +1,7 @@
 """The tables of the result database in its newest version, and the types of their columns.
 
-Knows no connection. New stores have these tables; `upgrades.py` upgrades older ones. `record.py`
-declares the numbers of a second.
+New stores have these tables; `upgrades.py` upgrades older ones. `record.py` declares the numbers of
+a second.
 """
 
 from __future__ import annotations

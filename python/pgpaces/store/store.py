@@ -2,7 +2,6 @@
 
 Every interval is durable before the next one. A trial whose process died stays in state "running"
 with an old heartbeat and is read as interrupted: its pending transactions count as unfinished.
-Knows nothing of the kind of database: see `backend.py`.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from pgpaces.core.errors import PlanError, StoreError, similar
 from pgpaces.core.record import Interval
 from pgpaces.core.series import Collection, Sample
 from pgpaces.spec.result import Observed, State, Trial
-from pgpaces.store import backend, copying, encoding, experiments, listing, names, rows, schema
+from pgpaces.store import backend, copying, encoding, listing, names, rows, schema
 from pgpaces.store import disks as disk_rows
 from pgpaces.store.backend import Backend
-from pgpaces.store.experiments import ExperimentRow, Failure, PlacedTrial
-from pgpaces.store.listing import ExperimentLine, TrialRow
+from pgpaces.store.listing import ExperimentRow, PlacedTrial, TrialRow
 from pgpaces.store.rows import ExperimentState, Row
 
 if TYPE_CHECKING:
@@ -42,6 +41,16 @@ def new_id() -> str:
     """A ULID: 26 characters that sort by time."""
     value = (time.time_ns() // 1_000_000 << 80) | int.from_bytes(os.urandom(10))
     return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
+
+
+class Failure(Struct, frozen=True):
+    """A trial that never began, and why."""
+
+    cell: str
+    block: int
+    attempt: int
+    at: datetime
+    error: str
 
 
 class Store:
@@ -235,36 +244,58 @@ class Store:
         return digest
 
     def begin_experiment(self, row: ExperimentRow) -> None:
-        values = {**asdict(row), "document": dict(row.document), "heartbeat": datetime.now(UTC)}
+        columns = schema.experiment.c.keys()
+        values = {name: value for name, value in asdict(row).items() if name in columns}
+        values |= {"document": dict(row.document), "heartbeat": datetime.now(UTC)}
         with self._backend.writing() as connection:
             connection.execute(sa.insert(schema.experiment), values)
 
     def beat_experiment(self, experiment_id: str) -> None:
         """Updates its heartbeat; call it every few seconds while none of its trials runs."""
-        with self._backend.writing() as connection:
-            experiments.change(connection, experiment_id, state="running", ended_at=None)
-
-    def claim_experiment(self, experiment_id: str) -> bool:
-        with self._backend.writing() as connection:
-            return experiments.claim(connection, experiment_id)
+        self._change_experiment(experiment_id, state="running", ended_at=None)
 
     def finish_experiment(self, experiment_id: str, state: ExperimentState) -> None:
+        self._change_experiment(experiment_id, state=state, ended_at=datetime.now(UTC))
+
+    def _change_experiment(self, id_: str, **values: Any) -> None:
+        update = sa.update(schema.experiment).where(schema.experiment.c.id == id_)
         with self._backend.writing() as connection:
-            experiments.change(connection, experiment_id, state=state, ended_at=datetime.now(UTC))
+            connection.execute(update.values(heartbeat=datetime.now(UTC), **values))
+
+    def claim_experiment(self, experiment_id: str) -> bool:
+        """Claims an experiment to resume it; false if another pgpaces runs it.
+
+        Of two at once, one succeeds: the first to replace the heartbeat that both have read.
+        """
+        e, values = schema.experiment.c, {"state": "running", "ended_at": None}
+        with self._backend.writing() as connection:
+            own = sa.select(e.heartbeat).where(e.id == experiment_id)
+            heartbeat = connection.execute(own).scalar()
+            rows = _experiments(connection, id_=experiment_id)
+            if not rows or rows[0].state == "running":
+                return False
+            same = (e.id == experiment_id) & (e.heartbeat == heartbeat)
+            update = sa.update(schema.experiment).where(same)
+            result = connection.execute(update.values(heartbeat=datetime.now(UTC), **values))
+            return result.rowcount == 1
 
     def experiments(self, limit: int | None = None) -> list[ExperimentRow]:
-        """The experiments, newest first; one whose process died is interrupted."""
-        with self._reading("an experiment") as connection:
-            return experiments.listed(connection, limit)
+        """The experiments, newest first; one whose process died is interrupted.
 
-    def experiment_lines(self, limit: int, skip: int = 0) -> list[ExperimentLine]:
+        Raises StoreError for a damaged one.
+        """
+        with self._reading("an experiment") as connection:
+            return _experiments(connection, limit)
+
+    def experiment_lines(self, limit: int, skip: int = 0) -> list[ExperimentRow]:
+        """The same with damaged ones, after those to skip."""
         with self._reading("an experiment") as connection, backend.cursor(connection) as cursor:
             return listing.experiments(cursor, limit, skip)
 
     def experiment(self, experiment_id: str) -> ExperimentRow:
         """The experiment with this id. Raises PlanError if there is none."""
         with self._reading(f"experiment {experiment_id}") as connection:
-            for row in experiments.listed(connection, id_=experiment_id):
+            for row in _experiments(connection, id_=experiment_id):
                 return row
         raise names.missing((schema.experiment,), experiment_id, [], store=self.address)
 
@@ -286,8 +317,11 @@ class Store:
         return [each.id for each in self.placed(experiment_id) if each.state != "running"]
 
     def placed(self, experiment_id: str) -> list[PlacedTrial]:
-        with self._reading(f"a run of experiment {experiment_id}") as connection:
-            return experiments.placed(connection, experiment_id)
+        with (
+            self._reading(f"a run of experiment {experiment_id}") as connection,
+            backend.cursor(connection) as cursor,
+        ):
+            return listing.placed(cursor, experiment_id)
 
     def note_failure(
         self, experiment_id: str, cell: str, block: int, *, attempt: int, error: str
@@ -343,13 +377,8 @@ class Store:
             names.give(connection, schema.baseline, names.checked(name), id_=id_)
 
     def names(self, ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        with self._reading("a name") as connection:
-            by_id: dict[str, tuple[str, ...]] = {}
-            for table in (schema.baseline, schema.tag):
-                query = sa.select(table.c.id, table.c.name).where(table.c.id.in_(ids))
-                for id_, name in connection.execute(query.order_by(table.c.name)):
-                    by_id[id_] = (*by_id.get(id_, ()), name)
-            return by_id
+        with self._reading("a name") as connection, backend.cursor(connection) as cursor:
+            return {id_: each for id_, each in listing.names(cursor).items() if id_ in ids}
 
     def uncopied(self, other: Store, ids: Sequence[str] | None = None) -> list[str]:
         """The ids of runs and experiments that the other store lacks or has in an older state.
@@ -440,6 +469,18 @@ class Store:
             raise StoreError(
                 "store-damaged", what=what, store=self.address, why=str(error)
             ) from None
+
+
+def _experiments(
+    connection: sa.Connection, limit: int | None = None, id_: str | None = None
+) -> list[ExperimentRow]:
+    """Experiments, newest first, or the one. Raises ValueError for a damaged one."""
+    with backend.cursor(connection) as cursor:
+        rows = listing.experiments(cursor, limit, id_=id_)
+    for row in rows:
+        if row.damage is not None:
+            raise ValueError(row.damage)
+    return rows
 
 
 def _digest_row(digest: Digest) -> dict[str, Any]:

@@ -20,9 +20,9 @@ from pgpaces.core.errors import PlanError, PrepareError
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.messages import message
 from pgpaces.core.texts import Say, encoded
-from pgpaces.database import programs, psql
-from pgpaces.database.programs.environment import filled
-from pgpaces.database.steps import run_reporting
+from pgpaces.database import inputs, programs, psql
+from pgpaces.database.inputs import filled
+from pgpaces.database.programs import run_reporting
 from pgpaces.load.command import CommandLoad, Executions
 from pgpaces.load.engine import for_driver
 from pgpaces.spec.load import TrialPlan
@@ -119,7 +119,7 @@ def with_command(
         load = CommandLoad(measured, executions, runner, say=say)
         if command.input:
             words = [filled(pattern, environment.values) for pattern in command.input]
-            paths = programs.matching(words, environment.folder)
+            paths = inputs.matching(words, environment.folder)
             load.input_bytes = sum(path.stat().st_size for path in paths)
         yield replace(component, command=load)
 

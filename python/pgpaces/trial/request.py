@@ -17,7 +17,8 @@ from pgpaces.core.locality import is_local, is_loopback
 from pgpaces.core.redaction import Redacted
 from pgpaces.core.units import SEED_MAX, digits, whole
 from pgpaces.database import data
-from pgpaces.database.specification import DatasetSpec, typed
+from pgpaces.database.access import typed
+from pgpaces.database.data import DatasetSpec
 from pgpaces.load import engine as generator
 from pgpaces.load.engine import for_driver
 from pgpaces.server import pooler, profiles

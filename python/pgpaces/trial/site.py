@@ -18,11 +18,10 @@ from pgpaces.core.errors import PgpacesError, ServerError
 from pgpaces.core.messages import message
 from pgpaces.core.texts import Say, Warned
 from pgpaces.database import identity, psql
-from pgpaces.database.access import Access, connect
-from pgpaces.database.specification import is_dsn
+from pgpaces.database.access import Access, connect, is_dsn
 from pgpaces.load import engine as generator
-from pgpaces.server import binaries, describe, embedded, libraries, packages, profiles, topology
-from pgpaces.server.record import Transport, quoted
+from pgpaces.server import binaries, embedded, packages, profiles, topology
+from pgpaces.server.folder import Transport, quoted
 from pgpaces.spec.target import TargetPlan, without_secrets
 
 _BACK_S = 120.0
@@ -114,13 +113,16 @@ def _managed_server(target: TargetPlan, say: Say, name: str) -> Iterator[embedde
     if not settings and (same := staying.get(name or installation.server_name)):
         settings = dict(same.settings)
     if target.standbys:
-        settings = topology.settings_for(settings, installation.major)
+        topology.check_streaming(settings)
     spec = embedded.ServerSpec(
         installation,
         name=name,
         data_dir=Path(target.data_dir) if target.data_dir else None,
         settings=profiles.fitting(
-            settings, installation.major, libraries.has_jit(installation.bin.parent), say=say
+            settings,
+            installation.major,
+            binaries.has_jit(installation.bin.parent),
+            say=say,
         ),
         tcp=target.tls is not None,
         tls=target.tls is True,
@@ -130,7 +132,9 @@ def _managed_server(target: TargetPlan, say: Say, name: str) -> Iterator[embedde
     try:
         started = embedded.start(spec, on_progress=say)
     except ServerError as error:
-        if near := [f"{b} (not {a})" for a, b in describe.misspelled(installation, settings)]:
+        if near := [
+            f"{b} (not {a})" for a, b in binaries.misspelled_settings(installation, settings)
+        ]:
             raise ServerError("misspelled-settings", why=error.message, near=near) from None
         raise
     with started as server:

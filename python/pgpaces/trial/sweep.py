@@ -23,10 +23,10 @@ from pgpaces.analysis.sequential import Pairing, Tell
 from pgpaces.core.errors import PgpacesError, PlanError, StoreError
 from pgpaces.core.locality import is_local
 from pgpaces.core.redaction import Redacted
-from pgpaces.database.specification import typed
+from pgpaces.database.access import typed
 from pgpaces.load import engine as generator
 from pgpaces.load.engine import for_driver
-from pgpaces.server import binaries, embedded, packages, tls
+from pgpaces.server import access, binaries, embedded, packages
 from pgpaces.spec import spec as specs
 from pgpaces.spec import trust, workload
 from pgpaces.spec.costs import Costs
@@ -35,7 +35,7 @@ from pgpaces.spec.load import family
 from pgpaces.spec.result import Place
 from pgpaces.spec.setup import ServerFacts
 from pgpaces.spec.target import Target, TargetPlan
-from pgpaces.store.experiments import ExperimentRow
+from pgpaces.store.listing import ExperimentRow
 from pgpaces.store.rows import ExperimentState
 from pgpaces.store.store import Store, new_id
 from pgpaces.trial import document
@@ -424,7 +424,7 @@ def _get_servers(planned: PlannedSweep, listener: SweepListener) -> None:
             continue
         installation = packages.locate(target.server, listener.say)
         if target.tls:
-            tls.check(installation)
+            access.check_tls(installation)
 
 
 def _begin(store: Store, planned: PlannedSweep) -> None:

@@ -196,7 +196,7 @@ class _Pages:
             return HTMLResponse(_answer(self._site, id_, tuple(ended), state=state))
 
     def compare(self, request: Request) -> Response:
-        from pgpaces.answers.compare.api import compare
+        from pgpaces.answers.calls import compare
 
         names = request.query_params.getlist("run")
         if len(names) != 2:

@@ -27,10 +27,10 @@ from pgpaces.core.findings import Finding, finding
 from pgpaces.spec.result import Estimate, Trial
 
 # whole: the signal alone explains the outcome of a transaction. time: a share of the transactions'
-# own time. beside: something that went on at the same time, so only a contrast counts. The
+# own time. coinciding: something that went on at the same time, so only a contrast counts. The
 # strongest proof first.
-Proof = Literal["whole", "time", "beside"]
-_PROOFS: Sequence[Proof] = ("whole", "time", "beside")
+Proof = Literal["whole", "time", "coinciding"]
+_PROOFS: Sequence[Proof] = ("whole", "time", "coinciding")
 
 
 class CauseRule(Struct, frozen=True):
@@ -71,17 +71,17 @@ CAUSES = (
     CauseRule("standby", waiting_signal("standby"), "time"),
     CauseRule("checkpoint", signals.checkpoint_signal, "time"),
     CauseRule("disk", waiting_signal("wal", "read", "file"), "time", (*_STOPPED, "cache")),
-    CauseRule("cache", signals.cache_signal, "beside"),
+    CauseRule("cache", signals.cache_signal, "coinciding"),
     CauseRule("latch", waiting_signal("latch"), "time", (*_STOPPED, "disk", "cpu")),
     CauseRule("plan", signals.plan_signal, "time"),
     CauseRule(
         "network", signals.network_signal, "time", ("freeze", "generator", "quota", "steal", "cpu")
     ),
-    CauseRule("steal", signals.steal_signal, "beside"),
-    CauseRule("slowed", signals.slowed_signal, "beside", resource=False),
+    CauseRule("steal", signals.steal_signal, "coinciding"),
+    CauseRule("slowed", signals.slowed_signal, "coinciding", resource=False),
     CauseRule("cpu", signals.cpu_signal, "time", _BUSY),
-    CauseRule("autovacuum", signals.autovacuum_signal, "beside", ("checkpoint",)),
-    CauseRule("others", signals.others_signal, "beside", ("lock",), resource=False),
+    CauseRule("autovacuum", signals.autovacuum_signal, "coinciding", ("checkpoint",)),
+    CauseRule("others", signals.others_signal, "coinciding", ("lock",), resource=False),
     CauseRule(
         "connections", signals.connections_signal, "time", _WAITING, whatever=True, carried=False
     ),
@@ -89,7 +89,7 @@ CAUSES = (
 SHARE_MIN = 0.5
 # The least lift (at the lower end of its interval) and difference of shares of a contrast.
 LIFT_MIN, DIFFERENCE_MIN = 1.5, 0.2
-# Seconds in which a signal of proof "beside" must coincide with missed transactions, and its
+# Seconds in which a signal of proof "coinciding" must coincide with missed transactions, and its
 # largest probability by chance (or 1 / n of n seconds, if that is more).
 _MEETINGS_MIN, _CHANCE_MAX = 3, 0.02
 # The part of the limit from which on a time is long.
@@ -224,7 +224,7 @@ def attribute(trials: Sequence[tuple[Trial, Summary]]) -> Attribution:
 
 
 def _proof(row: CauseRule, signal: Signal) -> Proof:
-    return "beside" if signal.beside else row.proof
+    return "coinciding" if signal.beside else row.proof
 
 
 def _signals(part: Timeline) -> Signals:
@@ -233,7 +233,7 @@ def _signals(part: Timeline) -> Signals:
     seen = {}
     for row in CAUSES:
         if (signal := row.signal(part)) is not None:
-            if row.carried and _proof(row, signal) != "beside":
+            if row.carried and _proof(row, signal) != "coinciding":
                 signal = replace(signal, late=signals.carried(signal.late, lag))
             seen[row.key] = signal
     return seen
@@ -252,7 +252,7 @@ def _by_priority(seen: Signals, prior: Collection[str]) -> Signals:
         for other in (other for other in CAUSES if other.key in row.after and other.key in seen):
             claim = seen[other.key]
             proof = _proof(other, claim)
-            if other.key in prior or (row.whatever and proof != "beside"):
+            if other.key in prior or (row.whatever and proof != "coinciding"):
                 # An unknown (NaN) of this signal stays one.
                 late = np.minimum(late, _rest(claim.late))
                 punctual = np.minimum(punctual, _rest(claim.on_time))
@@ -296,7 +296,7 @@ def _card(
     seen_on_time = weighted_mean(punctual, on_time)
     clear = lift is not None and lift.low >= LIFT_MIN
     contrast = clear and share.value - seen_on_time >= DIFFERENCE_MIN
-    if proof == "beside":
+    if proof == "coinciding":
         # Both coincide more than once, and more than by chance.
         meetings = int(((missed > 0) & (np.nan_to_num(late) > 0)).sum())
         chance_max = max(_CHANCE_MAX, 1.0 / len(missed))

@@ -1,4 +1,4 @@
-"""The charts of single cells and of statements: over time, as distributions, across cells."""
+"""The charts of single cells: over time and as distributions."""
 
 from __future__ import annotations
 
@@ -6,25 +6,21 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from pgpaces.analysis import crossing, waits
+from pgpaces.analysis import waits
 from pgpaces.analysis.cells import Row
 from pgpaces.analysis.digest import Bucket, Digest, Track
-from pgpaces.analysis.parts import StatementRow
-from pgpaces.answers.measure import Measure
-from pgpaces.answers.sweep import words
-from pgpaces.answers.sweep.axes import MainAxis, axis_of, panels, upright
 from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.trials import above, cell_name
+from pgpaces.core.messages import message
 from pgpaces.core.metrics import axis, header
-from pgpaces.show.charts import SERIES_MAX, Datum, amounts, seconds, series
+from pgpaces.show.charts import Datum, amounts, seconds, series
 from pgpaces.show.escape import line as shown
-from pgpaces.show.numbers import NOT_KNOWN, estimate_texts, milliseconds, ms, or_dash, percent
+from pgpaces.show.numbers import NOT_KNOWN, milliseconds, ms, or_dash, percent
 from pgpaces.show.section import Figure, figure
 
 CELLS_MAX, _LOADS_MAX = 24, 12
 _TRIALS_MAX = 7
 _TRACKS_MAX = 8
-_STATEMENT_PANELS_MAX = 4
 _ROWS_MAX = 60
 _WAITS_TITLE = "sessions of the load and of others, by what they wait for"
 _BANDS = ("p50", "p95", "p99")
@@ -35,38 +31,31 @@ _LOG_FROM = 5
 
 
 def chosen(page: Page) -> tuple[Row, ...]:
-    """The cells shown in detail: all, or CELLS_MAX of them, first those near the threshold.
+    """The cells shown in detail: all, or those nearest to the threshold; of a search fewer."""
 
-    Then the best and the worst, then the others in the order of the table. Of a search fewer.
-    """
+    def distance(row: Row) -> float:
+        return abs((row.missed.value if row.missed else 0.0) - page.missed_max)
+
     able = [row for row in page.rows if row.trials]
-    most = _LOADS_MAX if page.searched else CELLS_MAX
-    if len(able) <= most:
-        return tuple(able)
-    ranked: list[Row | None] = []
-    for line in page.lines:
-        threshold = crossing.find_crossing(line, page.missed_max)
-        ranked += [threshold.fails, threshold.passes, *threshold.unknown[:1]]
-    by_missed = sorted(able, key=lambda row: row.missed.value if row.missed else 0.0)
-    ranked += [by_missed[0], by_missed[-1], *able]
-    keys = dict.fromkeys(row.cell.key for row in ranked if row is not None and row.trials)
-    first = list(keys)[:most]
-    return tuple(row for row in able if row.cell.key in first)
+    near = sorted(able, key=distance)[: _LOADS_MAX if page.searched else CELLS_MAX]
+    keys = {row.cell.key for row in near}
+    return tuple(row for row in able if row.cell.key in keys)
 
 
-def closeups(page: Page) -> Iterator[tuple[Row, tuple[Figure, ...]]]:
-    places = {row.cell.key: number for number, row in enumerate(page.rows, 1)}
-    for row in chosen(page):
-        number = places[row.cell.key]
-        figures = list(_over_time(row, number))
-        if not _by_command(row):
-            figures[1:1] = _distribution(row, number)
-        yield row, tuple(figures)
-
-
-def _by_command(row: Row) -> bool:
-    """Whether a command is the whole load: a single execution has no curve over time."""
-    return all(digest.trial.workload.command_alone for digest in row.trials)
+def figures(row: Row, number: int) -> Iterator[Figure]:
+    """The charts of a cell. number: of the cell in the page."""
+    # If a command is the whole load, a single execution has no curve over time.
+    by_command = all(digest.trial.workload.command_alone for digest in row.trials)
+    digest = middle(row)
+    about = trial_name(digest)
+    if len(row.trials) > 1:
+        about = message("chart-middle-trial", trial=about, count=len(row.trials))
+    if digest.series and not by_command:
+        yield _latency(digest, about, _of_cell(row), key=f"time-{number}")
+    if not by_command:
+        yield from _distribution(row, number)
+    if digest.series and digest.tracks:
+        yield from _machine(digest, about, _of_cell(row), key=f"machine-{number}")
 
 
 def middle(row: Row) -> Digest:
@@ -90,31 +79,19 @@ def trial_name(digest: Digest) -> str:
     return shown(f"trial {place.block}{again}" + (f" on {target}" if target else ""))
 
 
-def _over_time(row: Row, number: int) -> Iterator[Figure]:
-    digest = middle(row)
-    if not digest.series:
-        return
-    cell = _of_cell(row)
-    several = f" of {len(row.trials)}, the middle one by p95" if len(row.trials) > 1 else ""
-    name = f"{trial_name(digest)}{several}"
-    if not _by_command(row):
-        about = f"{name}; percentiles of what was due, per {digest.series[0].seconds} s of due time"
-        if any(bucket.p99_ms == math.inf for bucket in digest.series):
-            about += "; a line ends where its percentile falls among what did not succeed"
-        if digest.summary.cut_s:
-            about += f"; the first {digest.summary.cut_s} s are left out of the answer as warm-up"
-        yield _latency(digest, f"Latency over time{cell}", about, key=f"time-{number}")
+def _machine(digest: Digest, about: str, of_cell: str, *, key: str) -> Iterator[Figure]:
     waiting = [t for t in digest.tracks if t.source.rpartition("/")[2] == waits.SOURCE]
     others = [track for track in digest.tracks if track not in waiting]
     moving = [track for track in others if len({*track.values} - {None}) > 1]
     tracks = [*moving[:_TRACKS_MAX], *waiting]
     if not tracks:
         return
-    still = [_track_name(track) for track in others if track not in moving]
+    if still := [_track_name(track) for track in others if track not in moving]:
+        about = message("chart-still", about=about, tracks=still)
     yield figure(
-        f"machine-{number}",
-        f"Server and machine over time{cell}",
-        name + (f"; the same all the time: {', '.join(still)}" if still else ""),
+        key,
+        message("chart-machine", of=of_cell),
+        about,
         columns=("second", *map(_track_name, tracks)),
         data=_machine_rows(digest, tracks),
         template="strips",
@@ -147,7 +124,9 @@ def _span(bucket: Bucket) -> Datum:
     return {"start": start, "at": start + length / 2, "end": start + length}
 
 
-def _latency(digest: Digest, title: str, about: str, *, key: str) -> Figure:
+def _latency(digest: Digest, about: str, of_cell: str, *, key: str) -> Figure:
+    lost = any(bucket.p99_ms == math.inf for bucket in digest.series)
+    values = {"seconds": digest.series[0].seconds, "cut_s": digest.summary.cut_s}
     limit_ns, data = digest.trial.plan.limit_ns, list(_latency_rows(digest))
     limit = {"limit": limit_ns / 1e6} if limit_ns else {}
     places = [row[name] for row in data for name in _BANDS if row[name]] + [*limit.values()]
@@ -155,8 +134,8 @@ def _latency(digest: Digest, title: str, about: str, *, key: str) -> Figure:
     log = bool(places) and max(places) > _LOG_FROM * min(places)
     return figure(
         key,
-        title,
-        about,
+        message("chart-latency", of=of_cell),
+        message("chart-latency-lost" if lost else "chart-latency-all", trial=about, **values),
         columns=("second", "due", *map(header, (*_BANDS, "missed", "lag_p99"))),
         data=[*({**row, **limit} for row in data), *cut],
         template="latency",
@@ -209,13 +188,10 @@ def _distribution(row: Row, number: int) -> Iterator[Figure]:
     able = [digest for digest in row.trials if digest.latency and answered(digest)][:_TRIALS_MAX]
     if not able:
         return
-    more = len(row.trials) - len(able)
-    left = f" ({len(able)} of {len(row.trials)} trials)" if more else ""
     yield figure(
         f"distribution-{number}",
-        f"Distribution of latency and lag{_of_cell(row)}",
-        "share of what was due that was answered within a time (latency), or sent (lag); a line"
-        f" ends where the rest was not answered{left}",
+        message("chart-distribution", of=_of_cell(row)),
+        message("chart-distribution-of", shown=len(able), count=len(row.trials)),
         columns=("trial", "time", *(f"{100 * share:g}% within, ms" for share in _SHARES)),
         data=_curves(able),
         template="distribution",
@@ -237,44 +213,3 @@ def _curves(digests: Sequence[Digest]) -> Iterator[Datum]:
             for at, value in curve:
                 if value:
                     yield {"series": name, "kind": kind, "share": at, "ms": value}
-
-
-def statements(page: Page) -> Iterator[Figure]:
-    if len(page.rows) < 2 or not page.statements:
-        return
-    lines = [line for panel in panels(page)[0] for line in panel.lines][:_STATEMENT_PANELS_MAX]
-    every = []
-    for line in lines:
-        keys = {row.cell.key for row in line.rows}
-        able = [each for each in page.statements if each.row.cell.key in keys and each.mean]
-        # Shown are those with the largest sums of mean times over the cells.
-        spent: dict[str, float] = {}
-        for each in able:
-            spent[each.name] = spent.get(each.name, 0.0) + (each.mean.value if each.mean else 0)
-        busiest = sorted(spent, key=lambda name: -spent[name])[:SERIES_MAX]
-        every.append([each for each in able if each.name in busiest])
-    main, measure = axis_of(page), Measure("mean", lambda _: None)
-    y, contents = upright("mean", [[_statement(main, e, measure) for e in used] for used in every])
-    for number, (line, used, data) in enumerate(zip(lines, every, contents, strict=True)):
-        if not used:
-            continue
-        name = words.line_name(line)
-        yield figure(
-            f"statements-{number + 1}" if number else "statements",
-            f"Mean time of each statement{f', {shown(name)}' if name else ''}",
-            "by script and line; bars are 95% intervals",
-            columns=(shown(main.title), "statement", header("mean"), "95% interval"),
-            data=data,
-            template="factor",
-            x=main.encoding(each.row for each in used),
-            y=y,
-            **series(list(dict.fromkeys(row["series"] for row in data))),
-            joined=bool(main.unit),
-        )
-
-
-def _statement(main: MainAxis, each: StatementRow, measure: Measure) -> Datum:
-    name = shown(each.name)
-    place = {"x": main.place(each.row), "series": name, "valid": each.row.sound}
-    texts = (main.label(each.row), name, *estimate_texts(each.mean, ms))
-    return {**place, **measure.numbers(each.mean), "texts": texts}

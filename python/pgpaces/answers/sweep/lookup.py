@@ -14,13 +14,13 @@ from pgpaces.analysis.capacity.search import CapacitySearch
 from pgpaces.analysis.cells import sound
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.sequential import Pairing, Tell
+from pgpaces.answers import capacity, run
+from pgpaces.answers import compare as comparing
 from pgpaces.answers import why as attribution
-from pgpaces.answers.again import decisive
 from pgpaces.answers.answer import Answer
-from pgpaces.answers.capacity import section as capacity
-from pgpaces.answers.compare import section as comparing
-from pgpaces.answers.sweep import closeups, facts
+from pgpaces.answers.sweep import closeups, screen
 from pgpaces.answers.sweep.page import About, Page, gather
+from pgpaces.answers.trials import decisive
 from pgpaces.show.section import Headline, Next, Section, Sentence
 from pgpaces.spec.design import Experiment
 from pgpaces.store.store import Store
@@ -37,48 +37,40 @@ def page_of(store: Store, names: Sequence[str] = ("last",)) -> Page:
     matches = [store.find_newest(name) for name in names]
     if len(matches) == 1 and store.is_experiment(matches[0]):
         row = store.experiment(matches[0])
-        ids = store.ended(row.id)
-        shown = replace(
+        about = replace(
             about,
             rerun=str(row.document.get("command", "")),
             id=row.id,
-            started_at=row.started_at,
             state=row.state,
             failures=tuple((each.cell, each.block, each.error) for each in store.failures(row.id)),
         )
         experiment, goal = document.read(row.document), document.goal(row.document)
-        digests = store.digests(ids)
+        digests = store.digests(store.ended(row.id))
         if goal is None:
-            return _observed(store, gather(digests, shown, experiment))
-        page = _chosen(store, digests, shown, experiment=experiment, goal=goal)
-        return _observed(store, page)
+            return _observed(store, gather(digests, about, experiment))
+        return _observed(store, _chosen(store, digests, about, experiment=experiment, goal=goal))
     ids = [
         id_
         for match in matches
         for id_ in (store.ended(match) if store.is_experiment(match) else [match])
     ]
-    return _observed(store, gather(store.digests(list(dict.fromkeys(ids))), about))
+    digests = store.digests(list(dict.fromkeys(ids)))
+    page = gather(digests, about)
+    if len(digests) == 1:
+        [digest] = digests
+        answer = run.section(store.load(digest.trial.id), digest.summary, digest.series, whole=True)
+        # Its numbers and its setup are those of the page.
+        first = replace(answer, rows=(), value=None, document=dict, rank="numbers")
+        page = replace(page, first=first)
+    return _observed(store, page)
 
 
 def answer_for(store: Store, section: Section) -> Answer:
-    """An answer whose page is that of the trials it rests on.
-
-    The page begins with the title and the main sentences of the answer, and keeps its warnings.
-    """
+    """An answer whose page is that of the trials it rests on, with the answer first."""
 
     def front() -> Page:
         with closing(store):
-            page = page_of(store, section.trials)
-        rest = (each for each in page.sections if each.key != section.key)
-        answer = (each for each in section.sentences if each.weight == "main")
-        warnings = (each for each in page.answer if each.weight == "warning")
-        return replace(
-            page,
-            title=section.title,
-            headline=section.headline,
-            answer=(*answer, *warnings),
-            sections=(section, *rest),
-        )
+            return replace(page_of(store, section.trials), title=section.title, first=section)
 
     return Answer(section, front)
 
@@ -86,7 +78,7 @@ def answer_for(store: Store, section: Section) -> Answer:
 def answer_of(store: Store, experiment_id: str) -> Answer:
     """The answer of an experiment with adaptively chosen trials. Raises as page_of."""
     page = page_of(store, (experiment_id,))
-    return Answer(replace(page.sections[0], sentences=page.answer), lambda: page)
+    return Answer(screen.section(page) if page.first is None else page.first, lambda: page)
 
 
 def _observed(store: Store, page: Page) -> Page:
@@ -96,14 +88,14 @@ def _observed(store: Store, page: Page) -> Page:
     return replace(
         page,
         observed={id_: store.observed(id_) for id_ in ids},
-        sections=(*page.sections, *late),
+        sections=tuple(replace(each, folded=True) for each in late),
     )
 
 
 def _chosen(
     store: Store, digests: Sequence[Digest], about: About, *, experiment: Experiment, goal: Goal
 ) -> Page:
-    """The page of trials that were chosen one after another; its first section is their purpose."""
+    """The page of trials that were chosen one after another, with the answer to their purpose."""
     placed = replace(experiment, design=differences.as_chosen(experiment.design, digests))
     page = gather(digests, replace(about, chosen=True), placed)
     tells = [Tell.of(digest) for digest in digests]
@@ -113,19 +105,13 @@ def _chosen(
         searched = CapacitySearch(goal, tuple(experiment.design.cells())).of_cells(tells)
         limits = {each.cell.key: attribution.limit(store, each) for each in searched}
         section = capacity.section(searched, limits, stopped(about))
-    headline, sentences = section.headline, section.sentences
+        page = replace(page, searched=goal.goal.load)
     if (failure := validity.no_trial(digests)) is not None:
-        headline = Headline("FAIL", "fail", failure.sentence)
-        sentences = (Sentence(failure.sentence, "main"),)
-    return replace(
-        page,
-        headline=headline,
-        answer=sentences,
-        sections=(replace(section, sentences=()), *page.sections),
-        searched="" if isinstance(goal, Pairing) else goal.goal.load,
-        # Without the number of trials of each cell, which follows from the goal.
-        options=tuple(pair for pair in page.options if pair[0] != facts.TRIALS),
-    )
+        head, main = Headline("FAIL", "fail", failure.sentence), Sentence(failure.sentence, "main")
+        section = replace(section, headline=head, sentences=(main,))
+    own = () if about.state == "running" else section.next
+    onward, more = (*own, *screen.steps(page)), (screen.aside(page),)
+    return replace(page, first=replace(section, next=onward, aside=more))
 
 
 def stopped(about: About) -> str:

@@ -1,25 +1,21 @@
-"""The content of a report as values: computed from trials once, then rendered in any form.
+"""The content of a report as values: computed from trials once, then shown in any form.
 
-Knows no HTML, no charts, no store. Texts are unescaped; the code that renders them escapes them.
+Knows no store and reads no clock. Texts are unescaped; the code that renders them escapes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
-from pgpaces.analysis import (
-    cells,
-    crossing,
-    differences,
-    goal,
-)
+from pgpaces.analysis import cells, crossing, differences, goal
+from pgpaces.analysis.accumulator import by_functions
 from pgpaces.analysis.cells import MachineRatio, Row
-from pgpaces.analysis.costs import Economy, Priced, volume_of
+from pgpaces.analysis.costs import Economy, Priced
 from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
@@ -31,51 +27,71 @@ from pgpaces.analysis.parts import (
     plans_of,
     statements_of,
 )
-from pgpaces.answers import costs
-from pgpaces.answers.bulk import words as commands
-from pgpaces.answers.bulk.work import CellsWork, of_cells
-from pgpaces.answers.sweep import facts, words
-from pgpaces.answers.sweep.facts import ServerFacts
-from pgpaces.answers.trials import queries as queries_of
-from pgpaces.show.section import Headline, Section, Sentence
-from pgpaces.spec.design import Cell, Experiment, Factor
-from pgpaces.spec.result import Observed
+from pgpaces.answers import bulk, costs
+from pgpaces.answers.disk import in_short
+from pgpaces.answers.trials import at_nodes, layout, limits_of
+from pgpaces.core.units import duration_text
+from pgpaces.show.section import Facts, Section
+from pgpaces.spec.design import Cell, Experiment, Factor, level_text
+from pgpaces.spec.load import AUTO
+from pgpaces.spec.result import Observed, Trial
+from pgpaces.spec.setup import ComponentFacts
 
 if TYPE_CHECKING:
     from pgpaces.store.disks import DiskRow
 
+_SERVER = (
+    *("version_text", "build", "data_directory", "data_device"),
+    *("configure", "system_identifier"),
+)
+_TARGET = ("host", "hostaddr", "port", "sslmode")
+# Labels for a load of Python functions; an empty one hides the option.
+_OF_FUNCTIONS = {"threads": "processes", "poll": "performed by", "protocol": ""}
+
 
 class About(Struct, frozen=True):
-    """What the caller knows in addition to the trials. The module reads no clock.
+    """What the caller knows in addition to the trials.
 
-    rerun: the command that repeats the experiment. id, started_at: of the experiment. failures:
-    cell key, block and error of each trial that never began. disks: measured disks, the newest
-    first. chosen: the trials were chosen one after another, so none of the design is missing.
-    state: of the experiment.
+    rerun: the command that repeats the experiment. id, state: of the experiment.
+    failures: cell key, block and error of each trial that never began. disks: measured disks, the
+    newest first. chosen: the trials were chosen one after another, so none of the design is
+    missing.
     """
 
     made_at: datetime
     version: str
     rerun: str = ""
     id: str = ""
-    started_at: datetime | None = None
     failures: tuple[tuple[str, int, str], ...] = ()
     disks: tuple[DiskRow, ...] = ()
     chosen: bool = False
     state: str = ""
 
 
+class ServerFacts(Struct, frozen=True):
+    """A server with its machine: facts, and the settings that are not at their default.
+
+    generator: the machine of the load generator. trials: the number of trials there.
+    """
+
+    name: str
+    server: Facts
+    settings: Facts
+    generator: Facts
+    trials: int
+
+
 class Page(Struct, frozen=True):
     """The content of a report. factors: those with several levels; main: the axis of the charts.
 
-    lines: rows that share all levels but that of the main factor. places: servers with their
-    machines. missing: the number of planned trials that did not run. failures: cell and block of
-    trials that never began, and why. limit: the common latency limit, if any. options: those that
-    all trials share. machines: with their costs. economies: of cells, by their keys. work: what all
-    trials are about, if it is not transactions. sections: answers to further questions. searched:
-    the kind of load that a search chose, if one did: the first section is the answer then, and
-    there are no tables and charts over cells.
-    observed: server observations by trial id, for the trials shown in detail.
+    lines: rows that share all levels but that of the main factor. limit: the common latency limit,
+    if any. options: those that all trials share. first: the answer to another question than the
+    sweep's, which stands first. sections: further answers. places: servers with their machines.
+    missing: the number of planned trials that did not run. failures: cell and block of trials that
+    never began, and why. machines: with their costs. economies: of cells, by their keys. work: what
+    all trials are about, if it is not transactions. searched: the kind of load that a search chose,
+    if one did: there are no tables and charts over cells. observed: server observations by trial
+    id, for the trials shown in detail.
     """
 
     title: str
@@ -88,22 +104,20 @@ class Page(Struct, frozen=True):
     missed_max: float
     limits: tuple[str, ...]
     limit: str | None
-    options: tuple[tuple[str, str], ...]
-    headline: Headline | None = None
-    answer: tuple[Sentence, ...] = ()
+    options: Facts
+    first: Section | None = None
+    sections: tuple[Section, ...] = ()
     statements: tuple[StatementRow, ...] = ()
     plans: tuple[StatementPlans, ...] = ()
     differences: tuple[Difference, ...] = ()
     places: tuple[ServerFacts, ...] = ()
     apart: tuple[MachineRatio, ...] = ()
     missing: int = 0
-    failures: tuple[tuple[str, str], ...] = ()
+    failures: Facts = ()
     background: tuple[BackgroundRow, ...] = ()
     machines: tuple[Priced, ...] = ()
     economies: Mapping[str, Economy] = field(default_factory=dict)
-    work: CellsWork | None = None
-    sections: tuple[Section, ...] = ()
-    of_why: bool = False
+    work: bulk.CellsWork | None = None
     searched: str = ""
     observed: Mapping[str, tuple[Observed, ...]] = field(default_factory=dict)
 
@@ -129,7 +143,7 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         title, missed_max = experiment.name, experiment.missed_max
         missing = 0 if about.chosen else _missing(experiment, digests)
     untrimmed = cells.rows(
-        design, digests, kinds, numbers={each.key: each.of_trial for each in commands.NUMBERS}
+        design, digests, kinds, numbers={each.key: each.of_trial for each in bulk.NUMBERS}
     )
     shown = _shown(factors, untrimmed)
     main = crossing.main_factor(shown)
@@ -139,27 +153,28 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         for row in untrimmed
     )
     named = {cell.key: cell for cell in design}
-    lines = crossing.lines(rows, main.name) if main else (Line((), rows),)
-    limits = facts.limits(rows)
+    limits = tuple(dict.fromkeys(each for row in rows for each in limits_of_row(row)))
+    plans = {(each.trial.plan.limit_ns, bool(each.trial.plan.limits)) for each in digests}
+    one_ns, own = plans.pop() if len(plans) == 1 else (None, True)
     machines, economies = costs.of_cells(
         rows, experiment, shown, missed_max=missed_max, limited=bool(limits)
     )
-    page = Page(
+    return Page(
         title=title,
         question=experiment.question if experiment else "",
         about=about,
         factors=shown,
         main=main,
         rows=rows,
-        lines=lines,
+        lines=crossing.lines(rows, main.name) if main else (Line((), rows),),
         missed_max=missed_max,
         limits=limits,
-        limit=facts.one_limit(rows),
-        options=facts.options(digests, experiment),
+        limit=duration_text(one_ns) if one_ns and not own else None,
+        options=_options(digests, experiment, chosen=about.chosen),
         statements=statements_of(rows),
         plans=plans_of(rows),
         differences=differences.of_cells(rows, shown),
-        places=facts.places(digests, about.disks),
+        places=_places(digests, about.disks),
         apart=cells.machine_ratios(digests, kinds),
         missing=missing,
         failures=tuple(
@@ -168,20 +183,14 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         background=background_rows(rows),
         machines=machines,
         economies=economies,
-        work=of_cells(rows),
+        work=bulk.of_cells(rows),
     )
-    answer = (
-        *words.sentences(page),
-        *_queries(rows),
-        *costs.sentences(machines),
-    )
-    return replace(page, headline=words.headline(page), answer=answer)
 
 
-def _queries(rows: Sequence[Row]) -> Iterator[Sentence]:
-    trials = [digest for row in rows for digest in row.trials]
-    if len(trials) == 1 and (queries := volume_of(trials[0].trial, trials[0].summary)) is not None:
-        yield Sentence(str(queries_of(queries)))
+def limits_of_row(row: Row) -> Iterator[str]:
+    """The latency limits of the trials of a cell, some several times."""
+    for digest in row.every:
+        yield from limits_of(digest.trial.plan)
 
 
 def _missing(experiment: Experiment, digests: Sequence[Digest]) -> int:
@@ -196,8 +205,8 @@ def _missing(experiment: Experiment, digests: Sequence[Digest]) -> int:
 def _shown(factors: Sequence[Factor], rows: Sequence[Row]) -> tuple[Factor, ...]:
     """The factors with several levels among the rows, in which targets are machine kinds."""
     shown = []
-    names = list(
-        dict.fromkeys([*(f.name for f in factors), *(n for r in rows for n, _ in r.cell.levels)])
+    names = dict.fromkeys(
+        [*(f.name for f in factors), *(name for row in rows for name, _ in row.cell.levels)]
     )
     order = {factor.name: factor.levels for factor in factors}
     for name in names:
@@ -207,3 +216,118 @@ def _shown(factors: Sequence[Factor], rows: Sequence[Row]) -> tuple[Factor, ...]
         if len(levels) > 1:
             shown.append(Factor(name, tuple(levels)))
     return tuple(shown)
+
+
+def _options(digests: Sequence[Digest], experiment: Experiment | None, *, chosen: bool) -> Facts:
+    every = [dict(_options_of(digest.trial)) for digest in digests]
+    same = {
+        name: value
+        for name, value in (every[0] if every else {}).items()
+        if all(each.get(name) == value for each in every)
+    }
+    if experiment is None:
+        return tuple(same.items())
+    for name, level in experiment.design.fixed.items():
+        same.setdefault(name.replace("_", " "), level_text(level))
+    # The number of trials that are chosen one after another follows from the goal.
+    if not chosen:
+        same["trials of each cell"] = str(experiment.design.trials)
+    trials = [digest.trial for digest in digests]
+    if not all(each.workload.command_alone and not limits_of(each.plan) for each in trials):
+        same["a cell passes up to"] = f"{100 * experiment.missed_max:g}% missed"
+    if experiment.from_database:
+        same["copy of the database"] = experiment.from_database
+    return tuple(same.items())
+
+
+def _options_of(trial: Trial) -> Iterator[tuple[str, str]]:
+    plan, workload, setup = trial.plan, trial.workload, trial.setup
+    components = setup.components
+    yield "workload", workload.name
+    yield "scale", str(workload.scale)
+    names, by_command = _OF_FUNCTIONS if by_functions(trial) else {}, workload.command_alone
+    values = {
+        "load": trial.load_text,
+        "clients": setup.clients,
+        "threads": setup.threads,
+        "policy": plan.policy,
+        "protocol": plan.protocol,
+        "poll": setup.poll,
+    }
+    if by_command:
+        yield "command", workload.scripts[0].text
+        values = {}
+    for name, value in values.items():
+        if value is not None and (label := names.get(name, name)):
+            yield label, differences.text(value)
+    if plan.start_every_ns:
+        yield "clients start every", duration_text(plan.start_every_ns)
+    if others := layout(trial.server):
+        yield "servers", f"primary{others}"
+    if at := at_nodes(components):
+        yield "clients at", at.strip(" ()")
+    yield from _background_of(components)
+    yield "latency limit", ", ".join(limits_of(plan)) or "none"
+    if plan.duration_ns:
+        yield "duration", AUTO if plan.auto else duration_text(plan.duration_ns)
+    if plan.transactions:
+        name = "executions" if by_command else "transactions of each client"
+        yield name, str(plan.transactions)
+    if plan.warmup:
+        yield "warm-up", duration_text(plan.warmup)
+
+
+def _background_of(components: Sequence[ComponentFacts]) -> Iterator[tuple[str, str]]:
+    for name in dict.fromkeys(component.of for component in components if component.of):
+        own = [component for component in components if component.of == name]
+        nodes = ", ".join(dict.fromkeys(component.node for component in own))
+        limit = duration_text(own[0].limit_ns) if own[0].limit_ns else "none"
+        yield f"background {name}", f"{own[0].load} at {nodes}; latency limit {limit}"
+
+
+def _places(digests: Sequence[Digest], disks: Sequence[DiskRow]) -> tuple[ServerFacts, ...]:
+    trials_at: dict[tuple[str, ...], list[Trial]] = {}
+    for trial in (digest.trial for digest in digests):
+        target = trial.server.target
+        key = (
+            trial.server.version,
+            trial.server.system_identifier or "",
+            f"{target.get('host', '')}:{target.get('port', '')}",
+            trial.host.hostname or "",
+        )
+        trials_at.setdefault(key, []).append(trial)
+    return tuple(_place(trials, disks) for trials in trials_at.values())
+
+
+def _place(trials: Sequence[Trial], disks: Sequence[DiskRow]) -> ServerFacts:
+    first = trials[0]
+    server, target = first.server, first.server.target
+    settings = sorted(set.intersection(*(set(each.server.settings.items()) for each in trials)))
+    kind = "a server of pgpaces" if server.ours else ""
+    where = target.get("host") or kind
+    name = f"PostgreSQL {server.version}"
+    if where and not where.startswith(("/", "@")):
+        name = f"{name} on {where}"
+    disk = next((each for each in disks if server.data_device
+                 and each.host.hostname == first.host.hostname
+                 and each.disk.device.id == server.data_device), None)  # fmt: skip
+    return ServerFacts(
+        name,
+        (
+            *_pairs(asdict(server), _SERVER),
+            *_pairs(target, _TARGET),
+            *((("kind", kind),) if kind else ()),
+            *((("disk", in_short(disk)),) if disk else ()),
+        ),
+        tuple(settings),
+        _pairs(asdict(first.host), differences.HOST),
+        len(trials),
+    )
+
+
+def _pairs(values: Mapping[str, Any], names: Iterable[str]) -> Facts:
+    return tuple(
+        (name.removesuffix("_bytes").replace("_", " "), differences.shown(name, values[name]))
+        for name in names
+        if values.get(name) not in (None, "")
+    )

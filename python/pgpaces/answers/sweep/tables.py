@@ -6,20 +6,20 @@ Texts are unescaped; the code that renders them escapes them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import TypeVar
 
 from msgspec.structs import replace
 
 from pgpaces.analysis import crossing, validity
 from pgpaces.analysis.cells import Row, sound
-from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.parts import BackgroundRow, CellPlan, StatementPlans, StatementRow
-from pgpaces.answers.bulk import work as bulk
-from pgpaces.answers.bulk.words import median_s
-from pgpaces.answers.measure import Measure
+from pgpaces.answers import bulk
+from pgpaces.answers.numbers import with_names
 from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.trials import cell_name, factor_name, levels_text
+from pgpaces.core.messages import message
 from pgpaces.core.metrics import header
 from pgpaces.core.units import memory_text
 from pgpaces.show.numbers import (
@@ -31,10 +31,16 @@ from pgpaces.show.numbers import (
     or_dash,
     quantile,
 )
-from pgpaces.show.section import Column, Table, TableCell, table
+from pgpaces.show.section import Column, Facts, Table, TableCell, table
 
 T = TypeVar("T")
+Named = tuple[StatementRow, str]
 _CELLS_NAMED = 4
+_OF_TRIAL = (
+    *(("throughput", "throughput"), ("mean", "latency.mean")),
+    *(("missed", "missed"), ("p99", "latency.p99")),
+)
+_OF_BACKGROUND = ("throughput", "missed", "mean", "p95", "p99")
 # Longer tables of details are folded.
 _OPEN_MAX = 12
 FAILURES_SHOWN = 20
@@ -50,38 +56,19 @@ def above(page: Page) -> str:
     return f"> {page.limit}" if page.limit else "none"
 
 
-def _levels(page: Page, row: Callable[[T], Row], single: str = "") -> list[Column[T]]:
-    """A column for each factor; single: the label of the only row, which has no levels."""
+def _levels(page: Page, row: Callable[[T], Row]) -> list[Column[T]]:
+    """A column for each factor."""
 
     def level(name: str) -> Callable[[T], str]:
         return lambda item: crossing.shown_level(row(item), name)
 
-    levels: list[Column[T]] = [(factor_name(f.name), level(f.name)) for f in page.factors]
-    return levels or ([("cell", lambda _: single)] if single else [])
+    return [(factor_name(each.name), level(each.name)) for each in page.factors]
 
 
-def cells(page: Page) -> Table:
-    levels = _levels(page, lambda row: row, "the one cell")
-    columns = _of_transactions(page) if page.work is None else _of_work(page, page.work)
-    one = any(len(row.trials) == 1 for row in page.rows)
-    spare = (*bulk.SPARE, *_SPARE) if page.work else _SPARE
-    last = header("throughput")
-    few = "; of one trial alone they do not know how much the next would differ" if one else ""
-    return table(
-        "cells",
-        "All cells",
-        [*levels, ("trials", _trials), *columns],
-        items=page.rows,
-        labels=len(levels),
-        note=f"Small figures are 95% intervals across the trials of a cell{few}.",
-        # Without a limit the answer is the cell of the highest throughput, which is omitted last.
-        spare=spare if page.limits else (*(name for name in spare if name != last), last),
-        absent=_absent(page),
-    )
-
-
-def _absent(page: Page) -> tuple[int, ...]:
-    return tuple(at for at, row in enumerate(page.rows) if not row.trials)
+def _of_rows(page: Page) -> list[Column[Row]]:
+    """The same, of cells; of the only one its workload, because it has no levels."""
+    names = ", ".join(dict.fromkeys(digest.trial.workload.name for digest in page.digests))
+    return _levels(page, lambda row: row) or [("workload", lambda _: names or page.title)]
 
 
 def _metric(page: Page, name: str) -> Column[Row]:
@@ -90,6 +77,29 @@ def _metric(page: Page, name: str) -> Column[Row]:
 
 def _verdict(page: Page) -> Column[Row]:
     return "verdict", lambda row: verdict(page, row)
+
+
+def cells(page: Page) -> Table:
+    """Every number of every cell."""
+    levels = _of_rows(page)
+    columns = _of_transactions(page) if page.work is None else _of_work(page, page.work)
+    spare, last = (*(bulk.SPARE if page.work else ()), *_SPARE), header("throughput")
+    one = any(len(row.trials) == 1 for row in page.rows)
+    return table(
+        "cells",
+        message("title-cells"),
+        [*levels, ("trials", _trials), *columns],
+        items=page.rows,
+        labels=len(levels),
+        note=message("table-cells-alone" if one else "table-cells"),
+        # Without a limit the answer is the cell of the highest throughput, which is omitted last.
+        spare=spare if page.limits else (*(name for name in spare if name != last), last),
+        absent=_absent(page),
+    )
+
+
+def _absent(page: Page) -> tuple[int, ...]:
+    return tuple(at for at, row in enumerate(page.rows) if not row.trials)
 
 
 def _of_transactions(page: Page) -> Iterator[Column[Row]]:
@@ -101,8 +111,8 @@ def _of_transactions(page: Page) -> Iterator[Column[Row]]:
 
 
 def _of_work(page: Page, work: bulk.CellsWork) -> Iterator[Column[Row]]:
-    yield "median s", lambda row: or_dash(median_s(row), "{:.3g}".format)
-    yield from (_of_number(number) for number in work.numbers)
+    yield "median s", lambda row: or_dash(bulk.median_s(row), "{:.3g}".format)
+    yield from (_metric(page, number.key) for number in work.numbers)
     lost = any(row.counts.failed + row.counts.unfinished for row in page.rows)
     if page.limits:
         yield from (_metric(page, "late"), _metric(page, "missed"), _verdict(page))
@@ -112,26 +122,23 @@ def _of_work(page: Page, work: bulk.CellsWork) -> Iterator[Column[Row]]:
         yield _metric(page, "p95")
 
 
-def _of_number(number: Measure) -> Column[Row]:
-    return column(number.key, lambda row: row.estimate(number.key))
-
-
 def brief(page: Page) -> Table:
+    """The cells on the first screen."""
     if page.work is not None:
         return replace(cells(page), brief=True)
-    levels = _levels(page, lambda row: row, "the one cell")
-
-    def alone(name: str) -> Column[Row]:
-        return header(name), lambda row: replace(metric_cell(name, row.estimate(name)), ends="")
-
+    levels = _of_rows(page)
+    failed: Column[Row] = (
+        header("failed"),
+        lambda row: replace(metric_cell("failed", row.estimate("failed")), ends=""),
+    )
     columns: list[Column[Row]] = [
         *levels,
         _metric(page, "missed" if page.limits else "throughput"),
         (header("p95"), lambda row: quantile(row.p95, above(page))),
-        _verdict(page) if page.limits else alone("failed"),
+        _verdict(page) if page.limits else failed,
     ]
     return table(
-        "brief", "Cells", columns, items=page.rows, labels=len(levels),
+        "brief", message("title-cells"), columns, items=page.rows, labels=len(levels),
         spare=(header("p95"),), absent=_absent(page), brief=True,
     )  # fmt: skip
 
@@ -158,10 +165,7 @@ def trials(page: Page, rows: Iterable[Row]) -> Table:
     counted = {id(digest) for row in shown for digest in row.trials}
     numbers: Sequence[Column[Digest]] = [
         ("due", lambda digest: f"{digest.summary.counts.due:,}"),
-        column("throughput", lambda digest: digest.summary.throughput),
-        column("mean", lambda digest: digest.summary.latency.mean),
-        column("missed", lambda digest: digest.summary.missed),
-        column("p99", lambda digest: digest.summary.latency.p99, above(page)),
+        *(column(name, attrgetter(f"summary.{path}"), above(page)) for name, path in _OF_TRIAL),
     ]
     columns: list[Column[Digest]] = [
         ("run", lambda digest: digest.trial.id[-8:]),
@@ -170,9 +174,8 @@ def trials(page: Page, rows: Iterable[Row]) -> Table:
         *(numbers if page.work is None else bulk.OF_TRIAL),
         ("state", lambda digest: _state(digest, id(digest) in counted)),
     ]
-    of = f" of {cell_name(shown[0].cell)}" if len(shown) == 1 else ""
     every = (digest for row in shown for digest in row.every)
-    return table("trials", f"Trials{of}", columns, items=every, labels=2)
+    return table("trials", message("title-trials"), columns, items=every, labels=2)
 
 
 def _block(digest: Digest) -> str:
@@ -193,81 +196,68 @@ def _state(digest: Digest, counts: bool) -> TableCell:
 
 
 def statements(page: Page) -> Table:
-    levels: list[Column[StatementRow]] = _levels(page, lambda each: each.row)
+    def count(name: str) -> Column[Named]:
+        return name, lambda each: f"{getattr(each[0], name):,}"
+
+    levels: list[Column[Named]] = _levels(page, lambda each: each[0].row)
     shown = [n for n in ("failed", "retries") if any(getattr(s, n) for s in page.statements)]
-    columns: list[Column[StatementRow]] = [
-        ("statement", lambda each: each.name),
+    columns: list[Column[Named]] = [
+        ("statement", lambda each: each[1]),
         *levels,
-        ("done", lambda each: f"{each.done:,}"),
-        *((name, _count(name)) for name in shown),
-        column("mean", lambda each: each.mean),
-        column("p95", lambda each: each.p95),
+        *map(count, ("done", *shown)),
+        column("mean", lambda each: each[0].mean),
+        column("p95", lambda each: each[0].p95),
     ]
-    title, folded = "Every statement in every cell", len(page.statements) > _OPEN_MAX
     return table(
-        "statements", title, columns, items=page.statements, labels=1 + len(levels), folded=folded
+        "statements",
+        message("title-statements"),
+        columns,
+        items=with_names(page.statements),
+        labels=1 + len(levels),
+        folded=len(page.statements) > _OPEN_MAX,
     )
-
-
-def _count(name: str) -> Callable[[StatementRow], str]:
-    return lambda each: f"{getattr(each, name):,}"
 
 
 def background(page: Page) -> Table:
     levels: list[Column[BackgroundRow]] = _levels(page, lambda each: each.row)
-
     columns: list[Column[BackgroundRow]] = [
         ("workload", lambda each: each.name),
         *levels,
         ("due", lambda each: f"{each.due:,}"),
-        column("throughput", lambda each: each.throughput),
-        column("missed", lambda each: each.missed),
-        column("mean", lambda each: each.mean, "none"),
-        column("p95", lambda each: each.p95, "none"),
-        column("p99", lambda each: each.p99, "none"),
+        *(column(name, attrgetter(name), "none") for name in _OF_BACKGROUND),
     ]
-    labels = 1 + len(levels)
-    return table(
-        "background",
-        "At the same time",
-        columns,
-        items=page.background,
-        labels=labels,
-        spare=_SPARE,
-    )
+    title, labels = message("title-background"), 1 + len(levels)
+    return table("background", title, columns, items=page.background, labels=labels, spare=_SPARE)
 
 
 def plans(page: Page, plan: StatementPlans) -> Table:
     """How one statement was executed: a row for the cells of each plan."""
     groups: dict[tuple[object, ...], list[CellPlan]] = {}
-    for execution in plan.plans:
-        one = execution.plan
+    for each in plan.plans:
+        one = each.plan
         how = (one.shape, one.workers_planned, one.workers_launched, one.spilled_bytes > 0)
-        groups.setdefault(how, []).append(execution)
+        groups.setdefault(how, []).append(each)
+
+    def launched(group: list[CellPlan]) -> str:
+        first = group[0].plan
+        return str(first.workers_launched) if first.analyzed else "not executed"
+
+    def spilled(group: list[CellPlan]) -> str:
+        sizes = sorted(each.plan.spilled_bytes for each in group)
+        return " to ".join(dict.fromkeys(map(memory_text, (sizes[0], sizes[-1]))))
+
     columns: list[Column[list[CellPlan]]] = [
-        ("cells", lambda each: _cells_text(page, [one.row for one in each])),
-        ("plan", lambda each: plan.letter(each[0].plan.shape)),
-        ("workers planned", lambda each: str(each[0].plan.workers_planned)),
-        (
-            "launched",
-            lambda each: (
-                str(each[0].plan.workers_launched) if each[0].plan.analyzed else "not executed"
-            ),
-        ),
-        ("spilled", _spilled),
-        ("trials", lambda each: str(sum(one.trials for one in each))),
+        ("cells", lambda group: _cells_text(page, [each.row for each in group])),
+        ("plan", lambda group: plan.letter(group[0].plan.shape)),
+        ("workers planned", lambda group: str(group[0].plan.workers_planned)),
+        ("launched", launched),
+        ("spilled", spilled),
+        ("trials", lambda group: str(sum(each.trials for each in group))),
     ]
-    title = f"Plans of {plan.script}:{plan.line}"
-    return table("plans", title, columns, items=groups.values())
+    return table("plans", f"{plan.script}:{plan.line}", columns, items=groups.values())
 
 
-def _spilled(executions: Sequence[CellPlan]) -> str:
-    sizes = [each.plan.spilled_bytes for each in executions]
-    least, most = (memory_text(each) for each in (min(sizes), max(sizes)))
-    return most if least == most else f"{least} to {most}"
-
-
-def failures(page: Page) -> tuple[tuple[str, str], ...]:
+def failures(page: Page) -> Facts:
     reasons: dict[str, list[str]] = {}
     for where, why in page.failures:
         reasons.setdefault(why, []).append(where)
@@ -281,16 +271,14 @@ def failures(page: Page) -> tuple[tuple[str, str], ...]:
 
 
 def differences(page: Page) -> Table:
-    columns: list[Column[tuple[Difference, str, Sequence[Row]]]] = [
-        ("what", lambda each: each[0].name),
-        ("value", lambda each: each[1]),
-        ("in", lambda each: _cells_text(page, each[2])),
-        ("differs", lambda each: "within cells" if each[0].within else "between cells"),
-    ]
     every = [(each, value, cells) for each in page.differences for value, cells in each.values]
-    folded = len(every) > _OPEN_MAX and not any(each.within for each in page.differences)
-    title = f"{len(page.differences)} things that were not the same everywhere"
-    return table("differences", title, columns, items=every, labels=3, folded=folded)
+    rows = tuple(
+        tuple(map(TableCell, (each.name, value, _cells_text(page, cells),
+                              f"{'within' if each.within else 'between'} cells")))
+        for each, value, cells in every
+    )  # fmt: skip
+    columns = ("what", "value", "in", "differs")
+    return Table("differences", message("title-differences"), columns, 3, rows)
 
 
 def _cells_text(page: Page, rows: Sequence[Row]) -> str:

@@ -28,7 +28,7 @@ from pgpaces.core.texts import decoded, encoded
 from pgpaces.core.units import duration_text, exact
 from pgpaces.database import pgbench_tables
 from pgpaces.load import engine
-from pgpaces.server.record import quoted
+from pgpaces.server.folder import quoted
 from pgpaces.show import escape
 from pgpaces.spec import workload
 from pgpaces.spec.load import THREADS_MAX, LogPlan

@@ -1,43 +1,49 @@
-"""B against A as a section: its values, findings, a table of metrics, and charts.
+"""B against A: their trials in the store, and the section of a verdict.
 
-A verdict and its trials in, a section out; knows no store.
+A and B are levels of an experiment, tags, runs, or experiments; or the two sides of pairs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pgpaces.analysis import differences, validity
+from pgpaces.analysis.cells import defect, sound
 from pgpaces.analysis.compare import (
+    BASELINE_MIN,
     PAIRS_MIN,
+    ComparisonGoal,
     Pair,
     Secondary,
     TrialValues,
     Verdict,
+    compare_stored,
+    compare_trials,
     numbers,
     own_estimate,
+    pairs_of_blocks,
+    trial_values,
 )
 from pgpaces.analysis.differences import Between
 from pgpaces.analysis.digest import Digest
-from pgpaces.answers.compare.words import (
-    difference_text,
-    differing,
-    effect_part,
-    effect_texts,
-    effect_with_ends,
-)
+from pgpaces.analysis.sequential import Pairing
+from pgpaces.answers import run
+from pgpaces.answers.trials import decisive, factor_name, levels_listed
 from pgpaces.core import metrics
+from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.findings import Finding, finding, needed
-from pgpaces.core.messages import message, said
-from pgpaces.core.metrics import axis, header, is_share, number, title
-from pgpaces.show.charts import Datum, amounts, names, of_metric, series
+from pgpaces.core.messages import Message, message, said
+from pgpaces.core.metrics import axis, is_share, number, title
+from pgpaces.core.units import significant
+from pgpaces.show.charts import Datum, amounts, names
 from pgpaces.show.escape import line as escaped
-from pgpaces.show.numbers import NOT_KNOWN, capital, interval_line, metric_cell
+from pgpaces.show.numbers import NOT_KNOWN, interval_line, metric_cell
 from pgpaces.show.screen import Screen
 from pgpaces.show.section import (
     Column,
@@ -54,6 +60,9 @@ from pgpaces.show.section import (
     table,
 )
 from pgpaces.spec.result import Estimate
+from pgpaces.store.store import Store
+from pgpaces.trial import document
+from pgpaces.trial.pairs import levels_in
 
 KEY = "comparison"
 # The effect on the metric of the verdict, or on another one.
@@ -83,6 +92,9 @@ _LINEAR = (0.5, 2.0)
 # Larger ratios are in the table only.
 _RATIO_MAX = 1e4
 _NOISE = "A with itself"
+_LISTED_MAX = 8
+# From this ratio on, a difference is in times rather than percent.
+_TIMES = 2.0
 
 
 class VerdictBasis(Struct, frozen=True):
@@ -130,7 +142,7 @@ def section(
         main=message("comparison", a=a, b=b, **told),
         whole=True,
         tables=(_table(effects, (a, b), basis),) if of_a or of_b else (),
-        figures=tuple(_figures(effects, (a, b), basis)),
+        figures=tuple(_figures(effects, basis)),
         rows=tuple(_numbers(effects, basis)),
         value=verdict,
         trials=basis.ids,
@@ -245,15 +257,11 @@ def _table(effects: Sequence[Effect], names: tuple[str, str], basis: VerdictBasi
     return table(f"{KEY}-metrics", name, columns, items=effects, note=note, spare=spare)
 
 
-def _figures(
-    effects: Sequence[Effect], sides: tuple[str, str], basis: VerdictBasis
-) -> Iterator[Figure]:
+def _figures(effects: Sequence[Effect], basis: VerdictBasis) -> Iterator[Figure]:
     for key, name, share in (("effect", "title-effect", False), ("shares", "title-shares", True)):
         group = [each for each in effects if is_share(each.metric) == share and _drawable(each)]
         if group:
             yield _effects_figure(f"{KEY}-{key}", message(name), group, basis=basis)
-    if basis.pairs or basis.trials:
-        yield from _trials_figure(effects[0].metric, sides, basis)
 
 
 def _drawable(effect: Effect) -> bool:
@@ -317,42 +325,191 @@ def _effect_rows(effect: Effect, basis: VerdictBasis) -> Iterator[Datum]:
         values = [(is_b, n) for is_b, side in basis.trials for n in numbers((side,), metric)]
         dots = [(name, is_b, value - fmean(of_a)) for is_b, value in values if of_a]
     for label, is_b, difference in dots:
-        trial = _on_axis(metric, difference)
+        # A difference of logarithms is a ratio, and one of shares is in points.
+        trial = 100 * difference if is_share(metric) else math.exp(min(difference, 700))
         if abs(trial) < _RATIO_MAX and (label != _NOISE or noise is not None):
             yield {"trial": trial, "y": label, "of_b": is_b, "texts": (label, f"{trial:.4g}", None)}
 
 
-def _on_axis(metric: str, difference: float) -> float:
-    """A difference of logarithms as a ratio; of shares in points."""
-    return 100 * difference if is_share(metric) else math.exp(min(difference, 700))
+def effect_texts(metric: str, estimate: Estimate) -> tuple[str, str]:
+    """An effect and its interval in few characters: `+17%` and `+16 to +19%`."""
+    value, unit = effect_part(metric, estimate, estimate.value)
+    low, high = (effect_part(metric, estimate, end)[0] for end in (estimate.low, estimate.high))
+    return f"{value}{unit}", f"{low} to {high}{unit}" if estimate.estimable else NOT_KNOWN
 
 
-def _trials_figure(metric: str, sides: tuple[str, str], basis: VerdictBasis) -> Iterator[Figure]:
-    """The values of all trials; none if no trial has one."""
-    labels = [f"{of}: {escaped(name)}" for of, name in zip("AB", sides, strict=True)]
-    every = [(n, is_b, of) for n, (is_b, of) in enumerate(basis.trials, 1)]
-    for pair in basis.pairs:
-        every += [(pair.number, False, pair.a), (pair.number, not pair.same, pair.b)]
-    rows: list[Datum] = []
-    pairs: dict[int, list[float]] = {}
-    for n, is_b, side in every:
-        for value in numbers((side,), metric):
-            at = _on_axis(metric, value)
-            texts = (str(n), labels[is_b], number(metric, at / metrics.scale(metric)))
-            rows.append({"x": n, "series": labels[is_b], "value": at, "texts": texts})
-            pairs.setdefault(n, []).append(at)
-    if not rows:
-        return
-    rows += [{"x": n, "low": min(of), "high": max(of)} for n, of in pairs.items() if len(of) == 2]
-    what = "pair" if basis.pairs else "trial"
-    yield figure(
-        f"{KEY}-trials",
-        message("chart-trials", metric=capital(title(metric))),
-        message("chart-trials-of-pairs" if basis.pairs else "chart-trials-alone"),
-        columns=(what, "of", header(metric)),
-        data=rows,
-        template="runs",
-        x=amounts(what, format="d", zero=False, nice=False, padding=12, tickMinStep=1),
-        y=of_metric(metric, zero=False, padding=10),
-        **series(labels),
+def effect_part(metric: str, estimate: Estimate, value: float) -> tuple[str, str]:
+    """A value of an effect or of its interval, and the unit of all of them."""
+    share = is_share(metric)
+    most = max(estimate.value, estimate.high if estimate.estimable else estimate.value)
+    if not share and most >= _TIMES:
+        return f"{value:.3g}", " times"
+    percent = 100 * (value if share else value - 1)
+    text = f"{abs(percent):.0f}" if abs(percent) >= 9.95 else significant(abs(percent), 2)
+    sign = "" if text == "0" else "+" if percent > 0 else "−"
+    return f"{sign}{text}", " points" if share else "%"
+
+
+def effect_with_ends(metric: str, estimate: Estimate | None) -> str | None:
+    """An effect with its interval, to stand in a sentence; None if there is none."""
+    if estimate is None:
+        return None
+    effect, ends = effect_texts(metric, estimate)
+    return message("effect", effect=effect, ends=ends)
+
+
+def difference_text(metric: str, value: float) -> str:
+    """A difference without a direction: `2%`, `0.5 points`."""
+    return f"{float(f'{100 * value:.2g}'):g}{' points' if is_share(metric) else '%'}"
+
+
+def differing(differences: Sequence[Between]) -> list[Message]:
+    """In what A and B differ other than the compared factors."""
+    return [
+        said("difference-of-sides", name=each.name, a=each.a or ["-"], b=each.b or ["-"])
+        for each in differences
+    ]
+
+
+def listed(differences: Sequence[Message]) -> str:
+    """The first of the differences, each in a line, for an error."""
+    left = len(differences) - _LISTED_MAX
+    more = [said("more-not-shown", count=left)] if left > 0 else []
+    return "".join(f"\n  {escaped(str(each))}" for each in (*differences[:_LISTED_MAX], *more))
+
+
+class Group(Struct, frozen=True):
+    """The trials that a name refers to. levels: the levels of an experiment in the name.
+
+    sweep: the id of this experiment, unless it is a capacity search.
+    """
+
+    name: str
+    digests: tuple[Digest, ...]
+    levels: Mapping[str, str]
+    sweep: str = ""
+
+    @property
+    def valid(self) -> list[Digest]:
+        return [digest for digest in self.digests if sound(digest)]
+
+
+class Compared(Struct, frozen=True):
+    a: Group
+    b: Group
+    factors: tuple[str, ...]
+    other_differences: tuple[Between, ...]
+    verdict: Verdict
+
+
+def compared(
+    store: Store,
+    names: tuple[str, str],
+    goal: ComparisonGoal,
+    *,
+    factors: Sequence[str],
+    of: str = "last",
+    of_baseline: bool = False,
+) -> Compared:
+    """The verdict on B against A, both of the store. Raises PlanError.
+
+    names: of A and B: levels of the experiment `of` (`variant=log`), a tag, a run or an experiment.
+    factors: the compared factors; those in which levels of A and B differ are added. of_baseline: A
+    is a baseline, and each of its runs is one observation, if it has at least BASELINE_MIN.
+    """
+    for name in factors:
+        differences.check_factor(name)
+    a, b = (_group(store, name, of) for name in names)
+    if {d.trial.id for d in a.digests} & {d.trial.id for d in b.digests}:
+        raise PlanError("trials-in-common", a=a.name, b=b.name)
+    own = {name for name, level in a.levels.items() if b.levels.get(name, level) != level}
+    chosen = tuple(dict.fromkeys((*factors, *sorted(own))))
+    others = differences.between(a.digests, b.digests, chosen)
+    goal = goal.of(planned=is_planned((*a.digests, *b.digests)))
+    before, now = ([trial_values(digest.summary) for digest in each.valid] for each in (a, b))
+    if of_baseline and len(before) >= BASELINE_MIN and not a.levels:
+        verdict = compare_trials(before, now, goal, basis="runs")
+    else:
+        verdict = compare_stored(a.digests, b.digests, goal)
+    return Compared(a, b, chosen, others, verdict)
+
+
+def section_of(comparison: Compared) -> Section:
+    a, b, verdict = comparison.a, comparison.b, comparison.verdict
+    every, others = (*a.digests, *b.digests), comparison.other_differences
+    both = [(is_b, each) for is_b, group in enumerate((a, b)) for each in group.valid]
+    both.sort(key=lambda pair: pair[1].trial.started_at)
+    paired = verdict.basis == "blocks"
+    pairs = tuple(pairs_of_blocks(a.valid, b.valid)) if paired else ()
+    found, left_out = [], 0
+    for group in (a, b):
+        if group.valid:
+            left_out += len(group.digests) - len(group.valid)
+            continue
+        failure, first = validity.no_trial(group.digests), group.digests[0]
+        reasons = first.summary.validity.reasons or (defect(first.trial, first.summary),)
+        why = "; ".join(reasons) if failure is None else failure.sentence
+        count = len(group.digests)
+        found.append(finding("side-without-valid-trial", group.name, count=count, why=why))
+    found += findings_of_trials(verdict.metric, every, others, left_out=left_out)
+    if pairs and len(both) > 2 * len(pairs):
+        found.append(finding("trials-without-partner", count=len(both) - 2 * len(pairs)))
+    basis = VerdictBasis(
+        pairs=pairs,
+        trials=() if paired else tuple((bool(is_b), trial_values(d.summary)) for is_b, d in both),
+        ids=tuple(d.trial.id for d in ((*a.valid, *b.valid) or every)),
+        findings=tuple(found),
+        differences=others,
     )
+    more = decisive(a.sweep, verdict) if a.sweep == b.sweep else ()
+    steps = [Next(each, "next-pairs") for each in more]
+    if not steps:
+        newest = max(b.digests, key=lambda digest: digest.trial.started_at)
+        questions = [each.question for each in run.next_steps(newest.trial, newest.summary)]
+        what, why = ("why", "next-why") if "next-why" in questions else ("show", "next-values")
+        steps = [Next(f"pgpaces {what} {newest.trial.id[-8:]}", why)]
+    return section(verdict, a.name, b.name, basis=basis, steps=steps)
+
+
+def unmeasured(comparison: Compared) -> RunError | None:
+    """The error that no trial of B, or none of A, is a measurement; None where both have one."""
+    for group in (comparison.b, comparison.a):
+        failure = validity.no_trial(group.digests)
+        if failure is not None:
+            why, advice = failure.sentence, failure.advice
+            return RunError("no-measurement", group=group.name, why=why, advice=advice)
+    return None
+
+
+def _group(store: Store, name: str, of: str) -> Group:
+    if "=" in name:
+        return _of_levels(store, name, of)
+    tagged = [row.id for row in store.trials(tag=name)]
+    if tagged:
+        return Group(name, tuple(store.digests(tagged)), {})
+    id_ = store.find_any(name)
+    placed = [row.id for row in store.trials(experiment=id_)]
+    return Group(name, tuple(store.digests(placed or [id_])), {})
+
+
+def _of_levels(store: Store, name: str, of: str) -> Group:
+    row = store.experiment(store.find_experiment(of))
+    goal = document.goal(row.document)
+    if isinstance(goal, Pairing):
+        raise PlanError("run-as-pairs", experiment=row.name)
+    digests = store.digests([trial.id for trial in store.trials(experiment=row.id)])
+    placed = [(d.trial.place.levels if d.trial.place else {}, d) for d in digests]
+    present: dict[str, dict[str, None]] = {}
+    for own, _ in placed:
+        for factor, level in own.items():
+            present.setdefault(factor, {})[level] = None
+    levels = {}
+    for factor, level in levels_in(name).items():
+        # The factor that pages show by this name; the name itself if none is, or several are.
+        matches = [each for each in present if factor in (each, factor_name(each))]
+        levels[matches[0] if len(matches) == 1 else factor] = level
+    matching = tuple(digest for own, digest in placed if levels.items() <= own.items())
+    if not matching:
+        listed = levels_listed(present)
+        raise PlanError("no-trial-with", experiment=row.name, levels=name, present=listed)
+    return Group(name, matching, levels, "" if goal else row.id)

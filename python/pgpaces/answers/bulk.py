@@ -1,23 +1,39 @@
-"""The results of a command: seconds, rows, input and WAL."""
+"""Commands that are timed: their results, and as the work of cells in place of transactions."""
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import median
+
+from msgspec import Struct
 
 from pgpaces.analysis import bulk
 from pgpaces.analysis.bulk import Bulk
 from pgpaces.analysis.cells import Row
 from pgpaces.analysis.digest import Digest
-from pgpaces.answers.measure import Measure
+from pgpaces.answers.numbers import Measure
 from pgpaces.answers.trials import cell_name
-from pgpaces.core.messages import Message, message, said
+from pgpaces.core.messages import Message, said
+from pgpaces.core.metrics import header
+from pgpaces.core.units import size_text
+from pgpaces.show.numbers import NOT_KNOWN, metric_cell, or_dash
 from pgpaces.show.screen import bounds
-from pgpaces.show.section import Sentence
+from pgpaces.show.section import Column, TableCell, Values
 from pgpaces.spec.result import Estimate, Trial
+
+# Messages for the numbers of a cell.
+_SPEEDS = {
+    "seconds": "bulk-seconds",
+    "rows_s": "bulk-rows",
+    "input_s": "bulk-input",
+    "wal_s": "bulk-wal",
+}
+# Numbers with a chart.
+CHARTS = ("rows_s", "seconds", "wal_row", "us_row")
+# Columns that a narrow terminal omits first.
+SPARE = (*map(header, ("input_s", "wal_s", "wal_row", "wal_byte")), "median s", header("us_row"))
 
 
 def result(command: Bulk) -> Message:
@@ -84,13 +100,6 @@ def _of_trial(key: str, digest: Digest) -> Estimate | None:
     return None if command is None else bulk.number(command, key)
 
 
-# Messages for the numbers of a cell.
-_SPEEDS = {
-    "seconds": "bulk-seconds",
-    "rows_s": "bulk-rows",
-    "input_s": "bulk-input",
-    "wal_s": "bulk-wal",
-}
 NUMBERS = tuple(Measure(key, partial(_of_trial, key)) for key in ("seconds", *bulk.NUMBERS))
 
 
@@ -104,33 +113,54 @@ def median_s(row: Row) -> float | None:
     return median(medians) if medians else None
 
 
-def sentences(rows: Sequence[Row]) -> Iterator[Sentence]:
-    """Sentences about the cells, the most important first."""
+class CellsWork(Struct, frozen=True):
+    """Cells whose trials are all about a command. numbers: those of which any cell has one.
+
+    only: the trials have neither transactions nor a latency limit.
+    """
+
+    numbers: tuple[Measure, ...]
+    only: bool
+
+
+def of_cells(rows: Sequence[Row]) -> CellsWork | None:
+    """The commands of cells, if each trial is about one."""
+    trials = [digest.trial for row in rows for digest in row.trials]
+    if not trials or not all(trial.workload.about_command for trial in trials):
+        return None
+    limited = any(trial.plan.limit_ns or trial.plan.limits for trial in trials)
+    alone = all(trial.workload.command_alone for trial in trials)
+    known = {name for row in rows for name in row.more}
+    numbers = tuple(number for number in NUMBERS if number.key in known)
+    return CellsWork(numbers, only=alone and not limited)
+
+
+def values(rows: Sequence[Row]) -> Values:
+    """What is known about the cells. The first value is the answer where there is no limit."""
     able = [row for row in rows if row.more]
     sound = [row for row in able if row.sound]
     key = _compared_by(able)
     if key is None:
-        yield Sentence(message("bulk-none"), "main")
+        yield "fastest", said("bulk-none")
     elif len(able) == 1:
-        yield Sentence(message("bulk-took", took=_took(able[0])), "main")
+        yield "took", said("bulk-took", took=_took(able[0]))
     elif len(sound) < 2:
-        yield Sentence(message("bulk-fastest-unknown"), "main")
+        yield "fastest", said("bulk-fastest-unknown")
     else:
         best, *_, worst = sorted(sound, key=lambda row: row.more[key].value)
-        fastest = {"cell": cell_name(best.cell), "took": _took(best)}
-        yield Sentence(message("bulk-fastest", **fastest), "main")
-        yield Sentence(_slowest(best, worst, key), "main")
+        yield "fastest", said("bulk-fastest", cell=cell_name(best.cell), took=_took(best))
+        yield "slowest", _slowest(best, worst, key)
         if key == "us_row":
-            yield Sentence(message("bulk-by-row"))
+            yield "compared", said("bulk-by-row")
     digests = [digest for row in rows for digest in row.trials]
     commands = [command for digest in digests if (command := of_digest(digest)) is not None]
     due = sum(command.counts.due for command in commands)
     if lost := due - sum(command.done for command in commands):
-        yield Sentence(message("bulk-lost", lost=lost, due=due), "main")
+        yield "failed", said("bulk-lost", lost=lost, due=due)
         every = (one for digest in digests for one in digest.summary.messages.items())
-        for state, text in itertools.islice(every, 1):
+        for state, text in [*every][:1]:
             parts = [state, *text.splitlines()[-1:]]
-            yield Sentence(message("bulk-first-failure", error=": ".join(parts)), "main")
+            yield "failed", said("bulk-first-failure", error=": ".join(parts))
 
 
 def _compared_by(rows: Sequence[Row]) -> str | None:
@@ -143,16 +173,16 @@ def _compared_by(rows: Sequence[Row]) -> str | None:
     return "us_row" if max(loads) > 1.02 * min(loads) else "seconds"
 
 
-def _slowest(best: Row, worst: Row, key: str) -> str:
+def _slowest(best: Row, worst: Row, key: str) -> Message:
     fast, slow = best.more[key], worst.more[key]
     times = slow.value / fast.value if fast.value else math.inf
     values = {"cell": cell_name(worst.cell), "times": times}
     if not (fast.estimable and slow.estimable):
-        return message("bulk-slowest-alone", **values)
+        return said("bulk-slowest-alone", **values)
     if fast.high >= slow.low:
-        return message("bulk-slowest-near", **values)
+        return said("bulk-slowest-near", **values)
     ends = slow.low / fast.high, slow.high / fast.low if fast.low else math.inf
-    return message("bulk-slowest", ends=ends, **values)
+    return said("bulk-slowest", ends=ends, **values)
 
 
 def _took(row: Row) -> list[Message]:
@@ -160,3 +190,22 @@ def _took(row: Row) -> list[Message]:
     known = {name: {"value": one.value, "ci": bounds(one)} for name, one in row.more.items()}
     shown = [name for name in _SPEEDS if name in known and known[name]["value"]]
     return [said(_SPEEDS[name], **known[name]) for name in shown]
+
+
+def _column(show: Callable[[Bulk], TableCell | str]) -> Callable[[Digest], TableCell | str]:
+    def cell(digest: Digest) -> TableCell | str:
+        command = of_digest(digest)
+        return NOT_KNOWN if command is None else show(command)
+
+    return cell
+
+
+# Columns of trials.
+OF_TRIAL: tuple[Column[Digest], ...] = (
+    ("executions", _column(lambda command: f"{command.counts.due}")),
+    ("succeeded", _column(lambda command: f"{command.done}")),
+    (header("seconds"), _column(lambda command: metric_cell("seconds", command.seconds))),
+    ("rows", _column(lambda command: or_dash(command.rows, "{:,.0f}".format))),
+    ("input", _column(lambda command: or_dash(command.input_total, size_text))),
+    ("WAL", _column(lambda command: or_dash(command.wal_bytes, size_text))),
+)

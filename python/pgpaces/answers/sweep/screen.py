@@ -1,32 +1,54 @@
-"""The headline of an experiment, and the findings about it as a whole. Values in, values out."""
+"""The first screen of an experiment: verdicts of its cells, values, findings, and what is next."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from pgpaces.analysis import cells, crossing, goal, validity
 from pgpaces.analysis.cells import Row
-from pgpaces.analysis.crossing import Line
-from pgpaces.answers.sweep import facts
-from pgpaces.answers.trials import cell_name, levels_text
-from pgpaces.core.findings import Finding, finding, length
+from pgpaces.answers import bulk, costs
+from pgpaces.answers.sweep import tables
+from pgpaces.answers.sweep.page import Page, limits_of_row
+from pgpaces.answers.trials import cell_name, levels_text, longer
+from pgpaces.core.findings import Finding, finding, length, weight
 from pgpaces.core.messages import message
 from pgpaces.show.numbers import in_words, rate, share_in_words
-from pgpaces.show.section import Headline, Mark, Sentence
+from pgpaces.show.screen import Screen
+from pgpaces.show.section import Headline, Mark, Next, Section, Values
 
-if TYPE_CHECKING:
-    from pgpaces.answers.sweep.page import Page
-
+SCREEN = Screen(first=("fastest", "slowest", "compared", "failed", "costs"))
 _NAMES_MAX = 3
 _REASONS_MAX = 2
 # Longer times are not recommended.
-LONG_S = 24 * 3600
+_LONG_S = 24 * 3600
 
 
-def line_name(line: Line) -> str:
-    return levels_text(line.levels, " and ")
+def section(page: Page) -> Section:
+    top = headline(page)
+    found = sorted(findings(page), key=weight)
+    return SCREEN.section(
+        top,
+        _values(page),
+        key="sweep",
+        title=page.title,
+        findings=found,
+        main=f"{top.word}: {top.text}" if top.word in goal.WORDS.values() else top.text,
+        steps=steps(page),
+        aside=aside(page),
+        note=page.question or _about(page),
+        whole=True,
+        tables=(tables.brief(page),),
+        tables_first=True,
+        value=page.rows,
+        trials=tuple(digest.trial.id for digest in page.digests),
+    )
+
+
+def aside(page: Page) -> str:
+    """How to see more of it."""
+    id_ = page.about.id[-8:]
+    return message("experiment-report", id=id_) if id_ else message("runs-report")
 
 
 def headline(page: Page) -> Headline:
@@ -35,8 +57,8 @@ def headline(page: Page) -> Headline:
         return Headline("SWEEP", "unknown", message("sweep-not-run"))
     if (failure := validity.no_trial(each for row in ran for each in row.every)) is not None:
         return Headline("FAIL", "fail", failure.sentence)
-    if not facts.limits(ran):
-        return Headline("", "", page.work.answer[0].text) if page.work else _by_throughput(ran)
+    if not _limited(ran):
+        return _by_throughput(ran) if page.work is None else _by_command(ran)
     verdicts = Counter(crossing.verdict(row, page.missed_max) for row in ran)
     verdict = next(iter(verdicts))
     mark: Mark = verdict if len(verdicts) == 1 else ""
@@ -46,6 +68,16 @@ def headline(page: Page) -> Headline:
     missed = share_in_words(ran[0].missed) if ran[0].missed else None
     text = message("cell-missed", missed=missed, due=ran[0].counts.due, limit=page.limit)
     return Headline(goal.WORDS[verdict], mark, text)
+
+
+def _limited(rows: Iterable[Row]) -> bool:
+    return any(limit for row in rows for limit in limits_of_row(row))
+
+
+def _by_command(ran: Sequence[Row]) -> Headline:
+    (name, first), *_ = bulk.values(ran)
+    text = message("sweep-fastest", text=str(first)) if name == "fastest" else str(first)
+    return Headline("" if len(ran) == 1 else "SWEEP", "", text)
 
 
 def _by_throughput(ran: Sequence[Row]) -> Headline:
@@ -61,22 +93,27 @@ def _by_throughput(ran: Sequence[Row]) -> Headline:
         row is not best and row.throughput is not None and row.throughput.high >= low
         for row in rows
     )
-    values = {"throughput": text, "cell": cell_name(best.cell)}
-    if near:
-        return Headline("SWEEP", "", message("sweep-throughput-near", near=near, **values))
-    return Headline("SWEEP", "", message("sweep-throughput", **values))
-
-
-def sentences(page: Page) -> tuple[Sentence, ...]:
-    """The headline, what it is about, and every finding about the experiment as a whole."""
-    top = headline(page)
-    text = f"{top.word}: {top.text}" if top.mark and top.word in goal.WORDS.values() else top.text
-    more = () if page.work is None else page.work.answer[bool(not facts.limits(page.rows)) :]
-    found = (
-        Sentence(str(each), "note" if each.severity == "nothing" else "warning")
-        for each in findings(page)
+    name = "sweep-throughput-near" if near else "sweep-throughput"
+    return Headline(
+        "SWEEP", "", message(name, throughput=text, cell=cell_name(best.cell), near=near)
     )
-    return (Sentence(text, "main"), *more, *found)
+
+
+def _about(page: Page) -> str:
+    """The number of trials, their time together, and the limit."""
+    if len(page.rows) < 2 or not page.digests:
+        return ""
+    seconds = sum(digest.summary.seconds for digest in page.digests)
+    name = "sweep-about-limit" if page.limits else "sweep-about"
+    return message(name, trials=len(page.digests), seconds=seconds, limit=page.limits)
+
+
+def _values(page: Page) -> Values:
+    ran = [row for row in page.rows if row.trials]
+    if page.work is not None and ran:
+        # Without a limit, the first of them is the headline.
+        yield from [*bulk.values(ran)][0 if page.limits else 1 :]
+    yield from costs.of_machines(page.machines)
 
 
 def findings(page: Page) -> Iterator[Finding]:
@@ -84,32 +121,28 @@ def findings(page: Page) -> Iterator[Finding]:
     if page.failures:
         cell, error = page.failures[0]
         yield finding("trial-not-started", count=len(page.failures), cell=cell, error=error)
-    if page.missing and page.about.state == "running":
-        yield finding("trials-to-run", count=page.missing)
-    elif page.missing:
-        yield finding("trials-missing", count=page.missing)
+    if page.missing:
+        name = "trials-to-run" if page.about.state == "running" else "trials-missing"
+        yield finding(name, count=page.missing)
     if not ran or validity.no_trial(each for row in ran for each in row.every) is not None:
         return
     yield from _of_verdicts(page, ran)
-    yield from _of_trials(ran)
-    yield from _of_machines(page)
-    if mixed := facts.builds(ran):
-        listed = [f"{build} ({', '.join(versions)})" for build, versions in mixed]
-        yield finding("server-builds-differ", builds=listed)
+    yield from _of_trials(page, ran)
 
 
 def _of_verdicts(page: Page, ran: Sequence[Row]) -> Iterator[Finding]:
     for line in page.lines:
         threshold = crossing.find_crossing(line, page.missed_max)
         if page.main and page.main.name in crossing.LOADS and threshold.irregular:
-            yield finding("not-monotonic", line_name(line) if len(page.lines) > 1 else "")
+            of = levels_text(line.levels, " and ") if len(page.lines) > 1 else ""
+            yield finding("not-monotonic", of)
     for row in ran:
         if (uncut := crossing.depends_on_cut(row, page.missed_max)) is not None:
             yield finding("verdict-by-warm-up", cell_name(row.cell), missed=uncut)
-    if not facts.limits(ran):
+    if not _limited(ran):
         return
     needs = [crossing.needed_s(row, page.missed_max) for row in ran]
-    finite = sorted(need for need in needs if need is not None and need <= LONG_S)
+    finite = sorted(need for need in needs if need is not None and need <= _LONG_S)
     if finite:
         least, most = length(finite[0]), length(finite[-1])
         if least == most:
@@ -124,7 +157,7 @@ def _of_verdicts(page: Page, ran: Sequence[Row]) -> Iterator[Finding]:
         yield finding("goals-differ", shares=shares, least=shares[0])
 
 
-def _of_trials(ran: Sequence[Row]) -> Iterator[Finding]:
+def _of_trials(page: Page, ran: Sequence[Row]) -> Iterator[Finding]:
     if unsound := [row for row in ran if not row.sound]:
         values = {"cells": len(unsound), "total": len(ran), "names": _names(unsound)}
         yield finding("no-valid-trial", reasons=_reasons(unsound), **values)
@@ -132,12 +165,9 @@ def _of_trials(ran: Sequence[Row]) -> Iterator[Finding]:
     if left_out:
         yield finding("trials-left-out", count=len(left_out))
     alone = sum(len(row.trials) == 1 for row in ran)
-    if alone and len(ran) > 1 and facts.limits(ran):
+    if alone and len(ran) > 1 and _limited(ran):
         yield finding("one-trial-each", cells=alone, total=len(ran))
-
-
-def _of_machines(page: Page) -> Iterator[Finding]:
-    """Machines that stand apart from their kind; of a kind of two only the slower one."""
+    # Machines that stand apart from their kind; of a kind of two only the slower one.
     for each in page.apart:
         peers = sum(other.kind == each.kind for other in page.apart)
         if each.apart and (peers > 2 or each.ratio.value >= 1):
@@ -146,6 +176,44 @@ def _of_machines(page: Page) -> Iterator[Finding]:
             )
             values = {"difference_percent": value, "low_percent": low, "high_percent": high}
             yield finding("machine-stands-apart", each.name, kind=each.kind, **values)
+    # Of a single version, builds are what is compared.
+    versions_of: dict[str, dict[str, None]] = {}
+    for server in (digest.trial.server for row in ran for digest in row.every):
+        if server.build:
+            versions_of.setdefault(server.build, {})[server.version] = None
+    if len(versions_of) > 1 and len(set().union(*versions_of.values())) > 1:
+        listed = [f"{build} ({', '.join(own)})" for build, own in versions_of.items()]
+        yield finding("server-builds-differ", builds=listed)
+
+
+def _names(rows: Sequence[Row]) -> list[str]:
+    names = [cell_name(row.cell) for row in rows]
+    return names if len(names) <= _NAMES_MAX else [*names[:_NAMES_MAX], "…"]
+
+
+def _reasons(rows: Iterable[Row]) -> list[str]:
+    found: dict[str, None] = {}
+    for digest in (digest for row in rows for digest in row.every):
+        trial = digest.trial
+        ended = () if trial.state == "finished" else (trial.error or trial.state,)
+        found |= dict.fromkeys((*digest.summary.validity.reasons, *ended))
+    return list(found)[:_REASONS_MAX]
+
+
+def steps(page: Page) -> tuple[Next, ...]:
+    """What to do next: longer trials, if they would decide; while trials follow, only wait."""
+    id_ = page.about.id
+    if page.about.state == "running" or not id_:
+        return ()
+    needs = [] if page.about.chosen or not page.limits else [
+        crossing.needed_s(row, page.missed_max) for row in page.rows
+    ]  # fmt: skip
+    finite = [need for need in needs if need is not None and need <= _LONG_S]
+    if finite and all(factor.name != "duration" for factor in page.factors):
+        return (Next(longer(id_, max(finite)), "next-longer"),)
+    missed = any(crossing.verdict(row, page.missed_max) == "fail" for row in page.rows)
+    late = missed and bool(page.limits)
+    return (Next(f"pgpaces {'why' if late else 'show'} {id_[-8:]}", "next-why" if late else ""),)
 
 
 def unmeasured(page: Page) -> tuple[str, str] | None:
@@ -163,17 +231,3 @@ def unmeasured(page: Page) -> tuple[str, str] | None:
     values = {"cells": len(failed), "total": len(page.rows), "why": failed[0][1].sentence}
     why = message("no-measurement-in", names=_names([row for row, _ in failed]), **values)
     return why, failed[0][1].advice
-
-
-def _names(rows: Sequence[Row]) -> list[str]:
-    names = [cell_name(row.cell) for row in rows]
-    return names if len(names) <= _NAMES_MAX else [*names[:_NAMES_MAX], "…"]
-
-
-def _reasons(rows: Iterable[Row]) -> list[str]:
-    found: dict[str, None] = {}
-    for digest in (digest for row in rows for digest in row.every):
-        trial = digest.trial
-        ended = () if trial.state == "finished" else (trial.error or trial.state,)
-        found |= dict.fromkeys((*digest.summary.validity.reasons, *ended))
-    return list(found)[:_REASONS_MAX]

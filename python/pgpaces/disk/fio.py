@@ -1,7 +1,8 @@
-"""The programs that measure: fio, pg_test_fsync, cryptsetup. They end with pgpaces.
+"""What is measured on a disk: the jobs of fio, and the programs fio, pg_test_fsync, cryptsetup.
 
-Each writes at least once a second to a pipe that only pgpaces reads: if pgpaces is killed, the
-program ends at its next line.
+A job that writes ends after its time, or when it has written its share, so the maximum is known
+before a measurement begins. Each program writes at least once a second to a pipe that only pgpaces
+reads: if pgpaces is killed, the program ends at its next line.
 """
 
 from __future__ import annotations
@@ -10,21 +11,32 @@ import contextlib
 import os
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from msgspec import Struct
+
 from pgpaces.analysis import disks
 from pgpaces.analysis.disks import Cipher, Flushes, JobRun
-from pgpaces.core.errors import RunError
+from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.findings import Finding, finding
-from pgpaces.disk.jobs import Job, arguments
-from pgpaces.server.binaries import installations, run, server_environment
+from pgpaces.server.binaries import installations, run, running, server_environment
 
+MIB = 2**20
+SIZE_MIN = 8 * MIB
+SIZE, QUICK_SIZE = 256 * MIB, 32 * MIB
+RUNS_MIN = 3
+# About the bytes that pg_test_fsync writes where flushes are very fast.
+FLUSHES_BYTES = 500_000_000
+# pg_test_fsync's own file: a segment of WAL.
+FLUSHES_FILE_BYTES = 16 * MIB
+# Writing more than this requires consent.
+CONSENT_BYTES = 1_000_000_000
+FILL = "fill"
 # Reports progress: seconds since a job began.
 Tell = Callable[[float], None]
 FLUSHES, CIPHER_TEST = "pg_test_fsync", "cryptsetup benchmark"
@@ -33,8 +45,109 @@ _KEY_BITS = 512
 _FSYNC = re.compile(r"^\s+(\w+)\s+([0-9.]+) ops/sec", re.MULTILINE)
 _CIPHER = re.compile(rf"{CIPHER}\s+\d+b\s+([0-9.]+) MiB/s\s+([0-9.]+) MiB/s")
 _CHUNK = 65536
-_ENDING_S = 5.0
 _CIPHER_S = 60.0
+
+
+class Lengths(Struct, frozen=True):
+    """The lengths of jobs, and how many times at most a job writes the file."""
+
+    card_s: int
+    postgres_s: int
+    card_times: int
+    postgres_times: int
+
+
+FULL = Lengths(card_s=10, postgres_s=60, card_times=8, postgres_times=32)
+QUICK = Lengths(card_s=2, postgres_s=5, card_times=1, postgres_times=3)
+
+
+class DiskRequest(Struct, frozen=True):
+    """Options of a measurement. runs: of each job of the card."""
+
+    size_bytes: int = SIZE
+    runs: int = RUNS_MIN
+    lengths: Lengths = FULL
+
+    def __post_init__(self) -> None:
+        if self.size_bytes < SIZE_MIN:
+            raise PlanError(
+                "disk-file-too-small", size_bytes=self.size_bytes, minimum_mb=SIZE_MIN // MIB
+            )
+
+
+class Job(Struct, frozen=True):
+    """One job of one run, as fio's options. seconds: its longest duration; None: no limit.
+
+    written_max: bytes.
+    """
+
+    name: str
+    run: int
+    options: Mapping[str, str]
+    seconds: int | None
+    written_max: int
+
+
+def written_max(request: DiskRequest) -> int:
+    """The most bytes that a measurement writes, about."""
+    return sum(job.written_max for job in jobs(request)) + FLUSHES_BYTES
+
+
+def room(request: DiskRequest) -> int:
+    return request.size_bytes + FLUSHES_FILE_BYTES + MIB
+
+
+def arguments(job: Job) -> list[str]:
+    """fio's options of a job, for a process in the folder.
+
+    One process (thread), which prints its status every second: so it ends soon after the reader of
+    that pipe has gone, for whatever reason.
+    """
+    every = {
+        "name": "pgpaces",
+        "filename": "data",
+        "ioengine": "libaio",
+        "direct": "1",
+        "thread": "1",
+        "output-format": "json",
+        "eta": "never",
+        "status-interval": "1",
+        # Of whole commands: a file system without asynchronous I/O executes them at submission, so
+        # that completion takes no time.
+        "lat_percentiles": "1",
+        **job.options,
+    }
+    return [f"--{name}={value}" for name, value in every.items()]
+
+
+def jobs(request: DiskRequest) -> tuple[Job, ...]:
+    """All jobs in order: the one that fills the file, the card's, PostgreSQL's."""
+    lengths, size = request.lengths, str(request.size_bytes)
+    card = {"size": size, "iodepth": "32"}
+    fill = {**card, "rw": "write", "bs": "4m", "end_fsync": "1"}
+    every = [Job(FILL, 1, fill, None, request.size_bytes)]
+    limit = lengths.card_times * request.size_bytes
+    timed = {**card, "runtime": str(lengths.card_s)}
+    writing = {**timed, "io_size": str(limit), "end_fsync": "1"}
+    reading = {**timed, "time_based": "1", "rw": "randread", "bs": "4k"}
+    sequential = {**writing, "rw": "write", "bs": "4m"}
+    random = {**writing, "rw": "randwrite", "bs": "4k"}
+    for number in range(1, request.runs + 1):
+        every += [
+            Job(disks.CARD_SEQUENTIAL, number, sequential, lengths.card_s, limit),
+            Job(disks.CARD_WRITE, number, random, lengths.card_s, limit),
+            Job(disks.CARD_READ, number, reading, lengths.card_s, 0),
+        ]
+    seconds, limit = lengths.postgres_s, lengths.postgres_times * request.size_bytes
+    page = {"size": size, "bs": "8k", "iodepth": "1", "runtime": str(seconds)}
+    commits = {**page, "rw": "randwrite", "fdatasync": "1", "io_size": str(limit)}
+    mixed = {**page, "rw": "randrw", "rwmixread": "70", "io_size": str(limit * 10 // 3)}
+    return (
+        *every,
+        Job(disks.COMMIT, 1, commits, seconds, limit),
+        Job(disks.READ, 1, {**page, "rw": "randread", "time_based": "1"}, seconds, 0),
+        Job(disks.MIXED, 1, mixed, seconds, limit),
+    )
 
 
 def find_fio() -> str:
@@ -122,30 +235,12 @@ def test_cipher() -> Cipher | Finding:
     return finding("disk-test-failed", CIPHER_TEST, why=output[:200])
 
 
-@contextlib.contextmanager
 def _started(
     command: Sequence[str], folder: Path, errors: int | IO[bytes]
-) -> Iterator[subprocess.Popen[bytes]]:
+) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
     """A program that has ended at the exit. Ctrl-C reaches only pgpaces, which ends it."""
-    program = subprocess.Popen(
-        command,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=errors,
-        env=server_environment(),
-        start_new_session=True,
-    )
-    try:
-        yield program
-        if program.poll() is None:
-            _end(program)
-    except BaseException:
-        _end(program)
-        raise
-    finally:
-        assert program.stdout is not None
-        program.stdout.close()
+    options = {"stdout": subprocess.PIPE, "stderr": errors, "start_new_session": True}
+    return running(command, cwd=folder, env=server_environment(), **options)
 
 
 def _read(program: subprocess.Popen[bytes]) -> Iterator[bytes]:
@@ -154,13 +249,3 @@ def _read(program: subprocess.Popen[bytes]) -> Iterator[bytes]:
     while part := os.read(program.stdout.fileno(), _CHUNK):
         yield part
     program.wait()
-
-
-def _end(program: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        program.send_signal(signal.SIGINT)
-    try:
-        program.communicate(timeout=_ENDING_S)
-    except subprocess.TimeoutExpired:
-        program.kill()
-        program.wait()

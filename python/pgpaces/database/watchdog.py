@@ -15,7 +15,7 @@ its first argument; it writes its second argument there after each command, on a
 third argument is a folder that it removes in the end.
 
 Background processes of a command end with it. Standard library only, without pgpaces: it must start
-in milliseconds. Knows no server and no workload.
+in milliseconds.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""The capacity of each cell of a search: its screen, values and tables. The charts: charts.py."""
+"""The capacity of each cell of a search: its screen, values, tables, and chart of trials."""
 
 from __future__ import annotations
 
@@ -8,52 +8,47 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pgpaces.analysis.across import share
 from pgpaces.analysis.capacity.answer import (
     SOAK_MIN_S,
     Capacities,
     Capacity,
     Equivalents,
-    Highest,
     LoadVerdict,
     highest,
+    safely_rounded,
 )
-from pgpaces.analysis.capacity.curve import ROLES, UNITS, load_text
-from pgpaces.analysis.capacity.search import CellSearch, missed_and_due, why_invalid
-from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.capacity.curve import UNITS, TrialPoint, bracket, drawn_curve, load_text
+from pgpaces.analysis.capacity.search import CellSearch
 from pgpaces.analysis.goal import Limit, Verdict
-from pgpaces.analysis.sequential import SATURATING
-from pgpaces.answers.capacity import charts
-from pgpaces.answers.sweep import facts
-from pgpaces.answers.sweep.axes import along
-from pgpaces.answers.trials import factor_name, levels_text
+from pgpaces.answers.trials import cell_name, factor_name, limits_of
 from pgpaces.core import causes
 from pgpaces.core.findings import Finding, finding, length, needed
-from pgpaces.core.messages import Message, message, said
-from pgpaces.core.metrics import header, number
-from pgpaces.show.numbers import (
-    NOT_KNOWN,
-    STARTED,
-    estimate_cell,
-    metric_cell,
-    moment,
-    or_dash,
-    percent,
-    rate,
-)
+from pgpaces.core.messages import message, said
+from pgpaces.core.metrics import axis, header
+from pgpaces.show.charts import Datum, amounts, series
+from pgpaces.show.numbers import NOT_KNOWN, estimate_cell, or_dash, percent, rate
 from pgpaces.show.screen import Screen, bounds
-from pgpaces.show.section import Headline, Number, Section, Sentence, Table, TableCell, Values
-from pgpaces.spec.design import ROLE, Cell, Factor, level_text
+from pgpaces.show.section import (
+    Figure,
+    Headline,
+    Number,
+    Section,
+    Table,
+    TableCell,
+    Values,
+    figure,
+)
+from pgpaces.spec.design import Cell, Factor, level_text
 from pgpaces.spec.result import Estimate
 
 KEY = "capacity"
 SCREEN = Screen(
-    first=("soak", "limited by", "equivalent", "best"),
+    first=("soak", "limited by", "equivalent"),
     details=("range", "estimate", "queries", "costs", "per user", "more trials"),
 )
 # The columns that a narrow terminal omits, in this order.
 _SPARE = ("warnings", "limit", "trials", "users")
-_GROUPS_MAX, _RIVALS_MAX = 6, 3
+_RIVALS_MAX = 3
 # Loads on the first screen.
 _LOADS_MAX = 4
 # More long trials than these are not worth their time.
@@ -63,6 +58,11 @@ _SOAKS: Mapping[Verdict, str] = {
     "fail": "soak-fail",
     "unknown": "soak-unknown",
 }
+_CELLS_MAX = 6
+# Short trials farther from the others than this factor are not drawn.
+_FAR = 1.35
+# Of the axis of shares: multiples of the decade of the threshold.
+_TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 _BIG = ((1e9, " billion"), (1e6, " million"))
 
 
@@ -77,9 +77,13 @@ def section(
     answer = Capacities(cells, highest(cells))
     factors = varied([each.cell for each in searches])
     begun = any(each.digests for each in searches)
-    values = values_of(cells[0]) if len(searches) == 1 else _best(cells, factors)
+    values = values_of(cells[0]) if len(searches) == 1 else ()
     head = _headline(answer, factors)
-    shown = SCREEN.section(
+    plans = (digest.trial.plan for each in searches for digest, _ in each.trials)
+    limited = list(dict.fromkeys(each for plan in plans for each in limits_of(plan)))
+    # The number of a cell in its chart; 0 for the only one.
+    numbered = [*enumerate(searches[:_CELLS_MAX], 1)] if len(searches) > 1 else [(0, searches[0])]
+    return SCREEN.section(
         head,
         values,
         key=KEY,
@@ -87,18 +91,22 @@ def section(
         findings=[*_findings(searches, cells, factors, stopped=stopped)] if begun else (),
         main=head.text if begun else message("sweep-not-run"),
         whole=True,
-        note=_rule(searches),
+        note=message(
+            "capacity-rule",
+            missed_percent=100 * searches[0].goal.missed_max,
+            limits=limited or None,
+        ),
         tables=tuple(_tables(searches, cells, factors)),
         tables_first=True,
-        figures=tuple(charts.figures(searches, cells, factors)),
+        figures=tuple(
+            _trials(search, number, factors)
+            for number, search in numbered
+            if any(point.possible for _, point in search.trials)
+        ),
         rows=tuple(_numbers(answer)),
         value=answer,
         trials=tuple(digest.trial.id for each in searches for digest in each.digests),
     )
-    if not begun:
-        return shown
-    rest = (*(f"{name}: {text}" for name, text in shown.facts), shown.note)
-    return replace(shown, sentences=(*shown.sentences, *map(Sentence, rest)))
 
 
 def _numbers(answer: Capacities) -> Iterator[Number]:
@@ -124,44 +132,26 @@ def varied(cells: Sequence[Cell]) -> tuple[Factor, ...]:
 
 
 def _headline(answer: Capacities, factors: Sequence[Factor]) -> Headline:
-    """The highest load that passes, in a line; for several cells, the best one."""
+    """The highest load that passes; of several cells that of the best one, if it is certain."""
     first, *others = answer.cells
     fails = all(each.fails is not None and each.passes is None for each in answer.cells)
-    if answer.most is not None:
-        return Headline("CAPACITY", "", str(_highest(answer.most, answer.cells, factors)))
+    if (most := answer.most) is not None:
+        names = {each.cell: _label(each.levels, factors) for each in answer.cells}
+        [best] = [each for each in answer.cells if each.cell == most.cell]
+        rivals = [*map(names.__getitem__, most.rivals[:_RIVALS_MAX])]
+        values = {
+            "cell": names[most.cell],
+            "load": load_text(best.passes or 0.0, best.load),
+            "rivals": [*rivals, *(["…"] if len(most.rivals) > _RIVALS_MAX else [])],
+        }
+        name = "highest-certain" if most.certain else "highest-unknown"
+        return Headline("CAPACITY", "", message(name, **values))
     if others:
         return Headline("CAPACITY", "fail" if fails else "unknown", message("capacity-none"))
     text = first.bounds
     if first.goal.quick and first.estimate and (ci := bounds(first.estimate)):
         text = said("capacity-about", unit=first.load, load=first.estimate.value, ci=ci)
     return Headline("CAPACITY", "fail" if fails else "", str(text))
-
-
-def _highest(most: Highest, cells: Sequence[Capacity], factors: Sequence[Factor]) -> Message:
-    """The cell that passes at the highest load, and whether that is certain."""
-    names = {each.cell: charts.cell_label(each.levels, factors) for each in cells}
-    [best] = [each for each in cells if each.cell == most.cell]
-    load = load_text(best.passes or 0.0, best.load)
-    rivals = [*map(names.__getitem__, most.rivals[:_RIVALS_MAX])]
-    rivals += ["…"] if len(most.rivals) > _RIVALS_MAX else []
-    name = "highest-certain" if most.certain else "highest-unknown"
-    return said(name, cell=names[most.cell], load=load, rivals=rivals)
-
-
-def _best(cells: Sequence[Capacity], factors: Sequence[Factor]) -> Values:
-    """With several factors: the best level of the main one, for each combination of the others."""
-    main = along(factors)
-    if main is None or len(factors) < 2:
-        return
-    groups: dict[tuple[tuple[str, str], ...], list[Capacity]] = {}
-    others = [factor.name for factor in factors if factor != main]
-    for each in cells:
-        at = tuple((other, each.levels[other]) for other in others if other in each.levels)
-        groups.setdefault(at, []).append(each)
-    for at, group in list(groups.items())[:_GROUPS_MAX]:
-        if (most := highest(group)) is not None:
-            text = _highest(most, group, [main])
-            yield "best", said("in-cell", cell=levels_text(at), text=text)
 
 
 def values_of(capacity: Capacity) -> Values:
@@ -246,17 +236,9 @@ def _findings(
     for cell in cells:
         for each in findings_of(cell):
             names = found.setdefault(str(each), (each, []))[1]
-            names.append(charts.cell_label(cell.levels, factors))
+            names.append(_label(cell.levels, factors))
     for each, names in found.values():
         yield replace(each, about="" if len(names) == len(cells) else "; ".join(names))
-
-
-def _rule(searches: Sequence[CellSearch]) -> str:
-    """What it means that a load passes."""
-    digests = [digest for each in searches for digest, _ in each.trials]
-    limits = list(dict.fromkeys(x for digest in digests for x in facts.limits_of(digest.trial)))
-    share = 100 * searches[0].goal.missed_max
-    return message("capacity-rule", missed_percent=share, limits=limits or None)
 
 
 # The levels of a row, and its cells by their columns.
@@ -269,22 +251,17 @@ def _tables(
     several, quick = len(cells) > 1, cells[0].goal.quick
     if several:
         note, rows = message("capacity-table"), [*map(_of_cell, cells)]
-        yield _table("cells", "Pass and fail", factors, rows=rows, brief=True, note=note)
+        yield _table("cells", "title-pass-and-fail", factors, rows=rows, brief=True, note=note)
     if several and (priced := [(each, each.equivalents) for each in cells if each.equivalents]):
         note, rows = message("at-highest-pass"), [_of_equivalents(*pair) for pair in priced]
-        yield _table("equivalents", "Equivalent", factors, rows=rows, note=note)
+        yield _table("equivalents", "title-equivalent", factors, rows=rows, note=note)
     note = message("loads-by-curve" if quick else "loads-by-own-trials")
     loads = [_of_load(load, each) for each in cells for load in each.loads]
     near = [] if several else [_of_load(load, cells[0]) for load in _near_threshold(cells[0])]
     if near:
-        yield _table("loads", "Loads", factors, rows=near, labels=1, brief=True, note=note)
+        yield _table("loads", "title-near", factors, rows=near, labels=1, brief=True, note=note)
     if len(loads) > len(near):
-        yield _table("all-loads", "Every load", factors, rows=loads, labels=1, folded=True)
-    if trials := [(digest, each) for each in searches for digest in each.digests]:
-        trials.sort(key=lambda pair: pair[0].trial.started_at)
-        note = message("roles-of-trials", roles=list(ROLES))
-        rows = [_of_trial(*pair) for pair in trials]
-        yield _table("trials", "Every trial", factors, rows=rows, labels=3, note=note, folded=True)
+        yield _table("all-loads", "title-loads-tried", factors, rows=loads, labels=1, folded=True)
 
 
 def _near_threshold(capacity: Capacity) -> list[LoadVerdict]:
@@ -307,7 +284,10 @@ def _table(
     labels: int = 0,
     **more: Any,
 ) -> Table:
-    """A table with a column for each factor, and without columns of which nothing is known."""
+    """A table with a column for each factor, and without columns of which nothing is known.
+
+    title: the name of a message.
+    """
     cells: list[dict[str, TableCell]] = []
     for levels, row in rows:
         at = {factor_name(f.name): level_text(levels.get(f.name, NOT_KNOWN)) for f in factors}
@@ -316,7 +296,7 @@ def _table(
     known = [name for name in cells[0] if any(row[name].text != NOT_KNOWN for row in cells)]
     return Table(
         f"{KEY}-{key}",
-        title,
+        message(title),
         tuple(known),
         max(1, len(factors) + labels),
         tuple(tuple(row[name] for name in known) for row in cells),
@@ -362,24 +342,81 @@ def _of_load(load: LoadVerdict, capacity: Capacity) -> Row:
     }
 
 
-def _of_trial(digest: Digest, search: CellSearch) -> Row:
-    trial, summary, kind = digest.trial, digest.summary, search.goal.load
-    levels = dict(trial.place.levels) if trial.place else {}
-    purpose = levels.get(ROLE, NOT_KNOWN)
-    (missed, due), p99 = missed_and_due(digest), summary.latency.p99
-    point = next((point for own, point in search.trials if own is digest), None)
-    valid = point.valid if point else not why_invalid(trial, summary)
-    state = "valid" if valid else "invalid"
-    state = state if trial.state == "finished" else trial.state
-    clients = message("trial-role-clients", clients=trial.setup.clients)
-    return dict(search.cell.levels), {
-        "run": trial.id[-8:],
-        "for": message("trial-role-saturating") if purpose == SATURATING else purpose,
-        STARTED: moment(trial.started_at),
-        f"load, {UNITS[kind]}": levels.get(kind, clients).removesuffix("/s"),
-        "seconds": f"{(trial.measured_ns or 0) / 1e9:.0f}",
-        header("due"): f"{due:,}",
-        header("missed"): metric_cell("missed", share([[(missed, due)]], summary.phi)),
-        header("p99"): number("p99", p99.value, "above") if p99 else NOT_KNOWN,
-        "state": TableCell(state, "", "" if valid else "invalid"),
-    }
+def _label(levels: Mapping[str, str], factors: Sequence[Factor]) -> str:
+    return cell_name(Cell(tuple((f.name, levels[f.name]) for f in factors if f.name in levels)))
+
+
+def _trials(search: CellSearch, number: int, factors: Sequence[Factor]) -> Figure:
+    """The missed share at each load."""
+    goal, theta = search.goal, 100 * search.goal.missed_max
+    every = [(digest, point) for digest, point in search.trials if point.possible]
+    points = [point for _, point in every if point.due]
+    near = _near(points, search)
+    limit, trials = message("chart-may-miss", percent=theta), message("chart-trial")
+    rows: list[Datum] = [
+        {
+            "series": trials,
+            "valid": point.valid,
+            "texts": (
+                digest.trial.id[-8:],
+                f"{point.load:.6g}",
+                percent(point.share) if point.due else NOT_KNOWN,
+                "yes" if point.valid else "no",
+            ),
+            **({"x": point.load, "value": 100 * point.share} if point in near else {}),
+        }
+        for digest, point in every
+    ]
+    ends = {"pass": (search.capacity.passes, -1), "fail": (search.capacity.fails, 1)}
+    bounds = {side: safely_rounded(end, goal.whole, turn) for side, (end, turn) in ends.items()}
+    known = {side: end for side, end in bounds.items() if end is not None}
+    loads = [*(point.load for point in near), *known.values()] or [goal.start]
+    drawn = drawn_curve([point for _, point in search.trials], goal)
+    rows += [
+        {"x": at.load, "curve": 100 * at.share, "low": 100 * at.low, "high": 100 * at.high}
+        for at in drawn
+        if min(loads) <= at.load <= max(loads)
+    ]
+    rows.append({"limit": theta, "series": limit})
+    rows += [
+        {"bound": load, "side": side, "text": f"{side} {rate(load)}"}
+        for side, load in known.items()
+    ]
+    top = min(100.0, max([4 * theta, *(140 * point.share for point in near)]))
+    scale = 10.0 ** math.floor(math.log10(theta))
+    steps = (float(f"{tick * scale:.3g}") for tick in _TICKS)
+    ticks = [0.0, *(tick for tick in steps if theta / 10 <= tick <= top)]
+    about = message("chart-trials-dots", left=len(points) - len(near))
+    if drawn:
+        about = message("chart-trials-quick" if goal.quick else "chart-trials-long", dots=about)
+    where = f", {_label(dict(search.cell.levels), factors)}" if factors else ""
+    return figure(
+        f"{KEY}-trials" + (f"-{number}" if number else ""),
+        message("chart-missed-at-load", of=where),
+        about,
+        columns=("run", "load", header("missed"), "valid"),
+        data=rows,
+        template="capacity",
+        x=amounts(f"load, {UNITS[goal.load]}", zero=False, nice=False, padding=20),
+        # Linear up to a tenth of the threshold, so that 0 has a place.
+        y=amounts(
+            axis("missed"),
+            values=ticks,
+            type="symlog",
+            constant=theta / 10,
+            domain=[0, top],
+            clamp=True,
+            nice=False,
+        ),
+        **series([trials], limit=limit),
+    )
+
+
+def _near(points: Sequence[TrialPoint], search: CellSearch) -> list[TrialPoint]:
+    """The points that are drawn: all long trials, and short ones at similar loads."""
+    long = [point.load for point in points if point.role != "short"]
+    long = long or [end for end in bracket(points, search.goal) if end is not None]
+    if not long:
+        return list(points)
+    low, high = min(long) / _FAR, max(long) * _FAR
+    return [point for point in points if low <= point.load <= high]

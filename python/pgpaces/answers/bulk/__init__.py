@@ -1,1 +1,0 @@
-"""The results of a timed command, in words and as bars."""

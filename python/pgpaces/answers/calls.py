@@ -1,0 +1,269 @@
+"""Experiments in Python: sweeps, searches for a capacity, and comparisons, run or stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from pgpaces.analysis.capacity.curve import Kind
+from pgpaces.analysis.compare import ComparisonGoal
+from pgpaces.answers.answer import Answer
+from pgpaces.answers.compare import Compared, compared, differing, listed, section_of
+from pgpaces.answers.sweep.lookup import answer_for, answer_of, page_of
+from pgpaces.answers.sweep.screen import section as sweep_section
+from pgpaces.core.errors import PlanError, RunError
+from pgpaces.server import profiles
+from pgpaces.spec import costs
+from pgpaces.spec import spec as kinds
+from pgpaces.spec.design import Levels
+from pgpaces.spec.experiment_file import drafted
+from pgpaces.spec.target import Target
+from pgpaces.spec.trust import answer
+from pgpaces.store.store import Store
+from pgpaces.trial import capacity as capacity_search
+from pgpaces.trial import sweep as pipeline
+from pgpaces.trial.listener import SweepListener
+from pgpaces.trial.pairs import experiment_of_pairs
+
+if TYPE_CHECKING:
+    from pgpaces.analysis.cells import Row
+    from pgpaces.analysis.digest import Digest
+
+
+class Sweep(Answer, frozen=True):
+    """An experiment that was run, even in part: its cells, trials, words, tables and charts."""
+
+    @property
+    def id(self) -> str:
+        """The experiment's id in the store."""
+        return self.page.about.id
+
+    @property
+    def answer(self) -> str:
+        """The answer in words."""
+        return "\n".join(self.sentences)
+
+    @property
+    def cells(self) -> tuple[Row, ...]:
+        """The numbers of each cell over its trials, each with its interval."""
+        return self.page.rows
+
+    @property
+    def digests(self) -> tuple[Digest, ...]:
+        """Every trial: its answer, its series and its place."""
+        return self.page.digests
+
+    @property
+    def missing(self) -> int:
+        """The number of planned trials that did not run."""
+        return self.page.missing
+
+
+def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
+    what: str | Path,
+    *,
+    trials: int | None = None,
+    seed: int | None = None,
+    name: str | None = None,
+    exclude: Sequence[Mapping[str, Any]] = (),
+    targets: Mapping[str, str | Target] | None = None,
+    quick: bool = False,
+    resume: str | None = None,
+    store: str | Path | None = None,
+    host_file: str | Path | None = None,
+    trust: bool = False,
+    listener: SweepListener | None = None,
+    **levels: Any,
+) -> Sweep:
+    """Runs every combination of levels and returns the results; the same as `pgpaces sweep`.
+
+    what: an experiment file (.toml), a shipped workload or a folder. levels: by the name of an
+    option, one or a list of them; settings as `set={"work_mem": ["4MB", "64MB"]}`, script variables
+    as `define=...`, background workloads as in `pgpaces.run`, each option one level or a list.
+    targets: DSNs by the name that the levels of `target` use. resume: the experiment to resume.
+    trust: as for `pgpaces.run`. Raises PgpacesError if the experiment cannot begin; trials that
+    fail are counted by `missing`.
+    """
+    draft = drafted(what, levels, targets, quick=quick)
+    if trials is not None:
+        draft = replace(draft, trials=trials)
+    excluded: tuple[Levels, ...] = tuple(
+        {key: values[0] for key, values in kinds.of_values(part).items()} for part in exclude
+    )
+    draft = replace(
+        draft,
+        name=name or draft.name,
+        seed=draft.seed if seed is None else seed,
+        exclude=(*draft.exclude, *excluded),
+    )
+    resumed = None if resume is None else pipeline.find(resume, store)[0]
+    experiment = draft.experiment(profiles.ready_made)
+    here = costs.find(host_file)
+    planned = pipeline.plan(experiment, store, resume=resumed, costs=here, consent=answer(trust))
+    swept = pipeline.run(planned, listener)
+    return open_sweep(swept.id, store=store)
+
+
+def open_sweep(name: str = "last", *, store: str | Path | None = None) -> Sweep:
+    """A stored experiment: `last`, an id, the end or start of one, or its name."""
+    with closing(Store.existing(store)) as opened:
+        page = page_of(opened, (opened.find_experiment(name),))
+    return Sweep(page.first or sweep_section(page), lambda: page)
+
+
+def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
+    what: str | Path | None = None,
+    *,
+    missed: str | None = None,
+    goal: str | None = None,
+    by: Kind | None = None,
+    quick: bool = False,
+    soak: str = "10min",
+    seed: int | None = None,
+    name: str | None = None,
+    targets: Mapping[str, str | Target] | None = None,
+    resume: str | None = None,
+    store: str | Path | None = None,
+    host_file: str | Path | None = None,
+    trust: bool = False,
+    listener: SweepListener | None = None,
+    **levels: Any,
+) -> Answer:
+    """Searches the capacity of each combination of levels; the same as `pgpaces capacity`.
+
+    what: as for `pgpaces.sweep`. missed: the share that may miss the latency limit, or goal: a
+    bound on a quantile, `p99 <= 250ms`. levels: as for `pgpaces.sweep`; one level of the load is
+    the start of the search, two are its minimum and maximum. resume: the experiment to resume, as
+    stored if `what` is left out. trust: as for `pgpaces.run`.
+
+    Its value is a `pgpaces.analysis.capacity.answer.Capacities`. Ctrl-C ends the search and returns
+    the answer so far. Raises PgpacesError if the search cannot begin.
+    """
+    soaks = soak != capacity_search.CapacityQuestion().soak
+    if quick and soaks:
+        raise PlanError("cannot-combine", options=["quick", "soak"])
+    for chosen in ("duration", "transactions"):
+        if chosen in levels:
+            raise PlanError("search-chooses", option=chosen)
+    resumed = None
+    if resume is not None:
+        resumed, experiment, spec = capacity_search.stored(resume, store)
+    elif what is None:
+        raise PlanError("workload-or-file-missing")
+    if what is None:
+        own: dict[str, Any] = {"missed": missed, "goal": goal, "by": by, "quick": quick}
+        own |= {"soak": soaks, "seed": seed, "name": name, "targets": targets}
+        own |= levels
+        changed = [n for n, value in own.items() if value is not None and value is not False]
+        if changed:
+            raise PlanError("fixed-by-resume", option=changed[0])
+    else:
+        draft = drafted(what, levels, targets)
+        draft = replace(draft, name=name or draft.name, seed=draft.seed if seed is None else seed)
+        question = capacity_search.CapacityQuestion(missed, goal, by, quick, soak)
+        experiment, spec = capacity_search.ask(draft, question, answer(trust))
+    planned = pipeline.plan(
+        experiment,
+        store,
+        resume=resumed,
+        costs=costs.find(host_file),
+        goal=spec,
+        consent=answer(trust),
+    )
+    swept = pipeline.run(planned, listener)
+    if swept.given_up:
+        raise RunError("experiment-given-up", why=swept.given_up, id=swept.id)
+    return load_capacity(swept.id, store=store)
+
+
+def load_capacity(name: str = "last", *, store: str | Path | None = None) -> Answer:
+    """The answer of a stored search: `last`, an id, the end or start of one, or its name.
+
+    Raises PlanError if the experiment is no search, StoreError.
+    """
+    id_, _, _ = capacity_search.stored(name, store)
+    with closing(Store.existing(store)) as opened:
+        return answer_of(opened, id_)
+
+
+def answer_of_comparison(store: Store, comparison: Compared, *, anyway: bool) -> Answer:
+    """A comparison as an answer. Raises PlanError if A and B differ in other factors too."""
+    if comparison.other_differences and not anyway:
+        compared_ = ", ".join(comparison.factors)
+        differ = listed(differing(comparison.other_differences))
+        if not compared_:
+            raise PlanError("differ-in-unnamed", differences=differ)
+        raise PlanError("differ-in-more", factors=compared_, differences=differ)
+    return answer_for(store, section_of(comparison))
+
+
+def compare(  # noqa: PLR0913 - the options of a command, all by keyword
+    a: str,
+    b: str,
+    *,
+    metric: str = "",
+    also: Sequence[str] = (),
+    delta: float | None = None,
+    factors: Sequence[str] = (),
+    experiment: str = "last",
+    anyway: bool = False,
+    run: str | Path | None = None,
+    pairs: int = 24,
+    same: int = 8,
+    seed: int = 1,
+    targets: Mapping[str, str | Target] | None = None,
+    store: str | Path | None = None,
+    trust: bool = False,
+    listener: SweepListener | None = None,
+    **levels: Any,
+) -> Answer:
+    """Says whether B is better than A, from stored trials or new pairs; as `pgpaces compare`.
+
+    a, b: levels of an experiment (`"variant=log"`), tags, runs or experiments. metric: empty for
+    the p95 of a load with a planned rate, else its throughput. delta: a share, 0.02 for 2%. run: a
+    workload for new pairs, with `levels` as for `pgpaces.sweep`, until the verdict is decided or
+    there are `pairs` of them. trust: as for `pgpaces.run`. Its value is a
+    `pgpaces.analysis.compare.Verdict`. Raises PlanError if A and B differ in other factors too,
+    RunError if the pairs cannot be run.
+    """
+    if run is not None:
+        goal = ComparisonGoal(metric, tuple(also), delta, pairs, same, seed)
+        design, planned = experiment_of_pairs(drafted(run, levels, targets), (a, b), goal)
+        sweep = pipeline.plan(design, store, goal=planned, consent=answer(trust))
+        swept = pipeline.run(sweep, listener)
+        if swept.given_up:
+            raise RunError("experiment-given-up", why=swept.given_up, id=swept.id)
+        with closing(Store.existing(store)) as opened:
+            return answer_of(opened, swept.id)
+    if levels:
+        raise PlanError("levels-of-stored-trials", levels=[*levels])
+    goal = ComparisonGoal(metric, tuple(also), delta)
+    with closing(Store.existing(store)) as opened:
+        comparison = compared(opened, (a, b), goal, factors=factors, of=experiment)
+        return answer_of_comparison(opened, comparison, anyway=anyway)
+
+
+def check(
+    run: str = "last",
+    *,
+    baseline: str,
+    metric: str = "",
+    also: Sequence[str] = (),
+    delta: float | None = None,
+    factors: Sequence[str] = (),
+    anyway: bool = False,
+    store: str | Path | None = None,
+) -> Answer:
+    """Says whether a run is worse than those of a baseline; the same as `pgpaces check`.
+
+    Its value is a `pgpaces.analysis.compare.Verdict`. Raises PlanError as `compare`.
+    """
+    goal = ComparisonGoal(metric, tuple(also), delta)
+    with closing(Store.existing(store)) as opened:
+        names = (baseline, run)
+        comparison = compared(opened, names, goal, factors=factors, of_baseline=True)
+        return answer_of_comparison(opened, comparison, anyway=anyway)

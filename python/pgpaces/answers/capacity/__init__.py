@@ -1,1 +1,0 @@
-"""How much a system holds: the section of a search and its charts."""

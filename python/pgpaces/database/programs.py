@@ -1,0 +1,381 @@
+"""Programs of a workload: their environment, and how they run so that none outlives pgpaces.
+
+They run in sequence under a watchdog (watchdog.py), which ends them when pgpaces ends. The same
+environment serves a program that makes data and one that is timed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import IO, Any, ClassVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pgpaces.core.errors import PrepareError, RunError
+from pgpaces.core.home import home, make_folder
+from pgpaces.core.messages import message
+from pgpaces.core.redaction import Redacted
+from pgpaces.core.sessions import Session
+from pgpaces.core.texts import Say
+from pgpaces.core.units import SECOND_NS
+from pgpaces.database import psql
+from pgpaces.database.inputs import filled, located, named, used_names
+from pgpaces.spec.workload import Workload
+
+_TAIL_LINES = 12
+_LINE_BYTES = 400
+_TAIL_PATIENCE_S = 10.0
+_WATCHDOG = Path(__file__).with_name("watchdog.py")
+_SHELL = "/bin/sh"
+# Keywords that every libpq understands; the others are in variables, which old versions ignore.
+_DSN = ("host", "hostaddr", "port", "user", "dbname")
+_FOREVER_NS = 2**62
+_REPORT_S = 5.0
+
+
+class CommandOrder(Redacted, frozen=True):
+    """An order to run a command: its name, words, variables, folder, and inherited descriptors.
+
+    secret: a text to mask in its output.
+    """
+
+    REDACTED: ClassVar = ("variables", "secret")
+    name: str
+    words: tuple[str, ...]
+    variables: Mapping[str, str]
+    folder: Path
+    files: tuple[int, ...] = ()
+    timeout_ns: int = 2 * 3600 * SECOND_NS
+    polite_ns: int = 5 * SECOND_NS
+    succeeds: tuple[int, ...] = (0,)
+    secret: str | None = None
+
+    def shown(self, output: str) -> str:
+        return output.replace(self.secret, "***") if self.secret else output
+
+
+class Execution(Struct, frozen=True):
+    """A completed execution. Times by the monotonic clock; failed: its class, empty on success.
+
+    output: the last lines, if it failed. cpu_s: of the process and its waited-for children.
+    stopped: pgpaces has ended it, before its timeout.
+    """
+
+    due_ns: int
+    sent_ns: int
+    done_ns: int
+    failed: str = ""
+    output: str = ""
+    cpu_s: float = 0.0
+    stopped: bool = False
+
+
+class Tail:
+    """The last lines that programs write to a pipe, one program after the other.
+
+    mark: a line that follows the output of each.
+    """
+
+    def __init__(self, file: IO[bytes], mark: bytes) -> None:
+        self._lines: deque[bytes] = deque(maxlen=_TAIL_LINES)
+        self._whole: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(target=self._read, args=(file, mark), daemon=True).start()
+
+    def _read(self, file: IO[bytes], mark: bytes) -> None:
+        rest = b""
+        with file:
+            while chunk := os.read(file.fileno(), 65536):
+                data = rest + chunk
+                # So that reading does not slow down a program with much output.
+                if mark not in data:
+                    data = data[-_TAIL_LINES * _LINE_BYTES :]
+                # Progress that is rewritten ends its lines with a carriage return.
+                *lines, rest = data.replace(b"\r", b"\n").split(b"\n")
+                for line in lines:
+                    if line == mark:
+                        self._whole.put("\n".join(map(_text, self._lines)))
+                        self._lines.clear()
+                    elif line.strip():
+                        self._lines.append(line[-_LINE_BYTES:])
+                rest = rest[-_LINE_BYTES:]
+
+    def last(self) -> str:
+        with contextlib.suppress(IndexError):
+            return _text(self._lines[-1])
+        return ""
+
+    def take(self) -> str:
+        """The last lines of an ended program. Raises RunError if the mark does not arrive."""
+        try:
+            return self._whole.get(timeout=_TAIL_PATIENCE_S)
+        except queue.Empty:
+            raise RunError("watchdog-ended") from None
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "replace").strip()
+
+
+class Runner:
+    """Runs commands in sequence. They end with pgpaces, however it ends."""
+
+    def __init__(self, files: Sequence[int] = (), scratch: Path | None = None) -> None:
+        """Starts the watchdog. Raises RunError.
+
+        files: descriptors that commands may inherit. scratch: a folder that is removed at the end.
+        """
+        reader, writer = os.pipe()
+        mark = secrets.token_hex(16)
+        try:
+            self._watchdog = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_WATCHDOG), str(writer), mark, str(scratch or "")],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=(writer, *files),
+                # Without the PG* variables, which may hold a password.
+                env={k: v for k, v in os.environ.items() if not k.startswith("PG")},
+                start_new_session=True,
+            )
+        except OSError as error:
+            os.close(reader)
+            raise RunError("program-failed", program=sys.executable, why=error.strerror) from None
+        finally:
+            os.close(writer)
+        assert self._watchdog.stdout is not None
+        assert self._watchdog.stderr is not None
+        self._answers = self._watchdog.stdout
+        self._errors = Tail(self._watchdog.stderr, mark.encode())
+        self._output = Tail(os.fdopen(reader, "rb", 0), mark.encode())
+        self._answer()  # its start must not count as time of the first command
+
+    def run(self, order: CommandOrder, due_ns: int) -> Execution | None:
+        """Runs a command to its end; None after `stop` or `kill`. Raises RunError."""
+        words = {
+            "run": order.words,
+            "variables": dict(order.variables),
+            "folder": str(order.folder),
+            "files": order.files,
+            "timeout_s": order.timeout_ns / 1e9,
+            "polite_s": order.polite_ns / 1e9,
+        }
+        self._send(json.dumps(words).encode() + b"\n")
+        begun = self._answer()
+        if "refused" in begun:
+            return None
+        if "absent" in begun:
+            now = time.monotonic_ns()
+            return Execution(due_ns, now, now, "exit 127", f"{order.words[0]}: {begun['absent']}")
+        ended = self._answer()
+        errors, output = self._errors.take(), self._output.take()
+        failed = _class(ended, order.succeeds)
+        shown = order.shown(errors or output) if failed else ""
+        cpu_s = float(ended["cpu_s"])
+        stopped = bool(ended["stopped"])
+        return Execution(due_ns, begun["sent"], ended["done"], failed, shown, cpu_s, stopped)
+
+    def last(self) -> str:
+        return self._errors.last() or self._output.last()
+
+    def stop(self) -> None:
+        """Lets nothing new begin, and ends the running command politely. Does not wait."""
+        self._send(b"stop\n")
+
+    def kill(self) -> None:
+        """The same by force."""
+        self._send(b"kill\n")
+
+    def close(self) -> None:
+        if self._watchdog.stdin is not None:
+            self._watchdog.stdin.close()
+        self._watchdog.wait()
+
+    def _send(self, line: bytes) -> None:
+        assert self._watchdog.stdin is not None
+        # If the watchdog is gone, `_answer` raises.
+        with contextlib.suppress(OSError, ValueError):
+            # Unbuffered: a signal handler may send in the middle of another line.
+            while line:
+                line = line[os.write(self._watchdog.stdin.fileno(), line) :]
+
+    def _answer(self) -> dict[str, Any]:
+        line = self._answers.readline()
+        if not line.endswith(b"\n"):
+            raise RunError("watchdog-ended")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+def _class(ended: Mapping[str, Any], succeeds: Sequence[int]) -> str:
+    """The class of a failure; empty on success. Some programs that are ended exit with 0."""
+    code = int(ended["code"])
+    if ended["timed_out"]:
+        return "timeout"
+    if code < 0:
+        return f"signal {-code}"
+    if code in succeeds:
+        return "stopped" if ended["stopped"] else ""
+    return f"exit {code}"
+
+
+class ProgramEnvironment(Redacted, frozen=True):
+    """The environment of programs, valid within `program_environment`.
+
+    values: by the names that words have in braces. variables: of the environment, without those
+    that repeat the values. scratch: an empty folder. files: open descriptors that they inherit.
+    """
+
+    REDACTED: ClassVar = ("variables", "secret")
+    folder: Path
+    scratch: Path
+    values: Mapping[str, str]
+    variables: Mapping[str, str]
+    files: tuple[int, ...] = ()
+    secret: str | None = None
+
+    def order(
+        self, name: str, run: tuple[str, ...] | str, hidden: Set[str] = frozenset()
+    ) -> CommandOrder:
+        """The order to run a program, called `name`.
+
+        hidden: values without an environment variable. Raises PlanError for an unknown placeholder,
+        RunError for a missing program.
+        """
+        shown = {f"PGPACES_{k.upper()}": v for k, v in self.values.items() if k not in hidden}
+        variables = {**self.variables, **shown}
+        words = (
+            (_SHELL, "-c", run)
+            if isinstance(run, str)
+            else tuple(filled(word, self.values) for word in run)
+        )
+        at = str(self.folder / words[0]) if "/" in words[0] else words[0]
+        if shutil.which(at, path=variables["PATH"]) is None:
+            raise RunError("program-not-found", program=words[0])
+        if "cache" in named(run):
+            _make_cache(Path(self.values["cache"]))
+        return CommandOrder(name, words, variables, self.folder, self.files, secret=self.secret)
+
+
+def _make_cache(folder: Path) -> None:
+    try:
+        make_folder(folder)
+    except OSError as error:
+        raise RunError("home-unusable", path=folder, why=error.strerror) from None
+
+
+@contextlib.contextmanager
+def program_environment(
+    way: psql.ClientProgram, workload: Workload, values: Mapping[str, str], *, say: Say
+) -> Iterator[ProgramEnvironment]:
+    """The environment of a workload's programs for a database. values: scale and so on.
+
+    Fetches the files that they read. Raises RunError for a missing program, PrepareError for a
+    missing file.
+    """
+    from psycopg.conninfo import make_conninfo
+
+    keywords = {**way.keywords, "dbname": way.dbname}
+    dsn = make_conninfo(**{name: keywords[name] for name in _DSN if keywords.get(name)})
+    cache = home() / "cache" / "workloads" / workload.folder.resolve().name
+    with contextlib.ExitStack() as stack:
+        environment = stack.enter_context(psql.environment(way))
+        path = environment.variables.get("PATH", os.defpath)
+        path = f"{way.program.parent}{os.pathsep}{path}"
+        for name, package in workload.needs.programs.items():
+            if shutil.which(name, path=path) is None:
+                own = {"program": name, "package": package}
+                raise RunError("workload-program-missing", workload=workload.name, **own)
+        files = located(workload, values, say)
+        # After the slow steps: the watchdog, which always removes it, starts soon after.
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pgpaces-")))
+        yield ProgramEnvironment(
+            workload.folder.resolve(),
+            scratch,
+            {
+                **values,
+                **files,
+                "dsn": dsn,
+                "dbname": way.dbname,
+                "scratch": str(scratch),
+                "cache": str(cache),
+                "python": sys.executable,
+            },
+            {
+                **environment.variables,
+                "PGAPPNAME": keywords.get("application_name") or "pgpaces",
+                "PATH": path,
+            },
+            environment.files,
+            keywords.get("password"),
+        )
+
+
+def check_extensions(session: Session, workload: Workload) -> None:
+    """Raises PrepareError if the server lacks an extension that the workload needs."""
+    for name, package in workload.needs.extensions.items():
+        row: Any = session.execute(
+            "SELECT current_setting('server_version'), EXISTS"
+            " (SELECT FROM pg_catalog.pg_available_extensions WHERE name = %s)",
+            (name,),
+        ).fetchone()
+        if not row[1]:
+            values = {"version": row[0], "extension": name, "package": package}
+            raise PrepareError("extension-missing", workload=workload.name, **values)
+
+
+def make_data(
+    client: psql.ClientProgram, workload: Workload, values: Mapping[str, str], *, say: Say
+) -> None:
+    """Runs the steps that make a workload's data: SQL files by psql, and programs.
+
+    values: scale, seed, and the variables. Raises PrepareError, PlanError, RunError.
+    """
+    variables = {name: values[name] for name in ("scale", "seed")}
+    with contextlib.ExitStack() as stack:
+        if any(step.run is not None for step in workload.init):
+            programs = stack.enter_context(program_environment(client, workload, values, say=say))
+            runner = Runner(programs.files, programs.scratch)
+            stack.callback(runner.close)
+        for number, step in enumerate(workload.init, 1):
+            what = f"{step.name} ({number} of {len(workload.init)})"
+            say(what)
+            if step.run is None:
+                psql.run(client, step, variables, say=say, what=what, trusted=workload.trusted)
+                continue
+            # Hide values that it does not name: data is reused after a change of these.
+            visible = {"scale", "seed", "dsn", "dbname", "scratch", "cache", "python"}
+            visible |= used_names(step)
+            hidden = {name for name in programs.values if name.lower() not in visible}
+            order = replace(programs.order(step.name, step.run, hidden), timeout_ns=_FOREVER_NS)
+            ended = run_reporting(runner, order, what, say=say)
+            if ended is None or ended.failed:
+                why = "stopped" if ended is None else f"{ended.failed}\n{ended.output}"
+                raise PrepareError("data-failed", step=step.name, why=why)
+
+
+def run_reporting(runner: Runner, order: CommandOrder, what: str, *, say: Say) -> Execution | None:
+    """Runs a program to its end; reports the last line of its output every few seconds."""
+    pool = ThreadPoolExecutor(1)
+    started = time.monotonic()
+    result = pool.submit(runner.run, order, time.monotonic_ns())
+    pool.shutdown(wait=False)
+    while wait([result], timeout=_REPORT_S).not_done:
+        line = order.shown(runner.last()) or "-"
+        waited_s = time.monotonic() - started
+        say(message("program-runs", what=what, waited_s=waited_s, line=line))
+    return result.result()
