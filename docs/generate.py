@@ -23,9 +23,8 @@ import pgpaces
 from pgpaces import api
 from pgpaces.analysis import costs, generator, summary, time_distribution, validity
 from pgpaces.answers import calls
-from pgpaces.cli import compare
 from pgpaces.cli import main as cli_main
-from pgpaces.cli import run as cli_run
+from pgpaces.cli import output as cli_output
 from pgpaces.core import causes, errors, findings, metrics
 from pgpaces.show.data import Document
 from pgpaces.spec import costs as prices
@@ -54,20 +53,20 @@ OTHER_CODES = {
     0: ("", "Success. The verdict is PASS or UNKNOWN, or there is no latency limit."),
     1: ("", "A bug in pgpaces. Please report what was printed."),
     2: ("usage", "A command, option or argument is unknown, missing or invalid."),
-    cli_run.FAIL_EXIT: (
+    cli_output.FAIL_EXIT: (
         "FAIL, `--fail-if`, `check`, `compare --gate`",
         "The verdict is FAIL (0 with `--allow-fail`), the condition of `--fail-if` is true, or the"
         " run is worse than its baseline, or B than A.",
     ),
-    compare.UNKNOWN_EXIT: (
+    cli_output.UNKNOWN_EXIT: (
         "`check`, `compare --gate`",
         "Whether the run is worse than its baseline, or B than A, is unknown.",
     ),
-    cli_run.KILLED_EXIT: (
+    cli_output.KILLED_EXIT: (
         "`--guard`",
         "The load harmed other sessions of the server, and was ended. What was measured is kept.",
     ),
-    cli_run.INTERRUPTED_EXIT: (
+    cli_output.INTERRUPTED_EXIT: (
         "interrupted",
         "Ctrl-C, SIGTERM or SIGHUP. What was measured is kept.",
     ),

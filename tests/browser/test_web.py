@@ -23,8 +23,9 @@ from pgpaces.spec.design import Design, Factor
 from pgpaces.spec.result import Blocked, Observed, Place, Trial
 from pgpaces.store.store import Store
 from pgpaces.trial import recorder
-from pgpaces.web import listening, live
-from pgpaces.web import serve as serving
+from pgpaces.web import app as serving
+from pgpaces.web import live
+from pgpaces.web.listening import listen
 from tests.browser.pages import opened_page
 from tests.unit.answered import STORED
 from tests.unit.stored import Kept, begun, keep, opened
@@ -44,7 +45,7 @@ class Served:
     def __init__(self, folder: Path) -> None:
         self.store: Store = opened(folder)
         self.stopped = threading.Event()
-        self._port = listening.listen("127.0.0.1", 0, TOKEN)
+        self._port = listen("127.0.0.1", 0, TOKEN)
         site = serving.Site(str(self.store.path), OWN, self.stopped.set)
         self._server = serving.server(site, self._port)
         self._thread = threading.Thread(target=self._server.run, args=([self._port.socket],))

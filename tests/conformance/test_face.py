@@ -6,26 +6,22 @@ The table is face.toml. What is determined is compared exactly; measurements are
 import contextlib
 import io
 import itertools
-import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
-import threading
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from msgspec import Struct
 from tests.conformance.side_by_side import compare
 from tests.needs import PG15_BIN, check
 from tests.servers import PASSWORD, Postgres
 
-from pgpaces.cli.pgbench.run import LOCK
 from pgpaces.store.store import Store
 
 HERE = Path(__file__).parent
@@ -395,57 +391,6 @@ class TestOurs:
         done = here(Row({}, "-d -n -d face -S -t 1 --no-store", "18"))
         assert done.code == 0
         assert "client 0 receiving" in done.stderr
-
-    def test_two_runs_on_one_database_are_told_of_each_other(
-        self, connected: Postgres, here: Here
-    ) -> None:
-        with psycopg.connect(connected.dsn("postgres", dbname="face"), autocommit=True) as other:
-            other.execute("SELECT pg_advisory_lock(%s)", (LOCK,))
-            done = here(Row({}, "-n -S --no-store", "18"))
-            other.execute("SELECT pg_advisory_unlock(%s)", (LOCK,))
-        warning = "pgbench: warning: another pgpaces pgbench is already running on this database"
-        assert (done.stderr, done.code) == (f"{warning}\n", 0)
-
-    def test_a_run_that_follows_another_at_once_is_not_told_of_it(
-        self, here: Here, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        left: list[Any] = []  # sessions that the server has not noticed to be closed
-
-        def close(session: Any) -> None:
-            left.append(session)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(psycopg.Connection, "close", close)
-            for _ in range(2):
-                assert here(Row({}, "-n -S --no-store", "18")).stderr == ""
-        assert left
-        for session in left:
-            session.close()
-
-    def test_a_server_that_answers_no_more_keeps_no_run_from_its_end(
-        self, connected: Postgres, here: Here
-    ) -> None:
-        """Only the session with the lock stands still: the load has ended."""
-        frozen: list[int] = []
-        low = LOCK & (2**32 - 1)
-        holder = f"SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = {low}"
-
-        def freeze() -> None:
-            connected.wait_until(f"SELECT count(*) = 1 FROM ({holder}) h")
-            [[pid]] = connected.execute(holder)
-            os.kill(pid, signal.SIGSTOP)
-            frozen.append(pid)
-
-        freezing = threading.Thread(target=freeze)
-        freezing.start()
-        try:
-            done = here(Row({}, "-n -S -T 3 --no-store", "18"))
-        finally:
-            freezing.join()
-            for pid in frozen:
-                os.kill(pid, signal.SIGCONT)
-        assert frozen
-        assert (done.code, done.stderr) == (0, "")
 
     @pytest.mark.parametrize("password", [PASSWORD, "wrong", ""])
     def test_a_password_is_asked_for_once(self, password: str) -> None:

@@ -21,8 +21,7 @@ import pytest
 from tests.needs import PG15_BIN, check
 from tests.servers import Postgres
 
-from pgpaces.cli.pgbench.options import parse
-from pgpaces.cli.pgbench.values import OptionError
+from pgpaces.cli.pgbench.options import OptionError, parse
 from pgpaces.core.errors import PgpacesError
 from pgpaces.database import pgbench_tables
 from pgpaces.database.pgbench_tables import Tables, initialize

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 import pgpaces as pgpaces_api
-from pgpaces.cli.run import KILLED_EXIT
+from pgpaces.cli.output import KILLED_EXIT
 from pgpaces.core.messages import message
 from pgpaces.monitor import guard
 

@@ -19,7 +19,7 @@ from tests.integration.cages import CANARY, Cage
 from tests.servers import PASSWORD, Postgres, quoted
 
 from pgpaces.cli.pgbench.options import Options
-from pgpaces.cli.pgbench.setup import Setup
+from pgpaces.cli.pgbench.run import Setup
 from pgpaces.database.access import Access
 from pgpaces.load import engine
 from pgpaces.spec import load, workload

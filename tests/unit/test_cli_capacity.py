@@ -13,8 +13,8 @@ import pgpaces
 from pgpaces.analysis.capacity.search import CellSearch, SearchSpec, load_level
 from pgpaces.answers.answer import Answer
 from pgpaces.answers.calls import load_capacity
-from pgpaces.cli.capacity import capacity as face
-from pgpaces.cli.report import report
+from pgpaces.cli.answers import report
+from pgpaces.cli.sweep import capacity as face
 from pgpaces.core.errors import PlanError
 from pgpaces.spec.design import Cell, Design, Draft, Factor
 from pgpaces.store.store import Store

@@ -6,7 +6,7 @@ import arro3.io
 import pytest
 from click.testing import CliRunner
 
-from pgpaces.cli import report as face
+from pgpaces.cli import answers as face
 from pgpaces.store.store import Store
 from tests.unit.calling import refused
 from tests.unit.stored import Kept, keep

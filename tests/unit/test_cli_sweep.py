@@ -4,7 +4,6 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from pgpaces.cli import execute
 from pgpaces.cli import sweep as face
 from pgpaces.core.errors import ConnectionsError, PlanError, ServerError
 from pgpaces.spec.costs import Costs
@@ -72,7 +71,7 @@ def test_options_that_have_nothing_to_act_on_are_refused(tmp_path, words, said):
 )
 def test_the_command_that_goes_on_names_the_store_that_was_named(store, shown):
     with face.sweep.make_context("sweep", ["--store", store] if store else []):
-        assert execute._resume("E1") == f"pgpaces sweep --resume E1{shown}"
+        assert face._resume("E1") == f"pgpaces sweep --resume E1{shown}"
 
 
 def test_a_file_behind_resume_is_the_experiment_to_go_on_with(tmp_path):
@@ -89,7 +88,7 @@ def test_resuming_is_no_remedy_for_a_cell_that_cannot_be_run():
     budget = replace(went, given_up="1 of 2 cells have no trial: 96 free connections", missing=0)
     other = replace(budget, given_up="pair 1 was invalid 3 times: an outage", by_error=False)
     with face.sweep.make_context("sweep", []):
-        errors = [execute._not_run(each) for each in (went, away, budget, other)]
+        errors = [face._not_run(each) for each in (went, away, budget, other)]
     resume = {"hint": None, "resume": "pgpaces sweep --resume E1"}
     lasting, lost = {"hint": few.hint, "resume": ""}, {"missing": 2, "why": few.message}
     assert [(each.name, each.values) for each in errors] == [

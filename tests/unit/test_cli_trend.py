@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from click.testing import CliRunner
 
+from pgpaces.cli.answers import trend
 from pgpaces.cli.main import cli
-from pgpaces.cli.trend import trend
 from pgpaces.core.findings import finding
 from tests.unit.calling import refused, said
 from tests.unit.stored import START, Kept, keep, opened

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 import pgpaces
 from pgpaces.analysis.capacity.curve import CapacityGoal
 from pgpaces.analysis.capacity.search import SearchSpec
-from pgpaces.cli.report import report
-from pgpaces.cli.why import why
+from pgpaces.cli.answers import report, why
 from pgpaces.core.errors import PlanError
 from pgpaces.core.messages import message
 from pgpaces.spec.design import ROLE, Cell, Design, Factor

@@ -18,7 +18,7 @@ from pgpaces.analysis import disks
 from pgpaces.analysis.disks import Cipher, Device, Flushes, JobRun
 from pgpaces.answers import disk as words
 from pgpaces.answers.sweep.page import About, gather
-from pgpaces.cli.disk import disk
+from pgpaces.cli.machine import disk
 from pgpaces.core.errors import PlanError, RunError, StoreError
 from pgpaces.core.findings import finding
 from pgpaces.core.units import size_bytes

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 import pgpaces
-from pgpaces.cli import options
+from pgpaces.cli import specs
 from pgpaces.cli.main import HELP
 from pgpaces.core import errors, tables
 from pgpaces.server import profiles
@@ -168,7 +168,7 @@ def test_every_printed_command_line_and_its_load_would_be_accepted(place, words)
     if command.name == "run" and given:
         name = str(given["workload"])
         base = workload.find(name if name in workload.shipped() else "select-only")
-        values = spec.complete(spec.read(options.spec(given)), base.load)
+        values = spec.complete(spec.read(specs.spec({**given, "like": None})[0]), base.load)
         load.trial_plan(values)
         target_of(values)
 

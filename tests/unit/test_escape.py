@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from pgpaces.show import escape
-from pgpaces.show import grid as text
+from pgpaces.show import terminal as text
 from tests.needs import needs
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))  # lone surrogates and NUL as well
@@ -84,7 +84,7 @@ def test_bytes_of_other_encodings_pass_through_the_face(wild):
 @given(ANY_TEXT)
 def test_markup_in_a_cell_is_text(wild):
     console = Console(file=io.StringIO(), width=10_000, color_system=None)
-    made = text.table("statement", ())
+    made = text.grid("statement", ())
     made.add_row(text.cell(f"|[red]{wild}[/]|"))
     console.print(made)
     assert isinstance(console.file, io.StringIO)

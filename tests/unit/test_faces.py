@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 import pytest
 
 from pgpaces.cli import output
-from pgpaces.cli.report import text as render_text
 from pgpaces.show import terminal
 from pgpaces.show.section import Headline, Next, Report, Section, Sentence
 from tests.unit import answered, documented, faces
@@ -105,7 +104,7 @@ def test_a_word_of_a_command_that_is_wider_than_the_terminal_is_not_broken(width
     for shown in (
         output.text((section,), verbose=True),
         terminal.terminal(report, width),
-        render_text(report),
+        output.rendered(lambda width: terminal.parts(report, width)),
     ):
         lines = [" ".join(each.split()) for each in shown.replace("\\\n", "").splitlines()]
         assert sum(each.endswith(copied) for each in lines) == 2

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces.analysis.digest import digest
-from pgpaces.cli.observe import observe
+from pgpaces.cli.machine import observe
 from pgpaces.core.findings import Notes, finding
 from pgpaces.core.series import Sample
 from pgpaces.monitor import host, procfs, remote

@@ -18,7 +18,7 @@ from pgpaces.analysis import next_step
 from pgpaces.analysis.attribution import attribute
 from pgpaces.analysis.summary import summarize
 from pgpaces.answers import run as run_question
-from pgpaces.cli import experiment_options
+from pgpaces.cli import specs as asked
 from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError
 from pgpaces.load import engine
@@ -192,7 +192,7 @@ def test_a_sweep_has_the_data_and_scripts_of_the_run(run, key, folder, monkeypat
         assert face == "run"
         return
     _, options = parsed([face, *words, "--store", "s.db"])
-    draft = sure(experiment_options.draft(options))
+    draft = sure(asked.draft(options))
     made = draft.experiment(lambda _: None)
     planned = PlannedSweep.of(made)
     for cell in made.design.cells():

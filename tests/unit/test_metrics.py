@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from prometheus_client.parser import text_string_to_metric_families
 
-from pgpaces.cli import followed
+from pgpaces.cli import progress
 from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.messages import message
@@ -27,12 +27,10 @@ from pgpaces.spec.result import Place, Trial
 from pgpaces.store.store import Store
 from pgpaces.web import companion
 from pgpaces.web.companion import Companion, Outputs
-from pgpaces.web.feed import Feed
+from pgpaces.web.exporters import Port, Sender
 from pgpaces.web.listening import listen
 from pgpaces.web.live import ProcessLoad
-from pgpaces.web.metrics import INSTRUMENTS, LADDER_NS, Totals, metrics_data
-from pgpaces.web.otlp import Sender
-from pgpaces.web.prometheus import Port
+from pgpaces.web.metrics import INSTRUMENTS, LADDER_NS, Feed, Totals, metrics_data
 from tests.errors import raises, sentence
 from tests.otlp import Receiver
 from tests.unit.calling import refused
@@ -348,8 +346,8 @@ def test_a_companion_runs_no_code_of_the_current_folder(store, tmp_path, monkeyp
 
 
 def test_what_to_export_and_where():
-    assert followed.outputs_of(False, ("prometheus",)).prometheus == ("127.0.0.1", 8433)
-    both = followed.outputs_of(True, ("prometheus=0.0.0.0:9000", "otlp=https://otel:4318"))
+    assert progress.outputs_of(False, ("prometheus",)).prometheus == ("127.0.0.1", 8433)
+    both = progress.outputs_of(True, ("prometheus=0.0.0.0:9000", "otlp=https://otel:4318"))
     assert both == Outputs(True, ("0.0.0.0", 9000), "https://otel:4318")
 
 
@@ -363,7 +361,7 @@ def test_what_to_export_and_where():
 )  # fmt: skip
 def test_what_cannot_be_is_one_sentence_with_a_way_out(values, name):
     with raises(PlanError, name) as error:
-        followed.outputs_of(False, values)
+        progress.outputs_of(False, values)
     assert error.value.hint
     assert ":p@" not in f"{error.value.message} {error.value.hint}"
 
@@ -383,7 +381,6 @@ def test_a_port_in_use_is_said_before_the_load_begins(tmp_path):
 
 def test_a_missing_extra_is_said_with_the_command(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.prometheus", None)
-    monkeypatch.delitem(sys.modules, "pgpaces.web.prometheus")
     monkeypatch.setattr(companion.signal, "signal", lambda *_: None)
     line = b'{"place": null, "pid": 1, "token": "", "outputs": {"prometheus": ["127.0.0.1", 0]}}'
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(line + b"\n")))
@@ -398,7 +395,7 @@ def test_an_open_port_beyond_this_machine_is_warned_of(monkeypatch, capsys, host
     started = SimpleNamespace(live="", prometheus="http://h:1/metrics", close=lambda: None)
     monkeypatch.setattr(companion, "Companion", lambda *_: started)
     params = {"live": False, "metrics": (f"prometheus={host}:1",), "dry_run": False}
-    with followed.followed({**params, "store_path": None}, print):
+    with progress.followed({**params, "store_path": None}, print):
         pass
     warning = f"{message('metrics-readable', url='http://h:1/metrics')}\n"
     assert capsys.readouterr().err == f"metrics: http://h:1/metrics\n{warning if warned else ''}"

@@ -11,12 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from pgpaces.analysis.summary import summarize
-from pgpaces.cli.files import save
-from pgpaces.cli.output import with_store
+from pgpaces.cli.answers import show, trend
+from pgpaces.cli.output import output, save, with_store
 from pgpaces.cli.run import run
-from pgpaces.cli.runs import show
-from pgpaces.cli.streams import output
-from pgpaces.cli.trend import trend
 from pgpaces.core.errors import RunError, StoreError
 from pgpaces.core.record import Tally
 from pgpaces.trial.trial import Outcome

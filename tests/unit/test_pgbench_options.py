@@ -16,12 +16,12 @@ from psycopg import pq
 
 from pgpaces.cli.pgbench.options import (
     AnsweredError,
+    OptionError,
     OptionHandler,
     Options,
     ScriptOption,
     parse,
 )
-from pgpaces.cli.pgbench.values import OptionError
 from pgpaces.database.pgbench_tables import (
     FillProgress,
     Tables,

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.cli.pgbench import Voice, run, setup
-from pgpaces.cli.pgbench.options import Options, ScriptOption
+from pgpaces.cli.pgbench import Voice, run
+from pgpaces.cli.pgbench.options import Options, PgbenchError, ScriptOption
 from pgpaces.cli.pgbench.report import Facts, Totals, banner, report, unfinished
-from pgpaces.cli.pgbench.setup import Setup
-from pgpaces.cli.pgbench.values import PgbenchError
+from pgpaces.cli.pgbench.run import Setup
 from pgpaces.core.errors import LogError, PlanError, RunError, StoreError
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.times import Times, times_of
@@ -113,14 +112,12 @@ def test_more_threads_than_the_engine_has_are_as_many_as_it_has():
 
 
 class Session:
-    def __init__(self, pid: int = 7, free: int = 10, unlimited: bool = True) -> None:
-        self.info = SimpleNamespace(backend_pid=7, parameter_status=lambda name: "15.4")
+    def __init__(self) -> None:
+        self.info = SimpleNamespace(parameter_status=lambda name: "15.4")
         self.queries: list[str] = []
-        self._answers = [(pid, True, free, 0, 0, None, None), (unlimited,), (True,)]
 
-    def execute(self, query: str, *_: object) -> Any:
+    def execute(self, query: str, *_: object) -> None:
         self.queries.append(query)
-        return SimpleNamespace(fetchone=lambda: self._answers[len(self.queries) - 1])
 
     def close(self) -> None:
         """Nothing to close."""
@@ -134,20 +131,6 @@ def test_what_cannot_run_is_refused_before_anything_is_changed(monkeypatch, rate
     with raises(PlanError, "rate-out-of-range", what="--rate"):
         run.run(options, ["SELECT 1;"], Voice("p"))
     assert session.queries == []
-
-
-@pytest.mark.parametrize(
-    ("session", "locked"),
-    [
-        (Session(free=11), True),
-        (Session(free=10), False),
-        (Session(free=11, unlimited=False), False),
-        (Session(free=11, pid=8), False),
-    ],
-    ids=["one to spare", "none", "a limit of the role", "a pooler"],
-)
-def test_a_run_is_locked_where_its_connection_can_be_spared(session, locked):
-    assert run._lock(session, 10, Voice("p")) is locked
 
 
 @pytest.mark.usefixtures("clean_client")
@@ -164,11 +147,11 @@ def test_setup_goes_to_the_server_of_the_load_under_a_name_that_others_may_repla
         tried.append(parameters)
         return SimpleNamespace(status=1, needs_password=False, error_message=b"none")
 
-    monkeypatch.setattr(setup, "_attempt", attempt)
+    monkeypatch.setattr(run, "_attempt", attempt)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(PgbenchError, match="none"):
-        setup.connect(replace(OPTIONS, dbname="d"), Voice("p"), "setup")
+        run.connect(replace(OPTIONS, dbname="d"), Voice("p"), "setup")
     of_load = engine.resolve("", **tried[0])
     host = {"host": of_load.keywords["host"]} if "PGHOSTADDR" not in environment else {}
     assert tried == [{"dbname": "d", "fallback_application_name": "p", **host}]

@@ -163,25 +163,7 @@ LINES: dict[str, list[tuple[list[Tally], str]]] = {
 
 @pytest.mark.parametrize("name", LINES)
 def test_a_line_is_of_what_ended_since_the_last_one(name):
-    live = LiveLine(10, scripts=1)
+    live = LiveLine(scripts=1)
     for number, (tallies, text) in enumerate(LINES[name]):
         live.add(Interval(number, tallies=tuple(tallies)))
-        assert live.text(terminal=False) == text
-
-
-def test_a_terminal_has_a_bar_the_time_that_is_left_and_a_picture():
-    live = LiveLine(4)
-    live.add(Interval(-1))
-    live.text(terminal=True)
-    texts = []
-    for second, ms in enumerate((5.0, 10.0, None, None)):
-        tallies = () if ms is None else (ended(ms, due=1, on_time=1),)
-        live.add(Interval(second, tallies=tallies))
-        texts.append(live.text(terminal=True))
-    assert texts[1] == f"{'█' * 9}{'░' * 3} 1 s left  1/s  p95 10 ms  missed 0.0%   ▅█"
-    assert ["ending" in text for text in texts] == [False, False, True, True]
-    assert not any(" 0 s left" in text for text in texts)
-    live = LiveLine(None)
-    for second in range(100):
-        live.add(Interval(second, tallies=(ended(1.0, due=1, on_time=1),)))
-        assert len(live.text(terminal=True)) < 80, "no more is kept than is shown"
+        assert live.text() == text

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import pgpaces
-from pgpaces.cli import consent
+from pgpaces.cli import specs
 from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError, TrustError, WorkloadError
 from pgpaces.core.messages import message
@@ -376,7 +376,7 @@ def test_a_home_that_cannot_be_written_keeps_no_workload_from_running(tmp_path, 
 
 def test_what_is_shown_of_a_folder_changes_no_other_line():
     evil = trust.Action("a\nb", "\x1b[2J\nname.sql", "true\r\x1b[1A\u202e; rm -rf ~\n  harmless")
-    shown = list(consent.lines((evil,)))
+    shown = list(specs.action_lines((evil,)))
     assert len(shown) == 1
     assert shown[0].isprintable()
     assert "rm -rf ~" in shown[0]

@@ -17,7 +17,7 @@ from pgpaces.core.errors import WorkloadError
 from pgpaces.core.messages import message
 from pgpaces.core.units import RATE_MAX, RATE_MIN
 from pgpaces.show import escape
-from pgpaces.show.grid import cell, table
+from pgpaces.show.terminal import cell, grid
 from pgpaces.spec.target import without_secrets
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _marked_up(text: str) -> str:
 
 def captured(workload: Captured) -> list[RenderableType]:
     """The scripts, the excluded statements, and the share of calls and time that is covered."""
-    taken = table("taken", ["calls %", "time %", "values"])
+    taken = grid("taken", ["calls %", "time %", "values"])
     for each in workload.scripts[:_ROWS_MAX]:
         taken.add_row(
             cell(f"{each.name}: {' '.join(each.entry.text.split())}"),
@@ -161,7 +161,7 @@ def captured(workload: Captured) -> list[RenderableType]:
     if rest > 0:
         parts.append(message("more-scripts", count=rest))
     if workload.excluded:
-        left_out = table("left out", ["statements", "calls %", "time %"])
+        left_out = grid("left out", ["statements", "calls %", "time %"])
         for reason, count, calls, total_ms in catalog.by_reason(workload.excluded)[:_ROWS_MAX]:
             left_out.add_row(
                 cell(reason),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +12,10 @@ import click
 from click.core import ParameterSource
 from msgspec.structs import asdict, replace
 
-from pgpaces.cli import experiment_options, manage, options
-from pgpaces.cli.files import save, writing
-from pgpaces.cli.output import check_folder, tell, text
-from pgpaces.cli.streams import fail
+from pgpaces.cli import options, output, specs
 from pgpaces.core.errors import PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from collections.abc import Set as AbstractSet
-
     from pgpaces.analysis.compare import ComparisonGoal
     from pgpaces.answers.compare import Compared, Group
     from pgpaces.answers.sweep.page import Page
@@ -30,22 +26,20 @@ _OF_STORED = frozenset(
     ("a", "b", "of", "metric", "also", "delta", "factors", "anyway", "as_json", "output")
 ) | {"store_path", "verbose", "gate", "junit", "summary"}
 # Exit codes of a verdict.
-WORSE_EXIT, UNKNOWN_EXIT = 30, 32
-EXITS = {"better": 0, "same": 0, "worse": WORSE_EXIT, "unknown": UNKNOWN_EXIT}
-
-GOAL = options.of(
+EXITS = {"better": 0, "same": 0, "worse": output.FAIL_EXIT, "unknown": output.UNKNOWN_EXIT}
+_GOAL = options.of(
     "metric", "also", "delta", "factor", "anyway", "junit", "summary", *options.ANSWER
 )
 
 
-@options.command()
+@options.command(
+    _GOAL,
+    (options.option("--run", "what", group="Workload", metavar="WORKLOAD|FILE.toml"),),
+    options.of("in", "pairs", "same", "gate", *options.RUNNING),
+    specs.EXPERIMENT,
+)
 @options.argument("a")
 @options.argument("b")
-@options.options(GOAL)
-@options.option("--run", "what", group="Workload", metavar="WORKLOAD|FILE.toml")
-@options.options(
-    options.of("in", "pairs", "same", "gate", *options.RUNNING), experiment_options.OF_WHAT
-)
 def compare(a: str, b: str, **params: Any) -> int:
     """Report whether B is better than A, worse, or the same, or how many more trials are needed.
 
@@ -64,29 +58,24 @@ def compare(a: str, b: str, **params: Any) -> int:
     own = {param.name for param in click.get_current_context().command.params}
     for option in _given(own - _OF_STORED):
         raise PlanError("only-of-new-pairs", option=option)
-    store = manage.open_store(params["store_path"])
-    comparison = compared(store, (a, b), _goal(params), factors=params["factors"], of=params["of"])
+    store, factors, of = options.open_store(params["store_path"]), params["factors"], params["of"]
+    comparison = compared(store, (a, b), _goal(params), factors=factors, of=of)
     section = _tell(store, comparison, params)
     return _exit_code(comparison, section) if params["gate"] else 0
 
 
 def _new(names: tuple[str, str], params: Mapping[str, Any]) -> int:
-    from pgpaces.cli import execute, output
+    from pgpaces.cli.sweep import carry_out
     from pgpaces.trial.pairs import experiment_of_pairs
 
     output.check(params)
-    _check_files(params)
     for option in _given(frozenset(("of", "factors"))):
         raise PlanError("only-of-stored-trials", option=option)
-    draft = experiment_options.draft(params)
+    draft = specs.draft(params)
     assert draft is not None, "a workload or a script is named"
     counts = {name: params[name] for name in ("pairs", "same") if params[name] is not None}
     goal = replace(_goal(params), seed=draft.seed, **counts)
     experiment, pairing = experiment_of_pairs(draft, names, goal)
-    planned = execute.plan(experiment, params, None, goal=pairing)
-    execute.preview(planned, params)
-    if params["dry_run"]:
-        return 0
 
     def judge(page: Page) -> int:
         section = page.first
@@ -94,7 +83,7 @@ def _new(names: tuple[str, str], params: Mapping[str, Any]) -> int:
         _write_files(section, params)
         return EXITS[section.value.outcome] if params["gate"] else 0
 
-    return execute.carry_out(planned, params, judge)
+    return carry_out(experiment, params, goal=pairing, judge=judge)
 
 
 def _given(names: AbstractSet[str | None]) -> Iterator[str]:
@@ -105,10 +94,10 @@ def _given(names: AbstractSet[str | None]) -> Iterator[str]:
             yield param.opts[-1]
 
 
-@options.command()
+@options.command(
+    (options.option("--baseline", group="Goal", required=True, metavar="NAME"),), _GOAL
+)
 @options.argument("run", default="last")
-@options.option("--baseline", group="Goal", required=True, metavar="NAME")
-@options.options(GOAL)
 def check(run: str, **params: Any) -> int:
     """Check whether RUN is worse than the runs of a baseline, with an exit code for CI.
 
@@ -117,7 +106,7 @@ def check(run: str, **params: Any) -> int:
     """
     from pgpaces.answers.compare import compared
 
-    store, names = manage.open_store(params["store_path"]), (params["baseline"], run)
+    store, names = options.open_store(params["store_path"]), (params["baseline"], run)
     try:
         store.find_any(names[0])
     except PlanError as error:
@@ -131,7 +120,7 @@ def _exit_code(comparison: Compared, section: Section) -> int:
     from pgpaces.answers.compare import unmeasured
 
     if (error := unmeasured(comparison)) is not None:
-        fail(error)
+        output.fail(error)
         return error.exit_code
     return EXITS[section.value.outcome]
 
@@ -163,16 +152,9 @@ def _tell(store: Store, comparison: Compared, params: Mapping[str, Any]) -> Sect
         "verdict": plain(comparison.verdict),
     }
     section = replace(answer.section, document=lambda: document)
-    tell(replace(answer, section=section), params)
+    output.tell(replace(answer, section=section), params)
     _write_files(section, params)
     return section
-
-
-def _check_files(params: Mapping[str, Any]) -> None:
-    """Raises PlanError for files that cannot be written, before anything is run."""
-    for name in ("junit", "summary"):
-        if params[name]:
-            check_folder(Path(params[name]).resolve().parent)
 
 
 def _write_files(section: Section, params: Mapping[str, Any]) -> None:
@@ -183,11 +165,11 @@ def _write_files(section: Section, params: Mapping[str, Any]) -> None:
     from pgpaces.show import ci, markdown
 
     if params["junit"]:
-        shown = text([section], verbose=False, plain=True)
-        save(ci.junit(section, shown), Path(params["junit"]))
+        text = output.text([section], verbose=False, plain=True)
+        output.save(ci.junit(section, text), Path(params["junit"]))
     if params["summary"]:
         path = Path(params["summary"])
-        with writing(path), path.open("ab") as file:
+        with output.writing(path), path.open("ab") as file:
             file.write(markdown.summary(section).encode("utf-8", "replace"))
     if os.environ.get("GITHUB_ACTIONS") == "true":
         click.echo(ci.annotation(section), err=True)

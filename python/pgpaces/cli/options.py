@@ -1,38 +1,69 @@
-"""Options and arguments of commands, their groups in the help, and the parsing of their values."""
+"""Options and arguments of commands: their help in groups, values, completions, and errors.
+
+Completion runs this at every key, so it imports nothing large.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pgpaces.cli.main import HELP, Suggesting, describe
-from pgpaces.core.errors import PlanError
+from pgpaces.core.errors import PgpacesError, PlanError, similar
+from pgpaces.core.home import is_there
 from pgpaces.core.units import COUNT_MAX, digits
 from pgpaces.spec import options as table
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from pgpaces.store.store import Store
+
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
 _WHOLE = f"{__name__}.help-all"
+_UNITS = frozenset(("us", "ms", "s", "sec", "min", "h", "d", "%"))
+# What pgbench, psql and other load generators call an option.
+_ELSEWHERE = {
+    "-R": "--rate", "-U": "--target", "-p": "--target", "--time": "--duration",
+    "--jobs": "--threads", "--connections": "--clients", "--concurrency": "--clients",
+    **dict.fromkeys(("--host", "--port", "--username", "--dbname", "--dsn", "--url"), "--target"),
+}  # fmt: skip
+# The largest number of runs and of experiments that are offered, the newest first.
+_NEWEST = 50
+_FILES = {"FILE", "PATH", "DIR"}
+# Workloads may be directories.
+_WORKLOADS = ("WORKLOAD", "FILE")
+# Parameters whose metavar does not say what fits.
+_BY_NAME = {
+    "workload": _WORKLOADS,
+    "what": _WORKLOADS,
+    "a": ("RUN", "EXPERIMENT"),
+    "b": ("RUN", "EXPERIMENT"),
+    "baseline": ("RUN",),
+    "factors": ("FACTOR",),
+    "chosen": ("FACTOR",),
+    "profile": ("PROFILE", "FILE"),
+    "tag": ("TAG",),
+    "experiment": ("EXPERIMENT",),
+    # A shell command has no completions here.
+    "command": (),
+}
 
 
-class _Completed(click.Parameter):
-    """A parameter whose completions follow from its metavar."""
+class Option(click.Option):
+    """An option of a group. once: a repetition is an error of ours; click would ignore it."""
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        from pgpaces.cli import completion
-
-        return completion.items(self, ctx, incomplete) or super().shell_complete(ctx, incomplete)
-
-
-class Option(_Completed, click.Option):
-    def __init__(self, *args: Any, group: str, rare: bool = False, **more: Any) -> None:
-        super().__init__(*args, **more)
+    def __init__(
+        self, *args: Any, group: str, rare: bool = False, once: bool = False, **more: Any
+    ) -> None:
+        super().__init__(*args, shell_complete=_completions, **more)
+        self.once = once
         self.place = table.GROUPS.index(group)
         self.usual = group in table.USUAL and not rare
 
@@ -40,17 +71,11 @@ class Option(_Completed, click.Option):
         try:
             return super().type_cast_value(ctx, value)
         except click.BadParameter:
-            from pgpaces.cli import usage
-
-            raise usage.bad_value(self, value) from None
-
-
-class Argument(_Completed, click.Argument):
-    """An argument with completions."""
+            raise bad_value(self, value) from None
 
 
 def argument(name: str, **more: Any) -> Decorator:
-    return click.argument(name, cls=Argument, **more)
+    return click.argument(name, shell_complete=_completions, **more)
 
 
 def option(*words: str, group: str, **more: Any) -> Decorator:
@@ -83,16 +108,13 @@ class Command(click.Command):
         return [*super().get_params(ctx), _HELP_ALL]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does it; each error has the context of its command."""
         try:
             rest = super().parse_args(ctx, args)
         except click.UsageError as error:
             error.ctx = error.ctx or ctx
             raise
         if rest and not isinstance(self, click.Group) and not ctx.resilient_parsing:
-            from pgpaces.cli import usage
-
-            raise usage.extra(ctx, rest)
+            raise extra_argument(ctx, rest)
         return rest
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -113,19 +135,31 @@ class Command(click.Command):
             )
 
 
-def command(name: str | None = None, **more: Any) -> Callable[..., Command]:
-    """Declares a command; more: as for click.command."""
-    return click.command(name, cls=Command, **more)
-
-
 class Group(Suggesting, Command):
-    """A command of commands: its own options and theirs in groups."""
+    def subcommand(
+        self, *options: Sequence[Decorator], name: str | None = None
+    ) -> Callable[..., Command]:
+        def declare(function: Callable[..., Any]) -> Command:
+            made = command(*options, name=name)(function)
+            self.add_command(made)
+            describe(made, f"{self.name} {made.name}")
+            return made
 
-    command_class = Command
+        return declare
 
-    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
-        super().add_command(cmd, name)
-        describe(cmd, f"{self.name} {name or cmd.name}")
+
+def command(*options: Sequence[Decorator], name: str | None = None) -> Callable[..., Command]:
+    return lambda function: click.command(name, cls=Command)(_with(options, function))
+
+
+def group(*options: Sequence[Decorator], **more: Any) -> Callable[..., Group]:
+    return lambda function: click.command(cls=Group, **more)(_with(options, function))
+
+
+def _with(options: Sequence[Sequence[Decorator]], function: Callable[..., Any]) -> Any:
+    for each in (each for part in reversed(options) for each in reversed(part)):
+        function = each(function)
+    return function
 
 
 class Count(click.IntRange):
@@ -138,8 +172,6 @@ class Count(click.IntRange):
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         number = digits(str(value).strip())
         if number is None or not (self.min or 0) <= number <= self._most:
-            from pgpaces.cli.usage import word
-
             raise PlanError(
                 "not-an-integer", what=word(param), value=value, low=self.min, high=self._most,
                 several=value if "," in str(value) else None, example=self.min or 1,
@@ -184,7 +216,6 @@ def of_trial(*names: str) -> tuple[Decorator, ...]:
 
 
 def of(*names: str) -> tuple[Decorator, ...]:
-    """Options of commands."""
     each = (table.OF_COMMANDS[name] for name in names)
     return tuple(_declared(o, o.keyword or o.name) for o in each)
 
@@ -195,22 +226,142 @@ ANSWER = ("output", "json", "verbose", "store")
 RUNNING = ("dry_run", "progress", "live", "metrics", "on_store_error", "host_file", "trust")
 
 
-def options(*groups: Sequence[Decorator]) -> Decorator:
-    def add(function: Callable[..., Any]) -> Callable[..., Any]:
-        for group in reversed(groups):
-            for each in reversed(group):
-                function = each(function)
-        return function
+def open_store(path: str | None) -> Store:
+    """The store of a path or DSN, by default the user's. Raises StoreError if there is none."""
+    from pgpaces.store.store import Store
 
-    return add
+    return Store.existing(path)
 
 
-def spec(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec of a run that a command line asks for: what was typed. Raises PlanError."""
-    from pgpaces.spec import spec as specs
+def no_command(name: str, commands: Iterable[str], path: str) -> PlanError:
+    """The error for a command that does not exist; path: of the command before it."""
+    from pgpaces.spec.workload import shipped
 
-    context = click.get_current_context(silent=True)
-    usual = click.core.ParameterSource.DEFAULT
-    names = (name for name in (*table.BY_NAME, *specs.WHAT) if name in params)
-    typed = (n for n in names if not context or context.get_parameter_source(n) is not usual)
-    return specs.named({name: params[name] for name in typed})
+    workload = name if path == "pgpaces" and name in shipped() else None
+    near = similar(name, commands, most=2)
+    return PlanError("unknown-command", command=name, workload=workload, near=near, path=path)
+
+
+def explained(error: click.UsageError) -> PlanError:
+    context = error.ctx or click.Context(click.Command("pgpaces"), info_name="pgpaces")
+    message, about = error.format_message().rstrip("."), None
+    if isinstance(error, click.NoSuchOption):
+        return _no_option(error.option_name, context)
+    if isinstance(error, click.MissingParameter) and error.param is not None:
+        if isinstance(error.param, click.Option):
+            return PlanError("missing-option", option=word(error.param), about=_about(error.param))
+        name = error.param.make_metavar(context).strip("[]")
+        return PlanError("missing-argument", argument=name, usage=_usage(context))
+    if isinstance(error, click.BadOptionUsage):
+        params = context.command.params
+        about = next((_about(each) for each in params if error.option_name in each.opts), None)
+    text = f"{message[:1].lower()}{message[1:]}"
+    return PlanError("usage", text=text, about=about, path=context.command_path)
+
+
+def _usage(context: click.Context) -> str:
+    return " ".join((context.command_path, *context.command.collect_usage_pieces(context)))
+
+
+def _no_option(name: str, context: click.Context) -> PlanError:
+    params, own = context.command.get_params(context), name.removeprefix("--")
+    arguments = [each.name for each in params if isinstance(each, click.Argument)]
+    words = [text for each in params if isinstance(each, click.Option) for text in each.opts]
+    long = [text.removeprefix("--") for text in words if text.startswith("--")]
+    near = [each for each in long if each.startswith(own) and name.startswith("--")]
+    near = near or [each for each in long if own in each.split("-")] or [similar(own, long)]
+    guess = " or ".join(f"--{each}" for each in near[:2] if each)
+    return PlanError(
+        "unknown-option",
+        option=name,
+        usage=_usage(context) if own in arguments else None,
+        near=_ELSEWHERE[name] if _ELSEWHERE.get(name) in words else guess,
+        help=f"{context.command_path} {'--help-all' if '--help-all' in words else '--help'}",
+    )
+
+
+def bad_value(param: click.Parameter, value: Any) -> PlanError:
+    values = {"what": word(param), "value": value, "about": _about(param)}
+    if isinstance(param.type, click.Choice):
+        choices = [*map(str, param.type.choices)]
+        near = similar(value, choices)
+        return PlanError("not-a-choice", choices=choices, near=near, **values)
+    return PlanError("not-a-number", **values)
+
+
+def word(param: click.Parameter) -> str:
+    return max(param.opts, key=len)
+
+
+def _about(param: click.Parameter) -> str | None:
+    if not isinstance(param, click.Option):
+        return None
+    return f"{' '.join(filter(None, (word(param), param.metavar)))}: {param.help}"
+
+
+def extra_argument(context: click.Context, words: Sequence[str]) -> PlanError:
+    [first, *_] = words
+    if first not in _UNITS:
+        return PlanError("extra-argument", argument=first, usage=_usage(context))
+    before = sys.argv[sys.argv.index(first) - 1] if first in sys.argv else ""
+    return PlanError("unit-apart", unit=first, number=before if before.isdecimal() else "500")
+
+
+def _completions(
+    context: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The values for a parameter that begin with `incomplete`; its metavar says what they are."""
+    from click.shell_completion import CompletionItem
+
+    words: Iterable[str] = _BY_NAME.get(param.name or "", ())
+    if (param.name or "") not in _BY_NAME:
+        words = re.findall(r"[A-Z]+", param.make_metavar(context))
+    kinds = dict.fromkeys(words)
+    values: dict[str, CompletionItem] = {}
+    with contextlib.suppress(PgpacesError):  # of a home or a store that cannot be
+        values = {
+            value: CompletionItem(value, help=about)
+            for kind in kinds
+            for value, about in _offered(kind, context)
+            if value.startswith(incomplete)
+        }
+    # Files first, because bash offers only the items after them as well.
+    files = [CompletionItem(incomplete, type="file")] if _FILES & kinds.keys() else []
+    return [*files, *values.values()] or param.type.shell_complete(context, param, incomplete)
+
+
+def _offered(kind: str, context: click.Context) -> Iterator[tuple[str, str | None]]:
+    if kind == "WORKLOAD":
+        from pgpaces.spec import workload
+
+        yield from ((name, None) for name in workload.shipped())
+    elif kind == "PROFILE":
+        from pgpaces.server import profiles
+
+        yield from ((name, None) for name in profiles.names())
+    elif kind in ("FACTOR", "METRICS"):
+        metrics = table.OF_COMMANDS["metric"].kind.choices
+        factors = ((each.name, each.help) for each in table.OPTIONS if each.factor)
+        yield from factors if kind == "FACTOR" else ((name, None) for name in metrics)
+    elif kind in ("RUN", "TAG", "EXPERIMENT"):
+        yield from _stored(kind, context)
+
+
+def _stored(kind: str, context: click.Context) -> Iterator[tuple[str, str]]:
+    """The names and the ends of the ids of the newest runs or experiments; of TAG only names."""
+    from pgpaces.store import address, listing
+
+    if kind != "TAG":
+        yield "last", "what ran last"
+    named = context.params.get("store_path")
+    place = address.located(named) if named else address.default()
+    if not (isinstance(place, Path) and is_there(place)):
+        return  # there are no results, or they are on a server
+    if kind == "EXPERIMENT":
+        for row in listing.experiments_at_once(place, _NEWEST) or ():
+            about = f"{row.name}, {row.runs} trials"
+            yield from ((name, about) for name in (row.name, *row.names, row.id[-8:]) if name)
+        return
+    for run in listing.at_once(place, listing.RunFilter(_NEWEST)) or ():
+        names = run.names if kind == "TAG" else (*run.names, run.id[-8:])
+        yield from ((name, f"{run.workload}, {run.load}") for name in names)

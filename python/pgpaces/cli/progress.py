@@ -1,4 +1,7 @@
-"""Progress on stderr: a line that is rewritten on a terminal, else a line every few seconds."""
+"""Progress on stderr, and what else follows a load: its live page and its metrics.
+
+Progress is a line that is rewritten on a terminal, else a line every few seconds.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +11,40 @@ import re
 import sys
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
+from pgpaces.cli.output import announce
+from pgpaces.core.errors import PgpacesError, PlanError, similar
+from pgpaces.core.locality import is_loopback
 from pgpaces.core.messages import message
 from pgpaces.core.texts import Warned
+from pgpaces.core.units import digits
 from pgpaces.show import escape
 from pgpaces.trial.listener import Listener, SweepListener
 
 if TYPE_CHECKING:
-    from pgpaces.analysis.summary import Summary
-    from pgpaces.core.errors import PgpacesError
     from pgpaces.core.record import Interval, Tally
     from pgpaces.spec.design import Ask
     from pgpaces.spec.result import Estimate, Trial
     from pgpaces.trial.listener import Progress
     from pgpaces.trial.trial import Outcome
+    from pgpaces.web.companion import Outputs
 
-# The width of the bar of a trial, and the number of values in its sparkline.
-_BAR, _SPARKLINE = 12, 16
 # The largest number of printed lines of clients that differ only in numbers.
 _ALIKE_MAX = 5
 _DIGITS = re.compile(r"\d+")
+_LOOPBACK = "127.0.0.1"
+_PORT_MAX = 65535
+# The port of metrics, next to that of `pgpaces serve`; no exporter of Prometheus' list has it.
+PORT = 8433
+_KINDS = ("prometheus", "otlp")
 
 
 class Teller:
@@ -77,17 +89,14 @@ class Teller:
 
 
 class LiveLine:
-    """The current state of a load: counts since the last line, and a p95 of each line.
+    """The current state of a load: counts and the p95 since the last line.
 
-    whole_s: its duration with the warm-up; None if a count ends it. scripts: how many scripts it
-    has itself, before the scripts of background workloads; None: all.
+    scripts: how many scripts it has itself, before those of background workloads; None: all.
     """
 
-    def __init__(self, whole_s: float | None, scripts: int | None = None) -> None:
-        self._whole_s, self._scripts = whole_s, scripts
-        self._passed = 0
+    def __init__(self, scripts: int | None = None) -> None:
+        self._scripts = scripts
         self._stage = ""
-        self._p95: deque[float | None] = deque(maxlen=_SPARKLINE)
         self.certainty = ""
         self._clear()
 
@@ -102,39 +111,26 @@ class LiveLine:
         new = (each for each in every if own is None or each.script < own)
         self._sum = (total((*self._sum, *new)),)
         self.seconds += 1
-        self._passed += 1
         self._stage = "warm-up" if interval.second < 0 else f"{interval.second + 1} s"
 
-    def text(self, *, terminal: bool) -> str:
+    def text(self) -> str:
         from pgpaces.core.times import quantiles_ms
-        from pgpaces.show.numbers import clock, milliseconds, percent, rate, sparkline
+        from pgpaces.show.numbers import milliseconds, percent, rate
         from pgpaces.spec.result import counts
 
         # Of what ended: on an overloaded server what falls due waits for many lines.
         [whole] = self._sum
         sums = counts(self._sum)
-        self._p95 += quantiles_ms(whole.latency, (0.95,), sums.ended)
-        p95 = milliseconds(self._p95[-1], "–")
-        done = f"{rate(whole.latency.count / self.seconds)}/s  p95 {p95} ms"
+        [p95_ms] = quantiles_ms(whole.latency, (0.95,), sums.ended)
+        done = f"{rate(whole.latency.count / self.seconds)}/s  p95 {milliseconds(p95_ms, '–')} ms"
         share = f"{percent(sums.missed / sums.ended)}%" if sums.ended else "–"
         missed = self.certainty or f"missed {share}"
         missed += f"  {sums.failed} failed" if sums.failed else ""
         self._clear()
-        if not terminal:
-            return f"{self._stage}: {done}  {missed}"
-        bar, left = "", f"{self._stage}  "
-        if self._whole_s:
-            full = round(_BAR * min(1.0, self._passed / self._whole_s))
-            bar = f"{'█' * full}{'░' * (_BAR - full)} "
-            # Seconds after the last one are of transactions that still run.
-            ahead_s = self._whole_s - self._passed
-            left = f"{clock(ahead_s)} left  " if ahead_s > 0 else "ending  "
-        return f"{bar}{left}{done}  {missed}  {sparkline(tuple(self._p95))}"
+        return f"{self._stage}: {done}  {missed}"
 
 
 class TrialProgress(Listener):
-    """Progress of a trial: a rewritten line on a terminal, else a line every few seconds."""
-
     def __init__(
         self,
         every_s: int | None,
@@ -148,7 +144,7 @@ class TrialProgress(Listener):
         self._quiet = every_s == 0 if quiet is None else quiet
         self._prefix, self._suffix = prefix, suffix
         self._every_s = every_s if every_s is not None else (1 if self._teller.terminal else 5)
-        self._live = LiveLine(None)
+        self._live = LiveLine()
         self._by_command = False
         self._last_say = 0.0
         self._last_stage = ""
@@ -170,8 +166,7 @@ class TrialProgress(Listener):
         self._by_command = trial.workload.command_alone
         plan = trial.plan
         whole_ns = plan.duration_ns and plan.warmup + plan.duration_ns
-        whole_s = None if plan.auto or not whole_ns else whole_ns / 1e9
-        self._live = LiveLine(whole_s, len(own_scripts(trial)))
+        self._live = LiveLine(len(own_scripts(trial)))
         if not self._every_s or self._prefix:
             return
         name = "running-duration" if plan.duration_ns else "running-transactions"
@@ -197,8 +192,8 @@ class TrialProgress(Listener):
             return
         self._live.add(interval)
         if self._live.seconds >= self._every_s:
-            text = self._live.text(terminal=self._teller.terminal and not self._prefix)
-            self._teller.tell(f"{self._prefix}{text}{self._suffix}", rewrite=True)
+            text = f"{self._prefix}{self._live.text()}{self._suffix}"
+            self._teller.tell(text, rewrite=True)
 
     def looked(self, missed: Estimate, certain_in_s: float | None) -> None:
         values = {"missed": missed.value, "ci": (missed.low, missed.high)}
@@ -217,8 +212,6 @@ class TrialProgress(Listener):
 
 
 class SweepProgress(SweepListener):
-    """Progress of an experiment: a line for each trial that has ended, with its result."""
-
     def __init__(self, every_s: int | None) -> None:
         self.teller = Teller()
         self._every_s = (1 if self.teller.terminal else 0) if every_s is None else every_s
@@ -230,62 +223,58 @@ class SweepProgress(SweepListener):
     def trial(self, machine: str, ask: Ask, attempt: int, *, progress: Progress) -> Listener:
         """The progress of a trial: in the rewritten line, with its place in the experiment."""
         self._progress = progress
-        at = f"{machine}: " if machine else ""
         again = ", again" if attempt > 1 else ""
         searched = _searched(ask)
-        prefix = f"{at}{searched or f'{progress.place()}{again} {ask.cell}'}"
-        prefix += f"{again}: " if searched else ": "
+        name = f"{searched}{again}" if searched else f"{progress.place()}{again} {ask.cell}"
         why = self._why.get(machine, "")
-        suffix = f"; {why}" if why else ""
-        return TrialProgress(self._every_s, self.teller, prefix, suffix=suffix, quiet=self._quiet)
+        return TrialProgress(
+            self._every_s,
+            self.teller,
+            f"{_at(machine)}{name}: ",
+            suffix=f"; {why}" if why else "",
+            quiet=self._quiet,
+        )
 
     def done(self, machine: str, ask: Ask, outcome: Outcome | PgpacesError) -> None:
         if self._quiet or self._progress is None:
             return
-        from pgpaces.core.errors import PgpacesError
+        # An error that the end of the experiment caused is none that the user has to fix.
+        stopped = self._stopping and isinstance(outcome, PgpacesError)
+        if not stopped and (searched := _searched(ask)):
+            self.teller.tell(f"{_at(machine)}{searched}{_of_search(outcome)}", whole=True)
+            return
         from pgpaces.show.numbers import clock
 
-        progress = self._progress
-        at = f"{machine}: " if machine else ""
-        searched = _searched(ask)
-        if searched and not (self._stopping and isinstance(outcome, PgpacesError)):
-            if isinstance(outcome, PgpacesError) or outcome.error or outcome.store_error:
-                result = f": {_result(outcome)}"
-            else:
-                result = _of_search(outcome.trial, outcome.summary)
-            self.teller.tell(f"{at}{searched}{result}", whole=True)
-            return
-        seconds = progress.seconds_left()
         left = ""
-        if seconds:
+        if seconds := self._progress.seconds_left():
             now = datetime.now().astimezone()
             then = now + timedelta(seconds=seconds)
             until = then.strftime("%H:%M" if then.date() == now.date() else "%a %H:%M")
             left = message("trials-left", left=clock(seconds), until=until)
-        # An error that the end of the experiment caused is none that the user has to fix.
-        stopped = self._stopping and isinstance(outcome, PgpacesError)
         text = message("trial-not-begun") if stopped else _result(outcome)
-        self.teller.tell(f"{at}{progress.place()} {ask.cell}: {text}{left}", whole=True)
+        name = f"{self._progress.place()} {ask.cell}"
+        self.teller.tell(f"{_at(machine)}{name}: {text}{left}", whole=True)
 
     def due(self, machine: str, ask: Ask) -> None:
-        """Prints the next trial and why it was chosen: on a terminal in the rewritten line."""
         self._why[machine] = ask.why
         if not self._quiet:
-            at = f"{machine}: " if machine else ""
-            text = f"{at}{_searched(ask) or ask.cell}: {ask.why}"
+            text = f"{_at(machine)}{_searched(ask) or ask.cell}: {ask.why}"
             self.teller.tell(text, rewrite=True, whole=not self.teller.terminal)
 
     def away(self, machine: str, error: PgpacesError, trials: int) -> None:
         # In a sequential design the number of trials left is unknown.
         name = "experiment-left-count" if trials else "experiment-left"
-        at = f"{machine}: " if machine else ""
         text = message(name, trials=trials, why=error.message)
-        self.teller.tell(f"{at}{text}", whole=True)
+        self.teller.tell(f"{_at(machine)}{text}", whole=True)
 
     def stopping(self, count: int) -> None:
         self._stopping = True
         if count == 1:
             self.teller.tell(message("stopping-trials"))
+
+
+def _at(machine: str) -> str:
+    return f"{machine}: " if machine else ""
 
 
 def _searched(ask: Ask) -> str | None:
@@ -295,54 +284,123 @@ def _searched(ask: Ask) -> str | None:
     return trial_label(ask.cell)
 
 
-def _of_search(trial: Trial, summary: Summary) -> str:
+def _failure(outcome: Outcome | PgpacesError) -> str:
+    """Why a trial could not run or be stored, and what to do; empty if it was."""
+    error = outcome if isinstance(outcome, PgpacesError) else outcome.error or outcome.store_error
+    if error is None:
+        return ""
+    hint = f" ({error.hint})" if error.hint else ""
+    return message("trial-failed", why=error.message, hint=hint)
+
+
+def _of_search(outcome: Outcome | PgpacesError) -> str:
     """Duration and missed share of a trial of a search, to stand after its load."""
     from pgpaces.analysis.capacity.search import objections
     from pgpaces.analysis.sequential import SATURATING, role
     from pgpaces.show.numbers import rate, share_in_words
     from pgpaces.spec.design import Cell
 
-    missed = summary.missed
-    took = f" for {(trial.measured_ns or 0) / 1e9:.0f} s"
-    if missed is None:
-        return f"{took}: {message('nothing-was-due')}"
-    of = role(Cell(tuple(trial.place.levels.items()))) if trial.place else ""
-    if of == SATURATING:
-        return f"{took}: {rate(summary.throughput.value)}/s"
-    share = f"missed {share_in_words(missed)}"
+    if (failure := _failure(outcome)) or isinstance(outcome, PgpacesError):
+        return f": {failure}"
+    trial, summary = outcome.trial, outcome.summary
+    took = f" for {(trial.measured_ns or 0) / 1e9:.0f} s: "
+    if summary.missed is None:
+        return f"{took}{message('nothing-was-due')}"
+    if trial.place and role(Cell(tuple(trial.place.levels.items()))) == SATURATING:
+        return f"{took}{rate(summary.throughput.value)}/s"
+    share = f"{took}missed {share_in_words(summary.missed)}"
     if trial.state != "finished":
-        return f"{took}: {share}, {trial.state}"
-    reasons = "; ".join(each.name for each in objections(summary))
-    if reasons:
-        return f"{took}: {share}, invalid: {reasons}"
-    late = message("generator-was-late") if summary.generator.late else ""
-    return f"{took}: {share}{late}"
+        return f"{share}, {trial.state}"
+    if reasons := objections(summary):
+        return f"{share}, invalid: {'; '.join(each.name for each in reasons)}"
+    return f"{share}{message('generator-was-late') if summary.generator.late else ''}"
 
 
 def _result(outcome: Outcome | PgpacesError) -> str:
-    from pgpaces.core.errors import PgpacesError
-    from pgpaces.show.numbers import quantile, share_in_words
-
-    error = outcome if isinstance(outcome, PgpacesError) else outcome.error or outcome.store_error
-    if error is not None:
-        return message(
-            "trial-failed", why=error.message, hint=f" ({error.hint})" if error.hint else ""
-        )
-    assert not isinstance(outcome, PgpacesError)
     from pgpaces.analysis import bulk
     from pgpaces.answers.bulk import result
+    from pgpaces.show.numbers import quantile, share_in_words
 
-    summary, missed = outcome.summary, outcome.summary.missed
-    workload = outcome.trial.workload
+    if (failure := _failure(outcome)) or isinstance(outcome, PgpacesError):
+        return failure
+    summary, workload = outcome.summary, outcome.trial.workload
     command = bulk.of(outcome.trial, summary) if workload.about_command else None
     valid = "" if summary.validity.state == "valid" else ", invalid"
     loaded = str(result(command)) if command is not None else ""
     if loaded and workload.command_alone:
         return f"{loaded}{valid}"
-    if missed is None:
+    if summary.missed is None:
         return message("nothing-was-due")
-    share = f"missed {share_in_words(missed)}"
     p99 = quantile(summary.latency.p99, "above every time")
     unit = " ms" if p99[0].isdigit() else ""
     loaded += "; " if loaded else ""
-    return f"{loaded}{share}, p99 {p99}{unit}{valid}"
+    return f"{loaded}missed {share_in_words(summary.missed)}, p99 {p99}{unit}{valid}"
+
+
+@contextlib.contextmanager
+def followed(params: Mapping[str, Any], warn: Callable[[str], None]) -> Iterator[None]:
+    """With --live and --metrics: what follows the load runs, and its links were printed.
+
+    warn: prints a warning. Raises PlanError, RunError.
+    """
+    outputs = outputs_of(params["live"], params["metrics"])
+    if not outputs or params["dry_run"]:
+        yield
+        return
+    from pgpaces.store import address as addresses
+    from pgpaces.web.companion import Companion
+
+    store = params["store_path"]
+    if store is not None and isinstance(addresses.located(store), Path):
+        store = str(Path(store).resolve())
+    companion = Companion(store, outputs, warn)
+    if companion.live:
+        click.echo(f"live: {companion.live}", err=True)
+    if url := companion.prometheus:
+        click.echo(f"metrics: {url}", err=True)
+        if outputs.prometheus and not is_loopback(outputs.prometheus[0]):
+            announce("metrics-readable", url=url)
+    try:
+        yield
+    finally:
+        companion.close()
+
+
+def outputs_of(live: bool, metrics: tuple[str, ...]) -> Outputs:
+    from pgpaces.web.companion import Outputs
+
+    values: dict[str, Any] = {}
+    for text in metrics:
+        kind, equals, value = text.partition("=")
+        if kind not in _KINDS:
+            near, choices = similar(kind, _KINDS), ["prometheus", "otlp=http://HOST:4318"]
+            raise PlanError(
+                "not-a-choice", what="--metrics", value=text, choices=choices, near=near
+            )
+        if kind in values:
+            raise PlanError("given-twice", what=f"--metrics {kind}")
+        where = value if equals else str(PORT)
+        values[kind] = (
+            address(where, "--metrics prometheus") if kind == "prometheus" else _url(value)
+        )
+    return Outputs(live, **values)
+
+
+def address(text: str, option: str) -> tuple[str, int]:
+    """ADDRESS:PORT, [ADDRESS]:PORT or PORT. Raises PlanError."""
+    host, colon, port = text.rpartition(":")
+    number = digits(port)
+    if number is None or number > _PORT_MAX:
+        raise PlanError("not-a-port", option=option, value=text, most=_PORT_MAX)
+    return host.strip("[]") if colon else _LOOPBACK, number
+
+
+def _url(text: str) -> str:
+    """The URL of a receiver of OTLP. Raises PlanError."""
+    with contextlib.suppress(ValueError):
+        parts = urlsplit(text)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            if "@" not in parts.netloc:
+                return text
+            raise PlanError("password-in-url")
+    raise PlanError("not-an-otlp-url", url=text)

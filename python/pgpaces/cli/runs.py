@@ -1,9 +1,11 @@
-"""`pgpaces runs`, `show` and `export`: lists and answers of stored runs."""
+"""`pgpaces runs`, `export` and `import`: lists of stored runs, changes to them, other forms."""
 
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,46 +13,32 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from pgpaces.cli import manage, options
-from pgpaces.cli.files import save
-from pgpaces.cli.streams import announce, put
+from pgpaces.cli import options
+from pgpaces.cli.output import announce, put, put_table, save
 from pgpaces.core.errors import PlanError, StoreError
+from pgpaces.core.home import is_there
+from pgpaces.core.messages import message
 from pgpaces.core.metrics import header
 from pgpaces.show import escape
-from pgpaces.show.numbers import NOT_KNOWN, STARTED, moment, plural
+from pgpaces.show.numbers import NOT_KNOWN, STARTED, moment, ms, percent, plural
 from pgpaces.spec.result import fields
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pgpaces.spec.result import Trial
     from pgpaces.store.listing import ExperimentRow, TrialRow
+    from pgpaces.store.store import Store
 
-
-# The first cell of a row, and the others by the names of their columns.
-_Line = tuple[str, dict[str, str]]
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 # Numbers with an interval, which a narrow terminal leaves out.
 _ENDED = _MISSED, _P99 = header("missed"), header("p99")
-_WIDE_FROM = 76
-# Narrower terminals leave out the column `due` and the intervals, to keep the workload readable.
-_WHOLE_FROM = 100
 _FORMS = ("csv", "json", "parquet")
 
 
-def _absent(path: str | None) -> bool:
-    """Whether there are no results yet: no store was named, and the default one does not exist."""
-    from pgpaces.store import address
-
-    place = address.default()
-    with contextlib.suppress(OSError):  # opening the store raises the error
-        return not address.named(path) and isinstance(place, Path) and not place.exists()
-    return False
-
-
 # A group with commands that change the store: an option `--tag` could mean to set or to select.
-@click.group(cls=options.Group, invoke_without_command=True)
-@options.options(options.of("limit", "experiment", "tag", "experiments", "json", "store"))
+@options.group(
+    options.of("limit", "experiment", "tag", "experiments", "json", "store"),
+    invoke_without_command=True,
+)
 @click.pass_context
 def runs(context: click.Context, /, **params: Any) -> None:
     """List the newest runs in the store. The subcommands tag, copy, and delete runs."""
@@ -66,26 +54,22 @@ def runs(context: click.Context, /, **params: Any) -> None:
         _list_experiments(_experiments(store_path, limit), as_json)
         return
     folded = experiment is None and tag is None and not as_json
-    others: list[ExperimentRow] = []
+    experiments: list[ExperimentRow] = []
     damage = ""
     if folded:
         try:
-            others = _experiments(store_path, limit)
+            experiments = _experiments(store_path, limit)
         except StoreError as error:  # the readable rows are listed all the same
             damage = error.message
-    rows = _listed(store_path, limit, experiment, tag=tag, single=folded and not damage)
+    rows = _runs(store_path, limit, experiment, tag=tag, single=folded and not damage)
     if damage:
         announce("runs-despite-damage", why=damage)
     if as_json:
         put(escape.json_text([_plain(row) for row in rows]))
         return
-    _print_runs(rows, others, limit)
-    if not rows and not others:
+    _print_runs(rows, experiments, limit)
+    if not rows and not experiments:
         announce("no-runs-match" if experiment or tag else "no-runs")
-
-
-for _command in (manage.copy, manage.tag, manage.baseline, manage.delete):
-    runs.add_command(_command)
 
 
 def _print_runs(rows: Sequence[TrialRow], experiments: Sequence[ExperimentRow], limit: int) -> None:
@@ -99,20 +83,28 @@ def _print_runs(rows: Sequence[TrialRow], experiments: Sequence[ExperimentRow], 
     lines.sort(key=lambda each: each[0] or _LONG_AGO, reverse=True)
     if lines:
         names = ["run", STARTED, "due", *_ENDED, "state"]
-        narrow = ["run", *_ENDED, "state"]
-        _print_table("workload", names, narrow, rows=[line for _, line in lines[:limit]])
+        put_table("workload", names, [line for _, line in lines[:limit]], ends=_ENDED)
 
 
 def _check_nothing_before(context: click.Context) -> None:
     """Raises PlanError for options before a subcommand: `--store` must not be lost on `delete`."""
-    for parameter in context.command.params:
-        name = parameter.name or ""
-        if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
+    for each in context.command.params:
+        if context.get_parameter_source(each.name or "") == ParameterSource.COMMANDLINE:
             command = context.invoked_subcommand
-            raise PlanError("option-before-command", option=parameter.opts[0], command=command)
+            raise PlanError("option-before-command", option=each.opts[0], command=command)
 
 
-def _listed(
+def _absent(path: str | None) -> bool:
+    """Whether there are no results yet: no store was named, and the default one does not exist."""
+    from pgpaces.store import address
+
+    place = address.default()
+    with contextlib.suppress(OSError):  # opening the store raises the error
+        return not address.named(path) and isinstance(place, Path) and not place.exists()
+    return False
+
+
+def _runs(
     store_path: str | None, limit: int, experiment: str | None, *, tag: str | None, single: bool
 ) -> list[TrialRow]:
     from pgpaces.store import listing
@@ -123,34 +115,22 @@ def _listed(
         rows = listing.at_once(store_path, listing.RunFilter(limit, tag=tag, single=single))
         if rows is not None:
             return rows
-    store = manage.open_store(store_path)
+    store = options.open_store(store_path)
     chosen = None if experiment is None else store.find_experiment(experiment)
     return store.trials(limit, experiment=chosen, tag=tag, single=single)
 
 
-def _print_table(
-    title: str,
-    wide: Sequence[str],
-    narrow: Sequence[str],
-    *,
-    rows: Sequence[_Line],
-) -> None:
-    from rich.console import Console
-    from rich.text import Text
+def _experiments(store_path: str | None, limit: int) -> list[ExperimentRow]:
+    from pgpaces.store import listing
 
-    from pgpaces.show.grid import table
-
-    console = Console(highlight=False)
-    names = narrow if console.width < _WIDE_FROM else wide
-    short = console.width < _WHOLE_FROM
-    names = [name for name in names if not (short and name == "due")]
-    grid = table(title, names)
-    for first, cells in rows:
-        brief = {name: cells[name].partition(" ")[0] for name in _ENDED if short and name in cells}
-        grid.add_row(Text(escape.line(first)), *((cells | brief)[name] for name in names))
-    with console.capture() as text:
-        console.print(grid)
-    put("".join(f"{each.rstrip()}\n" for each in text.get().splitlines()))
+    if _absent(store_path):
+        return []
+    lines = listing.experiments_at_once(store_path, limit)
+    if lines is not None:
+        return lines
+    store = options.open_store(store_path)
+    store.experiments(limit)  # raises StoreError where one is damaged
+    return store.experiment_lines(limit)
 
 
 def distinct_titles(rows: Sequence[TrialRow]) -> dict[str, str]:
@@ -205,20 +185,7 @@ def _plain(row: TrialRow) -> dict[str, Any]:
     }
 
 
-def _experiments(store_path: str | None, limit: int) -> list[ExperimentRow]:
-    from pgpaces.store import listing
-
-    lines = listing.experiments_at_once(store_path, limit)
-    if lines is not None:
-        return lines
-    if _absent(store_path):
-        return []
-    store = manage.open_store(store_path)
-    store.experiments(limit)  # raises StoreError where one is damaged
-    return store.experiment_lines(limit)
-
-
-def _list_experiments(rows: list[ExperimentRow], as_json: bool) -> None:
+def _list_experiments(rows: Sequence[ExperimentRow], as_json: bool) -> None:
     if as_json:
         document = [
             {
@@ -231,93 +198,154 @@ def _list_experiments(rows: list[ExperimentRow], as_json: bool) -> None:
             for row in rows
         ]
         put(escape.json_text(document))
-        return
-    if not rows:
+    elif rows:
+        names = ["experiment", STARTED, "runs", "state"]
+        put_table("name", names, [_experiment_cells(row) for row in rows])
+    else:
         announce("no-experiments")
-        return
-    columns = ["experiment", STARTED, "runs", "state"]
-    _print_table("name", columns, columns, rows=[_experiment_cells(row) for row in rows])
 
 
-def _experiment_cells(row: ExperimentRow) -> _Line:
+def _experiment_cells(row: ExperimentRow) -> tuple[str, dict[str, str]]:
     names = f" [{', '.join(row.names)}]" if row.names else ""
     return row.name + names, {
         "experiment": row.id[-8:],
-        STARTED: _started(row),
+        STARTED: moment(row.started_at, "%m-%d %H:%M"),
         "runs": str(row.runs),
         "state": row.state,
     }
 
 
-def _started(row: TrialRow | ExperimentRow) -> str:
-    return moment(row.started_at, "%m-%d %H:%M")
-
-
 def _cells(row: TrialRow) -> dict[str, str]:
-    from pgpaces.show.numbers import ms, percent
-
     summary = row.summary or {}
     share = summary.get("missed_share")
     missed = NOT_KNOWN
     if share:
         missed = f"{percent(share[0])} ({percent(share[1])}–{percent(share[2])})"
-    due = str(summary.get("due", NOT_KNOWN))
     p99, low, high = (summary.get(name) for name in ("p99_ms", "p99_low_ms", "p99_high_ms"))
     ends = f"over {ms(low)}" if high is None else f"{ms(low)}–{ms(high)}"
     marked = row.state == "finished" and summary.get("validity") == "invalid"
     return {
         "run": row.id[-8:],
-        STARTED: _started(row),
-        "due": due,
+        STARTED: moment(row.started_at, "%m-%d %H:%M"),
+        "due": str(summary.get("due", NOT_KNOWN)),
         _MISSED: missed,
         _P99: NOT_KNOWN if p99 is None or low is None else f"{ms(p99)} ({ends})",
         "state": "damaged" if row.damage else "invalid" if marked else row.state,
     }
 
 
-@options.command()
-@options.argument("name", metavar="[RUN|EXPERIMENT]", default="last")
-@options.options(options.of("output", "json", "store"))
-def show(name: str, output: str | None, as_json: bool, store_path: str | None) -> None:
-    """Show the full result of a run or an experiment; by default, of the newest (`last`).
+@runs.subcommand(options.of("dry_run", "store"))
+@options.argument("other", metavar="STORE")
+@options.argument("names", metavar="[RUN|EXPERIMENT]...", nargs=-1)
+def copy(other: str, names: Sequence[str], dry_run: bool, store_path: str | None) -> None:
+    """Copy complete runs and experiments to another STORE. Default: all that STORE lacks."""
+    from pgpaces.store.store import Store
 
-    Use a tag, the name of an experiment, an id, or the end of an id.
-    """
-    from pgpaces.analysis.summary import summarize
-    from pgpaces.cli import run
-
-    store = manage.open_store(store_path)
-    id_ = store.find_newest(name)
-    if output:
-        from pgpaces.cli import report
-
-        report.write_of(store_path, id_, output)
-    if store.is_experiment(id_):
-        from pgpaces.cli import report
-
-        report.show(store, id_, as_json=as_json)
+    store = options.open_store(store_path)
+    _check_place(store, other, names)
+    ids = [store.find_newest(name) for name in names] if names else None
+    there = Store.open(other)
+    missing = store.uncopied(there, ids)
+    if dry_run:
+        put("".join(f"{id_}\n" for id_ in missing))
         return
-    trial = store.load(id_)
-    series = store.digests([trial.id])[0].series
-    put(run.answer_text(trial, summarize(trial), series, as_json=as_json))
+    damaged: list[str] = []
+    with click.progressbar(missing, label="copying", file=sys.stderr) as progress:
+        for id_ in progress:
+            damage = store.copy(there, id_)
+            damaged += [damage] if damage else []
+    store.copy_names(there, ids)
+    announce("copied", count=len(missing) - len(damaged), store=there.address)
+    if damaged:
+        count, total = len(damaged), len(missing)
+        raise StoreError("not-all-copied", count=count, total=total, why=damaged[0])
 
 
-@options.command()
+def _check_place(store: Store, other: str, names: Sequence[str]) -> None:
+    """Raises PlanError for a run in place of a store, lest a file of that name is created."""
+    if Path(other).name != other or is_there(other):
+        return
+    try:
+        store.find_any(other)
+    except PlanError:
+        return
+    words = shlex.join([*(names[:1] or ["STORE"]), other])
+    raise PlanError("run-instead-of-store", run=other, store=store.address, words=words)
+
+
+@runs.subcommand(options.of("remove", "store"))
+@options.argument("tag", metavar="NAME")
+@options.argument("names", metavar="[RUN|EXPERIMENT]...", nargs=-1)
+def tag(tag: str, names: Sequence[str], remove: bool, store_path: str | None) -> None:
+    """Tag runs and experiments with NAME. NAME then refers to the newest of them."""
+    if not names and not remove:
+        raise PlanError("nothing-to-tag", tag=tag)
+    store = options.open_store(store_path)
+    ids = [store.find_newest(name) for name in names]
+    if not remove:
+        for id_ in ids:
+            store.tag(tag, id_)
+    elif count := store.untag(tag, ids or None):
+        announce("untagged", count=count)
+    else:
+        raise PlanError("tag-not-set", tag=tag)
+
+
+@runs.subcommand(options.of("store"))
+@options.argument("baseline", metavar="NAME")
+@options.argument("name", metavar="RUN|EXPERIMENT")
+def baseline(baseline: str, name: str, store_path: str | None) -> None:
+    """Make a run or experiment the baseline NAME, and replace any earlier baseline NAME."""
+    store = options.open_store(store_path)
+    store.baseline(baseline, store.find_newest(name))
+
+
+@runs.subcommand(options.of("yes", "dry_run", "store"))
+@options.argument("names", metavar="RUN|EXPERIMENT...", nargs=-1, required=True)
+def delete(names: Sequence[str], yes: bool, dry_run: bool, store_path: str | None) -> None:
+    """Permanently delete runs, and experiments with their runs, after confirmation."""
+    from pgpaces.store.names import NEWEST
+
+    store = options.open_store(store_path)
+    ids = list(dict.fromkeys(store.find_newest(name) for name in names))
+    runs = {id_: len(store.placed(id_)) for id_ in ids}
+    lines = [
+        message("experiment-listed", id=id_, runs=count) if count else id_
+        for id_, count in runs.items()
+    ]
+    if dry_run:
+        put("".join(f"{line}\n" for line in lines))
+        return
+    for name in NEWEST & set(names) if yes else ():
+        if runs[id_ := store.find_newest(name)]:
+            raise PlanError("last-is-experiment", id=id_, runs=runs[id_])
+    if not yes:
+        if not sys.stdin.isatty():
+            raise PlanError("cannot-confirm")
+        click.echo("\n".join(lines), err=True)
+        click.confirm(message("confirm-delete"), abort=True, err=True)
+    for id_ in ids:
+        store.delete(id_)
+    announce("deleted", count=len(ids))
+
+
+@options.command(
+    (options.option("--format", "form", group="Output", type=click.Choice(_FORMS)),),
+    options.of("output", "store"),
+)
 @options.argument("name", metavar="RUN")
-@options.option(*("--format", "form"), group="Output", type=click.Choice(_FORMS))
-@options.options(options.of("output", "store"))
 def export(name: str, form: str | None, output: str | None, store_path: str | None) -> None:
     """Export RUN with one row per second, due second, and script; times are in ms."""
-
-    store = manage.open_store(store_path)
+    store = options.open_store(store_path)
     trial = store.load(store.find(name))
     ending = Path(output or "").suffix[1:]
     chosen = form or (ending if ending in _FORMS else "csv")
+    if not output and chosen == "parquet" and sys.stdout.isatty():
+        raise PlanError("binary-form", form=chosen)
     content = _exported(trial, chosen)
     if output:
-        announce("written", path=save(content, Path(output)))
-    elif chosen == "parquet" and sys.stdout.isatty():
-        raise PlanError("binary-form", form=chosen)
+        save(content, Path(output))
+        announce("written", path=output)
     else:
         put(content)
 
@@ -361,3 +389,41 @@ def _exported(trial: Trial, form: str) -> bytes:
 
 def _ms(ns: float | None) -> float | None:
     return None if ns is None else round(ns / 1e6, 6)
+
+
+@options.command(
+    (
+        options.option("-L", "--latency-limit", group="Goal", metavar="TIME"),
+        options.option("--command", group="Workload", metavar="TEXT"),
+    ),
+    options.of("seventh", "tag", "store"),
+    name="import",
+)
+@options.argument("files", metavar="FILE...", nargs=-1, required=True)
+def import_(files: Sequence[str], store_path: str | None, **params: Any) -> None:
+    """Import a pgbench run from the logs of all its threads (pgbench -l)."""
+    from importlib.metadata import version
+
+    from pgpaces.core.units import duration_ns
+    from pgpaces.imports import pgbench as imported
+    from pgpaces.store.store import Store, new_id
+    from pgpaces.trial import recorder
+
+    limit = params["latency_limit"]
+    limit_ns = None if limit is None else duration_ns(limit, "--latency-limit", bare="ms")
+    contents = []
+    for path in map(Path, files):
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise PlanError("cannot-read-log", path=path, why=error.strerror) from None
+        contents.append(imported.PgbenchFile(path.name, text))
+    asked = imported.ImportOptions(limit_ns, params["seventh"], params["command"])
+    trial = imported.trial(contents, asked, new_id(), version=version("pgpaces"))
+    store = Store.open(store_path)
+    recorder.store_imported(store, trial)
+    if params["tag"] is not None:
+        store.tag(params["tag"], trial.id)
+    for each in trial.findings:
+        click.echo(f"{'invalid' if each.severity == 'invalid' else 'warning'}: {each}", err=True)
+    announce("run-imported", id=trial.id, store=store.address)

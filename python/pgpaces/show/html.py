@@ -51,7 +51,8 @@ def html(report: Report, *, served: bool = False, part: str = "", trials: str = 
     """
     script = template("page.js")
     head = report.top.headline
-    lead = report.lead if draw.available() else None
+    drawn = draw.available()
+    lead = report.lead if drawn else None
     wide = lead is not None and lead.over_time
     return (
         _templates()
@@ -75,8 +76,8 @@ def html(report: Report, *, served: bool = False, part: str = "", trials: str = 
             style=style_sheet(),
             script=Markup(script),
             script_hash=Markup(f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}"),
-            svg={key: Markup(text) for key, text in draw.drawn(report.figures()).items()},
-            drawn=draw.available(),
+            svg={each.key: Markup(draw.inline(each)) for each in report.figures() if drawn},
+            drawn=drawn,
         )
     )
 

@@ -49,7 +49,6 @@ def moment(at: datetime | None, form: str = "%Y-%m-%d %H:%M:%S") -> str:
 
 
 def or_dash(value: float | None, form: Callable[[float], str]) -> str:
-    """A number as a text; `–` for None."""
     return NOT_KNOWN if value is None else form(value)
 
 
@@ -85,7 +84,6 @@ def metric_cell(name: str, estimate: Estimate | None, above: str = NOT_KNOWN) ->
 
 
 def column(name: str, read: Callable[[T], Estimate | None], above: str = NOT_KNOWN) -> Column[T]:
-    """The column of a metric, which `read` takes from the item of a row."""
     return metrics.header(name), lambda item: metric_cell(name, read(item), above)
 
 

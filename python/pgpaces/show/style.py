@@ -1,12 +1,10 @@
-"""How charts look: colors for light and dark, and the configuration that all of them share.
+"""How charts look: colors for light and dark.
 
-Values for Vega-Lite, independent of the content of charts. In the page a color is a CSS variable,
-so that charts follow its light and dark mode; in image files it is a constant.
+In the page a color is a CSS variable, so that charts follow its light and dark mode; in image files
+it is a constant. What all charts share is in templates/charts/configuration.json.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from msgspec import Struct
 
@@ -72,56 +70,3 @@ PAGE = Look(
     on_heat=tuple(f"var(--on-heat{n})" for n in range(6)),
     font="inherit",
 )
-
-
-def configuration(look: Look) -> dict[str, Any]:
-    text = {"labelFont": look.font, "titleFont": look.font, "titleFontWeight": 500}
-    return {
-        "aria": False,
-        "font": look.font,
-        "view": {"stroke": None},
-        "axis": {
-            **text,
-            "labelColor": look.muted,
-            "titleColor": look.muted,
-            "labelFontSize": 12,
-            "titleFontSize": 12,
-            "titlePadding": 6,
-            "gridColor": look.grid,
-            "domainColor": look.muted,
-            "tickColor": look.muted,
-            "tickSize": 4,
-            "labelLimit": 130,
-            "labelOverlap": True,
-        },
-        "axisX": {"grid": False},
-        "axisY": {"domain": False, "ticks": False, "tickCount": 5},
-        "legend": {
-            **text,
-            "orient": "bottom",
-            "labelColor": look.ink,
-            "titleColor": look.muted,
-            "labelFontSize": 12,
-            "titleFontSize": 12,
-            "labelLimit": WIDTH - 40,
-            "titleLimit": WIDTH,
-            "symbolSize": 70,
-            "symbolStrokeWidth": 2,
-            "symbolOpacity": 1,
-            "symbolDash": [1, 0],
-            "rowPadding": 3,
-            "offset": 8,
-        },
-        "title": {
-            "font": look.font,
-            "color": look.muted,
-            "fontSize": 12,
-            "fontWeight": 500,
-            "anchor": "start",
-            "frame": "group",
-            "offset": 4,
-        },
-        "rule": {"strokeWidth": 1.6},
-        "text": {"font": look.font, "fontSize": 12, "color": look.ink},
-        "header": {**text, "labelColor": look.muted, "labelFontSize": 12, "labelFontWeight": 500},
-    }

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
 
 from msgspec.structs import replace
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
+from rich.table import Table as Grid
 from rich.text import Text
 
 from pgpaces.show.escape import line
-from pgpaces.show.grid import table
 from pgpaces.show.numbers import NOT_KNOWN
 from pgpaces.show.section import Facts, Report, Section, Sentence, Table, TableCell
 
@@ -51,19 +52,15 @@ def parts(report: Report, width: int) -> Iterator[RenderableType]:
     for each in report.sections:
         if each.rank in ("answer", "numbers"):
             yield Text("")
-            # The cells follow the answer without a title.
-            yield from answered(each, width) if each.key == "cells" else section(each, width)
+            if each.key != "cells":  # they follow the answer without a title
+                yield Text(line(each.title), style="bold")
+            yield from _answered(each, width)
     if report.rerun:
         yield Text("")
         yield _unbroken(command(line(report.rerun), width, "again: "), "dim")
 
 
-def section(answer: Section, width: int) -> Iterator[RenderableType]:
-    yield Text(line(answer.title), style="bold")
-    yield from answered(answer, width)
-
-
-def answered(answer: Section, width: int) -> Iterator[RenderableType]:
+def _answered(answer: Section, width: int) -> Iterator[RenderableType]:
     """A section without its title: sentences and facts, then tables."""
     yield from _sentences(answer.sentences, width)
     if not answer.headline:
@@ -250,8 +247,6 @@ def _short(names: Sequence[str]) -> dict[str, str]:
 
 
 def _fitting(content: Table, names: Sequence[str], width: int) -> list[int]:
-    """The indexes of the columns that fit."""
-
     def needed(at: int) -> int:
         cells = (max(len(r[at].text), len(r[at].ends)) for r in content.rows)
         return max(len(names[at]), *cells, 0) + 2
@@ -266,7 +261,6 @@ def _fitting(content: Table, names: Sequence[str], width: int) -> list[int]:
 def _lines(
     content: Table, names: Sequence[str], columns: Sequence[int], *, left: set[int]
 ) -> Iterator[RenderableType]:
-    """A table as lines. left: the indexes of rows that are left out."""
     rows = [row for number, row in enumerate(content.rows) if number not in left]
     for cells in (tuple(map(TableCell, names)), *rows):
         text = Text()
@@ -284,14 +278,14 @@ def _lines(
 def _grid(
     content: Table, names: Sequence[str], columns: Sequence[int], *, left: set[int]
 ) -> RenderableType:
-    grid = table(names[0], [names[at] for at in columns[1:]])
-    for at, column in zip(columns, grid.columns, strict=True):
+    made = grid(names[0], [names[at] for at in columns[1:]])
+    for at, column in zip(columns, made.columns, strict=True):
         column.overflow = "fold"
         column.no_wrap = at >= content.labels
         column.justify = "left" if at < content.labels else "right"
     for number, row in enumerate(content.rows):
         if number not in left:
-            grid.add_row(
+            made.add_row(
                 *(
                     Text.assemble(
                         (line(row[at].text), _STYLES.get(row[at].mark, "")),
@@ -300,4 +294,18 @@ def _grid(
                     for at in columns
                 )
             )
-    return grid
+    return made
+
+
+def grid(title: str, names: Sequence[str]) -> Grid:
+    """An empty table: the title of its first column, and those of numbers."""
+    made = Grid(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+    made.add_column(title)
+    for name in names:
+        made.add_column(name, justify="right", no_wrap=True)
+    return made
+
+
+def cell(text: str) -> Text:
+    """A text that is truncated if the terminal is too narrow."""
+    return Text(line(text), no_wrap=True, overflow="ellipsis")

@@ -1,4 +1,4 @@
 """Results and running loads in a browser: a process of its own that reads the store.
 
-It needs the extra `pgpaces[web]`. Only `serve.py` listens; `live.py` is pure but for the store.
+It needs the extra `pgpaces[web]`. Only `listening.py` opens ports.
 """

@@ -6,16 +6,18 @@ Every answer is a report, as the command line writes it; the store is read by it
 from __future__ import annotations
 
 import asyncio
+import logging
 import shlex
+import socket
 import threading
 from collections.abc import AsyncIterator, Callable
 from functools import cache, lru_cache
-from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import uvicorn
 from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -26,7 +28,8 @@ from starlette.responses import (
     Response,
     StreamingResponse,
 )
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from pgpaces.core.errors import PgpacesError, PlanError, StoreError
 from pgpaces.core.messages import message
@@ -34,6 +37,8 @@ from pgpaces.show import html
 from pgpaces.store import address
 from pgpaces.store.store import Store
 from pgpaces.web import live
+from pgpaces.web.guard import Guard
+from pgpaces.web.listening import Listening
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -43,9 +48,13 @@ if TYPE_CHECKING:
 
 # Rows of a page of the list.
 _RUNS, _EXPERIMENTS = 100, 30
-_TYPES = {"js": "text/javascript", "css": "text/css", "LICENSE": "text/plain"}
+_STATIC: list[str | tuple[str, str]] = [("pgpaces.web", "static"), ("pgpaces.show", "templates")]
 _WATCH_S = 1.0
 _RETRY_MS = 1000
+# Streams have no end of their own.
+_FAREWELL_S = 1
+# More are refused, with the status 503.
+_CONNECTIONS_MAX = 500
 # While a load runs, its CPUs are shared: one report at a time is computed and drawn.
 _DRAWING = threading.Lock()
 
@@ -83,7 +92,6 @@ def _file_at(place: str | None) -> tuple[int, int] | None:
 
 def app(site: Site) -> Starlette:
     pages = _Pages(site)
-    streams = _Streams(site)
     return Starlette(
         routes=[
             Route("/", pages.list),
@@ -93,20 +101,22 @@ def app(site: Site) -> Starlette:
             Route("/experiments/{name}/answer", pages.part),
             Route("/compare", pages.compare),
             Route("/trend/{name}", pages.trend),
-            Route("/events/runs/{name}", streams.run),
-            Route("/events/experiments/{name}", streams.experiment),
+            Route("/events/runs/{name}", pages.run_events),
+            Route("/events/experiments/{name}", pages.experiment_events),
             Route("/stop", pages.stop, methods=["POST"]),
-            Route("/static/{name}", _static),
+            Route("/static/page.css", _style_sheet),
+            Mount("/static", StaticFiles(packages=_STATIC)),
         ],
         exception_handlers={PgpacesError: _explained},
     )
 
 
 class _Pages:
-    """Pages. Starlette builds each in a thread of its own, as these are no coroutines."""
+    """Pages, and streams of events. Starlette builds a page in a thread, as it is no coroutine."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
+        self._follower: live.Follower | None = None
 
     def list(self, request: Request) -> Response:
         store, query = self._site.store(), request.query_params
@@ -142,7 +152,7 @@ class _Pages:
 
     def _own(self) -> str | None:
         load = self._site.load
-        trial = load.newest(self._site.store()) if load else None
+        trial = next(load.trials(self._site.store()), None) if load else None
         if trial is None:
             return None
         return f"/experiments/{trial.place.experiment}" if trial.place else f"/runs/{trial.id}"
@@ -207,18 +217,7 @@ class _Pages:
         self._site.stop()
         return PlainTextResponse("stopping\n", 202)
 
-
-def _number(text: str) -> int:
-    """The number of a page of a list, or of rows that a reader has; 0 for any other text."""
-    return int(text) if text.isdecimal() and text.isascii() and len(text) < 9 else 0
-
-
-class _Streams:
-    def __init__(self, site: Site) -> None:
-        self._site = site
-        self._follower: live.Follower | None = None
-
-    async def run(self, request: Request) -> Response:
+    async def run_events(self, request: Request) -> Response:
         """The seconds of a run, from the row after Last-Event-ID on."""
         store = await run_in_threadpool(self._site.store)
         trial_id = await run_in_threadpool(store.find, request.path_params["name"])
@@ -228,10 +227,15 @@ class _Streams:
         messages = self._follower.messages(trial_id, at)
         return StreamingResponse(_events(messages), media_type="text/event-stream")
 
-    async def experiment(self, request: Request) -> Response:
+    async def experiment_events(self, request: Request) -> Response:
         store = await run_in_threadpool(self._site.store)
         id_ = await run_in_threadpool(store.find_experiment, request.path_params["name"])
         return StreamingResponse(_watched(store, id_), media_type="text/event-stream")
+
+
+def _number(text: str) -> int:
+    """The number of a page of a list, or of rows that a reader has; 0 for any other text."""
+    return int(text) if text.isdecimal() and text.isascii() and len(text) < 9 else 0
 
 
 async def _events(messages: AsyncIterator[live.Message | None]) -> AsyncIterator[str]:
@@ -287,25 +291,8 @@ def _drawn(make: Callable[[], Report], trials: str = "") -> Response:
         return HTMLResponse(html.html(make(), served=True, trials=trials))
 
 
-def _static(request: Request) -> Response:
-    name = request.path_params["name"]
-    kind = _TYPES.get(name.rpartition(".")[2])
-    text = None if kind is None else _file(name)
-    if text is None:
-        return PlainTextResponse("there is no such file\n", 404)
-    return Response(text, media_type=kind, headers={"cache-control": "max-age=3600"})
-
-
-@cache
-def _file(name: str) -> str | None:
-    if name == "page.css":
-        return str(html.style_sheet())
-    if name == "page.js":
-        return html.template(name)
-    files = {
-        each.name: each for each in resources.files("pgpaces.web").joinpath("static").iterdir()
-    }
-    return files[name].read_text("utf-8") if name in files else None
+def _style_sheet(_: Request) -> Response:
+    return Response(html.style_sheet(), media_type="text/css")
 
 
 def _explained(_: Request, error: Exception) -> Response:
@@ -326,3 +313,35 @@ def _templates() -> Environment:
     templates.filters["percent"] = percent
     templates.filters["milliseconds"] = lambda value: milliseconds(value, "–")
     return templates
+
+
+def serve(site: Site, listening: Listening) -> None:
+    threading.Thread(target=live.prepare, daemon=True).start()
+    server(site, listening).run(sockets=[listening.socket])
+
+
+def server(site: Site, listening: Listening) -> uvicorn.Server:
+    names: set[str] = set()
+    if listening.required:
+        own = socket.gethostname()
+        names = {listening.host, own, socket.getfqdn(), f"{own.partition('.')[0]}.local"}
+    guarded: Any = Guard(app(site), frozenset(names), listening.token, required=listening.required)
+    config = uvicorn.Config(
+        guarded,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=_FAREWELL_S,
+        ws="none",
+        limit_concurrency=_CONNECTIONS_MAX,
+    )
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
+    return uvicorn.Server(config)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a message says more than that the server, at its end, ended streams of readers."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, asyncio.CancelledError) and "graceful" not in str(record.msg)

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -23,13 +23,12 @@ from msgspec import Struct
 from pgpaces.core.errors import PgpacesError, RunError, extra
 from pgpaces.core.home import python_path
 from pgpaces.core.messages import message
-from pgpaces.web.guard import new_token
+from pgpaces.web.listening import listen, new_token
 
 if TYPE_CHECKING:
-    from pgpaces.web.feed import Feed
+    from pgpaces.web.exporters import Port, Sender
     from pgpaces.web.live import ProcessLoad
-    from pgpaces.web.otlp import Sender
-    from pgpaces.web.prometheus import Port
+    from pgpaces.web.metrics import Feed
 
 _NICE = 10
 # Readers get the last seconds and the end before the port of the live page closes.
@@ -128,12 +127,12 @@ def main() -> None:
     configuration = msgspec.json.decode(sys.stdin.buffer.readline(), type=_Configuration)
     ended, load = threading.Event(), ProcessLoad(configuration.pid)
     try:
-        feed, port, sender = _exporters(configuration, load)
+        exporters = _exporters(configuration.outputs)
         live = configuration.outputs.live
         address, serve = _page(configuration, load, ended) if live else ("", None)
     except PgpacesError as error:
         values = {key: str(value) for key, value in error.values.items()}
-        _print(_Started(error=error.name, values=values))
+        _print(msgspec.json.encode(_Started(error=error.name, values=values)).decode())
         return
     # What it takes to start was done while there was no load yet. The priority of this session and
     # thread, and so of all that it starts, becomes lower. Not the idle class: the load's lag was no
@@ -144,12 +143,15 @@ def main() -> None:
         Path("/proc/self/autogroup").write_text(str(_NICE))
     # A thread that was woken does not take the CPU of one that runs.
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    for exporter in (port, sender):
-        if exporter is not None:
-            exporter.start()
-    _print(_Started(address, port.url if port else ""))
-    if feed is not None:
-        threading.Thread(target=_export, args=(feed, port, sender), kwargs={"ended": ended}).start()
+    for exporter in exporters:
+        exporter.start()
+    started = _Started(address, next((each.url for each in exporters if each.url), ""))
+    _print(msgspec.json.encode(started).decode())
+    if exporters:
+        from pgpaces.web.metrics import Feed
+
+        feed = Feed(configuration.place, load)
+        threading.Thread(target=_export, args=(feed, exporters, ended)).start()
 
     def wait() -> None:
         sys.stdin.buffer.read()
@@ -160,12 +162,7 @@ def main() -> None:
         serve()
 
 
-def _print(started: _Started) -> None:
-    sys.stdout.write(f"{msgspec.json.encode(started).decode()}\n")
-    sys.stdout.flush()
-
-
-def _warn(text: str) -> None:
+def _print(text: str) -> None:
     with contextlib.suppress(OSError):
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
@@ -174,10 +171,8 @@ def _warn(text: str) -> None:
 def _page(
     configuration: _Configuration, load: ProcessLoad, ended: threading.Event
 ) -> tuple[str, Callable[[], None]]:
-    """The address of the live page, and what serves it to the end of the load. Raises RunError."""
     with extra("web", "pages"):
-        from pgpaces.web import listening, live, serve
-        from pgpaces.web.app import Site
+        from pgpaces.web import app, live
 
     live.prepare()
 
@@ -185,8 +180,8 @@ def _page(
         with contextlib.suppress(ProcessLookupError):
             os.kill(configuration.pid, signal.SIGINT)
 
-    opened = listening.listen("127.0.0.1", 0, configuration.token)
-    server = serve.server(Site(configuration.place, load, stop), opened)
+    opened = listen("127.0.0.1", 0, configuration.token)
+    server = app.server(app.Site(configuration.place, load, stop), opened)
 
     def end() -> None:
         ended.wait()
@@ -200,31 +195,21 @@ def _page(
     return opened.url, run
 
 
-def _exporters(
-    configuration: _Configuration, load: ProcessLoad
-) -> tuple[Feed | None, Port | None, Sender | None]:
-    """Those that are asked for, not started, and what they export. Raises RunError."""
-    outputs, feed, port, sender = configuration.outputs, None, None, None
-    with extra("metrics", "metrics"):
-        if outputs.prometheus is not None:
-            from pgpaces.web import listening
-            from pgpaces.web.prometheus import Port
+def _exporters(outputs: Outputs) -> list[Port | Sender]:
+    """Those that are asked for, not started. Raises RunError."""
+    exporters: list[Port | Sender] = []
+    if outputs.prometheus is not None or outputs.otlp is not None:
+        with extra("metrics", "metrics"):
+            from pgpaces.web.exporters import Port, Sender
 
-            port = Port(listening.listen(*outputs.prometheus, option="--metrics prometheus="))
-        if outputs.otlp is not None:
-            from pgpaces.web.otlp import Sender
-
-            sender = Sender(outputs.otlp, _warn)
-        if port is not None or sender is not None:
-            from pgpaces.web.feed import Feed
-
-            feed = Feed(configuration.place, load)
-    return feed, port, sender
+            if outputs.prometheus is not None:
+                exporters.append(Port(listen(*outputs.prometheus, option="--metrics prometheus=")))
+            if outputs.otlp is not None:
+                exporters.append(Sender(outputs.otlp, _print))
+    return exporters
 
 
-def _export(
-    feed: Feed, port: Port | None, sender: Sender | None, *, ended: threading.Event
-) -> None:
+def _export(feed: Feed, exporters: Sequence[Port | Sender], ended: threading.Event) -> None:
     """Exports each new second, and in the end what is left.
 
     The reason to stop earlier is a warning.
@@ -238,17 +223,13 @@ def _export(
                 trials += feed.running()
             if changed or last:
                 data = feed.metrics()
-                if port is not None:
-                    port.data = data
-                if sender is not None:
-                    sender.put(data, trials)
+                for each in exporters:
+                    each.put(data, trials)
         feed.close()
-        if port is not None:  # first, as the next load may want it
-            port.close()
-        if sender is not None:
-            sender.close()
+        for each in exporters:  # the port first, as the next load may want it
+            each.close()
     except Exception as error:
-        _warn(message("export-ended", error=repr(error)))
+        _print(message("export-ended", error=repr(error)))
 
 
 if __name__ == "__main__":

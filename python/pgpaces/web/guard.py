@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-import secrets
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any
-from urllib.parse import parse_qs
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.requests import cookie_parser
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pgpaces.core.locality import is_loopback
 from pgpaces.core.messages import message
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+from pgpaces.web.listening import host_of
 
 HEADERS = {
     "content-security-policy": (
@@ -34,18 +33,6 @@ HEADERS = {
 }
 
 
-def new_token() -> str:
-    """A token that cannot be guessed: 256 bits."""
-    return secrets.token_urlsafe(32)
-
-
-def host_of(header: str) -> str:
-    """The host of a Host header without its port: `localhost`, `::1`."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.rpartition(":")[0] if header.count(":") == 1 else header
-
-
 class Guard:
     """Answers only allowed requests, and adds the headers to responses.
 
@@ -54,7 +41,7 @@ class Guard:
     """
 
     def __init__(
-        self, app: App, hosts: frozenset[str], token: str | None, *, required: bool
+        self, app: ASGIApp, hosts: frozenset[str], token: str | None, *, required: bool
     ) -> None:
         self._app, self._token, self._required = app, token, required
         self._hosts = frozenset(map(str.lower, hosts))
@@ -63,25 +50,39 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = {name.decode("latin-1"): value.decode("latin-1")
-                   for name, value in scope["headers"]}  # fmt: skip
-        cookie = cookie_name(headers.get("host", ""))
-        values = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])
-        linked = self._token is not None and same(values[0], self._token)
-        scope["trusted"] = linked or (
-            self._token is not None
-            and same(token_of(headers.get("cookie", ""), cookie), self._token)
-        )
-        sending = _with_headers(send)
+        headers, query = Headers(scope=scope), QueryParams(scope["query_string"])
+        # Browsers send cookies to every port of a host. Other servers of the host have cookies of
+        # any form, at which http.cookies gives up.
+        port = headers.get("host", "").rpartition(":")[2]
+        cookie = f"pgpaces-{port if port.isdigit() else 80}"
+        kept = cookie_parser(headers.get("cookie", "")).get(cookie, "")
+        linked = self._has_token(query.get("token", ""))
+        scope["trusted"] = linked or self._has_token(kept)
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message.setdefault("headers", [])
+                own = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    own.setdefault(name, value)
+            await send(message)
+
         if (refused := self._refused(scope, headers)) is not None:
-            await _plain(sending, *refused)
+            status, text = refused
+            await PlainTextResponse(text, status)(scope, receive, sending)
         elif linked and scope["method"] == "GET":
             # The address in the browser's history has no token. Lax: browsers send a strict cookie
             # to no address that a link of another site led to, such as one in a chat.
             value = f"{cookie}={self._token}; HttpOnly; SameSite=Lax; Path=/"
-            await _plain(sending, 303, "", more={"location": scope["path"], "set-cookie": value})
+            more = {"location": quote(scope["path"]), "set-cookie": value}
+            await PlainTextResponse("", 303, more)(scope, receive, sending)
         else:
             await self._app(scope, receive, sending)
+
+    def _has_token(self, text: str) -> bool:
+        # The time that this takes does not depend on where the texts differ.
+        token = self._token
+        return token is not None and hmac.compare_digest(text.encode(), token.encode())
 
     def _refused(self, scope: Scope, headers: Mapping[str, str]) -> tuple[int, str] | None:
         if scope["method"] not in ("GET", "HEAD", "POST"):
@@ -104,46 +105,3 @@ class Guard:
         except ValueError:
             return False
         return bool(self._hosts)
-
-
-def same(one: str, other: str) -> bool:
-    """Whether tokens are equal, in a time that does not depend on where they differ."""
-    return hmac.compare_digest(one.encode(), other.encode())
-
-
-def cookie_name(host: str) -> str:
-    """The name of the cookie with the token. Browsers send cookies to every port of a host."""
-    port = host.rpartition(":")[2]
-    return f"pgpaces-{port if port.isdigit() else 80}"
-
-
-def token_of(cookie: str, name: str) -> str:
-    """The token in a Cookie header; empty without one.
-
-    Other servers of the host have cookies of any form in it, at which http.cookies gives up.
-    """
-    pairs = (pair.strip().partition("=") for pair in cookie.split(";"))
-    return next((value for of, _, value in pairs if of == name), "")
-
-
-def _with_headers(send: Send) -> Send:
-    async def sending(message: MutableMapping[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            own = {name for name, _ in message.get("headers", ())}
-            added = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-            message["headers"] = [
-                *message.get("headers", ()),
-                *((name, value) for name, value in added if name not in own),
-            ]
-        await send(message)
-
-    return sending
-
-
-async def _plain(
-    send: Send, status: int, text: str, *, more: Mapping[str, str] | None = None
-) -> None:
-    headers = {"content-type": "text/plain; charset=utf-8", **(more or {})}
-    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": status, "headers": encoded})
-    await send({"type": "http.response.body", "body": text.encode()})

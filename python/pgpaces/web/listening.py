@@ -1,7 +1,8 @@
-"""Open ports: the only module that opens one."""
+"""Open ports and their tokens: the only module that opens one."""
 
 from __future__ import annotations
 
+import secrets
 import socket
 
 from msgspec import Struct
@@ -47,3 +48,15 @@ def listen(
         why = getattr(error, "strerror", None) or str(error)
         raise RunError("cannot-listen", host=host, port=port, why=why, option=option) from None
     return Listening(opened, host, token, required=not is_loopback(host))
+
+
+def new_token() -> str:
+    """A token that cannot be guessed: 256 bits."""
+    return secrets.token_urlsafe(32)
+
+
+def host_of(header: str) -> str:
+    """The host of a Host header without its port: `localhost`, `::1`."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.rpartition(":")[0] if header.count(":") == 1 else header

@@ -7,11 +7,12 @@ a slow one costs nothing, and one that joins late, or comes back, has the whole 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import math
 import platform
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Container, Iterable, Iterator
 
 from msgspec import Struct, field
 from msgspec.structs import astuple
@@ -106,8 +107,6 @@ def machine_rows(series: Iterable[Series]) -> dict[int, Row]:
 
 
 class Mark(Struct, frozen=True):
-    """An event of a second, on all charts."""
-
     second: int
     text: str
 
@@ -169,27 +168,17 @@ class ProcessLoad(Struct, frozen=True):
     hostname: str | None = field(default_factory=lambda: platform.node() or None)
     since: str = field(default_factory=lambda: new_id()[:_TIME])
 
-    def began(self, id_: str) -> bool:
-        """Whether a trial with this id may be of the load: it is not older."""
-        return id_[:_TIME] >= self.since
+    def trials(self, store: Store, known: Container[str] = ()) -> Iterator[Trial]:
+        """Its readable trials without their seconds, the newest first. Raises StoreError.
 
-    def has(self, head: Trial) -> bool:
-        machine = head.host
-        own = (machine.hostname, machine.pid) == (self.hostname, self.pid)
-        return own and self.began(head.id)
-
-    def newest(self, store: Store) -> Trial | None:
-        """The last trial of the load. Raises StoreError."""
-        heads = (head_of(store, id_) for id_, _ in store.states(NEWEST) if self.began(id_))
-        return next((head for head in heads if head is not None and self.has(head)), None)
-
-
-def head_of(store: Store, trial_id: str) -> Trial | None:
-    """A trial without its seconds; None for one that cannot be read."""
-    try:
-        return store.head(trial_id)
-    except StoreError:
-        return None
+        known: ids of trials that are left out.
+        """
+        for id_, _ in store.states(NEWEST):
+            if id_[:_TIME] >= self.since and id_ not in known:
+                with contextlib.suppress(StoreError):
+                    head = store.head(id_)
+                    if (head.host.hostname, head.host.pid) == (self.hostname, self.pid):
+                        yield head
 
 
 class Message(Struct, frozen=True):

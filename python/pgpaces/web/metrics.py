@@ -7,6 +7,7 @@ The SDK also keeps every combination of labels to the end, and at most 2000 of t
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -15,16 +16,20 @@ from importlib.metadata import version
 from itertools import pairwise
 from typing import Any
 
+from msgspec import Struct
 from opentelemetry.sdk.metrics import export as sdk
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from pgpaces.analysis.goal import limits_ns
+from pgpaces.core.errors import PgpacesError, StoreError
 from pgpaces.core.metrics import metric
 from pgpaces.core.record import Interval, Tally, total
 from pgpaces.core.times import Times, counts_at_most
 from pgpaces.show import escape
 from pgpaces.spec.result import CLASSES, Trial, counts
+from pgpaces.store.store import Store
+from pgpaces.web.live import ProcessLoad, news
 
 Labels = dict[str, str]
 # Upper bounds of buckets: 0.1 ms to 100 s in steps of 1, 2, 5; the latency limits are added.
@@ -51,6 +56,8 @@ INSTRUMENTS: dict[str, Callable[[list[Any]], Any]] = {
     "backlog": sdk.Gauge,
     "generator_cpu": _COUNTER,
 }
+# The counters of an ended trial stay until every monitoring system has the last values.
+_KEPT_S = 65.0
 # The unit of times is the second, as is usual for both exporters.
 _UNITS = {"ms": "s"}
 
@@ -200,6 +207,67 @@ def metrics_data(trials: Iterable[Totals]) -> sdk.MetricsData:
     ]
     scoped = [sdk.ScopeMetrics(_SCOPE, metrics, "")]
     return sdk.MetricsData([sdk.ResourceMetrics(RESOURCE, scoped, "")])
+
+
+class _Read(Struct):
+    totals: Totals
+    latest: Interval | None = None
+    ended_s: float = 0.0
+
+
+class Feed:
+    """Trials of one load. place: of the store."""
+
+    def __init__(self, place: str | None, load: ProcessLoad) -> None:
+        self._place, self._load = place, load
+        self._store: Store | None = None
+        self._reads: dict[str, _Read] = {}
+
+    def read(self) -> tuple[list[Totals], bool]:
+        """Reads what is new: the trials that ended, and whether there are new seconds.
+
+        Nothing while the store cannot be read.
+        """
+        ended: list[Totals] = []
+        before = {id_: each.latest for id_, each in self._reads.items()}
+        with contextlib.suppress(PgpacesError):
+            if self._store is None:
+                self._store = Store.existing(self._place)
+            store = self._store
+            for head in self._load.trials(store, self._reads):
+                name = ""
+                if head.place is not None:
+                    with contextlib.suppress(PgpacesError):
+                        name = store.experiment(head.place.experiment).name
+                self._reads[head.id] = _Read(Totals(head, name))
+            for trial_id, read in self._reads.items():
+                if read.ended_s:
+                    continue
+                head, intervals = news(store, trial_id, read.latest)
+                for interval in intervals:
+                    read.totals.add(interval)
+                    read.latest = interval
+                read.totals.head = head
+                if head.state != "running":
+                    read.ended_s = time.monotonic()
+                    ended.append(read.totals)
+        changed = before != {id_: each.latest for id_, each in self._reads.items()}
+        return ended, changed or bool(ended)
+
+    def metrics(self) -> sdk.MetricsData:
+        """The metrics of the trials that run, and of those that ended a short time ago."""
+        oldest = time.monotonic() - _KEPT_S
+        return metrics_data(
+            r.totals for r in self._reads.values() if not r.ended_s or r.ended_s > oldest
+        )
+
+    def running(self) -> list[Totals]:
+        return [each.totals for each in self._reads.values() if not each.ended_s]
+
+    def close(self) -> None:
+        if self._store is not None:
+            with contextlib.suppress(StoreError):
+                self._store.close()
 
 
 def attach(reader: sdk.MetricReader, newest: Callable[[], sdk.MetricsData | None]) -> None:

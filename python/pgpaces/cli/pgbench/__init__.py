@@ -1,7 +1,7 @@
 """`pgpaces pgbench`: pgbench's command line as a face of pgpaces. Reads options and scripts.
 
-The code that needs a server is in setup.py and run.py, which are imported after the options are
-read, so that help and errors come at once.
+The code that needs a server is in run.py, which is imported after the options are read, so that
+help and errors come at once.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from pathlib import Path
 
 from pgpaces.cli.pgbench.options import (
     AnsweredError,
+    Line,
+    OptionError,
     OptionHandler,
+    PgbenchError,
     ScriptOption,
     builtin_text,
     parse,
 )
-from pgpaces.cli.pgbench.values import Line, OptionError, PgbenchError
 from pgpaces.core.errors import PgpacesError, ScriptError
 from pgpaces.show import escape
 
@@ -83,7 +85,6 @@ class Texts(OptionHandler):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
     def script(self, script: ScriptOption) -> None:
-        """Reads a file and parses it. Raises OptionError."""
         if script.builtin:
             return
         text = _read(script.name)
@@ -124,7 +125,21 @@ def main(argv: Sequence[str], program: str) -> int:
     texts = Texts(voice)
     command = f"{program} pgbench" if program == "pgpaces" else program
     try:
-        return _do(argv, command, texts, voice=voice)
+        try:
+            options = parse(argv, os.environ, texts, command=command)
+        except AnsweredError as answer:
+            if answer.stream == "stderr":
+                sys.stderr.write(answer.text)
+            else:
+                from pgpaces.cli.output import put
+
+                put(answer.text)
+            return 0
+        from pgpaces.cli.pgbench import run
+
+        if options.initialize:
+            return run.initialize(options, voice)
+        return run.run(options, texts.of(options.scripts), voice)
     except PgbenchError as error:
         voice.tell(*error.lines)
         return error.exit_code
@@ -134,23 +149,3 @@ def main(argv: Sequence[str], program: str) -> int:
     except KeyboardInterrupt:
         voice.tell(("info", "interrupted"))
         return 130
-
-
-def _do(argv: Sequence[str], command: str, texts: Texts, *, voice: Voice) -> int:
-    try:
-        options = parse(argv, os.environ, texts, command=command)
-    except AnsweredError as answer:
-        if answer.stream == "stderr":
-            sys.stderr.write(answer.text)
-            return 0
-        from pgpaces.cli.streams import put
-
-        put(answer.text)
-        return 0
-    if options.initialize:
-        from pgpaces.cli.pgbench import setup
-
-        return setup.initialize(options, voice)
-    from pgpaces.cli.pgbench import run
-
-    return run.run(options, texts.of(options.scripts), voice)

@@ -1,28 +1,34 @@
-"""A run of `pgpaces pgbench`: setup, load, progress and report."""
+"""What `pgpaces pgbench` does: the initialization of its tables, or a run with its report."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import psycopg
-from psycopg import sql
+from psycopg import conninfo
+from psycopg.pq import ConnStatus, PGconn, abc
 
+from pgpaces.cli.output import put
 from pgpaces.cli.pgbench import report
-from pgpaces.cli.pgbench.options import VERSION
+from pgpaces.cli.pgbench.options import VERSION, PgbenchError
 from pgpaces.cli.pgbench.report import Facts
-from pgpaces.cli.pgbench.setup import connect
-from pgpaces.cli.streams import put
-from pgpaces.core.errors import LogError
+from pgpaces.core import sessions
+from pgpaces.core.errors import LogError, PgpacesError, ServerError
 from pgpaces.core.messages import message
+from pgpaces.core.redaction import Redacted
 from pgpaces.core.sessions import Session
+from pgpaces.core.texts import decoded, encoded
 from pgpaces.core.units import duration_text, exact
-from pgpaces.database import identity, pgbench_tables
-from pgpaces.database.access import NOTICED_S, execute_within
+from pgpaces.database import pgbench_tables
+from pgpaces.load import engine
+from pgpaces.server.folder import quoted
 from pgpaces.show import escape
 from pgpaces.spec import workload
 from pgpaces.spec.load import THREADS_MAX, LogPlan
@@ -42,13 +48,109 @@ if TYPE_CHECKING:
 _SECOND_NS = 1_000_000_000
 _FOREVER_NS = 365 * 86_400 * _SECOND_NS  # as long as a trial may last
 _ABORTED_EXIT, _INTERRUPTED_EXIT = 2, 130
-LOCK = 0x7067_7061_6365_7301  # the advisory lock of a run by this face, in its database
-_UNLOCK = "SELECT /* pgpaces */ pg_catalog.pg_advisory_unlock({})"
 
-_UNLIMITED = """
-SELECT (SELECT rolconnlimit FROM pg_catalog.pg_roles WHERE rolname = session_user) = -1
-   AND (SELECT datconnlimit FROM pg_catalog.pg_database WHERE datname = current_database()) = -1
-"""
+
+class Setup(Redacted, frozen=True):
+    """The connection for setup, and its parameters, the password included."""
+
+    REDACTED: ClassVar = ("parameters",)
+    session: Session
+    parameters: dict[str, str]
+
+
+def _parameters(options: Options, program: str, purpose: str) -> dict[str, str]:
+    """The connection parameters. A connection string as database name overrides the options.
+
+    Empty options are none, as in libpq, so that its variables apply; an empty value in a connection
+    string is one.
+    """
+    every = {"host": options.host, "port": options.port, "user": options.user}
+    every |= {"fallback_application_name": program}
+    parameters = {name: value for name, value in every.items() if value}
+    name = options.dbname
+    if name.startswith(("postgresql://", "postgres://")) or "=" in name:
+        # All its values are texts, whatever their declared type.
+        return parameters | {k: str(v) for k, v in conninfo.conninfo_to_dict(name).items()}
+    if re.match(r"[a-zA-Z0-9+]+://", name):
+        # A misspelled URI would be sent as a database name, and quoted with its password.
+        raise _unconnected(ServerError("uri-of-other-program").message, purpose)
+    return parameters | ({"dbname": name} if name else {})
+
+
+def connect(options: Options, voice: Voice, purpose: str) -> Setup:
+    """Connects, and asks for a password if the server requires one. Raises PgbenchError."""
+    try:
+        parameters = _parameters(options, voice.program, purpose)
+        with contextlib.suppress(PgpacesError):  # libpq has words for it
+            # The host that the load will find: libpq may know another directory.
+            if host := engine.resolve("", **parameters).keywords.get("host"):
+                parameters["host"] = host
+        conn = _attempt(parameters)
+        if conn.status != ConnStatus.OK and conn.needs_password and "password" not in parameters:
+            parameters["password"] = _ask_password(voice)
+            conn = _attempt(parameters)
+    except psycopg.ProgrammingError as error:  # not a connection string
+        raise _unconnected(_without_pieces(str(error), options.dbname), purpose) from None
+    if conn.status != ConnStatus.OK:
+        raise _unconnected(decoded(conn.error_message), purpose)
+    session = sessions.with_text(psycopg.Connection(conn))
+    session.autocommit = True
+    return Setup(session, parameters)
+
+
+def _without_pieces(words: str, name: str) -> str:
+    """libpq's message for a bad connection string, without quotations of one with a password.
+
+    libpq quotes the whole string or a piece of it; either may hold the password.
+    """
+    if not re.search("@|pass|secret|_key", name):
+        return words
+    words = re.sub(r'(: |after |option |in )".*"', r'\1"***"', words, count=1, flags=re.DOTALL)
+    return re.sub(r'^unexpected character ".', 'unexpected character "*', words)
+
+
+def _attempt(parameters: dict[str, str]) -> abc.PGconn:
+    # By libpq and not psycopg, which tries the hosts itself, so that errors are libpq's.
+    words = (f"{name}={quoted(value)}" for name, value in parameters.items())
+    return PGconn.connect(encoded(" ".join(words)))
+
+
+def _unconnected(why: str, purpose: str) -> PgbenchError:
+    last = ("error", f"could not create connection for {purpose}")
+    return PgbenchError(why.rstrip("\n"), last)
+
+
+def _ask_password(voice: Voice) -> str:
+    import getpass
+
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR))
+    except OSError:
+        voice.say("Password: ")
+        password = sys.stdin.readline().rstrip("\r\n")
+        voice.say("\n")
+        return password
+    try:
+        return getpass.getpass("Password: ")
+    except EOFError:
+        return ""
+
+
+def initialize(options: Options, voice: Voice) -> int:
+    # The fields of tables are options of the same names; the others have their defaults.
+    values = {name: getattr(options, name) for name in pgbench_tables.Tables.__struct_fields__}
+    tables = pgbench_tables.Tables(**{k: v for k, v in values.items() if v is not None})
+    setup = connect(options, voice, "initialization")
+
+    def progress(text: str, width: int) -> None:
+        if sys.stderr.isatty():
+            voice.rewrite(f"{text:<{width}}")
+        elif text:
+            voice.say(f"{text}\n")
+
+    with contextlib.closing(setup.session) as session:
+        pgbench_tables.initialize(session, tables, options.steps, say=voice.say, progress=progress)
+    return 0
 
 
 def run(options: Options, texts: Sequence[str], voice: Voice) -> int:
@@ -89,9 +191,8 @@ def run(options: Options, texts: Sequence[str], voice: Voice) -> int:
             pgbench_tables.vacuum_before_run(
                 session, options.vacuum_all, voice.say, complain=voice.failed
             )
-        watch = _Watch(options, voice)
-        with _locked(session, options.clients, voice):
-            outcome = pipeline.run(request, watch)
+    watch = _Watch(options, voice)
+    outcome = pipeline.run(request, watch)
     return _end(options, facts, outcome, watch=watch)
 
 
@@ -109,41 +210,6 @@ def _facts(options: Options, session: Session, texts: Sequence[str], *, voice: V
         text = f"scale option ignored, using count from pgbench_branches table ({scale})"
         voice.tell(("warning", text))
     return Facts(scale, *pgbench_tables.partitions_of(session), commands)
-
-
-@contextlib.contextmanager
-def _locked(session: Session, clients: int, voice: Voice) -> Iterator[None]:
-    """Holds the lock of this run, or closes the session. Warns if another run holds it.
-
-    It is released here and not by closing: a server notices that later, when the next run
-    may have begun. A server that does not answer delays the end by two seconds at most.
-    """
-    if not _lock(session, clients, voice):
-        session.close()
-        yield
-        return
-    try:
-        yield
-    finally:
-        with contextlib.suppress(psycopg.Error):  # the server is gone, and the lock with it
-            execute_within(session, sql.SQL(_UNLOCK).format(LOCK), NOTICED_S)
-
-
-def _lock(session: Session, clients: int, voice: Voice) -> bool:
-    """Takes the lock if the session can be spared. Warns if another run has it."""
-    try:
-        # It is not known behind a pooler, where a lock of the session would outlive this process.
-        room = identity.room_of(session)
-        spared = room is not None and room.free > clients
-        if not spared or session.execute(_UNLIMITED).fetchone() != (True,):
-            return False
-        lock = "SELECT /* pgpaces */ pg_catalog.pg_try_advisory_lock(%s)"
-        locked = session.execute(lock, (LOCK,)).fetchone()
-    except psycopg.Error:
-        return False  # a server without such locks
-    if locked == (False,):
-        voice.tell(("warning", message("pgbench-twice")))
-    return locked == (True,)
 
 
 def _request(
