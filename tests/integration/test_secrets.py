@@ -299,10 +299,10 @@ def test_runs_that_fail_leave_no_password_anywhere(cage, pg15, names):
 @pytest.mark.parametrize(
     ("name", "where"),
     [
-        ("PGPASSWORD", "trial.summarize"),
+        ("PGPASSWORD", "trial.digest"),
         ("words", "trial.trial_of"),
         ("URI", "copies.clone"),
-        pytest.param("service", "trial.summarize", marks=pytest.mark.slow),
+        pytest.param("service", "trial.digest", marks=pytest.mark.slow),
         pytest.param("passfile", "copies.clone", marks=pytest.mark.slow),
     ],
 )
