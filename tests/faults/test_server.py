@@ -339,6 +339,7 @@ def test_after_a_failover_clients_work_on_the_new_primary(fragile, standby, star
         served(load)
         done = stopped(load)
         assert (done.down, done.outages, done.unfinished) == (0, 4, 0)
+        assert [note[0] for note in done.notes] == ["server-moved"]
         # What was due without a primary is counted: it is late, and nothing is missing.
         assert done.due == done.done + sum(done.failed.values())
         ((written,),) = standby.execute("SELECT count(*) FROM written")

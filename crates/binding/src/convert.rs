@@ -249,6 +249,7 @@ fn note(py: Python<'_>, note: &record::Note) -> PyResult<(&'static str, &'static
         record::Note::LeftOpen(script) => ("script", script.clone()),
         record::Note::LockedOut(Fault::Server(error)) => ("error", error.message.clone()),
         record::Note::LockedOut(Fault::Own(error)) => ("error", sentence(py, error)?),
+        record::Note::Moved(address) => ("address", address.clone()),
         record::Note::StillRunning(statements) => ("statements", statements.to_string()),
     };
     Ok((note.name(), key, text))

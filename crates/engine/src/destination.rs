@@ -14,7 +14,7 @@ use std::time::Duration;
 /// The pauses between two searches: doubled from the first to the last.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 /// How long a search waits for one address: a dead host must not hide the one behind it. Doubled
-/// with each search, up to the time for connecting.
+/// with each attempt, up to the time for connecting.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Where the server was found.
@@ -26,6 +26,8 @@ pub struct Place {
     pub settings: Arc<Settings>,
     /// How many places were found before.
     pub number: u32,
+    /// Whether the one before had another address.
+    pub moved: bool,
 }
 
 /// How a client lost the server.
@@ -61,7 +63,7 @@ struct State {
 
 impl State {
     fn at(address: Address, settings: Arc<Settings>) -> Mutex<Self> {
-        let place = Arc::new(Place { address, settings, number: 0 });
+        let place = Arc::new(Place { address, settings, number: 0, moved: false });
         Mutex::new(Self { place, searching: false, why: None, over: false })
     }
 }
@@ -82,11 +84,6 @@ impl Destination {
     pub fn at(address: Address, settings: Arc<Settings>) -> Arc<Self> {
         let state = State::at(address, settings);
         Arc::new(Self { conninfo: None, moves: false, plays_part: false, state })
-    }
-
-    /// Where the server was last.
-    pub fn last(&self) -> Arc<Place> {
-        Arc::clone(&self.state().place)
     }
 
     /// Where to connect; while the server is searched, why it was not found so far.
@@ -122,32 +119,43 @@ impl Destination {
     }
 
     fn search(&self) {
+        // Clients wait for the end of the search, also if it ends by a bug.
+        let _guard = Searching(self);
         let conninfo = self.conninfo.as_ref().expect("a search has what to search with");
         let (mut pause, mut patience) = (PAUSES.0, PATIENCE);
         loop {
+            if self.state().over {
+                return;
+            }
             let found = route::find_within(conninfo, patience);
             let mut state = self.state();
             match found {
                 Ok(Route { address, settings, .. }) => {
-                    let number = state.place.number + 1;
-                    state.place = Arc::new(Place { address, settings, number });
-                    (state.searching, state.why) = (false, None);
+                    let (number, moved) = (state.place.number + 1, state.place.address != address);
+                    state.place = Arc::new(Place { address, settings, number, moved });
+                    state.why = None;
                     return;
                 }
                 Err(error) => state.why = Some(error),
             }
-            if state.over {
-                return;
-            }
             drop(state);
             std::thread::sleep(pause);
             pause = PAUSES.1.min(2 * pause);
-            patience *= 2;
+            patience = patience.saturating_mul(2);
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A search that is going on.
+struct Searching<'a>(&'a Destination);
+
+impl Drop for Searching<'_> {
+    fn drop(&mut self) {
+        self.0.state().searching = false;
     }
 }
 

@@ -224,6 +224,8 @@ pub enum Note {
     /// A client cannot log in again, for this reason; never in another process.
     #[serde(skip)]
     LockedOut(Fault),
+    /// Clients connect to another server now, at this address.
+    Moved(String),
     /// So many statements could not be cancelled at the end of the load.
     StillRunning(usize),
 }
@@ -235,6 +237,7 @@ impl Note {
         match self {
             Self::LeftOpen(_) => "transaction-left-open",
             Self::LockedOut(_) => "client-locked-out",
+            Self::Moved(_) => "server-moved",
             Self::StillRunning(_) => "statements-left-running",
         }
     }

@@ -1,6 +1,6 @@
-//! Finds once, before the load starts, which server the load goes to and how: tries the hosts
-//! and TLS modes of a conninfo in libpq's order over blocking sockets, logs in, and keeps the
-//! way that worked. Every client then takes that way.
+//! Finds which server the load goes to and how: tries the hosts and TLS modes of a conninfo in
+//! libpq's order over blocking sockets, logs in, and keeps the way that worked. Every client then
+//! takes that way, until `destination` has to find another.
 
 use crate::conninfo::Address as Named;
 use crate::conninfo::{

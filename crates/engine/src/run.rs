@@ -434,7 +434,6 @@ impl Life {
 
     fn lead<B: Backend>(self, poll: io::Result<B>, way: Chosen) -> Left {
         let Self { setup, clients, feed, ready, begins, start } = self;
-        let destination = Arc::clone(&setup.destination);
         let poll = poll.map_err(|e| Error::new(Kind::System, "no-event-queue").with_system(&e));
         let connected = poll.and_then(|mut poll| {
             poll.set_tcp(setup.tcp);
@@ -454,7 +453,7 @@ impl Life {
                     Ok(origin) => {
                         worker.poll().set_origin(origin);
                         let (keys, ended) = worker.run(start);
-                        let still_running = cancel(&destination.last().address, keys);
+                        let still_running = cancel(keys);
                         worker.close();
                         (still_running, ended)
                     }

@@ -387,10 +387,28 @@ fn scram_rounds_without_measure_are_refused_before_the_first() {
 }
 
 #[test]
+fn a_second_challenge_is_refused() {
+    let mut connection = login(&[AuthMethod::ScramSha256], ChannelBinding::Prefer);
+    feed(&mut connection, &authentication(10, b"SCRAM-SHA-256\0\0")).expect("a beginning");
+    let initial = String::from_utf8(take(&mut connection)).expect("ASCII");
+    let (_, nonce) = initial.split_once(",r=").expect("r=<nonce>");
+    let challenge = authentication(11, format!("r={nonce}server,s=c2FsdA==,i=4096").as_bytes());
+    assert_eq!(feed(&mut connection, &challenge), Ok(vec![]));
+    let found = feed(&mut connection, &challenge).expect_err("hashing without end");
+    assert_eq!(own(&found).0, Kind::Auth);
+}
+
+#[test]
 fn a_challenge_that_is_none_is_refused() {
-    for rest in
-        ["", "s=c2FsdA==", "s=c2FsdA==,i=", "s=c2FsdA==,i=-1", "s=!,i=4096", "i=4096,s=c2FsdA=="]
-    {
+    for rest in [
+        "",
+        "s=c2FsdA==",
+        "s=c2FsdA==,i=",
+        "s=c2FsdA==,i=-1",
+        "s=c2FsdA==,i=+4294967295",
+        "s=!,i=4096",
+        "i=4096,s=c2FsdA==",
+    ] {
         let found = challenged(rest);
         assert_eq!(own(&found.expect_err(rest)).0, Kind::Auth);
     }

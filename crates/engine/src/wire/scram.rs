@@ -107,16 +107,20 @@ impl Scram {
         password: &str,
         keys: &Keys,
     ) -> Result<String, &'static str> {
+        if self.expected.is_some() {
+            return Err("the server sent a second challenge");
+        }
         let challenge = std::str::from_utf8(challenge).map_err(|_| "the challenge is not text")?;
         let mut parts = challenge.splitn(3, ',');
         let mut part = |name| parts.next().and_then(|part| part.strip_prefix(name));
         let nonce = part("r=").ok_or("the challenge has no nonce")?;
         let salt = part("s=").and_then(|salt| BASE64_STANDARD.decode(salt).ok());
-        let rounds = part("i=").and_then(|rounds| rounds.parse().ok());
+        let rounds = part("i=").filter(|rounds| rounds.bytes().all(|b| b.is_ascii_digit()));
         if !nonce.starts_with(&self.nonce) {
             return Err("the challenge is for another login");
         }
         let salt = salt.ok_or("the challenge has no salt")?;
+        let rounds = rounds.and_then(|rounds| rounds.parse().ok());
         let rounds = rounds.ok_or("the challenge has no number of iterations")?;
         let derived = keys.derive(password, salt, rounds);
         let message = format!("c={},r={nonce}", self.binding.encoded());

@@ -8,9 +8,11 @@ use crate::error::{Error, Kind, Result};
 use crate::pace::{Feed, Ns};
 use crate::poll::{Poll, Token};
 use crate::record::Note;
+use crate::route::shown;
 use crate::wire::Fault;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 impl<P: Poll> Worker<P> {
     /// Connects all clients, a bounded number at a time. The time-out is for the next of them.
@@ -67,6 +69,7 @@ impl<P: Poll> Worker<P> {
             return;
         }
         slot.alarm = None;
+        slot.refused_since = None;
         if let Some(down_since) = slot.down_since.take() {
             self.record.up(down_since, since);
         }
@@ -98,8 +101,12 @@ impl<P: Poll> Worker<P> {
         };
         let slot = &mut self.slots[token];
         slot.is_new = true;
-        slot.place = place.number;
+        slot.place = Some(Arc::clone(&place));
         slot.client.open(&place.settings);
+        if place.number > self.newest_place {
+            self.newest_place = place.number;
+            self.record.batch.notes.extend(place.moved.then(|| Note::Moved(shown(&place.address))));
+        }
         match self.poll.connect(token, &place.address) {
             Ok(()) => {
                 if self.running {
@@ -125,20 +132,37 @@ impl<P: Poll> Worker<P> {
     /// The server is searched: the client looks again soon, if the run can wait for it.
     fn wait_for_search(&mut self, token: Token, why: Option<Error>) -> Result<()> {
         let now = self.poll.now();
-        let down_since = self.slots[token].down_since.unwrap_or(now);
-        if let Some(why) = why
-            && now - down_since > self.setup.connect_timeout
-            && (matches!(why.kind, Kind::Auth | Kind::Tls) || self.setup.control.end() >= NEVER)
-        {
-            self.lock_out(token, Fault::from(why));
-            self.leave_to_others(token);
-            return Ok(());
-        }
-        let at = now + SEARCHED_EVERY / 2 + self.setup.random.uniform(0, SEARCHED_EVERY);
         let slot = &mut self.slots[token];
+        let down_since = *slot.down_since.get_or_insert_with(|| {
+            self.record.down(now);
+            now
+        });
         slot.attempts = slot.attempts.max(1);
-        self.set_alarm(token, at, Alarm::Reconnect);
+        match why.map(Fault::from) {
+            Some(fault) if self.gives_up(token, &fault, now, down_since) => {
+                self.lock_out(token, fault);
+                self.leave_to_others(token);
+            }
+            _ => {
+                let at = now + SEARCHED_EVERY / 2 + self.setup.random.uniform(0, SEARCHED_EVERY);
+                self.set_alarm(token, at, Alarm::Reconnect);
+            }
+        }
         Ok(())
+    }
+
+    /// Whether a client without a connection stops trying for this reason. What refuses it during a
+    /// failover may let it in after it; a run that ends by count would wait for it for ever.
+    fn gives_up(&mut self, token: Token, fault: &Fault, now: Ns, down_since: Ns) -> bool {
+        let slot = &mut self.slots[token];
+        if is_refusal(fault) {
+            slot.refused_since.get_or_insert(now);
+        } else {
+            slot.refused_since = None;
+        }
+        let waited = |since: Ns| now - since > self.setup.connect_timeout;
+        slot.refused_since.is_some_and(waited)
+            || (waited(down_since) && self.setup.control.end() >= NEVER)
     }
 
     /// A connection is gone.
@@ -151,16 +175,16 @@ impl<P: Poll> Worker<P> {
         }
         let logging_in = matches!(slot.client.state(), State::Login(_));
         let was_open = !logging_in && slot.client.state() != State::Closed;
-        let refused = logging_in
-            && (matches!(fault, Fault::Own(error)
-                if error.kind == Kind::Tls && error.name != "server-refuses-tls")
-                || fault.sqlstate().starts_with(b"28"));
-        let how = match (was_open, refused) {
-            (true, _) => Loss::Session,
-            (_, true) => Loss::Refusal,
-            _ => Loss::Connection,
+        let how = match was_open {
+            true => Loss::Session,
+            false if logging_in && is_refusal(fault) => Loss::Refusal,
+            false => Loss::Connection,
         };
-        self.setup.destination.lost(slot.place, how);
+        if self.setup.recover
+            && let Some(place) = &slot.place
+        {
+            self.setup.destination.lost(place.number, how);
+        }
         self.record.batch.disconnects += u32::from(was_open);
         slot.shell = None;
         // One that has done its part loses nothing.
@@ -182,10 +206,7 @@ impl<P: Poll> Worker<P> {
         if !self.setup.recover {
             return Ok(());
         }
-        // What refuses us during a failover may let us in after it. A run that ends by count would
-        // wait for this client for ever.
-        let waited = now - down_since > self.setup.connect_timeout;
-        if waited && (refused || self.setup.control.end() >= NEVER) {
+        if self.gives_up(token, fault, now, down_since) {
             self.lock_out(token, fault.clone());
         } else {
             self.retry(token);
@@ -282,5 +303,14 @@ impl<P: Poll> Worker<P> {
             }
         }
         self.orphans = orphans;
+    }
+}
+
+/// Whether a server rejects a login, or TLS, rather than not being there.
+fn is_refusal(fault: &Fault) -> bool {
+    match fault {
+        Fault::Own(error) if error.name == "server-refuses-tls" => false,
+        Fault::Own(error) => matches!(error.kind, Kind::Auth | Kind::Tls),
+        Fault::Server(error) => error.sqlstate.starts_with(b"28"),
     }
 }

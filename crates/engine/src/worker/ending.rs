@@ -21,6 +21,7 @@ impl<P: Poll> Worker<P> {
 
     /// Counts what is still going on; the cancel keys of statements that the server still runs.
     pub(super) fn abandon(&mut self) -> Vec<CancelKey> {
+        self.pass_on_orphans();
         let now = self.poll.now();
         let end = self.setup.control.end();
         let mut keys = Vec::new();
@@ -36,7 +37,9 @@ impl<P: Poll> Worker<P> {
                 self.record.put(Outcome::unsent(due, now, id, Class::Unfinished));
             }
             if slot.client.is_in_transaction() {
-                keys.extend(slot.client.connection().and_then(|c| c.cancel_key()));
+                let place = slot.place.clone();
+                let key = slot.client.connection().and_then(|c| c.cancel_key());
+                keys.extend(place.zip(key).map(|(place, key)| CancelKey { place, key }));
             }
             slot.client.abandon(now, &mut self.record);
         }

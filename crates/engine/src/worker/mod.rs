@@ -10,7 +10,7 @@ use crate::cancel::CancelKey;
 use crate::client::{Client, Moment, Next, State, Trouble, TroubleOr};
 use crate::conninfo::TcpSettings;
 use crate::control::{Control, NEVER};
-use crate::destination::Destination;
+use crate::destination::{Destination, Place};
 use crate::error::{Error, Kind, Result};
 use crate::pace::{Due, Feed, Ns, SECOND};
 use crate::plan::{Backlog, Policy};
@@ -34,7 +34,7 @@ const TURN_NS: Ns = 1_000_000;
 /// How many buffers in a row one connection may fill before the others have their turn.
 const TURN: usize = 16;
 /// How often a client without a connection looks whether the server was found.
-const SEARCHED_EVERY: Ns = 20_000_000;
+const SEARCHED_EVERY: Ns = 100_000_000;
 /// Waits between attempts to connect again: doubled from the first to the last.
 const BACKOFF: (Ns, Ns) = (10_000_000, SECOND);
 
@@ -91,8 +91,10 @@ struct Slot {
     /// Since when it is among the free clients.
     free_since: Option<Ns>,
     attempts: u32,
-    /// The number of the place where it connected last.
-    place: u32,
+    /// Where it connected last.
+    place: Option<Arc<Place>>,
+    /// Since when the server has refused it.
+    refused_since: Option<Ns>,
     /// Nothing has run over its connection yet.
     is_new: bool,
     /// Since when it has had no connection.
@@ -134,6 +136,8 @@ pub struct Worker<P> {
     cpu_before: Ns,
     /// Between `connect` and the end: a lost connection is data now.
     running: bool,
+    /// The number of the newest place that its clients have connected to.
+    newest_place: u32,
     /// All its clients have done their part of a run that ends by count, or have left.
     through: bool,
 }
@@ -147,7 +151,8 @@ impl<P: Poll> Worker<P> {
             alarm: None,
             free_since: None,
             attempts: 0,
-            place: 0,
+            place: None,
+            refused_since: None,
             is_new: true,
             down_since: None,
             opened: None,
@@ -169,6 +174,7 @@ impl<P: Poll> Worker<P> {
             ready: Vec::new(),
             cpu_before: 0,
             running: false,
+            newest_place: 0,
             through: false,
         }
     }
@@ -483,7 +489,8 @@ impl<P: Poll> Worker<P> {
             // A turn in which thousands of connections are lost must not hold up what is due.
             if nth % ALARMS_EVERY == ALARMS_EVERY - 1 {
                 let now = self.poll.now();
-                if now > arrived + TURN_NS {
+                let is_due = self.alarms.peek().is_some_and(|Reverse((at, _))| *at <= now);
+                if is_due && now > arrived + TURN_NS {
                     self.fire(now)?;
                     // What a fired alarm has sent cannot be answered before.
                     arrived = self.poll.now();

@@ -125,7 +125,7 @@ pub fn attempt(plan: &Plan, texts: Texts<'_>, servers: Vec<Server>) -> Seen {
             let (own, ended) = worker.join().expect("a worker that does not panic");
             batches.push(own);
             let (left, ended) = ended;
-            keys.extend(left);
+            keys.extend(left.into_iter().map(|left| left.key));
             errors.extend(ended.err());
         }
     });
