@@ -152,7 +152,8 @@ def distinct_titles(rows: Sequence[TrialRow]) -> dict[str, str]:
 def _title(row: TrialRow) -> str:
     if row.damage:
         return row.damage
-    load = "closed" if row.load == "closed, without think time" else row.load
+    paused = any(row.spec.get(name) for name in ("rate", "rate_per_client", "users", "think_time"))
+    load = row.load if paused or not row.load else "closed"
     who = "user" if "users" in row.spec else "client"
     is_open = row.spec.keys() & {"rate", "rate_per_client"}
     count = "" if is_open else f", {row.clients} {who}{'s' * (row.clients != 1)}"
