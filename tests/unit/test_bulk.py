@@ -203,7 +203,7 @@ def sweep(took, rows):
           "slowest: server = 15: 2 times as long (1.81–2.21)"]),
         (SLOW_FAST["15"], SLOW_FAST["18"], 4e6,
          ["fastest: server = 15:", "by the time per row"]),
-        ([10.0, 14.0, 6.0], [9.0, 13.0, 5.0], 1e6, ["it may be noise"]),
+        ([10.0, 14.0, 6.0], [9.0, 13.0, 5.0], 1e6, ["possibly noise"]),
         # Of two executions, the first of them cold, the interval begins at 0.
         ([10.0, 10.4], [0.8, 1.4], 1e6, ["times as long (over 3.9"]),
         ([0.0, 0.0, 0.0], SLOW_FAST["18"], 1e6,

@@ -90,7 +90,7 @@ def test_a_dry_run_says_how_long_it_will_take_and_starts_nothing(tmp_path):
     assert done.exit_code == 0, done.output
     least, most = re.findall(r"2 cells, (\d+) to (\d+) trials", done.stdout)[0]
     assert 2 * 12 < int(least) < int(most) < 2 * 40
-    assert "each chosen by those before it" in done.stdout
+    assert "each chosen based on earlier results" in done.stdout
 
 
 LIMITED = {"what": "tpcb-like", "latency_limit": "50ms"}

@@ -56,7 +56,7 @@ def called(store, *words):
 def test_the_newest_run_is_told_where_none_is_named(store):
     result = called(store)
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("LOCK  100% of 160 late requests waited for a lock")
+    assert result.stdout.startswith("LOCK  100% of 160 missed requests waited for a lock")
     assert f"  {message('why-missed', about='run 02', missed=160, due=800)}" in result.stdout
     assert "pgpaces run --like 02" in result.stdout
 

@@ -41,7 +41,7 @@ def test_machines_work_at_the_same_time():
 def test_a_load_that_ends_by_count_has_no_known_length():
     few, many = (preview(1, {"": [step(None), step(60)] * n}, {}) for n in (1, 2))
     assert few.seconds is between(few, many).seconds is None
-    assert any("not known" in line for line in lines(Experiment("e", "w", Design()), few))
+    assert any("unknown" in line for line in lines(Experiment("e", "w", Design()), few))
 
 
 def test_the_store_grows_with_seconds_and_scripts():

@@ -64,7 +64,7 @@ def found(rows: list[Row], **changes: Any) -> dict[str, Finding]:
         ("hh", "SWEEP", "pass", "cells: 2 pass, 0 fail, 0 unknown"),
         ("bb-", "SWEEP", "fail", "cells: 0 pass, 2 fail, 0 unknown"),
         ("?+", "SWEEP", "unknown", "cells: 0 pass, 0 fail, 2 unknown"),
-        ("h", "PASS", "pass", "missed 0.0% (0.0 to 1.3) of 300 requests, limit 500ms"),
+        ("h", "PASS", "pass", "0.0% (0.0 to 1.3) of 300 requests missed the 500ms limit"),
         ("--", "SWEEP", "unknown", "no trial has run yet"),
     ],
 )
