@@ -255,7 +255,10 @@ def run(  # noqa: PLR0913 - keywords that are no options of a trial
     })  # fmt: skip
     if like is not None:
         with closing(Store.existing(store)) as opened:
-            asked = spec.over(opened.load(opened.find(like)).spec, asked)
+            stored = opened.load(opened.find(like))
+        if not stored.spec or stored.setup.imported is not None:
+            raise PlanError("run-without-spec", run=stored.id)
+        asked = spec.over(stored.spec, asked)
     consent = consents.answer(trust)
     request = run_of(
         asked,

@@ -11,6 +11,7 @@ from pgpaces.analysis.compare import Verdict
 from pgpaces.core.errors import PgpacesError, PlanError
 from pgpaces.show import draw
 from pgpaces.spec import spec
+from pgpaces.spec.load import trial_plan
 from pgpaces.spec.target import PoolPlan
 from pgpaces.trial import trial as pipeline
 from tests.errors import raises, sentence
@@ -67,6 +68,12 @@ def test_workloads_at_the_same_time(asked):
     assert reporting.trial.duration_ns == 7_000_000_000
     assert (reader.workload.name, reader.trial.clients) == ("select-only", 4)
     assert reader.trial.limits == (("select-only", 9_000_000),)
+
+
+def test_limits_of_scripts_are_stored_as_they_are_asked(asked):
+    limits = (("select-only", 5_000_000), ("tpcb-like", 1_234_567))
+    found = asked("select-only", clients=1, limits=limits)
+    assert trial_plan(found.spec).limits == found.trial.limits == limits
 
 
 @pytest.mark.parametrize(

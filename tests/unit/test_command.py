@@ -51,8 +51,10 @@ def run(load):
 
 
 def test_every_execution_that_succeeds_is_on_time_and_follows_the_one_before(load):
-    made = load("true", transactions=5)
+    made, heard = load("true", transactions=5), threading.Event()
+    made.then = heard.set
     found = run(made)
+    assert heard.wait(60)
     assert total(found) == Counts(due=5, on_time=5)
     ends = [(each.due_ns, each.sent_ns, each.done_ns) for each in made.ended]
     assert all(due <= sent <= done for due, sent, done in ends)
@@ -122,12 +124,13 @@ def test_the_watchdog_has_none_of_our_variables_of_libpq(monkeypatch):
     assert b"OTHER=kept" in found
 
 
-def test_who_waits_for_its_end_hears_of_it(load):
-    made, heard = load("true", transactions=2), threading.Event()
-    made.then = heard.set
-    run(made)
-    assert heard.wait(60)
-    assert len(made.ended) == 2
+def test_a_reader_who_is_late_counts_each_execution_in_its_second(load):
+    made = load("sleep 0.3", transactions=None, duration_ns=2 * SECOND_NS)
+    made.begin(0)
+    time.sleep(2.2)
+    found = list(made)
+    assert all(tally.due_second <= i.second for i in found for tally in i.tallies)
+    assert max(i.in_flight_ns for i in found) <= SECOND_NS
 
 
 def test_a_warm_up_is_before_second_0(load):

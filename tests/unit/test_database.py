@@ -269,7 +269,7 @@ def test_a_database_of_ones_own_is_marked_before_it_is_emptied(monkeypatch, may_
 
 def test_clean_leaves_the_copy_of_a_trial_that_has_no_session_in_it_yet(monkeypatch):
     """The trial locks the database of which it is a copy."""
-    copy = Ownership("w", "f", ownership.COPY)
+    copy = Ownership("not UTF-8: \udce9", "f", ownership.COPY)
     owned, dropped = [(name, copy.text(), 1) for name in ("pgpaces_a_run", "pgpaces_b_run")], []
 
     def execute(statement):

@@ -18,7 +18,7 @@ from pgpaces.analysis.digest import digest
 from pgpaces.cli.machine import observe
 from pgpaces.core.findings import Notes, finding
 from pgpaces.core.series import Sample
-from pgpaces.monitor import host, procfs, remote
+from pgpaces.monitor import host, machine, procfs, remote
 from pgpaces.monitor.host import HostMonitor, HostSample, Local, Probe
 from pgpaces.monitor.procfs import CgroupMount, Item, changes
 from tests.unit.sensors import collect
@@ -243,6 +243,7 @@ def test_observe_prints_a_line_of_json_for_each_second(monkeypatch):
     monkeypatch.setattr(host.Local, "read", lambda _reader, _path: None)
     monkeypatch.setattr(host, "KERNEL_LOG", "/nowhere")
     monkeypatch.setattr(psutil, "PROCFS_PATH", "/nowhere")
+    assert machine.facts().memory_bytes is None
     done = CliRunner().invoke(observe, ["--count", "1"], standalone_mode=False)
     _, _, items, notes = host.parsed(done.output.encode())
     assert (items, [n.name for n in notes]) == ((), ["kernel-log-unreadable", "proc-unreadable"])

@@ -1,5 +1,6 @@
 """What pgbench wrote becomes a trial that says what pgbench said, and no more."""
 
+import json
 from datetime import UTC, datetime
 
 import pytest
@@ -7,7 +8,9 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pgpaces import api
 from pgpaces.analysis.summary import Summary, summarize
+from pgpaces.answers.run import section
 from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError
 from pgpaces.core.findings import finding
@@ -64,6 +67,7 @@ def test_the_files_of_all_threads_are_one_run():
 def test_what_was_skipped_and_what_failed_is_counted_as_that():
     words = ("skipped", "failed", "serialization", "deadlock", "other", 500)
     log = "".join(line(0, n, word, 10_000_000 + n, 0, 0) for n, word in enumerate(words, 1))
+    assert "policy skip" in str(section(*made(log)))
     _, summary = made(log, told=ImportOptions(limit_ns=100_000_000))
     assert (summary.counts.skipped, summary.counts.failed, summary.counts.on_time) == (1, 4, 1)
     assert summary.failures == {"failed": 1, "40001": 1, "40P01": 1, "other": 1}
@@ -153,5 +157,9 @@ def test_an_imported_run_is_shown_listed_and_tagged_beside_ours(tmp_path):
     assert "pgbench -R 1" in shown
     assert "generator" not in shown
     assert len(Store.open(store).digests([row.id for row in Store.open(store).trials()])) == 1
+    with raises(PlanError, "run-without-spec"):
+        api.run(like="log", store=store)
+    pgpaces("import", tmp_path / "pgbench_log.1", "-L", "9ms")
+    assert json.loads(pgpaces("diff", "log", "last", "--json"))["value"]["options"] == {}
     missing = CliRunner().invoke(cli, ["import", str(tmp_path / "x"), "--store", str(store)])
     assert isinstance(missing.exception, PlanError)

@@ -2,8 +2,10 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -114,13 +116,21 @@ def test_whoever_does_not_wait_any_more_ends_it(world):
     assert world.now == 0.0
 
 
-def test_a_primary_must_stream():
+def test_a_primary_must_stream(monkeypatch):
     for level in ("replica", "logical"):
-        topology.check_streaming({"wal_level": level, "jit": "off"})
+        topology.check_streaming({"wal_level": level, "jit": "off"}, 10)
     with raises(PlanError, "wal-level-too-low", wal_level="minimal"):
-        topology.check_streaming({"wal_level": "minimal"})
+        topology.check_streaming({"wal_level": "minimal"}, 18)
     with raises(PlanError, "no-wal-senders"):
-        topology.check_streaming({"max_wal_senders": "0"})
+        topology.check_streaming({"max_wal_senders": "0"}, 18)
+    with raises(PlanError, "standbys-need-10"):
+        topology.check_streaming({}, 9)
+    info = SimpleNamespace(server_version=100_000)
+    monkeypatch.setattr(streaming, "common", lambda _: nullcontext(SimpleNamespace(info=info)))
+    streaming.check_version(PRIMARY)
+    info.server_version = 90_624
+    with raises(PlanError, "standbys-need-10"):
+        streaming.check_version(PRIMARY)
 
 
 def test_settings_are_put_back_on_a_standby_when_another_one_is_gone(monkeypatch):

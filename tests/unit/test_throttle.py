@@ -114,6 +114,7 @@ def test_a_board_that_throttles_itself_and_a_clock_that_sinks_are_culprits_too()
     [shift] = named(findings(samples(cpu_frequency=clock), load(succeeded)))
     assert shift.values["sensor"] == "CPU frequency loss"
     assert shift.values["level_percent"] == pytest.approx(40)
+    assert not findings(samples(cpu_frequency=[0] * 300), load(succeeded))
 
 
 def autocorrelated(random: Chance, seconds: int, by: float = 0.5) -> Numbers:

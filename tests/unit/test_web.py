@@ -531,7 +531,8 @@ def test_a_name_that_may_be_rebound_is_not_answered(store, host):
 
 
 def test_every_answer_forbids_inline_scripts_and_others(store):
-    for path in ("/", f"/runs/{RUN}", "/runs/nope", "/static/page.js", f"/events/runs/{RUN}"):
+    static = ("/static/page.js", "/static/page.css")
+    for path in ("/", f"/runs/{RUN}", "/runs/nope", *static, f"/events/runs/{RUN}"):
         headers = client(store).get(path).headers
         policy = headers["content-security-policy"]
         assert "default-src 'none'" in policy
@@ -539,6 +540,7 @@ def test_every_answer_forbids_inline_scripts_and_others(store):
         assert "frame-ancestors 'none'" in policy
         assert headers["x-content-type-options"] == "nosniff"
         assert "access-control-allow-origin" not in headers
+        assert headers["cache-control"] == ("max-age=3600" if path in static else "no-store")
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])

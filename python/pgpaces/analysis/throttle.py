@@ -123,12 +123,13 @@ def _culprits(tracks: Tracks, seconds: int) -> dict[str, Track]:
     same = share.keys() <= amounts.keys() and (
         max(amounts.values(), default=math.inf) <= _QUOTA_SAME * min(amounts.values(), default=0)
     )
-    start = _mean(clock, 0, max(_EDGE_S, seconds / 10)) or math.inf
+    start = _mean(clock, 0, max(_EDGE_S, seconds / 10))
+    loss = {at: 100 * (1 - mhz / start) for at, mhz in clock.items()} if start else _NO_READINGS
     return {
         "CPU quota throttling": _NO_READINGS if same else share,
         "CPU steal": tracks.get("cpu_steal", _NO_READINGS),
         "Raspberry Pi throttling": {at: 100.0 * bool(int(each)) for at, each in bits.items()},
-        "CPU frequency loss": {at: 100 * (1 - mhz / start) for at, mhz in clock.items()},
+        "CPU frequency loss": loss,
     }
 
 

@@ -404,7 +404,9 @@ OUTCOMES = ("on_time", "late", "skipped", "failed", "unfinished")
 def _of_generator(trial: Trial, summary: Summary) -> Values:
     plan, generator, functions = trial.plan, summary.generator, by_functions(trial)
     warmup_s = plan.warmup / 1e9 + summary.cut_s
-    values = {"policy": plan.policy, "warmup_s": warmup_s, "clients": trial.setup.own_clients}
+    skipped = trial.setup.imported is not None and summary.counts.skipped
+    policy = "skip" if skipped else plan.policy
+    values = {"policy": policy, "warmup_s": warmup_s, "clients": trial.setup.own_clients}
     how = "Python functions" if functions else plan.protocol
     yield "protocol", said("run-protocol", protocol=how, **values)
     if plan.start_every_ns:

@@ -130,7 +130,8 @@ def diff(a: str, b: str, *, as_json: bool, store_path: str | None) -> None:
 
     with closing(options.open_store(store_path)) as store:
         one, other = store.digests([store.find(a), store.find(b)])
-    specs = one.trial.spec, other.trial.spec
+    # Nobody asked for the options of an imported trial.
+    specs = [{} if each.trial.setup.imported else each.trial.spec for each in (one, other)]
     names = [name for name in {**specs[0], **specs[1]} if specs[0].get(name) != specs[1].get(name)]
     asked = {name: tuple(spec.get(name) for spec in specs) for name in names}
     found = {each.name: (each.a, each.b) for each in differences.of_setup(one, other)}

@@ -26,7 +26,7 @@ from pgpaces.core.errors import ConsentError, PrepareError
 from pgpaces.core.home import home, make_folder, matching
 from pgpaces.core.messages import message
 from pgpaces.core.sessions import Session, scalar
-from pgpaces.core.texts import Say, Warned, encoded
+from pgpaces.core.texts import Say, Warned
 from pgpaces.database.access import (
     LOCK_CLASS,
     Access,
@@ -65,7 +65,7 @@ class Ownership(Struct, frozen=True):
         if comment is None or not comment.startswith(_PREFIX):
             return None
         try:
-            return msgspec.json.decode(encoded(comment.removeprefix(_PREFIX)), type=cls)
+            return msgspec.convert(json.loads(comment.removeprefix(_PREFIX)), cls)
         except ValueError:
             return None
 

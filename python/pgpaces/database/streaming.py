@@ -15,6 +15,7 @@ from pgpaces.core.texts import Say
 from pgpaces.database.access import Access, common, connect
 from pgpaces.database.changes import SYSTEM, SettingChange, set_to
 
+_SINCE = 100_000
 _TURN_S = 0.02
 _REPORT_S = 3.0
 # Without progress for this time, the wait for a standby fails.
@@ -23,6 +24,13 @@ _WRITTEN = (
     "SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()"
     " ELSE pg_current_wal_lsn() END - '0/0'::pg_lsn)::bigint"
 )
+
+
+def check_version(primary: Access) -> None:
+    """Raises PlanError for a server whose standbys pgpaces cannot follow."""
+    with common(primary) as session:
+        if session.info.server_version < _SINCE:
+            raise PlanError("standbys-need-10")
 
 
 def wait_for_standbys(

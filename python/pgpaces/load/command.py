@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -69,7 +71,9 @@ class CommandLoad:
         self.input_bytes: int | None = None
         self.then: Callable[[], None] = lambda: None
         self._order, self._plan, self._runner, self._say = order, plan, runner, say
-        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._ended = threading.Event()
+        # What the books count, and when: each in the interval of its second, however late that is.
+        self._events: deque[tuple[int, Callable[[], None]]] = deque()
         self._error: RunError | None = None
         self._stopping = False
         self._origin_ns = self._last_ns = 0
@@ -112,19 +116,19 @@ class CommandLoad:
                 time.sleep(max(0, due_ns - time.monotonic_ns()) / 1e9)
                 if self._stopping:
                     break
-                with self._lock:
-                    self._books.due(due_ns - self._origin_ns)
+                event = partial(self._books.due, due_ns - self._origin_ns)
+                self._events.append((due_ns, event))
                 execution = self._runner.run(self._order, due_ns)
                 if execution is None:
                     break
-                with self._lock:
-                    # One that pgpaces ended says nothing about the command.
-                    if execution.stopped:
-                        self.cut += 1
-                    else:
-                        self.ended.append(execution)
-                    self._last_ns = execution.done_ns
-                    self._books.done(execution, self._origin_ns, execution.stopped)
+                # One that pgpaces ended says nothing about the command.
+                if execution.stopped:
+                    self.cut += 1
+                else:
+                    self.ended.append(execution)
+                self._last_ns = execution.done_ns
+                event = partial(self._books.done, execution, self._origin_ns, execution.stopped)
+                self._events.append((self._last_ns, event))
                 due_ns = execution.done_ns + (PAUSE_NS if execution.failed else 0)
                 count += 1
         except RunError as error:
@@ -152,11 +156,11 @@ class CommandLoad:
                 self.end_ns = max(0, end_ns - self._origin_ns)
             self._report(end_ns)
             cpu_ns = time.thread_time_ns() - spent_ns
-            with self._lock:
-                if over:
-                    self._books.cut()
-                last = self._books.close(second, end_ns - self._origin_ns, cpu_ns, last=over)
-            yield last
+            while self._events and (over or self._events[0][0] <= end_ns):
+                self._events.popleft()[1]()
+            if over:
+                self._books.cut()
+            yield self._books.close(second, end_ns - self._origin_ns, cpu_ns, last=over)
             second += 1
         if self._error is not None:
             raise self._error

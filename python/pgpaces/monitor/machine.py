@@ -48,6 +48,9 @@ _NO_IO_URING = {
 
 
 def facts() -> HostFacts:
+    memory_bytes = None
+    with contextlib.suppress(Exception):  # psutil raises any error if /proc is absent
+        memory_bytes = psutil.virtual_memory().total
     model = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", _text(Path("/proc/cpuinfo")), re.M)
     return HostFacts(
         hostname=platform.node() or None,
@@ -56,7 +59,7 @@ def facts() -> HostFacts:
         architecture=platform.machine() or None,
         cpus=os.cpu_count(),
         cpu=model[1].strip() if model else None,
-        memory_bytes=psutil.virtual_memory().total,
+        memory_bytes=memory_bytes,
         python=platform.python_version(),
     )
 
@@ -141,8 +144,10 @@ def moved_bytes(device: Device) -> int | None:
     block = _SYS / "class" / "block" / name if name else None
     if block is None or not block.exists():
         return None
-    moved = psutil.disk_io_counters(perdisk=True, nowrap=False).get(_whole(block.resolve()).name)
-    return None if moved is None else moved.read_bytes + moved.write_bytes
+    with contextlib.suppress(Exception):  # psutil raises any error if /proc is absent
+        moved = psutil.disk_io_counters(perdisk=True, nowrap=False)[_whole(block.resolve()).name]
+        return int(moved.read_bytes + moved.write_bytes)
+    return None
 
 
 def _identity(mount: Mount, name: str) -> str:

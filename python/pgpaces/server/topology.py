@@ -19,12 +19,14 @@ from pgpaces.core.texts import Say
 from pgpaces.server import binaries, embedded, postmaster
 from pgpaces.server.folder import ServerFolder, server_folder
 
-_SLOT_SINCE = 13
+_SINCE, _SLOT_SINCE = 10, 13
 _LEVELS = ("replica", "logical", "hot_standby", "archive")
 
 
-def check_streaming(settings: Mapping[str, str]) -> None:
-    """Raises PlanError for settings of a primary that prevent streaming."""
+def check_streaming(settings: Mapping[str, str], major: int) -> None:
+    """Raises PlanError for a version or settings of a primary that prevent streaming."""
+    if major < _SINCE:
+        raise PlanError("standbys-need-10")
     if settings.get("wal_level", "replica") not in _LEVELS:
         raise PlanError("wal-level-too-low", wal_level=settings["wal_level"])
     if settings.get("max_wal_senders") == "0":
@@ -40,7 +42,7 @@ def standbys(
     data_dir: the folder that the user chose for data, if any.
     """
     installation = binaries.inspect(primary.bin)
-    check_streaming(primary.settings)
+    check_streaming(primary.settings, primary.major)
     settings = dict(primary.settings)
     if primary.major >= _SLOT_SINCE:
         # Retains the WAL that a standby needs as long as it streams, and no longer.

@@ -15,7 +15,7 @@ from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.home import is_there
 from pgpaces.core.locality import is_local, is_loopback
 from pgpaces.core.redaction import Redacted
-from pgpaces.core.units import SEED_MAX, digits, whole
+from pgpaces.core.units import SEED_MAX, digits, duration_text, whole
 from pgpaces.database import data
 from pgpaces.database.access import typed
 from pgpaces.database.data import DatasetSpec
@@ -139,9 +139,14 @@ def request_of(
 
 def with_fields(request: Request, **fields: Any) -> Request:
     """The request with fields of its trial that are no options; its spec tells them too."""
-    plain = {name: value for name, value in fields.items() if isinstance(value, str | int | bool)}
+    told = {name: value for name, value in fields.items() if isinstance(value, str | int | bool)}
+    spec = dict(request.spec)
+    if "limits" in fields:
+        told |= {f"latency_limit.{name}": duration_text(ns) for name, ns in fields["limits"]}
+        fields["limits"] = trial_plan({"clients": 1, **told}).limits  # raises for impossible ones
+        spec = {n: value for n, value in spec.items() if not n.startswith("latency_limit.")}
     trial = replace(request.trial, **fields)
-    return replace(request, trial=trial, spec={**request.spec, **plain})
+    return replace(request, trial=trial, spec={**spec, **told})
 
 
 def _stored(request: Request, values: Spec) -> dict[str, Any]:

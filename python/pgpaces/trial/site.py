@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from pgpaces.core.errors import PgpacesError, ServerError
 from pgpaces.core.messages import message
 from pgpaces.core.texts import Say, Warned
-from pgpaces.database import identity, psql
-from pgpaces.database.access import Access, connect, is_dsn
+from pgpaces.database import identity, psql, streaming
+from pgpaces.database.access import Access, connect, is_dsn, keywords_of
 from pgpaces.load import engine as generator
 from pgpaces.server import binaries, embedded, packages, profiles, topology
 from pgpaces.server.folder import Transport, quoted
@@ -65,7 +65,10 @@ def site(target: TargetPlan, say: Say, name: str = "") -> Iterator[Site]:
         program = psql.find(None, candidates)
         access = Access(generator.for_driver(connection), program, folders)
         nodes = {name: _node(access, dsn) for name, dsn in target.nodes}
-        yield Site(access, managed=False, nodes=nodes)
+        where = Site(access, managed=False, nodes=nodes)
+        if where.standbys:
+            streaming.check_version(access)
+        yield where
         return
     with contextlib.ExitStack() as stack:
         stack.enter_context(without_pg_variables())
@@ -113,7 +116,7 @@ def _managed_server(target: TargetPlan, say: Say, name: str) -> Iterator[embedde
     if not settings and (same := staying.get(name or installation.server_name)):
         settings = dict(same.settings)
     if target.standbys:
-        topology.check_streaming(settings)
+        topology.check_streaming(settings, installation.major)
     spec = embedded.ServerSpec(
         installation,
         name=name,
@@ -199,14 +202,18 @@ def shown_source(from_database: str | None) -> str | None:
 def shown_target(written: str, **overrides: str) -> str:
     """A DSN that reaches the same database from here, without a password.
 
-    With the address from the DSN and the environment, and the other keywords that they change.
+    With the address from the DSN and the environment, the keywords that it names, whatever the
+    environment has, and others that it changes.
     """
     keywords = without_secrets(generator.resolve(written, **overrides).keywords)
+    named = keywords_of(written) if is_dsn(written) else {}
+    if "service" in named:
+        named = keywords
     try:
         usual = generator.resolve("").keywords
     except PgpacesError:  # the environment is only usable with this DSN
         usual = {}
-    words = {k: v for k, v in keywords.items() if k in _PLACE or usual.get(k) != v}
+    words = {k: v for k, v in keywords.items() if k in _PLACE or k in named or usual.get(k) != v}
     return " ".join(f"{k}={quoted(v)}" for k, v in words.items() if k not in _SPENT)
 
 

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 # Rows of a page of the list.
 _RUNS, _EXPERIMENTS = 100, 30
 _STATIC: list[str | tuple[str, str]] = [("pgpaces.web", "static"), ("pgpaces.show", "templates")]
+_KEPT = {"cache-control": "max-age=3600"}
 _WATCH_S = 1.0
 _RETRY_MS = 1000
 # Streams have no end of their own.
@@ -105,10 +106,19 @@ def app(site: Site) -> Starlette:
             Route("/events/experiments/{name}", pages.experiment_events),
             Route("/stop", pages.stop, methods=["POST"]),
             Route("/static/page.css", _style_sheet),
-            Mount("/static", StaticFiles(packages=_STATIC)),
+            Mount("/static", _Static(packages=_STATIC)),
         ],
         exception_handlers={PgpacesError: _explained},
     )
+
+
+class _Static(StaticFiles):
+    """Files of pgpaces, which browsers keep for an hour."""
+
+    def file_response(self, *args: Any, **more: Any) -> Response:
+        response = super().file_response(*args, **more)
+        response.headers.update(_KEPT)
+        return response
 
 
 class _Pages:
@@ -292,7 +302,7 @@ def _drawn(make: Callable[[], Report], trials: str = "") -> Response:
 
 
 def _style_sheet(_: Request) -> Response:
-    return Response(html.style_sheet(), media_type="text/css")
+    return Response(html.style_sheet(), media_type="text/css", headers=_KEPT)
 
 
 def _explained(_: Request, error: Exception) -> Response:
