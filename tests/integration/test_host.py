@@ -158,3 +158,4 @@ def test_a_quota_in_the_middle_of_a_run_is_named(run_with, quota):
     fell = found["throttled-throughput"]
     assert fell["sensor"] == "CPU quota throttling"
     assert fell["at_s"] == pytest.approx(limiting.limited_s, abs=2), fell
+    assert 10 <= found["cpu-quota-changed"]["at_s"] < 20, found

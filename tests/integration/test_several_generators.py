@@ -33,7 +33,7 @@ from pgpaces.store.store import Store
 
 pytestmark = pytest.mark.postgres
 OF_THE_HOST = {
-    "generator-began-late", "clock-apart-decides", "cpu-steal-high", "too-hot",
+    "generator-began-late", "clock-apart-decides", "cpu-steal-high", "cpu-quota-changed", "too-hot",
     "throttled-throughput", "throttled-latency", "throttling-unfinished", "io-errors",
 }  # fmt: skip
 

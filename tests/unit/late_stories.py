@@ -141,6 +141,12 @@ def scan(removed: int = 500_000, kept: int = 1) -> Explained:
     return Explained(0, 0, "shape", "Seq Scan", 0, 0, 0, plan)
 
 
+def planned() -> Explained:
+    """A plan that was not executed: the server would read a whole table for one row."""
+    node = {"Node Type": "Seq Scan", "Relation Name": "items", "Filter": "(id = 1)", "Plan Rows": 1}
+    return Explained(0, 0, "shape", "Seq Scan", 0, 0, 0, json.dumps([{"Plan": node}]), False)
+
+
 def waiting(kind: str, event: str) -> Mapping[Event, int]:
     """Eight sessions of the load that all wait for the same."""
     return {("load", kind, event): 8}

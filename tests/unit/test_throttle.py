@@ -194,6 +194,11 @@ def test_a_culprit_that_came_later_did_not_cause_a_fall():
     assert not [shift for shift in shifts if shift.values["at_s"] < 60]
 
 
+def test_a_culprit_that_rose_long_before_did_not_cause_a_fall():
+    succeeded = chance(1).poisson(ramp(200, 163, 163, 1000, 500))
+    assert named(findings(samples(cpu_steal=ramp(200, 133, 133, 0, 30)), load(succeeded))) == []
+
+
 def test_a_rate_that_is_meant_to_change_is_not_a_fall():
     succeeded = chance(1).poisson(ramp(300, 100, 100, 100, 40))
     changing = Pace(succeeded, np.full(300, 5.0), steady=False)
@@ -217,32 +222,43 @@ def quota(share: Numbers, amounts: Iterable[float | None] = ()) -> list[Sample]:
     ]
 
 
-COMES = ramp(120, 75, 75, 0, 50)
+CONSTANT, WHILE = np.full(120, 80.0), np.where(np.abs(np.arange(120) - 79.5) < 10, 90.0, 0.0)
+COMES, GOES, GROWS = (ramp(120, 75, 75, *way) for way in ((0, 50), (80, 0), (30, 90)))
+PLAIN = load([10] * 120)
+QUOTAS: dict[str, tuple[list[Sample], Pace, list[str], float]] = {
+    "all the time": (quota(CONSTANT), PLAIN, ["cpu-throttled"], 0),
+    "now more, now less": (
+        quota(np.clip(40 + chance(0).normal(0, 15, 120), 0, 100)), PLAIN, ["cpu-throttled"], 0
+    ),
+    "it comes": (quota(COMES), PLAIN, ["cpu-quota-changed"], 75),
+    "it goes": (quota(GOES), PLAIN, ["cpu-quota-changed"], 75),
+    "for a while": (quota(WHILE), PLAIN, ["cpu-quota-changed"], 70),
+    "its amount changed": (
+        quota(COMES, [0.8] * 75 + [0.4] * 45), load([10] * 120, 20 + 10 * COMES),
+        ["throttled-latency", "cpu-quota-changed"], 75,
+    ),
+    "it was not there": (quota(COMES, [None] * 75 + [0.4] * 45), PLAIN, ["cpu-quota-changed"], 75),
+    **{
+        f"{kind}, way {n}": (tracks, pace, ["cpu-throttled"], 0)
+        for n, way in enumerate((COMES, GOES, GROWS))
+        for kind, tracks, pace in (
+            # It did not change: the load has met it.
+            ("known", quota(way, [0.4] * 120), load([10] * 120, 20 + 10 * way)),
+            # What was measured, under a rate that is meant to change.
+            ("planned", quota(way), replace(PLAIN, steady=False)),
+        )
+    },
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("share", [np.full(120, 80.0), COMES])
-def test_a_quota_that_was_used_up_is_the_machines(share):
-    [found] = not_info(findings(quota(share), load([10] * 120)))
-    hit = int((share > 0).sum())
-    assert of(found, "seconds", "of_s", "percent") == ["cpu-throttled", hit, 120, share.mean()]
-
-
-@pytest.mark.parametrize(
-    ("amounts", "names"),
-    [
-        ((), ["throttled-latency", "cpu-throttled"]),
-        ([0.8] * 75 + [0.4] * 45, ["throttled-latency", "cpu-throttled"]),
-        ([None] * 75 + [0.4] * 45, ["throttled-latency", "cpu-throttled"]),
-        # It did not change: the load has met it.
-        ([0.4] * 120, ["cpu-throttled"]),
-    ],
-)
-def test_a_quota_that_comes_and_slows_the_load_down_invalidates(amounts, names):
-    pace = load([10] * 120, 20 + 10 * COMES)
-    assert [each.name for each in not_info(findings(quota(COMES, amounts), pace))] == names
-    # Under a rate that is meant to change, throttling changes too.
-    changing = not_info(findings(quota(COMES), replace(pace, steady=False)))
-    assert [each.name for each in changing] == ["cpu-throttled"]
+@pytest.mark.parametrize("name", QUOTAS)
+def test_a_quota_that_comes_or_goes_invalidates_and_one_that_is_the_machines_does_not(name):
+    tracks, pace, names, at_s = QUOTAS[name]
+    found = not_info(findings(tracks, pace))
+    assert [each.name for each in found] == names
+    share = np.mean([each.value for each in tracks if each.name == "cgroup_throttled_share"])
+    assert of(found[-1], "of_s", "percent")[1:] == [120, pytest.approx(share)]
+    assert found[-1].values.get("at_s", 0) == pytest.approx(at_s, abs=1)
 
 
 def test_a_frequency_below_95_percent_of_its_start_warns_where_there_was_as_much_to_do():

@@ -25,7 +25,7 @@ from tests.unit.sensors import collect, samples_of
 from tests.unit.sure import sure
 from tests.unit.trials import like
 
-from .late_stories import BAD, CPU, SECONDS, STORIES, Story, always, by, scan, waiting
+from .late_stories import BAD, CPU, SECONDS, STORIES, Story, always, by, planned, scan, waiting
 from .seeds import seeds
 from .trials import SECOND_NS, changed, times, trial
 
@@ -139,6 +139,7 @@ TOLD: dict[str, tuple[Story, list[str]]] = {
         ["cpu"],
     ),
     "a step without a plan": (STEP, []),
+    "a step with one": (replace(STEP, explained=(planned(),)), ["plan"]),
     "a longer way": (LONG_WAY, ["network"]),
     "a server that works": (replace(LONG_WAY, sessions={CPU: 4}, flying=8.0), []),
     "a scan that keeps what it reads": (
@@ -155,6 +156,12 @@ def test_what_has_a_sign_is_named_and_nothing_else(name):
     assert first(story.told()) == (causes[0] if causes else "")
     assert found.unexplained <= 0.2 or not causes or name.startswith("a short stop")
     assert found.unexplained == 1.0 or name != "no sign"
+
+
+def test_a_scan_that_is_only_planned_is_named_with_its_place():
+    found = attribute([replace(STEP, explained=(planned(),)).told()])
+    scan, _ = found.cause.evidence
+    assert (scan.name, scan.values["filter"]) == ("scan-expected", "(id = 1)")
 
 
 def test_every_sign_has_a_story_and_without_sensors_none_is_seen():

@@ -28,6 +28,8 @@ _FALL_MIN, _RISE_MIN = 0.05, 0.2
 _AS_GOOD = 0.85
 # Points of a percentage by which a culprit has to rise.
 _CULPRIT_MIN = 5.0
+# By which the share of throttled periods has to fall for good; a load eases by less on its own.
+_LIFTED_MIN = 50.0
 _WINDOW_S = 60
 _QUOTA_SAME = 1.01
 # Two moments count as one within this share of the trial, or within _EDGE_S.
@@ -70,9 +72,9 @@ def machine_findings(series: Iterable[Series], pace: Pace) -> list[Finding]:
     tracks = {name: track for name, track in own.items() if track}
     if not tracks:
         return []
-    checks = (_steal, _quota, _frequency, _heat, _pi, _errors, _activity)
+    checks = (_steal, _frequency, _heat, _pi, _errors, _activity)
     found = (each for check in checks for each in check(tracks, seconds))
-    return [*_slower(tracks, pace), *found]
+    return [*_slower(tracks, pace), *_quota(tracks, seconds, steady=pace.steady), *found]
 
 
 def _mean(track: Track, start: float = 0, end: float = math.inf) -> float | None:
@@ -133,6 +135,12 @@ def _culprits(tracks: Tracks, seconds: int) -> dict[str, Track]:
     }
 
 
+def _filled(track: Track, seconds: int) -> Numbers:
+    """Each second of a track; gaps are interpolated."""
+    sampled = sorted(track)
+    return np.interp(np.arange(seconds), sampled, [track[at] for at in sampled])
+
+
 def _cause(values: Numbers, culprits: Tracks) -> tuple[LevelShift | None, dict[str, Any]]:
     """The change of a load with which a sensor rose; the sensor, its level, and when.
 
@@ -142,12 +150,15 @@ def _cause(values: Numbers, culprits: Tracks) -> tuple[LevelShift | None, dict[s
     seconds, free = len(values), change(values)
     near_s = max(_EDGE_S, _NEAR * seconds)
     for sensor, track in culprits.items():
-        sampled = sorted(track)
-        rise = change(np.interp(np.arange(seconds), sampled, [track[at] for at in sampled]))
+        rise = change(_filled(track, seconds))
         shift = None if rise is None else change(values, rise)
         if shift is None or (free and shift.explained < _AS_GOOD * free.explained):
             shift = free
         if shift is None:
+            continue
+        # A culprit that rose at another time is not the cause.
+        onset = rise or shift
+        if onset.start_s > shift.end_s + near_s or onset.end_s < shift.start_s - near_s:
             continue
         end_s = min(shift.end_s, seconds - _EDGE_S)
         after = _mean(track, end_s, end_s + near_s)
@@ -172,12 +183,30 @@ def _steal(tracks: Tracks, _: int) -> Iterator[Finding]:
     yield finding(name, percent=mean, worst_percent=worst, minute=at // 60 + 1)
 
 
-def _quota(tracks: Tracks, seconds: int) -> Iterator[Finding]:
-    """A quota that was used up: a property of the machine, unless it slowed the load down."""
+def _quota(tracks: Tracks, seconds: int, *, steady: bool) -> Iterator[Finding]:
+    """A quota that was used up: a property of the machine, unless it began or ended.
+
+    steady: the planned rate is constant; under one that changes, throttling changes too.
+    """
     counts = tracks.get("cgroup_throttled", _NO_READINGS)
-    if hit := sum(count > 0 for count in counts.values()):
-        share = _mean(tracks.get("cgroup_throttled_share", _NO_READINGS)) or 0.0
-        yield finding("cpu-throttled", seconds=hit, of_s=seconds, percent=share)
+    hit = [second for second, count in counts.items() if count > 0]
+    if not hit:
+        return
+    percent = _mean(tracks.get("cgroup_throttled_share", _NO_READINGS)) or 0.0
+    values = {"seconds": len(hit), "of_s": seconds, "percent": percent}
+    # Without readings if the amount of the quota did not change.
+    share = _culprits(tracks, seconds)["CPU quota throttling"] if steady else _NO_READINGS
+    head_s = max(_EDGE_S, seconds / 10)
+    first, rest = _mean(share, 0, head_s) or 0.0, _mean(share, head_s) or 0.0
+    turn = change(_filled(share, seconds)) if share else None
+    began = rest >= _CULPRIT_MIN and first < rest / 2
+    lifted = turn is not None and turn.before - turn.after >= _LIFTED_MIN
+    if began or lifted:
+        rising = turn is not None and (turn.after > turn.before or not began)
+        at_s = turn.start_s if turn is not None and rising else min(hit)
+        yield finding("cpu-quota-changed", at_s=at_s, **values)
+    else:
+        yield finding("cpu-throttled", **values)
 
 
 def _frequency(tracks: Tracks, seconds: int) -> Iterator[Finding]:

@@ -5,7 +5,8 @@ A signal is the share of their life in which transactions due in a second saw a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -520,7 +521,15 @@ def plan_signal(timeline: Timeline) -> Signal | None:
         active = timeline.sessions.active
         own = quotient(active, active + timeline.sessions.others, 1.0)
         late = late * np.nan_to_num(timeline.life_mean(own))
-    return Signal(late, (finding("rows-read", late=read, on_time=usual),), beside=True)
+    # Where a statement of the load has such a plan, these rows are the transactions' own work.
+    expected = [
+        finding("scan-expected", place=_place(timeline, one), relation=relation, filter=removed_by)
+        for one in timeline.trial.explained
+        for node, relation, removed_by in _sequential(plan_of(one.plan))
+        if removed_by and float(node.get("Plan Rows", np.inf)) * _WASTED_TIMES <= read
+    ]
+    seen = (*expected[:_SHOWN], finding("rows-read", late=read, on_time=usual))
+    return Signal(late, seen, beside=not expected)
 
 
 def _time_of(
@@ -546,6 +555,18 @@ def _time_of(
     return Signal(late, tuple(evidence[:_SHOWN]))
 
 
+def _place(timeline: Timeline, one: Explained) -> str:
+    script = timeline.trial.workload.scripts[one.script]
+    return f"{script.name}:{script.commands[one.command].line}"
+
+
+def _sequential(plan: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str, str]]:
+    """The sequential scans of a plan: node, relation, and filter."""
+    for node in plan_nodes(plan):
+        if node.get("Node Type") == "Seq Scan":
+            yield node, str(node.get("Relation Name", "")), str(node.get("Filter", ""))
+
+
 def _scans(timeline: Timeline, one: Explained) -> Iterator[tuple[float, Finding]]:
     """Sequential scans of an executed plan, each with its part of the statement's time."""
     top = plan_of(one.plan) if one.analyzed else {}
@@ -553,19 +574,12 @@ def _scans(timeline: Timeline, one: Explained) -> Iterator[tuple[float, Finding]
         total = float(top.get("Execution Time") or top["Plan"]["Actual Total Time"])
     except (LookupError, TypeError, ValueError):
         return
-    script = timeline.trial.workload.scripts[one.script]
-    place = f"{script.name}:{script.commands[one.command].line}"
-    for node in (node for node in plan_nodes(top) if node.get("Node Type") == "Seq Scan"):
+    for node, relation, removed_by in _sequential(top):
         removed, returned, time = (
             float(node.get(name, 0)) * float(node.get("Actual Loops", 1))
             for name in ("Rows Removed by Filter", "Actual Rows", "Actual Total Time")
         )
-        scan = finding(
-            "scan-removes",
-            place=place,
-            relation=str(node.get("Relation Name", "")),
-            removed=int(removed),
-            returned=int(returned),
-            filter=str(node.get("Filter", "")),
-        )
+        counts = {"removed": int(removed), "returned": int(returned), "filter": removed_by}
+        place = _place(timeline, one)
+        scan = finding("scan-removes", place=place, relation=relation, **counts)
         yield min(1.0, time / total) if total else 0.0, scan
