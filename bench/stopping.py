@@ -29,7 +29,7 @@ RUN_S, BATCH, _SEED = LOOKS_S[-1], 100, 1
 ALLOWED = 0.05
 # True shares that miss, and the quantile of the latency that is then the limit.
 SHARES = {0.05: "p95", 0.03: "p97", 0.08: "p92"}
-# A share below these is weighed with what is above this quantile (analysis/spread.py).
+# A share below these is weighed with what is above this quantile (analysis/time_distribution.py).
 _RARER = {0.02: 0.95, 0.005: 0.99}
 _NORMAL = NormalDist()
 _POINTS, _FAR, _HALVINGS = 1001, 12.0, 50

@@ -321,7 +321,10 @@ def test_the_feed_has_new_trials_of_its_load_to_their_end(store, monkeypatch):
         # What it has read once it does not read again: a list of runs has whole plans.
         for name in ("trials", "experiments"):
             patch.delattr(Store, name)
+        heads, head = [], Store.head
+        patch.setattr(Store, "head", lambda store, id_: heads.append(id_) or head(store, id_))
         assert feed.read() == ([], False)
+        assert heads == [running.id]
     store.add(running.id, second(1, [5.0]))
     store.finish(replace(running, state="finished"), {})
     ended, changed = feed.read()

@@ -50,6 +50,20 @@ def test_the_store_grows_with_seconds_and_scripts():
     assert preview(1, {"": [step(100, scripts=3)]}, {}).store_bytes > one
 
 
+def test_the_size_of_the_data_is_that_of_earlier_trials():
+    def said(*machines: list[tuple[str, int | None]], writes: bool = False) -> str:
+        own = [[Step(step(60).plan, (1,), writes, *each) for each in all_] for all_ in machines]
+        found = preview(1, dict(zip("xy", own, strict=False)), {})
+        [disk] = [line for line in lines(Experiment("e", "w", Design()), found) if "disk:" in line]
+        return disk.partition(" in the store")[2]
+
+    a, b, other = ("a", 5_000_000), ("b", 9_000_000), ("c", None)
+    assert said([other]) == ", in addition to the data"
+    assert said([a] * 9) == "; 5 MB for the data"
+    assert said([a, other]) == "; at least 5 MB for the data"
+    assert said([a, b], [a], writes=True) == "; 19 MB for the data, 14 MB for its copy"
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0.4, "0 s"), (99.4, "99 s"), (120, "2 min"), (5900, "98 min"), (11_100, "3 h 5 min"),

@@ -287,6 +287,12 @@ def test_many_lines_are_charts_of_few_lines_and_what_is_left_out_is_said():
     made_page = html(report_of(page))
     assert f"Cells with details: {CELLS_MAX} (" in made_page
     assert f"Groups of cells without a chart: {left}" in made_page
+    near = "nearest to the threshold"
+    assert (near in made_page) == bool(page.limits)
+    assert "left out as warm-up: 0 s" not in made_page
+    page = replace(page, limits=())
+    assert [row.cell.key for row in chosen(page)][:9] == [row.cell.key for row in page.rows][:9]
+    assert near not in html(report_of(page))
 
 
 def test_a_grid_of_names_has_charts_too():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -36,12 +36,15 @@ _AROUND, _COPY = Span(1.0, 0.3, 3.0), Span(1.5, 0.2, 15.0)
 class Step(Struct, frozen=True):
     """One trial of an experiment.
 
-    commands: number of SQL commands of each script. writes: it gets a copy of its data.
+    commands: number of SQL commands of each script. writes: it gets a copy of its data. data: a key
+    of the data on its machine; data_bytes: its size in earlier trials; None if unknown.
     """
 
     plan: TrialPlan
     commands: tuple[int, ...]
     writes: bool
+    data: Hashable = None
+    data_bytes: int | None = None
 
     def span(self) -> Span | None:
         """Its duration; None where its load ends by count."""
@@ -69,6 +72,8 @@ class Preview(Struct, frozen=True):
     trials: at most; trials_least: at least, where each is chosen by those before it. seconds: until
     its end, with machines in parallel; None where loads end by count. machines: trials of each.
     store_bytes: growth of the store. cost: by currency, of the machines that have a price.
+    data_bytes: size of the data; copy_bytes: size of the copies that exist at a time, one on each
+    machine; None if no earlier trial has sizes. data_known: whether the sizes of all data are.
     """
 
     cells: int
@@ -78,6 +83,9 @@ class Preview(Struct, frozen=True):
     machines: Mapping[str, int]
     store_bytes: float
     cost: Mapping[str, float]
+    data_bytes: int | None
+    copy_bytes: int | None
+    data_known: bool
 
 
 def machine_span(steps: Sequence[Step]) -> Span | None:
@@ -100,6 +108,12 @@ def preview(
             cost[currency] = cost.get(currency, 0.0) + price * span.value / 3600
     steps = [step for own in machines.values() for step in own]
     every = bool(bounded) and len(bounded) == len(spans)
+    places = {(name, step.data): step.data_bytes for name, own in machines.items() for step in own}
+    sizes = [size for size in places.values() if size is not None]
+    copies = (
+        max((step.data_bytes or 0 for step in own if step.writes), default=0)
+        for own in machines.values()
+    )
     return Preview(
         cells=cells,
         trials=len(steps),
@@ -108,6 +122,9 @@ def preview(
         machines={name: len(own) for name, own in machines.items()},
         store_bytes=sum(step.stored_bytes() for step in steps),
         cost=cost,
+        data_bytes=sum(sizes) if sizes else None,
+        copy_bytes=sum(copies) if sizes else None,
+        data_known=bool(sizes) and len(sizes) == len(places),
     )
 
 

@@ -259,7 +259,7 @@ def report(rows: Sequence[DiskRow], shown: Section) -> Report:
         headline=(),
         sections=(shown,),
         top=shown,
-        asked=message("question-disk" if len(rows) == 1 else "question-disks"),
+        kind_question=message("question-disk" if len(rows) == 1 else "question-disks"),
         document=lambda: {"disks": [plain(row) for row in rows]},
         rows=lambda: tuple(_numbers(rows)),
     )

@@ -240,8 +240,8 @@ class Section(Struct, frozen=True):
 class Report(Struct, frozen=True):
     """A whole report: its question, the answer in sentences, and sections in their order.
 
-    question: of its author. asked: the question that this kind of answer answers. headline: facts
-    under the title. top: the answer in one screen. lead: the chart of the sections that shows the
+    question: of its author. kind_question: what this kind of answer answers. headline: facts under
+    the title. top: the answer in one screen. lead: the chart of the sections that shows the
     answer. document: the whole report as plain values, without its sections. rows: its numbers.
     Both are functions, because they take longer than the rest.
     """
@@ -257,7 +257,7 @@ class Report(Struct, frozen=True):
     top: Section
     lead: Figure | None = None
     rerun: str = ""
-    asked: str = ""
+    kind_question: str = ""
     document: Callable[[], Any] = dict
     rows: Callable[[], tuple[Number, ...]] = tuple
 

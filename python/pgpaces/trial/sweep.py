@@ -23,6 +23,7 @@ from pgpaces.analysis.sequential import Pairing, Tell
 from pgpaces.core.errors import PgpacesError, PlanError, StoreError
 from pgpaces.core.locality import is_local
 from pgpaces.core.redaction import Redacted
+from pgpaces.database import data
 from pgpaces.database.access import typed
 from pgpaces.load import engine as generator
 from pgpaces.load.engine import for_driver
@@ -35,7 +36,7 @@ from pgpaces.spec.load import family
 from pgpaces.spec.result import Place
 from pgpaces.spec.setup import ServerFacts
 from pgpaces.spec.target import Target, TargetPlan
-from pgpaces.store.listing import ExperimentRow
+from pgpaces.store.listing import ExperimentRow, sizes_at_once
 from pgpaces.store.rows import ExperimentState
 from pgpaces.store.store import Store, new_id
 from pgpaces.trial import document
@@ -47,6 +48,7 @@ from pgpaces.trial.request import (
     check,
     choose,
     commands_of,
+    dataset_of,
     request_of,
     workload_of,
 )
@@ -289,9 +291,9 @@ def _done(store: Store, experiment_id: str) -> list[tuple[int, str]]:
 
 
 def _preview(planned: PlannedSweep, asks: Sequence[Ask]) -> Preview:
-    cells = {ask.cell.key: ask for ask in asks}
+    sizes, cells = sizes_at_once(planned.store), {ask.cell.key: ask for ask in asks}
     requests = {key: planned.request(ask) for key, ask in cells.items()}
-    each = {key: _step(request) for key, request in requests.items()}
+    each = {key: _step(request, sizes) for key, request in requests.items()}
     steps: dict[str, list[Step]] = {}
     prices: dict[str, tuple[float, str]] = {}
     for machine, own in by_machine(asks, planned.machines).items():
@@ -307,16 +309,21 @@ def preview_of(request: Request) -> Preview:
     check(request)
     hourly = None if request.costs is None else request.costs.an_hour
     prices = {HERE: (hourly, request.costs.currency)} if request.costs and hourly else {}
-    return preview(1, {HERE: [_step(request)]}, prices)
+    return preview(1, {HERE: [_step(request, sizes_at_once(request.store))]}, prices)
 
 
-def _step(request: Request) -> Step:
-    """A trial of a cell for the preview."""
+def _step(request: Request, sizes: Mapping[str, int]) -> Step:
+    """A trial of a cell for the preview. sizes: of data, by its fingerprint."""
+    spec = dataset_of(request)
+    fingerprints = data.fingerprints(spec)
+    measured = fingerprints & sizes.keys() if spec.from_database is None else ()
     lists = commands_of(request.workload, choose(request.workload, request.scripts))
     return Step(
         request.trial,
         tuple(sum(command.is_sql for command in commands) for commands in lists),
         request.workload.writes and not request.as_is,
+        (request.target, fingerprints),
+        0 if request.as_is else max((sizes[each] for each in measured), default=None),
     )
 
 

@@ -162,11 +162,15 @@ def prepare() -> None:
 
 
 class ProcessLoad(Struct, frozen=True):
-    """What one process of pgpaces runs. since: the beginning of the first id that it can have."""
+    """What one process of pgpaces runs.
+
+    since: the beginning of the first id that it can have. others: ids of others' trials, once read.
+    """
 
     pid: int
     hostname: str | None = field(default_factory=lambda: platform.node() or None)
     since: str = field(default_factory=lambda: new_id()[:_TIME])
+    others: set[str] = field(default_factory=set)
 
     def trials(self, store: Store, known: Container[str] = ()) -> Iterator[Trial]:
         """Its readable trials without their seconds, the newest first. Raises StoreError.
@@ -174,11 +178,13 @@ class ProcessLoad(Struct, frozen=True):
         known: ids of trials that are left out.
         """
         for id_, _ in store.states(NEWEST):
-            if id_[:_TIME] >= self.since and id_ not in known:
+            if id_[:_TIME] >= self.since and id_ not in known and id_ not in self.others:
                 with contextlib.suppress(StoreError):
                     head = store.head(id_)
                     if (head.host.hostname, head.host.pid) == (self.hostname, self.pid):
                         yield head
+                    else:
+                        self.others.add(id_)
 
 
 class Message(Struct, frozen=True):

@@ -224,6 +224,7 @@ def _rows(axis: MainAxis, panel: Panel, measure: Measure) -> Iterator[Datum]:
 def _heat_map(page: Page, main: Factor) -> Figure:
     """The missed share of every cell as a map of two factors, shaded by its verdict."""
     allowed, lines = page.missed_max, page.lines[:_HEAT_ROWS_MAX]
+    left = len(page.lines) - len(lines)
     data: list[Datum] = []
     for line in lines:
         label = shown(levels_alone(line.levels))
@@ -243,7 +244,11 @@ def _heat_map(page: Page, main: Factor) -> Figure:
     return figure(
         "heat-map",
         message("title-map"),
-        message("chart-map", percent=100 * allowed, left=len(page.lines) - len(lines)),
+        message(
+            "chart-map",
+            percent=100 * allowed,
+            left=message("chart-map-left", left=left) if left else "",
+        ),
         columns=(title, aside, metrics.header("missed"), "verdict"),
         data=data,
         template="heat-map",

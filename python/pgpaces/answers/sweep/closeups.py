@@ -31,14 +31,21 @@ _LOG_FROM = 5
 
 
 def chosen(page: Page) -> tuple[Row, ...]:
-    """The cells shown in detail: all, or those nearest to the threshold; of a search fewer."""
+    """The cells shown in detail: all, or those nearest to the threshold; of a search fewer.
+
+    Without a limit the best, the worst, and the first of the table.
+    """
+    threshold = page.missed_max if page.limits else 0.0
 
     def distance(row: Row) -> float:
-        return abs((row.missed.value if row.missed else 0.0) - page.missed_max)
+        return abs((row.missed.value if row.missed else 0.0) - threshold)
 
     able = [row for row in page.rows if row.trials]
-    near = sorted(able, key=distance)[: _LOADS_MAX if page.searched else CELLS_MAX]
-    keys = {row.cell.key for row in near}
+    first = sorted(able, key=distance)
+    if not page.limits:
+        first = [*first[:1], *first[-1:], *able]
+    most = _LOADS_MAX if page.searched else CELLS_MAX
+    keys = list(dict.fromkeys(row.cell.key for row in first))[:most]
     return tuple(row for row in able if row.cell.key in keys)
 
 
@@ -126,16 +133,22 @@ def _span(bucket: Bucket) -> Datum:
 
 def _latency(digest: Digest, about: str, of_cell: str, *, key: str) -> Figure:
     lost = any(bucket.p99_ms == math.inf for bucket in digest.series)
-    values = {"seconds": digest.series[0].seconds, "cut_s": digest.summary.cut_s}
+    cut_s, per = digest.summary.cut_s, digest.series[0].seconds
+    left_out = message("chart-latency-cut", cut_s=cut_s) if cut_s else ""
     limit_ns, data = digest.trial.plan.limit_ns, list(_latency_rows(digest))
     limit = {"limit": limit_ns / 1e6} if limit_ns else {}
     places = [row[name] for row in data for name in _BANDS if row[name]] + [*limit.values()]
-    cut = [{"cut": 0, "cut_end": digest.summary.cut_s}] if digest.summary.cut_s else []
+    cut = [{"cut": 0, "cut_end": cut_s}] if cut_s else []
     log = bool(places) and max(places) > _LOG_FROM * min(places)
     return figure(
         key,
         message("chart-latency", of=of_cell),
-        message("chart-latency-lost" if lost else "chart-latency-all", trial=about, **values),
+        message(
+            "chart-latency-lost" if lost else "chart-latency-all",
+            trial=about,
+            seconds=per,
+            cut=left_out,
+        ),
         columns=("second", "due", *map(header, (*_BANDS, "missed", "lag_p99"))),
         data=[*({**row, **limit} for row in data), *cut],
         template="latency",

@@ -13,6 +13,7 @@ from pgpaces.answers.trials import levels_listed
 from pgpaces.core.messages import message
 from pgpaces.show.numbers import clock
 from pgpaces.spec.design import Experiment
+from pgpaces.spec.result import fields
 
 
 def lines(
@@ -45,9 +46,17 @@ def lines(
         machines = len(preview.machines)
         at = message("preview-machines", machines=machines) if machines > 1 else ""
         yield message("preview-time", time=clock(span.value), ends=ends, machines=at)
-    yield message("preview-disk", store_bytes=preview.store_bytes)
+    yield message("preview-disk", store_bytes=preview.store_bytes, data=_data(preview))
     for currency, cost in preview.cost.items():
         yield message("preview-price", cost=max(cost, 0.01), currency=currency)
+
+
+def _data(preview: Preview) -> str:
+    if not preview.data_bytes:
+        return message("preview-data-unknown")
+    copies = preview.copy_bytes and message("preview-copies", copy_bytes=preview.copy_bytes)
+    name = "preview-data" if preview.data_known else "preview-data-least"
+    return message(name, data_bytes=preview.data_bytes, copies=copies or "")
 
 
 def as_json(experiment: Experiment, preview: Preview) -> dict[str, Any]:
@@ -64,5 +73,6 @@ def as_json(experiment: Experiment, preview: Preview) -> dict[str, Any]:
         "trials_by_machine": {name or "here": n for name, n in preview.machines.items()},
         "seconds": None if preview.seconds is None else asdict(preview.seconds),
         "store_bytes": round(preview.store_bytes),
+        **fields(preview, "data_bytes", "copy_bytes", "data_known"),
         "cost": dict(preview.cost),
     }

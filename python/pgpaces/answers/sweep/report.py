@@ -67,7 +67,7 @@ def report(page: Page) -> Report:
         # The first chart that is not one of a group side by side.
         lead=next((each for each in figures if not each.group), None),
         rerun=page.about.rerun,
-        asked=message(questions[0 if page.limits else -1]) if questions else "",
+        kind_question=message(questions[0 if page.limits else -1]) if questions else "",
         document=partial(document, page),
         rows=lambda: (*numbers(page), *top.rows),
     )
@@ -160,7 +160,8 @@ def _plan(page: Page, plan: StatementPlans, number: int) -> Section:
 def _closeups(page: Page) -> Section:
     rows = closeups.chosen(page)
     left = sum(bool(row.trials) for row in page.rows) - len(rows)
-    note = message("cells-in-detail", shown=len(rows), left=left) if left > 0 else ""
+    near = "cells-in-detail" if page.limits else "cells-in-detail-unlimited"
+    note = message(near, shown=len(rows), left=left) if left > 0 else ""
     several = "title-loads" if page.searched else "title-each-cell"
     title = message(several if len(rows) > 1 else "title-over-time")
     parts = tuple(_cell(page, row, alone=len(rows) == 1) for row in rows)
