@@ -161,7 +161,7 @@ def prepare() -> None:
     levels.look()
 
 
-class ProcessLoad(Struct, frozen=True):
+class ProcessLoad(Struct, frozen=True, eq=False):
     """What one process of pgpaces runs.
 
     since: the beginning of the first id that it can have. others: ids of others' trials, once read.
