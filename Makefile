@@ -87,9 +87,9 @@ run: build ## From nothing to a first answer: eight users of a reporting databas
 t: build ## Some tests: make t T=tests/unit/test_volume.py
 	$(if $(T),,$(error say which tests: make t T=tests/unit/test_volume.py))pytest -q $(T)
 
-# What needs no PostgreSQL server, in two processes: one for each core of a small machine.
+# What needs no PostgreSQL server; four at a time, as some of these tests wait for processes.
 check: lint $(RUST_TESTED) ## Lint, types and all tests that need no server
-	pytest -q -n 2 --dist worksteal --hypothesis-seed=20261122 -m 'not slow and not postgres' tests
+	pytest -q -n 4 --dist worksteal --hypothesis-seed=20261122 -m 'not slow and not postgres' tests
 
 # One seed for all random cases: whoever runs this sees what the next one sees. `test-slow` looks
 # for what nobody has seen yet, with more cases. Four at a time, as those of servers wait more than
