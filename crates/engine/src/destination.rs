@@ -89,7 +89,7 @@ impl Destination {
     /// Where to connect; while the server is searched, why it was not found so far.
     ///
     /// # Errors
-    /// There is no place yet.
+    /// The server is being searched; why the last attempt failed, if one did.
     pub fn place(&self) -> Result<Arc<Place>, Option<Error>> {
         let state = self.state();
         if state.searching { Err(state.why.clone()) } else { Ok(Arc::clone(&state.place)) }

@@ -347,7 +347,7 @@ impl Socket for TcpStream {
     }
 }
 
-/// A connection whose calls may each take so long.
+/// Connects. No call on the connection takes longer than `timeout`.
 pub(crate) fn connect(address: &Address, timeout: Duration) -> Result<Box<dyn Socket>> {
     let refused = |e: io::Error| no_answer(address, &e);
     match address {

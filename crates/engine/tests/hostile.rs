@@ -394,7 +394,7 @@ fn a_second_challenge_is_refused() {
     let (_, nonce) = initial.split_once(",r=").expect("r=<nonce>");
     let challenge = authentication(11, format!("r={nonce}server,s=c2FsdA==,i=4096").as_bytes());
     assert_eq!(feed(&mut connection, &challenge), Ok(vec![]));
-    let found = feed(&mut connection, &challenge).expect_err("hashing without end");
+    let found = feed(&mut connection, &challenge).expect_err("a second challenge");
     assert_eq!(own(&found).0, Kind::Auth);
 }
 

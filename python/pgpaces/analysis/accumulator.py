@@ -36,8 +36,9 @@ _LOOSE_MAX = 16
 class SecondSums(Struct, frozen=True):
     """Integers by second: `rows` from second `first` on, with the columns `names`.
 
-    By default those of a script, or of several together: due, the five outcomes, retried, retries,
-    count (of transactions with times), and the sums of latency, lag and service in ns.
+    The default columns are those of one script, or of several together: due, the five outcomes,
+    retried, retries, count (of transactions with times), and the sums of latency, lag, and service
+    in ns.
     """
 
     first: int
@@ -49,7 +50,7 @@ class SecondSums(Struct, frozen=True):
         return column
 
     def between(self, start: int, end: int) -> SecondSums:
-        """The seconds from `start` until before `end`, zero where there is no row."""
+        """The seconds from `start` up to, but not including, `end`, zero where there is no row."""
         window = np.zeros((max(0, end - start), len(self.names)), dtype=np.int64)
         low, high = max(start, self.first), min(end, self.end)
         if low < high:
@@ -343,7 +344,7 @@ class Accumulator:
         return np.asarray(seconds.between(0, seconds.end).column("dispatch_ns_max") / 1e9)
 
     def all_down(self, end: int) -> Numbers:
-        """The part of each second from 0 until before `end` in which no client was connected."""
+        """The part of each second before `end` in which no client was connected."""
         return np.asarray(self._intervals.seconds().between(0, end).column("all_down_ns") / 1e9)
 
     def cpu_shares(self, seconds: float) -> list[float]:
@@ -373,7 +374,7 @@ class Accumulator:
         return silences
 
     def succeeded(self, start: int, end: int, scripts: Iterable[int]) -> Numbers:
-        """Successes of these scripts by second of their end, from `start` until before `end`."""
+        """Successes of these scripts by the second of their end, from `start` to before `end`."""
         counts = np.zeros(max(0, end - start), dtype=np.int64)
         for rows in filter(None, map(self._succeeded.get, scripts)):
             counts += rows.seconds().between(start, end).column("count")

@@ -197,7 +197,7 @@ def effect_of_pairs(differences: Sequence[float], error_min: float = 0.0) -> Eff
 def effect_of_groups(
     a: Sequence[float], b: Sequence[float], error_min: float = 0.0, *, drift: float = 0.0
 ) -> Effect | None:
-    """B's mean less A's for trials that are no pairs; None for fewer than two of either.
+    """The mean of B minus the mean of A, without pairs; None if a side has fewer than two trials.
 
     Welch, Biometrika 34, 1947. drift: the standard deviation of each group's level.
     """
@@ -217,7 +217,7 @@ def effect_of_groups(
 
 
 def effect_of_next(old: Sequence[float], new: Sequence[float], error_min: float) -> Effect:
-    """The mean of new values less that of at least two old ones, against a prediction of the old.
+    """The mean of new values minus the mean of the old ones (two at least), as a prediction error.
 
     Student's t with the spread s sqrt(1/m + 1/k) and k - 1 degrees of freedom.
     """

@@ -44,7 +44,7 @@ class Series(Struct, frozen=True):
         return {second: value for second, value in self.pairs if 0 <= second < end}
 
     def between(self, start: float, end: float) -> list[float]:
-        """The values from second `start` until before `end`."""
+        """The values from second `start` up to, but not including, `end`."""
         return [value for second, value in self.pairs if start <= second < end]
 
     def add(self, second: int, value: float) -> None:
