@@ -160,17 +160,17 @@ def test_what_has_a_sign_is_named_and_nothing_else(name):
 
 def test_a_scan_that_is_only_planned_is_named_with_its_place():
     found = attribute([replace(STEP, explained=(planned(),)).told()])
-    scan, _ = found.cause.evidence
+    [scan] = found.cause.evidence
     assert (scan.name, scan.values["filter"]) == ("scan-expected", "(id = 1)")
 
 
 def test_every_sign_has_a_story_and_without_sensors_none_is_seen():
     assert set(STORIES) == set(causes.catalog().causes)
     found = attribute([seen_again(Story().told()[0], samples=(), observed=())])
-    assert len(found.unread) == 4
+    assert len(found.unread) == 3
 
 
-@pytest.mark.parametrize("key", ["steal", "slowed", "autovacuum", "others"])
+@pytest.mark.parametrize("key", ["steal", "autovacuum", "others"])
 def test_what_is_only_beside_is_not_named_where_it_never_ends(key):
     found = attribute([always(STORIES[key]).told()])
     assert key not in [card.key for card in found.causes if card.named]
@@ -218,7 +218,6 @@ def test_a_stop_of_the_generator_is_not_one_of_the_server(waited_ms):
         found.cause.key
     ]
     assert (found.cause.evidence[0].name == "generator-paused") == still
-    assert "threads" not in found.cause.advice + found.cause.command
 
 
 @pytest.mark.parametrize(("busy", "key"), [(20.0, "freeze"), (float("nan"), "generator")])
@@ -325,22 +324,6 @@ def test_what_nine_of_ten_sessions_wait_for_stands_before_what_one_in_sixty_does
         assert sure(found.cause).key == "contention"
 
 
-@pytest.mark.parametrize(("host", "here"), [("127.0.0.1", True), ("db.example", False)])
-def test_the_way_to_a_server_of_this_machine_does_not_get_shorter_on_its_machine(host, *, here):
-    """Backends that are stopped: nothing ends, and the sensor's own session is answered."""
-    whole, _ = Story(sessions={}, usual={}, good_ms=10.0).told()
-    intervals = [
-        replace(each, tallies=()) if each.second in BAD else each for each in whole.intervals
-    ]
-    back, stopped = max(BAD) + 1, tuple(whole.intervals[at].tallies[0] for at in sorted(BAD))
-    intervals[back] = replace(intervals[back], tallies=(*intervals[back].tallies, *stopped))
-    server = {"target": {"host": host}}
-    cause = sure(attribute([seen_again(whole, intervals=tuple(intervals), server=server)]).cause)
-    assert cause.key == "network"
-    assert (cause.advice == causes.catalog().causes["network"].advice) != here
-    assert cause.evidence[1] == finding("no-answers", seconds=4)
-
-
 @pytest.mark.parametrize("command", ["\\sleep 390 ms", "\\set a 1"])
 def test_the_pause_of_a_script_is_not_the_way_to_the_server(command):
     whole, _ = Story(sessions={}, usual={}, good_ms=10.0).told()
@@ -400,7 +383,7 @@ def test_a_scan_is_held_against_the_statements_of_its_seconds_not_of_the_whole_t
     assert first(seen_again(trial)) == "plan"
 
 
-def test_near_ties_are_told_and_what_proves_most_is_first():
+def test_of_near_ties_what_proves_most_is_first():
     """A quota that ran out, and a scan that the same transactions spent their time in."""
     story = replace(
         STORIES["quota"],
@@ -409,9 +392,7 @@ def test_near_ties_are_told_and_what_proves_most_is_first():
     )
     found = attribute([story.told()])
     assert [card.key for card in found.causes[:2]] == ["quota", "plan"]
-    assert [card.key for card in found.ties] == ["plan"]
     assert attribute([story.told()]) == found
-    assert attribute([STORIES["quota"].told()]).ties == ()
 
 
 def test_there_is_no_network_behind_a_socket():

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 KEY = "why"
 SCREEN = Screen(
     first=("lift", "holder", "seen", "against", "also"),
-    details=("of", "near", "advice", "not read"),
+    details=("of", "advice", "not read"),
 )
 CELLS_MAX = 3
 # Whole trials are read for an attribution; more of a cell than this add little.
@@ -64,8 +64,6 @@ _SECONDS_MAX = 300
 _ROWS_MAX = 60
 _ALSO_MAX = 3
 _EVIDENCE_MAX = 2
-# Evidence that says which session held a lock.
-_HOLDERS = ("blocked", "blocked-by")
 # The likeliest causes have evidence and advice, the others only their numbers.
 _CAUSES_MAX = 3
 
@@ -243,12 +241,10 @@ def _values(answer: Attribution) -> Values:
             ends = interval(cause.lift, _number)
             yield "lift", said("why-lift", lift=_number(cause.lift.value), ends=ends)
         for each in cause.evidence[:_EVIDENCE_MAX]:
-            label = "holder" if each.name in _HOLDERS else "seen"
+            label = "holder" if each.name == "blocked" else "seen"
             yield label, said("why-seen", text=causes.observed(each))
         for each in cause.against:
             yield "against", said("why-seen", text=causes.observed(each))
-        if answer.ties:
-            yield "near", said("why-near", others=_shares(answer.ties))
         yield "advice", said("why-advice", text=cause.advice)
     if answer.causes:
         others = answer.causes[1 if cause else 0 :][:_ALSO_MAX]

@@ -36,29 +36,27 @@ _PROOFS: Sequence[Proof] = ("whole", "time", "coinciding")
 class CauseRule(Struct, frozen=True):
     """A row of the table; its title, sentence and advice are in causes.toml.
 
-    signal: what a trial shows of it; None where that was not read. after: the
-    causes that it may result from, which claim the time that both explain. whatever: these claim it
-    also where they are not named. carried: transactions that wait for a client see the signal of
-    those that kept it busy. resource: a server can run out of it.
+    signal: what a trial shows of it; None where that was not read. after: the named causes that it
+    may result from, which claim the time that both explain. carried: transactions that wait for a
+    client see the signal of those that kept it busy. resource: a server can run out of it.
     """
 
     key: str
     signal: Measure
     proof: Proof
     after: tuple[str, ...] = ()
-    whatever: bool = False
     carried: bool = True
     resource: bool = True
 
 
 # What makes transactions longer: locks are held for longer, and clients are busy for longer.
 _LONGER = (
-    *("freeze", "generator", "quota", "checkpoint", "disk", "cache", "plan", "standby"),
+    *("freeze", "generator", "quota", "checkpoint", "disk", "plan", "standby"),
     *("network", "steal", "cpu"),
 )
 _BUSY = ("freeze", "quota", "generator", "steal", "plan", "others")
 _STOPPED = ("freeze", "quota", "checkpoint")
-_WAITING = (*_LONGER, "lock", "contention", "latch", "slowed", "others", "autovacuum")
+_WAITING = (*_LONGER, "lock", "contention", "latch", "others", "autovacuum")
 CAUSES = (
     CauseRule("failed", signals.failed_signal, "whole", carried=False, resource=False),
     CauseRule("freeze", signals.freeze_signal, "whole", resource=False),
@@ -70,22 +68,19 @@ CAUSES = (
     CauseRule("contention", signals.contention_signal, "time", (*_LONGER, "lock")),
     CauseRule("standby", waiting_signal("standby"), "time"),
     CauseRule("checkpoint", signals.checkpoint_signal, "time"),
-    CauseRule("disk", waiting_signal("wal", "read", "file"), "time", (*_STOPPED, "cache")),
-    CauseRule("cache", signals.cache_signal, "coinciding"),
+    CauseRule("disk", waiting_signal("disk"), "time", _STOPPED),
     CauseRule("latch", waiting_signal("latch"), "time", (*_STOPPED, "disk", "cpu")),
     CauseRule("plan", signals.plan_signal, "time"),
     CauseRule(
         "network", signals.network_signal, "time", ("freeze", "generator", "quota", "steal", "cpu")
     ),
     CauseRule("steal", signals.steal_signal, "coinciding"),
-    CauseRule("slowed", signals.slowed_signal, "coinciding", resource=False),
     CauseRule("cpu", signals.cpu_signal, "time", _BUSY),
     CauseRule("autovacuum", signals.autovacuum_signal, "coinciding", ("checkpoint",)),
     CauseRule("others", signals.others_signal, "coinciding", ("lock",), resource=False),
-    CauseRule(
-        "connections", signals.connections_signal, "time", _WAITING, whatever=True, carried=False
-    ),
+    CauseRule("connections", signals.connections_signal, "time", _WAITING, carried=False),
 )
+_RULES = {row.key: row for row in CAUSES}
 SHARE_MIN = 0.5
 # The least lift (at the lower end of its interval) and difference of shares of a contrast.
 LIFT_MIN, DIFFERENCE_MIN = 1.5, 0.2
@@ -161,15 +156,9 @@ class Attribution(Struct, frozen=True):
     def limit(self) -> Limit | None:
         """The resource that was the limit; None where there is none, or monitors do not tell."""
         first = self.cause
-        if first is None or not next(row.resource for row in CAUSES if row.key == first.key):
+        if first is None or not _RULES[first.key].resource:
             return None
         return Limit(first.key, first.share, first.evidence)
-
-    @property
-    def ties(self) -> tuple[PossibleCause, ...]:
-        """Other named causes with nearly the same share, which another run may put first."""
-        named = [card for card in self.causes if card.named]
-        return tuple(c for c in named[1:] if c.share.value >= named[0].share.value - _TIE)
 
 
 def attribute(trials: Sequence[tuple[Trial, Summary]]) -> Attribution:
@@ -223,43 +212,32 @@ def attribute(trials: Sequence[tuple[Trial, Summary]]) -> Attribution:
     )
 
 
-def _proof(row: CauseRule, signal: Signal) -> Proof:
-    return "coinciding" if signal.beside else row.proof
-
-
 def _signals(part: Timeline) -> Signals:
     """The signals of a trial, as transactions that waited for a client saw them too."""
     lag = signals.behind_others(part)
     seen = {}
     for row in CAUSES:
         if (signal := row.signal(part)) is not None:
-            if row.carried and _proof(row, signal) != "coinciding":
+            if row.carried and row.proof != "coinciding":
                 signal = replace(signal, late=signals.carried(signal.late, lag))
             seen[row.key] = signal
     return seen
 
 
 def _by_priority(seen: Signals, prior: Collection[str]) -> Signals:
-    """The signals without the time that causes of higher priority claim.
-
-    prior: the causes that may claim time of others; where it does not matter whether they are
-    named, all may that transactions themselves show.
-    """
+    """The signals without the time that causes of higher priority claim; `prior` may claim it."""
     left = {}
-    for row in (row for row in CAUSES if row.key in seen):
-        signal = seen[row.key]
+    for key, signal in seen.items():
         late, punctual, alone = signal.late, signal.on_time, signal.alone
-        for other in (other for other in CAUSES if other.key in row.after and other.key in seen):
-            claim = seen[other.key]
-            proof = _proof(other, claim)
-            if other.key in prior or (row.whatever and proof != "coinciding"):
-                # An unknown (NaN) of this signal stays one.
-                late = np.minimum(late, _rest(claim.late))
-                punctual = np.minimum(punctual, _rest(claim.on_time))
-                if alone is not None and proof != "time":
-                    alone = np.minimum(alone, _rest(claim.late))
+        for other in (each for each in _RULES[key].after if each in prior and each in seen):
+            claim = seen[other]
+            # An unknown (NaN) of this signal stays one.
+            late = np.minimum(late, _rest(claim.late))
+            punctual = np.minimum(punctual, _rest(claim.on_time))
+            if alone is not None and _RULES[other].proof != "time":
+                alone = np.minimum(alone, _rest(claim.late))
         late = late if alone is None else np.fmax(late, alone)
-        left[row.key] = replace(signal, late=late, punctual=punctual)
+        left[key] = replace(signal, late=late, punctual=punctual)
     return left
 
 
@@ -288,15 +266,13 @@ def _card(
     present = [(part, signal) for part, signal in pairs if signal is not None]
     missed, on_time, late, punctual = _due_seconds(pairs)
     share = coinciding_share(missed, late)
-    # The weakest proof of all trials.
-    proof = max((_proof(row, signal) for _, signal in present), key=_PROOFS.index)
-    if proof == "time" and share.value >= _MOST:
+    if row.proof == "time" and share.value >= _MOST:
         punctual = _due_seconds(pairs, as_time=True)[3]
     lift = lift_of(missed, on_time, late=late, punctual=punctual)
     seen_on_time = weighted_mean(punctual, on_time)
     clear = lift is not None and lift.low >= LIFT_MIN
     contrast = clear and share.value - seen_on_time >= DIFFERENCE_MIN
-    if proof == "coinciding":
+    if row.proof == "coinciding":
         # Both coincide more than once, and more than by chance.
         meetings = int(((missed > 0) & (np.nan_to_num(late) > 0)).sum())
         chance_max = max(_CHANCE_MAX, 1.0 / len(missed))
@@ -304,9 +280,9 @@ def _card(
         contrast = contrast and unlikely
     # Where most were on time and saw it as much, the signal does not separate them.
     most = bool(missed.sum() >= on_time.sum())
-    whole = proof == "whole" and (most or share.value >= seen_on_time)
+    whole = row.proof == "whole" and (most or share.value >= seen_on_time)
     apart = share.value >= max(seen_on_time + DIFFERENCE_MIN, seen_on_time * LIFT_MIN)
-    alone = whole or (proof == "time" and (most or apart) and _long(present))
+    alone = whole or (row.proof == "time" and (most or apart) and _long(present))
     against = []
     if share.value < SHARE_MIN:
         against.append(finding("mostly-without", share=1 - share.value))
@@ -315,10 +291,10 @@ def _card(
     part, here = pairs[worst]
     shown = here or present[0][1]
     by_second = np.zeros(part.seconds) if here is None else here.late
-    step = next_step_for(shown.advice or row.key, part.trial, part.failures)
+    step = next_step_for(row.key, part.trial, part.failures)
     return PossibleCause(
         row.key,
-        proof,
+        row.proof,
         share.value >= SHARE_MIN and (contrast or alone),
         share,
         seen_on_time,

@@ -36,30 +36,23 @@ _SLOW_OF_LIMIT, _SLOW_TIMES = 0.25, 4.0
 _PAUSE = re.compile(r"\s*\\(sleep|shell|setshell)\b", re.IGNORECASE)
 
 
-Kind = Literal["cpu", "lock", "wal", "read", "file", "standby", "latch", "client", "other"]
+Kind = Literal["cpu", "lock", "disk", "standby", "latch", "client", "other"]
 # Frozen: a sample was late by this many tenths, and by three times the two intervals before.
 FROZEN_MIN = 5
 _FROZEN_TIMES = 3
-_WAL_LATCHES = ("WALWrite", "WALWriteLock")
-_READS = ("DataFileRead", "DataFilePrefetch", "AioIoCompletion", "AioIoUringExecution")
-_BUFFERS = ("BufferIO", "BufferIo", "buffer_io")
+_KINDS: Mapping[str, Kind] = {
+    waits.CPU: "cpu", "IO": "disk", "Lock": "lock", "LWLock": "latch", "BufferPin": "latch",
+    "Client": "client",
+}  # fmt: skip
+# Waits of other types that are for the disk: a page that another session reads, and WAL.
+_DISK = ("BufferIO", "BufferIo", "buffer_io", "WALWrite", "WALWriteLock")
 
 
 def wait_kind(event: WaitEvent) -> Kind:
     """The kind of a wait event, as far as causes differ by it."""
-    kind, name = event.kind, event.event
-    if kind == waits.CPU:
-        return "cpu"
-    if kind == "IO":
-        return "wal" if name.upper().startswith("WAL") else "read" if name in _READS else "file"
-    if name in _BUFFERS:
-        return "read"
-    if kind == "LWLock":
-        return "wal" if name in _WAL_LATCHES else "latch"
-    if (kind, name) == ("IPC", "SyncRep"):
+    if (event.kind, event.event) == ("IPC", "SyncRep"):
         return "standby"
-    kinds: Mapping[str, Kind] = {"Lock": "lock", "BufferPin": "latch", "Client": "client"}
-    return kinds.get(kind, "other")
+    return "disk" if event.event in _DISK else _KINDS.get(event.kind, "other")
 
 
 class Sessions(Struct, frozen=True):
@@ -155,11 +148,6 @@ class Timeline(Struct, frozen=True):
         sums = np.concatenate(([0.0], np.cumsum(np.where(np.isfinite(values), values, 0.0))))
         return np.asarray(sums[self.last + 1] - sums[: self.seconds])
 
-    def life_max(self, values: Numbers) -> Numbers:
-        """The largest of a clock's values over the same life; for values that are events."""
-        finite = np.where(np.isfinite(values), values, 0.0)
-        return np.array([finite[at : last + 1].max() for at, last in enumerate(self.last)])
-
     def mean_of_missed(self, values: Numbers) -> float:
         """The mean of a clock's values over lives of missed transactions; 0 where unknown."""
         return weighted_mean(self.life_mean(values), self.missed)
@@ -204,12 +192,11 @@ class Timeline(Struct, frozen=True):
         with fewer than 10 samples of these sessions while missed transactions were under way: too
         few to tell where time went.
         """
-        begun, ended = np.zeros(self.clock + 1), np.zeros(self.clock + 1)
-        np.add.at(begun, np.flatnonzero(self.missed), 1)
-        np.add.at(ended, self.last[self.missed > 0] + 1, 1)
-        alive = np.cumsum(begun - ended)[: self.clock] > 0
+        alive = np.zeros(self.clock)
+        for at in np.flatnonzero(self.missed):
+            alive[at : self.last[at] + 1] = 1.0
         samples = self.sessions.samples if self.sessions else np.zeros(self.clock)
-        if np.nansum(np.where(alive, sessions * samples, 0.0)) < _MET_MIN:
+        if np.nansum(alive * sessions * samples) < _MET_MIN:
             return np.zeros(self.clock)
         return self.with_queue(np.clip(quotient(sessions, self._unqueued, 0.0), 0.0, 1.0))
 
