@@ -5,7 +5,6 @@ A coincidence does not prove a cause, so the section names the experiment that c
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -53,15 +52,15 @@ if TYPE_CHECKING:
 
 KEY = "why"
 SCREEN = Screen(
-    first=("lift", "holder", "seen", "against", "also"),
+    first=("lift", "holder", "seen", "also"),
     details=("of", "advice", "not read"),
 )
 CELLS_MAX = 3
 # Whole trials are read for an attribution; more of a cell than this add little.
 _TRIALS_MAX = 8
 _TRIALS_OF_LIMIT = 3
-_SECONDS_MAX = 300
-_ROWS_MAX = 60
+# A chart and its table have at most so many points.
+_POINTS_MAX = 120
 _ALSO_MAX = 3
 _EVIDENCE_MAX = 2
 # The likeliest causes have evidence and advice, the others only their numbers.
@@ -125,7 +124,7 @@ def of_cells(store: Store, page: Page) -> tuple[Section, ...]:
         if crossing.verdict(row, page.missed_max) == "fail"
         or (not row.sound and row.missed is not None and row.missed.value > page.missed_max)
     ]
-    ranked = _nearest_first(late, page.searched) if page.searched else _worst_first(late)
+    ranked = _nearest_first(late) if page.searched else _worst_first(late)
     return _of_rows(store, ranked)
 
 
@@ -153,29 +152,19 @@ def _worst_first(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: row.missed.value if row.missed else 0.0, reverse=True)
 
 
-def _nearest_first(rows: Iterable[Row], load: str) -> list[Row]:
-    """The lowest load of each searched cell, then the second of each; of a load the longest row.
-
-    Those with too few missed for an answer are last.
-    """
-
-    def too_few(row: Row) -> bool:
-        return row.counts.missed < MISSED_MIN
+def _nearest_first(rows: Iterable[Row]) -> list[Row]:
+    """The lowest load first, of a load the longest row; last those with too few missed."""
 
     def place(row: Row) -> tuple[bool, float, int, int]:
         trial = row.every[0].trial
+        too_few = row.counts.missed < MISSED_MIN
         rate, clients = trial.plan.load.rate or 0.0, trial.setup.own_clients
-        return too_few(row), rate, clients, -row.counts.due
+        return too_few, rate, clients, -row.counts.due
 
     of_load: dict[str, Row] = {}
     for row in sorted(rows, key=place):
         of_load.setdefault(without(row.cell).key, row)
-    turns: Counter[str] = Counter()
-    ranked: list[tuple[bool, int, Row]] = []
-    for row in of_load.values():
-        turns[key := without(row.cell, load).key] += 1
-        ranked.append((too_few(row), turns[key], row))
-    return [row for *_, row in sorted(ranked, key=lambda each: each[:2])]
+    return [*of_load.values()]
 
 
 def _attributed(store: Store, digests: Iterable[Digest]) -> tuple[list[Trial], Attribution]:
@@ -243,8 +232,6 @@ def _values(answer: Attribution) -> Values:
         for each in cause.evidence[:_EVIDENCE_MAX]:
             label = "holder" if each.name == "blocked" else "seen"
             yield label, said("why-seen", text=causes.observed(each))
-        for each in cause.against:
-            yield "against", said("why-seen", text=causes.observed(each))
         yield "advice", said("why-advice", text=cause.advice)
     if answer.causes:
         others = answer.causes[1 if cause else 0 :][:_ALSO_MAX]
@@ -286,12 +273,11 @@ def _tables(answer: Attribution, key: str) -> Iterator[Table]:
             [
                 ("cause", lambda each: each.title),
                 ("seen", lambda each: _observed(each.evidence)),
-                ("against", lambda each: _observed(each.against)),
                 ("advice", lambda each: each.advice),
                 ("command", lambda each: each.command),
             ],
             items=answer.causes[:_CAUSES_MAX],
-            labels=5,
+            labels=4,
         )
 
 
@@ -303,19 +289,18 @@ def _figures(answer: Attribution, key: str) -> Iterator[Figure]:
     names = [each.title for each in drawn]
     shares = {axis("missed"): answer.missed_by_second}
     shares |= {f"{shown(each.title)}, %": each.by_second for each in drawn}
-    # Rows of the table, and for each share the means of one or several seconds.
-    rows: list[Datum] = [
-        {"texts": (str(at), *(or_dash(each[at], percent) for each in shares.values()))}
-        for at in range(0, length, -(-length // _ROWS_MAX))
-    ]
-    step = -(-length // _SECONDS_MAX)
-    for order, (name, values) in enumerate(shares.items()):
-        for at in range(0, length, step):
+    rows: list[Datum] = []
+    step = -(-length // _POINTS_MAX)
+    for at in range(0, length, step):
+        texts = [str(at)]
+        for order, (name, values) in enumerate(shares.items()):
             numbers = [value for value in values[at : at + step] if value is not None]
-            if numbers:
+            mean = sum(numbers) / len(numbers) if numbers else None
+            texts.append(or_dash(mean, percent))
+            if mean is not None:
                 place = {"panel": name, "series": name, "start": at, "end": at + step}
-                amount = 100 * sum(numbers) / len(numbers)
-                rows.append({**place, "order": order, "amount": amount})
+                rows.append({**place, "order": order, "amount": 100 * mean})
+        rows.append({"texts": tuple(texts)})
     colors = {"domain": list(shares), "range": ["alarm", "line0", "line1"]}
     yield figure(
         f"{key}-seconds",

@@ -44,16 +44,12 @@ class Catalog(Struct, frozen=True, forbid_unknown_fields=True):
     forms: Mapping[str, Form]
     outcomes: Mapping[str, str]
     notes: Mapping[str, str]
-    against: Mapping[str, str]
     unread: Mapping[str, str]
 
     @property
     def observations(self) -> dict[str, str]:
-        """The sentences of evidence for and against causes, by name."""
-        every = dict(self.against)
-        for cause in self.causes.values():
-            every |= cause.evidence
-        return every
+        """The sentences of evidence, by name."""
+        return {n: text for cause in self.causes.values() for n, text in cause.evidence.items()}
 
 
 @functools.cache

@@ -23,7 +23,7 @@ from pgpaces.analysis.next_step import MISSED_MIN, next_step_for
 from pgpaces.analysis.stats import inefficiency, student_quantile
 from pgpaces.analysis.summary import Summary
 from pgpaces.core import causes
-from pgpaces.core.findings import Finding, finding
+from pgpaces.core.findings import Finding
 from pgpaces.spec.result import Estimate, Trial
 
 # whole: the signal alone explains the outcome of a transaction. time: a share of the transactions'
@@ -119,7 +119,6 @@ class PossibleCause(Struct, frozen=True):
     on_time: float
     lift: Estimate | None
     evidence: tuple[Finding, ...]
-    against: tuple[Finding, ...]
     advice: str
     command: str
     question: str
@@ -283,11 +282,6 @@ def _card(
     whole = row.proof == "whole" and (most or share.value >= seen_on_time)
     apart = share.value >= max(seen_on_time + DIFFERENCE_MIN, seen_on_time * LIFT_MIN)
     alone = whole or (row.proof == "time" and (most or apart) and _long(present))
-    against = []
-    if share.value < SHARE_MIN:
-        against.append(finding("mostly-without", share=1 - share.value))
-    if not contrast and seen_on_time >= SHARE_MIN * share.value:
-        against.append(finding("also-on-time", share=seen_on_time))
     part, here = pairs[worst]
     shown = here or present[0][1]
     by_second = np.zeros(part.seconds) if here is None else here.late
@@ -300,7 +294,6 @@ def _card(
         seen_on_time,
         lift,
         shown.evidence,
-        tuple(against),
         step.advice,
         step.command,
         step.question,
