@@ -1,4 +1,4 @@
-"""Why transactions were late: of a run, or of the cells that missed the limit.
+"""Why transactions were late: of a run, or of the cell that missed the limit most.
 
 A coincidence does not prove a cause, so the section names the experiment that can.
 """
@@ -20,7 +20,7 @@ from pgpaces.analysis.cells import Row
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.goal import Limit
 from pgpaces.analysis.next_step import MISSED_MIN
-from pgpaces.analysis.sequential import SATURATING, role, without
+from pgpaces.analysis.sequential import SATURATING, role
 from pgpaces.answers.answer import Answer
 from pgpaces.answers.trials import cell_name
 from pgpaces.core import causes
@@ -55,7 +55,6 @@ SCREEN = Screen(
     first=("lift", "holder", "seen", "also"),
     details=("of", "advice", "not read"),
 )
-CELLS_MAX = 3
 # Whole trials are read for an attribution; more of a cell than this add little.
 _TRIALS_MAX = 8
 _TRIALS_OF_LIMIT = 3
@@ -74,49 +73,32 @@ def why(name: str = "last", *, store: str | Path | None = None) -> Answer:
     that missed most is explained. The value is a `pgpaces.analysis.Attribution`.
     Raises PlanError for a name that does not exist, StoreError.
     """
+    from pgpaces.answers.sweep.lookup import page_of
+
     with closing(Store.existing(store)) as opened:
-        answers = sections(opened, name)
+        id_ = opened.find_any(name)
+        if opened.is_experiment(id_):
+            page = page_of(opened, (id_,))
+            rows = [row for row in _own(page) if row.trials]
+            if not rows:
+                raise PlanError("no-trial", experiment=page.title)
+            section = of_cell(opened, page) or _of_row(opened, _worst(rows))
+        else:
+            about = message("why-run", run=id_[-8:])
+            section = _section(opened, opened.digests([id_]), about)
 
     def whole() -> Page:
         with closing(opened):
-            return page_with(opened, answers, name)
+            return replace(page_of(opened, (id_,)), title=section.title, first=section, sections=())
 
-    return Answer(answers[0], whole)
-
-
-def sections(store: Store, name: str) -> tuple[Section, ...]:
-    """The answer for a run, or the answers for the cells of an experiment that missed the limit.
-
-    If all cells met it, the answer for the one that missed most. Raises PlanError, StoreError.
-    """
-    id_ = store.find_any(name)
-    if not store.is_experiment(id_):
-        about = message("why-run", run=id_[-8:])
-        return (_section(store, store.digests([id_]), about, key=KEY),)
-    from pgpaces.answers.sweep.lookup import page_of
-
-    page = page_of(store, (id_,))
-    rows = [row for row in _own(page) if row.trials]
-    if not rows:
-        raise PlanError("no-trial", experiment=page.title)
-    return of_cells(store, page) or _of_rows(store, _worst_first(rows)[:1])
+    return Answer(section, whole)
 
 
-def page_with(store: Store, answers: tuple[Section, ...], name: str) -> Page:
-    """The report of the run or experiment, with these answers. Raises PlanError, StoreError."""
-    from pgpaces.answers.sweep.lookup import page_of
+def of_cell(store: Store, page: Page) -> Section | None:
+    """The cell of a page that missed the limit most; None if all met it. Raises StoreError.
 
-    whole = page_of(store, (store.find_any(name),))
-    first, *others = answers
-    title = first.title if not others else message("why-title", about=whole.title)
-    return replace(whole, title=title, first=first, sections=tuple(others))
-
-
-def of_cells(store: Store, page: Page) -> tuple[Section, ...]:
-    """The cells of a page that missed the limit, the largest share first. Raises StoreError.
-
-    A cell counts too if it would have missed the limit with valid trials. Of a search the lowest
-    loads: far above the threshold every resource is exhausted.
+    A cell counts too if it would have missed the limit with valid trials. Of a search it is the
+    lowest load with enough missed: far above the threshold every resource is exhausted.
     """
     late = [
         row
@@ -124,8 +106,9 @@ def of_cells(store: Store, page: Page) -> tuple[Section, ...]:
         if crossing.verdict(row, page.missed_max) == "fail"
         or (not row.sound and row.missed is not None and row.missed.value > page.missed_max)
     ]
-    ranked = _nearest_first(late) if page.searched else _worst_first(late)
-    return _of_rows(store, ranked)
+    if not late:
+        return None
+    return _of_row(store, min(late, key=_load) if page.searched else _worst(late))
 
 
 def limit(store: Store, search: CellSearch) -> Limit | None:
@@ -140,31 +123,20 @@ def _own(page: Page) -> list[Row]:
     return [row for row in page.rows if role(row.cell) != SATURATING]
 
 
-def _of_rows(store: Store, rows: Sequence[Row]) -> tuple[Section, ...]:
-    worst = (sorted(row.trials, key=lambda each: -each.summary.counts.missed) for row in rows)
-    return tuple(
-        _section(store, digests[:_TRIALS_MAX], cell_name(row.cell), key=f"{KEY}-{number}")
-        for number, (row, digests) in enumerate(zip(rows[:CELLS_MAX], worst, strict=False), 1)
-    )
+def _of_row(store: Store, row: Row) -> Section:
+    worst = sorted(row.trials, key=lambda each: -each.summary.counts.missed)
+    return _section(store, worst[:_TRIALS_MAX], cell_name(row.cell))
 
 
-def _worst_first(rows: Iterable[Row]) -> list[Row]:
-    return sorted(rows, key=lambda row: row.missed.value if row.missed else 0.0, reverse=True)
+def _worst(rows: Iterable[Row]) -> Row:
+    return max(rows, key=lambda row: row.missed.value if row.missed else 0.0)
 
 
-def _nearest_first(rows: Iterable[Row]) -> list[Row]:
-    """The lowest load first, of a load the longest row; last those with too few missed."""
-
-    def place(row: Row) -> tuple[bool, float, int, int]:
-        trial = row.every[0].trial
-        too_few = row.counts.missed < MISSED_MIN
-        rate, clients = trial.plan.load.rate or 0.0, trial.setup.own_clients
-        return too_few, rate, clients, -row.counts.due
-
-    of_load: dict[str, Row] = {}
-    for row in sorted(rows, key=place):
-        of_load.setdefault(without(row.cell).key, row)
-    return [*of_load.values()]
+def _load(row: Row) -> tuple[bool, float, int, int]:
+    """The order of rows of a search: too few missed last, then by load; the longest row first."""
+    trial = row.every[0].trial
+    rate, clients = trial.plan.load.rate or 0.0, trial.setup.own_clients
+    return row.counts.missed < MISSED_MIN, rate, clients, -row.counts.due
 
 
 def _attributed(store: Store, digests: Iterable[Digest]) -> tuple[list[Trial], Attribution]:
@@ -176,7 +148,7 @@ def _attributed(store: Store, digests: Iterable[Digest]) -> tuple[list[Trial], A
         raise StoreError("stored-data-damaged", what=ids, why=str(error)) from None
 
 
-def _section(store: Store, digests: Sequence[Digest], about: str, *, key: str) -> Section:
+def _section(store: Store, digests: Sequence[Digest], about: str) -> Section:
     """The section. about: the unescaped name of the run or cell."""
     trials, answer = _attributed(store, digests)
     if any(explained_scripts(trial) != own_scripts(trial) for trial in trials):
@@ -189,12 +161,12 @@ def _section(store: Store, digests: Sequence[Digest], about: str, *, key: str) -
     return SCREEN.section(
         top,
         [*_values(answer), ("of", missed)],
-        key=key,
+        key=KEY,
         title=message("why-title", about=about),
         findings=[each for each in found if each.severity == "invalid"],
         whole=True,
-        tables=tuple(_tables(answer, key)),
-        figures=tuple(_figures(answer, key)),
+        tables=tuple(_tables(answer)),
+        figures=tuple(_figures(answer)),
         rows=tuple(
             Number({"cause": each.key}, metric, one)
             for each in answer.causes
@@ -203,8 +175,6 @@ def _section(store: Store, digests: Sequence[Digest], about: str, *, key: str) -
         ),
         value=answer,
         trials=answer.trials,
-        # Of several cells, each says which one it is.
-        note="" if key == KEY else str(missed),
         main=top.text,
         steps=(Next(cause.command, cause.question) if cause else step,),
     )
@@ -252,10 +222,10 @@ def _observed(evidence: Iterable[Finding]) -> str:
     return "; ".join(map(causes.observed, evidence)) or NOT_KNOWN
 
 
-def _tables(answer: Attribution, key: str) -> Iterator[Table]:
+def _tables(answer: Attribution) -> Iterator[Table]:
     if answer.causes:
         yield table(
-            f"{key}-causes",
+            f"{KEY}-causes",
             message("title-causes"),
             [
                 ("cause", lambda each: each.title),
@@ -268,7 +238,7 @@ def _tables(answer: Attribution, key: str) -> Iterator[Table]:
             note=causes.note("columns"),
         )
         yield table(
-            f"{key}-seen",
+            f"{KEY}-seen",
             message("title-evidence"),
             [
                 ("cause", lambda each: each.title),
@@ -281,7 +251,7 @@ def _tables(answer: Attribution, key: str) -> Iterator[Table]:
         )
 
 
-def _figures(answer: Attribution, key: str) -> Iterator[Figure]:
+def _figures(answer: Attribution) -> Iterator[Figure]:
     length = len(answer.missed_by_second)
     if not answer.causes or length < 2:
         return
@@ -303,7 +273,7 @@ def _figures(answer: Attribution, key: str) -> Iterator[Figure]:
         rows.append({"texts": tuple(texts)})
     colors = {"domain": list(shares), "range": ["alarm", "line0", "line1"]}
     yield figure(
-        f"{key}-seconds",
+        f"{KEY}-seconds",
         f"Missed requests, and {' and '.join(names)}",
         causes.note("chart", run=answer.shown),
         columns=("second", header("missed"), *(f"{name}, %" for name in names)),
