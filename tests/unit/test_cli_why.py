@@ -91,7 +91,7 @@ def test_of_a_search_the_lowest_load_that_missed_is_told(store):
         _put(opened, f"01S{rate}", replace(story, plan={"rate": float(rate)}), place)
     told = json.loads(called(store, "search", "--json").stdout)
     assert [each["trials"] for each in told] == [["01S40"]]
-    assert pgpaces.why("search", store=store).value.trials == ("01S40",)
+    assert pgpaces.why("search", store=store).value.trial == "01S40"
 
 
 def test_an_experiment_without_a_trial_is_not_taken_for_a_run(store):
@@ -114,5 +114,5 @@ def test_the_report_has_each_answer_once(store, tmp_path):
 def test_in_python_it_is_a_value(store):
     found = pgpaces.why("02", store=store).value
     assert found.cause.key == "lock"
-    assert found.trials == ("02",)
+    assert found.trial == "02"
     assert pgpaces.why("011", store=store).value.outcome == "nothing-missed"

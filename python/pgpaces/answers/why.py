@@ -5,7 +5,7 @@ A coincidence does not prove a cause, so the section names the experiment that c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,9 +55,6 @@ SCREEN = Screen(
     first=("lift", "holder", "seen", "also"),
     details=("of", "advice", "not read"),
 )
-# Whole trials are read for an attribution; more of a cell than this add little.
-_TRIALS_MAX = 8
-_TRIALS_OF_LIMIT = 3
 # A chart and its table have at most so many points.
 _POINTS_MAX = 120
 _ALSO_MAX = 3
@@ -85,7 +82,8 @@ def why(name: str = "last", *, store: str | Path | None = None) -> Answer:
             section = of_cell(opened, page) or _of_row(opened, _worst(rows))
         else:
             about = message("why-run", run=id_[-8:])
-            section = _section(opened, opened.digests([id_]), about)
+            [digest] = opened.digests([id_])
+            section = _section(opened, digest, about)
 
     def whole() -> Page:
         with closing(opened):
@@ -112,11 +110,12 @@ def of_cell(store: Store, page: Page) -> Section | None:
 
 
 def limit(store: Store, search: CellSearch) -> Limit | None:
-    """The resource that limited the trials of a search that missed the goal.
+    """The resource that limited the trial of a search that missed the goal first.
 
     None where no trial missed too much, or monitors show no limit. Raises StoreError.
     """
-    return _attributed(store, [digest for digest, _ in search.missing[:_TRIALS_OF_LIMIT]])[1].limit
+    missing = [digest for digest, _ in search.missing[:1]]
+    return _attributed(store, missing[0])[1].limit if missing else None
 
 
 def _own(page: Page) -> list[Row]:
@@ -124,8 +123,9 @@ def _own(page: Page) -> list[Row]:
 
 
 def _of_row(store: Store, row: Row) -> Section:
-    worst = sorted(row.trials, key=lambda each: -each.summary.counts.missed)
-    return _section(store, worst[:_TRIALS_MAX], cell_name(row.cell))
+    """The trial of a row that missed most."""
+    worst = max(row.trials, key=lambda each: each.summary.counts.missed)
+    return _section(store, worst, cell_name(row.cell))
 
 
 def _worst(rows: Iterable[Row]) -> Row:
@@ -139,25 +139,23 @@ def _load(row: Row) -> tuple[bool, float, int, int]:
     return row.counts.missed < MISSED_MIN, rate, clients, -row.counts.due
 
 
-def _attributed(store: Store, digests: Iterable[Digest]) -> tuple[list[Trial], Attribution]:
-    trials = [(store.load(digest.trial.id), digest.summary) for digest in digests]
+def _attributed(store: Store, digest: Digest) -> tuple[Trial, Attribution]:
+    trial = store.load(digest.trial.id)
     try:
-        return [trial for trial, _ in trials], attribute(trials)
+        return trial, attribute(trial, digest.summary)
     except ValueError as error:
-        ids = ", ".join(trial.id for trial, _ in trials)
-        raise StoreError("stored-data-damaged", what=ids, why=str(error)) from None
+        raise StoreError("stored-data-damaged", what=trial.id, why=str(error)) from None
 
 
-def _section(store: Store, digests: Sequence[Digest], about: str) -> Section:
+def _section(store: Store, digest: Digest, about: str) -> Section:
     """The section. about: the unescaped name of the run or cell."""
-    trials, answer = _attributed(store, digests)
-    if any(explained_scripts(trial) != own_scripts(trial) for trial in trials):
+    trial, answer = _attributed(store, digest)
+    if explained_scripts(trial) != own_scripts(trial):
         about = message("why-background", about=about)
-    found = digests[0].summary.validity.findings
+    found = digest.summary.validity.findings
     missed = said("why-missed", about=about, missed=answer.missed, due=answer.due)
     cause, top = answer.cause, _headline(answer)
-    run = answer.shown or answer.trials[0]
-    step = Next(f"pgpaces show {run[-8:]}", "next-values")
+    step = Next(f"pgpaces show {answer.trial[-8:]}", "next-values")
     return SCREEN.section(
         top,
         [*_values(answer), ("of", missed)],
@@ -174,7 +172,7 @@ def _section(store: Store, digests: Sequence[Digest], about: str) -> Section:
             if one is not None
         ),
         value=answer,
-        trials=answer.trials,
+        trials=(answer.trial,),
         main=top.text,
         steps=(Next(cause.command, cause.question) if cause else step,),
     )
@@ -275,7 +273,7 @@ def _figures(answer: Attribution) -> Iterator[Figure]:
     yield figure(
         f"{KEY}-seconds",
         f"Missed requests, and {' and '.join(names)}",
-        causes.note("chart", run=answer.shown),
+        causes.note("chart", run=answer.trial),
         columns=("second", header("missed"), *(f"{name}, %" for name in names)),
         data=rows,
         template="strips",
