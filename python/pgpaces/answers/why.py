@@ -25,12 +25,11 @@ from pgpaces.answers.answer import Answer
 from pgpaces.answers.trials import cell_name
 from pgpaces.core import causes
 from pgpaces.core.errors import PlanError, StoreError
-from pgpaces.core.findings import Finding
 from pgpaces.core.messages import message, said
 from pgpaces.core.metrics import axis, header
 from pgpaces.show.charts import Datum, amounts, seconds
 from pgpaces.show.escape import line as shown
-from pgpaces.show.numbers import NOT_KNOWN, estimate_cell, interval, or_dash, percent
+from pgpaces.show.numbers import estimate_cell, interval, or_dash, percent
 from pgpaces.show.screen import Screen
 from pgpaces.show.section import (
     Figure,
@@ -59,8 +58,6 @@ SCREEN = Screen(
 _POINTS_MAX = 120
 _ALSO_MAX = 3
 _EVIDENCE_MAX = 2
-# The likeliest causes have evidence and advice, the others only their numbers.
-_CAUSES_MAX = 3
 
 
 def why(name: str = "last", *, store: str | Path | None = None) -> Answer:
@@ -216,10 +213,6 @@ def _number(value: float) -> str:
     return f"{value:.2g}" if value < 100 else f"{value:,.0f}"
 
 
-def _observed(evidence: Iterable[Finding]) -> str:
-    return "; ".join(map(causes.observed, evidence)) or NOT_KNOWN
-
-
 def _tables(answer: Attribution) -> Iterator[Table]:
     if answer.causes:
         yield table(
@@ -234,18 +227,6 @@ def _tables(answer: Attribution) -> Iterator[Table]:
             ],
             items=answer.causes,
             note=causes.note("columns"),
-        )
-        yield table(
-            f"{KEY}-seen",
-            message("title-evidence"),
-            [
-                ("cause", lambda each: each.title),
-                ("seen", lambda each: _observed(each.evidence)),
-                ("advice", lambda each: each.advice),
-                ("command", lambda each: each.command),
-            ],
-            items=answer.causes[:_CAUSES_MAX],
-            labels=4,
         )
 
 

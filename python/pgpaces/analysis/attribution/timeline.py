@@ -225,11 +225,12 @@ class Timeline(Struct, frozen=True):
     def outside(self) -> Numbers | None:
         """The share of transactions in flight that no session executed, by second of the clock.
 
-        Of those that do not queue for locks of each other, and not in the pauses of their scripts.
-        NaN where too few were in flight. None without samples of sessions, or of transactions in
-        flight.
+        Of those that do not queue for locks of each other. NaN where too few were in flight. None
+        without samples of sessions or of transactions in flight, and if scripts pause.
         """
-        if self.sessions is None or not self.in_flight.any():
+        commands = (c for script in self.trial.workload.scripts for c in script.commands)
+        pauses = any(_PAUSE.match(c.text) for c in commands if not c.is_sql)
+        if self.sessions is None or not self.in_flight.any() or pauses:
             return None
         # Sessions that wait for the client to take a result do not execute; other sessions may be
         # the load's, behind a pool that gives them another name.
@@ -238,18 +239,7 @@ class Timeline(Struct, frozen=True):
         # Ten samples a second are few: three seconds together.
         in_flight, inside = (smooth(v) for v in (self.in_flight - self.queued, executing))
         share = 1 - quotient(inside, np.where(in_flight >= _IN_FLIGHT_MIN, in_flight, 0.0))
-        return np.asarray(np.clip(share - self._paused, 0.0, 1.0))
-
-    @property
-    def _paused(self) -> Numbers:
-        """The share of transactions' time between the statements of scripts that pause."""
-        commands = [c for script in self.trial.workload.scripts for c in script.commands]
-        if not any(_PAUSE.match(c.text) for c in commands if not c.is_sql):
-            return np.zeros(self.clock)
-        whole = self.by_clock(lambda each: sum(tally.service.sum_ns for tally in each.tallies))
-        # A pause ends in another second than it begins.
-        between = 1 - quotient(smooth(self.statements_ns), smooth(whole), 1.0)
-        return np.asarray(np.clip(between, 0.0, 1.0))
+        return np.asarray(np.clip(share, 0.0, 1.0))
 
     @property
     def statements_ns(self) -> Numbers:
