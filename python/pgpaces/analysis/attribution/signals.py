@@ -204,14 +204,9 @@ def generator_signal(timeline: Timeline) -> Signal | None:
     trips = 1 + max((script.queries or 1 for script in scripts), default=1)
     outside = 0.0 if away is None else np.nan_to_num(timeline.life_mean(away))
     punctual = np.clip(waited + np.fmin(trips * waited, outside), 0.0, 1.0)
-    # Transactions that would have been late anyway do not count. Those due in a second end in it
-    # or in the next one.
-    sent = timeline.dispatched + np.append(timeline.dispatched[1:], 0.0)
-    sent_late = np.fmin(sent[: timeline.seconds], timeline.waited)
-    late = np.fmax(punctual, timeline.share_of_missed(sent_late))
     stopped, waiting = _stopped(timeline, still), behind_others(timeline)
     able = 1 - quotient(timeline.failed, timeline.missed, 0.0)
-    own, stopped_late = (np.fmin(carried(each, waiting), able) for each in (late, stopped))
+    own, stopped_late = (np.fmin(carried(each, waiting), able) for each in (punctual, stopped))
     lost = float((own * timeline.missed)[timeline.since :].sum())
     own = own * min(1.0, check.explained / lost) if lost else own
     evidence = []

@@ -86,8 +86,7 @@ class Timeline(Struct, frozen=True):
     sent; waited: missed transactions that would have been on time if sent when due; unsent:
     unfinished ones that no client sent; succeeded: transactions. By second of the clock, of which
     there may be more: ended: transactions; in_flight: mean transactions; dispatch_s: mean lag of
-    those with a free client; dispatched: how many of these were sent later than half of the limit.
-    limit_s: the shortest of its scripts, 0 without one. since: the first second that counts.
+    those with a free client. limit_s: the shortest of its scripts, 0 without one. since: the first second that counts.
     open_clients: the clients of open loads. failures: the failed transactions by SQLSTATE.
     """
 
@@ -106,7 +105,6 @@ class Timeline(Struct, frozen=True):
     ended: Numbers
     in_flight: Numbers
     dispatch_s: Numbers
-    dispatched: Numbers
     open_clients: int
     failures: Mapping[str, int]
     sessions: Sessions | None
@@ -346,7 +344,6 @@ def timeline(trial: Trial, summary: Summary) -> Timeline:
     )
     limits = {n: ns for n, ns in enumerate(limits_ns(trial)) if ns and n in scripts}
     limit_ns = min(limits.values(), default=0)
-    half_ns = limit_ns / 2 or math.inf
     waited = np.zeros(seconds)
     for tally in (tally for interval in trial.intervals for tally in interval.tallies):
         if 0 <= tally.due_second < seconds and tally.script in scripts:
@@ -387,7 +384,6 @@ def timeline(trial: Trial, summary: Summary) -> Timeline:
         ended=_by_clock(trial, clock, lambda each: sum(t.latency.count for t in each.tallies)),
         in_flight=_by_clock(trial, clock, lambda each: each.in_flight_ns / 1e9),
         dispatch_s=quotient(dispatch_ns, dispatches) / 1e9,
-        dispatched=_by_clock(trial, clock, lambda each: times_above(each.dispatch, half_ns)),
         open_clients=sum(count for model, count in loads if model == "open"),
         failures=accumulator.failures(summary.cut_s, scripts),
         sessions=sessions_of(trial.observed, clock),
