@@ -381,7 +381,7 @@ def test_a_scan_is_held_against_the_statements_of_its_seconds_not_of_the_whole_t
     assert first(seen_again(trial)) == "plan"
 
 
-def test_of_near_ties_what_proves_most_is_first():
+def test_causes_stand_in_the_order_of_their_shares():
     """A quota that ran out, and a scan that the same transactions spent their time in."""
     story = replace(
         STORIES["quota"],

@@ -8,7 +8,7 @@ it only coincides: an experiment tells whether it is the cause.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -27,10 +27,8 @@ from pgpaces.core.findings import Finding
 from pgpaces.spec.result import Estimate, Trial
 
 # whole: the signal alone explains the outcome of a transaction. time: a share of the transactions'
-# own time. coinciding: something that went on at the same time, so only a contrast counts. The
-# strongest proof first.
+# own time. coinciding: something that went on at the same time, so only a contrast counts.
 Proof = Literal["whole", "time", "coinciding"]
-_PROOFS: Sequence[Proof] = ("whole", "time", "coinciding")
 
 
 class CauseRule(Struct, frozen=True):
@@ -91,8 +89,6 @@ _MEETINGS_MIN, _CHANCE_MAX = 3, 0.02
 _LONG = 0.5
 # The share from which on a signal is most of the transactions' time.
 _MOST = 0.6
-# Causes whose shares differ by no more are nearly a tie.
-_TIE = 0.1
 _TAIL = 0.025
 # Largest half width of the interval of a logarithm: a wider one says nothing.
 _HALF_MAX = math.log(1e6)
@@ -180,6 +176,7 @@ def attribute(trial: Trial, summary: Summary) -> Attribution:
     named = [np.nan_to_num(left[card.key].late) for card in cards if card.named]
     # Of several named causes in one second the largest signal counts.
     explained = float((part.missed * np.max(named, axis=0))[part.since :].sum()) if named else 0.0
+    shown = [card for card in cards if card.named or card.share.value >= _SHOWN_MIN]
     # A counter that never moved has no samples although it was read.
     sources = {source for source, _ in part.tracks}
     sources |= {moved.source for each in trial.observed for moved in each.moved}
@@ -190,7 +187,7 @@ def attribute(trial: Trial, summary: Summary) -> Attribution:
         "cause" if named else "no-dominant-cause",
         missed,
         due,
-        tuple(_ranked([c for c in cards if c.named or c.share.value >= _SHOWN_MIN])),
+        tuple(sorted(shown, key=lambda card: (not card.named, -card.share.value, card.key))),
         1 - explained / missed,
         tuple(source for source in causes.catalog().unread if source not in sources),
         tuple(float(f"{m / d:.4g}") if d else None for m, d in by_second),
@@ -229,19 +226,6 @@ def _by_priority(seen: Signals, prior: Collection[str]) -> Signals:
 def _rest(values: Numbers) -> Numbers:
     """What a signal leaves to others; everything where it is unknown."""
     return np.asarray(np.clip(1 - np.where(np.isfinite(values), values, 0.0), 0.0, 1.0))
-
-
-def _ranked(cards: Sequence[PossibleCause]) -> list[PossibleCause]:
-    """Named ones first, then by share; near the largest share by proof, then by lift."""
-
-    def rank(card: PossibleCause) -> tuple[bool, float, int, float, str]:
-        contrast = math.inf if card.lift is None else card.lift.value
-        near = card.named and card.share.value >= most - _TIE
-        share = most if near else card.share.value
-        return (not card.named, -share, _PROOFS.index(card.proof), -contrast, card.key)
-
-    most = max((card.share.value for card in cards if card.named), default=0.0)
-    return sorted(cards, key=rank)
 
 
 def _card(row: CauseRule, part: Timeline, signal: Signal) -> PossibleCause:

@@ -36,8 +36,6 @@ _PERIOD_S = 0.1
 # Utilization of clients by transactions of usual length: between these, clients go from enough
 # to entirely too few.
 _UTILIZATION_FROM, _UTILIZATION_TO = 0.8, 0.95
-# A difference of shares up to this is an error of rounding.
-_ROUNDING = 1e-9
 # Sessions wait for a checkpoint that lasts these seconds at least, with this many times as many
 # of them waiting for the disk, and at least this many. Else it only runs at the same time.
 _SLOWER_MIN_S, _SLOWER_TIMES, _SLOWER_LEAST = 3, 2.0, 0.5
@@ -193,7 +191,7 @@ def network_signal(timeline: Timeline) -> Signal | None:
 def generator_signal(timeline: Timeline) -> Signal | None:
     """Transactions sent late although a client was free, and time outside of sessions while late.
 
-    No more of them than the self-check says that its lag can explain, and none that failed.
+    No more of them than the self-check says that its lag can explain.
     """
     check, still = timeline.summary.generator, _generator_still(timeline)
     if not (check.explained or still.any()):
@@ -205,8 +203,7 @@ def generator_signal(timeline: Timeline) -> Signal | None:
     outside = 0.0 if away is None else np.nan_to_num(timeline.life_mean(away))
     punctual = np.clip(waited + np.fmin(trips * waited, outside), 0.0, 1.0)
     stopped, waiting = _stopped(timeline, still), behind_others(timeline)
-    able = 1 - quotient(timeline.failed, timeline.missed, 0.0)
-    own, stopped_late = (np.fmin(carried(each, waiting), able) for each in (punctual, stopped))
+    own, stopped_late = (carried(each, waiting) for each in (punctual, stopped))
     lost = float((own * timeline.missed)[timeline.since :].sum())
     own = own * min(1.0, check.explained / lost) if lost else own
     evidence = []
@@ -237,8 +234,7 @@ def connections_signal(timeline: Timeline) -> Signal | None:
     punctual = np.clip(timeline.lag - _waited(timeline), 0.0, 1.0)
     # Those that were never sent did too, unless clients were kept busy by unusual transactions.
     usual = _overload(timeline)
-    waited = timeline.share_of_missed(timeline.waited + usual * timeline.unsent)
-    late = np.where(punctual > _ROUNDING, waited, 0.0)
+    late = timeline.share_of_missed(timeline.waited + usual * timeline.unsent)
     weights = timeline.missed * ((late > 0) & (timeline.succeeded > 0))
     service_ms = 1e3 * weighted_mean(_service_s(timeline), weights)
     evidence = finding("clients-busy", clients=clients, service_ms=service_ms)

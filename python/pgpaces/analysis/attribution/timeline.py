@@ -26,12 +26,11 @@ from pgpaces.spec.result import Observed, Trial, WaitEvent
 
 # Fewer in flight than this, on average, are too few to tell where their time went.
 _IN_FLIGHT_MIN = 0.1
-_MET_MIN = 10
 # The share of lock holders in one activity from which on their waiters count to it, and from which
 # on they do so entirely.
 _INHERIT_FROM, _INHERIT_TO = 0.5, 0.8
-# An activity is slow that takes this part of the limit, or this many times as long as usual.
-_SLOW_OF_LIMIT, _SLOW_TIMES = 0.25, 4.0
+# An activity is slow that takes this part of the limit.
+_SLOW_OF_LIMIT = 0.25
 # Commands of a script for which its client waits, not for the server.
 _PAUSE = re.compile(r"\s*\\(sleep|shell|setshell)\b", re.IGNORECASE)
 
@@ -86,8 +85,9 @@ class Timeline(Struct, frozen=True):
     sent; waited: missed transactions that would have been on time if sent when due; unsent:
     unfinished ones that no client sent; succeeded: transactions. By second of the clock, of which
     there may be more: ended: transactions; in_flight: mean transactions; dispatch_s: mean lag of
-    those with a free client. limit_s: the shortest of its scripts, 0 without one. since: the first second that counts.
-    open_clients: the clients of open loads. failures: the failed transactions by SQLSTATE.
+    those with a free client. limit_s: the shortest of its scripts, 0 without one. since: the first
+    second that counts. open_clients: the clients of open loads. failures: the failed transactions
+    by SQLSTATE.
     """
 
     trial: Trial
@@ -186,16 +186,8 @@ class Timeline(Struct, frozen=True):
     def flight_share(self, sessions: Numbers) -> Numbers:
         """Sessions as a share of the transactions in flight, 0 to 1, by second of the clock.
 
-        Includes those that queue for locks of each other, as far as the holders do nothing else. 0
-        with fewer than 10 samples of these sessions while missed transactions were under way: too
-        few to tell where time went.
+        Includes those that queue for locks of each other, as far as the holders do nothing else.
         """
-        alive = np.zeros(self.clock)
-        for at in np.flatnonzero(self.missed):
-            alive[at : self.last[at] + 1] = 1.0
-        samples = self.sessions.samples if self.sessions else np.zeros(self.clock)
-        if np.nansum(alive * sessions * samples) < _MET_MIN:
-            return np.zeros(self.clock)
         return self.with_queue(np.clip(quotient(sessions, self._unqueued, 0.0), 0.0, 1.0))
 
     def with_queue(self, share: Numbers) -> Numbers:
@@ -206,16 +198,13 @@ class Timeline(Struct, frozen=True):
         Where holders differ, or are as quick as usual, the row itself is contended.
 
         By Little's law, second by second, an activity takes long if it takes a part of the limit on
-        average over missed transactions, or much more than over those on time.
+        average over missed transactions.
         """
         sessions = np.nan_to_num(share * self._unqueued)
         spent_s = self.life_mean(sessions / np.fmax(smooth(self.ended), 1.0))
-        late_s, usual_s = (
-            float((spent_s * weights).sum() / max(1.0, weights.sum()))
-            for weights in (self.missed, self.on_time)
-        )
+        late_s = float((spent_s * self.missed).sum() / max(1.0, self.missed.sum()))
         queueing = self.queueing
-        if late_s >= _SLOW_OF_LIMIT * self.limit_s or late_s >= _SLOW_TIMES * usual_s > 0:
+        if late_s >= _SLOW_OF_LIMIT * self.limit_s:
             certain = (share - _INHERIT_FROM) / (_INHERIT_TO - _INHERIT_FROM)
             queueing = queueing * (1 - np.clip(certain, 0.0, 1.0))
         return np.asarray(share * (1 - queueing))
