@@ -26,6 +26,7 @@ from pgpaces.spec.result import Observed, Trial, WaitEvent
 
 # Fewer in flight than this, on average, are too few to tell where their time went.
 _IN_FLIGHT_MIN = 0.1
+_SAMPLES_MIN = 10
 # The share of lock holders in one activity from which on their waiters count to it, and from which
 # on they do so entirely.
 _INHERIT_FROM, _INHERIT_TO = 0.5, 0.8
@@ -186,8 +187,16 @@ class Timeline(Struct, frozen=True):
     def flight_share(self, sessions: Numbers) -> Numbers:
         """Sessions as a share of the transactions in flight, 0 to 1, by second of the clock.
 
-        Includes those that queue for locks of each other, as far as the holders do nothing else.
+        Includes those that queue for locks of each other, as far as the holders do nothing else. 0
+        with fewer than 10 samples of these sessions while missed transactions were under way: too
+        few to tell where time went.
         """
+        alive = np.zeros(self.clock)
+        for at in np.flatnonzero(self.missed):
+            alive[at : self.last[at] + 1] = 1.0
+        samples = self.sessions.samples if self.sessions else np.zeros(self.clock)
+        if np.nansum(alive * sessions * samples) < _SAMPLES_MIN:
+            return np.zeros(self.clock)
         return self.with_queue(np.clip(quotient(sessions, self._unqueued, 0.0), 0.0, 1.0))
 
     def with_queue(self, share: Numbers) -> Numbers:
