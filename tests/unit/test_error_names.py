@@ -114,14 +114,10 @@ def using(code: int) -> Any:
     return happened(lambda folder: opened(folder)._backend.store_errors(), error)
 
 
-def unpacked(registry: str, *members: str) -> Any:
-    def unpack(folder: Path, _: Any) -> None:
-        with zipfile.ZipFile(folder / "a", "w") as archive:
-            for name in members:
-                archive.writestr(name, "a.tar.gz,,")
-        resolve_name(f"pgpaces.server.packages:{registry}")().unpack(folder / "a", folder)
-
-    return unpack
+def unpacked(folder: Path, _: Any) -> None:
+    with zipfile.ZipFile(folder / "a", "w"):
+        pass
+    resolve_name("pgpaces.server.packages:Maven")().unpack(folder / "a", folder)
 
 
 def written(path: str, text: str, then: Any) -> Any:
@@ -223,8 +219,7 @@ CASES: dict[str, Any] = {
     "cannot-set-password": call("server.access:set_password",
                                 Ns(password_file=None, superuser="x", keywords=Answer(DEAD))),
     "cannot-read-data": written("PG_VERSION", "", call("server.folder:data_series", "./")),
-    "package-lacks": unpacked("Maven"),
-    "package-lacks-hash": unpacked("Pip", "a.tar.gz", "a.dist-info/RECORD"),
+    "package-lacks": unpacked,
     "nothing-downloaded": call("core.fetch:only", "./", "*.whl"),
     "openssl-missing": call("server.access:make_certificate", "./", "h", None,
                             parts={"run": Answer(OSError())}),

@@ -30,25 +30,6 @@ ENDING_S = 5.0
 _VERSION = re.compile(r"\(PostgreSQL\) ((\d+)(?:\.\d+)*(?:devel|(?:alpha|beta|rc)\d+)?)")
 _NAMED = re.compile(r"\d+(\.\d+)*((devel|alpha|beta|rc)\d*)?")
 ANY_PACKAGE = "package"
-# Prefix of the library's name: package of Debian 12; Ubuntu's differ by a suffix at most.
-LIBRARY_PACKAGES = {
-    "libxml2.": "libxml2",
-    "libssl.so.3": "libssl3",
-    "libcrypto.so.3": "libssl3",
-    "libgssapi_krb5.": "libgssapi-krb5-2",
-    "libkrb5.": "libkrb5-3",
-    "liblz4.": "liblz4-1",
-    "libzstd.": "libzstd1",
-    "libxslt.": "libxslt1.1",
-    "libossp-uuid.": "libossp-uuid16",
-    "libuuid.": "libuuid1",
-    "libreadline.so.8": "libreadline8",
-    "libldap": "libldap-2.5-0",
-    "libz.so": "zlib1g",
-    "libcurl.": "libcurl4",
-    "liburing.": "liburing2",
-    "libnuma.": "libnuma1",
-}
 ZONES = Path("/usr/share/zoneinfo")
 _LDD_TIMEOUT_S = 20.0
 _MISSING = re.compile(r"^\s*(\S+) => not found", re.MULTILINE)
