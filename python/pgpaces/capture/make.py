@@ -119,7 +119,8 @@ def capture(options: CaptureOptions, say: Say = lambda _: None) -> Captured:
         rate,
         (*server.findings, *_assumptions(excluded, calls, scripts), *findings, *_lacks(reader)),
     )
-    folder.write(workload, values=options.values, logged=logged is not None)
+    holds = "statements-hold-log" if logged is not None else "statements-hold-values"
+    folder.write(workload, message(holds if options.values else "statements-hold-ranges"))
     trust.confirm_made(path)
     return workload
 
