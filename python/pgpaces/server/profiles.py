@@ -9,7 +9,6 @@ A file has these keys:
 
 import re
 from collections.abc import Mapping
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +23,6 @@ from pgpaces.core.texts import Say
 SHIPPED = Path(__file__).with_name("profiles")
 JIT_SINCE = 11  # older servers do not have the setting
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*")
-_QUANTITY = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?) *([A-Za-z]*)")
-_UNITS: Mapping[str, tuple[str, Fraction]] = {
-    "": ("", Fraction(1)),
-    "B": ("bytes", Fraction(1)),
-    "kB": ("bytes", Fraction(1024)),
-    "MB": ("bytes", Fraction(1024**2)),
-    "GB": ("bytes", Fraction(1024**3)),
-    "TB": ("bytes", Fraction(1024**4)),
-    "us": ("seconds", Fraction(1, 10**6)),
-    "ms": ("seconds", Fraction(1, 1000)),
-    "s": ("seconds", Fraction(1)),
-    "min": ("seconds", Fraction(60)),
-    "h": ("seconds", Fraction(3600)),
-    "d": ("seconds", Fraction(86400)),
-}
 _SWITCHES = {"on": "on", "true": "on", "yes": "on", "off": "off", "false": "off", "no": "off"}
 
 
@@ -119,25 +103,15 @@ def differing(
 ) -> list[tuple[str, str | None, str | None]]:
     """Settings that differ: name, left value, right value; None for an absent one.
 
-    "1GB" and "1024MB" are equal, as are "on" and "true".
+    "on" and "true" are equal; "1GB" and "1024MB" are not.
     """
     left, right = ({n.lower(): v for n, v in side.items()} for side in (left, right))
     rows = []
     for name in sorted(left.keys() | right.keys()):
         values = left.get(name), right.get(name)
-        if None in values or canonical(str(values[0])) != canonical(str(values[1])):
+        if len({_SWITCHES.get(str(value).lower(), value) for value in values}) == 2:
             rows.append((name, *values))
     return rows
-
-
-def canonical(value: str) -> tuple[str, Fraction | str]:
-    """The kind and size of a setting's value; equal values have an equal kind and size."""
-    text = value.strip()
-    match = _QUANTITY.fullmatch(text)
-    if match and match[2] in _UNITS:
-        kind, factor = _UNITS[match[2]]
-        return kind, Fraction(match[1]) * factor
-    return "text", _SWITCHES.get(text.lower(), text)
 
 
 def _user_folder() -> Path:
