@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pgpaces.core.errors import PlanError
 from pgpaces.server import profiles
-from pgpaces.server.profiles import differing, fitting
+from pgpaces.server.profiles import differing
 from pgpaces.spec.design import Draft
 from tests.errors import raises
 
@@ -64,17 +64,6 @@ def test_an_unknown_profile_is_refused_with_those_there_are(name):
         profiles.find(name)
     assert "pi-4gb" in (caught.value.hint or "")
     assert profiles.ready_made(name) is None
-
-
-def test_jit_off_fits_a_server_without_jit_and_that_is_said():
-    said: list[str] = []
-    wanted = {"jit": "off", "work_mem": "50MB"}
-    assert fitting(wanted, 9, False, say=said.append) == {"work_mem": "50MB"}
-    assert fitting(wanted, 18, False, say=said.append) == wanted
-    assert len(said) == 2
-    assert fitting(wanted, 18, True, say=said.append) == wanted
-    assert fitting({"jit": "on"}, 9, False, say=said.append) == {"jit": "on"}
-    assert len(said) == 2
 
 
 def test_settings_that_differ_are_listed_with_both_values():

@@ -169,19 +169,6 @@ def test_a_running_trial_that_has_been_silent_was_interrupted(store):
     assert store.trials()[0].state == "running"
 
 
-def test_states_of_trials_are_read_without_the_rest_of_them(store):
-    old, new, bad = (replace(trial(), id=f"01{n}") for n in range(3))
-    for one in (old, new, bad):
-        store.begin(one)
-    store.finish(replace(old, state="finished"), {})
-    with sqlite3.connect(store.path) as other:
-        other.execute("UPDATE trial SET spec = 'no', setup = 'no' WHERE id = '011'")
-        other.execute("UPDATE trial SET heartbeat = 'no' WHERE id = '012'")
-    assert store.states() == [("012", "failed"), ("011", "running"), ("010", "finished")]
-    assert store.states(1) == [("012", "failed")]
-    assert store.states(experiment="none") == []
-
-
 def beat(store: Store, heartbeat: datetime) -> None:
     """Says when the trials last wrote."""
     with sqlite3.connect(store.path) as other:

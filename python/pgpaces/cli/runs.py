@@ -118,8 +118,7 @@ def _experiments(store_path: str | None, limit: int) -> list[ExperimentRow]:
     if _absent(store_path):
         return []
     store = options.open_store(store_path)
-    store.experiments(limit)  # raises StoreError where one is damaged
-    return store.experiment_lines(limit)
+    return store.experiments(limit)
 
 
 def distinct_titles(rows: Sequence[TrialRow]) -> dict[str, str]:

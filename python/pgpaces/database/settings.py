@@ -27,7 +27,6 @@ from pgpaces.database.ownership import Ownership, comment_on
 How = Literal["connection", "database", "reload", "restart"]
 _OF_SESSIONS = ("user", "superuser", "backend", "superuser-backend")
 _SETTABLE = ("user", "superuser")
-_OFF = ("off", "false", "no", "0")
 # A default of every server.
 _HARMLESS = (("geqo", "on"),)
 _CUSTOM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)+")
@@ -85,8 +84,6 @@ def applied(
     """
     changes.put_back_leftovers(access, terms.restart, terms.say)
     settings = _look_up(access, dbname, requested)
-    if len(settings) < len(requested):
-        terms.say(message("jit-unknown"))
     of_sessions = [setting for setting in settings if setting.context in _OF_SESSIONS]
     of_server = [setting for setting in settings if setting.context not in _OF_SESSIONS]
     lost = of_sessions if terms.pooled else _lost(access, dbname, of_sessions)
@@ -159,9 +156,6 @@ def _look_up(access: Access, dbname: str, requested: Mapping[str, str]) -> list[
         settings = []
         for name, value in requested.items():
             known = name.lower() in catalog
-            # A server without jit need not know that it is off.
-            if not known and name.lower() == "jit" and value.lower() in _OFF:
-                continue
             if not known and not _CUSTOM_NAME.fullmatch(name):
                 version = session.info.parameter_status("server_version")
                 near = similar(name.lower(), [row[0] for row in rows])

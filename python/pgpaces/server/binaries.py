@@ -287,11 +287,6 @@ def is_linked_with(program: Path, library: str) -> bool | None:
     return re.search(rf"^\s*{re.escape(library)}[.-]", output, re.MULTILINE) is not None
 
 
-def has_jit(prefix: Path) -> bool:
-    folders = ("lib", "lib/postgresql", "lib64", "lib64/postgresql")
-    return any(any((prefix / folder).glob("llvmjit.*")) for folder in folders)
-
-
 def _ldd(program: Path) -> str:
     ldd = shutil.which("ldd")
     if ldd is None or not program.is_file():

@@ -17,11 +17,8 @@ from msgspec import Struct, field
 from pgpaces.core import tables
 from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.home import expanded, home, is_there, matching
-from pgpaces.core.messages import message
-from pgpaces.core.texts import Say
 
 SHIPPED = Path(__file__).with_name("profiles")
-JIT_SINCE = 11  # older servers do not have the setting
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*")
 _SWITCHES = {"on": "on", "true": "on", "yes": "on", "off": "off", "false": "off", "no": "off"}
 
@@ -82,20 +79,6 @@ def _settings(table: Mapping[str, Any], path: Path, prefix: str) -> list[tuple[s
         else:
             settings.append((name, str(value)))
     return settings
-
-
-def fitting(settings: Mapping[str, str], major: int, has_jit: bool, *, say: Say) -> dict[str, str]:
-    """The settings that fit a server: one that does not know `jit` gets none of `jit = off`.
-
-    has_jit: whether the build can compile queries at all.
-    """
-    fitting = dict(settings)
-    for name, value in settings.items():
-        if name.lower() == "jit" and _SWITCHES.get(value.lower()) == "off" and not has_jit:
-            say(message("jit-absent"))
-            if major < JIT_SINCE:
-                del fitting[name]
-    return fitting
 
 
 def differing(

@@ -96,22 +96,6 @@ def trials(
     return [_row(values, by_id.get(values[0], ())) for values in stored]
 
 
-def states(
-    connection: Connection, limit: int | None = None, experiment: str | None = None
-) -> list[tuple[str, State]]:
-    """Ids of trials with their states, the newest first; an unreadable state is `failed`."""
-    where = {} if experiment is None else {" WHERE experiment = ?": experiment}
-    end = {} if limit is None else {" LIMIT ?": limit}
-    query = f"SELECT id, state, heartbeat FROM trial{''.join(where)}{_NEWEST}{''.join(end)}"
-    pairs: list[tuple[str, State]] = []
-    for id_, stored, heartbeat in connection.rows(query, *where.values(), *end.values()):
-        try:
-            pairs.append((id_, rows.state(stored, heartbeat)))
-        except encoding.UNREADABLE:
-            pairs.append((id_, "failed"))
-    return pairs
-
-
 def names(connection: Connection) -> dict[str, tuple[str, ...]]:
     """The baselines and tags of trials and experiments, by their ids."""
     by_id: dict[str, tuple[str, ...]] = {}

@@ -21,7 +21,7 @@ from pgpaces.core import record
 from pgpaces.core.errors import PlanError, StoreError, similar
 from pgpaces.core.record import Interval
 from pgpaces.core.series import Collection, Sample
-from pgpaces.spec.result import Observed, State, Trial
+from pgpaces.spec.result import Observed, Trial
 from pgpaces.store import backend, copying, encoding, listing, names, rows, schema
 from pgpaces.store import disks as disk_rows
 from pgpaces.store.backend import Backend
@@ -164,12 +164,6 @@ class Store:
         with self._reading("a run") as connection:
             return listing.trials(connection, limit, **how)
 
-    def states(
-        self, limit: int | None = None, *, experiment: str | None = None
-    ) -> list[tuple[str, State]]:
-        with self._reading("a run") as connection:
-            return listing.states(connection, limit, experiment)
-
     def find(self, name: str) -> str:
         """The id of the trial that `name` means.
 
@@ -275,29 +269,27 @@ class Store:
         own = "SELECT heartbeat FROM experiment WHERE id = ?"
         with self._backend.writing() as connection:
             read = connection.column(own, experiment_id)
-            rows = _experiments(connection, id_=experiment_id)
+            rows = _whole(listing.experiments(connection, id_=experiment_id))
             if not rows or rows[0].state == "running":
                 return False
             same = "id = ? AND heartbeat = ?"
             return connection.update(schema.experiment, values, same, experiment_id, *read) == 1
 
-    def experiments(self, limit: int | None = None) -> list[ExperimentRow]:
-        """The experiments, newest first; one whose process died is interrupted.
+    def experiments(
+        self, limit: int | None = None, skip: int = 0, *, damaged: bool = False
+    ) -> list[ExperimentRow]:
+        """The experiments, newest first, after those to skip; if a process died, interrupted.
 
-        Raises StoreError for a damaged one.
+        damaged: with damaged ones. Otherwise raises StoreError for one.
         """
         with self._reading("an experiment") as connection:
-            return _experiments(connection, limit)
-
-    def experiment_lines(self, limit: int, skip: int = 0) -> list[ExperimentRow]:
-        """The same with damaged ones, after those to skip."""
-        with self._reading("an experiment") as connection:
-            return listing.experiments(connection, limit, skip)
+            rows = listing.experiments(connection, limit, skip)
+            return rows if damaged else _whole(rows)
 
     def experiment(self, experiment_id: str) -> ExperimentRow:
         """The experiment with this id. Raises PlanError if there is none."""
         with self._reading(f"experiment {experiment_id}") as connection:
-            for row in _experiments(connection, id_=experiment_id):
+            for row in _whole(listing.experiments(connection, id_=experiment_id)):
                 return row
         raise names.missing((schema.experiment,), experiment_id, [], store=self.address)
 
@@ -466,11 +458,8 @@ class Store:
             ) from None
 
 
-def _experiments(
-    connection: Connection, limit: int | None = None, id_: str | None = None
-) -> list[ExperimentRow]:
-    """Experiments, newest first, or the one. Raises ValueError for a damaged one."""
-    rows = listing.experiments(connection, limit, id_=id_)
+def _whole(rows: list[ExperimentRow]) -> list[ExperimentRow]:
+    """The experiments. Raises ValueError for a damaged one."""
     for row in rows:
         if row.damage is not None:
             raise ValueError(row.damage)
