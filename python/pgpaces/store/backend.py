@@ -243,7 +243,7 @@ class _Connector(Struct):
 
 
 def _resolved(connection: psycopg.Connection[Any]) -> address.Keywords:
-    """All keywords that libpq resolved, with the password unless it is in a password file."""
+    """All keywords that libpq resolved, with the password."""
     keywords = {
         "connect_timeout": str(_PATIENCE_S),
         "tcp_user_timeout": str(_PATIENCE_S * 1000),
@@ -252,12 +252,10 @@ def _resolved(connection: psycopg.Connection[Any]) -> address.Keywords:
         "keepalives_count": "3",
         "fallback_application_name": "pgpaces store",
     }
-    for option in connection.pgconn.info:
-        keyword = option.keyword.decode()
-        omitted = keyword in ("service", "servicefile", "client_encoding")
-        if option.val and option.val != option.compiled and not omitted:
-            keywords[keyword] = option.val.decode()
-    return keywords
+    info = connection.info
+    keywords |= {"password": info.password} if info.password else {}
+    omitted = ("service", "servicefile", "client_encoding")
+    return keywords | {n: v for n, v in info.get_parameters().items() if n not in omitted}
 
 
 def _server(written: str) -> Backend:
