@@ -164,6 +164,12 @@ class Store:
         with self._reading("a run") as connection:
             return listing.trials(connection, limit, **how)
 
+    def newest(self, limit: int) -> list[str]:
+        """The ids of the trials that began last, without reading more of them."""
+        query = "SELECT id FROM trial ORDER BY started_at DESC, id DESC LIMIT ?"
+        with self._reading("a run") as connection:
+            return connection.column(query, limit)
+
     def find(self, name: str) -> str:
         """The id of the trial that `name` means.
 
