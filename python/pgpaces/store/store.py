@@ -123,7 +123,11 @@ class Store:
                 return
             connection.insert(schema.sample, values, new_only=True)
             for each in observed:
-                _put_observed(connection, rows.observed_row(trial_id, each))
+                row = rows.observed_row(trial_id, each)
+                connection.insert(schema.observed, [row], new_only=True)
+                own = {name: value for name, value in row.items() if value}
+                same = "trial = ? AND node = ?"
+                connection.update(schema.observed, own, same, trial_id, each.node)
 
     def beat(self, trial_id: str) -> None:
         """Updates the heartbeat of a trial; call it every few seconds without a new interval."""
@@ -497,13 +501,6 @@ def _add_interval(connection: Connection, trial_id: str, interval: Interval) -> 
 
 def _beat(connection: Connection, trial_id: str) -> None:
     connection.update(schema.trial, {"heartbeat": datetime.now(UTC)}, "id = ?", trial_id)
-
-
-def _put_observed(connection: Connection, row: Row) -> None:
-    """Inserts the observations of a server, or replaces its observations of the row's kinds."""
-    connection.insert(schema.observed, [row], new_only=True)
-    values = {name: value for name, value in row.items() if value}
-    connection.update(schema.observed, values, "trial = ? AND node = ?", row["trial"], row["node"])
 
 
 def _observed(connection: Connection, trial_id: str) -> tuple[Observed, ...]:
