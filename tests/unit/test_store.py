@@ -20,7 +20,7 @@ from pgpaces import _engine
 from pgpaces.analysis.digest import digest
 from pgpaces.analysis.summary import as_json, summarize
 from pgpaces.cli.main import cli
-from pgpaces.core.errors import PlanError, StoreError, StoreVersionError
+from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.core.record import Interval, StatementTally, Tally
 from pgpaces.core.times import Times
 from pgpaces.spec.result import Blocked, Observed, Trial, WaitEvent, Waits
@@ -201,20 +201,12 @@ def test_a_run_is_found_by_last_a_name_or_an_end_of_its_id(store):
             store.find(name)
 
 
-def test_a_store_of_an_older_layout_is_refused(store):
-    with sqlite3.connect(store.path) as other:
-        other.execute("CREATE TABLE alembic_version (version_num)")
-        other.execute("DROP TABLE pgpaces")
-    with raises(StoreVersionError, "store-of-older", store=store.address):
-        Store.existing(store.path)
-
-
 @pytest.mark.parametrize("place", [Store.open, Store.existing])
 @pytest.mark.parametrize(
     "tables",
     [
         "CREATE TABLE mine (x)",
-        "CREATE TABLE alembic_version (version_num); CREATE TABLE trial (id)",
+        "CREATE TABLE trial (id)",
         "CREATE TABLE pgpaces (version)",
         "CREATE TABLE pgpaces (version); INSERT INTO pgpaces VALUES ('1.0')",
     ],

@@ -1,7 +1,7 @@
 """Which PostgreSQL programs are on this machine, and what they need and know.
 
-Looks at the embedded package, the folders of Debian, RPM and Homebrew, PATH, pg_config and the
-cache of packages.py, and lists each installation once. Starts no server, downloads nothing.
+Looks at the embedded package, the folders of Debian, RPM and Homebrew, PATH, and the cache of
+packages.py, and lists each installation once. Starts no server, downloads nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ class Source(StrEnum):
     RPM = "rpm"
     HOMEBREW = "homebrew"
     PATH = "path"
-    PG_CONFIG = "pg_config"
     EXPLICIT = "given"
     PYPI = "pypi"
     MAVEN = "maven"
@@ -254,9 +253,6 @@ def _candidates() -> Iterator[tuple[Source, Path]]:
     for folder in map(Path, os.get_exec_path()):
         yield Source.PATH, (folder / "postgres").resolve().parent
         yield Source.PATH, folder
-    program = shutil.which("pg_config")
-    if program and (bindir := output_of(program, "--bindir").strip()):
-        yield Source.PG_CONFIG, Path(bindir)
     for source in PACKAGES:
         yield from ((source, match) for match in matching(packages_home(), f"{source}-*/bin"))
 

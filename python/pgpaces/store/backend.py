@@ -309,8 +309,6 @@ def _version(connection: Connection, shown: str) -> int:
     tables = set(connection.column(query))
     if not tables:
         return 0
-    if {"alembic_version", "trial", "tally"} <= tables:
-        raise StoreVersionError("store-of-older", store=shown)
     version = None
     if schema.version.name in tables:
         version = next(iter(connection.column("SELECT version FROM pgpaces")), None)
