@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
-
 from pgpaces.core.errors import StoreError, StoreVersionError
 from pgpaces.core.home import home, is_there, make_folder
 from pgpaces.store import address, schema, upgrades
@@ -60,7 +58,7 @@ class Backend:
     """The database of a store. address: for messages. path: of SQLite's file."""
 
     def __init__(self, connect: Callable[[], Any], address: str, path: Path | None = None) -> None:
-        self._connect, self.address, self.path = connect, address, path
+        self.connect, self.address, self.path = connect, address, path
         self._idle: list[Connection] = []
 
     @contextlib.contextmanager
@@ -115,7 +113,7 @@ class Backend:
                     connection.driver.close()
                 else:
                     return connection
-        return Connection(self._connect(), sqlite=self.path is not None)
+        return Connection(self.connect(), sqlite=self.path is not None)
 
     def close(self) -> None:
         """Closes its connections; further use opens new ones."""
@@ -208,63 +206,48 @@ def _file_error(error: BaseException) -> str:
     return _SQLITE_ERRORS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "store-failed")
 
 
-class _Connector(Struct):
-    """Connects to a server: first as written, later with the keywords that libpq resolved.
+def _connected(written: str, keywords: address.Keywords) -> psycopg.Connection[Any]:
+    """A connection to a server with durable commits, in UTF-8."""
+    import psycopg
+    from psycopg.conninfo import make_conninfo
+    from psycopg.types.string import TextLoader
+
+    conninfo = make_conninfo(written, client_encoding="UTF8", **keywords)
+    connection = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
+    connection.adapters.register_loader("json", TextLoader)
+    connection.execute(
+        "SELECT set_config('synchronous_commit', 'on', false)"
+        " WHERE current_setting('synchronous_commit') = 'off'"
+    )
+    return connection
+
+
+def _server(written: str) -> Backend:
+    """Connects as written, and later with the keywords that libpq resolved.
 
     So later connections do not depend on the environment, which may have changed: PG* are hidden
     while a managed server is measured.
     """
-
-    written: str
-    keywords: address.Keywords
-    resolved: bool = False
-
-    def connect(self) -> psycopg.Connection[Any]:
-        """A connection with durable commits, in UTF-8."""
-        import psycopg
-        from psycopg.conninfo import make_conninfo
-        from psycopg.types.string import TextLoader
-
-        written, keywords = self.written, dict[str, str]()
-        if self.resolved:
-            written, keywords = "", self.keywords
-        elif not ("connect_timeout" in self.keywords or "PGCONNECT_TIMEOUT" in os.environ):
-            keywords = {"connect_timeout": str(_PATIENCE_S)}
-        conninfo = make_conninfo(written, client_encoding="UTF8", **keywords)
-        connection = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
-        connection.adapters.register_loader("json", TextLoader)
-        if not self.resolved:
-            self.keywords, self.resolved = _resolved(connection), True
-        connection.execute(
-            "SELECT set_config('synchronous_commit', 'on', false)"
-            " WHERE current_setting('synchronous_commit') = 'off'"
-        )
-        return connection
-
-
-def _resolved(connection: psycopg.Connection[Any]) -> address.Keywords:
-    """All keywords that libpq resolved, with the password."""
-    keywords = {
+    keywords = address.parsed(written)
+    has_timeout = "connect_timeout" in keywords or "PGCONNECT_TIMEOUT" in os.environ
+    patience = {} if has_timeout else {"connect_timeout": str(_PATIENCE_S)}
+    backend = Backend(lambda: _connected(written, patience), address.shown(keywords))
+    with backend.reading() as connection:
+        encoding = connection.column("SHOW server_encoding")[0]
+        info = connection.driver.info
+    omitted = ("service", "servicefile", "client_encoding")
+    resolved = {
         "connect_timeout": str(_PATIENCE_S),
         "tcp_user_timeout": str(_PATIENCE_S * 1000),
         "keepalives_idle": str(_PATIENCE_S),
         "keepalives_interval": "2",
         "keepalives_count": "3",
         "fallback_application_name": "pgpaces store",
+        **({"password": info.password} if info.password else {}),
+        **{name: v for name, v in info.get_parameters().items() if name not in omitted},
     }
-    info = connection.info
-    keywords |= {"password": info.password} if info.password else {}
-    omitted = ("service", "servicefile", "client_encoding")
-    return keywords | {n: v for n, v in info.get_parameters().items() if n not in omitted}
-
-
-def _server(written: str) -> Backend:
-    keywords = address.parsed(written)
-    connector = _Connector(written, keywords)
-    backend = Backend(connector.connect, address.shown(keywords))
-    with backend.reading() as connection:
-        encoding = connection.column("SHOW server_encoding")[0]
-    backend.address = address.shown(connector.keywords)
+    backend.connect = lambda: _connected("", resolved)
+    backend.address = address.shown(resolved)
     if encoding != "UTF8":
         raise StoreError("store-encoding", store=backend.address, encoding=encoding)
     return backend
