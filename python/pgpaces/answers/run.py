@@ -14,15 +14,15 @@ from msgspec import to_builtins
 
 from pgpaces.analysis import bulk, goal, next_step, waits
 from pgpaces.analysis.accumulator import by_functions
-from pgpaces.analysis.costs import volume_json, volume_of
 from pgpaces.analysis.digest import Bucket
 from pgpaces.analysis.stopping import level, would_decide
 from pgpaces.analysis.summary import Summary
 from pgpaces.analysis.summary import as_json as summary_json
 from pgpaces.analysis.time_distribution import Distribution
 from pgpaces.analysis.validity import all_gave_up, no_measurement
+from pgpaces.analysis.volume import volume_json, volume_of
 from pgpaces.answers import bulk as commands
-from pgpaces.answers import costs, numbers, servers
+from pgpaces.answers import numbers, servers
 from pgpaces.answers.trials import (
     above,
     explains_nothing,
@@ -39,8 +39,9 @@ from pgpaces.core.units import duration_text
 from pgpaces.show.numbers import NOT_KNOWN, metric_cell, milliseconds, quantile, sparkline
 from pgpaces.show.screen import Screen, bounds
 from pgpaces.show.section import Headline, Next, Section, Table, TableCell, Values
+from pgpaces.spec.costs import monthly
 from pgpaces.spec.load import CONSTANT
-from pgpaces.spec.result import Trial
+from pgpaces.spec.result import Trial, plain
 
 SCREEN = Screen(
     first=(
@@ -50,7 +51,7 @@ SCREEN = Screen(
     spare=("slowest", "tried again", "over time"),
     details=(
         *("run", "outcomes", "workload", "data", "executed", "protocol", "queries", "generator"),
-        *("failed with", "stopped", "validity", "note", "costs", "for that", "written", "observed"),
+        *("failed with", "stopped", "validity", "note", "costs", "observed"),
     ),
 )
 _SHOWN = ("p50", "p95", "p99")
@@ -103,7 +104,7 @@ def section(
 def document(trial: Trial, summary: Summary) -> dict[str, Any]:
     """The setup of a trial and its summary as plain values."""
     command, queries = bulk.of(trial, summary), volume_of(trial, summary)
-    economy = costs.of_run(trial, summary)
+    cost = monthly(trial.host.costs)
     return {
         "run": trial.id,
         "state": trial.state,
@@ -117,7 +118,7 @@ def document(trial: Trial, summary: Summary) -> dict[str, Any]:
         **({} if command is None else {bulk.SOURCE: bulk.as_json(command)}),
         **({} if queries is None else {"queries": volume_json(queries)}),
         **summary_json(summary),
-        **({} if economy is None else {"costs": costs.as_json(economy)}),
+        **({} if cost is None else {"costs": {**plain(cost), "year": cost.year}}),
     }  # fmt: skip
 
 
@@ -393,8 +394,8 @@ def _details(trial: Trial, summary: Summary, in_store: bool) -> Values:
         yield "stopped", said("run-stopped", ran_s=ran_s, level=level(ran_s))
     yield "validity", said("run-validity", state=summary.validity.state)
     yield from (("note", each) for each in _notes(trial, summary, in_store))
-    if (economy := costs.of_run(trial, summary)) is not None:
-        yield from costs.values(economy, summary)
+    if (cost := monthly(trial.host.costs)) is not None:
+        yield "costs", said("costs-month", year=cost.year, **to_builtins(cost))
     yield from (("observed", each) for each in servers.lines(trial))
 
 

@@ -10,8 +10,8 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pgpaces.analysis.costs import Volume
 from pgpaces.analysis.summary import Summary
+from pgpaces.analysis.volume import Volume
 from pgpaces.core.findings import Finding
 from pgpaces.core.messages import Message, message, said
 from pgpaces.core.units import duration_text

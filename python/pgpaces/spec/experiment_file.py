@@ -95,7 +95,7 @@ def _model() -> Any:
     table = msgspec.defstruct(
         "Target",
         fields(_OF_TARGETS, "targets."),
-        bases=(costs.CostTable,),
+        bases=(costs.Costs,),
         frozen=True,
         kw_only=True,
     )
@@ -155,10 +155,7 @@ def _draft(path: Path, keys: Any, raw: Mapping[str, Any]) -> Draft:
 
 def _target(name: str, keys: Any) -> Target:
     rest = {key: getattr(keys, key) for key in _OF_TARGETS}
-    try:
-        own = costs.Costs(**{key: getattr(keys, key) for key in costs.KEYS})
-    except PlanError as error:
-        raise error.at(f"[targets.{name}]") from None
+    own = costs.Costs(**{key: getattr(keys, key) for key in costs.KEYS})
     return Target(name=name, costs=own if own.plain() else None, **rest)
 
 
