@@ -17,7 +17,6 @@ from pgpaces.analysis import stats
 from pgpaces.analysis.across import effect_of_groups
 from pgpaces.analysis.arrays import np
 from pgpaces.core.errors import RunError, StoreError
-from pgpaces.core.findings import Finding
 from pgpaces.spec import setup
 from pgpaces.spec.result import Estimate
 
@@ -49,8 +48,7 @@ class JobRun(Struct, frozen=True):
     """The result of one run of one job. run: from 1.
 
     per_s: commands a second of each second. times: quantiles of a command, in ns; flushes: of the
-    fdatasync after it. bytes_other: what the disk transferred meanwhile for others than fio; None
-    where it has no counters.
+    fdatasync after it.
     """
 
     job: str
@@ -63,7 +61,6 @@ class JobRun(Struct, frozen=True):
     per_s: tuple[float, ...] = ()
     times: Mapping[str, float] = field(default_factory=dict)
     flushes: Mapping[str, float] = field(default_factory=dict)
-    bytes_other: int | None = None
 
     @property
     def iops(self) -> float:
@@ -72,11 +69,6 @@ class JobRun(Struct, frozen=True):
     @property
     def bytes_per_s(self) -> float:
         return (self.bytes_read + self.bytes_written) / self.seconds
-
-    @property
-    def other_share(self) -> float | None:
-        own = self.bytes_read + self.bytes_written
-        return None if self.bytes_other is None or not own else self.bytes_other / own
 
     @property
     def rate(self) -> Estimate:
@@ -117,26 +109,8 @@ class Device(Struct, frozen=True):
     encryption: str = ""
 
 
-class Flushes(Struct, frozen=True):
-    """The result of a PostgreSQL's pg_test_fsync: writes of 8 kB a second by method."""
-
-    version: str
-    per_s: Mapping[str, float]
-
-
-class Cipher(Struct, frozen=True):
-    """The result of `cryptsetup benchmark`, in memory alone: MiB a second."""
-
-    name: str
-    encrypts: float
-    decrypts: float
-
-
 class Disk(Struct, frozen=True):
-    """All measurements of a disk. absent: measurements not available here, and what they need.
-
-    missing: measurements that the user ended.
-    """
+    """All measurements of a disk. missing: jobs that did not run because the user interrupted."""
 
     path: str
     device: Device
@@ -144,9 +118,6 @@ class Disk(Struct, frozen=True):
     quick: bool
     fio: str
     measured: tuple[JobRun, ...] = ()
-    flushes: Flushes | None = None
-    cipher: Cipher | None = None
-    absent: tuple[Finding, ...] = ()
     missing: tuple[str, ...] = ()
 
     def of(self, job: str) -> tuple[JobRun, ...]:
