@@ -92,19 +92,11 @@ def read(stored: Any) -> Costs | None:
     return None if found.a_month is None else found
 
 
-def of_keys(content: Any) -> Costs:
-    """The price from the keys of a file or an option. Raises PlanError for an invalid one."""
-    try:
-        return tables.table(Costs, content)
-    except tables.WrongKeyError as error:
-        raise tables.wrong_key(error) from None
-
-
 def read_file(path: Path) -> Costs:
     """The price in a file. Raises PlanError with the key and the defect."""
     content = tables.document(path, PlanError)
     try:
-        return of_keys(content)
+        return tables.table(Costs, content)
     except PlanError as error:
         raise error.at(f"the host file {path}") from None
 

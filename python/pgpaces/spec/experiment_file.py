@@ -108,10 +108,7 @@ def read(path: Path) -> Draft:
     """The draft that a file describes. Raises PlanError with the key and the defect."""
     raw = tables.document(path, PlanError, new=path)
     try:
-        return _draft(path, tables.table(_model(), raw), raw)
-    except tables.WrongKeyError as error:
-        example = _EXAMPLES.get(error.key.partition(".")[0])
-        raise tables.wrong_key(error, example).at(str(path)) from None
+        return _draft(path, tables.table(_model(), raw, examples=_EXAMPLES), raw)
     except PlanError as error:
         raise error.at(str(path)) from None
 
