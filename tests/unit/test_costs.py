@@ -7,11 +7,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pgpaces.analysis.server_counters import written_by_server
 from pgpaces.answers import run
 from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.core.locality import is_local
-from pgpaces.core.series import Sample
 from pgpaces.monitor import machine
 from pgpaces.spec import costs
 from pgpaces.spec.costs import Costs, MonthlyCost, monthly
@@ -22,7 +20,6 @@ from pgpaces.trial.ready_trial import host_facts
 from pgpaces.trial.request import costs_of_target
 from tests.errors import raises
 from tests.unit.experiments import made
-from tests.unit.sensors import collect
 from tests.unit.trials import changed
 
 PI = Costs(price_per_hour=0.01)
@@ -44,29 +41,6 @@ def test_the_monthly_cost_of_machines_is_the_sum_of_their_prices(machines, month
     found = monthly(machines)
     assert (found and found.month) == pytest.approx(month)
     assert found is None or found.year == pytest.approx(12 * found.month)
-
-
-@pytest.mark.parametrize(
-    ("more", "bytes_a_second"),
-    [
-        ({}, 4096),
-        # Blocks of WAL are begun again.
-        ({("wal", "writes"): 3}, 4096 + 3 * 8192),
-        ({("database", "temp_written"): 7}, 4103),
-        # Data files, before PostgreSQL 16, and by pg_stat_io.
-        ({("checkpoints", "written"): 2, ("background_writer", "written"): 1,
-          ("background_writer", "written_by_backends"): 1}, 4096 + 4 * 8192),
-        ({("checkpoints", "written"): 2, ("io", "checkpointer_written"): 16384,
-          ("io", "client_written"): 100, ("io", "client_extended"): 1e9,
-          ("io", "client_read"): 1e9}, 4096 + 16484),
-        ({("standby1/wal", "written"): 1e9}, 4096),
-    ],
-)  # fmt: skip
-def test_what_a_server_counts_is_wal_and_data_files(more, bytes_a_second):
-    every = {("wal", "written"): 4096.0, ("host", "disk_sda_written"): 1e9, **more}
-    samples = [Sample(3, source, name, value) for (source, name), value in every.items()]
-    [written_] = written_by_server(collect(samples))
-    assert list(written_.pairs) == [(3, bytes_a_second)]
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,12 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import waits
 from pgpaces.analysis.accumulator import Accumulator, own_scripts, together
-from pgpaces.analysis.server_counters import written_by_server
 from pgpaces.analysis.summary import Summary, summarize
 from pgpaces.core.series import Series
 from pgpaces.core.times import Times, merge, quantiles_ms
 from pgpaces.spec.result import Counts, Trial
 
-VERSION = 14
+VERSION = 15
 # Tracks that charts show first, by source and by start and end of the name. Sources with dozens of
 # tracks (_WIDE) show only these; their other samples stay in the store.
 _FIRST = (
@@ -130,7 +129,7 @@ def digest(trial: Trial, accumulator: Accumulator | None = None) -> Digest:
         trial=replace(trial, intervals=(), samples=(), observed=()),
         summary=summary,
         series=series,
-        tracks=tuple(_tracks((*trial.samples, *written_by_server(trial.samples)), series)),
+        tracks=tuple(_tracks(trial.samples, series)),
         latency=curve("latency"),
         lag=curve("lag"),
     )
