@@ -169,8 +169,8 @@ def _tracks(every: Iterable[Series], series: tuple[Bucket, ...]) -> Iterable[Tra
         return
     length = series[0].seconds
     shown = [one for one in _few_waits(list(every)) if one.between(0, length * len(series))]
-    for one in sorted(shown, key=_order):
-        if _kind(one.source) in _WIDE and _order(one)[0] == len(_FIRST):
+    for one in sorted(shown, key=_place):
+        if _kind(one.source) in _WIDE and _place(one) == len(_FIRST):
             continue
         parts: list[list[float]] = [[] for _ in series]
         for second, value in one.pairs:
@@ -207,17 +207,12 @@ def _few_waits(every: Sequence[Series]) -> Iterator[Series]:
             yield other
 
 
-def _order(series: Series) -> tuple[int, bool, int]:
-    """The place of a track among those shown; tracks that are not in _FIRST follow.
-
-    Of one place, the one that begins first in the measured part; sums of other wait events follow.
-    """
+def _place(series: Series) -> int:
+    """The place of a track among those shown; tracks that are not in _FIRST follow."""
     kind, name = _kind(series.source), series.name
     places = (
         place
         for place, (of, start, *end) in enumerate(_FIRST)
         if kind == of and name.startswith(start) and name.endswith("".join(end))
     )
-    is_rest = kind == waits.SOURCE and name == waits.OTHER
-    first = min(second for second in series.seconds if second >= 0)
-    return next(places, len(_FIRST)), is_rest, first
+    return next(places, len(_FIRST))

@@ -32,10 +32,10 @@ MIXED = "8 KiB random, 70% reads"
 CARD = (CARD_SEQUENTIAL, CARD_WRITE, CARD_READ)
 POSTGRES = (COMMIT, READ, MIXED)
 
-# Of the SD Association: read and write commands of 4 KiB a second, bytes a second sustained.
-CLASSES: Mapping[SdClass, tuple[float, float, float]] = {
-    "A2": (4000.0, 2000.0, 10e6),
-    "A1": (1500.0, 500.0, 10e6),
+# Of the SD Association: commands of 4 KiB a second, bytes a second sustained.
+CLASSES: Mapping[SdClass, Mapping[str, float]] = {
+    "A2": {CARD_READ: 4000.0, CARD_WRITE: 2000.0, CARD_SEQUENTIAL: 10e6},
+    "A1": {CARD_READ: 1500.0, CARD_WRITE: 500.0, CARD_SEQUENTIAL: 10e6},
 }
 _QUANTILES = {"p50": "50.000000", "p99": "99.000000", "p99.9": "99.900000"}
 # A shorter part of a second has no rate.
@@ -197,14 +197,6 @@ def _quantiles(times: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(percentiles[key]) for name, key in _QUANTILES.items() if key in percentiles}
 
 
-def sd_class(reads: float, writes: float, bytes_per_s: float) -> SdClass:
-    """The best class that these rates reach: 4 KiB commands, and sequential writing."""
-    for name, (reads_min, writes_min, bytes_min) in CLASSES.items():
-        if reads >= reads_min and writes >= writes_min and bytes_per_s >= bytes_min:
-            return name
-    return "below A1"
-
-
 def card_runs(disk: Disk, job: str) -> tuple[float, ...]:
     """The rate of each run of a job of the card: bytes a second if sequential, else IOPS."""
     return tuple(r.bytes_per_s if job == CARD_SEQUENTIAL else r.iops for r in disk.of(job))
@@ -219,10 +211,14 @@ def card_medians(disk: Disk) -> dict[str, float] | None:
 
 
 def card_class(disk: Disk) -> SdClass | None:
+    """The best class that the medians reach; None if a job of the card is missing."""
     medians = card_medians(disk)
     if medians is None:
         return None
-    return sd_class(medians[CARD_READ], medians[CARD_WRITE], medians[CARD_SEQUENTIAL])
+    for name, needs in CLASSES.items():
+        if all(medians[job] >= least for job, least in needs.items()):
+            return name
+    return "below A1"
 
 
 def ratio_of_rates(value: Estimate, base: Estimate) -> Estimate | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from statistics import median
 
 from msgspec import Struct
 
@@ -32,7 +31,7 @@ _SPEEDS = {
 # Numbers with a chart.
 CHARTS = ("rows_s", "seconds", "wal_row", "us_row")
 # Columns that a narrow terminal omits first.
-SPARE = (*map(header, ("input_s", "wal_s", "wal_row", "wal_byte")), "median s", header("us_row"))
+SPARE = tuple(map(header, ("input_s", "wal_s", "wal_row", "wal_byte", "us_row")))
 
 
 def result(command: Bulk) -> Message:
@@ -102,12 +101,6 @@ NUMBERS = tuple(Measure(key, partial(_of_trial, key)) for key in ("seconds", *bu
 
 def of_digest(digest: Digest) -> Bulk | None:
     return bulk.of(digest.trial, digest.summary)
-
-
-def median_s(row: Row) -> float | None:
-    """The median of the trials' medians, seconds."""
-    medians = [each.median_s for d in row.trials if (each := of_digest(d)) and each.median_s]
-    return median(medians) if medians else None
 
 
 class CellsWork(Struct, frozen=True):

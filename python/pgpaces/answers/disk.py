@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 
 # A disk whose rate in the second half is below this share of the first has slowed down.
 _SLOWER = 0.8
-# The jobs of the criteria of a class, in their order.
-_CRITERIA = (disks.CARD_READ, disks.CARD_WRITE, disks.CARD_SEQUENTIAL)
-
 
 SCREEN = Screen(first=("disk", "encryption", "measured"), details=("device", "missing"))
 
@@ -76,8 +73,12 @@ def headline(disk: Disk) -> Headline:
     sd, medians = disks.card_class(disk), disks.card_medians(disk)
     if sd is None or medians is None:
         return Headline("UNKNOWN", "unknown", message("disk-class-unknown"))
-    reads, writes, bytes_per_s = (medians[job] for job in _CRITERIA)
-    text = message("disk-class", reads=reads, writes=writes, mb_per_s=bytes_per_s / 1e6)
+    text = message(
+        "disk-class",
+        reads=medians[disks.CARD_READ],
+        writes=medians[disks.CARD_WRITE],
+        mb_per_s=medians[disks.CARD_SEQUENTIAL] / 1e6,
+    )
     return Headline(sd, "fail" if sd == "below A1" else "pass", text)
 
 
@@ -132,8 +133,7 @@ def _card_table(disk: Disk) -> Table:
     for job in disks.CARD:
         if values := disks.card_runs(disk, job):
             every = [_card_text(job, value) for value in (statistics.median(values), *values)]
-            needs = [disks.CLASSES[name][_CRITERIA.index(job)] for name in classes]
-            least = [_card_text(job, need) for need in needs]
+            least = [_card_text(job, disks.CLASSES[name][job]) for name in classes]
             texts = (_labeled(job), *every, *[""] * (most - len(values)), *least)
             rows.append(tuple(map(TableCell, texts)))
     columns = ("job", "median", *runs, *classes)
