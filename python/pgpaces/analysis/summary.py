@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from msgspec import Struct
@@ -151,19 +152,16 @@ class _Group(Struct, frozen=True, dict=True):
         return planned_rates(self.trial, self.scripts, self.start, count=count)
 
     def spread(self, kind: str) -> tuple[Distribution, Tails]:
-        accumulator, seconds, due = self.accumulator, self.seconds, self.seconds.column("due")
-        size, planned = accumulator.block_s, self.planned(len(due))
+        seconds, due = self.seconds, self.seconds.column("due")
+        size, planned = self.accumulator.block_s, self.planned(len(due))
         begins, by_block = np.arange(0, len(due), size), None
         if planned is not None:
             by_block = np.add.reduceat(planned, begins) / np.diff([*begins, len(due)])
         sums = np.add.reduceat(due, begins).tolist() if len(due) else []
         blocks = range(self.start // size, self.start // size + len(sums))
-        parts = [accumulator.parts(kind, block, self.scripts) for block in blocks]
+        parts = [self.accumulator.parts(kind, block, self.scripts) for block in blocks]
         return distribution_and_tails(
-            merge(
-                accumulator.times(kind, script, self.start, until=self.until)
-                for script in self.scripts
-            ),
+            merge(chain.from_iterable(parts)),
             self.counts.due,
             seconds.column("count"),
             sums_ns=seconds.column(kind),
