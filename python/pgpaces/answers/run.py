@@ -244,7 +244,10 @@ def _of_load(trial: Trial, summary: Summary) -> Values:
 
 
 def _slowest(summary: Summary) -> Message | None:
-    """The script with the largest missed share, or else the longest median, of several."""
+    """The script with the largest missed share, or else the longest median, of several.
+
+    None if its 95th percentile is unknown.
+    """
     background = tuple(f"{each.name}/" for each in summary.background)
     own = [each for each in summary.scripts if not each.name.startswith(background)]
     able = [
@@ -256,9 +259,9 @@ def _slowest(summary: Summary) -> Message | None:
         return None
     *_, worst = max(able, key=lambda each: each[:2])
     p95 = worst.latency.p95
-    known = p95 is not None and p95.estimable and math.isfinite(p95.value)
-    p95_ms = p95.value if p95 and known else None
-    return said("run-slowest", script=worst.name, p95_ms=p95_ms, late=worst.counts.late)
+    if p95 is None or not p95.estimable or math.isinf(p95.value):
+        return None
+    return said("run-slowest", script=worst.name, p95_ms=p95.value, late=worst.counts.late)
 
 
 def _background(trial: Trial, summary: Summary) -> Iterator[Message]:
