@@ -52,8 +52,6 @@ _WIDE = frozenset(
 WAITS_MAX = 6
 # The least seconds of a window.
 _WINDOW_S = 10
-# Shares of the curve: to 99.99% in eighths of a decade of the remaining share, as on its axis.
-SHARES = (0.0, *(1 - 10 ** (-k / 8) for k in range(1, 33)), 1.0)
 
 
 class Bucket(Struct, frozen=True):
@@ -96,16 +94,12 @@ class Digest(Struct, frozen=True):
     """A trial without its seconds and samples, its answer, and the data of its charts.
 
     series: the measured part from its start, with the warm-up that the summary leaves out.
-    latency, lag: pairs of a share of due transactions (see SHARES) and the time in ms within which
-    they were answered; None where that share was not answered at all.
     """
 
     trial: Trial
     summary: Summary
     series: tuple[Bucket, ...] = ()
     tracks: tuple[Track, ...] = ()
-    latency: tuple[tuple[float, float | None], ...] = ()
-    lag: tuple[tuple[float, float | None], ...] = ()
 
 
 def digest(trial: Trial, accumulator: Accumulator | None = None) -> Digest:
@@ -116,22 +110,11 @@ def digest(trial: Trial, accumulator: Accumulator | None = None) -> Digest:
     accumulator = Accumulator.of(trial.intervals) if accumulator is None else accumulator
     summary = summarize(trial, accumulator)
     series = tuple(_series(trial, accumulator))
-    scripts = own_scripts(trial)
-    since = summary.cut_s
-
-    def curve(kind: str) -> tuple[tuple[float, float | None], ...]:
-        times = merge(accumulator.times(kind, script, since) for script in scripts)
-        if summary.counts.due == 0:
-            return ()
-        return tuple(zip(SHARES, quantiles_ms(times, SHARES, summary.counts.due), strict=True))
-
     return Digest(
         trial=replace(trial, intervals=(), samples=(), observed=()),
         summary=summary,
         series=series,
         tracks=tuple(_tracks(trial.samples, series)),
-        latency=curve("latency"),
-        lag=curve("lag"),
     )
 
 
