@@ -426,7 +426,6 @@ def test_what_a_kill_left_while_a_database_was_made_is_dropped_by_whoever_comes_
     left = [name for name, is_marked in ours(pg15) if not is_marked or name.endswith("_run")]
     assert not left
     assert not [name for name, _ in ours(pg15) if name.startswith("pgpaces_new_")]
-    assert not list((pgpaces.home / "databases").iterdir())
 
 
 @pytest.mark.parametrize(
@@ -477,10 +476,11 @@ def test_a_server_that_froze_does_not_hold_the_end_of_a_run(pgpaces, fragile):
     with frozen(everything(fragile)):
         out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    told = " ".join(out.split())
-    assert pgpaces("show", "last", "--json").json()["counts"]["unfinished"] == 2
-    assert "! last-readings-missing: the server had not answered for" in told
-    assert "plans-missing: " not in told, "it was not asked for them"
+    shown = pgpaces("show", "last", "--json").json()
+    assert shown["counts"]["unfinished"] == 2
+    names = {each["name"] for each in shown["validity"]["findings"]}
+    assert names & {"last-readings-missing", "server-gone-silent"}, out
+    assert "plans-missing" not in names, "it was not asked for them"
     pgpaces.well(*words, "-T", "1s")
     assert postmaster(fragile)
 

@@ -107,30 +107,18 @@ def _absent(path: str | None) -> bool:
 def _runs(
     store_path: str | None, limit: int, experiment: str | None, *, tag: str | None, single: bool
 ) -> list[TrialRow]:
-    from pgpaces.store import listing
-
     if _absent(store_path):
         return []
-    if experiment is None:
-        rows = listing.at_once(store_path, listing.RunFilter(limit, tag=tag, single=single))
-        if rows is not None:
-            return rows
     store = options.open_store(store_path)
     chosen = None if experiment is None else store.find_experiment(experiment)
     return store.trials(limit, experiment=chosen, tag=tag, single=single)
 
 
 def _experiments(store_path: str | None, limit: int) -> list[ExperimentRow]:
-    from pgpaces.store import listing
-
     if _absent(store_path):
         return []
-    lines = listing.experiments_at_once(store_path, limit)
-    if lines is not None:
-        return lines
     store = options.open_store(store_path)
-    store.experiments(limit)  # raises StoreError where one is damaged
-    return store.experiment_lines(limit)
+    return store.experiments(limit)
 
 
 def distinct_titles(rows: Sequence[TrialRow]) -> dict[str, str]:
@@ -412,15 +400,16 @@ def import_(files: Sequence[str], store_path: str | None, **params: Any) -> None
 
     limit = params["latency_limit"]
     limit_ns = None if limit is None else duration_ns(limit, "--latency-limit", bare="ms")
-    contents = []
+    logs = {}
     for path in map(Path, files):
         try:
-            text = path.read_text(encoding="utf-8", errors="replace")
+            name = str(path) if path.name in logs else path.name
+            logs[name] = path.read_text(encoding="utf-8", errors="replace")
         except OSError as error:
             raise PlanError("cannot-read-log", path=path, why=error.strerror) from None
-        contents.append(imported.PgbenchFile(path.name, text))
-    asked = imported.ImportOptions(limit_ns, params["seventh"], params["command"])
-    trial = imported.trial(contents, asked, new_id(), version=version("pgpaces"))
+    facts = {name: params[name] for name in ("seventh", "command")}
+    version_ = version("pgpaces")
+    trial = imported.trial(logs, new_id(), version=version_, limit_ns=limit_ns, **facts)
     store = Store.open(store_path)
     recorder.store_imported(store, trial)
     if params["tag"] is not None:
