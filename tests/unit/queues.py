@@ -125,7 +125,7 @@ class Searches(Struct, frozen=True):
         return float(((self.passes <= load) & (load <= self.fails)).mean())
 
     def flagged(self, flag: str) -> float:
-        return float(np.mean([flag in found.flags for found in self.found]))
+        return float(np.mean([flag in (f.name for f in found.findings) for found in self.found]))
 
 
 def search(queue: Queue, goal: CapacityGoal, noise: Sequence[float], seed: int) -> Searches:
@@ -165,9 +165,7 @@ def _run(
         pairs = tuple(zip(missed[:windows, i].tolist(), due[:windows, i].tolist(), strict=True))
         sums = (sum(n for _, n in pairs), sum(k for k, _ in pairs))
         spared = int(excused[:windows, i].sum())
-        found = TrialPoint(
-            ask.load, ask.role, *sums, ask.seconds, pairs, seed=ask.seed, excused=spared
-        )
+        found = TrialPoint(ask.load, ask.role, *sums, ask.seconds, pairs, excused=spared)
         points.append(found)
 
 

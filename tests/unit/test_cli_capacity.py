@@ -129,7 +129,7 @@ def test_a_stored_search_is_shown_as_it_was_told(stored):
     assert done.exit_code == 0, done.output
     said = " ".join(done.stdout.split())
     assert "work_mem = 64MB passes at the highest load, 17." in said
-    assert "Pass and fail" in said
+    assert "passes up to, 1/s" in said
     assert "role" not in said
 
 

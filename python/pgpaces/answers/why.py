@@ -136,7 +136,7 @@ def limit(store: Store, search: CellSearch) -> Limit | None:
 
     None where no trial missed too much, or monitors show no limit. Raises StoreError.
     """
-    return _attributed(store, [digest for digest, _ in search.missing[:_TRIALS_OF_LIMIT]])[1].limit
+    return _attributed(store, search.missing[:_TRIALS_OF_LIMIT])[1].limit
 
 
 def _own(page: Page) -> list[Row]:

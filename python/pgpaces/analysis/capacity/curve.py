@@ -21,8 +21,6 @@ from pgpaces.analysis.stats import (
     student_cdf,
     student_quantile,
 )
-from pgpaces.core.errors import PlanError
-from pgpaces.core.findings import finding
 from pgpaces.core.messages import message
 
 Kind = Literal["rate", "users", "clients"]
@@ -56,16 +54,14 @@ _STEP = 0.01
 # Trials count up to this many spreads away: further out the odds are too large or too small to lie
 # on the curve.
 _NEAR = 2.5
-_DRAWN_STEPS = 40
 
 
 class CapacityGoal(Struct, frozen=True):
     """The most that may miss (a share between 0 and 1), and which loads can be offered.
 
     load: transactions a second, users with a pace each, or clients in a closed loop; the latter
-    two are integers. start: the first load. quick: with short trials, in three minutes. soak_s: how
-    long 0.9 of the highest pass runs at the end, 0 for no soak. Raises PlanError for values out of
-    range.
+    two are integers. start: the first load. quick: with few and short trials. soak_s: how long 0.9
+    of the highest pass runs at the end, 0 for no soak.
     """
 
     missed_max: float
@@ -75,21 +71,6 @@ class CapacityGoal(Struct, frozen=True):
     load: Kind = "rate"
     quick: bool = False
     soak_s: float = 600.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.missed_max < 1:
-            raise PlanError("not-a-share-that-may-miss", value=self.missed_max)
-        loads = (self.lowest, self.start, self.highest)
-        if not all(math.isfinite(load) and load > 0 for load in loads):
-            raise PlanError("loads-out-of-range", loads=loads)
-        if not self.lowest <= self.start <= self.highest:
-            raise PlanError(
-                "start-out-of-range", start=self.start, low=self.lowest, high=self.highest
-            )
-        if self.whole and not all(load == round(load) for load in loads):
-            raise PlanError("loads-not-integers", load=self.load, loads=loads)
-        if not 0 <= self.soak_s < math.inf:
-            raise PlanError("soak-out-of-range", soak_s=self.soak_s)
 
     @property
     def whole(self) -> bool:
@@ -101,7 +82,6 @@ class TrialPoint(Struct, frozen=True):
 
     excused: how many of the missed may be the fault of a late generator: these count for proving a
     load, and not for refuting one. invalid: why its numbers are not a bound; empty if they are.
-    generator: the load generator is the reason.
     """
 
     load: float
@@ -111,19 +91,11 @@ class TrialPoint(Struct, frozen=True):
     seconds: float
     windows: tuple[tuple[int, int], ...] = ()
     invalid: str = ""
-    seed: int = 0
     excused: int = 0
-    generator: bool = False
 
     @property
     def valid(self) -> bool:
-        """Whether it can be a bound: no objection, and possible numbers."""
-        return not self.invalid and self.possible and self.due > 0
-
-    @property
-    def possible(self) -> bool:
-        sizes = 0 < self.load < math.inf and 0 < self.seconds < math.inf
-        return sizes and 0 <= self.excused <= self.missed <= self.due
+        return not self.invalid and self.due > 0
 
     @property
     def share(self) -> float:
@@ -132,32 +104,6 @@ class TrialPoint(Struct, frozen=True):
 
 def load_text(load: float, kind: Kind) -> str:
     return message(_TEXTS[kind], load=load)
-
-
-def countable(points: Iterable[TrialPoint], goal: CapacityGoal) -> list[TrialPoint]:
-    """The points at loads of this goal, without short ones that prove nothing."""
-    return [
-        unless_doubtful(point, goal)
-        for point in points
-        if not point.possible
-        or (
-            goal.lowest <= point.load <= goal.highest
-            and (not goal.whole or point.load == int(point.load))
-        )
-    ]
-
-
-def unless_doubtful(point: TrialPoint, goal: CapacityGoal) -> TrialPoint:
-    """A short trial is invalid if its misses may be the fault of the server or the generator.
-
-    Of a trial of the curve both numbers count, each for the bound that it makes safer.
-    """
-    if goal.quick or point.role != "short" or not (point.valid and point.excused):
-        return point
-    (without,) = excused([point])
-    if not clearly_misses(point, goal.missed_max) or clearly_misses(without, goal.missed_max):
-        return point
-    return replace(point, invalid=str(finding("generator-late-short")), generator=True)
 
 
 def of_role(points: Iterable[TrialPoint], role: Role) -> list[TrialPoint]:
@@ -212,11 +158,19 @@ def share_bounds(points: Sequence[TrialPoint], tail: float = TAIL) -> tuple[floa
     return low, min(1.0, high)
 
 
+def load_bounds(points: Sequence[TrialPoint]) -> tuple[float, float]:
+    """The same; the low one also holds without what a late generator may explain."""
+    low, high = share_bounds(points)
+    if any(point.excused for point in points):
+        low = min(low, share_bounds(excused(points))[0])
+    return low, high
+
+
 def load_verdict(points: Sequence[TrialPoint], goal: CapacityGoal) -> Verdict:
     """The verdict on a load by its own trials alone, which are all at that load."""
     if len(points) < TRIALS_MIN:
         return "unknown"
-    low, high = share_bounds(points)
+    low, high = load_bounds(points)
     if high <= goal.missed_max:
         return "pass"
     return "fail" if low > goal.missed_max else "unknown"
@@ -250,18 +204,11 @@ def _near(long: Sequence[TrialPoint], at: float, spread: float) -> list[TrialPoi
 
 
 class Fit(Struct, frozen=True):
-    """Where the long-run share crosses theta: log load x, from low to high (infinite: no bound).
-
-    slope: of the log odds against log load, there. variance: of the log odds between trials at one
-    load. within: the part of it by chance within trials.
-    """
+    """Where the long-run share crosses theta: log load x, from low to high (infinite: no bound)."""
 
     x: float
     low: float
     high: float
-    slope: float
-    variance: float
-    within: float
     n: int
 
 
@@ -286,49 +233,7 @@ def fitted(points: Sequence[TrialPoint], goal: CapacityGoal, tail: float = TAIL)
     if low == -math.inf and curve.bend:
         # The falling side of a parabola is no bound; a line crosses below a convex curve.
         low = min(line.interval(target, tail)[0], at)
-    # The two halves of a trial differ by chance alone, and the trial is twice as long as each.
-    variances = []
-    for point in near:
-        if half := len(point.windows) // 2:
-            one, other = (
-                _odds(sum(k for k, _ in part), sum(n for _, n in part), target)
-                for part in (point.windows[:half], point.windows[-half:])
-            )
-            variances.append((one - other) ** 2 / 4)
-    within = sum(variances) / len(variances) if variances else math.inf
-    return Fit(at, low, high, curve.steepness(at), curve.variance, within, curve.n)
-
-
-class CurvePoint(Struct, frozen=True):
-    """The fitted curve at a load: its mean share with its interval.
-
-    Each end is one-sided, so that `high` is the threshold at the highest pass and `low` at the
-    lowest fail.
-    """
-
-    load: float
-    share: float
-    low: float
-    high: float
-
-
-def drawn_curve(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[CurvePoint, ...]:
-    """The curve of `fitted` over the loads of its trials, for a chart; empty if there is none.
-
-    The terms of Fieller's inequality: f(x) + s2/2, and t sqrt(var f(x) + s2^2 / (2 d)) around it.
-    """
-    near = _near(of_curve(points, goal), *expected_threshold(points, goal))
-    if (curves := _through(near, _logit(goal.missed_max))) is None:
-        return ()
-    curve = curves[1]
-    t = student_quantile(curve.freedom, 1 - TAIL)
-    low, high = (math.log(end(point.load for point in near)) for end in (min, max))
-    drawn = []
-    for n in range(_DRAWN_STEPS + 1):
-        x = low + (high - low) * n / _DRAWN_STEPS
-        at, half = curve.at(x) + curve.variance / 2, t * math.sqrt(curve.error2(x))
-        drawn.append(CurvePoint(math.exp(x), *map(_share, (at, at - half, at + half))))
-    return tuple(drawn)
+    return Fit(at, low, high, curve.n)
 
 
 class _Curve(Struct, frozen=True):
@@ -444,10 +349,6 @@ def _through(points: Sequence[TrialPoint], target: float) -> tuple[_Curve, _Curv
 
 def _logit(share: float) -> float:
     return math.log(share / (1 - share))
-
-
-def _share(odds: float) -> float:
-    return 1 / (1 + math.exp(-min(max(odds, -700.0), 700.0)))
 
 
 def _odds(missed: int, due: int, target: float) -> float:
