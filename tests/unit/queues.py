@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from pgpaces.analysis.capacity.answer import Capacity
+from pgpaces.analysis.capacity.answer import Capacity, judge
 from pgpaces.analysis.capacity.curve import CapacityGoal, TrialPoint
 from pgpaces.analysis.capacity.search import NextLoad, cost_s, next_trial
 
@@ -138,11 +138,10 @@ def search(queue: Queue, goal: CapacityGoal, noise: Sequence[float], seed: int) 
         asks: dict[int, NextLoad] = {}
         for i in range(len(points)):
             if i not in found:
-                said = next_trial(points[i], goal)
-                if isinstance(said, NextLoad):
+                if (said := next_trial(points[i], goal)) is not None:
                     asks[i] = said
                 else:
-                    found[i] = said
+                    found[i] = judge(points[i], goal)
         for role in ("short", "long"):
             ids = [i for i, ask in asks.items() if ask.role == role]
             if ids:

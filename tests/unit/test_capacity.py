@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.analysis.capacity.answer import Capacity, judge
+from pgpaces.analysis.capacity.answer import judge
 from pgpaces.analysis.capacity.curve import (
     CapacityGoal,
     TrialPoint,
@@ -68,9 +68,8 @@ def run(goal, share, invalid=lambda _: "", rate=1.0):
     """A search against a server without chance."""
     points = []
     for _ in range(TRIALS_MOST):
-        said = next_trial(points, goal)
-        if isinstance(said, Capacity):
-            return said, points
+        if (said := next_trial(points, goal)) is None:
+            return judge(points, goal), points
         points.append(point(said, share(said.load), rate, invalid(said)))
     raise AssertionError("the search does not end")
 
@@ -319,15 +318,16 @@ def test_a_load_that_no_trial_came_near_is_neither_proved_nor_refuted(short, lon
 def test_a_long_soak_below_the_capacity_has_a_verdict(missed, excused, said):
     goal = replace(BASE, soak_s=600)
     points = []
-    while isinstance(ask := next_trial(points, goal), NextLoad):
+    while (ask := next_trial(points, goal)) is not None:
         soak = ask.role == "soak"
         of = point(ask, missed if soak else slope(175, 10)(ask.load))
         points.append(replace(of, excused=of.missed) if soak and excused else of)
     assert points[-1].role == "soak"
-    assert points[-1].load == pytest.approx(0.9 * ask.passes, rel=0.01)
-    assert ask.soak.verdict == said
-    values = {"load": load_text(ask.soak.load, "rate"), "soak_s": ask.soak.seconds}
-    assert message(f"soak-{said}", missed=ask.soak.share, **values) in sentences(ask)
+    found = judge(points, goal)
+    assert points[-1].load == pytest.approx(0.9 * found.passes, rel=0.01)
+    assert found.soak.verdict == said
+    values = {"load": load_text(found.soak.load, "rate"), "soak_s": found.soak.seconds}
+    assert message(f"soak-{said}", missed=found.soak.share, **values) in sentences(found)
     assert message("soak-missing") in sentences(judge(points[:-1], goal))
 
 
@@ -422,13 +422,13 @@ POINTS = st.lists(
 def test_any_trials_lead_to_a_load_that_can_be_offered_or_to_an_answer(goal, points):
     points = [point for point in points if goal.lowest <= point.load <= goal.highest]
     said = next_trial(points, goal)
-    if isinstance(said, NextLoad):
+    found = judge(points, goal)
+    if said is not None:
         assert goal.lowest <= said.load <= goal.highest
         assert 0 < said.seconds < math.inf
         assert not goal.whole or said.load == int(said.load)
-    elif said.passes is not None and said.fails is not None:
-        assert said.passes < said.fails
-    found = judge(points, goal)
+    elif found.passes is not None and found.fails is not None:
+        assert found.passes < found.fails
     assert all(text and "nan" not in text for text in sentences(found))
 
 
@@ -437,14 +437,12 @@ def test_any_trials_lead_to_a_load_that_can_be_offered_or_to_an_answer(goal, poi
 def test_every_search_ends(goal, points, rng):
     found = [point for point in points if goal.lowest <= point.load <= goal.highest]
     for _ in range(TRIALS_MOST):
-        said = next_trial(found, goal)
-        if isinstance(said, Capacity):
+        if (said := next_trial(found, goal)) is None:
             break
         invalid = "CPU time stolen" if rng.random() < 0.1 else ""
         found.append(point(said, rng.random() ** 4, invalid=invalid))
     else:
         raise AssertionError("the search does not end")
-    assert isinstance(next_trial(found, goal), Capacity), "the same trials, the same answer"
 
 
 def test_the_preview_of_a_search_has_the_fewest_and_the_most_trials():

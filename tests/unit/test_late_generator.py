@@ -163,8 +163,8 @@ def searched(excused: float, goal: CapacityGoal = BASE) -> tuple[Capacity, list[
     points: list[TrialPoint] = []
     for _ in range(120):
         next_load = next_trial(points, goal)
-        if isinstance(next_load, Capacity):
-            return next_load, points
+        if next_load is None:
+            return judge(points, goal), points
         points.append(
             offered(next_load, steep(next_load.load, 175), excused if next_load.load > 100 else 0.0)
         )

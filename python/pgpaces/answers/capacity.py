@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from msgspec.structs import replace
@@ -29,6 +30,7 @@ from pgpaces.show.section import (
     TableCell,
     Values,
     figure,
+    table,
 )
 from pgpaces.spec.design import Cell, Factor, level_text
 from pgpaces.spec.result import Estimate
@@ -36,7 +38,7 @@ from pgpaces.spec.result import Estimate
 KEY = "capacity"
 SCREEN = Screen(first=("soak", "limited by", "equivalent"), details=("range", "estimate"))
 # The columns that a narrow terminal omits, in this order.
-_SPARE = ("warnings", "limit", "trials")
+_SPARE = ("limit", "trials")
 # Loads on the first screen.
 _LOADS_MAX = 4
 _SOAKS = {"pass": "soak-pass", "fail": "soak-fail", "unknown": "soak-unknown"}
@@ -168,16 +170,18 @@ Row = tuple[Mapping[str, str], dict[str, TableCell | str]]
 
 
 def _tables(cells: Sequence[Capacity], factors: Sequence[Factor]) -> Iterator[Table]:
+    near, labels = [], len(factors)
     if len(cells) > 1:
-        note, rows = message("capacity-table"), [*map(_of_cell, cells)]
-        yield _table("cells", "title-pass-and-fail", factors, rows=rows, brief=True, note=note)
-    loads = [_of_load(load, each) for each in cells for load in each.loads]
-    near = [] if len(cells) > 1 else [_of_load(at, cells[0]) for at in _near_threshold(cells[0])]
-    if near:
+        more = {"labels": labels, "brief": True, "note": message("capacity-table")}
+        rows = [*map(_of_cell, cells)]
+        yield _table("cells", "title-pass-and-fail", factors, rows=rows, **more)
+    elif near := [_of_load(at, cells[0]) for at in _near_threshold(cells[0])]:
         note = message("loads-by-curve" if cells[0].goal.quick else "loads-by-own-trials")
-        yield _table("loads", "title-near", factors, rows=near, labels=1, brief=True, note=note)
-    if len(loads) > len(near):
-        yield _table("all-loads", "title-loads-tried", factors, rows=loads, labels=1, folded=True)
+        yield _table("loads", "title-near", factors, rows=near, brief=True, note=note)
+    rows = [_of_load(load, each) for each in cells for load in each.loads]
+    if len(rows) > len(near):
+        more = {"labels": labels + 1, "folded": True}
+        yield _table("all-loads", "title-loads-tried", factors, rows=rows, **more)
 
 
 def _near_threshold(capacity: Capacity) -> list[LoadVerdict]:
@@ -192,48 +196,26 @@ def _near_threshold(capacity: Capacity) -> list[LoadVerdict]:
 
 
 def _table(
-    key: str,
-    title: str,
-    factors: Sequence[Factor],
-    *,
-    rows: Sequence[Row],
-    labels: int = 0,
-    **more: Any,
+    key: str, title: str, factors: Sequence[Factor], *, rows: Sequence[Row], **more: Any
 ) -> Table:
-    """A table with a column for each factor, and without columns of which nothing is known.
-
-    title: the name of a message.
-    """
-    cells: list[dict[str, TableCell]] = []
-    for levels, row in rows:
-        at = {factor_name(f.name): level_text(levels.get(f.name, NOT_KNOWN)) for f in factors}
-        texts = {**at, **row}.items()
-        cells.append({n: TableCell(each) if isinstance(each, str) else each for n, each in texts})
-    known = [name for name in cells[0] if any(row[name].text != NOT_KNOWN for row in cells)]
-    return Table(
-        f"{KEY}-{key}",
-        message(title),
-        tuple(known),
-        max(1, len(factors) + labels),
-        tuple(tuple(row[name] for name in known) for row in cells),
-        spare=_SPARE,
-        **more,
-    )
+    """A table with a column for each factor. title: the name of a message."""
+    full = [
+        {factor_name(f.name): level_text(levels.get(f.name, NOT_KNOWN)) for f in factors} | row
+        for levels, row in rows
+    ]
+    columns = [(name, itemgetter(name)) for name in full[0]]
+    return table(f"{KEY}-{key}", message(title), columns, items=full, spare=_SPARE, **more)
 
 
 def _of_cell(capacity: Capacity) -> Row:
-    soak, invalid, other = capacity.soak, len(capacity.invalid), capacity.equivalents
+    soak = capacity.soak
     at = f"{rate(soak.load)}, {length(soak.seconds)}" if soak else ""
-    month = f"{rate(other.month)} {other.currency}" if other and other.month is not None else ""
     return capacity.levels, {
         f"passes up to, {capacity.unit}": or_dash(capacity.passes, rate),
         f"fails from, {capacity.unit}": or_dash(capacity.fails, rate),
         "estimate": estimate_cell(capacity.estimate, rate),
         "soak": TableCell(soak.verdict, at, soak.verdict) if soak else NOT_KNOWN,
         "limit": causes.title(capacity.limit.key) if capacity.limit else NOT_KNOWN,
-        "a month": month or NOT_KNOWN,
-        "trials": TableCell(str(capacity.trials), f"{invalid} invalid" if invalid else ""),
-        "warnings": ", ".join(each.name for each in capacity.findings) or NOT_KNOWN,
     }
 
 

@@ -104,14 +104,13 @@ class NextLoad(Struct, frozen=True):
     role: Role
 
 
-def next_trial(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | Capacity:
-    """The next trial, or the answer. points: all trials so far, in the order in which they ran."""
-    if (trial := _next(points, goal)) is not None:
-        at = [point.valid for point in points if point.load == trial.load]
-        # What made most trials at a load invalid would make the next one so.
-        if at.count(False) < max(_BARRED, at.count(True) + 1):
-            return trial
-    return judge(points, goal)
+def next_trial(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | None:
+    """The next trial; None if the search has ended. points: all trials so far, in their order."""
+    if (trial := _next(points, goal)) is None:
+        return None
+    at = [point.valid for point in points if point.load == trial.load]
+    # What made most trials at a load invalid would make the next one so.
+    return trial if at.count(False) < max(_BARRED, at.count(True) + 1) else None
 
 
 def _next(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | None:
@@ -313,8 +312,7 @@ class CellSearch(Struct, frozen=True, dict=True):
             }
             at = Cell((*self.cell.levels, (ROLE, SATURATING)))
             return Ask(at, block, options, message("chosen-saturating"))
-        trial = self._next
-        if isinstance(trial, Capacity):
+        if (trial := self._next) is None:
             return None
         standing = self.capacity.bounds if trial.role == "long" else ""
         number = 1 + len(of_role(self.points, trial.role))
@@ -338,7 +336,7 @@ class CellSearch(Struct, frozen=True, dict=True):
         return [p for t in self.tells if (p := trial_point(t, self.goal.load)) is not None]
 
     @cached_property
-    def _next(self) -> NextLoad | Capacity:
+    def _next(self) -> NextLoad | None:
         return next_trial(self.points, self.goal)
 
     @property
@@ -348,11 +346,11 @@ class CellSearch(Struct, frozen=True, dict=True):
 
     @property
     def ended(self) -> bool:
-        return isinstance(self._next, Capacity)
+        return self._next is None
 
     @cached_property
     def capacity(self) -> Capacity:
-        return self._next if isinstance(self._next, Capacity) else judge(self.points, self.goal)
+        return judge(self.points, self.goal)
 
     def answer(self, limit: Limit | None) -> Capacity:
         """Its capacity with all that is known of the cell. limit: the resource that was it."""
