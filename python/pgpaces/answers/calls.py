@@ -164,14 +164,9 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
     else:
         draft = drafted(what, levels, targets)
         draft = replace(draft, name=name or draft.name, seed=draft.seed if seed is None else seed)
-        asked: dict[str, Any] = {
-            "missed": missed,
-            "quantile": goal,
-            "by": by,
-            "quick": quick,
-            "soak": soak,
-        }
-        experiment, spec = capacity_search.ask(draft, consent=answer(trust), **asked)
+        asked: dict[str, Any] = {"missed": missed, "quantile": goal, "by": by}
+        asked |= {"quick": quick, "soak": soak, "consent": answer(trust)}
+        experiment, spec = capacity_search.ask(draft, **asked)
     planned = pipeline.plan(
         experiment,
         store,

@@ -199,8 +199,9 @@ def _table(
     key: str, title: str, factors: Sequence[Factor], *, rows: Sequence[Row], **more: Any
 ) -> Table:
     """A table with a column for each factor. title: the name of a message."""
+    names = [(factor_name(factor.name), factor.name) for factor in factors]
     full = [
-        {factor_name(f.name): level_text(levels.get(f.name, NOT_KNOWN)) for f in factors} | row
+        {**{title: level_text(levels.get(name, NOT_KNOWN)) for title, name in names}, **row}
         for levels, row in rows
     ]
     columns = [(name, itemgetter(name)) for name in full[0]]
