@@ -20,6 +20,7 @@ from pgpaces.analysis.capacity.curve import (
 )
 from pgpaces.analysis.capacity.search import (
     INVALID_MOST,
+    CapacitySearch,
     NextLoad,
     SearchSpec,
     cost_s,
@@ -448,7 +449,7 @@ def test_every_search_ends(goal, points, rng):
 def test_the_preview_of_a_search_has_the_fewest_and_the_most_trials():
     cell = Cell(())
     for goal, ends in ((BASE, (12, 20)), (QUICK, (5, 5))):
-        asks = SearchSpec(goal, 1.0).expected(cell)
+        asks = CapacitySearch(SearchSpec(goal, 1.0), (cell,)).expected()
         assert [len(each) - 7 for each in asks] == [*ends]
         assert len({ask.cell.key for ask in asks[1]}) == len(asks[1])
 

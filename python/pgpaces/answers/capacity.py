@@ -46,8 +46,8 @@ _SOAKS = {"pass": "soak-pass", "fail": "soak-fail", "unknown": "soak-unknown"}
 _CELLS_MAX = 6
 # Short trials farther from the others than this factor are not drawn.
 _FAR = 1.35
-# Of the axis of shares: multiples of the decade of the threshold.
-_TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+# The top of the axis of shares, in thresholds: trials with more are drawn there.
+_TOP = 4
 _DAY_S = 86_400
 
 
@@ -264,9 +264,6 @@ def _chart(
         for side, load in (("pass", capacity.passes), ("fail", capacity.fails))
         if load is not None
     ]
-    top = min(100.0, max([4 * theta, *(140 * point.share for point in near)]))
-    scale = 10.0 ** math.floor(math.log10(theta))
-    steps = (float(f"{tick * scale:.3g}") for tick in _TICKS)
     where = f", {_label(capacity.levels, factors)}" if factors else ""
     return figure(
         f"{KEY}-trials" + (f"-{number}" if number else ""),
@@ -276,15 +273,6 @@ def _chart(
         data=rows,
         template="capacity",
         x=amounts(f"load, {UNITS[capacity.load]}", zero=False, nice=False, padding=20),
-        # Linear up to a tenth of the threshold, so that 0 has a place.
-        y=amounts(
-            axis("missed"),
-            values=[0.0, *(tick for tick in steps if theta / 10 <= tick <= top)],
-            type="symlog",
-            constant=theta / 10,
-            domain=[0, top],
-            clamp=True,
-            nice=False,
-        ),
+        y=amounts(axis("missed"), domain=[0, min(100.0, _TOP * theta)], clamp=True, nice=False),
         **series([trials], limit=limit),
     )

@@ -270,25 +270,6 @@ class SearchSpec(Struct, frozen=True):
     def saturating_s(self) -> int:
         return _SATURATING_QUICK_S if self.goal.quick else _SATURATING_S
 
-    def expected(self, cell: Cell) -> tuple[list[Ask], list[Ask]]:
-        """The fewest and the most trials of a search on a server that is not slow, and the soak."""
-        goal = self.goal
-        first = [] if self.each is None else [self.saturating_s]
-        if goal.quick:
-            every = [*first, *[_QUICK_S] * _QUICK_MOST]
-            fewest = len(every)
-        else:
-            every = [*first, *[_LENGTHS["short"][0]] * _SHORT_USUAL]
-            every += [goal.soak_s] if goal.soak_s else []
-            fewest = len(every) + _LEAST
-            every += [_LENGTHS["long"][0]] * _MOST
-        # Each with its own role: a preview identifies trials by their cells.
-        asks = [
-            Ask(self.at(cell, goal.start, f"{n}"), n, {"duration": f"{seconds:g}s"})
-            for n, seconds in enumerate(every, 1)
-        ]
-        return asks[:fewest], asks
-
 
 class CellSearch(Struct, frozen=True, dict=True):
     """The search of one cell: `ask` gives its next trial.
@@ -413,9 +394,24 @@ class CapacitySearch(Struct, frozen=True):
         return [self.spec.first(cell) for cell in self.cells]
 
     def expected(self) -> Expected:
-        ends = zip(*map(self.spec.expected, self.cells), strict=True)
-        least, most = ([ask for asks in end for ask in asks] for end in ends)
-        return least, most
+        """The fewest and the most trials on a server that is not slow, with the soak."""
+        goal = self.spec.goal
+        first = [] if self.spec.each is None else [self.spec.saturating_s]
+        if goal.quick:
+            seconds = [*first, *[_QUICK_S] * _QUICK_MOST]
+            fewest = len(seconds)
+        else:
+            seconds = [*first, *[_LENGTHS["short"][0]] * _SHORT_USUAL]
+            seconds += [goal.soak_s] if goal.soak_s else []
+            fewest = len(seconds) + _LEAST
+            seconds += [_LENGTHS["long"][0]] * _MOST
+        # Each with its own role: a preview identifies trials by their cells.
+        asks = [
+            [Ask(self.spec.at(cell, goal.start, f"{n}"), n, {"duration": f"{each:g}s"})
+             for n, each in enumerate(seconds, 1)]
+            for cell in self.cells
+        ]  # fmt: skip
+        return [ask for own in asks for ask in own[:fewest]], [ask for own in asks for ask in own]
 
     def left(self, tells: Sequence[Tell]) -> int:
         """0: unknown."""
