@@ -133,7 +133,7 @@ def values_of(capacity: Capacity) -> Values:
     elif capacity.estimate is not None:
         yield "estimate", said("capacity-estimate", load=capacity.estimate.value, ci=ci)
     if soak is not None:
-        values = {"load": load_text(soak.load, capacity.load), "soak_s": soak.seconds}
+        values = {"load": load_text(soak.load, capacity.load), "soak_s": capacity.goal.soak_s}
         yield "soak", said(_SOAKS[soak.verdict], missed=soak.share, **values)
     elif capacity.passes is not None and capacity.goal.soak_s:
         yield "soak", said("soak-missing")
@@ -210,7 +210,7 @@ def _table(
 
 def _of_cell(capacity: Capacity) -> Row:
     soak = capacity.soak
-    at = f"{rate(soak.load)}, {length(soak.seconds)}" if soak else ""
+    at = f"{rate(soak.load)}, {length(capacity.goal.soak_s)}" if soak else ""
     return capacity.levels, {
         f"passes up to, {capacity.unit}": or_dash(capacity.passes, rate),
         f"fails from, {capacity.unit}": or_dash(capacity.fails, rate),
@@ -272,7 +272,7 @@ def _chart(
         columns=("run", "load", header("missed"), "valid"),
         data=rows,
         template="capacity",
-        x=amounts(f"load, {UNITS[capacity.load]}", zero=False, nice=False, padding=20),
+        x=amounts(f"load, {UNITS[capacity.load]}", zero=False, nice=False, padding=60),
         y=amounts(axis("missed"), domain=[0, min(100.0, _TOP * theta)], clamp=True, nice=False),
         **series([trials], limit=limit),
     )

@@ -56,19 +56,8 @@ _BOUNDS = {
 }
 
 
-class Soak(Struct, frozen=True):
-    """The long trial at 0.9 of the highest load that passes; it fails only beyond chance."""
-
-    load: float
-    seconds: float
-    share: float
-    low: float
-    high: float
-    verdict: Verdict
-
-
 class LoadVerdict(Struct, frozen=True):
-    """A load with long trials, countable by these alone.
+    """A load with long trials, countable by these alone, or the load of the soak.
 
     share: missed of due; low, high: the one-sided bounds of the long-run share. In a quick search
     every load, without bounds, because trials of seconds are no measure of their own spread; its
@@ -100,7 +89,8 @@ class Capacity(Struct, frozen=True, kw_only=True):
 
     passes, fails: the highest load that is shown to pass and the lowest that is shown to fail; None
     if there is none. estimate: the load at which the long-run share is the threshold, with its 95%
-    interval. trials: their number; invalid: why some do not count.
+    interval. soak: the long trial at 0.9 of `passes`; it fails only beyond chance. trials: their
+    number; invalid: why some do not count.
 
     Of a cell: its key and levels, and both bounds rounded to three digits, to the safe side.
     equivalents: of `passes`, or of the estimate of a quick search. limit: the resource that was the
@@ -115,7 +105,7 @@ class Capacity(Struct, frozen=True, kw_only=True):
     passes: float | None
     fails: float | None
     estimate: Estimate | None
-    soak: Soak | None
+    soak: LoadVerdict | None
     findings: tuple[Finding, ...]
     trials: int
     invalid: tuple[str, ...]
@@ -178,7 +168,7 @@ def judge(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
         low, high = load_bounds([last])
         over: Verdict = "fail" if low > goal.missed_max else "unknown"
         met = last.share <= goal.missed_max
-        soak = Soak(last.load, last.seconds, last.share, low, high, "pass" if met else over)
+        soak = LoadVerdict(last.load, "pass" if met else over, 1, last.share, low, high)
     invalid = tuple(p.invalid or message("nothing-was-due") for p in points if not p.valid)
     findings = []
     if passes is not None and passes >= goal.highest:
@@ -188,8 +178,6 @@ def judge(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
     verdicts = [at.verdict for at in loads]
     if "fail" in verdicts and "pass" in verdicts[verdicts.index("fail") :]:
         findings.append(finding("not-monotonic"))
-    if fit is None and passes is None and fails is None:
-        findings.append(finding("few-long-trials"))
     if invalid:
         values = {"invalid": len(invalid), "trials": len(points), "reasons": sorted({*invalid})}
         findings.append(finding("invalid-trials", **values))
