@@ -37,8 +37,8 @@ from pgpaces.spec.result import Estimate
 # A short trial of a server that is overloaded by a few percent does not show it: in a quick search
 # each end of the answer is this factor further out.
 _QUICK_MARGIN = 1.2
-# An answer this narrow is enough, as the log of the lowest fail over the highest pass.
-_ENOUGH = math.log(1.04)
+# An answer this narrow is enough, as the log of the lowest fail over the highest pass: two steps.
+_ENOUGH = 0.041
 _TAIL_95 = 0.025
 # The fewest trials for which the interval of a line is useful.
 _LINE_MIN = 8
@@ -266,9 +266,8 @@ def _ends(points: Sequence[TrialPoint], goal: CapacityGoal) -> Ends:
     least_failed = math.inf if failed is None else failed
     most_passed = max(passed, default=-math.inf)
     missed = {load: _share(own) > goal.missed_max for load, own in loads.items()}
-    # A curve steeper than a parabola crosses later than its fit: loads that met the goal show that.
-    enough = (load for load, own in loads.items() if len(own) >= TRIALS_MIN)
-    met = max((load for load in enough if not missed[load]), default=-math.inf)
+    # A server whose odds bend upward crosses later than a line: loads that met the goal show that.
+    met = max((load for load in loads if not missed[load]), default=-math.inf)
     if (fit := _fit(points, goal)) is None:
         passes, fails = max((load for load in passed if load < least_failed), default=None), failed
     else:
