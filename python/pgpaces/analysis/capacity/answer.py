@@ -31,7 +31,7 @@ from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.goal import Limit, Verdict
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.messages import Message, message, said
-from pgpaces.spec.costs import MonthlyCost, machines_of
+from pgpaces.spec.costs import monthly
 from pgpaces.spec.result import Estimate
 
 # A short trial of a server that is overloaded by a few percent does not show it: in a quick search
@@ -356,7 +356,7 @@ def equivalent(
         return None
     each = 1.0 if kind == "rate" else median(p.due / p.seconds / p.load for _, p in near)
     # Trials on machines of several prices have no common cost.
-    kinds = {machines_of(digest.trial.host.costs) for digest, _ in near}
-    priced = kinds.pop() if len(kinds) == 1 else ()
-    cost = MonthlyCost.of(priced) if priced else MonthlyCost("")
-    return Equivalents(load, load * each, cost.currency, cost.month)
+    prices = {monthly(digest.trial.host.costs) for digest, _ in near}
+    cost = prices.pop() if len(prices) == 1 else None
+    rate = load * each
+    return Equivalents(load, rate, cost.currency, cost.month) if cost else Equivalents(load, rate)
