@@ -74,9 +74,7 @@ def _points() -> list[capacity.TrialPoint]:
         load = 80 + number % 41
         missed = round(60 * load * 0.05 * (load / 100) ** 8 * (1 + number % 7 / 20))
         windows = tuple((missed // 6, 10 * load) for _ in range(6))
-        found.append(
-            capacity.TrialPoint(load, "long", 60 * load, missed, 60.0, windows, seed=number)
-        )
+        found.append(capacity.TrialPoint(load, "long", 60 * load, missed, 60.0, windows))
     return found
 
 

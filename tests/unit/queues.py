@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from pgpaces.analysis.capacity.answer import Capacity
+from pgpaces.analysis.capacity.answer import Capacity, judge
 from pgpaces.analysis.capacity.curve import CapacityGoal, TrialPoint
 from pgpaces.analysis.capacity.search import NextLoad, cost_s, next_trial
 
@@ -125,7 +125,7 @@ class Searches(Struct, frozen=True):
         return float(((self.passes <= load) & (load <= self.fails)).mean())
 
     def flagged(self, flag: str) -> float:
-        return float(np.mean([flag in found.flags for found in self.found]))
+        return float(np.mean([flag in (f.name for f in found.findings) for found in self.found]))
 
 
 def search(queue: Queue, goal: CapacityGoal, noise: Sequence[float], seed: int) -> Searches:
@@ -138,11 +138,10 @@ def search(queue: Queue, goal: CapacityGoal, noise: Sequence[float], seed: int) 
         asks: dict[int, NextLoad] = {}
         for i in range(len(points)):
             if i not in found:
-                said = next_trial(points[i], goal)
-                if isinstance(said, NextLoad):
+                if (said := next_trial(points[i], goal)) is not None:
                     asks[i] = said
                 else:
-                    found[i] = said
+                    found[i] = judge(points[i], goal)
         for role in ("short", "long"):
             ids = [i for i, ask in asks.items() if ask.role == role]
             if ids:
@@ -165,9 +164,7 @@ def _run(
         pairs = tuple(zip(missed[:windows, i].tolist(), due[:windows, i].tolist(), strict=True))
         sums = (sum(n for _, n in pairs), sum(k for k, _ in pairs))
         spared = int(excused[:windows, i].sum())
-        found = TrialPoint(
-            ask.load, ask.role, *sums, ask.seconds, pairs, seed=ask.seed, excused=spared
-        )
+        found = TrialPoint(ask.load, ask.role, *sums, ask.seconds, pairs, excused=spared)
         points.append(found)
 
 

@@ -103,14 +103,14 @@ def test_a_search_finds_where_a_server_breaks_and_soaks_below_it():
     found = answer(told, cell)
     assert found.ended
     assert found.capacity.passes <= 173.0 < found.capacity.fails
-    assert found.capacity.can_hold
+    assert found.capacity.soak.verdict == "pass"
     assert (role(told[0].cell), role(told[-1].cell)) == (SATURATING, "soak")
     assert [t.block for t in told] == list(range(1, len(told) + 1)), "arrivals of its own"
 
 
 @pytest.mark.parametrize(
     ("saturated", "each", "begins"),
-    [(800.0, 1.0, (1, "200/s")), (800.0, None, (0, "10/s")), (None, 1.0, (1, "10/s"))],
+    [(800.0, 1.0, (1, "270/s")), (800.0, None, (0, "10/s")), (None, 1.0, (1, "10/s"))],
     ids=["it says where the search begins", "there is none", "it failed"],
 )
 def test_a_saturating_trial_says_where_the_search_begins_and_is_no_bound(saturated, each, begins):
@@ -215,8 +215,8 @@ def test_a_search_that_was_given_up_as_nothing_succeeded_begins_again_when_it_is
     assert [t.block for t in told] == list(range(1, len(told) + 1))
     assert strategy.given_up(told) == ""
     stored = [Tell.of(t.digest) for t in told if t.digest is not None]
-    assert answer(stored, Cell(())).capacity == answer(told, Cell(())).capacity
-    assert answer(stored, Cell(())).capacity.passes == answer(again, Cell(())).capacity.passes
+    for found in (stored, told):
+        assert answer(found, Cell(())).capacity.passes == answer(again, Cell(())).capacity.passes
 
 
 def test_a_search_that_is_resumed_keeps_the_results_of_cells_that_have_some():
@@ -248,7 +248,7 @@ def test_trials_that_cannot_be_run_end_a_search_without_an_answer():
     assert strategy.given_up(told[:1]) == ""
     found = answer(told, Cell(())).capacity
     assert (found.passes, found.fails) == (None, None)
-    assert "invalid-trials" in found.flags
+    assert "invalid-trials" in [each.name for each in found.findings]
     assert "it broke" in found.invalid
 
 
@@ -272,7 +272,7 @@ def test_a_quick_search_has_short_trials_and_no_soak():
         return holds(173.0)(ask)
 
     run(CapacitySearch(SearchSpec(goal, 1.0), (Cell(()),)), found)
-    assert set(asked) == {(SATURATING, "5s"), ("short", "10s"), ("long", "10s")}
+    assert set(asked) == {(SATURATING, "5s"), ("short", "5s"), ("long", "5s")}
 
 
 @pytest.mark.parametrize("after", [0, 1, 9])
@@ -460,7 +460,6 @@ def test_a_goal_is_read_as_it_was_written(goal):
         {"kind": "magic"},
         {"kind": "capacity", "goal": 3},
         {"kind": "comparison", "a": {}, "b": {}, "goal": {"pairs": 1}},
-        {"kind": "capacity", "goal": {"missed_max": 7, "start": 1, "lowest": 1, "highest": 1}},
     ],
 )
 def test_a_damaged_goal_is_called_that(wrong):

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
-from pgpaces.analysis import condition
 from pgpaces.analysis.generator import Generator
 from pgpaces.analysis.level_shift import Flatness
 from pgpaces.analysis.summary import summarize
@@ -225,31 +224,6 @@ def test_what_is_cut_and_what_shape_the_rest_has(name):
     about_cut = {"never-settled", "warm-up-cut", "warm-up-missed"} & {*names(found.validity)}
     assert bool(about_cut) == bool(cut_s or short)
     assert bool(found.validity.reasons) == short
-
-
-@pytest.mark.parametrize(
-    ("text", "hangs"),
-    [
-        ("missed > 5%", True),
-        ("p95 > 30ms", True),
-        ("throughput < 3.9/s", True),
-        ("missed > 90%", False),
-        ("p50 > 30ms", False),
-    ],
-)
-def test_a_condition_that_the_cut_decides_says_so(text, hangs):
-    """40 of 360 were due in the part that is cut, and took longer than the limit."""
-    told = series([*SETTLING, *STEADY])
-    slow = [replace(t, on_time=0, late=t.due) for each in told.intervals[:20] for t in each.tallies]
-    intervals = [
-        replace(each, tallies=(slow[n],)) if n < 20 else each
-        for n, each in enumerate(told.intervals)
-    ]
-    told = replace(told, intervals=tuple(intervals))
-    cut, whole = summarize(told), summarize(told, cut_off=False)
-    assert (cut.cut_s, whole.cut_s, whole.counts.missed) == (20, 0, 40)
-    assert condition.changed_by_cut(condition.parse_condition(text), cut, whole) is hangs
-    assert not condition.changed_by_cut(condition.parse_condition(text), cut, None)
 
 
 def test_a_cut_goes_by_due_time():

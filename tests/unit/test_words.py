@@ -80,22 +80,6 @@ def test_a_load_that_passes_above_one_that_fails_is_a_finding_of_its_line():
     assert found(rows)["not-monotonic"] == finding("not-monotonic", "a = x")
 
 
-@pytest.mark.parametrize(
-    ("said", "cut", "missed"),
-    [
-        ("h", Counts(100, 20, 80), 0.32),
-        ("h", Counts(100, 99, 1), None),
-        ("b", Counts(2000, 2000), 0.0209),
-        ("?", Counts(100, 0, 100), None),
-    ],
-)
-def test_a_verdict_that_depends_on_the_cut_warm_up_says_so(said, cut, missed):
-    """Two trials, so twice what was cut in each."""
-    trial = replace(TRIAL, summary=replace(TRIAL.summary, left_out=cut))
-    told = found([replace(row(said), trials=(trial, trial))]).get("verdict-by-warm-up")
-    assert (told and told.values["missed"]) == (missed and pytest.approx(missed, abs=1e-4))
-
-
 def of_run(id_: str, allowed: float | None) -> Digest:
     """A run that belongs to no experiment."""
     of = TRIAL.trial

@@ -91,14 +91,6 @@ def parse_condition(text: str) -> Condition:
     return Condition(text, lambda s: getattr(s.counts, name), compare, value, " transactions")
 
 
-def changed_by_cut(holds: Condition, summary: Summary, whole: Summary | None) -> bool:
-    """Whether a condition would have another result without the cut of the warm-up.
-
-    whole: the answer of the same trial without a cut; None where nothing was cut.
-    """
-    return whole is not None and holds(whole) != holds(summary)
-
-
 def _time(summary: Summary, kind: str, quantile: str) -> float:
     spread: Distribution = getattr(summary, kind)
     if quantile == "max":

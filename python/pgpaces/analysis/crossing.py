@@ -55,16 +55,6 @@ def verdict(row: Row, missed_max: float) -> Verdict:
     return goal.verdict(row.missed, missed_max) if row.sound else "unknown"
 
 
-def depends_on_cut(row: Row, missed_max: float) -> float | None:
-    """The missed share including the cut warm-up, where it would contradict a known verdict."""
-    if verdict(row, missed_max) == "unknown":
-        return None
-    cut = [digest.summary.left_out for digest in row.trials]
-    due = row.counts.due + sum(counts.due for counts in cut)
-    share = (row.counts.missed + sum(counts.missed for counts in cut)) / due
-    return share if (share > missed_max) != (verdict(row, missed_max) != "pass") else None
-
-
 def needed_s(row: Row, missed_max: float) -> float | None:
     """The approximate seconds of trials that would decide a cell whose verdict is unknown.
 

@@ -71,11 +71,10 @@ class Missed(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True):
-    """The verdict at a look and the interval that decided. level: of the interval."""
+    """The verdict at a look and the interval that decided."""
 
     verdict: Verdict
     missed: Estimate | None
-    level: float
 
 
 def errors(ran_s: float) -> tuple[float, float]:
@@ -94,7 +93,7 @@ def level(ran_s: float) -> float:
 def decide(found: Missed, ran_s: float, allowed: float) -> Decision:
     """The verdict of a run after `ran_s` seconds. allowed: the share that may miss."""
     interval = stats.share(found.missed, found.due, found.clusters, errors=errors(ran_s))
-    return Decision(goal.verdict(interval, allowed), interval, level(ran_s))
+    return Decision(goal.verdict(interval, allowed), interval)
 
 
 def certain_in(found: Missed, ran_s: float, allowed: float) -> float | None:

@@ -220,20 +220,17 @@ class _Group(Struct, frozen=True, dict=True):
         return Estimate(value, max(0.0, value - half), value + half, succeeded)
 
 
-def summarize(
-    trial: Trial, accumulator: Accumulator | None = None, *, cut_off: bool = True
-) -> Summary:
+def summarize(trial: Trial, accumulator: Accumulator | None = None) -> Summary:
     """The answer of one trial. Raises StoreError where its counts do not add up.
 
-    accumulator: the trial's intervals, if the trial does not contain them. cut_off: leave out a
-    warm-up that outlasted the minimum, as every answer does that is shown.
+    accumulator: the trial's intervals, if the trial does not contain them.
     """
     accumulator = Accumulator.of(trial.intervals) if accumulator is None else accumulator
     if trial.plan.auto and trial.measured_ns is not None:
         accumulator.drop(math.ceil(trial.measured_ns / 1e9))
     ledgers, numbers = accumulator.ledgers(trial), own_scripts(trial)
     every, own = together(ledgers.values()), _of(ledgers, numbers)
-    cut = _cut(trial, accumulator, own) if cut_off else Cut()
+    cut = _cut(trial, accumulator, own)
     group = _Group(trial, accumulator, ledgers, numbers, cut.seconds, _end(trial, every))
     measured, total, flatness = group.seconds, group.counts, None
     if not validity.rate_changes(trial):

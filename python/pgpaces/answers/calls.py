@@ -110,7 +110,7 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
     Its value is a `pgpaces.analysis.capacity.answer.Capacities`. Ctrl-C ends the search and returns
     the answer so far. Raises PgpacesError if the search cannot begin.
     """
-    soaks = soak != capacity_search.CapacityQuestion().soak
+    soaks = soak != capacity_search.SOAK
     if quick and soaks:
         raise PlanError("cannot-combine", options=["quick", "soak"])
     for chosen in ("duration", "transactions"):
@@ -131,8 +131,9 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
     else:
         draft = drafted(what, levels, targets)
         draft = replace(draft, name=name or draft.name, seed=draft.seed if seed is None else seed)
-        question = capacity_search.CapacityQuestion(missed, goal, by, quick, soak)
-        experiment, spec = capacity_search.ask(draft, question, answer(trust))
+        asked: dict[str, Any] = {"missed": missed, "quantile": goal, "by": by}
+        asked |= {"quick": quick, "soak": soak, "consent": answer(trust)}
+        experiment, spec = capacity_search.ask(draft, **asked)
     here = costs.find(host_file)
     planned = pipeline.plan(
         experiment, store, resume=resumed, costs=here, goal=spec, consent=answer(trust)

@@ -111,7 +111,7 @@ def limit(store: Store, search: CellSearch) -> Limit | None:
 
     None where no trial missed too much, or monitors show no limit. Raises StoreError.
     """
-    missing = [digest for digest, _ in search.missing[:1]]
+    missing = search.missing[:1]
     return _attributed(store, missing[0])[1].limit if missing else None
 
 

@@ -125,8 +125,6 @@ def _measure(workload: Workload, spec: Mapping[str, Any], params: Mapping[str, A
         store = options.open_store(params["store_path"])
         output.write_report(report_of(store, outcome.trial.id), params["output"])
     for each in conditions:
-        if condition.changed_by_cut(each, summary, outcome.whole):
-            announce("fail-if-by-warmup", condition=each.text)
         if each(summary):
             announce("fail-if-true", condition=each.text, measured=each.measured(summary))
     top = answer.headline

@@ -110,10 +110,8 @@ def capacity(**params: Any) -> int:
         names = ("missed", "quantile", "by", "quick", "seed", "name", "from_database")
         _check_fixed(params, (*names, *(("soak",) if soak_given else ())))
     else:
-        question = asking.CapacityQuestion(
-            params["missed"], params["quantile"], params["by"], params["quick"], params["soak"]
-        )
-        experiment, goal = asking.ask(draft, question, specs.consent(params))
+        asked = {name: params[name] for name in ("missed", "quantile", "by", "quick", "soak")}
+        experiment, goal = asking.ask(draft, consent=specs.consent(params), **asked)
     return carry_out(experiment, params, resume=resume, goal=goal)
 
 

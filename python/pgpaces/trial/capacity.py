@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.analysis.capacity.curve import CapacityGoal, Kind
@@ -18,10 +17,14 @@ from pgpaces.spec import options, trust
 from pgpaces.spec.design import Ask, Draft, Experiment, goal_share, in_cell
 from pgpaces.trial import sweep
 
-# The default range of loads: for clients and users, the range of their levels.
-_LOWEST: Mapping[Kind, float] = {"rate": 0.1, "users": 1, "clients": 1}
-_HIGHEST: Mapping[Kind, float] = {"rate": 1e6, "users": 100_000, "clients": 100_000}
-_START: Mapping[Kind, float] = {"rate": 10, "users": 4, "clients": 4}
+SOAK = "10min"
+# The default range of loads and where a search begins: lowest, start, highest. For clients and
+# users the range of their levels.
+_RANGES: Mapping[Kind, tuple[float, float, float]] = {
+    "rate": (0.1, 10, 1e6),
+    "users": (1, 4, 100_000),
+    "clients": (1, 4, 100_000),
+}
 # Options that select a load of another kind.
 _OTHERS: Mapping[Kind, tuple[str, ...]] = {
     "rate": ("users", "pace", "rate_per_client", "think_time"),
@@ -31,52 +34,47 @@ _OTHERS: Mapping[Kind, tuple[str, ...]] = {
 _GOAL = re.compile(r"\s*p(\d+(?:\.\d+)?)\s*<=?\s*(\S.*?)\s*")
 
 
-class CapacityQuestion(Struct, frozen=True):
-    """The options of a question for a capacity; None: not specified.
-
-    missed: a share, `5%`. quantile: `p99 <= 250ms`, instead of a share and a latency limit. by:
-    the unit of loads. soak: how long 0.9 of the highest pass runs at the end; `0`: no soak.
-    """
-
-    missed: str | None = None
-    quantile: str | None = None
-    by: Kind | None = None
-    quick: bool = False
-    soak: str = "10min"
-
-
 def ask(
-    draft: Draft, question: CapacityQuestion, consent: trust.Consent = trust.refuse
+    draft: Draft,
+    *,
+    missed: str | None = None,
+    quantile: str | None = None,
+    by: Kind | None = None,
+    quick: bool = False,
+    soak: str = SOAK,
+    consent: trust.Consent = trust.refuse,
 ) -> tuple[Experiment, SearchSpec]:
     """The experiment and the search of each of its cells. Raises PlanError.
 
-    One level of the load is where the search begins, two are the smallest and the largest load.
-    The search chooses the number and length of trials. consent: whether the workload's folder may
+    missed: a share, `5%`. quantile: `p99 <= 250ms`, instead of a share and a latency limit. by:
+    the unit of loads. soak: how long 0.9 of the highest pass runs at the end; `0`: no soak. One
+    level of the load is where the search begins, two are the smallest and the largest load. The
+    search chooses the number and length of trials. consent: whether the workload's folder may
     execute programs.
     """
-    draft, missed_max = _threshold(draft, question)
+    draft, missed_max = _threshold(draft, missed, quantile)
     pauses = {"rate_per_client", "think_time"} & draft.levels.keys()
     usual: Kind = "clients" if pauses else "rate"
-    load = question.by or ("users" if {"users", "pace"} & draft.levels.keys() else usual)
+    load = by or ("users" if {"users", "pace"} & draft.levels.keys() else usual)
     ends = draft.levels.get(load, ())
-    own = {n: v for n, v in draft.levels.items() if n not in (load, "duration", "transactions")}
+    draft = draft.without(load, "duration", "transactions")
     for name in _OTHERS[load]:
-        if name in own:
+        if name in draft.levels:
             option = name.replace("_", "-")
             raise PlanError("cannot-combine", options=[f"--by {load}", f"--{option}"])
-    if load == "clients" and not {"rate_per_client", "think_time"} & own.keys():
+    if load == "clients" and not pauses:
         # A pause of zero, so that the workload's default rate does not make it an open load.
-        own["think_time"] = ("0s",)
+        draft = draft.with_levels({"think_time": ("0s",)})
     draft = replace(
         draft,
-        levels=own,
-        factors=frozenset(name for name in draft.factors if name in own),
         trials=1,
         missed_max=missed_max,
         exclude=tuple(part for part in draft.exclude if load not in part),
         extra=tuple(part for part in draft.extra if load not in part),
     )
-    goal = _goal(load, ends, missed_max, question=question)
+    lowest, start, highest = _range(load, ends)
+    soak_s = 0.0 if quick else duration_ns(soak, "--soak", zero=True, bare="s") / 1e9
+    goal = CapacityGoal(missed_max, start, lowest, highest, load, quick, soak_s)
     experiment = draft.experiment(profiles.ready_made)
     each = _each(experiment, goal, consent, begins=len(ends) == 1)
     clients = experiment.design.fixed.get("clients")
@@ -94,31 +92,27 @@ def stored(name: str, store: str | Path | None) -> tuple[str, Experiment, Search
     return id_, experiment, goal
 
 
-def _threshold(draft: Draft, question: CapacityQuestion) -> tuple[Draft, float]:
+def _threshold(draft: Draft, missed: str | None, quantile: str | None) -> tuple[Draft, float]:
     """The share that may be missed, and the draft with the limit that belongs to it."""
-    if question.quantile is None:
-        text = question.missed or None
-        return draft, goal_share(text, "--missed") if text else draft.missed_max
-    match = _GOAL.fullmatch(question.quantile)
+    if quantile is None:
+        return draft, goal_share(missed, "--missed") if missed else draft.missed_max
+    match = _GOAL.fullmatch(quantile)
     if match is None or not 0 < float(match[1]) < 100:
-        raise PlanError("not-a-quantile-goal", goal=question.quantile)
+        raise PlanError("not-a-quantile-goal", goal=quantile)
     limited = any(name.partition(".")[0] == "latency_limit" for name in draft.levels)
-    if question.missed is not None or limited:
-        other = "--latency-limit" if question.missed is None else "--missed"
+    if missed is not None or limited:
+        other = "--latency-limit" if missed is None else "--missed"
         raise PlanError("cannot-combine", options=["--goal", other])
     if match[2].replace(".", "", 1).isdigit():
-        raise PlanError(
-            "goal-without-unit", goal=question.quantile, quantile=match[1], number=match[2]
-        )
+        raise PlanError("goal-without-unit", goal=quantile, quantile=match[1], number=match[2])
     duration_ns(match[2], "the time in --goal")
     # Rounded to decimal digits, so that p99 is exactly 0.01.
-    missed = round(1 - float(match[1]) / 100, 12)
-    return draft.with_levels({"latency_limit": (match[2],)}), missed
+    missed_max = round(1 - float(match[1]) / 100, 12)
+    return draft.with_levels({"latency_limit": (match[2],)}), missed_max
 
 
-def _goal(
-    load: Kind, ends: tuple[str, ...], missed_max: float, *, question: CapacityQuestion
-) -> CapacityGoal:
+def _range(load: Kind, ends: tuple[str, ...]) -> tuple[float, float, float]:
+    """The lowest load, the first one, and the highest."""
     if load == "rate":
         # Rounded like a trial's level: a bound that differs in the last digit is never reached.
         rates = (load_level(load, rate_per_s(text, "--rate")) for text in ends)
@@ -127,16 +121,10 @@ def _goal(
         values = sorted(float(options.FACTORS[load].kind.read(text)) for text in ends)
     if len(values) > 2:
         raise PlanError("too-many-loads", load=load, count=len(values))
-    lowest, highest = _LOWEST[load], _HIGHEST[load]
-    start = _START[load]
+    lowest, start, highest = _RANGES[load]
     if len(values) > 1:
-        lowest, highest = values[0], values[-1]
-        start = min(max(start, lowest), highest)
-    elif values:
-        start, lowest = values[0], min(lowest, values[0])
-    soak_s = duration_ns(question.soak, "--soak", zero=True, bare="s") / 1e9
-    quick = question.quick
-    return CapacityGoal(missed_max, start, lowest, highest, load, quick, 0.0 if quick else soak_s)
+        return values[0], min(max(start, values[0]), values[1]), values[1]
+    return (min(lowest, values[0]), values[0], highest) if values else (lowest, start, highest)
 
 
 def _each(

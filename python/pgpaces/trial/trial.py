@@ -20,7 +20,7 @@ from pgpaces.analysis import goal, validity
 from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import Bucket, digest
 from pgpaces.analysis.stopping import LOOKS_S, certain_in, decide
-from pgpaces.analysis.summary import Summary, so_far, summarize
+from pgpaces.analysis.summary import Summary, so_far
 from pgpaces.core.errors import PgpacesError, StoreError
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.locality import is_local
@@ -56,8 +56,8 @@ class Outcome(Struct, frozen=True):
     """A trial that was run, its answer, and the error that kept part of it from the store, if any.
 
     The trial's intervals are in the store. aborted: the number of clients that gave up. killed: why
-    the guard stopped it, if it did. whole: the answer including the warm-up, if one was cut.
-    series: the values over time that charts show. stored: its end is in the store.
+    the guard stopped it, if it did. series: the values over time that charts show. stored: its end
+    is in the store.
     """
 
     trial: Trial
@@ -66,7 +66,6 @@ class Outcome(Struct, frozen=True):
     store_error: StoreError | None = None
     aborted: int = 0
     killed: Finding | None = None
-    whole: Summary | None = None
     series: tuple[Bucket, ...] = ()
     stored: bool = True
 
@@ -212,8 +211,7 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
         except StoreError as refused:
             failed = refused
     ends = (error, failed or stopped, accumulator.aborted, monitors.reason)
-    whole = summarize(trial, accumulator, cut_off=False) if shown.summary.cut_s else None
-    return Outcome(trial, shown.summary, *ends, whole, shown.series, failed is None)
+    return Outcome(trial, shown.summary, *ends, shown.series, failed is None)
 
 
 class Looks:

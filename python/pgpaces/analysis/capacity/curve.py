@@ -1,4 +1,4 @@
-"""The goal of a search, its trials as points, and the curve of the missed share through them. Pure.
+"""The goal of a search, its trials as points, and the line of their missed shares. Pure.
 
 A threshold on a quantile is one on a share: p99 <= 250 ms means that at most 1% may miss a limit
 of 250 ms; the caller converts it. Symbols: theta, the threshold; K of N missed.
@@ -14,15 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.analysis.goal import Verdict
-from pgpaces.analysis.stats import (
-    chi_squared_quantile,
-    dispersion,
-    pearson,
-    student_cdf,
-    student_quantile,
-)
-from pgpaces.core.errors import PlanError
-from pgpaces.core.findings import finding
+from pgpaces.analysis.stats import chi_squared_quantile, dispersion, pearson, student_quantile
 from pgpaces.core.messages import message
 
 Kind = Literal["rate", "users", "clients"]
@@ -43,29 +35,25 @@ _SLOPE_MIN = 1.0
 # A handful of trials cannot show a smaller variance.
 _VARIANCE_MIN = 0.01
 _REACH = 0.3
-# The fewest trials that may show a bend, and its largest p-value.
-_BENT_MIN, _BENT_P = 8, 0.05
 _SCAN, _SCAN_MOST = 0.01, 60
 # Trials between moves of the expected threshold to the crossing. Moving it after each trial makes
 # the line too steep (Kaernbach, Perception & Psychophysics 63, 2001).
 _BLOCK = 4
 _SPREAD_FIRST, _SPREAD_MIN, _SPREAD_MAX = 0.07, 0.02, 0.16
-_SPREAD_ODDS, _SPREAD_BENT = 1.8, 1.0
+_SPREAD_ODDS = 1.8
 _MOVE = 0.12
 _STEP = 0.01
 # Trials count up to this many spreads away: further out the odds are too large or too small to lie
 # on the curve.
 _NEAR = 2.5
-_DRAWN_STEPS = 40
 
 
 class CapacityGoal(Struct, frozen=True):
     """The most that may miss (a share between 0 and 1), and which loads can be offered.
 
     load: transactions a second, users with a pace each, or clients in a closed loop; the latter
-    two are integers. start: the first load. quick: with short trials, in three minutes. soak_s: how
-    long 0.9 of the highest pass runs at the end, 0 for no soak. Raises PlanError for values out of
-    range.
+    two are integers. start: the first load. quick: with few and short trials. soak_s: how long 0.9
+    of the highest pass runs at the end, 0 for no soak.
     """
 
     missed_max: float
@@ -75,21 +63,6 @@ class CapacityGoal(Struct, frozen=True):
     load: Kind = "rate"
     quick: bool = False
     soak_s: float = 600.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.missed_max < 1:
-            raise PlanError("not-a-share-that-may-miss", value=self.missed_max)
-        loads = (self.lowest, self.start, self.highest)
-        if not all(math.isfinite(load) and load > 0 for load in loads):
-            raise PlanError("loads-out-of-range", loads=loads)
-        if not self.lowest <= self.start <= self.highest:
-            raise PlanError(
-                "start-out-of-range", start=self.start, low=self.lowest, high=self.highest
-            )
-        if self.whole and not all(load == round(load) for load in loads):
-            raise PlanError("loads-not-integers", load=self.load, loads=loads)
-        if not 0 <= self.soak_s < math.inf:
-            raise PlanError("soak-out-of-range", soak_s=self.soak_s)
 
     @property
     def whole(self) -> bool:
@@ -101,7 +74,6 @@ class TrialPoint(Struct, frozen=True):
 
     excused: how many of the missed may be the fault of a late generator: these count for proving a
     load, and not for refuting one. invalid: why its numbers are not a bound; empty if they are.
-    generator: the load generator is the reason.
     """
 
     load: float
@@ -111,19 +83,11 @@ class TrialPoint(Struct, frozen=True):
     seconds: float
     windows: tuple[tuple[int, int], ...] = ()
     invalid: str = ""
-    seed: int = 0
     excused: int = 0
-    generator: bool = False
 
     @property
     def valid(self) -> bool:
-        """Whether it can be a bound: no objection, and possible numbers."""
-        return not self.invalid and self.possible and self.due > 0
-
-    @property
-    def possible(self) -> bool:
-        sizes = 0 < self.load < math.inf and 0 < self.seconds < math.inf
-        return sizes and 0 <= self.excused <= self.missed <= self.due
+        return not self.invalid and self.due > 0
 
     @property
     def share(self) -> float:
@@ -132,32 +96,6 @@ class TrialPoint(Struct, frozen=True):
 
 def load_text(load: float, kind: Kind) -> str:
     return message(_TEXTS[kind], load=load)
-
-
-def countable(points: Iterable[TrialPoint], goal: CapacityGoal) -> list[TrialPoint]:
-    """The points at loads of this goal, without short ones that prove nothing."""
-    return [
-        unless_doubtful(point, goal)
-        for point in points
-        if not point.possible
-        or (
-            goal.lowest <= point.load <= goal.highest
-            and (not goal.whole or point.load == int(point.load))
-        )
-    ]
-
-
-def unless_doubtful(point: TrialPoint, goal: CapacityGoal) -> TrialPoint:
-    """A short trial is invalid if its misses may be the fault of the server or the generator.
-
-    Of a trial of the curve both numbers count, each for the bound that it makes safer.
-    """
-    if goal.quick or point.role != "short" or not (point.valid and point.excused):
-        return point
-    (without,) = excused([point])
-    if not clearly_misses(point, goal.missed_max) or clearly_misses(without, goal.missed_max):
-        return point
-    return replace(point, invalid=str(finding("generator-late-short")), generator=True)
 
 
 def of_role(points: Iterable[TrialPoint], role: Role) -> list[TrialPoint]:
@@ -212,11 +150,19 @@ def share_bounds(points: Sequence[TrialPoint], tail: float = TAIL) -> tuple[floa
     return low, min(1.0, high)
 
 
+def load_bounds(points: Sequence[TrialPoint]) -> tuple[float, float]:
+    """The same; the low one also holds without what a late generator may explain."""
+    low, high = share_bounds(points)
+    if any(point.excused for point in points):
+        low = min(low, share_bounds(excused(points))[0])
+    return low, high
+
+
 def load_verdict(points: Sequence[TrialPoint], goal: CapacityGoal) -> Verdict:
     """The verdict on a load by its own trials alone, which are all at that load."""
     if len(points) < TRIALS_MIN:
         return "unknown"
-    low, high = share_bounds(points)
+    low, high = load_bounds(points)
     if high <= goal.missed_max:
         return "pass"
     return "fail" if low > goal.missed_max else "unknown"
@@ -232,16 +178,13 @@ def expected_threshold(points: Sequence[TrialPoint], goal: CapacityGoal) -> tupl
     least = _SPREAD_FIRST if goal.quick else _SPREAD_MIN
     target = _logit(goal.missed_max)
     for n in range(_BLOCK, len(long) + 1, _BLOCK):
-        curves = _through(_near(long[:n], at, spread), target)
-        if curves is None:
+        line = _through(_near(long[:n], at, spread), target)
+        if line is None:
             continue
-        curve = curves[1]
-        crosses = curve.crossing(target)
-        to = min(max(crosses, at - move), at + move)
+        to = min(max(line.crossing(target), at - move), at + move)
         # Larger steps as long as the crossing is out of reach.
         move = 2 * move if abs(to - at) >= move else _MOVE
-        wide = (_SPREAD_BENT if curve.bend > 0 else _SPREAD_ODDS) / curve.steepness(crosses)
-        at, spread = to, min(max(wide, least), _SPREAD_MAX)
+        at, spread = to, min(max(_SPREAD_ODDS / line.slope, least), _SPREAD_MAX)
     return at, spread
 
 
@@ -250,139 +193,53 @@ def _near(long: Sequence[TrialPoint], at: float, spread: float) -> list[TrialPoi
 
 
 class Fit(Struct, frozen=True):
-    """Where the long-run share crosses theta: log load x, from low to high (infinite: no bound).
-
-    slope: of the log odds against log load, there. variance: of the log odds between trials at one
-    load. within: the part of it by chance within trials.
-    """
+    """Where the long-run share crosses theta: log load x, from low to high (infinite: no bound)."""
 
     x: float
     low: float
     high: float
-    slope: float
-    variance: float
-    within: float
     n: int
 
 
 def fitted(points: Sequence[TrialPoint], goal: CapacityGoal, tail: float = TAIL) -> Fit | None:
-    """A curve through the long trials near there, and where its mean share is theta.
+    """A line through the long trials near there, and where its mean share is theta.
 
     y_i = log((K_i + 1/2) / (N_i - K_i + 1/2)) (Haldane 1956) against log load, least squares, s2
-    the variance of the residuals: a straight line, or a parabola where it is convex beyond chance
-    (a server that misses a little at any load and everything beyond some load). Trials differ by
-    factors, because misses come in clumps; the mean share at a load is then exp(s2/2) times the
-    median one (Aitchison and Brown, The Lognormal Distribution, 1957), so s2/2 is added to the
-    curve f. x* solves f(x) + s2/2 = logit theta; its interval is Fieller's (1954), all x around x*
-    with (logit theta - s2/2 - f(x))^2 <= t^2 (var f(x) + s2^2 / (2 d)), t Student's of d = n - 2 or
-    n - 3. tail: of the interval, one-sided. None for fewer than three trials or one load.
+    the variance of the residuals. Trials differ by factors, because misses come in clumps; the mean
+    share at a load is then exp(s2/2) times the median one (Aitchison and Brown, The Lognormal
+    Distribution, 1957), so s2/2 is added to the line f. x* solves f(x) + s2/2 = logit theta; its
+    interval is Fieller's (1954), all x around x* with (logit theta - s2/2 - f(x))^2 <=
+    t^2 (var f(x) + s2^2 / (2 d)), t Student's of d = n - 2. tail: of the interval, one-sided. None
+    for fewer than three trials or one load.
     """
     target = _logit(goal.missed_max)
-    near = _near(of_curve(points, goal), *expected_threshold(points, goal))
-    if (curves := _through(near, target)) is None:
+    line = _through(_near(of_curve(points, goal), *expected_threshold(points, goal)), target)
+    if line is None:
         return None
-    line, curve = curves
-    at, (low, high) = curve.crossing(target), curve.interval(target, tail)
-    if low == -math.inf and curve.bend:
-        # The falling side of a parabola is no bound; a line crosses below a convex curve.
-        low = min(line.interval(target, tail)[0], at)
-    # The two halves of a trial differ by chance alone, and the trial is twice as long as each.
-    variances = []
-    for point in near:
-        if half := len(point.windows) // 2:
-            one, other = (
-                _odds(sum(k for k, _ in part), sum(n for _, n in part), target)
-                for part in (point.windows[:half], point.windows[-half:])
-            )
-            variances.append((one - other) ** 2 / 4)
-    within = sum(variances) / len(variances) if variances else math.inf
-    return Fit(at, low, high, curve.steepness(at), curve.variance, within, curve.n)
+    return Fit(line.crossing(target), *line.interval(target, tail), line.n)
 
 
-class CurvePoint(Struct, frozen=True):
-    """The fitted curve at a load: its mean share with its interval.
-
-    Each end is one-sided, so that `high` is the threshold at the highest pass and `low` at the
-    lowest fail.
-    """
-
-    load: float
-    share: float
-    low: float
-    high: float
-
-
-def drawn_curve(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[CurvePoint, ...]:
-    """The curve of `fitted` over the loads of its trials, for a chart; empty if there is none.
-
-    The terms of Fieller's inequality: f(x) + s2/2, and t sqrt(var f(x) + s2^2 / (2 d)) around it.
-    """
-    near = _near(of_curve(points, goal), *expected_threshold(points, goal))
-    if (curves := _through(near, _logit(goal.missed_max))) is None:
-        return ()
-    curve = curves[1]
-    t = student_quantile(curve.freedom, 1 - TAIL)
-    low, high = (math.log(end(point.load for point in near)) for end in (min, max))
-    drawn = []
-    for n in range(_DRAWN_STEPS + 1):
-        x = low + (high - low) * n / _DRAWN_STEPS
-        at, half = curve.at(x) + curve.variance / 2, t * math.sqrt(curve.error2(x))
-        drawn.append(CurvePoint(math.exp(x), *map(_share, (at, at - half, at + half))))
-    return tuple(drawn)
-
-
-class _Curve(Struct, frozen=True):
-    """Least squares in orthogonal polynomials: y = mean + slope z + bend (z^2 - skew z - spread/n).
-
-    z = x - middle; spread: sum of z^2; curve: sum of squares of the polynomial that bend
-    multiplies (`bow`).
-    """
+class _Line(Struct, frozen=True):
+    """Least squares: y = mean + slope z, z = x - middle; spread: sum of z^2."""
 
     n: int
     middle: float
     mean: float
     spread: float
     slope: float
-    skew: float
-    curve: float
-    bend: float
-    rest: float
-
-    @property
-    def freedom(self) -> int:
-        return self.n - (3 if self.bend else 2)
-
-    @property
-    def variance(self) -> float:
-        return max(self.rest / self.freedom, _VARIANCE_MIN)
-
-    def bow(self, x: float) -> float:
-        z = x - self.middle
-        return z * z - self.skew * z - self.spread / self.n
+    variance: float
 
     def at(self, x: float) -> float:
-        return self.mean + self.slope * (x - self.middle) + self.bend * self.bow(x)
-
-    def steepness(self, x: float) -> float:
-        slope = self.slope + self.bend * (2 * (x - self.middle) - self.skew)
-        return max(slope, _SLOPE_MIN)
+        return self.mean + self.slope * (x - self.middle)
 
     def error2(self, x: float) -> float:
         """The variance of `at`, and of the variance term added to it."""
         z, s2 = x - self.middle, self.variance
-        far = 1 / self.n + z * z / self.spread
-        if self.bend:
-            far += self.bow(x) ** 2 / self.curve
-        return s2 * far + s2 * s2 / (2 * self.freedom)
+        return s2 * (1 / self.n + z * z / self.spread) + s2 * s2 / (2 * (self.n - 2))
 
     def crossing(self, target: float) -> float:
-        """Where its rising side has the mean share of the target; at most `_REACH` from the middle.
-
-        at(x) = mean + slope z + bend (z^2 - skew z - spread / n) = target - s2/2.
-        """
-        a, b = self.bend, self.slope - self.bend * self.skew
-        c = self.mean - (target - self.variance / 2) - self.bend * self.spread / self.n
-        z = (math.sqrt(max(b * b - 4 * a * c, 0.0)) - b) / (2 * a) if a else -c / b
+        """Where the mean share is the target; at most `_REACH` from the middle."""
+        z = (target - self.variance / 2 - self.mean) / self.slope
         return self.middle + min(max(z, -_REACH), _REACH)
 
     def interval(self, target: float, tail: float) -> tuple[float, float]:
@@ -391,13 +248,13 @@ class _Curve(Struct, frozen=True):
         Infinite at the side where the loads of the trials are too far away to say more.
         """
         gap, at = target - self.variance / 2, self.crossing(target)
-        t2 = student_quantile(self.freedom, 1 - tail) ** 2
+        t2 = student_quantile(self.n - 2, 1 - tail) ** 2
 
         def differs(x: float) -> bool:
             return (gap - self.at(x)) ** 2 > t2 * self.error2(x)
 
         if differs(at):
-            # The crossing is out of reach, and `at` as far towards it as the curve is good for.
+            # The crossing is out of reach, and `at` as far towards it as the line is good for.
             return (at, math.inf) if self.at(at) < gap else (-math.inf, at)
         return _end(differs, at, -_SCAN), _end(differs, at, _SCAN)
 
@@ -416,8 +273,8 @@ def _end(differs: Callable[[float], bool], at: float, step: float) -> float:
     return math.copysign(math.inf, step)
 
 
-def _through(points: Sequence[TrialPoint], target: float) -> tuple[_Curve, _Curve] | None:
-    """The straight line and the curve; None for fewer than three trials or one load."""
+def _through(points: Sequence[TrialPoint], target: float) -> _Line | None:
+    """The line; None for fewer than three trials or one load."""
     x = [math.log(point.load) for point in points]
     if len(x) < 3 or max(x) - min(x) < 1e-9:
         return None
@@ -427,27 +284,12 @@ def _through(points: Sequence[TrialPoint], target: float) -> tuple[_Curve, _Curv
     z = [a - middle for a in x]
     spread = sum(a * a for a in z)
     slope = max(sum(a * b for a, b in zip(z, y, strict=True)) / spread, _SLOPE_MIN)
-    skew = sum(a**3 for a in z) / spread
-    bows = [a * a - skew * a - spread / n for a in z]
-    curve = sum(a * a for a in bows)
-    residuals = [b - mean - slope * a for a, b in zip(z, y, strict=True)]
-    line = _Curve(n, middle, mean, spread, slope, skew, curve, 0.0, sum(a * a for a in residuals))
-    if n < _BENT_MIN or curve < 1e-3 * spread**2 / n:
-        return line, line
-    bend = sum(a * b for a, b in zip(bows, residuals, strict=True)) / curve
-    rest = max(line.rest - bend * bend * curve, 0.0)
-    t = bend * math.sqrt(curve / max(rest / (n - 3), _VARIANCE_MIN))
-    if bend <= 0 or student_cdf(n - 3, -t) > _BENT_P:
-        return line, line
-    return line, replace(line, bend=bend, rest=rest)
+    rest = sum((b - mean - slope * a) ** 2 for a, b in zip(z, y, strict=True))
+    return _Line(n, middle, mean, spread, slope, max(rest / (n - 2), _VARIANCE_MIN))
 
 
 def _logit(share: float) -> float:
     return math.log(share / (1 - share))
-
-
-def _share(odds: float) -> float:
-    return 1 / (1 + math.exp(-min(max(odds, -700.0), 700.0)))
 
 
 def _odds(missed: int, due: int, target: float) -> float:

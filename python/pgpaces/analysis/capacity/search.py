@@ -18,28 +18,25 @@ from msgspec.structs import replace
 from pgpaces.analysis import validity
 from pgpaces.analysis.capacity.answer import (
     Capacity,
+    claims,
     equivalent,
     judge,
+    narrow,
     safely_rounded,
 )
 from pgpaces.analysis.capacity.curve import (
     ROLES,
-    UNITS,
     CapacityGoal,
     Kind,
     Role,
     TrialPoint,
     bracket,
     clearly_misses,
-    countable,
-    excused,
     expected_threshold,
-    fitted,
     load_text,
     load_verdict,
     of_curve,
     of_role,
-    unless_doubtful,
 )
 from pgpaces.analysis.digest import Digest, windows
 from pgpaces.analysis.goal import Limit
@@ -66,9 +63,9 @@ _LENGTHS: Mapping[Role, tuple[float, float, float]] = {
 # For connecting before a trial, and for transactions still due after it.
 _OVERHEAD_S = 3.0
 _WARM_UP, _WARM_UP_MAX_S = 0.1, 30.0
-# The length of each trial of a quick search, and of all together. Of fewer than 10 seconds a trial
-# cannot tell how much its transactions resemble each other.
-_QUICK_S, _QUICK_MAX_S = 10.0, 180.0
+# The length of each trial of a quick search, and the most: with a second and a half for each, and
+# the saturating trial, they take 90 seconds at most.
+_QUICK_S, _QUICK_MOST = 5.0, 11
 _SHORT_TO, _SHORT_MOST = 1.12, 40
 # The fewest long trials when time is over.
 _FEWEST = 8
@@ -82,22 +79,18 @@ _EDGE, _EDGE_MAX_S = 4, 240.0
 INVALID_MOST = 10
 _SOAK_SHARE = 0.9
 _BARRED = 2
-# How many short trials a search usually has, and a quick one how many long ones.
-_SHORT_USUAL, _LONG_QUICK = 6, 6
+# How many short trials a search usually has.
+_SHORT_USUAL = 6
 _CHOSEN = {"short": "chosen-short", "long": "chosen-long", "soak": "chosen-soak"}
 # Clients without a pause that saturate a usual server.
 _SATURATING_CLIENTS = 16
-_PREFLIGHT_S, _PREFLIGHT_QUICK_S = 10, 5
+_SATURATING_S, _SATURATING_QUICK_S = 10, 5
 # A search that begins this factor below the saturated rate doubles once or twice.
-_BELOW = 4.0
+_BELOW = 3.0
 # A latency that was still settling does not make a trial invalid here: near its capacity a server
 # never settles, and to count steady trials alone is to count those that met the goal.
 _UNSETTLED = {"never-settled"}
 _LATE = {"generator-late-decides", "generator-stood-still-decides"}
-_GENERATOR = _LATE | {
-    "generator-limited", "generator-late-users", "generator-lost", "generator-began-late",
-    "clock-apart-decides",
-}  # fmt: skip
 # Options that the saturating trial resets: with them it would have pauses. A think time of 0 makes
 # it a closed load where the workload has a rate of its own.
 _PACES = ("rate", "rate_per_client", "pace", "users", "start_every", "shape")
@@ -109,35 +102,29 @@ class NextLoad(Struct, frozen=True):
     load: float
     seconds: float
     role: Role
-    seed: int = 0
 
 
-def next_trial(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | Capacity:
-    """The next trial, or the answer. points: all trials so far, in the order in which they ran.
-
-    Trials at loads outside of the goal belong to another search and do not count.
-    """
-    counted = countable(points, goal)
-    if (trial := _next(counted, goal)) is not None:
-        at = [point.valid for point in counted if point.load == trial.load and point.possible]
-        # What made most trials at a load invalid would make the next one so.
-        if at.count(False) < max(_BARRED, at.count(True) + 1):
-            return replace(trial, seed=1 + max((max(p.seed, 0) for p in points), default=0))
-    return judge(counted, goal)
+def next_trial(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | None:
+    """The next trial; None if the search has ended. points: all trials so far, in their order."""
+    if (trial := _next(points, goal)) is None:
+        return None
+    at = [point.valid for point in points if point.load == trial.load]
+    # What made most trials at a load invalid would make the next one so.
+    return trial if at.count(False) < max(_BARRED, at.count(True) + 1) else None
 
 
 def _next(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | None:
     highest = _highest(points, goal)
     if sum(1 for p in points if not p.valid) >= INVALID_MOST or highest < goal.lowest:
         return None
-    if goal.quick and not _room(goal, _spent(points), _QUICK_S):
+    if goal.quick and len(points) >= _QUICK_MOST:
         return None
     if (load := _next_short(points, goal, highest)) is not None:
         return NextLoad(load, _length_s(points, goal, "short", load=load), "short")
     if (long := _next_long(points, goal, highest)) is not None:
         return long
     soaks = [point for point in points if point.role == "soak"]
-    passes = judge(points, goal).passes
+    passes, _ = claims(points, goal)
     if passes is None or not goal.soak_s or len(soaks) > 1 or any(each.valid for each in soaks):
         return None
     load = _offered(_SOAK_SHARE * passes, goal, math.floor)
@@ -149,7 +136,7 @@ def _highest(points: Sequence[TrialPoint], goal: CapacityGoal) -> float:
     best = max((p.load for p in points if p.valid), default=0.0)
     tries: dict[float, int] = {}
     for point in points:
-        if not point.valid and point.possible and point.load > best:
+        if not point.valid and point.load > best:
             tries[point.load] = tries.get(point.load, 0) + 1
     barred = min((load for load, n in tries.items() if n >= _BARRED), default=math.inf)
     if barred > goal.highest:
@@ -205,7 +192,7 @@ def _next_long(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float)
             return NextLoad(edge, seconds, "long")
         if edge >= highest and load_verdict(at, goal) == "pass":
             return None
-        if edge <= goal.lowest and load_verdict(excused(at), goal) == "fail":
+        if edge <= goal.lowest and load_verdict(at, goal) == "fail":
             return None
     n = len(of_role(points, "long"))
     # Spread around the center, which moves every four trials.
@@ -220,9 +207,14 @@ def _next_long(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float)
         # Few different loads with several trials each have verdicts of their own, too.
         load = _clip(_offered(math.exp(round(x / _STEP) * _STEP), goal), goal, highest)
     seconds = _length_s(points, goal, "long", load=load)
-    if n >= _FEWEST and (n >= _MOST or not _room(goal, _spent(points), seconds)):
+    # A search takes 25 minutes with trials of a minute, 56 with those of a server of 7/s (214 s),
+    # the soak excluded; more only if the fewest trials need it.
+    least, due, _ = _LENGTHS["long"]
+    budget_s = 60.0 * min(56.0, 25.0 + 31.0 * (seconds - least) / (due / 7 - least))
+    room = sum(cost_s(point.seconds) for point in points) + cost_s(seconds) <= budget_s
+    if n >= _FEWEST and (n >= _MOST or not room):
         return None
-    if n >= _LEAST and n % 2 == 0 and fitted(points, goal) and judge(points, goal).more == 0:
+    if n >= _LEAST and n % 2 == 0 and narrow(points, goal):
         return None
     return NextLoad(load, seconds, "long")
 
@@ -242,21 +234,6 @@ def _length_s(
 def cost_s(seconds: float) -> float:
     """How long a trial takes in all, from its seconds of measurement."""
     return seconds + min(_WARM_UP_MAX_S, _WARM_UP * seconds) + _OVERHEAD_S
-
-
-def _spent(points: Sequence[TrialPoint]) -> float:
-    return sum(cost_s(p.seconds) for p in points if p.possible)
-
-
-def _room(goal: CapacityGoal, spent: float, seconds: float) -> bool:
-    """Whether there is time for another trial of this length.
-
-    A search takes 25 minutes with trials of a minute, 56 with those of a server of 7/s (214 s), the
-    soak excluded; more only if the fewest trials need it.
-    """
-    least, due, _ = _LENGTHS["long"]
-    budget_s = 60.0 * min(56.0, 25.0 + 31.0 * (seconds - least) / (due / 7 - least))
-    return spent + cost_s(seconds) <= (_QUICK_MAX_S if goal.quick else budget_s)
 
 
 class SearchSpec(Struct, frozen=True):
@@ -290,34 +267,8 @@ class SearchSpec(Struct, frozen=True):
         return Cell((*cell.levels, (kind, load_level(kind, load)), (ROLE, name)))
 
     @property
-    def preflight_s(self) -> int:
-        return _PREFLIGHT_QUICK_S if self.goal.quick else _PREFLIGHT_S
-
-    def begins_below(self, saturated: float) -> CapacityGoal:
-        """The goal with a first load below the throughput of the saturating trial."""
-        goal = self.goal
-        if self.each is None or saturated <= 0:
-            return goal
-        start = saturated / self.each / _BELOW
-        start = float(max(1, round(start))) if goal.whole else float(f"{start:.2g}")
-        return replace(goal, start=min(max(start, goal.lowest), goal.highest))
-
-    def expected(self, cell: Cell) -> tuple[list[Ask], list[Ask]]:
-        """The fewest and the most trials of a search on a server that is not slow, and the soak."""
-        quick, first = self.goal.quick, self.first(cell).cell
-        before: list[float] = [] if self.each is None else [self.preflight_s]
-        before += [_QUICK_S if quick else _LENGTHS["short"][0]] * _SHORT_USUAL
-        long_s = _QUICK_S if quick else _LENGTHS["long"][0]
-        after = [self.goal.soak_s] if self.goal.soak_s else []
-        # Each with its own role: a preview identifies trials by their cells.
-        least, most = (
-            [
-                Ask(Cell((*first.levels, (ROLE, f"{n}"))), n, {"duration": f"{seconds:g}s"})
-                for n, seconds in enumerate([*before, *[long_s] * long, *after], 1)
-            ]
-            for long in ((_LONG_QUICK, _LONG_QUICK) if quick else (_LEAST, _MOST))
-        )
-        return least, most
+    def saturating_s(self) -> int:
+        return _SATURATING_QUICK_S if self.goal.quick else _SATURATING_S
 
 
 class CellSearch(Struct, frozen=True, dict=True):
@@ -333,17 +284,16 @@ class CellSearch(Struct, frozen=True, dict=True):
     def ask(self) -> Ask | None:
         """The next trial; None if the search has ended."""
         block = 1 + max((tell.block for tell in self.tells), default=0)
-        if self.spec.each is not None and not self._preflights:
+        if self.spec.each is not None and not self._saturating:
             options = dict.fromkeys(_PACES) | {
                 "clients": dict(self.cell.levels).get("clients", str(self.spec.clients)),
                 "think_time": "0s",
-                "duration": f"{self.spec.preflight_s}s",
+                "duration": f"{self.spec.saturating_s}s",
                 "policy": "run",
             }
             at = Cell((*self.cell.levels, (ROLE, SATURATING)))
             return Ask(at, block, options, message("chosen-saturating"))
-        trial = self._next
-        if isinstance(trial, Capacity):
+        if (trial := self._next) is None:
             return None
         standing = self.capacity.bounds if trial.role == "long" else ""
         number = 1 + len(of_role(self.points, trial.role))
@@ -353,60 +303,61 @@ class CellSearch(Struct, frozen=True, dict=True):
 
     @cached_property
     def goal(self) -> CapacityGoal:
-        """The goal, with the first load that the saturating trial suggests."""
-        runs = [tell.digest for tell in self._preflights if tell.digest is not None]
-        return self.spec.begins_below(runs[0].summary.throughput.value if runs else 0.0)
+        """The goal, with a first load below the throughput of the saturating trial."""
+        goal, digests = self.spec.goal, (tell.digest for tell in self._saturating)
+        rates = [digest.summary.throughput.value for digest in digests if digest is not None]
+        if self.spec.each is None or not rates or rates[-1] <= 0:
+            return goal
+        start = rates[-1] / self.spec.each / _BELOW
+        start = float(max(1, round(start))) if goal.whole else float(f"{start:.2g}")
+        return replace(goal, start=min(max(start, goal.lowest), goal.highest))
 
     @cached_property
     def points(self) -> list[TrialPoint]:
         return [p for t in self.tells if (p := trial_point(t, self.goal.load)) is not None]
 
     @cached_property
-    def _next(self) -> NextLoad | Capacity:
+    def _next(self) -> NextLoad | None:
         return next_trial(self.points, self.goal)
 
     @property
-    def _preflights(self) -> list[Tell]:
+    def _saturating(self) -> list[Tell]:
         """The saturating trials that were not cut short: what is left of one is no rate."""
         return [t for t in self.tells if role(t.cell) == SATURATING and not cut_short(t)]
 
     @property
     def ended(self) -> bool:
-        return isinstance(self._next, Capacity)
+        return self._next is None
 
     @cached_property
     def capacity(self) -> Capacity:
-        return self._next if isinstance(self._next, Capacity) else judge(self.points, self.goal)
+        return judge(self.points, self.goal)
 
     def answer(self, limit: Limit | None) -> Capacity:
         """Its capacity with all that is known of the cell. limit: the resource that was it."""
         found, whole = self.capacity, self.goal.whole
         passes = safely_rounded(found.passes, whole, -1)
-        other = None if passes is None else equivalent(passes, found.load, self.trials)
+        load = found.estimate.value if self.goal.quick and found.estimate else passes
         return replace(
             found,
             cell=self.cell.key,
             levels=dict(self.cell.levels),
             passes=passes,
             fails=safely_rounded(found.fails, whole, 1),
-            equivalents=other,
+            equivalents=None if load is None else equivalent(load, found.load, self.trials),
             limit=limit,
             ended=self.ended,
-            runs=tuple(digest.trial.id for digest in self.digests),
+            runs=tuple(tell.digest.trial.id for tell in self.tells if tell.digest is not None),
         )
-
-    @property
-    def digests(self) -> tuple[Digest, ...]:
-        """Of all trials, in the order in which they ran."""
-        return tuple(tell.digest for tell in self.tells if tell.digest is not None)
 
     @cached_property
     def trials(self) -> tuple[tuple[Digest, TrialPoint], ...]:
-        pairs = ((each, trial_point(Tell.of(each), self.goal.load)) for each in self.digests)
-        return tuple((digest, unless_doubtful(each, self.goal)) for digest, each in pairs if each)
+        """Those that ran, but for the saturating one, in their order."""
+        pairs = ((tell.digest, trial_point(tell, self.goal.load)) for tell in self.tells)
+        return tuple((digest, point) for digest, point in pairs if digest and point)
 
     @property
-    def missing(self) -> list[tuple[Digest, TrialPoint]]:
+    def missing(self) -> list[Digest]:
         """The long trials that missed the goal, the worst first; without any, one short trial.
 
         That at the lowest load that clearly missed: far above, every resource is exhausted.
@@ -414,9 +365,9 @@ class CellSearch(Struct, frozen=True, dict=True):
         allowed = self.goal.missed_max
         trials = [(d, p) for d, p in self.trials if p.valid and p.share > allowed]
         if long := [pair for pair in trials if pair[1].role == "long"]:
-            return sorted(long, key=lambda pair: -pair[1].share)
+            return [digest for digest, _ in sorted(long, key=lambda pair: -pair[1].share)]
         clear = [pair for pair in trials if clearly_misses(pair[1], allowed)]
-        return sorted(clear, key=lambda pair: pair[1].load)[:1]
+        return [digest for digest, _ in sorted(clear, key=lambda pair: pair[1].load)[:1]]
 
     @property
     def hopeless(self) -> str | None:
@@ -443,9 +394,24 @@ class CapacitySearch(Struct, frozen=True):
         return [self.spec.first(cell) for cell in self.cells]
 
     def expected(self) -> Expected:
-        ends = zip(*map(self.spec.expected, self.cells), strict=True)
-        least, most = ([ask for asks in end for ask in asks] for end in ends)
-        return least, most
+        """The fewest and the most trials on a server that is not slow, with the soak."""
+        goal = self.spec.goal
+        first = [] if self.spec.each is None else [self.spec.saturating_s]
+        if goal.quick:
+            seconds = [*first, *[_QUICK_S] * _QUICK_MOST]
+            fewest = len(seconds)
+        else:
+            seconds = [*first, *[_LENGTHS["short"][0]] * _SHORT_USUAL]
+            seconds += [goal.soak_s] if goal.soak_s else []
+            fewest = len(seconds) + _LEAST
+            seconds += [_LENGTHS["long"][0]] * _MOST
+        # Each with its own role: a preview identifies trials by their cells.
+        asks = [
+            [Ask(self.spec.at(cell, goal.start, f"{n}"), n, {"duration": f"{each:g}s"})
+             for n, each in enumerate(seconds, 1)]
+            for cell in self.cells
+        ]  # fmt: skip
+        return [ask for own in asks for ask in own[:fewest]], [ask for own in asks for ask in own]
 
     def left(self, tells: Sequence[Tell]) -> int:
         """0: unknown."""
@@ -464,22 +430,12 @@ class CapacitySearch(Struct, frozen=True):
         return ""
 
     def of_cells(self, tells: Sequence[Tell]) -> list[CellSearch]:
-        """The search of each cell, with the last attempts of its trials.
-
-        A search that was given up and resumed begins with the first trial that measured something.
-        """
+        """The search of each cell, with the last attempts of its trials."""
         own: dict[str, list[Tell]] = {cell.key: [] for cell in self.cells}
         for each in tells:
             if (key := self._key(each)) in own:
                 own[key].append(each)
-        searches = []
-        for cell in self.cells:
-            last = tuple(last_attempts(own[cell.key]))
-            some = (n for n, t in enumerate(last) if t.digest and not validity.no_trial([t.digest]))
-            begins = next(some, 0)
-            given_up = CellSearch(self.spec, cell, last[:begins]).hopeless is not None
-            searches.append(CellSearch(self.spec, cell, last[begins:] if given_up else last))
-        return searches
+        return [CellSearch(self.spec, c, tuple(last_attempts(own[c.key]))) for c in self.cells]
 
     def resumed(self, tells: Sequence[Tell]) -> list[Tell]:
         """The results so far when the searches are resumed: those given up begin again."""
@@ -496,36 +452,27 @@ def load_level(kind: Kind, value: float) -> str:
 
 
 def trial_label(cell: Cell) -> str | None:
-    """A trial of a search in a few words: `work_mem=4MB, 171/s`; None for any other trial."""
-    kind, pairs = role(cell), [pair for pair in cell.levels if pair[0] != ROLE]
-    if kind == SATURATING:
-        text = message("trial-saturating")
-    elif kind in ROLES:
-        of: Kind = next(each for each in UNITS if each == pairs[-1][0])
-        load = load_text(float(pairs.pop()[1].removesuffix("/s")), of)
-        text = message("trial-soak", load=load) if kind == "soak" else load
-    else:
+    """A trial of a search in a few words: `work_mem=4MB, rate=171/s`; None for any other trial."""
+    if role(cell) not in (*ROLES, SATURATING):
         return None
-    return ", ".join([*(f"{name}={value}" for name, value in pairs), text])
+    levels = without(cell)
+    return str(levels) if levels.levels else message("trial-saturating")
 
 
 def trial_point(tell: Tell, load: Kind) -> TrialPoint | None:
-    """A trial as a point; None for one that was interrupted, or whose load is no number."""
+    """A trial as a point; None for one that was interrupted, and for the saturating one."""
     levels = dict(tell.cell.levels)
     kind = next((each for each in ROLES if each == levels.get(ROLE)), None)
-    try:
-        at = float(levels.get(load, "").removesuffix("/s"))
-    except ValueError:
+    if kind is None or cut_short(tell):
         return None
-    if kind is None or not 0 < at < math.inf or cut_short(tell):
-        return None
+    at = float(levels[load].removesuffix("/s"))
     if (digest := tell.digest) is None:
         return TrialPoint(at, kind, 0, 0, 1.0, invalid=tell.error or message("trial-not-run"))
     # All seconds after the configured warm-up, also those that are cut: these differ from the rest,
     # and near its capacity they are where a server missed.
     series = [bucket.counts for bucket in digest.series] or [digest.summary.counts]
-    missed, against = sum(counts.missed for counts in series), objections(digest.summary)
-    why = "; ".join(map(str, against))
+    missed = sum(counts.missed for counts in series)
+    why = "; ".join(map(str, objections(digest.summary)))
     if digest.trial.state != "finished":
         why = digest.trial.error or message("trial-unfinished")
     return TrialPoint(
@@ -536,8 +483,6 @@ def trial_point(tell: Tell, load: Kind) -> TrialPoint | None:
         seconds=max(1.0, (digest.trial.measured_ns or 0) / 1e9),
         windows=windows(digest.series, "missed"),
         invalid=why,
-        generator=not _GENERATOR.isdisjoint(each.name for each in against),
-        seed=digest.trial.plan.seed,
         excused=min(digest.summary.generator.excused or 0, missed),
     )
 

@@ -135,9 +135,6 @@ def _of_verdicts(page: Page, ran: Sequence[Row]) -> Iterator[Finding]:
         if is_load and crossing.irregular(line, page.missed_max):
             of = levels_text(line.levels, " and ") if len(page.lines) > 1 else ""
             yield finding("not-monotonic", of)
-    for row in ran:
-        if (uncut := crossing.depends_on_cut(row, page.missed_max)) is not None:
-            yield finding("verdict-by-warm-up", cell_name(row.cell), missed=uncut)
     if not _limited(ran):
         return
     needs = [crossing.needed_s(row, page.missed_max) for row in ran]
