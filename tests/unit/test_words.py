@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from pgpaces.analysis import crossing, differences, goal
-from pgpaces.analysis.cells import MachineRatio, Row
+from pgpaces.analysis.cells import Row
 from pgpaces.analysis.compare import ComparisonGoal, Pair, Verdict, compare_pairs, compare_trials
 from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.digest import Digest
@@ -23,7 +23,7 @@ from pgpaces.answers.sweep import screen
 from pgpaces.answers.sweep.page import About, Page, gather
 from pgpaces.core.findings import Finding, finding, length
 from pgpaces.spec.design import Ask, Cell, Factor
-from pgpaces.spec.result import Counts, Estimate
+from pgpaces.spec.result import Counts
 from tests.unit.comparisons import MISSED, STEADY, check, runs, shares, side, verdict, with_noise
 from tests.unit.experiments import WORKERS, made
 from tests.unit.trials import changed
@@ -155,8 +155,6 @@ def test_cells_with_one_trial_and_trials_that_did_not_run_are_findings():
         page_of(rows, missing=3), about=About(datetime.now(UTC), "1", state="running")
     )
     assert finding("trials-to-run", count=3) in screen.findings(running)
-    slow = MachineRatio("pi4c", "pi4", Estimate(1.25, 1.1, 1.4, 9), apart=True)
-    assert found(rows, apart=(slow,))["machine-stands-apart"].about == "pi4c"
 
 
 FINITE = [

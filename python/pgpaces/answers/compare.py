@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 from msgspec import Struct
@@ -25,12 +24,11 @@ from pgpaces.analysis.compare import (
     Verdict,
     compare_stored,
     compare_trials,
-    numbers,
     own_estimate,
     pairs_of_blocks,
     trial_values,
 )
-from pgpaces.analysis.differences import Between
+from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.sequential import Pairing
 from pgpaces.answers import run
@@ -90,7 +88,7 @@ _REASONS = {
 # Beyond this range a ratio is drawn on a logarithmic axis.
 _LINEAR = (0.5, 2.0)
 # Larger ratios are in the table only.
-_RATIO_MAX = 1e4
+_MOST = 1e4
 _NOISE = "A with itself"
 _LISTED_MAX = 8
 # From this ratio on, a difference is in times rather than percent.
@@ -108,7 +106,7 @@ class VerdictBasis(Struct, frozen=True):
     trials: tuple[tuple[bool, TrialValues], ...] = ()
     ids: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
-    differences: tuple[Between, ...] = ()
+    differences: tuple[Difference, ...] = ()
     running: bool = False
 
     @property
@@ -142,7 +140,7 @@ def section(
         main=message("comparison", a=a, b=b, **told),
         whole=True,
         tables=(_table(effects, (a, b), basis),) if of_a or of_b else (),
-        figures=tuple(_figures(effects, basis)),
+        figures=tuple(_figures(effects)),
         rows=tuple(_numbers(effects, basis)),
         value=verdict,
         trials=basis.ids,
@@ -223,7 +221,7 @@ def findings(verdict: Verdict, *, running: bool = False) -> Iterator[Finding]:
 
 
 def findings_of_trials(
-    metric: str, digests: Sequence[Digest], differences: Sequence[Between], *, left_out: int
+    metric: str, digests: Sequence[Digest], differences: Sequence[Difference], *, left_out: int
 ) -> Iterator[Finding]:
     """What weakens a comparison of trials by this metric. left_out: how many do not count."""
     if differences:
@@ -257,78 +255,48 @@ def _table(effects: Sequence[Effect], names: tuple[str, str], basis: VerdictBasi
     return table(f"{KEY}-metrics", name, columns, items=effects, note=note, spare=spare)
 
 
-def _figures(effects: Sequence[Effect], basis: VerdictBasis) -> Iterator[Figure]:
-    for key, name, share in (("effect", "title-effect", False), ("shares", "title-shares", True)):
-        group = [each for each in effects if is_share(each.metric) == share and _drawable(each)]
-        if group:
-            yield _effects_figure(f"{KEY}-{key}", message(name), group, basis=basis)
-
-
-def _drawable(effect: Effect) -> bool:
-    estimate = effect.estimate
-    return estimate is not None and 1 / _RATIO_MAX < abs(estimate.value) + 1 < _RATIO_MAX
-
-
-def _effects_figure(
-    key: str, name: str, effects: Sequence[Effect], *, basis: VerdictBasis
-) -> Figure:
+def _figures(effects: Sequence[Effect]) -> Iterator[Figure]:
+    """The effects on the metric of the verdict and on those of its kind, and the noise."""
     main = effects[0]
-    share, delta = is_share(main.metric), main.delta if isinstance(main, Verdict) else None
-    rows = [row for each in effects for row in _effect_rows(each, basis)]
+    assert isinstance(main, Verdict), "the verdict is the first"
+    share, delta = is_share(main.metric), main.delta
+    every = [
+        (title(e.metric), e.metric, e.estimate) for e in effects if is_share(e.metric) == share
+    ]
+    every.insert(1, (_NOISE, main.metric, main.noise))
+    able = [(name, metric, e) for name, metric, e in every if e and (share or 0 < e.value < _MOST)]
+    if not any(name != _NOISE for name, *_ in able):
+        return
+    rows = [_effect_row(*each) for each in able]
     rows.append({"none": 0.0 if share else 1.0})
-    about = message("chart-of-pairs" if basis.pairs else "chart-of-trials")
-    if delta is not None:
-        ends = (-100 * delta, 100 * delta) if share else (1 / (1 + delta), 1 + delta)
-        rows.append({"from": ends[0], "to": ends[1]})
-        about += " " + message("chart-delta", delta=difference_text(main.metric, delta))
-    fields = ("value", "low", "high", "trial", "from", "to")
-    places = [abs(row[name]) for row in rows for name in fields if name in row]
+    ends = (-100 * delta, 100 * delta) if share else (1 / (1 + delta), 1 + delta)
+    rows.append({"from": ends[0], "to": ends[1]})
+    places = [row[name] for row in rows for name in ("value", "low", "high") if name in row]
     log = not share and (min(places) < _LINEAR[0] or max(places) > _LINEAR[1])
-    return figure(
-        key,
+    name = message("title-shares" if share else "title-effect")
+    yield figure(
+        f"{KEY}-effect",
         name,
-        about,
+        message("chart-effects", delta=difference_text(main.metric, delta)),
         columns=("metric", "B against A", "95% interval"),
         data=rows,
         template="difference",
         x=amounts(name, log=log, zero=False, nice=False, padding=14, tickCount=5, grid=True),
-        y=names("", list(dict.fromkeys(row["y"] for row in rows if "y" in row)), down=True),
+        y=names("", list(dict.fromkeys(name for name, *_ in able)), down=True),
     )
 
 
-def _effect_rows(effect: Effect, basis: VerdictBasis) -> Iterator[Datum]:
-    """A row for the effect and its noise, and one for each pair or trial, in units of the axis."""
-    metric, name = effect.metric, title(effect.metric)
-    noise = effect.noise if isinstance(effect, Verdict) else None
-    factor = 100.0 if is_share(metric) else 1.0
-    for label, estimate in ((name, effect.estimate), (_NOISE, noise)):
-        if estimate is not None:
-            text, interval = effect_texts(metric, estimate)
-            places = {"value": estimate.value}
-            if estimate.estimable and math.isfinite(estimate.high):
-                low = estimate.low if is_share(metric) else max(estimate.low, 1 / _RATIO_MAX)
-                places |= {"low": low, "high": estimate.high}
-            yield {
-                "y": label,
-                "noise": label == _NOISE,
-                "text": text,
-                "texts": (label, text, interval),
-                **{at: factor * place for at, place in places.items()},
-            }
-    of_a = numbers(basis.sides[0], metric)
-    if basis.pairs:
-        both = ((pair, numbers((pair.a, pair.b), metric)) for pair in basis.pairs)
-        dots = [
-            (_NOISE if pair.same else name, True, n[1] - n[0]) for pair, n in both if len(n) > 1
-        ]
-    else:
-        values = [(is_b, n) for is_b, side in basis.trials for n in numbers((side,), metric)]
-        dots = [(name, is_b, value - fmean(of_a)) for is_b, value in values if of_a]
-    for label, is_b, difference in dots:
-        # A difference of logarithms is a ratio, and one of shares is in points.
-        trial = 100 * difference if is_share(metric) else math.exp(min(difference, 700))
-        if abs(trial) < _RATIO_MAX and (label != _NOISE or noise is not None):
-            yield {"trial": trial, "y": label, "of_b": is_b, "texts": (label, f"{trial:.4g}", None)}
+def _effect_row(name: str, metric: str, estimate: Estimate) -> Datum:
+    """In units of the axis: points of shares, else a ratio."""
+    text, interval = effect_texts(metric, estimate)
+    share = is_share(metric)
+    places = {"value": estimate.value}
+    if estimate.estimable and math.isfinite(estimate.high):
+        low = estimate.low if share else max(estimate.low, 1 / _MOST)
+        places |= {"low": low, "high": estimate.high}
+    scaled = {at: place * (100 if share else 1) for at, place in places.items()}
+    texts = (name, text, interval)
+    return {"y": name, "noise": name == _NOISE, "text": text, "texts": texts, **scaled}
 
 
 def effect_texts(metric: str, estimate: Estimate) -> tuple[str, str]:
@@ -363,11 +331,12 @@ def difference_text(metric: str, value: float) -> str:
     return f"{float(f'{100 * value:.2g}'):g}{' points' if is_share(metric) else '%'}"
 
 
-def differing(differences: Sequence[Between]) -> list[Message]:
+def differing(differences: Sequence[Difference]) -> list[Message]:
     """In what A and B differ other than the compared factors."""
     return [
-        said("difference-of-sides", name=each.name, a=each.a or ["-"], b=each.b or ["-"])
+        said("difference-of-sides", name=each.name, a=a or ["-"], b=b or ["-"])
         for each in differences
+        for a, b in (each.values,)
     ]
 
 
@@ -398,7 +367,7 @@ class Compared(Struct, frozen=True):
     a: Group
     b: Group
     factors: tuple[str, ...]
-    other_differences: tuple[Between, ...]
+    other_differences: tuple[Difference, ...]
     verdict: Verdict
 
 
@@ -424,7 +393,7 @@ def compared(
         raise PlanError("trials-in-common", a=a.name, b=b.name)
     own = {name for name, level in a.levels.items() if b.levels.get(name, level) != level}
     chosen = tuple(dict.fromkeys((*factors, *sorted(own))))
-    others = differences.between(a.digests, b.digests, chosen)
+    others = differences.differ([a.digests, b.digests], chosen)
     goal = goal.of(planned=is_planned((*a.digests, *b.digests)))
     before, now = ([trial_values(digest.summary) for digest in each.valid] for each in (a, b))
     if of_baseline and len(before) >= BASELINE_MIN and not a.levels:

@@ -66,7 +66,8 @@ def _parts(report: Report) -> Iterator[str]:
     yield "## The answer\n"
     yield from _answer(report.sentences)
     # Facts without a name are drawn with blocks.
-    yield from (f"- {text(name)}: {paragraph(value)}" for name, value in report.top.facts if name)
+    facts = (*report.headline, *report.top.facts)
+    yield from (f"- {text(name)}: {paragraph(value)}" for name, value in facts if name)
     yield ""
     for section in report.sections:
         if section.rank != "page":

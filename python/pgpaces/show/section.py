@@ -17,7 +17,7 @@ from pgpaces.core.messages import Message, catalog
 from pgpaces.spec.result import Estimate
 
 Weight = Literal["main", "plain", "warning", "note"]
-Rank = Literal["answer", "numbers", "details", "page", "text"]
+Rank = Literal["answer", "numbers", "details", "page"]
 Mark = Literal["", "pass", "fail", "unknown", "invalid"]
 Cells = tuple[tuple[str, ...], ...]
 Facts = tuple[tuple[str, str], ...]
@@ -129,8 +129,7 @@ class Figure(Struct, frozen=True):
 
     key: for file names and anchors. about: a sentence about what it shows. columns, rows: the
     table. data: the rows of the template, whose fields it names. encodings: of its axes and series,
-    and other values by their names in the template. group: figures of one non-empty group stand
-    side by side, because they have the same axes.
+    and other values by their names in the template.
     """
 
     key: str
@@ -141,7 +140,6 @@ class Figure(Struct, frozen=True):
     template: str
     data: tuple[dict[str, Any], ...]
     encodings: Mapping[str, Any]
-    group: str = ""
 
     @property
     def over_time(self) -> bool:
@@ -157,7 +155,6 @@ def figure(
     columns: Sequence[str],
     data: Iterable[dict[str, Any]],
     template: str,
-    group: str = "",
     **encodings: Any,
 ) -> Figure:
     """A chart of rows, each with the texts of the columns, as far as it has them, in `texts`.
@@ -172,15 +169,7 @@ def figure(
         if texts and None not in texts:
             table.append(tuple(texts))
     return Figure(
-        key,
-        title,
-        about,
-        tuple(columns),
-        tuple(table),
-        template,
-        tuple(described),
-        encodings,
-        group,
+        key, title, about, tuple(columns), tuple(table), template, tuple(described), encodings
     )
 
 
@@ -201,10 +190,9 @@ class Section(Struct, frozen=True):
     sentences: the answer first. note: how to read it, or what ran. facts: names and values. value:
     a value of `analysis/`, for Python; document: the same for JSON, if not the value itself. said,
     findings: the named values whose texts are in facts and sentences. rows: the numbers. trials:
-    the ids of the trials that it rests on. parts: subsections. aside, mark: shown after the title.
-    folded: only the title is visible at first, unless open. tables_first: a screen has its tables
-    above the facts. rank: a terminal shows `answer` and `numbers`; Markdown all but `page`; the
-    page all but `text`.
+    the ids of the trials that it rests on. parts: subsections. aside: how to see more. folded: only
+    the title is visible at first. tables_first: a screen has its tables above the facts. rank: a
+    terminal shows `answer` and `numbers`; Markdown all but `page`; the page shows all.
     """
 
     key: str
@@ -225,25 +213,18 @@ class Section(Struct, frozen=True):
     blocks: tuple[Block, ...] = ()
     parts: tuple[Section, ...] = ()
     aside: tuple[str, ...] = ()
-    mark: TableCell | None = None
     folded: bool = False
-    open: bool = False
     tables_first: bool = False
     rank: Rank = "answer"
-
-    def every_figure(self) -> Iterator[Figure]:
-        yield from self.figures
-        for part in self.parts:
-            yield from part.every_figure()
 
 
 class Report(Struct, frozen=True):
     """A whole report: its question, the answer in sentences, and sections in their order.
 
     question: of its author. kind_question: what this kind of answer answers. headline: facts under
-    the title. top: the answer in one screen. lead: the chart of the sections that shows the
-    answer. document: the whole report as plain values, without its sections. rows: its numbers.
-    Both are functions, because they take longer than the rest.
+    the title. top: the answer in one screen. lead: the chart that shows the answer. document: the
+    whole report as plain values, without its sections. rows: its numbers. Both are functions,
+    because they take longer than the rest.
     """
 
     title: str
@@ -262,8 +243,10 @@ class Report(Struct, frozen=True):
     rows: Callable[[], tuple[Number, ...]] = tuple
 
     def figures(self) -> Iterator[Figure]:
+        if self.lead is not None:
+            yield self.lead
         for section in self.sections:
-            yield from section.every_figure()
+            yield from (each for each in section.figures if each != self.lead)
 
     def answers(self) -> tuple[Section, ...]:
         return tuple(each for each in self.sections if each.rank == "answer")

@@ -18,7 +18,7 @@ from pgpaces.answers import capacity, run
 from pgpaces.answers import compare as comparing
 from pgpaces.answers import why as attribution
 from pgpaces.answers.answer import Answer
-from pgpaces.answers.sweep import closeups, screen
+from pgpaces.answers.sweep import over_time, screen
 from pgpaces.answers.sweep.page import About, Page, gather
 from pgpaces.answers.trials import decisive
 from pgpaces.show.section import Headline, Next, Section, Sentence
@@ -47,8 +47,8 @@ def page_of(store: Store, names: Sequence[str] = ("last",)) -> Page:
         experiment, goal = document.read(row.document), document.goal(row.document)
         digests = store.digests(store.ended(row.id))
         if goal is None:
-            return _observed(store, gather(digests, about, experiment))
-        return _observed(store, _chosen(store, digests, about, experiment=experiment, goal=goal))
+            return _explained(store, gather(digests, about, experiment))
+        return _explained(store, _chosen(store, digests, about, experiment=experiment, goal=goal))
     ids = [
         id_
         for match in matches
@@ -56,13 +56,14 @@ def page_of(store: Store, names: Sequence[str] = ("last",)) -> Page:
     ]
     digests = store.digests(list(dict.fromkeys(ids)))
     page = gather(digests, about)
-    if len(digests) == 1:
-        [digest] = digests
-        answer = run.section(store.load(digest.trial.id), digest.summary, digest.series, whole=True)
-        # Its numbers and its setup are those of the page.
-        first = replace(answer, rows=(), value=None, document=dict, rank="numbers")
-        page = replace(page, first=first)
-    return _observed(store, page)
+    if len(digests) != 1:
+        return _explained(store, page)
+    [digest], trial = digests, store.load(digests[0].trial.id)
+    answer = run.section(trial, digest.summary, digest.series, whole=True)
+    # Its numbers and its setup are those of the page.
+    first = replace(answer, rows=(), value=None, document=dict, rank="numbers")
+    page = replace(page, first=first, sections=(over_time.section(digest, trial.observed),))
+    return _explained(store, page)
 
 
 def answer_for(store: Store, section: Section) -> Answer:
@@ -81,15 +82,10 @@ def answer_of(store: Store, experiment_id: str) -> Answer:
     return Answer(screen.section(page) if page.first is None else page.first, lambda: page)
 
 
-def _observed(store: Store, page: Page) -> Page:
-    ids = [closeups.middle(row).trial.id for row in closeups.chosen(page)]
-    # The answer of a search names the limiting resource already.
+def _explained(store: Store, page: Page) -> Page:
+    """With the reasons why requests were late; the answer of a search names them already."""
     late = () if page.searched else attribution.of_cells(store, page)
-    return replace(
-        page,
-        observed={id_: store.observed(id_) for id_ in ids},
-        sections=tuple(replace(each, folded=True) for each in late),
-    )
+    return replace(page, sections=(*page.sections, *(replace(each, folded=True) for each in late)))
 
 
 def _chosen(
@@ -127,7 +123,7 @@ def _comparison(
     a, b, _ = (cell.key for cell in goal.cells)
     of = {key: [t.digest for t in tells if t.digest and t.cell.key == key] for key in (a, b)}
     names = [name for name, level in goal.a.items() if goal.b[name] != level]
-    others, verdict = differences.between(of[a], of[b], names), goal.standing(tells)
+    others, verdict = differences.differ((of[a], of[b]), names), goal.standing(tells)
     running = about.state == "running"
     left_out = sum(not sound(d) for d in digests) if running else len(digests) - 2 * len(pairs)
     basis = comparing.VerdictBasis(

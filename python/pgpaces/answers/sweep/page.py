@@ -13,8 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from pgpaces.analysis import cells, crossing, differences, goal
-from pgpaces.analysis.accumulator import by_functions
-from pgpaces.analysis.cells import MachineRatio, Row
+from pgpaces.analysis.cells import Row
 from pgpaces.analysis.costs import Economy, Priced
 from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.differences import Difference
@@ -29,13 +28,11 @@ from pgpaces.analysis.parts import (
 )
 from pgpaces.answers import bulk, costs
 from pgpaces.answers.disk import in_short
-from pgpaces.answers.trials import at_nodes, layout, limits_of
+from pgpaces.answers.trials import limits_of
 from pgpaces.core.units import duration_text
 from pgpaces.show.section import Facts, Section
 from pgpaces.spec.design import Cell, Experiment, Factor, level_text
-from pgpaces.spec.load import AUTO
-from pgpaces.spec.result import Observed, Trial
-from pgpaces.spec.setup import ComponentFacts
+from pgpaces.spec.result import Trial
 
 if TYPE_CHECKING:
     from pgpaces.store.disks import DiskRow
@@ -45,8 +42,6 @@ _SERVER = (
     *("configure", "system_identifier"),
 )
 _TARGET = ("host", "hostaddr", "port", "sslmode")
-# Labels for a load of Python functions; an empty one hides the option.
-_OF_FUNCTIONS = {"threads": "processes", "poll": "performed by", "protocol": ""}
 
 
 class About(Struct, frozen=True):
@@ -90,8 +85,7 @@ class Page(Struct, frozen=True):
     missing: the number of planned trials that did not run. failures: cell and block of trials that
     never began, and why. machines: with their costs. economies: of cells, by their keys. work: what
     all trials are about, if it is not transactions. searched: the kind of load that a search chose,
-    if one did: there are no tables and charts over cells. observed: server observations by trial
-    id, for the trials shown in detail.
+    if one did: there are no tables and charts over cells.
     """
 
     title: str
@@ -111,7 +105,6 @@ class Page(Struct, frozen=True):
     plans: tuple[StatementPlans, ...] = ()
     differences: tuple[Difference, ...] = ()
     places: tuple[ServerFacts, ...] = ()
-    apart: tuple[MachineRatio, ...] = ()
     missing: int = 0
     failures: Facts = ()
     background: tuple[BackgroundRow, ...] = ()
@@ -119,19 +112,27 @@ class Page(Struct, frozen=True):
     economies: Mapping[str, Economy] = field(default_factory=dict)
     work: bulk.CellsWork | None = None
     searched: str = ""
-    observed: Mapping[str, tuple[Observed, ...]] = field(default_factory=dict)
 
     @property
     def digests(self) -> tuple[Digest, ...]:
         return tuple(digest for row in self.rows for digest in row.every)
+
+    def by_value(self, difference: Difference) -> dict[str, list[Row]]:
+        """The cells that had each value."""
+        found: dict[str, list[Row]] = {}
+        for row, values in zip(self.rows, difference.values, strict=True):
+            for value in values:
+                found.setdefault(value, []).append(row)
+        return found
 
 
 def gather(digests: Sequence[Digest], about: About, experiment: Experiment | None = None) -> Page:
     if experiment is None:
         factors, digests = differences.place_runs(digests, about.id)
         order = {f.name: {level: n for n, level in enumerate(f.levels)} for f in factors}
-        design = differences.cells_of(
-            digests, lambda cell: tuple(order[n][at] for n, at in cell.levels)
+        design = sorted(
+            differences.cells_of(digests),
+            key=lambda cell: tuple(order[name][level] for name, level in cell.levels),
         )
         kinds: dict[str, str] = {}
         title = ", ".join(dict.fromkeys(each.trial.workload.name for each in digests)) or "no runs"
@@ -173,9 +174,10 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         options=_options(digests, experiment, chosen=about.chosen),
         statements=statements_of(rows),
         plans=plans_of(rows),
-        differences=differences.of_cells(rows, shown),
+        differences=differences.differ(
+            [row.every for row in rows], [factor.name for factor in shown], within=True
+        ),
         places=_places(digests, about.disks),
-        apart=cells.machine_ratios(digests, kinds),
         missing=missing,
         failures=tuple(
             (f"{named.get(key, key)}, trial {block}", error) for key, block, error in about.failures
@@ -219,70 +221,27 @@ def _shown(factors: Sequence[Factor], rows: Sequence[Row]) -> tuple[Factor, ...]
 
 
 def _options(digests: Sequence[Digest], experiment: Experiment | None, *, chosen: bool) -> Facts:
-    every = [dict(_options_of(digest.trial)) for digest in digests]
-    same = {
-        name: value
-        for name, value in (every[0] if every else {}).items()
-        if all(each.get(name) == value for each in every)
-    }
+    """The options that all trials share, by the names of options."""
+    every = [_options_of(digest.trial).items() for digest in digests]
+    same = [pair for pair in (every[0] if every else ()) if all(pair in each for each in every)]
     if experiment is None:
-        return tuple(same.items())
-    for name, level in experiment.design.fixed.items():
-        same.setdefault(name.replace("_", " "), level_text(level))
+        return tuple(same)
+    fixed = {name: level_text(level) for name, level in experiment.design.fixed.items()}
+    options = fixed | dict(same)
     # The number of trials that are chosen one after another follows from the goal.
     if not chosen:
-        same["trials of each cell"] = str(experiment.design.trials)
-    trials = [digest.trial for digest in digests]
-    if not all(each.workload.command_alone and not limits_of(each.plan) for each in trials):
-        same["a cell passes up to"] = f"{100 * experiment.missed_max:g}% missed"
+        options["trials of each cell"] = str(experiment.design.trials)
     if experiment.from_database:
-        same["copy of the database"] = experiment.from_database
-    return tuple(same.items())
+        options["copy of the database"] = experiment.from_database
+    return tuple(options.items())
 
 
-def _options_of(trial: Trial) -> Iterator[tuple[str, str]]:
-    plan, workload, setup = trial.plan, trial.workload, trial.setup
-    components = setup.components
-    yield "workload", workload.name
-    yield "scale", str(workload.scale)
-    names, by_command = _OF_FUNCTIONS if by_functions(trial) else {}, workload.command_alone
-    values = {
-        "load": trial.load_text,
-        "clients": setup.clients,
-        "threads": setup.threads,
-        "policy": plan.policy,
-        "protocol": plan.protocol,
-        "poll": setup.poll,
-    }
-    if by_command:
-        yield "command", workload.scripts[0].text
-        values = {}
-    for name, value in values.items():
-        if value is not None and (label := names.get(name, name)):
-            yield label, differences.text(value)
-    if plan.start_every_ns:
-        yield "clients start every", duration_text(plan.start_every_ns)
-    if others := layout(trial.server):
-        yield "servers", f"primary{others}"
-    if at := at_nodes(components):
-        yield "clients at", at.strip(" ()")
-    yield from _background_of(components)
-    yield "latency limit", ", ".join(limits_of(plan)) or "none"
-    if plan.duration_ns:
-        yield "duration", AUTO if plan.auto else duration_text(plan.duration_ns)
-    if plan.transactions:
-        name = "executions" if by_command else "transactions of each client"
-        yield name, str(plan.transactions)
-    if plan.warmup:
-        yield "warm-up", duration_text(plan.warmup)
-
-
-def _background_of(components: Sequence[ComponentFacts]) -> Iterator[tuple[str, str]]:
-    for name in dict.fromkeys(component.of for component in components if component.of):
-        own = [component for component in components if component.of == name]
-        nodes = ", ".join(dict.fromkeys(component.node for component in own))
-        limit = duration_text(own[0].limit_ns) if own[0].limit_ns else "none"
-        yield f"background {name}", f"{own[0].load} at {nodes}; latency limit {limit}"
+def _options_of(trial: Trial) -> dict[str, str]:
+    options = {"workload": trial.workload.name, "load": trial.load_text}
+    options |= {name: differences.text(value) for name, value in trial.spec.items()}
+    if trial.workload.command_alone:
+        options["command"] = trial.workload.scripts[0].text
+    return options
 
 
 def _places(digests: Sequence[Digest], disks: Sequence[DiskRow]) -> tuple[ServerFacts, ...]:

@@ -17,15 +17,24 @@ from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.parts import StatementPlans
 from pgpaces.analysis.plan_text import as_text
 from pgpaces.analysis.summary import Summary, as_json
-from pgpaces.answers import costs, servers
+from pgpaces.answers import costs
 from pgpaces.answers.bulk import NUMBERS, of_digest
 from pgpaces.answers.numbers import known, of_summary, with_names
-from pgpaces.answers.sweep import charts, closeups, screen, tables
+from pgpaces.answers.sweep import screen, tables
 from pgpaces.answers.sweep.page import Page
-from pgpaces.answers.trials import cell_name, explains_nothing
+from pgpaces.answers.trials import explains_nothing
 from pgpaces.core.messages import message
 from pgpaces.core.metrics import SHARES, TIMES
-from pgpaces.show.section import TOPICS, Block, Number, Report, Section, Sentence
+from pgpaces.show.section import (
+    TOPICS,
+    Block,
+    Facts,
+    Number,
+    Report,
+    Section,
+    Sentence,
+    Table,
+)
 from pgpaces.spec.result import Estimate, fields, plain
 
 # The question in words, with and without a latency limit.
@@ -47,13 +56,13 @@ _OF_CELL = (*SHARES, "throughput", *TIMES, "sd", "lag_p99")
 def report(page: Page) -> Report:
     top = page.first or screen.section(page)
     sections, questions = tuple(_sections(page)), _QUESTIONS.get(top.key.partition("-")[0], ())
-    leading = (each for each in sections if each.key in (top.key, "charts", "details"))
-    figures = (figure for each in leading for figure in each.every_figure())
     sentences = top.sentences
     if top.headline is not None and not any(each.weight == "main" for each in sentences):
         word = "" if top.headline.word in TOPICS else top.headline.word
         text = ": ".join(filter(None, (word, top.headline.text)))
         sentences = (Sentence(text, "main"), *sentences)
+    # Without a chart of the answer, a run is shown over time.
+    leading = (top, *(each for each in page.sections if not each.folded))
     return Report(
         title=page.title,
         question=page.question,
@@ -64,8 +73,7 @@ def report(page: Page) -> Report:
         headline=tuple(_measured(page)),
         sections=sections,
         top=top,
-        # The first chart that is not one of a group side by side.
-        lead=next((each for each in figures if not each.group), None),
+        lead=next((figure for each in leading for figure in each.figures), None),
         rerun=page.about.rerun,
         kind_question=message(questions[0 if page.limits else -1]) if questions else "",
         document=partial(document, page),
@@ -80,115 +88,68 @@ def _measured(page: Page) -> Iterator[tuple[str, str]]:
 
 
 def _sections(page: Page) -> Iterator[Section]:
-    """The answer, then what it rests on. Cells are only in a page about several trials."""
+    """The answer, then what it rests on. The page of a single run has its numbers already."""
+    alone = page.first is not None and len(page.digests) == 1
     if page.first is not None:
         in_screen = any(table.brief for table in page.first.tables)
         yield replace(page.first, sentences=(), facts=(), note="", folded=not in_screen)
     yield from (each for each in page.sections if not each.folded)
-    in_cells = not page.searched and not (page.first is not None and len(page.digests) == 1)
-    if in_cells:
-        title = message("title-cells")
-        yield Section("cells", title, tables=(tables.cells(page),), rank="numbers")
-    details = [*_details(page, in_cells=in_cells)]
+    if not page.searched and not alone:
+        yield _of_table(tables.cells(page), "numbers")
+        if page.background:
+            note = message("background-of-cells")
+            yield _of_table(tables.background(page), "numbers", note=note, folded=True)
+    details = [*(each for each in page.sections if each.folded), *_details(page, alone=alone)]
     yield from (replace(each, folded=True) for each in details)
 
 
-def _details(page: Page, *, in_cells: bool) -> Iterator[Section]:
-    if in_cells and (figures := tuple(charts.overview(page))):
-        left = charts.panels(page)[1]
-        left_out = (message("charts-left-out", count=left),) if left else ()
-        note = " ".join((message("charts-join-cells"), *left_out))
-        title = message("title-charts")
-        yield Section("charts", title, figures=figures, note=note, rank="page")
-    yield from (each for each in page.sections if each.folded)
-    if page.background and in_cells:
-        note, table = message("background-of-cells"), tables.background(page)
-        yield Section("background", table.title, tables=(table,), note=note, rank="numbers")
-    if not page.searched:
-        yield from _statements(page)
-    yield _closeups(page)
+def _of_table(table: Table, rank: Any, **more: Any) -> Section:
+    return Section(table.key, table.title, tables=(table,), rank=rank, **more)
+
+
+def _details(page: Page, *, alone: bool) -> Iterator[Section]:
+    if page.statements and not page.searched and not alone:
+        texts = {name: one.text for one, name in with_names(page.statements)}
+        blocks = tuple(Block(text, name) for name, text in texts.items())
+        yield _of_table(tables.statements(page), "details", blocks=blocks)
+    if page.plans and not page.searched:
+        parts = tuple(_plan(page, plan, number) for number, plan in enumerate(page.plans, 1))
+        yield Section("plans", message("title-plans"), parts=parts, rank="details")
     if page.failures:
         title, facts = message("title-failures"), tables.failures(page)
         yield Section("failures", title, facts=facts, rank="numbers")
     if page.differences:
-        note, table = message("differences-not-asked"), tables.differences(page)
-        yield Section("differences", table.title, tables=(table,), note=note, rank="details")
-    if not page.searched:
-        every = tables.trials(page, page.rows)
-        yield Section("trials", every.title, tables=(every,), rank="text")
+        note = message("differences-not-asked")
+        yield _of_table(tables.differences(page), "details", note=note)
+    if not alone:
+        yield _of_table(tables.trials(page), "details", facts=_remarks(page))
     yield _where(page)
     if page.about.rerun:
         again = (Block(page.about.rerun),)
         yield Section("rerun", message("title-rerun"), blocks=again, rank="details")
 
 
-def _statements(page: Page) -> Iterator[Section]:
-    named = with_names(page.statements)
-    if page.statements:
-        yield Section(
-            "by-statement",
-            message("title-by-statement"),
-            tables=(tables.statements(page),),
-            figures=tuple(charts.statements(page)),
-            blocks=tuple(
-                Block(text, name) for name, text in {name: one.text for one, name in named}.items()
-            ),
-            rank="details",
-        )
-    if page.plans:
-        parts = tuple(_plan(page, plan, number) for number, plan in enumerate(page.plans, 1))
-        yield Section("plans", message("title-plans"), parts=parts, rank="details")
-
-
-def _plan(page: Page, plan: StatementPlans, number: int) -> Section:
-    count = len(plan.shapes)
+def _plan(page: Page, statement: StatementPlans, number: int) -> Section:
+    count = len(statement.shapes)
     how = message("plans-differ" if count > 1 else "plans-same", count=count)
-    full = {plan.letter(each.plan.shape): each.plan for each in reversed(plan.plans)}
+    full = {statement.letter(each.plan.shape): each.plan for each in reversed(statement.plans)}
     blocks = (
         Block(as_text(one.plan), message("title-plan", letter=letter, plan=one.summary))
         for letter, one in sorted(full.items())
     )
     return Section(
         f"plan-{number}",
-        f"{plan.script}:{plan.line}",
+        f"{statement.script}:{statement.line}",
         sentences=(Sentence(how),),
-        tables=(tables.plans(page, plan),),
-        blocks=(Block(plan.text), *blocks),
+        tables=(tables.plans(page, statement),),
+        blocks=(Block(statement.text), *blocks),
     )
 
 
-def _closeups(page: Page) -> Section:
-    rows = closeups.chosen(page)
-    left = sum(bool(row.trials) for row in page.rows) - len(rows)
-    near = "cells-in-detail" if page.limits else "cells-in-detail-unlimited"
-    note = message(near, shown=len(rows), left=left) if left > 0 else ""
-    several = "title-loads" if page.searched else "title-each-cell"
-    title = message(several if len(rows) > 1 else "title-over-time")
-    parts = tuple(_cell(page, row, alone=len(rows) == 1) for row in rows)
-    return Section("details", title, note=note, parts=parts, rank="page")
-
-
-def _cell(page: Page, row: Row, *, alone: bool) -> Section:
-    number = page.rows.index(row) + 1
-    missed = (f"missed {100 * row.missed.value:.1f}%",) if row.missed and page.limits else ()
-    observed = servers.tables(page.observed.get(closeups.middle(row).trial.id, ()))
-    return Section(
-        f"cell-{number}",
-        cell_name(row.cell),
-        sentences=tuple(Sentence(text) for text in _remarks(row)),
-        tables=(tables.trials(page, [row]), *observed),
-        figures=tuple(closeups.figures(row, number)),
-        aside=missed,
-        mark=tables.verdict(page, row) if page.limits or row.defect else None,
-        folded=True,
-        open=alone,
-    )
-
-
-def _remarks(row: Row) -> Iterator[str]:
-    """The findings and notes of the trials of a cell, each once."""
+def _remarks(page: Page) -> Facts:
+    """The findings and notes of trials, each once, with the trials that have it."""
     trials: dict[str, list[str]] = {}
-    for digest in row.every:
+    for digest in page.digests:
         trial, summary = digest.trial, digest.summary
         found = (f for f in summary.validity.findings if f.severity != "nothing")
         texts = [str(each) for each in found if not explains_nothing(each)]
@@ -198,10 +159,12 @@ def _remarks(row: Row) -> Iterator[str]:
             texts.append(f"failed with {state}: {count} ({text})")
         texts += (f"note: {note}" for note in trial.notes)
         for text in texts:
-            trials.setdefault(text, []).append(closeups.trial_name(digest))
-    for text, names in trials.items():
-        of = "all trials" if len(names) == len(row.every) > 1 else ", ".join(names)
-        yield f"{of}: {text}"
+            trials.setdefault(text, []).append(trial.id[-8:])
+    every = len(page.digests)
+    return tuple(
+        ("all trials" if len(ids) == every > 1 else ", ".join(ids), text)
+        for text, ids in trials.items()
+    )
 
 
 def _where(page: Page) -> Section:
@@ -280,13 +243,12 @@ def document(page: Page) -> dict[str, Any]:
                 "what": each.name,
                 "within_cells": each.within,
                 "values": [
-                    {"value": value, "cells": [row.cell.key for row in cells]}
-                    for value, cells in each.values
+                    {"value": value, "cells": [row.cell.key for row in rows]}
+                    for value, rows in page.by_value(each).items()
                 ],
             }
             for each in page.differences
         ],
-        "machines_apart": [fields(each, "name", "kind", "apart", "ratio") for each in page.apart],
         "places": [
             {
                 **fields(place, "name", "trials"),

@@ -9,6 +9,7 @@ from pgpaces.analysis import cells, crossing, goal, validity
 from pgpaces.analysis.cells import Row
 from pgpaces.answers import bulk, costs
 from pgpaces.answers.sweep import tables
+from pgpaces.answers.sweep.chart import chart
 from pgpaces.answers.sweep.page import Page, limits_of_row
 from pgpaces.answers.trials import cell_name, levels_text, longer
 from pgpaces.core.findings import Finding, finding, length, weight
@@ -39,6 +40,7 @@ def section(page: Page) -> Section:
         note=page.question or _about(page),
         whole=True,
         tables=(tables.brief(page),),
+        figures=chart(page),
         tables_first=True,
         value=page.rows,
         trials=tuple(digest.trial.id for digest in page.digests),
@@ -167,15 +169,6 @@ def _of_trials(page: Page, ran: Sequence[Row]) -> Iterator[Finding]:
     alone = sum(len(row.trials) == 1 for row in ran)
     if alone and len(ran) > 1 and _limited(ran):
         yield finding("one-trial-each", cells=alone, total=len(ran))
-    # Machines that stand apart from their kind; of a kind of two only the slower one.
-    for each in page.apart:
-        peers = sum(other.kind == each.kind for other in page.apart)
-        if each.apart and (peers > 2 or each.ratio.value >= 1):
-            low, value, high = (
-                100 * (ratio - 1) for ratio in (each.ratio.low, each.ratio.value, each.ratio.high)
-            )
-            values = {"difference_percent": value, "low_percent": low, "high_percent": high}
-            yield finding("machine-stands-apart", each.name, kind=each.kind, **values)
     # Of a single version, builds are what is compared.
     versions_of: dict[str, dict[str, None]] = {}
     for server in (digest.trial.server for row in ran for digest in row.every):
