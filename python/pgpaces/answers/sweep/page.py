@@ -5,12 +5,12 @@ Knows no store and reads no clock. Texts are unescaped; the code that renders th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from pgpaces.analysis import cells, crossing, differences, goal
 from pgpaces.analysis.cells import Row
@@ -37,12 +37,6 @@ from pgpaces.spec.result import Trial
 if TYPE_CHECKING:
     from pgpaces.store.disks import DiskRow
 
-_SERVER = (
-    *("version_text", "build", "data_directory", "data_device"),
-    *("configure", "system_identifier"),
-)
-_TARGET = ("host", "hostaddr", "port", "sslmode")
-
 
 class About(Struct, frozen=True):
     """What the caller knows in addition to the trials.
@@ -63,16 +57,12 @@ class About(Struct, frozen=True):
     state: str = ""
 
 
-class ServerFacts(Struct, frozen=True):
-    """A server with its machine: facts, and the settings that are not at their default.
-
-    generator: the machine of the load generator. trials: the number of trials there.
-    """
+class Place(Struct, frozen=True):
+    """A server with its machine: facts, settings that are not at their default, and trials."""
 
     name: str
-    server: Facts
+    facts: Facts
     settings: Facts
-    generator: Facts
     trials: int
 
 
@@ -104,7 +94,7 @@ class Page(Struct, frozen=True):
     statements: tuple[StatementRow, ...] = ()
     plans: tuple[StatementPlans, ...] = ()
     differences: tuple[Difference, ...] = ()
-    places: tuple[ServerFacts, ...] = ()
+    places: tuple[Place, ...] = ()
     missing: int = 0
     failures: Facts = ()
     background: tuple[BackgroundRow, ...] = ()
@@ -244,49 +234,33 @@ def _options_of(trial: Trial) -> dict[str, str]:
     return options
 
 
-def _places(digests: Sequence[Digest], disks: Sequence[DiskRow]) -> tuple[ServerFacts, ...]:
+def _places(digests: Sequence[Digest], disks: Sequence[DiskRow]) -> tuple[Place, ...]:
     trials_at: dict[tuple[str, ...], list[Trial]] = {}
     for trial in (digest.trial for digest in digests):
-        target = trial.server.target
-        key = (
-            trial.server.version,
-            trial.server.system_identifier or "",
-            f"{target.get('host', '')}:{target.get('port', '')}",
-            trial.host.hostname or "",
-        )
+        server, target = trial.server, trial.server.target
+        where = f"{target.get('host', '')}:{target.get('port', '')}"
+        key = (server.version, server.system_identifier or "", where, trial.host.hostname or "")
         trials_at.setdefault(key, []).append(trial)
     return tuple(_place(trials, disks) for trials in trials_at.values())
 
 
-def _place(trials: Sequence[Trial], disks: Sequence[DiskRow]) -> ServerFacts:
-    first = trials[0]
-    server, target = first.server, first.server.target
-    settings = sorted(set.intersection(*(set(each.server.settings.items()) for each in trials)))
-    kind = "a server of pgpaces" if server.ours else ""
-    where = target.get("host") or kind
-    name = f"PostgreSQL {server.version}"
-    if where and not where.startswith(("/", "@")):
-        name = f"{name} on {where}"
+def _place(trials: Sequence[Trial], disks: Sequence[DiskRow]) -> Place:
+    first, server = trials[0], trials[0].server
+    every = [dict(differences.of_setup(trial)) for trial in trials]
+    same = {n: v for n, v in every[0].items() if all(each.get(n) == v for each in every)}
+    settings = [pair for pair in same.items() if pair[0].startswith("setting ")]
+    where = {name: str(server.target.get(name) or "") for name in ("host", "port", "sslmode")}
+    if server.ours:
+        where = {"host": "a server of pgpaces"}
+    where |= {"data directory": server.data_directory or "", "device": server.data_device or ""}
     disk = next((each for each in disks if server.data_device
                  and each.host.hostname == first.host.hostname
                  and each.disk.device.id == server.data_device), None)  # fmt: skip
-    return ServerFacts(
-        name,
-        (
-            *_pairs(asdict(server), _SERVER),
-            *_pairs(target, _TARGET),
-            *((("kind", kind),) if kind else ()),
-            *((("disk", in_short(disk)),) if disk else ()),
-        ),
-        tuple(settings),
-        _pairs(asdict(first.host), differences.HOST),
+    where |= {"disk": in_short(disk)} if disk else {}
+    facts = (pair for pair in (*same.items(), *where.items()) if pair[1] and pair not in settings)
+    return Place(
+        f"PostgreSQL {server.version}",
+        tuple(facts),
+        tuple(sorted((name.removeprefix("setting "), value) for name, value in settings)),
         len(trials),
-    )
-
-
-def _pairs(values: Mapping[str, Any], names: Iterable[str]) -> Facts:
-    return tuple(
-        (name.removesuffix("_bytes").replace("_", " "), differences.shown(name, values[name]))
-        for name in names
-        if values.get(name) not in (None, "")
     )

@@ -173,10 +173,8 @@ def _where(page: Page) -> Section:
         of = f" ({place.trials} trials)" if len(page.places) > 1 else ""
         title = message("settings-not-default", count=len(place.settings))
         settings = Section(f"settings-{number}", title, facts=place.settings, folded=True)
-        machine = message("title-generator")
-        inner = (Section(f"generator-{number}", machine, facts=place.generator), settings)
         name = f"{place.name}{of}"
-        parts.append(Section(f"place-{number}", name, facts=place.server, parts=inner))
+        parts.append(Section(f"place-{number}", name, facts=place.facts, parts=(settings,)))
     return Section("where", message("title-where"), parts=tuple(parts), rank="details")
 
 
@@ -251,10 +249,11 @@ def document(page: Page) -> dict[str, Any]:
         ],
         "places": [
             {
-                **fields(place, "name", "trials"),
-                **{of: dict(getattr(place, of)) for of in ("server", "settings", "generator")},
+                **fields(each, "name", "trials"),
+                "facts": dict(each.facts),
+                "settings": dict(each.settings),
             }
-            for place in page.places
+            for each in page.places
         ],
     }
 
