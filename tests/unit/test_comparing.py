@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import compare
 from pgpaces.analysis.compare import ComparisonGoal, Pair, compare_pairs
-from pgpaces.answers.compare import VerdictBasis, effect_texts, findings_of_trials, section
+from pgpaces.answers.compare import effect_texts, findings_of_trials, section
 from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.core.findings import finding
 from pgpaces.show import draw, render
@@ -30,9 +30,7 @@ GOAL = ComparisonGoal(secondary=("mean", "missed"))
 
 
 def made(pairs=PAIRS, names=("old", "new")):
-    return section(
-        compare_pairs(pairs, GOAL), *names, basis=VerdictBasis(pairs=pairs, ids=("01A", "01B"))
-    )
+    return section(compare_pairs(pairs, GOAL), *names, ids=("01A", "01B"))
 
 
 def places(figure, field):
@@ -61,7 +59,7 @@ def test_throughput_that_was_planned_is_said_to_decide_nothing():
 
 
 def test_nothing_that_can_be_drawn_is_no_chart():
-    found = section(compare_pairs((), ComparisonGoal()), "old", "new", basis=VerdictBasis())
+    found = section(compare_pairs((), ComparisonGoal()), "old", "new", ids=())
     assert found.figures == ()
     assert found.tables == ()
     assert found.headline.mark == "unknown"

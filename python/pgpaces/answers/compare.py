@@ -18,14 +18,10 @@ from pgpaces.analysis.compare import (
     BASELINE_MIN,
     PAIRS_MIN,
     ComparisonGoal,
-    Pair,
     Secondary,
-    TrialValues,
     Verdict,
     compare_stored,
     compare_trials,
-    own_estimate,
-    pairs_of_blocks,
     trial_values,
 )
 from pgpaces.analysis.differences import Difference
@@ -95,72 +91,60 @@ _LISTED_MAX = 8
 _TIMES = 2.0
 
 
-class VerdictBasis(Struct, frozen=True):
-    """The trials of a verdict: pairs, or trials in chronological order, with True for those of B.
-
-    ids: of all trials. findings: of the trials. differences: of A and B, other than the compared
-    factors. running: more trials follow.
-    """
-
-    pairs: tuple[Pair, ...] = ()
-    trials: tuple[tuple[bool, TrialValues], ...] = ()
-    ids: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    differences: tuple[Difference, ...] = ()
-    running: bool = False
-
-    @property
-    def sides(self) -> tuple[tuple[TrialValues, ...], tuple[TrialValues, ...]]:
-        """The trials of A and of B, without those of pairs of A with itself."""
-        pairs = [(pair.a, pair.b) for pair in self.pairs if not pair.same]
-        a, b = (
-            (*(pair[at] for pair in pairs), *(side for is_b, side in self.trials if is_b == at))
-            for at in (0, 1)
-        )
-        return a, b
-
-
 def section(
-    verdict: Verdict, a: str, b: str, *, basis: VerdictBasis, steps: Sequence[Next] = ()
+    verdict: Verdict,
+    a: str,
+    b: str,
+    *,
+    ids: Sequence[str],
+    found: Sequence[Finding] = (),
+    differences: Sequence[Difference] = (),
+    running: bool = False,
+    steps: Sequence[Next] = (),
 ) -> Section:
+    """The answer. ids, found: of the trials. differences: other than the compared factors.
+
+    running: more trials follow.
+    """
     effects: tuple[Effect, ...] = (verdict, *verdict.secondary)
     main, *others = (each.metric for each in effects)
-    of_a, of_b = map(len, basis.sides)
+    of_a, of_b = verdict.trials
     values = {"a": a, "b": b, "of_a": of_a, "of_b": of_b, "count": verdict.pairs}
     top = message(BASIS[verdict.basis][0], **values)
     effect = effect_with_ends(main, verdict.estimate)
     told = {"outcome": verdict.outcome, "metric": title(main), "effect": effect}
     return replace(SCREEN, first=(main, "", *others)).section(
         Headline(verdict.outcome.upper(), _MARKS[verdict.outcome], top),
-        _values(verdict, effects, basis),
+        _values(verdict, effects, differences),
         key=KEY,
         title=message("comparison-title", a=a, b=b),
-        findings=[*basis.findings, *findings(verdict, running=basis.running)],
+        findings=[*found, *findings(verdict, running=running)],
         steps=steps,
         main=message("comparison", a=a, b=b, **told),
         whole=True,
-        tables=(_table(effects, (a, b), basis),) if of_a or of_b else (),
+        tables=(_table(effects, (a, b)),) if of_a or of_b else (),
         figures=tuple(_figures(effects)),
-        rows=tuple(_numbers(effects, basis)),
+        rows=tuple(_numbers(effects)),
         value=verdict,
-        trials=basis.ids,
+        trials=tuple(ids),
     )
 
 
-def _numbers(effects: Sequence[Effect], basis: VerdictBasis) -> Iterator[Number]:
+def _numbers(effects: Sequence[Effect]) -> Iterator[Number]:
     """Each metric of A and of B, and the effect: B over A, or B less A of shares."""
     for each in effects:
         name = "difference" if metrics.is_share(each.metric) else "ratio"
-        own = (own_estimate(sides, each.metric) for sides in basis.sides)
-        of = zip(("a", "b", name), (*own, each.estimate), strict=True)
+        of = zip(("a", "b", name), (each.a, each.b, each.estimate), strict=True)
         yield from (Number({"of": key}, each.metric, one) for key, one in of if one is not None)
 
 
-def _values(verdict: Verdict, effects: Sequence[Effect], basis: VerdictBasis) -> Values:
+def _values(
+    verdict: Verdict, effects: Sequence[Effect], differences: Sequence[Difference]
+) -> Values:
     """Each metric: values of A and B, and the effect, in columns; the first also drawn."""
     rows = []
     for each in effects:
-        a, b = (own_estimate(sides, each.metric) for sides in basis.sides)
+        a, b = each.a, each.b
         of_a, of_b = a and number(each.metric, a.value), b and metrics.shown(each.metric, b.value)
         effect, ends = effect_texts(each.metric, each.estimate) if each.estimate else (None, None)
         known = ends if each.estimate and each.estimate.estimable else None
@@ -176,7 +160,7 @@ def _values(verdict: Verdict, effects: Sequence[Effect], basis: VerdictBasis) ->
         yield "p", said("p-at-look", p=verdict.p, level=verdict.level)
     if (noise := effect_with_ends(verdict.metric, verdict.noise)) is not None:
         yield "A and A", said("noise-floor", noise=noise)
-    yield from (("differs", each) for each in differing(basis.differences))
+    yield from (("differs", each) for each in differing(differences))
 
 
 def _drawn(metric: str, estimate: Estimate) -> str:
@@ -237,12 +221,11 @@ def is_planned(digests: Sequence[Digest]) -> bool:
     return all(each.trial.plan.load.model != "closed" for each in digests)
 
 
-def _table(effects: Sequence[Effect], names: tuple[str, str], basis: VerdictBasis) -> Table:
-    a, b = basis.sides
+def _table(effects: Sequence[Effect], names: tuple[str, str]) -> Table:
     columns: list[Column[Effect]] = [
         ("metric", lambda each: axis(each.metric)),
-        ("A", lambda each: metric_cell(each.metric, own_estimate(a, each.metric))),
-        ("B", lambda each: metric_cell(each.metric, own_estimate(b, each.metric))),
+        ("A", lambda each: metric_cell(each.metric, each.a)),
+        ("B", lambda each: metric_cell(each.metric, each.b)),
         (
             "B against A",
             lambda e: TableCell(*effect_texts(e.metric, e.estimate)) if e.estimate else NOT_KNOWN,
@@ -406,10 +389,7 @@ def compared(
 def section_of(comparison: Compared) -> Section:
     a, b, verdict = comparison.a, comparison.b, comparison.verdict
     every, others = (*a.digests, *b.digests), comparison.other_differences
-    both = [(is_b, each) for is_b, group in enumerate((a, b)) for each in group.valid]
-    both.sort(key=lambda pair: pair[1].trial.started_at)
-    paired = verdict.basis == "blocks"
-    pairs = tuple(pairs_of_blocks(a.valid, b.valid)) if paired else ()
+    valid = (*a.valid, *b.valid)
     found, left_out = [], 0
     for group in (a, b):
         if group.valid:
@@ -421,15 +401,9 @@ def section_of(comparison: Compared) -> Section:
         count = len(group.digests)
         found.append(finding("side-without-valid-trial", group.name, count=count, why=why))
     found += findings_of_trials(verdict.metric, every, others, left_out=left_out)
-    if pairs and len(both) > 2 * len(pairs):
-        found.append(finding("trials-without-partner", count=len(both) - 2 * len(pairs)))
-    basis = VerdictBasis(
-        pairs=pairs,
-        trials=() if paired else tuple((bool(is_b), trial_values(d.summary)) for is_b, d in both),
-        ids=tuple(d.trial.id for d in ((*a.valid, *b.valid) or every)),
-        findings=tuple(found),
-        differences=others,
-    )
+    alone = len(valid) - sum(verdict.trials)
+    if verdict.basis == "blocks" and alone:
+        found.append(finding("trials-without-partner", count=alone))
     more = decisive(a.sweep, verdict) if a.sweep == b.sweep else ()
     steps = [Next(each, "next-pairs") for each in more]
     if not steps:
@@ -437,7 +411,8 @@ def section_of(comparison: Compared) -> Section:
         questions = [each.question for each in run.next_steps(newest.trial, newest.summary)]
         what, why = ("why", "next-why") if "next-why" in questions else ("show", "next-values")
         steps = [Next(f"pgpaces {what} {newest.trial.id[-8:]}", why)]
-    return section(verdict, a.name, b.name, basis=basis, steps=steps)
+    ids = [digest.trial.id for digest in valid or every]
+    return section(verdict, a.name, b.name, ids=ids, found=found, differences=others, steps=steps)
 
 
 def unmeasured(comparison: Compared) -> RunError | None:

@@ -126,17 +126,14 @@ def _comparison(
     others, verdict = differences.differ((of[a], of[b]), names), goal.standing(tells)
     running = about.state == "running"
     left_out = sum(not sound(d) for d in digests) if running else len(digests) - 2 * len(pairs)
-    basis = comparing.VerdictBasis(
-        pairs,
-        ids=tuple(digest.trial.id for digest in digests),
-        findings=tuple(
-            comparing.findings_of_trials(verdict.metric, digests, others, left_out=left_out)
-        ),
-        differences=tuple(others),
+    found = comparing.findings_of_trials(verdict.metric, digests, others, left_out=left_out)
+    more = decisive(about.id, verdict, goal.names())
+    return comparing.section(
+        verdict,
+        *goal.names(),
+        ids=[digest.trial.id for digest in digests],
+        found=[*found],
+        differences=others,
         running=running,
-    )
-    section = comparing.section(verdict, *goal.names(), basis=basis)
-    return replace(
-        section,
-        next=tuple(Next(each, "next-pairs") for each in decisive(about.id, verdict, goal.names())),
+        steps=[Next(each, "next-pairs") for each in more],
     )
