@@ -6,7 +6,7 @@ Rows of cells in; estimates over the trials of each cell out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from string import ascii_uppercase
 from typing import TypeVar
 
@@ -22,34 +22,22 @@ K = TypeVar("K", bound=Hashable)
 P = TypeVar("P")
 
 
-class BackgroundRow(Struct, frozen=True):
-    """One background workload in one cell. missed: share of due, 0 to 1; times in ms."""
+class Part(Struct, frozen=True):
+    """A statement of a script, or a background workload (its name: script), in one cell.
 
-    row: Row
-    name: str
-    due: int
-    missed: Estimate | None
-    throughput: Estimate | None
-    mean: Estimate | None
-    p95: Estimate | None
-    p99: Estimate | None
+    estimates: by metric; shares from 0 to 1, times in ms.
+    """
 
-
-class StatementRow(Struct, frozen=True):
     row: Row
     script: str
     line: int
     text: str
-    done: int
-    failed: int
-    retries: int
-    mean: Estimate | None
-    p95: Estimate | None
+    counts: Mapping[str, int]
+    estimates: Mapping[str, Estimate | None]
 
 
-def background_rows(rows: Iterable[Row]) -> tuple[BackgroundRow, ...]:
+def background_of(rows: Iterable[Row]) -> Iterator[Part]:
     parts = _by_part(rows, lambda digest: digest.summary.background, lambda each: each.name)
-    found = []
     for row, name, machines in parts:
         every = [each for part in machines for each in part]
         due = sum(each.counts.due for each in every)
@@ -57,23 +45,20 @@ def background_rows(rows: Iterable[Row]) -> tuple[BackgroundRow, ...]:
         hits = [[(each.counts.missed, each.counts.due) for each in part] for part in machines]
         rates = [[each.throughput for each in part] for part in machines]
         times = _times([[each.latency for each in part] for part in machines], "mean", "p95", "p99")
-        missed, throughput = across.share(hits, within), across.together(rates)
-        found.append(BackgroundRow(row, name, due, missed, throughput, *times))
-    return tuple(found)
+        shares = {"throughput": across.together(rates), "missed": across.share(hits, within)}
+        yield Part(row, name, 0, "", {"due": due}, shares | times)
 
 
-def statements_of(rows: Iterable[Row]) -> tuple[StatementRow, ...]:
+def statements_of(rows: Iterable[Row]) -> Iterator[Part]:
     parts = _by_part(
         rows, lambda digest: digest.summary.statements, lambda s: (s.script, s.line, s.text)
     )
-    found = []
     for row, key, machines in parts:
         every = [each for part in machines for each in part]
-        done = sum(each.times.count for each in every)
-        failed, retries = sum(each.failed for each in every), sum(each.retries for each in every)
+        counts = {"done": sum(each.times.count for each in every)}
+        counts |= {n: sum(getattr(each, n) for each in every) for n in ("failed", "retries")}
         times = _times([[each.times for each in part] for part in machines], "mean", "p95")
-        found.append(StatementRow(row, *key, done, failed, retries, *times))
-    return tuple(found)
+        yield Part(row, *key, counts, times)
 
 
 def _by_part(
@@ -93,9 +78,11 @@ def _by_part(
         yield from ((row, name, list(of_part.values())) for row, of_part in group)
 
 
-def _times(machines: Sequence[Sequence[Distribution]], *names: str) -> Iterator[Estimate | None]:
-    for name in names:
-        yield across.together([[each.estimate(name) for each in part] for part in machines])
+def _times(machines: Sequence[Sequence[Distribution]], *names: str) -> dict[str, Estimate | None]:
+    return {
+        name: across.together([[each.estimate(name) for each in part] for part in machines])
+        for name in names
+    }
 
 
 class CellPlan(Struct, frozen=True):

@@ -19,10 +19,9 @@ from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.parts import (
-    BackgroundRow,
+    Part,
     StatementPlans,
-    StatementRow,
-    background_rows,
+    background_of,
     plans_of,
     statements_of,
 )
@@ -91,13 +90,13 @@ class Page(Struct, frozen=True):
     options: Facts
     first: Section | None = None
     sections: tuple[Section, ...] = ()
-    statements: tuple[StatementRow, ...] = ()
+    statements: tuple[Part, ...] = ()
     plans: tuple[StatementPlans, ...] = ()
     differences: tuple[Difference, ...] = ()
     places: tuple[Place, ...] = ()
     missing: int = 0
     failures: Facts = ()
-    background: tuple[BackgroundRow, ...] = ()
+    background: tuple[Part, ...] = ()
     machines: tuple[Priced, ...] = ()
     economies: Mapping[str, Economy] = field(default_factory=dict)
     work: bulk.CellsWork | None = None
@@ -162,7 +161,7 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         limits=limits,
         limit=duration_text(one_ns) if one_ns and not own else None,
         options=_options(digests, experiment, chosen=about.chosen),
-        statements=statements_of(rows),
+        statements=tuple(statements_of(rows)),
         plans=plans_of(rows),
         differences=differences.differ(
             [row.every for row in rows], [factor.name for factor in shown], within=True
@@ -172,7 +171,7 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         failures=tuple(
             (f"{named.get(key, key)}, trial {block}", error) for key, block, error in about.failures
         ),
-        background=background_rows(rows),
+        background=tuple(background_of(rows)),
         machines=machines,
         economies=economies,
         work=bulk.of_cells(rows),

@@ -185,21 +185,16 @@ def numbers(page: Page) -> Iterator[Number]:
     cell. A cell's statements, background workloads, and trials have the keys of
     `numbers.of_summary`; where a key does not apply it is None.
     """
-    statements = [*with_names(page.statements)]
+    parts = [("background", each, each.script) for each in page.background]
+    parts += [("statement", each, name) for each, name in with_names(page.statements)]
     for row in page.rows:
         of = {**(dict(row.cell.levels) or {"cell": row.cell.key}), **dict.fromkeys(_KEYS)}
         due = Estimate.alone(float(row.counts.due), row.counts.due)
         yield from known(of, {"due": due, **{name: row.estimate(name) for name in _OF_CELL}})
         yield from known(of, dict(row.more))
-        for each in page.background:
+        for kind, each, name in parts:
             if each.row is row:
-                names = ("missed", "throughput", "mean", "p95", "p99")
-                key = of | {"background": each.name}
-                yield from known(key, {name: getattr(each, name) for name in names})
-        for statement, name in statements:
-            if statement.row is row:
-                times = {"mean": statement.mean, "p95": statement.p95}
-                yield from known(of | {"statement": name}, times)
+                yield from known(of | {kind: name}, each.estimates)
         for digest in row.every:
             key = of | {"run": digest.trial.id, "counted": "yes" if digest in row.trials else "no"}
             yield from of_summary(digest.summary, key)
@@ -218,10 +213,7 @@ def document(page: Page) -> dict[str, Any]:
         "failures": [{"trial": where, "error": why} for where, why in page.failures],
         "costs": costs.document(page.machines),
         "statements": [
-            {
-                "cell": each.row.cell.key,
-                **fields(each, "script", "line", "text", "done", "failed", "retries"),
-            }
+            {"cell": each.row.cell.key, **fields(each, "script", "line", "text"), **each.counts}
             for each in page.statements
         ],
         "plans": [

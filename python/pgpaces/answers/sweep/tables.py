@@ -6,18 +6,18 @@ Texts are unescaped; the code that renders them escapes them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from operator import attrgetter
+from functools import partial
 from typing import TypeVar
 
 from msgspec.structs import replace
 
 from pgpaces.analysis import crossing, validity
-from pgpaces.analysis.cells import Row, sound
+from pgpaces.analysis.cells import Row, sound, trial_estimate
 from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.parts import BackgroundRow, CellPlan, StatementPlans, StatementRow
+from pgpaces.analysis.parts import CellPlan, Part, StatementPlans
 from pgpaces.answers import bulk
-from pgpaces.answers.numbers import with_names
+from pgpaces.answers.numbers import Measure, with_names
 from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.trials import cell_name, factor_name
 from pgpaces.core.messages import message
@@ -33,17 +33,14 @@ from pgpaces.show.numbers import (
     quantile,
 )
 from pgpaces.show.section import Column, Facts, Table, TableCell, table
+from pgpaces.spec.result import Estimate
 
 T = TypeVar("T")
-Named = tuple[StatementRow, str]
+# A statement or a background workload, and its name.
+Named = tuple[Part, str]
 # A trial in its cell.
 Placed = tuple[Row, Digest]
 _CELLS_NAMED = 4
-_OF_TRIAL = (
-    *(("throughput", "throughput"), ("mean", "latency.mean")),
-    *(("missed", "missed"), ("p99", "latency.p99")),
-)
-_OF_BACKGROUND = ("throughput", "missed", "mean", "p95", "p99")
 FAILURES_SHOWN = 20
 # The columns that a narrow terminal omits, in this order.
 _SPARE = (
@@ -160,24 +157,21 @@ def verdict(page: Page, row: Row) -> TableCell:
 def trials(page: Page) -> Table:
     """Every trial; `pgpaces report RUN` has the rest of it."""
 
-    def of_digest(show: Callable[[Digest], TableCell | str]) -> Callable[[Placed], TableCell | str]:
-        return lambda each: show(each[1])
+    def metric(key: str, of_trial: Callable[[Digest], Estimate | None]) -> Column[Placed]:
+        return column(key, lambda each: of_trial(each[1]), above(page))
 
-    numbers: Sequence[Column[Digest]] = (
-        bulk.OF_TRIAL
-        if page.work
-        else [
-            ("due", lambda digest: f"{digest.summary.counts.due:,}"),
-            *(column(name, attrgetter(f"summary.{path}"), above(page)) for name, path in _OF_TRIAL),
-        ]
-    )
+    names = ("throughput", "mean", "missed", "p99")
+    measures = page.work.numbers if page.work else [
+        Measure(name, partial(trial_estimate, name=name)) for name in names
+    ]  # fmt: skip
     levels: list[Column[Placed]] = _levels(page, lambda each: each[0])
     columns: list[Column[Placed]] = [
         ("run", lambda each: each[1].trial.id[-8:]),
         *levels,
         ("trial", lambda each: _block(each[1])),
         (STARTED, lambda each: moment(each[1].trial.started_at)),
-        *((name, of_digest(show)) for name, show in numbers),
+        ("due", lambda each: f"{each[1].summary.counts.due:,}"),
+        *(metric(each.key, each.of_trial) for each in measures),
         ("state", _state),
     ]
     every = ((row, digest) for row in page.rows for digest in row.every)
@@ -204,32 +198,30 @@ def _state(each: Placed) -> TableCell:
 
 
 def statements(page: Page) -> Table:
-    def count(name: str) -> Column[Named]:
-        return name, lambda each: f"{getattr(each[0], name):,}"
-
-    levels: list[Column[Named]] = _levels(page, lambda each: each[0].row)
-    shown = [n for n in ("failed", "retries") if any(getattr(s, n) for s in page.statements)]
-    columns: list[Column[Named]] = [
-        ("statement", lambda each: each[1]),
-        *levels,
-        *map(count, ("done", *shown)),
-        column("mean", lambda each: each[0].mean),
-        column("p95", lambda each: each[0].p95),
-    ]
-    title, named = message("title-statements"), with_names(page.statements)
-    return table("statements", title, columns, items=named, labels=1 + len(levels))
+    title = message("title-statements")
+    return _parts(page, "statement", title, named=list(with_names(page.statements)))
 
 
 def background(page: Page) -> Table:
-    levels: list[Column[BackgroundRow]] = _levels(page, lambda each: each.row)
-    columns: list[Column[BackgroundRow]] = [
-        ("workload", lambda each: each.name),
-        *levels,
-        ("due", lambda each: f"{each.due:,}"),
-        *(column(name, attrgetter(name), "none") for name in _OF_BACKGROUND),
-    ]
-    title, labels = message("title-background"), 1 + len(levels)
-    return table("background", title, columns, items=page.background, labels=labels, spare=_SPARE)
+    named = [(each, each.script) for each in page.background]
+    return _parts(page, "background", message("title-background"), named=named)
+
+
+def _parts(page: Page, key: str, title: str, *, named: Sequence[Named]) -> Table:
+    """Statements or background workloads, cell by cell."""
+
+    def count(name: str) -> Column[Named]:
+        return name, lambda each: f"{each[0].counts[name]:,}"
+
+    def metric(name: str) -> Column[Named]:
+        return column(name, lambda each: each[0].estimates[name], "none")
+
+    first: Part = named[0][0]
+    levels: list[Column[Named]] = _levels(page, lambda each: each[0].row)
+    counts = [name for name in first.counts if any(each.counts[name] for each, _ in named)]
+    own: list[Column[Named]] = [(key, lambda each: each[1])]
+    columns = [*own, *levels, *map(count, counts), *map(metric, first.estimates)]
+    return table(key, title, columns, items=named, labels=1 + len(levels), spare=_SPARE)
 
 
 def plans(page: Page, statement: StatementPlans) -> Table:
