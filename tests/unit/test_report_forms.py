@@ -141,7 +141,7 @@ def test_text_keeps_to_the_width_of_the_terminal(width):
     lines = terminal(reported(), width).splitlines()
     assert max(map(len, lines)) <= width
     joined = "".join("".join(lines).split())
-    assert "".join(reported().sentences[0].text.split()) in joined
+    assert "".join(reported().top.headline.text.split()) in joined
 
 
 def test_a_page_without_the_library_that_draws_has_the_tables_and_says_so(monkeypatch):
@@ -328,7 +328,7 @@ def test_the_first_trial_of_an_experiment_does_not_answer_for_it():
     assert run.top.headline is not None
     assert early.top.headline is not None
     assert (run.top.headline.word, early.top.headline.word) == ("PASS", "SWEEP")
-    assert early.top.headline.text == early.sentences[0].text
+    assert early.top.headline.text == early.top.conclusion
 
 
 def test_every_load_whose_time_is_above_the_chart_says_so_also_of_close_ones():
@@ -438,25 +438,24 @@ def test_without_a_limit_the_most_is_not_called_the_fastest_where_intervals_over
                     summary=replace(one.summary, throughput=spread),
                 )
             )
-        return " ".join(each.text for each in report_of(gather(rows, ABOUT)).sentences)
+        return " ".join(report_of(gather(rows, ABOUT)).top.sentences)
 
     assert overlap in answer({"0": 100.0, "1": 100.5})
     assert overlap not in answer({"0": 100.0, "1": 200.0})
 
 
-@pytest.mark.parametrize(("state", "weight"), [("running", "note"), ("interrupted", "warning")])
-def test_trials_that_are_missing_are_a_warning_only_once_the_experiment_has_ended(state, weight):
+@pytest.mark.parametrize(
+    ("state", "severity"), [("running", "nothing"), ("interrupted", "caution")]
+)
+def test_trials_that_are_missing_are_a_warning_only_once_the_experiment_has_ended(state, severity):
     failures = ((PLAN.cells()[0].key, 1, "96 free connections"),)
     for why in ((), failures):
         about = replace(ABOUT, state=state, failures=why)
         page = gather(whole_page().digests[:-2], about, experiment(design=PLAN))
-        names = ("trials-to-run: ", "trials-missing: ")
-        sentences = report_of(page).sentences
-        [shown] = [each for each in sentences if each.text.startswith(names)]
-        assert (shown.weight, shown.text[-1]) == (weight, "2")
-        assert any(
-            "96 free connections" in each.text for each in report_of(page).sentences
-        ) == bool(why)
+        top = report_of(page).top
+        [shown] = [e for e in top.findings if e.name in ("trials-to-run", "trials-missing")]
+        assert (shown.severity, shown.values["count"]) == (severity, 2)
+        assert any("96 free connections" in each for each in top.sentences) == bool(why)
 
 
 def test_charts_over_time_end_where_a_percentile_is_of_what_did_not_succeed():

@@ -205,7 +205,7 @@ FOUND: dict[str, Verdict] = {
 def test_a_comparison_without_a_verdict_says_why_and_what_would_decide(name, names):
     section = comparing.section(FOUND[name], "A", "B", ids=())
     assert [each.name for each in comparing.findings(FOUND[name])] == names
-    main = section.sentences[0].text
+    main = section.main
     assert main.startswith(f"{FOUND[name].outcome}: B vs. A, ")
     assert "e-" not in main, "no more digits than anybody believes"
 
@@ -241,7 +241,7 @@ def test_a_change_of_throughput_is_better_where_it_rises_and_of_latency_where_it
     for metric, told in (("throughput", "WORSE"), ("mean", "BETTER")):
         section = trends.section(trends.RunSeries("", metric, every, said))
         assert section.headline.word == told
-        assert section.sentences[1].text.startswith("runs-without-value: ")
+        assert section.findings[0].name == "runs-without-value"
         changes = [text for name, text in section.parts[0].facts if name == "changes"]
         assert [text.split()[1][0] for text in changes] == ["−", "+"]
 

@@ -119,7 +119,7 @@ class Answer(Struct, frozen=True):
     @property
     def sentences(self) -> tuple[str, ...]:
         """The answer in words, the most important sentence first."""
-        return tuple(sentence.text for sentence in self.section.sentences)
+        return self.section.sentences
 
     @property
     def rows(self) -> tuple[Number, ...]:

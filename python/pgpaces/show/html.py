@@ -58,8 +58,6 @@ def html(report: Report, *, served: bool = False, part: str = "", trials: str = 
         .render(
             report=report,
             head=head,
-            # The headline is the conclusion.
-            sentences=[each for each in report.sentences if not head or each.weight != "main"],
             next=[each.command for each in report.top.next if not each.command.startswith(_REPORT)],
             lead=lead,
             wide=Markup(draw.inline(lead, _WIDE)) if lead and wide else "",

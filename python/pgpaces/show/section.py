@@ -16,7 +16,6 @@ from pgpaces.core.findings import Finding
 from pgpaces.core.messages import Message, catalog
 from pgpaces.spec.result import Estimate
 
-Weight = Literal["main", "plain", "warning", "note"]
 Rank = Literal["answer", "numbers", "details", "page"]
 Mark = Literal["", "pass", "fail", "unknown", "invalid"]
 Cells = tuple[tuple[str, ...], ...]
@@ -27,13 +26,6 @@ Values = Iterable[tuple[str, Message | Finding]]
 
 # Words of headlines that are not verdicts.
 TOPICS = ("SWEEP", "CAPACITY", "DIFF", "DISKS")
-
-
-class Sentence(Struct, frozen=True):
-    """A sentence of the answer; main: the conclusion. note: a footnote to the numbers."""
-
-    text: str
-    weight: Weight = "plain"
 
 
 class Headline(Struct, frozen=True):
@@ -187,17 +179,18 @@ class Section(Struct, frozen=True):
     """An answer, or a part of one.
 
     key: for anchors and in JSON, unique in a report, and a prefix of the keys of its figures.
-    sentences: the answer first. note: how to read it, or what ran. facts: names and values. value:
-    a value of `analysis/`, for Python; document: the same for JSON, if not the value itself. said,
-    findings: the named values whose texts are in facts and sentences. rows: the numbers. trials:
-    the ids of the trials that it rests on. parts: subsections. aside: how to see more. folded: only
-    the title is visible at first. tables_first: a screen has its tables above the facts. rank: a
-    terminal shows `answer` and `numbers`; Markdown all but `page`; the page shows all.
+    main: the answer in a sentence, if it is not the headline. note: how to read it, or what ran.
+    facts: names and values. value: a value of `analysis/`, for Python; document: the same for JSON,
+    if not the value itself. said: the named values whose texts are the facts. findings: the most
+    severe first. rows: the numbers. trials: the ids of the trials that it rests on. parts:
+    subsections. aside: how to see more. folded: only the title is visible at first. tables_first: a
+    screen has its tables above the facts. rank: a terminal shows `answer` and `numbers`; Markdown
+    all but `page`; the page shows all.
     """
 
     key: str
     title: str
-    sentences: tuple[Sentence, ...] = ()
+    main: str = ""
     tables: tuple[Table, ...] = ()
     figures: tuple[Figure, ...] = ()
     value: Any = None
@@ -217,9 +210,22 @@ class Section(Struct, frozen=True):
     tables_first: bool = False
     rank: Rank = "answer"
 
+    @property
+    def conclusion(self) -> str:
+        """The answer in a sentence."""
+        if self.main or self.headline is None:
+            return self.main
+        word = "" if self.headline.word in TOPICS else self.headline.word
+        return ": ".join(filter(None, (word, self.headline.text)))
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The conclusion, and the findings."""
+        return (*filter(None, (self.conclusion,)), *map(str, self.findings))
+
 
 class Report(Struct, frozen=True):
-    """A whole report: its question, the answer in sentences, and sections in their order.
+    """A whole report: its question, the answer, and sections in their order.
 
     question: of its author. kind_question: what this kind of answer answers. headline: facts under
     the title. top: the answer in one screen. lead: the chart that shows the answer. document: the
@@ -232,7 +238,6 @@ class Report(Struct, frozen=True):
     made_at: datetime
     version: str
     id: str
-    sentences: tuple[Sentence, ...]
     headline: Facts
     sections: tuple[Section, ...]
     top: Section

@@ -26,7 +26,6 @@ _ABSENT_MAX = 20
 # Longer names of factors are abbreviated, with a key above the table.
 _LABEL_MAX = 12
 _SIGNS = {"pass": "✓", "fail": "✗", "unknown": "?", "invalid": "?"}
-_SENTENCE_SIGNS = {"warning": ("!", "yellow"), "note": ("–", "dim")}
 # The least and largest width of names of facts, and the least width of their values.
 _NAME_MIN, _NAME_MAX, _VALUE_MIN = 11, 24, 20
 _WARNINGS_MAX = 1
@@ -98,11 +97,9 @@ def brief(
             for part in _table(shown, width - 2, inline=True)
         )
     yield from facts if answer.tables_first else ()
-    for sentence in [each for each in answer.sentences if each.weight in _SENTENCE_SIGNS][
-        :warnings
-    ]:
-        sign, style = _SENTENCE_SIGNS[sentence.weight]
-        for number, each in enumerate(_wrapped(line(sentence.text), width - 4)):
+    for found in answer.findings[:warnings]:
+        sign, style = ("–", "dim") if found.severity == "nothing" else ("!", "yellow")
+        for number, each in enumerate(_wrapped(line(str(found)), width - 4)):
             yield Text(f"  {' ' if number else sign} {each}", style=style)
     if answer.aside:
         yield Text("")

@@ -21,7 +21,7 @@ from pgpaces.answers.answer import Answer
 from pgpaces.answers.sweep import over_time, screen
 from pgpaces.answers.sweep.page import About, Page, gather
 from pgpaces.answers.trials import decisive
-from pgpaces.show.section import Headline, Next, Section, Sentence
+from pgpaces.show.section import Headline, Next, Section
 from pgpaces.spec.design import Experiment
 from pgpaces.store.store import Store
 from pgpaces.trial import document
@@ -103,8 +103,8 @@ def _chosen(
         section = capacity.section(searched, limits, stopped(about))
         page = replace(page, searched=goal.goal.load)
     if (failure := validity.no_trial(digests)) is not None:
-        head, main = Headline("FAIL", "fail", failure.sentence), Sentence(failure.sentence, "main")
-        section = replace(section, headline=head, sentences=(main,))
+        head = Headline("FAIL", "fail", failure.sentence)
+        section = replace(section, headline=head, main="", findings=())
     own = () if about.state == "running" else section.next
     onward, more = (*own, *screen.steps(page)), (screen.aside(page),)
     return replace(page, first=replace(section, next=onward, aside=more))

@@ -26,13 +26,11 @@ from pgpaces.answers.trials import explains_nothing
 from pgpaces.core.messages import message
 from pgpaces.core.metrics import SHARES, TIMES
 from pgpaces.show.section import (
-    TOPICS,
     Block,
     Facts,
     Number,
     Report,
     Section,
-    Sentence,
     Table,
 )
 from pgpaces.spec.result import Estimate, fields, plain
@@ -56,11 +54,6 @@ _OF_CELL = (*SHARES, "throughput", *TIMES, "sd", "lag_p99")
 def report(page: Page) -> Report:
     top = page.first or screen.section(page)
     sections, questions = tuple(_sections(page)), _QUESTIONS.get(top.key.partition("-")[0], ())
-    sentences = top.sentences
-    if top.headline is not None and not any(each.weight == "main" for each in sentences):
-        word = "" if top.headline.word in TOPICS else top.headline.word
-        text = ": ".join(filter(None, (word, top.headline.text)))
-        sentences = (Sentence(text, "main"), *sentences)
     # Without a chart of the answer, a run is shown over time.
     leading = (top, *(each for each in page.sections if not each.folded))
     return Report(
@@ -69,7 +62,6 @@ def report(page: Page) -> Report:
         made_at=page.about.made_at,
         version=page.about.version,
         id=page.about.id,
-        sentences=sentences,
         headline=tuple(_measured(page)),
         sections=sections,
         top=top,
@@ -92,7 +84,7 @@ def _sections(page: Page) -> Iterator[Section]:
     alone = page.first is not None and len(page.digests) == 1
     if page.first is not None:
         in_screen = any(table.brief for table in page.first.tables)
-        yield replace(page.first, sentences=(), facts=(), note="", folded=not in_screen)
+        yield replace(page.first, facts=(), note="", folded=not in_screen)
     yield from (each for each in page.sections if not each.folded)
     if not page.searched and not alone:
         yield _of_table(tables.cells(page), "numbers")
@@ -140,7 +132,7 @@ def _plan(page: Page, statement: StatementPlans, number: int) -> Section:
     return Section(
         f"plan-{number}",
         f"{statement.script}:{statement.line}",
-        sentences=(Sentence(how),),
+        note=how,
         tables=(tables.plans(page, statement),),
         blocks=(Block(statement.text), *blocks),
     )
