@@ -5,9 +5,7 @@ Rows of cells in; estimates over the trials of each cell out.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from string import ascii_uppercase
 from typing import TypeVar
 
 from msgspec import Struct
@@ -85,47 +83,28 @@ def _times(machines: Sequence[Sequence[Distribution]], *names: str) -> dict[str,
     }
 
 
-class CellPlan(Struct, frozen=True):
-    """A plan of a statement in a cell: one example, and the number of trials that had it."""
+class StatementPlan(Struct, frozen=True):
+    """A plan of a statement: the last example, the cells, and the number of trials that had it."""
 
-    row: Row
-    plan: Explained
-    trials: int
-
-
-class StatementPlans(Struct, frozen=True):
     script: str
     line: int
     text: str
-    plans: tuple[CellPlan, ...]
-
-    @property
-    def shapes(self) -> tuple[str, ...]:
-        counts: Counter[str] = Counter()
-        for each in self.plans:
-            counts[each.plan.shape] += each.trials
-        return tuple(shape for shape, _ in counts.most_common())
-
-    def letter(self, shape: str) -> str:
-        """The name of a shape on the page: A, B, ..., Z, 27."""
-        at = self.shapes.index(shape)
-        return ascii_uppercase[at] if at < len(ascii_uppercase) else str(at + 1)
+    plan: Explained
+    cells: tuple[Row, ...]
+    trials: int
 
 
-def plans_of(rows: Iterable[Row]) -> tuple[StatementPlans, ...]:
-    """The plans of every statement, cell by cell.
-
-    Plans of a cell's trials are equal if their shapes, workers and spilling are; the last one is
-    the example.
-    """
-    statements: dict[tuple[str, int, str], dict[object, CellPlan]] = {}
+def plans_of(rows: Iterable[Row]) -> tuple[StatementPlan, ...]:
+    """The plans of every statement; they are equal if shapes, workers and spilling are."""
+    found: dict[object, StatementPlan] = {}
     for row in rows:
         for digest in row.trials:
             for plan in digest.trial.explained:
                 script = digest.trial.workload.scripts[plan.script]
                 command = script.commands[plan.command]
-                plans = statements.setdefault((script.name, command.line, command.text), {})
-                key = (row.cell.key, plan.shape, plan.workers_launched, plan.spilled_bytes > 0)
-                before = plans.get(key)
-                plans[key] = CellPlan(row, plan, before.trials + 1 if before else 1)
-    return tuple(StatementPlans(*key, tuple(each.values())) for key, each in statements.items())
+                of = (script.name, command.line, command.text)
+                key = (of, plan.shape, plan.workers_launched, plan.spilled_bytes > 0)
+                cells, trials = (found[key].cells, found[key].trials) if key in found else ((), 0)
+                cells = cells if row in cells[-1:] else (*cells, row)
+                found[key] = StatementPlan(*of, plan, cells, trials + 1)
+    return tuple(sorted(found.values(), key=lambda each: (each.script, each.line)))

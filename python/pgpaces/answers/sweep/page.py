@@ -20,7 +20,7 @@ from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.parts import (
     Part,
-    StatementPlans,
+    StatementPlan,
     background_of,
     plans_of,
     statements_of,
@@ -91,7 +91,7 @@ class Page(Struct, frozen=True):
     first: Section | None = None
     sections: tuple[Section, ...] = ()
     statements: tuple[Part, ...] = ()
-    plans: tuple[StatementPlans, ...] = ()
+    plans: tuple[StatementPlan, ...] = ()
     differences: tuple[Difference, ...] = ()
     places: tuple[Place, ...] = ()
     missing: int = 0

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from pgpaces.analysis import bulk, crossing
 from pgpaces.analysis.cells import Row, sound
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.parts import StatementPlans
 from pgpaces.analysis.plan_text import as_text
 from pgpaces.analysis.summary import Summary, as_json
 from pgpaces.answers import costs
@@ -105,8 +104,11 @@ def _details(page: Page, *, alone: bool) -> Iterator[Section]:
         blocks = tuple(Block(text, name) for name, text in texts.items())
         yield _of_table(tables.statements(page), "details", blocks=blocks)
     if page.plans and not page.searched:
-        parts = tuple(_plan(page, plan, number) for number, plan in enumerate(page.plans, 1))
-        yield Section("plans", message("title-plans"), parts=parts, rank="details")
+        plans = tuple(
+            Block(f"{each.text}\n\n{as_text(each.plan.plan)}", tables.plan_name(each))
+            for each in page.plans
+        )
+        yield _of_table(tables.plans(page), "details", blocks=plans)
     if page.failures:
         title, facts = message("title-failures"), tables.failures(page)
         yield Section("failures", title, facts=facts, rank="numbers")
@@ -119,23 +121,6 @@ def _details(page: Page, *, alone: bool) -> Iterator[Section]:
     if page.about.rerun:
         again = (Block(page.about.rerun),)
         yield Section("rerun", message("title-rerun"), blocks=again, rank="details")
-
-
-def _plan(page: Page, statement: StatementPlans, number: int) -> Section:
-    count = len(statement.shapes)
-    how = message("plans-differ" if count > 1 else "plans-same", count=count)
-    full = {statement.letter(each.plan.shape): each.plan for each in reversed(statement.plans)}
-    blocks = (
-        Block(as_text(one.plan), message("title-plan", letter=letter, plan=one.summary))
-        for letter, one in sorted(full.items())
-    )
-    return Section(
-        f"plan-{number}",
-        f"{statement.script}:{statement.line}",
-        note=how,
-        tables=(tables.plans(page, statement),),
-        blocks=(Block(statement.text), *blocks),
-    )
 
 
 def _remarks(page: Page) -> Facts:
@@ -210,15 +195,12 @@ def document(page: Page) -> dict[str, Any]:
         ],
         "plans": [
             {
-                "cell": each.row.cell.key,
-                **fields(statement, "script", "line"),
+                **fields(each, "script", "line", "trials"),
                 **fields(each.plan, "shape", "summary", "workers_planned", "workers_launched"),
-                **fields(each.plan, "spilled_bytes", "analyzed"),
-                "trials": each.trials,
-                "plan": each.plan.plan,
+                **fields(each.plan, "spilled_bytes", "analyzed", "plan"),
+                "cells": [row.cell.key for row in each.cells],
             }
-            for statement in page.plans
-            for each in statement.plans
+            for each in page.plans
         ],
         "differences": [
             {

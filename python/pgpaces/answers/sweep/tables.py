@@ -15,7 +15,7 @@ from pgpaces.analysis import crossing, validity
 from pgpaces.analysis.cells import Row, sound, trial_estimate
 from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.parts import CellPlan, Part, StatementPlans
+from pgpaces.analysis.parts import Part, StatementPlan
 from pgpaces.answers import bulk
 from pgpaces.answers.numbers import Measure, with_names
 from pgpaces.answers.sweep.page import Page
@@ -224,36 +224,39 @@ def _parts(page: Page, key: str, title: str, *, named: Sequence[Named]) -> Table
     return table(key, title, columns, items=named, labels=1 + len(levels), spare=_SPARE)
 
 
-def plans(page: Page, statement: StatementPlans) -> Table:
-    """How one statement was executed in each cell."""
+def plan_name(each: StatementPlan) -> str:
+    return f"{each.script}:{each.line}: {each.plan.summary}"
 
-    def launched(each: CellPlan) -> str:
+
+def plans(page: Page) -> Table:
+    """How statements were executed."""
+
+    def launched(each: StatementPlan) -> str:
         return str(each.plan.workers_launched) if each.plan.analyzed else "not executed"
 
-    levels: list[Column[CellPlan]] = _levels(page, lambda each: each.row)
-    columns: list[Column[CellPlan]] = [
-        *levels,
-        ("plan", lambda each: statement.letter(each.plan.shape)),
+    columns: list[Column[StatementPlan]] = [
+        ("plan", plan_name),
         ("workers planned", lambda each: str(each.plan.workers_planned)),
         ("launched", launched),
         ("spilled", lambda each: memory_text(each.plan.spilled_bytes)),
         ("trials", lambda each: str(each.trials)),
+        ("in", lambda each: _cells_text(page, each.cells)),
     ]
-    title, labels = f"{statement.script}:{statement.line}", len(levels)
-    return table("plans", title, columns, items=statement.plans, labels=labels)
+    return table("plans", message("title-plans"), columns, items=page.plans)
 
 
 def failures(page: Page) -> Facts:
+    """The reasons why trials never began, each with its first trial."""
     reasons: dict[str, list[str]] = {}
     for where, why in page.failures:
         reasons.setdefault(why, []).append(where)
-    groups = [
+    facts = [
         (names[0] + (f", and {len(names) - 1} more" if len(names) > 1 else ""), why)
         for why, names in reasons.items()
     ]
-    left = len(groups) - FAILURES_SHOWN
-    more = ((f"and {left} more reasons", "they are in the report as JSON"),) if left > 0 else ()
-    return (*groups[:FAILURES_SHOWN], *more)
+    left = len(facts) - FAILURES_SHOWN
+    more = [(f"and {left} more reasons", "they are in the report as JSON")] if left > 0 else []
+    return (*facts[:FAILURES_SHOWN], *more)
 
 
 def differences(page: Page) -> Table:
