@@ -51,7 +51,7 @@ _SPARE = (
 
 
 def above(page: Page) -> str:
-    return f"> {page.limit}" if page.limit else "none"
+    return f"> {page.limit}" if page.limit else "∞"
 
 
 def _levels(page: Page, row: Callable[[T], Row]) -> list[Column[T]]:
@@ -214,7 +214,7 @@ def _parts(page: Page, key: str, title: str, *, named: Sequence[Named]) -> Table
         return name, lambda each: f"{each[0].counts[name]:,}"
 
     def metric(name: str) -> Column[Named]:
-        return column(name, lambda each: each[0].estimates[name], "none")
+        return column(name, lambda each: each[0].estimates[name], "∞")
 
     first: Part = named[0][0]
     levels: list[Column[Named]] = _levels(page, lambda each: each[0].row)
