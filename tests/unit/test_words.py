@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from pgpaces.analysis import crossing, differences, goal
 from pgpaces.analysis.cells import Row
 from pgpaces.analysis.compare import ComparisonGoal, Pair, Verdict, compare_pairs, compare_trials
-from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.stats import proportion
 from pgpaces.analysis.trend import trend
@@ -48,9 +47,8 @@ def page_of(rows: list[Row], **changes: Any) -> Page:
     levels = {n: dict.fromkeys(crossing.level_of(each, n) for each in rows) for n in names}
     factors = tuple(Factor(name, tuple(found)) for name, found in levels.items() if len(found) > 1)
     main = crossing.main_factor(factors)
-    lines = crossing.lines(rows, main.name) if main else (Line((), tuple(rows)),)
     about = About(datetime(2026, 11, 1, tzinfo=UTC), "1")
-    return Page("", "", about, factors, main, tuple(rows), lines, 0.05, (), None, (), **changes)
+    return Page("", "", about, factors, main, tuple(rows), 0.05, (), None, (), **changes)
 
 
 def found(rows: list[Row], **changes: Any) -> dict[str, Finding]:

@@ -16,7 +16,6 @@ from pgpaces.analysis import cells, crossing, differences, goal
 from pgpaces.analysis.cells import Row
 from pgpaces.analysis.certainty import errors
 from pgpaces.analysis.costs import Economy, Priced
-from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.parts import (
@@ -69,13 +68,12 @@ class Place(Struct, frozen=True):
 class Page(Struct, frozen=True):
     """The content of a report. factors: those with several levels; main: the axis of the charts.
 
-    lines: rows that share all levels but that of the main factor. limit: the common latency limit,
-    if any. options: those that all trials share. first: the answer to another question than the
-    sweep's, which stands first. sections: further answers. places: servers with their machines.
-    missing: the number of planned trials that did not run. failures: cell and block of trials that
-    never began, and why. machines: with their costs. economies: of cells, by their keys. work: what
-    all trials are about, if it is not transactions. searched: the kind of load that a search chose,
-    if one did: there are no tables and charts over cells.
+    limit: the common latency limit, if any. options: those that all trials share. first: the answer
+    to another question than the sweep's, which stands first. sections: further answers. places:
+    servers with their machines. missing: the number of planned trials that did not run. failures:
+    cell and block of trials that never began, and why. machines: with their costs. economies: of
+    cells, by their keys. work: what all trials are about, if it is not transactions. searched: the
+    kind of load that a search chose, if one did: there are no tables and charts over cells.
     """
 
     title: str
@@ -84,7 +82,6 @@ class Page(Struct, frozen=True):
     factors: tuple[Factor, ...]
     main: Factor | None
     rows: tuple[Row, ...]
-    lines: tuple[Line, ...]
     missed_max: float
     limits: tuple[str, ...]
     limit: str | None
@@ -161,7 +158,6 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         factors=shown,
         main=main,
         rows=rows,
-        lines=crossing.lines(rows, main.name) if main else (Line((), rows),),
         missed_max=missed_max,
         limits=limits,
         limit=duration_text(one_ns) if one_ns and not own else None,

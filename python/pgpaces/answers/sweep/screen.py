@@ -14,7 +14,7 @@ from pgpaces.answers.sweep.page import Page, limits_of_row
 from pgpaces.answers.trials import cell_name, levels_text, longer
 from pgpaces.core.findings import Finding, finding, length, weight
 from pgpaces.core.messages import message
-from pgpaces.show.numbers import in_words, rate, share_in_words
+from pgpaces.show.numbers import metric_cell, share_in_words
 from pgpaces.show.screen import Screen
 from pgpaces.show.section import Headline, Mark, Next, Section, Values
 
@@ -88,7 +88,8 @@ def _by_throughput(ran: Sequence[Row]) -> Headline:
         return Headline("SWEEP", "unknown", message("sweep-throughput-unknown"))
     best = max(rows, key=lambda row: row.throughput.value if row.throughput else 0.0)
     assert best.throughput is not None
-    text, low = in_words(best.throughput, rate, " tx/s"), best.throughput.low
+    cell, low = metric_cell("throughput", best.throughput), best.throughput.low
+    text = f"{cell.text} tx/s" + (f" ({cell.ends})" if best.throughput.estimable else "")
     if len(ran) == 1:
         return Headline("", "", text)
     near = sum(
@@ -133,11 +134,11 @@ def findings(page: Page) -> Iterator[Finding]:
 
 
 def _of_verdicts(page: Page, ran: Sequence[Row]) -> Iterator[Finding]:
-    for line in page.lines:
-        is_load = page.main is not None and page.main.name in crossing.LOADS
-        if is_load and crossing.irregular(line, page.missed_max):
-            of = levels_text(line.levels, " and ") if len(page.lines) > 1 else ""
-            yield finding("not-monotonic", of)
+    of_load = page.main is not None and page.main.name in crossing.LOADS
+    lines = crossing.lines(page.rows, page.main.name) if page.main and of_load else ()
+    for line in lines:
+        if crossing.irregular(line, page.missed_max):
+            yield finding("not-monotonic", levels_text(line.levels, " and "))
     for row in ran:
         if (uncut := crossing.depends_on_cut(row, page.missed_max)) is not None:
             yield finding("verdict-by-warm-up", cell_name(row.cell), missed=uncut)
