@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from pgpaces.analysis import validity
 from pgpaces.analysis.capacity.curve import CapacityGoal
 from pgpaces.analysis.capacity.search import CapacitySearch, SearchSpec
-from pgpaces.analysis.costs import volume_of
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.sequential import Tell
 from pgpaces.analysis.summary import Summary, summarize
+from pgpaces.analysis.volume import volume_of
 from pgpaces.answers.run import headline, section
 from pgpaces.answers.sweep import screen
 from pgpaces.answers.sweep.page import gather

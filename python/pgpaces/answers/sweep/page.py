@@ -5,17 +5,16 @@ Knows no store and reads no clock. Texts are unescaped; the code that renders th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.analysis import cells, crossing, differences, goal
 from pgpaces.analysis.cells import Row
 from pgpaces.analysis.certainty import errors
-from pgpaces.analysis.costs import Economy, Priced
 from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.parts import (
@@ -25,7 +24,7 @@ from pgpaces.analysis.parts import (
     plans_of,
     statements_of,
 )
-from pgpaces.answers import bulk, costs
+from pgpaces.answers import bulk
 from pgpaces.answers.disk import in_short
 from pgpaces.answers.trials import limits_of
 from pgpaces.core.units import duration_text
@@ -71,9 +70,9 @@ class Page(Struct, frozen=True):
     limit: the common latency limit, if any. options: those that all trials share. first: the answer
     to another question than the sweep's, which stands first. sections: further answers. places:
     servers with their machines. missing: the number of planned trials that did not run. failures:
-    cell and block of trials that never began, and why. machines: with their costs. economies: of
-    cells, by their keys. work: what all trials are about, if it is not transactions. searched: the
-    kind of load that a search chose, if one did: there are no tables and charts over cells.
+    cell and block of trials that never began, and why. work: what all trials are about, if it is
+    not transactions. searched: the kind of load that a search chose, if one did: there are no
+    tables and charts over cells.
     """
 
     title: str
@@ -95,8 +94,6 @@ class Page(Struct, frozen=True):
     missing: int = 0
     failures: Facts = ()
     background: tuple[Part, ...] = ()
-    machines: tuple[Priced, ...] = ()
-    economies: Mapping[str, Economy] = field(default_factory=dict)
     work: bulk.CellsWork | None = None
     searched: str = ""
 
@@ -148,9 +145,6 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
     limits = tuple(dict.fromkeys(each for row in rows for each in limits_of_row(row)))
     plans = {(each.trial.plan.limit_ns, bool(each.trial.plan.limits)) for each in digests}
     one_ns, own = plans.pop() if len(plans) == 1 else (None, True)
-    machines, economies = costs.of_cells(
-        rows, experiment, shown, missed_max=missed_max, limited=bool(limits)
-    )
     return Page(
         title=title,
         question=experiment.question if experiment else "",
@@ -173,8 +167,6 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
             (f"{named.get(key, key)}, trial {block}", error) for key, block, error in about.failures
         ),
         background=tuple(background_of(rows)),
-        machines=machines,
-        economies=economies,
         work=bulk.of_cells(rows),
     )
 

@@ -16,7 +16,6 @@ from pgpaces.analysis.cells import Row, sound
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.plan_text import as_text
 from pgpaces.analysis.summary import Summary, as_json
-from pgpaces.answers import costs
 from pgpaces.answers.bulk import NUMBERS, of_digest
 from pgpaces.answers.numbers import known, of_summary, with_names
 from pgpaces.answers.sweep import screen, tables
@@ -188,7 +187,6 @@ def document(page: Page) -> dict[str, Any]:
         "asked": dict(page.options),
         "cells": [_cell_json(page, row) for row in page.rows],
         "failures": [{"trial": where, "error": why} for where, why in page.failures],
-        "costs": costs.document(page.machines),
         "statements": [
             {"cell": each.row.cell.key, **fields(each, "script", "line", "text"), **each.counts}
             for each in page.statements
@@ -225,14 +223,12 @@ def document(page: Page) -> dict[str, Any]:
 
 
 def _cell_json(page: Page, row: Row) -> dict[str, Any]:
-    economy = page.economies.get(row.cell.key)
     return {
         "cell": row.cell.key,
         "levels": dict(row.cell.levels),
         "valid": row.sound,
         "verdict": crossing.verdict(row, page.missed_max) if page.limits else None,
         "counts": plain(row.counts),
-        **({"costs": costs.as_json(economy)} if economy else {}),
         "trials": [_trial_json(row, digest) for digest in row.every],
     }
 
