@@ -84,9 +84,10 @@ def answer_of(store: Store, experiment_id: str) -> Answer:
 
 
 def _explained(store: Store, page: Page) -> Page:
-    """With the reasons why requests were late; the answer of a search names them already."""
-    late = () if page.searched else attribution.of_cells(store, page)
-    return replace(page, sections=(*page.sections, *(replace(each, folded=True) for each in late)))
+    """With the reason why requests were late; the answer of a search names it already."""
+    late = None if page.searched else attribution.of_cell(store, page)
+    more = (replace(late, folded=True),) if late else ()
+    return replace(page, sections=(*page.sections, *more))
 
 
 def _chosen(
