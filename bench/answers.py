@@ -48,8 +48,8 @@ def section(_session: Session) -> Iterator[Finding]:
         "compare, groups of 500": lambda: pairs.compare_trials(
             sides[::2], sides[1::2], goal, basis="trials"
         ),
-        "what differs between groups of 500": lambda: differences.between(a, b),
-        "what differs among 1,000": lambda: differences.among(two),
+        "what differs between groups of 500": lambda: differences.differ([a, b]),
+        "what differs among 1,000": lambda: differences.differ([each] for each in two),
         "check, 1 run against 999": lambda: pairs.compare_trials(
             sides[1:], sides[:1], goal, basis="runs"
         ),

@@ -266,7 +266,7 @@ def test_a_run_and_an_experiment_are_answers_with_all_that_answers_have(frozen, 
         assert ("FAIL" if found is run else "0 pass, 6 fail") in card
         assert card.count("<svg") == draw.available()
     assert run.trials == (run.id,)
-    assert run.plot().name == "time-1"
+    assert run.plot().name == "latency"
     assert set(sweep.trials) == {digest.trial.id for digest in sweep.page.digests}
     assert sweep.plot().name == "missed"
     assert sweep.value == sweep.page.rows

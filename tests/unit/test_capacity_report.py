@@ -44,12 +44,11 @@ def section(found):
     return capacity.section(found, {})
 
 
-def said(found, weight=""):
+def said(found):
     shown = section(found)
     parts = (shown, *shown.parts)
     details = [f"{name}: {text}" for part in parts for name, text in part.facts]
-    texts = (s.text for s in shown.sentences if weight in ("", s.weight))
-    return "\n".join([*texts, *([] if weight else details)])
+    return "\n".join([*shown.sentences, *details])
 
 
 @cache
@@ -88,22 +87,20 @@ def test_users_with_a_pace_bring_their_rate():
 
 
 def test_a_search_that_has_not_ended_says_so():
-    assert str(finding("search-running", cells=1)) in said(
-        [searched(slope(17.5), most=9)], "warning"
-    )
+    running = section([searched(slope(17.5), most=9)]).findings
+    assert finding("search-running", cells=1) in running
     assert "search-running" not in said([one()])
     few = "the server has 96 free connections, 98 clients need as many"
     over = capacity.section([searched(slope(17.5), most=9)], {}, few)
-    first, *others = [s.text for s in over.sentences if s.weight == "warning"]
-    assert first == str(finding("search-stopped", error=few))
-    assert "search-running" not in " ".join(others)
+    assert over.findings[0] == finding("search-stopped", error=few)
+    assert "search-running" not in [each.name for each in over.findings]
 
 
 def test_which_level_holds_most_is_known_where_intervals_do_not_overlap():
     low, high = of_level("4MB", 12), of_level("64MB", 17.5)
-    known = said([low, high, of_level("1GB", 15)], "main")
+    known = section([low, high, of_level("1GB", 15)]).main
     assert known.startswith("work_mem = 64MB passes at the highest load, 17.")
-    unknown = said([low, high, of_level("1GB", 17.5)], "main")
+    unknown = section([low, high, of_level("1GB", 17.5)]).main
     assert unknown.endswith("but other cells may also pass at that load")
 
 

@@ -120,7 +120,7 @@ def test_a_page_of_the_runs_begins_with_the_comparison(place, tmp_path, name):
     elif name == "c.csv":
         assert {",a,mean,", ",b,mean,", ",ratio,mean,"} <= set(re.findall(r",\w+,mean,", text))
     else:
-        word = "BETTER</span>" if name == "c.html" else "better:"
+        word = {"c.html": "BETTER</span>", "c.md": "better:", "c.txt": "BETTER "}[name]
         assert text.index(f"{word} variant=log vs. variant=triggers") < text.index("B against A")
 
 

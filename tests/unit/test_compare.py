@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pgpaces.analysis import compare
 from pgpaces.analysis.across import Effect, effect_of_groups, effect_of_pairs, holm
 from pgpaces.analysis.compare import BOUNDS, ComparisonGoal, Pair, Verdict, compare_pairs
-from pgpaces.analysis.differences import between
+from pgpaces.analysis.differences import differ
 from pgpaces.analysis.sequential import next_pairs, planned_pairs
 from pgpaces.core.errors import PlanError
 from pgpaces.spec.design import Ask, Cell
@@ -391,12 +391,12 @@ def test_trials_that_differ_in_more_than_what_is_compared_are_told_apart():
     plan = {"clients": 8, "threads": 2, "policy": "run"}
     server = one.trial.server.but(settings={"work_mem": "64MB"})
     other = replace(one, trial=changed(one.trial, plan=plan, server=server))
-    named = {each.name for each in between([one], [other])}
+    named = {each.name for each in differ([[one], [other]])}
     assert {"clients", "threads", "policy", "setting work_mem"} <= named
-    left = {each.name for each in between([one], [other], ["clients", "set.work_mem"])}
+    left = {each.name for each in differ([[one], [other]], ["clients", "set.work_mem"])}
     assert not left & {"clients", "setting work_mem"}
     assert "policy" in left
-    assert between([one], [one]) == between([], [one]) == ()
+    assert differ([[one], [one]]) == differ([[], [one]]) == ()
 
 
 @pytest.mark.parametrize(
@@ -417,7 +417,7 @@ def test_trials_that_differ_in_more_than_what_is_compared_are_told_apart():
 def test_a_difference_is_listed_by_one_of_its_names(plan, workload, names):
     one = made(Ask(Cell(()), 1), 5)
     other = changed(one.trial, plan=plan, workload=one.trial.workload.but(**workload))
-    assert [each.name for each in between([one], [replace(one, trial=other)])] == names
+    assert [each.name for each in differ([[one], [replace(one, trial=other)]])] == names
 
 
 @pytest.mark.parametrize(
@@ -438,5 +438,5 @@ def test_what_follows_from_a_factor_is_no_difference_beside_it(what, follows, no
         data = [Prepared("d", mark, True, 0.0, 1) for mark in "ab"]
         both = [changed(trial, workload=trial.workload.but(prepared=each)) for each in data]
     one, other = (replace(found, trial=each) for each in both)
-    assert all(between([one], [other], [factor]) == () for factor in follows)
-    assert all(between([one], [other], [factor]) != () for factor in not_from)
+    assert all(differ([[one], [other]], [factor]) == () for factor in follows)
+    assert all(differ([[one], [other]], [factor]) != () for factor in not_from)

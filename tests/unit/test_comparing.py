@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import compare
 from pgpaces.analysis.compare import ComparisonGoal, Pair, compare_pairs
-from pgpaces.answers.compare import VerdictBasis, effect_texts, findings_of_trials, section
+from pgpaces.answers.compare import effect_texts, findings_of_trials, section
 from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.core.findings import finding
 from pgpaces.show import draw, render
@@ -30,9 +30,7 @@ GOAL = ComparisonGoal(secondary=("mean", "missed"))
 
 
 def made(pairs=PAIRS, names=("old", "new")):
-    return section(
-        compare_pairs(pairs, GOAL), *names, basis=VerdictBasis(pairs=pairs, ids=("01A", "01B"))
-    )
+    return section(compare_pairs(pairs, GOAL), *names, ids=("01A", "01B"))
 
 
 def places(figure, field):
@@ -40,18 +38,13 @@ def places(figure, field):
     return [row for row in figure.data if field in row]
 
 
-def test_charts_show_effects_a_noise_floor_and_shares():
-    without, shares = made().figures
-    assert [each.key for each in made().figures] == ["comparison-effect", "comparison-shares"]
+def test_the_chart_shows_effects_and_a_noise_floor():
+    [without] = made().figures
     beside = made((*PAIRS, *SAME)).figures[0]
     assert [row[0] for row in without.rows] == ["throughput", "mean latency"]
     assert [row[0] for row in beside.rows] == ["throughput", "A with itself", "mean latency"]
-    dots = places(beside, "trial")
-    assert sum(dot["y"] == "A with itself" for dot in dots) == len(SAME)
-    assert sum(dot["y"] == "throughput" for dot in dots) == len(PAIRS)
     [band] = places(without, "from")
     assert (band["from"], band["to"]) == pytest.approx((1 / 1.02, 1.02)), "what does not matter"
-    assert [row["value"] for row in places(shares, "value")] == [0.0]
 
 
 def test_throughput_that_was_planned_is_said_to_decide_nothing():
@@ -65,19 +58,8 @@ def test_throughput_that_was_planned_is_said_to_decide_nothing():
     assert not [*findings_of_trials("throughput", closed, (), left_out=0)]
 
 
-def test_trials_without_pairs_are_shown_over_the_mean_of_a():
-    a, b = ([side(value) for value in values] for values in ((99, 101, 100), (120, 121, 122)))
-    both = (zip((False, True), pair, strict=True) for pair in zip(a, b, strict=True))
-    order = tuple(one for pair in both for one in pair)
-    verdict = compare.compare_trials(a, b, ComparisonGoal(), basis="trials")
-    figures = section(verdict, "old", "new", basis=VerdictBasis(trials=order)).figures
-    dots = places(figures[0], "trial")
-    assert [dot["of_b"] for dot in dots] == [False, True] * 3
-    assert dots[1]["trial"] == pytest.approx(1.2, rel=1e-3)
-
-
 def test_nothing_that_can_be_drawn_is_no_chart():
-    found = section(compare_pairs((), ComparisonGoal()), "old", "new", basis=VerdictBasis())
+    found = section(compare_pairs((), ComparisonGoal()), "old", "new", ids=())
     assert found.figures == ()
     assert found.tables == ()
     assert found.headline.mark == "unknown"

@@ -50,7 +50,7 @@ def test_a_verdict_needs_valid_trials_and_the_whole_interval_on_one_side(said):
 
 def said_of(digests, plan):
     found = gather(digests, About(datetime.now(UTC), "0"), experiment(design=plan))
-    return " ".join(each.text for each in report(found).sentences), found
+    return " ".join(report(found).top.sentences), found
 
 
 @pytest.mark.parametrize("cells", [0, 1, 2])

@@ -257,7 +257,7 @@ def test_texts_of_others_do_nothing():
 
 def server_of(digest, disk):
     about = About(digest.trial.started_at, "0", disks=(disk,))
-    return dict(gather([digest], about).places[0].server)
+    return dict(gather([digest], about).places[0].facts)
 
 
 def test_a_page_tells_of_the_disk_that_the_data_is_on():

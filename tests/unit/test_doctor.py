@@ -71,9 +71,9 @@ def test_only_what_pgpaces_itself_needs_is_an_error(monkeypatch):
 def test_a_slow_clock_and_few_open_files_are_warnings(monkeypatch):
     monkeypatch.setattr(doctor.resource, "getrlimit", lambda _: (1024, 4096))
     slow = Part("machine", "clock source", "acpi_pm")
-    clock, files = doctor.section(Diagnosis((slow,))).sentences
-    assert clock.text == str(finding("clock-source-slow", clock="acpi_pm"))
-    assert files.text == str(finding("few-open-files", files=1024, clients=960))
+    clock, files = doctor.section(Diagnosis((slow,))).findings
+    assert clock == finding("clock-source-slow", clock="acpi_pm")
+    assert files == finding("few-open-files", files=1024, clients=960)
 
 
 def test_a_data_folder_that_cannot_be_written_is_an_error(tmp_path, monkeypatch):

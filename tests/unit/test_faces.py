@@ -8,7 +8,7 @@ import pytest
 
 from pgpaces.cli import output
 from pgpaces.show import terminal
-from pgpaces.show.section import Headline, Next, Report, Section, Sentence
+from pgpaces.show.section import Headline, Next, Report, Section
 from tests.unit import answered, documented, faces
 
 
@@ -97,17 +97,15 @@ def test_a_word_of_a_command_that_is_wider_than_the_terminal_is_not_broken(width
     long = "postgresql://me@" + "host." * 30 + "example/shop?application_name=a"
     words = ["pgpaces", "run", "-f", "/srv/" + "folder/" * 20 + "a.sql", "--target", long]
     copied = shlex.join(words)
-    section = Section(
-        "s", "S", (Sentence(copied),), next=(Next(copied),), headline=Headline("", "", "")
-    )
-    report = Report("R", "", datetime.now(UTC), "0", "", (), (), (section,), section, rerun=copied)
+    section = Section("s", "S", next=(Next(copied),), headline=Headline("", "", ""))
+    report = Report("R", "", datetime.now(UTC), "0", "", (), (section,), section, rerun=copied)
     for shown in (
         output.text((section,), verbose=True),
         terminal.terminal(report, width),
         output.rendered(lambda width: terminal.parts(report, width)),
     ):
         lines = [" ".join(each.split()) for each in shown.replace("\\\n", "").splitlines()]
-        assert sum(each.endswith(copied) for each in lines) == 2
+        assert sum(each.endswith(copied) for each in lines) == 1
 
 
 def test_no_line_breaks_a_command_without_a_backslash(every):
@@ -119,12 +117,12 @@ def test_no_line_breaks_a_command_without_a_backslash(every):
 
 def test_a_warning_is_a_consequence_in_few_words(every):
     for name, section in every.items():
-        [*texts] = (each.text for each in section.sentences if each.weight == "warning")
+        texts = [str(each) for each in section.findings if each.severity != "nothing"]
         assert [text for text in texts if "dispatch lag" in text or len(text) > 220] == [], name
 
 
 def test_all_of_an_answer_says_a_footnote_once(every):
     section = every["experiment pairs"]
-    notes = [each.text for each in section.sentences if each.weight in ("warning", "note")]
+    notes = list(map(str, section.findings))
     shown = faces.shown(section, 200, whole=True)
     assert [shown.count(note) for note in notes] == [1] * max(1, len(notes))

@@ -89,7 +89,7 @@ def test_a_finding_an_error_or_a_message_has_the_values_that_its_texts_need():
 def test_metrics_that_code_names_have_entries_and_every_entry_is_used(code):
     functions = "metric|title|axis|header|number|shown|column|metric_cell"
     found = {*re.findall(rf'(?<![.\w])(?:metrics\.)?(?:{functions})\("([a-z][\w.]*)"', code)}
-    assert {"throughput", "missed", "p99", "seconds"} <= found <= {*metrics.catalog()}
+    assert {"throughput", "missed", "p99"} <= found <= {*metrics.catalog()}
     assert not {*metrics.catalog()} & {*catalog(), *errors.catalog()}
     for name, entry in metrics.catalog().items():
         assert f'"{name}"' in code, name

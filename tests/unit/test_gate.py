@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pgpaces.cli.compare import check, compare
 from pgpaces.core.findings import finding
 from pgpaces.show import ci, markdown
-from pgpaces.show.section import Headline, Section, Sentence, Table, TableCell
+from pgpaces.show.section import Headline, Section, Table, TableCell
 from pgpaces.store.store import Store
 from tests.errors import sentence
 from tests.unit.calling import refused
@@ -22,17 +22,16 @@ from tests.unit.stored import Kept, keep, keep_trial, opened
 from tests.unit.trials import second
 
 ROOT = Path(__file__).parents[2]
-SAID = (
-    Sentence("after is 12% worse than before: 5, 10 or\n20 tx/s", "main"),
-    Sentence("4 trials were left out", "warning"),
-)
+MAIN = "after is 12% worse than before: 5, 10 or\n20 tx/s"
+LEFT_OUT = finding("trials-left-out", count=4)
 ROW = tuple(TableCell(text) for text in ("rate", "100 <b>", "88"))
 TABLE = Table("metrics", "Metrics", ("metric", "before", "after"), 1, (ROW,))
 
 
 def verdict(word, mark):
     top = Headline(word, mark, "after against before, 24 pairs")
-    return Section("comparison", "after against before", SAID, (TABLE,), headline=top)
+    title, found = "after against before", (LEFT_OUT,)
+    return Section("comparison", title, MAIN, (TABLE,), headline=top, findings=found)
 
 
 def case_of(content):
@@ -66,7 +65,7 @@ def test_junit_has_a_failure_where_it_is_worse_and_an_error_where_nothing_is_dec
         reason = case.find(element)
         assert reason.get("type") == word.lower()
         assert reason.get("message", "").startswith("after is 12% worse than before")
-        assert "4 trials were left out" in (reason.text or "")
+        assert str(LEFT_OUT) in (reason.text or "")
 
 
 def test_what_xml_cannot_hold_is_named_in_junit():

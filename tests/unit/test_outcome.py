@@ -279,7 +279,7 @@ def test_cells_of_which_nothing_succeeded_failed_with_their_first_error(workers)
     digests = [made(slot, 20) for slot in plan.asks()]
     bad = [failing(d) if levels(d)[WORKERS] == "0" else d for d in digests]
     page = gather(bad, ABOUT, experiment(design=plan))
-    answers = [sentence.text for sentence in report_of(page).sentences]
+    answers = report_of(page).top.sentences
     error = "every transaction failed (9): 42P01: relation"
     assert any(error in answer for answer in answers)
     assert (report_of(page).top.headline.word == "FAIL") == (len(workers) == 1)
@@ -482,7 +482,7 @@ def test_clients_that_all_gave_up_in_the_warm_up_are_no_lack_of_time():
     assert failure.name == "all-clients-gave-up"
     assert answer.headline is not None
     assert (answer.headline.word, answer.headline.text) == ("FAIL", failure.sentence)
-    assert (answer.sentences, answer.next[0].command) == ((), "pgpaces show T")
+    assert (answer.findings, answer.next[0].command) == ((), "pgpaces show T")
 
 
 def test_an_error_that_ended_a_run_is_shown_before_more_is_asked():

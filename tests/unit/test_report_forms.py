@@ -10,7 +10,6 @@ import re
 from base64 import b64encode
 from hashlib import sha256
 from typing import Any
-from xml.etree import ElementTree
 
 import arro3.io
 import pytest
@@ -21,13 +20,13 @@ from msgspec.structs import replace
 
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.validity import Validity
-from pgpaces.answers.sweep.charts import PANELS_MAX, line_label, panels
-from pgpaces.answers.sweep.closeups import CELLS_MAX, chosen, figures
+from pgpaces.answers.sweep import over_time
+from pgpaces.answers.sweep.chart import PANELS_MAX, chart
 from pgpaces.answers.sweep.page import Page, gather
 from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.core.errors import PlanError
 from pgpaces.show import charts, draw, render
-from pgpaces.show.charts import DASHES, SHAPES, specification
+from pgpaces.show.charts import DASHES, SERIES_MAX, SHAPES, specification
 from pgpaces.show.html import html
 from pgpaces.show.markdown import markdown, text
 from pgpaces.show.section import Figure, Report
@@ -62,10 +61,6 @@ def of(*factors: Factor, seconds: int = 12, **changes: Any) -> Page:
 def three_factors() -> Page:
     servers = Factor("server", ("15", "18"))
     return of(Factor("clients", ("1", "8")), Factor(WORKERS, ("0", "2", "4")), servers, trials=1)
-
-
-def grid(*clients: str) -> Page:
-    return of(Factor("clients", clients), Factor(WORKERS, ("0", "2")))
 
 
 def said(report: Report, form: render.Form) -> str:
@@ -146,7 +141,7 @@ def test_text_keeps_to_the_width_of_the_terminal(width):
     lines = terminal(reported(), width).splitlines()
     assert max(map(len, lines)) <= width
     joined = "".join("".join(lines).split())
-    assert "".join(reported().sentences[0].text.split()) in joined
+    assert "".join(reported().top.headline.text.split()) in joined
 
 
 def test_a_page_without_the_library_that_draws_has_the_tables_and_says_so(monkeypatch):
@@ -176,45 +171,6 @@ def test_specifications_are_plain_values_and_draw_without_a_warning():
     assert vl_convert.vegalite_to_png(specifications(figure)[0]).startswith(b"\x89PNG")
 
 
-def straight(svg: str) -> list[tuple[float, ...]]:
-    """The horizontal and vertical lines of a drawing: their start, and their size each way."""
-    lines = []
-
-    def walk(element: ElementTree.Element, x: float, y: float, stroke: str) -> None:
-        moved = re.match(r"translate\((-?[\d.]+),\s*(-?[\d.]+)\)", element.get("transform", ""))
-        x, y = (x + float(moved[1]), y + float(moved[2])) if moved else (x, y)
-        stroke = element.get("stroke", stroke)
-        path = element.get("d", "")
-        if element.tag.endswith("line"):
-            wide, tall = element.get("x2", "0"), element.get("y2", "0")
-            path = f"M0,0v{tall}" if wide == "0" else f"M0,0h{wide}"
-        if stroke and re.fullmatch(r"(M[-\d.]+,[-\d.]+[hv][-\d.]+)+", path):
-            for a, b, way, size in re.findall(r"M([-\d.]+),([-\d.]+)([hv])([-\d.]+)", path):
-                across = way == "h"
-                if float(size):
-                    lines.append((x + float(a), y + float(b), float(size) * across,
-                                  float(size) * (not across)))  # fmt: skip
-        for each in element:
-            if each.get("opacity") != "0":
-                walk(each, x, y, stroke)
-
-    walk(ElementTree.fromstring(svg), 0, 0, "")
-    return sorted(lines)
-
-
-@pytest.mark.usefixtures("drawn")
-def test_lines_that_are_drawn_as_one_stay_where_they_were():
-    for figure in reported().figures():
-        inline, whole = draw.inline(figure), draw.picture(figure, "svg", PAGE).decode()
-        lines, before = straight(inline), straight(whole)
-        assert len(lines) == len(before) > 1, figure.key
-        for line in before:
-            assert any(line == pytest.approx(each, abs=0.3) for each in lines), (figure.key, line)
-        # Those of a series are apart, because a series can be hidden.
-        alone = [each for each in re.findall("<line[^>]*>", inline) if "data-series" not in each]
-        assert not alone, figure.key
-
-
 def test_texts_of_others_are_never_expressions():
     for figure in nasty_report().figures():
         found = json.loads(json.dumps(specification(figure, PAGE)))
@@ -226,8 +182,10 @@ def test_texts_of_others_are_never_expressions():
 
 def test_a_name_that_looks_like_a_place_of_a_template_is_a_name():
     axis = charts.names("$line0", ("$ink", "$if"))
-    made_figure = figure_of("f", "", "", columns=(), data=(), template="factor", x=axis, y=axis)
-    assert specification(made_figure, LIGHT)["encoding"]["x"] == {**axis, "field": "x"}
+    made_figure = figure_of(
+        "f", "", "", columns=(), data=(), template="factor", panels=[""], x=axis, y=axis
+    )
+    assert specification(made_figure, LIGHT)["spec"]["encoding"]["x"] == {**axis, "field": "x"}
 
 
 @pytest.mark.usefixtures("drawn")
@@ -236,7 +194,7 @@ def test_a_label_that_is_cut_within_a_character_can_be_drawn():
     rows = [{"x": each, "series": each, "value": 1.0, "valid": True} for each in (name, "b")]
     axes = {"x": charts.names(name, (name, "b")), "y": charts.amounts(name)}
     made_figure = figure_of("f", name, "", columns=(name,), data=rows, template="factor",
-                         **axes, **charts.series((name, "b")))  # fmt: skip
+                         panels=[""], **axes, **charts.series((name, "b")))  # fmt: skip
     assert draw.inline(made_figure).startswith("<svg")
     assert draw.picture(made_figure, "png").startswith(b"\x89PNG")
 
@@ -260,31 +218,24 @@ def test_invalid_trials_are_hollow_and_never_vanish():
     assert made_page.count('class="invalid"') >= len(page.rows) + len(whole_page().digests)
 
 
-def test_many_lines_are_charts_of_few_lines_and_what_is_left_out_is_said():
+def test_many_lines_are_few_and_what_is_left_out_is_said():
     base = made(Ask(Cell(()), 1), 10)
-    plan = Design(
-        (
-            Factor("clients", ("1", "2")),
-            Factor("set.a", tuple(map(str, range(9)))),
-            Factor("set.b", tuple("abcdefgh")),
-        )
-    )
+    numbers = Factor("set.a", tuple(map(str, range(9))))
+    plan = Design((Factor("clients", ("1", "2")), numbers, Factor("set.b", tuple("abcdefgh"))))
     found = [moved(base, **dict(slot.cell.levels)) for slot in plan.asks()]
-    page = gather(found, ABOUT, experiment(design=plan))
-    groups, left = panels(page)
-    assert len(groups) == PANELS_MAX
-    assert left > 0
-    assert all(len(panel.lines) <= 7 for panel in groups)
-    assert len(chosen(page)) == CELLS_MAX
-    made_page = html(report_of(page))
-    assert f"Cells with details: {CELLS_MAX} (" in made_page
-    assert f"Groups of cells without a chart: {left}" in made_page
-    near = "nearest to the threshold"
-    assert (near in made_page) == bool(page.limits)
-    assert "left out as warm-up: 0 s" not in made_page
-    page = replace(page, limits=())
-    assert [row.cell.key for row in chosen(page)][:9] == [row.cell.key for row in page.rows][:9]
-    assert near not in html(report_of(page))
+    [figure] = chart(gather(found, ABOUT, experiment(design=plan)))
+    assert len({row["panel"] for row in figure.data}) == PANELS_MAX
+    assert len({row["series"] for row in figure.data if "x" in row}) <= SERIES_MAX
+    assert "Cells without a mark: " in figure.about
+
+
+def test_servers_have_panels_and_settings_have_lines():
+    [figure] = chart(three_factors())
+    assert {row["panel"] for row in figure.data} == {"server = 15", "server = 18"}
+    found = json.loads(json.dumps(specification(figure, LIGHT)))
+    color = found["spec"]["encoding"]["color"]
+    assert color["legend"]["title"] == NAME
+    assert color["scale"]["domain"][:3] == ["0", "2", "4"]
 
 
 def test_a_grid_of_names_has_charts_too():
@@ -293,10 +244,7 @@ def test_a_grid_of_names_has_charts_too():
     assert page.main is None
     first = next(report_of(page).figures())
     assert first.key == "p95", "nothing was missed"
-    assert [[line_label(line, panel) for line in panel.lines] for panel in panels(page)[0]] == [
-        ["simple", "prepared"]
-    ]
-    color = specification(first, LIGHT)["encoding"]["color"]
+    color = specification(first, LIGHT)["spec"]["encoding"]["color"]
     assert color["scale"]["domain"][:2] == ["simple", "prepared"], "a color for each"
     assert color["legend"]["title"] == "protocol"
     assert len({row["shift"] for row in first.data if "x" in row}) == 2, "beside each other"
@@ -329,7 +277,7 @@ def test_long_names_along_an_axis_stand_aslant_and_none_is_left_out():
     names = ("a-rather-long-variant", "another-long-variant", "third-of-the-variants")
     page = of(Factor("variant", names), seconds=60, trials=1)
     first = next(report_of(page).figures())
-    drawn = specification(first, LIGHT)["encoding"]["x"]["axis"]
+    drawn = specification(first, LIGHT)["spec"]["encoding"]["x"]["axis"]
     assert drawn["labelAngle"] != 0
     assert drawn["labelOverlap"] is False
 
@@ -374,24 +322,13 @@ def test_a_limit_of_one_script_is_not_said_to_be_that_of_all():
     assert "&gt; 500ms" not in html(report_of(page))
 
 
-def test_a_cell_of_the_grid_is_as_pale_as_its_verdict_is_unknown():
-    [figure] = [each for each in report_of(grid("1", "6", "8")).figures() if each.key == "heat-map"]
-    pale = {"pass": {0, 1}, "unknown": {2, 3}, "fail": {4, 5}}
-    assert {row[-1] for row in figure.rows} >= {"unknown", "fail"}
-    for row in figure.data:
-        assert row["shade"] in pale[row["texts"][-1]]
-    zeros = grid("1", "2")
-    assert not any(row.missed and row.missed.value for row in zeros.rows)
-    assert "heat-map" not in [each.key for each in report_of(zeros).figures()]
-
-
 def test_the_first_trial_of_an_experiment_does_not_answer_for_it():
     first = made(PLAN.asks()[1], 60)
     run, early = report_of(gather([first], ABOUT)), report_of(page_of([first]))
     assert run.top.headline is not None
     assert early.top.headline is not None
     assert (run.top.headline.word, early.top.headline.word) == ("PASS", "SWEEP")
-    assert early.top.headline.text == early.sentences[0].text
+    assert early.top.headline.text == early.top.conclusion
 
 
 def test_every_load_whose_time_is_above_the_chart_says_so_also_of_close_ones():
@@ -404,34 +341,9 @@ def test_every_load_whose_time_is_above_the_chart_says_so_also_of_close_ones():
         id_ = f"01{slot.cell.key}"
         digests.append(replace(late, trial=replace(late.trial, id=id_, place=place)))
     page = gather(digests, ABOUT, experiment(design=plan))
-    [p95] = [each for each in report_of(page).figures() if each.key == "p95"]
+    page = replace(page, rows=tuple(replace(row, missed=None) for row in page.rows))
+    [p95] = chart(page)
     assert len({row["x"] for row in p95.data if row.get("above")}) == 3
-
-
-def test_charts_of_statements_have_the_same_axes():
-    page = report_of(grid("1", "8"))
-    figures = [each for each in page.figures() if each.key.startswith("statements")]
-    assert len(figures) == 2
-    assert figures[0].encodings["y"] == figures[1].encodings["y"]
-    assert len(figures[0].encodings["y"]["scale"]["domain"]) == 2
-
-
-def test_servers_stand_side_by_side_with_the_same_axes_and_short_legends():
-    page = three_factors()
-    assert [panel.name for panel in panels(page)[0]] == ["server = 15", "server = 18"]
-    pair = [figure for figure in report_of(page).figures() if figure.group == "missed"]
-    assert len(pair) == 2
-    scales = []
-    for figure in pair:
-        found = json.loads(json.dumps(specification(figure, LIGHT)))
-        legends = [v for k, v in walk(found) if k == "legend" and isinstance(v, dict)]
-        assert {each["title"] for each in legends if "title" in each} == {NAME}
-        assert found["encoding"]["color"]["scale"]["domain"][:3] == ["0", "2", "4"]
-        scales.append([figure.encodings[axis]["scale"] for axis in "xy"])
-    assert scales[0] == scales[1]
-    shown = report_of(page)
-    groups = {figure.group for figure in shown.figures()} - {""}
-    assert html(shown).count('class="group"') == len(groups)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -526,25 +438,24 @@ def test_without_a_limit_the_most_is_not_called_the_fastest_where_intervals_over
                     summary=replace(one.summary, throughput=spread),
                 )
             )
-        return " ".join(each.text for each in report_of(gather(rows, ABOUT)).sentences)
+        return " ".join(report_of(gather(rows, ABOUT)).top.sentences)
 
     assert overlap in answer({"0": 100.0, "1": 100.5})
     assert overlap not in answer({"0": 100.0, "1": 200.0})
 
 
-@pytest.mark.parametrize(("state", "weight"), [("running", "note"), ("interrupted", "warning")])
-def test_trials_that_are_missing_are_a_warning_only_once_the_experiment_has_ended(state, weight):
+@pytest.mark.parametrize(
+    ("state", "severity"), [("running", "nothing"), ("interrupted", "caution")]
+)
+def test_trials_that_are_missing_are_a_warning_only_once_the_experiment_has_ended(state, severity):
     failures = ((PLAN.cells()[0].key, 1, "96 free connections"),)
     for why in ((), failures):
         about = replace(ABOUT, state=state, failures=why)
         page = gather(whole_page().digests[:-2], about, experiment(design=PLAN))
-        names = ("trials-to-run: ", "trials-missing: ")
-        sentences = report_of(page).sentences
-        [shown] = [each for each in sentences if each.text.startswith(names)]
-        assert (shown.weight, shown.text[-1]) == (weight, "2")
-        assert any(
-            "96 free connections" in each.text for each in report_of(page).sentences
-        ) == bool(why)
+        top = report_of(page).top
+        [shown] = [e for e in top.findings if e.name in ("trials-to-run", "trials-missing")]
+        assert (shown.severity, shown.values["count"]) == (severity, 2)
+        assert any("96 free connections" in each for each in top.sentences) == bool(why)
 
 
 def test_charts_over_time_end_where_a_percentile_is_of_what_did_not_succeed():
@@ -555,8 +466,7 @@ def test_charts_over_time_end_where_a_percentile_is_of_what_did_not_succeed():
             digest, series=(lost, *rest), trial=planned(digest.trial, limit_ns=500_000_000)
         )
 
-    page = page_of([failing(digest) for digest in whole_page().digests])
-    figure = next(figures(page.rows[0], 1))
+    figure, *_ = over_time.section(failing(whole_page().digests[0]), ()).figures
     assert figure.rows[0][3:5] == ("> 500", "> 500")
     assert figure.rows[0][-1] == "–"
     assert "> 500" not in figure.rows[1]
@@ -586,12 +496,6 @@ def test_texts_and_lines_stand_out_from_the_background(name):
     for behind in (*backgrounds, look.background):
         assert all(contrast(text, behind) >= 4.5 for text in (look.ink, look.muted, look.alarm))
         assert all(contrast(line, behind) >= 3 for line in look.lines), behind
-
-
-@pytest.mark.parametrize("look", [LIGHT, DARK], ids=["light", "dark"])
-def test_numbers_on_the_map_can_be_read(look):
-    for ink, behind in zip(look.on_heat, look.heat, strict=True):
-        assert contrast(ink, behind) >= 4.5, behind
 
 
 def test_lines_are_told_apart_without_colors_too():

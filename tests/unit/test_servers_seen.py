@@ -1,22 +1,17 @@
 """What was seen of servers: a few lines in the answer, tables and a chart in the report."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import pytest
 from msgspec.structs import replace
 
 from pgpaces.analysis.digest import WAITS_MAX, Digest, Track, digest
 from pgpaces.answers import servers
-from pgpaces.answers.sweep import closeups
-from pgpaces.answers.sweep.page import About, Page, gather
-from pgpaces.answers.sweep.report import report as report_of
+from pgpaces.answers.sweep import over_time
 from pgpaces.core.series import Sample
-from pgpaces.show.html import html
 from pgpaces.spec.result import Blocked, Executed, Grown, Moved, Observed, WaitEvent, Waits
-from tests.unit import experiments, trials
+from tests.unit import trials
 from tests.unit.sensors import collect
-from tests.unit.trials import changed
 
 WAITS = Waits(
     100,
@@ -113,31 +108,14 @@ def test_of_sources_with_dozens_of_samples_a_digest_has_what_charts_show():
     assert found == {("replication", "standby1 replay_lag"), ("mine", "whatever")}
 
 
-def page() -> Page:
-    about = About(datetime(2026, 11, 2, tzinfo=UTC), "0.1.0")
-    return gather(experiments.swept(seconds=20), about, experiments.experiment())
-
-
-def test_a_page_shows_it_of_the_trial_that_stands_for_a_cell():
-    whole = page()
-    [middle] = [closeups.middle(row).trial.id for row in whole.rows[:1]]
-    hostile = replace(SEEN, grown=(Grown("<b>\x1b[31m", "table", 0, 9),))
-    shown = html(report_of(replace(whole, observed={middle: (hostile,)})))
-    assert shown.count("<summary>What grew</summary>") == 1, "in no other cell"
-    assert "&lt;b&gt;\\x1b[31m" in shown
-
-
-def test_waits_are_stacked_among_what_the_server_did_and_are_in_its_table():
-    row = page().rows[0]
+def test_the_page_of_a_run_shows_what_was_seen_and_stacks_waits():
     samples = [*seen("Lock:tuple", [2.0] * 20), *seen("CPU", [1.0] * 20)]
-    one = digested(samples)
-    like = row.trials[0].trial
-    one = replace(one, trial=changed(one.trial, spec=like.spec, workload=like.workload))
-    latency, *_, figure = closeups.figures(replace(row, trials=(one,)), 1)
+    hostile = replace(SEEN, grown=(Grown("<b>\x1b[31m", "table", 0, 9),))
+    section = over_time.section(digested(samples), (hostile,))
+    assert [each.title for each in section.tables].count("What grew") == 1
+    latency, figure = section.figures
     assert not [name for name in latency.columns if "waits" in name]
-    assert [name for name in figure.columns if "waits" in name] == [
-        "waits Lock:tuple, sessions", "waits CPU, sessions",
-    ]  # fmt: skip
+    assert list(figure.columns[1:]) == ["waits Lock:tuple, sessions", "waits CPU, sessions"]
     first = [row for row in figure.data if "amount" in row and row["start"] == 0]
     assert [(row["series"], row["amount"]) for row in first] == [("Lock:tuple", 2), ("CPU", 1)]
     assert len({row["panel"] for row in first}) == 1, "in one chart"

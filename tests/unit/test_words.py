@@ -11,9 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from pgpaces.analysis import crossing, differences, goal
-from pgpaces.analysis.cells import MachineRatio, Row
+from pgpaces.analysis.cells import Row
 from pgpaces.analysis.compare import ComparisonGoal, Pair, Verdict, compare_pairs, compare_trials
-from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.stats import proportion
 from pgpaces.analysis.trend import trend
@@ -23,7 +22,7 @@ from pgpaces.answers.sweep import screen
 from pgpaces.answers.sweep.page import About, Page, gather
 from pgpaces.core.findings import Finding, finding, length
 from pgpaces.spec.design import Ask, Cell, Factor
-from pgpaces.spec.result import Counts, Estimate
+from pgpaces.spec.result import Counts
 from tests.unit.comparisons import MISSED, STEADY, check, runs, shares, side, verdict, with_noise
 from tests.unit.experiments import WORKERS, made
 from tests.unit.trials import changed
@@ -48,9 +47,8 @@ def page_of(rows: list[Row], **changes: Any) -> Page:
     levels = {n: dict.fromkeys(crossing.level_of(each, n) for each in rows) for n in names}
     factors = tuple(Factor(name, tuple(found)) for name, found in levels.items() if len(found) > 1)
     main = crossing.main_factor(factors)
-    lines = crossing.lines(rows, main.name) if main else (Line((), tuple(rows)),)
     about = About(datetime(2026, 11, 1, tzinfo=UTC), "1")
-    return Page("", "", about, factors, main, tuple(rows), lines, 0.05, (), None, (), **changes)
+    return Page("", "", about, factors, main, tuple(rows), 0.05, (), None, (), **changes)
 
 
 def found(rows: list[Row], **changes: Any) -> dict[str, Finding]:
@@ -139,8 +137,6 @@ def test_cells_with_one_trial_and_trials_that_did_not_run_are_findings():
         page_of(rows, missing=3), about=About(datetime.now(UTC), "1", state="running")
     )
     assert finding("trials-to-run", count=3) in screen.findings(running)
-    slow = MachineRatio("pi4c", "pi4", Estimate(1.25, 1.1, 1.4, 9), apart=True)
-    assert found(rows, apart=(slow,))["machine-stands-apart"].about == "pi4c"
 
 
 FINITE = [
@@ -189,9 +185,9 @@ FOUND: dict[str, Verdict] = {
     ],
 )  # fmt: skip
 def test_a_comparison_without_a_verdict_says_why_and_what_would_decide(name, names):
-    section = comparing.section(FOUND[name], "A", "B", basis=comparing.VerdictBasis())
+    section = comparing.section(FOUND[name], "A", "B", ids=())
     assert [each.name for each in comparing.findings(FOUND[name])] == names
-    main = section.sentences[0].text
+    main = section.main
     assert main.startswith(f"{FOUND[name].outcome}: B vs. A, ")
     assert "e-" not in main, "no more digits than anybody believes"
 
@@ -227,7 +223,7 @@ def test_a_change_of_throughput_is_better_where_it_rises_and_of_latency_where_it
     for metric, told in (("throughput", "WORSE"), ("mean", "BETTER")):
         section = trends.section(trends.RunSeries("", metric, every, said))
         assert section.headline.word == told
-        assert section.sentences[1].text.startswith("runs-without-value: ")
+        assert section.findings[0].name == "runs-without-value"
         changes = [text for name, text in section.parts[0].facts if name == "changes"]
         assert [text.split()[1][0] for text in changes] == ["−", "+"]
 

@@ -1,22 +1,14 @@
-"""The cells of an experiment as rows of a table: estimates over the trials of each cell. Pure.
-
-And machines of one kind against each other: the trials of a cell and block ran near each other in
-time, and under the same arrivals, so most noise cancels out (Abedi and Brecht, "Conducting
-Repeatable Experiments in Highly Variable Cloud Computing Environments", ICPE 2017).
-"""
+"""The cells of an experiment as rows of a table: estimates over the trials of each cell. Pure."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from statistics import fmean
 
 from msgspec import Struct, field
 from msgspec.structs import astuple
 
 from pgpaces.analysis import across
-from pgpaces.analysis.across import ALPHA, effect_of_pairs
 from pgpaces.analysis.digest import Digest, windows
 from pgpaces.analysis.stats import dispersion
 from pgpaces.analysis.summary import Summary
@@ -27,11 +19,6 @@ from pgpaces.spec.result import Counts, Estimate, Trial
 # Numbers of trials by name.
 Numbers = Mapping[str, Callable[[Digest], Estimate | None]]
 Errors = Callable[[int], tuple[float, float]]
-
-
-# A machine differs from its kind by more than this.
-_MARGIN = math.log(1.05)
-_PAIRS_MIN = 3
 
 
 class Row(Struct, frozen=True):
@@ -243,71 +230,3 @@ def _within(digest: Digest, name: str) -> float:
     cut = digest.summary.cut_s
     used = [bucket for bucket in digest.series if bucket.start_s >= cut]
     return dispersion(windows(used, name))
-
-
-class MachineRatio(Struct, frozen=True):
-    """A machine against the others of its kind.
-
-    ratio: its mean service time over theirs, with the interval of Student's t over pairs (n).
-    apart: it differs by more than 5%; at most 5% of experiments name a machine too many. With two
-    machines, either may be the odd one: both are apart from each other.
-    """
-
-    name: str
-    kind: str
-    ratio: Estimate
-    apart: bool
-
-
-def machine_ratios(digests: Iterable[Digest], kinds: Mapping[str, str]) -> tuple[MachineRatio, ...]:
-    """Each machine of a kind that has several, if there are three pairs of it.
-
-    A pair: the logarithm of a machine's mean service time in a cell and block, less the mean of
-    those of the others of its kind in the same cell and block. Student's two-sided test of
-    |log ratio| <= log 1.05 over the pairs, at 5% over the number of remaining machines of all
-    kinds (Holm 1979). Of the machines that it rejects the one that differs most is apart; then the
-    test is repeated without it, so that a slow machine does not make the good ones look fast
-    (swamping: Rosner, Technometrics 25, 1983).
-    """
-    groups: dict[tuple[str, str, int], dict[str, float]] = {}
-    for digest in digests:
-        place, mean = digest.trial.place, digest.summary.service.mean
-        kind = kinds.get(board(digest))
-        if place and kind is not None and sound(digest) and mean and mean.value > 0:
-            rest = tuple(pair for pair in place.levels.items() if pair[0] != "target")
-            group = groups.setdefault((kind, Cell(rest).key, place.block), {})
-            group[board(digest)] = math.log(mean.value)
-    by_kind: dict[str, list[Mapping[str, float]]] = {}
-    for (kind, _, _), logs in groups.items():
-        by_kind.setdefault(kind, []).append(logs)
-    tests = sum(len(set().union(*groups)) for groups in by_kind.values())
-    return tuple(
-        each for kind, logs in by_kind.items() for each in machines_of_kind(kind, logs, tests)
-    )
-
-
-def machines_of_kind(
-    kind: str, groups: Sequence[Mapping[str, float]], tests: int
-) -> Iterator[MachineRatio]:
-    """The machines of a kind, those that are apart first. tests: machines of all kinds."""
-    rest = list(dict.fromkeys(name for logs in groups for name in logs))
-    while True:
-        effects = {}
-        for name in rest:
-            differences = [
-                logs[name] - fmean(others)
-                for logs in groups
-                if name in logs and (others := [logs[n] for n in rest if n in logs and n != name])
-            ]
-            effect = effect_of_pairs(differences)
-            if effect is not None and effect.n >= _PAIRS_MIN:
-                effects[name] = effect
-        apart = [name for name, each in effects.items() if each.p(_MARGIN) < ALPHA / tests]
-        if not apart or len(rest) < 3:
-            for name, effect in effects.items():
-                yield MachineRatio(name, kind, effect.ratio(), bool(apart))
-            return
-        first = max(apart, key=lambda name: abs(effects[name].value))
-        yield MachineRatio(first, kind, effects[first].ratio(), True)
-        rest.remove(first)
-        tests -= 1

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Literal
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.analysis.across import (
@@ -138,12 +138,14 @@ class Pair(Struct, frozen=True):
 
 
 class Secondary(Struct, frozen=True):
-    """The result for a secondary metric. p: by Holm, over all of them."""
+    """The result for a secondary metric. p: by Holm, over all of them. a, b: means of the sides."""
 
     metric: str
     estimate: Estimate
     p: float
     outcome: Literal["better", "worse", "unknown"]
+    a: Estimate | None
+    b: Estimate | None
 
 
 class Verdict(Struct, frozen=True):
@@ -152,7 +154,8 @@ class Verdict(Struct, frozen=True):
     estimate: B over A, or B - A of shares. p: decides where it is at most level. noise: A over A.
     detectable: the smallest effect detected in 8 of 10 cases, as a ratio less 1 or a difference of
     shares; needed: the pairs in all of a new comparison that would decide (None: too many), or the
-    fewest of any where there are too few. undefined: pairs without a ratio.
+    fewest of any where there are too few. undefined: pairs without a ratio. a, b: means of the
+    sides. trials: of A and B.
     """
 
     outcome: Outcome
@@ -168,7 +171,10 @@ class Verdict(Struct, frozen=True):
     detectable: float | None = None
     needed: int | None = None
     undefined: int = 0
-    secondary: tuple[Secondary, ...] = field(default=())
+    secondary: tuple[Secondary, ...] = ()
+    a: Estimate | None = None
+    b: Estimate | None = None
+    trials: tuple[int, int] = (0, 0)
 
 
 def trial_values(summary: Summary) -> TrialValues:
@@ -265,7 +271,10 @@ def compare_trials(
     metric = goal.metric
     share, apart = is_share(metric), basis == "apart"
     count = len(a) if basis == "runs" else min(len(a), len(b))
-    base = Verdict("unknown", "few", metric, goal.margin, count, basis, level=level)
+    base = Verdict(
+        "unknown", "few", metric, goal.margin, count, basis, level=level, trials=(len(a), len(b)),
+        a=own_estimate(a, metric), b=own_estimate(b, metric),
+    )  # fmt: skip
     if basis == "runs" and not b:
         return replace(base, why="nothing new")
     if basis in _PAIRED:
@@ -378,7 +387,8 @@ def _secondary(groups: _Groups, goal: ComparisonGoal, basis: Basis) -> tuple[Sec
     ps = holm([effect.p() for _, effect in effects])
     for (metric, effect), p in zip(effects, ps, strict=True):
         outcome = direction(metric, higher=effect.value > 0) if p <= ALPHA else "unknown"
-        results.append(Secondary(metric, _estimate(metric, effect), p, outcome))
+        a, b = (own_estimate(side, metric) for side in groups)
+        results.append(Secondary(metric, _estimate(metric, effect), p, outcome, a, b))
     return tuple(results)
 
 

@@ -2,19 +2,18 @@
 
 A report lists differences other than its factors; a comparison is refused where more differs than
 the compared factors. Names and values are as others wrote them. Runs that belong to no experiment
-are arranged as one: the factors are what differs between them.
+are arranged as one: the factors are the options in which they differ.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.analysis.cells import Row
 from pgpaces.analysis.crossing import quantity
 from pgpaces.analysis.digest import Digest
 from pgpaces.core.units import duration_text, memory_text
@@ -25,11 +24,8 @@ from pgpaces.spec.result import Place, Trial
 # The form of names of factors; names of other differences have blanks.
 _FACTOR = re.compile(r"[a-z_]+(\.\S+)?")
 HOST = ("hostname", "cpu", "cpus", "memory_bytes", "system", "kernel", "architecture", "python")
-# `think` is the distribution of think times.
-_RENAMED = {"think_ns": "think time"}
 # Fields of the plan that differ between any two trials, or that have names of their own here.
 _OWN = frozenset(("seed", "log", "load", "limits", "variables", "settings", "on_connect"))
-
 # Second names of differences: left out where one that says the same is listed.
 _SECOND = {
     "load text": ("load", "rate", "think", "think time", "arrivals", "shape"),
@@ -39,109 +35,93 @@ _SECOND = {
     "fingerprint of the data": ("scale",),
     "variable scale": ("scale",),
 }
-
-_PLAN = ("policy", "protocol", "max_tries", "connect_each")
 # The level of a run that lacks an option of others.
 _ABSENT = "not set"
+Properties = Callable[[Trial], Iterator[tuple[str, str]]]
 
 
 class Difference(Struct, frozen=True):
-    """A difference of trials: each value with the cells that had it.
-
-    within: trials of one cell differ in it, so the design is not the reason.
-    """
+    """A difference of groups of trials. values: those of each group; empty if it has none."""
 
     name: str
-    values: tuple[tuple[str, tuple[Row, ...]], ...]
-    within: bool
+    values: tuple[tuple[str, ...], ...]
+
+    @property
+    def within(self) -> bool:
+        """Whether trials of one group differ, so that the groups are not the reason."""
+        return any(len(each) > 1 for each in self.values)
 
 
-class Between(Struct, frozen=True):
-    """A difference between the trials of A and of B: the values of each, empty if absent."""
-
-    name: str
-    a: tuple[str, ...]
-    b: tuple[str, ...]
-
-
-class Varied(Struct, frozen=True):
-    """A difference of some trials: each value, and how many had it."""
-
-    name: str
-    values: tuple[tuple[str, int], ...]
-
-
-T = TypeVar("T", Between, Varied)
-
-
-def of_cells(rows: Sequence[Row], factors: Sequence[Factor]) -> tuple[Difference, ...]:
-    names = {factor.name for factor in factors}
-    hidden = names | {name.partition(".")[2] for name in names}
-    values: dict[str, dict[str, dict[str, Row]]] = {}
-    for row in rows:
-        for name, value in (pair for digest in row.every for pair in _flat(digest.trial)):
-            values.setdefault(name, {}).setdefault(value, {})[row.cell.key] = row
-    result = []
-    for name, per_value in values.items():
-        if len(per_value) < 2 or name.removeprefix("setting ") in hidden:
-            continue
-        cells = [key for by_cell in per_value.values() for key in by_cell]
-        pairs = tuple((value, tuple(by_cell.values())) for value, by_cell in per_value.items())
-        result.append(Difference(name, pairs, len(cells) > len(set(cells))))
-    return tuple(sorted(result, key=lambda each: not each.within))
+def properties(trial: Trial) -> Iterator[tuple[str, str]]:
+    """Everything in which trials may differ, by name."""
+    plan, load, setup, workload = trial.plan, trial.plan.load, trial.setup, trial.workload
+    values = {n: getattr(plan, n) for n in plan.__struct_fields__ if n not in _OWN}
+    values |= {"warmup_ns": plan.warmup, "grace_ns": plan.grace, "load_text": trial.load_text}
+    values |= {"load": load.model, "rate": load.rate, "arrivals": load.arrivals}
+    values |= {"shape": load.shape, "think": load.think, "think time_ns": load.think_ns}
+    values |= {"clients": setup.clients, "threads": setup.threads, "poll": setup.poll}
+    for name, value in values.items():
+        yield name.removesuffix("_ns").replace("_", " "), shown(name, value)
+    yield "workload", workload.name
+    yield "scale", str(workload.scale)
+    yield from of_setup(trial)
+    if "data_seed" in trial.spec:
+        yield "data seed", str(trial.spec["data_seed"])
+    yield "scripts", ", ".join(f"{each.name}@{each.weight}" for each in workload.scripts)
+    limits = (f"{name} {duration_text(ns)}" for name, ns in plan.limits if ns)
+    yield "limits of scripts", ", ".join(limits)
+    if len(setup.components) > 1:
+        yield "nodes", "; ".join(f"{each.load} at {each.node}" for each in setup.components)
+    for name, value in setup.variables:
+        if not name.endswith("seed"):
+            yield f"variable {name}", text(value)
 
 
-def between(
-    a: Iterable[Digest], b: Iterable[Digest], compared: Iterable[str] = ()
-) -> tuple[Between, ...]:
-    """The differences between A and B, other than the compared factors, by their names.
+def of_setup(trial: Trial) -> Iterator[tuple[str, str]]:
+    """What no option names: server, data, machine, and version."""
+    yield "hash of the workload", trial.workload.hash[:12]
+    if (prepared := trial.workload.prepared) is not None:
+        yield "fingerprint of the data", prepared.fingerprint
+    yield "PostgreSQL", trial.server.version_text
+    if trial.server.build:
+        yield "build of PostgreSQL", trial.server.build
+    for name, value in trial.server.settings.items():
+        yield f"setting {name}", value
+    for name in HOST:
+        if (fact := getattr(trial.host, name)) is not None:
+            yield f"machine: {name.removesuffix('_bytes')}", shown(name, fact)
+    yield "pgpaces", trial.version
+
+
+def differ(
+    groups: Iterable[Iterable[Digest]],
+    compared: Iterable[str] = (),
+    *,
+    within: bool = False,
+    of: Properties = properties,
+) -> tuple[Difference, ...]:
+    """The differences between groups of trials, other than the compared factors, by their names.
 
     Consequences of a factor belong to it: other clients are another load, another server has other
-    settings. Empty: A and B have no other known difference.
+    settings. Groups without trials differ in nothing. within: also what differs only between trials
+    of one group; these differences come first. of: the properties that are compared.
     """
     factors = tuple(compared)
-    of_a, of_b = _counts(a), _counts(b)
-    if not of_a or not of_b:  # no trial, nothing to differ in
-        return ()
-    pairs = ((name, of_a.get(name, {}), of_b.get(name, {})) for name in {**of_a, **of_b})
-    return _once(
-        Between(name, tuple(own), tuple(other))
-        for name, own, other in pairs
-        if own.keys() != other.keys() and not _follows(factors, name)
-    )
-
-
-def of_setup(a: Digest, b: Digest) -> tuple[Between, ...]:
-    """The differences between two trials that no option names: server, data, machine, version."""
-    names = {name for digest in (a, b) for name, _ in _setup(digest.trial)}
-    return tuple(each for each in between([a], [b]) if each.name in names)
-
-
-def among(digests: Sequence[Digest], compared: Iterable[str] = ()) -> tuple[Varied, ...]:
-    """The differences of all of them, other than those of factors, as above."""
-    factors = tuple(compared)
-    return _once(
-        Varied(name, tuple(counts.items()))
-        for name, counts in _counts(digests).items()
-        if (len(counts) > 1 or sum(counts.values()) < len(digests)) and not _follows(factors, name)
-    )
-
-
-def _once(differences: Iterable[T]) -> tuple[T, ...]:
-    """The differences without second names of others among them."""
-    every = tuple(differences)
-    names = {each.name for each in every}
-    return tuple(each for each in every if names.isdisjoint(_SECOND.get(each.name, ())))
-
-
-def _counts(digests: Iterable[Digest]) -> dict[str, dict[str, int]]:
-    """How many trials had each value, by the name of a difference and the value."""
-    values: dict[str, dict[str, int]] = {}
-    for digest in digests:
-        for name, value in dict.fromkeys((*_flat(digest.trial), *_parts(digest.trial))):
-            counts = values.setdefault(name, {})
-            counts[value] = counts.get(value, 0) + 1
-    return values
+    values: dict[str, list[dict[str, None]]] = {}
+    trials = [[digest.trial for digest in group] for group in groups]
+    ran = [number for number, group in enumerate(trials) if group]
+    for number in ran:
+        for name, value in (pair for trial in trials[number] for pair in of(trial)):
+            values.setdefault(name, [{} for _ in trials])[number][value] = None
+    found = []
+    for name, own in values.items():
+        one = Difference(name, tuple(map(tuple, own)))
+        apart = len({frozenset(own[number]) for number in ran}) > 1
+        if (apart or (within and one.within)) and not _follows(factors, name):
+            found.append(one)
+    names = {each.name for each in found}
+    once = (each for each in found if names.isdisjoint(_SECOND.get(each.name, ())))
+    return tuple(sorted(once, key=lambda each: within and not each.within))
 
 
 def check_factor(name: str) -> None:
@@ -167,56 +147,13 @@ def _follows(factors: Sequence[str], name: str) -> bool:
     return False
 
 
-def _flat(trial: Trial) -> Iterator[tuple[str, str]]:
-    plan, load, setup = trial.plan, trial.plan.load, trial.setup
-    values = {n: getattr(plan, n) for n in plan.__struct_fields__ if n not in _OWN}
-    values |= {"warmup_ns": plan.warmup, "grace_ns": plan.grace, "load_text": trial.load_text}
-    values |= {"load": load.model, "rate": load.rate, "arrivals": load.arrivals}
-    values |= {"shape": load.shape, "think": load.think, "think_ns": load.think_ns}
-    values |= {"clients": setup.clients, "threads": setup.threads, "poll": setup.poll}
-    for name, value in values.items():
-        called = _RENAMED.get(name, name.removesuffix("_ns").replace("_", " "))
-        yield called, shown(name, value)
-    yield "workload", trial.workload.name
-    yield "scale", str(trial.workload.scale)
-    yield from _setup(trial)
-
-
-def _setup(trial: Trial) -> Iterator[tuple[str, str]]:
-    """What no option names: server, data, machine, and version."""
-    yield "hash of the workload", trial.workload.hash[:12]
-    if (prepared := trial.workload.prepared) is not None:
-        yield "fingerprint of the data", prepared.fingerprint
-    yield "PostgreSQL", trial.server.version_text
-    if trial.server.build:
-        yield "build of PostgreSQL", trial.server.build
-    for name, value in trial.server.settings.items():
-        yield f"setting {name}", value
-    for name in HOST:
-        if (fact := getattr(trial.host, name)) is not None:
-            yield f"machine: {name.removesuffix('_bytes')}", shown(name, fact)
-    yield "pgpaces", trial.version
-
-
-def _parts(trial: Trial) -> Iterator[tuple[str, str]]:
-    setup, workload = trial.setup, trial.workload
-    if "data_seed" in trial.spec:
-        yield "data seed", str(trial.spec["data_seed"])
-    yield "scripts", ", ".join(f"{each.name}@{each.weight}" for each in workload.scripts)
-    limits = (f"{name} {duration_text(ns)}" for name, ns in trial.plan.limits if ns)
-    yield "limits of scripts", ", ".join(limits)
-    if len(setup.components) > 1:
-        yield "nodes", "; ".join(f"{each.load} at {each.node}" for each in setup.components)
-    for name, value in setup.variables:
-        if not name.endswith("seed"):
-            yield f"variable {name}", text(value)
-
-
 def text(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, float):
         return f"{value:g}"
+    if isinstance(value, list | tuple):
+        return " ".join(map(text, value))
     return "-" if value is None else str(value)
 
 
@@ -229,35 +166,14 @@ def shown(name: str, value: Any) -> str:
 
 
 def levels_of(trial: Trial) -> dict[str, str]:
-    plan, load, setup = trial.plan, trial.plan.load, trial.setup
-    levels = {
+    """What a run was asked for, by the names of options, with its workload, server and machine."""
+    levels = {name: text(value) for name, value in trial.spec.items() if name != "seed"}
+    return levels | {
         "workload": trial.workload.name,
         "scale": str(trial.workload.scale),
-        "scripts": " ".join(f"{script.name}@{script.weight}" for script in trial.workload.scripts),
-        "load": load.model,
         "server": trial.server.version,
         "machine": trial.host.hostname or "unknown",
     }
-    levels["users" if load.model == "paced" else "clients"] = str(setup.clients)
-    levels |= {name: str(getattr(plan, name)) for name in _PLAN}
-    if load.rate:
-        levels |= {"pace" if load.model == "paced" else "rate": f"{load.rate:g}/s"}
-        levels["arrivals"] = load.arrivals
-    durations = {"latency_limit": plan.limit_ns, "duration": plan.duration_ns}
-    if load.think_ns:
-        durations["think_time"] = load.think_ns
-    levels |= {name: duration_text(ns) for name, ns in durations.items() if ns is not None}
-    pool, own = trial.server.pool, dict.fromkeys(component.node for component in setup.own)
-    levels |= {"standbys": str(trial.server.standbys), "pool": pool.pooler or "none"}
-    levels["node"] = " ".join(own) or "primary"
-    if pool:
-        levels |= {"pool_mode": pool.mode, "pool_size": str(pool.size)}
-    for each in setup.components:
-        if each.of:
-            name = setup.background[each.of].name
-            levels[f"background.{each.of}"] = f"{name}, {each.load} on {each.node}"
-    levels |= {f"set.{name}": value for name, value in plan.settings}
-    return levels
 
 
 def _ordered(levels: Sequence[str]) -> tuple[str, ...]:
@@ -301,21 +217,16 @@ def place_runs(
 def as_chosen(design: Design, digests: Sequence[Digest]) -> Design:
     """The design with the cells of the trials that a strategy chose, in place of its own."""
     chosen = cells_of(digests)
-    levels: dict[str, list[str]] = {}
-    for cell in chosen:
-        for name, level in cell.levels:
-            levels.setdefault(name, []).append(level)
-    order = {name: _ordered(values) for name, values in levels.items()}
+    names = dict.fromkeys(name for cell in chosen for name, _ in cell.levels)
+    levels = [dict(cell.levels) for cell in chosen]
+    orders = [(name, _ordered([each[name] for each in levels if name in each])) for name in names]
 
-    def place(cell: Cell) -> tuple[int, ...]:
-        own = dict(cell.levels)
-        return tuple(all_.index(own[name]) if name in own else -1 for name, all_ in order.items())
+    def place(own: dict[str, str]) -> tuple[int, ...]:
+        return tuple(every.index(own[name]) if name in own else -1 for name, every in orders)
 
-    extra = tuple(dict(cell.levels) for cell in sorted(chosen, key=place))
-    return replace(design, factors=(), exclude=(), extra=extra)
+    return replace(design, factors=(), exclude=(), extra=tuple(sorted(levels, key=place)))
 
 
-def cells_of(digests: Sequence[Digest], order: Callable[[Cell], Any] | None = None) -> list[Cell]:
+def cells_of(digests: Sequence[Digest]) -> list[Cell]:
     places = (digest.trial.place for digest in digests)
-    unique = {place.cell: Cell(tuple(place.levels.items())) for place in places if place}
-    return sorted(unique.values(), key=order) if order else list(unique.values())
+    return [*{place.cell: Cell(tuple(place.levels.items())) for place in places if place}.values()]

@@ -5,9 +5,7 @@ Rows of cells in; estimates over the trials of each cell out.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from string import ascii_uppercase
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
@@ -22,34 +20,22 @@ K = TypeVar("K", bound=Hashable)
 P = TypeVar("P")
 
 
-class BackgroundRow(Struct, frozen=True):
-    """One background workload in one cell. missed: share of due, 0 to 1; times in ms."""
+class Part(Struct, frozen=True):
+    """A statement of a script, or a background workload (its name: script), in one cell.
 
-    row: Row
-    name: str
-    due: int
-    missed: Estimate | None
-    throughput: Estimate | None
-    mean: Estimate | None
-    p95: Estimate | None
-    p99: Estimate | None
+    estimates: by metric; shares from 0 to 1, times in ms.
+    """
 
-
-class StatementRow(Struct, frozen=True):
     row: Row
     script: str
     line: int
     text: str
-    done: int
-    failed: int
-    retries: int
-    mean: Estimate | None
-    p95: Estimate | None
+    counts: Mapping[str, int]
+    estimates: Mapping[str, Estimate | None]
 
 
-def background_rows(rows: Iterable[Row]) -> tuple[BackgroundRow, ...]:
+def background_of(rows: Iterable[Row]) -> Iterator[Part]:
     parts = _by_part(rows, lambda digest: digest.summary.background, lambda each: each.name)
-    found = []
     for row, name, machines in parts:
         every = [each for part in machines for each in part]
         due = sum(each.counts.due for each in every)
@@ -57,23 +43,20 @@ def background_rows(rows: Iterable[Row]) -> tuple[BackgroundRow, ...]:
         hits = [[(each.counts.missed, each.counts.due) for each in part] for part in machines]
         rates = [[each.throughput for each in part] for part in machines]
         times = _times([[each.latency for each in part] for part in machines], "mean", "p95", "p99")
-        missed, throughput = across.share(hits, within), across.together(rates)
-        found.append(BackgroundRow(row, name, due, missed, throughput, *times))
-    return tuple(found)
+        shares = {"throughput": across.together(rates), "missed": across.share(hits, within)}
+        yield Part(row, name, 0, "", {"due": due}, shares | times)
 
 
-def statements_of(rows: Iterable[Row]) -> tuple[StatementRow, ...]:
+def statements_of(rows: Iterable[Row]) -> Iterator[Part]:
     parts = _by_part(
         rows, lambda digest: digest.summary.statements, lambda s: (s.script, s.line, s.text)
     )
-    found = []
     for row, key, machines in parts:
         every = [each for part in machines for each in part]
-        done = sum(each.times.count for each in every)
-        failed, retries = sum(each.failed for each in every), sum(each.retries for each in every)
+        counts = {"done": sum(each.times.count for each in every)}
+        counts |= {n: sum(getattr(each, n) for each in every) for n in ("failed", "retries")}
         times = _times([[each.times for each in part] for part in machines], "mean", "p95")
-        found.append(StatementRow(row, *key, done, failed, retries, *times))
-    return tuple(found)
+        yield Part(row, *key, counts, times)
 
 
 def _by_part(
@@ -93,52 +76,35 @@ def _by_part(
         yield from ((row, name, list(of_part.values())) for row, of_part in group)
 
 
-def _times(machines: Sequence[Sequence[Distribution]], *names: str) -> Iterator[Estimate | None]:
-    for name in names:
-        yield across.together([[each.estimate(name) for each in part] for part in machines])
+def _times(machines: Sequence[Sequence[Distribution]], *names: str) -> dict[str, Estimate | None]:
+    return {
+        name: across.together([[each.estimate(name) for each in part] for part in machines])
+        for name in names
+    }
 
 
-class CellPlan(Struct, frozen=True):
-    """A plan of a statement in a cell: one example, and the number of trials that had it."""
+class StatementPlan(Struct, frozen=True):
+    """A plan of a statement: the last example, the cells, and the number of trials that had it."""
 
-    row: Row
-    plan: Explained
-    trials: int
-
-
-class StatementPlans(Struct, frozen=True):
     script: str
     line: int
     text: str
-    plans: tuple[CellPlan, ...]
-
-    @property
-    def shapes(self) -> tuple[str, ...]:
-        counts: Counter[str] = Counter()
-        for each in self.plans:
-            counts[each.plan.shape] += each.trials
-        return tuple(shape for shape, _ in counts.most_common())
-
-    def letter(self, shape: str) -> str:
-        """The name of a shape on the page: A, B, ..., Z, 27."""
-        at = self.shapes.index(shape)
-        return ascii_uppercase[at] if at < len(ascii_uppercase) else str(at + 1)
+    plan: Explained
+    cells: tuple[Row, ...]
+    trials: int
 
 
-def plans_of(rows: Iterable[Row]) -> tuple[StatementPlans, ...]:
-    """The plans of every statement, cell by cell.
-
-    Plans of a cell's trials are equal if their shapes, workers and spilling are; the last one is
-    the example.
-    """
-    statements: dict[tuple[str, int, str], dict[object, CellPlan]] = {}
+def plans_of(rows: Iterable[Row]) -> tuple[StatementPlan, ...]:
+    """The plans of every statement; they are equal if shapes, workers and spilling are."""
+    found: dict[object, StatementPlan] = {}
     for row in rows:
         for digest in row.trials:
             for plan in digest.trial.explained:
                 script = digest.trial.workload.scripts[plan.script]
                 command = script.commands[plan.command]
-                plans = statements.setdefault((script.name, command.line, command.text), {})
-                key = (row.cell.key, plan.shape, plan.workers_launched, plan.spilled_bytes > 0)
-                before = plans.get(key)
-                plans[key] = CellPlan(row, plan, before.trials + 1 if before else 1)
-    return tuple(StatementPlans(*key, tuple(each.values())) for key, each in statements.items())
+                of = (script.name, command.line, command.text)
+                key = (of, plan.shape, plan.workers_launched, plan.spilled_bytes > 0)
+                cells, trials = (found[key].cells, found[key].trials) if key in found else ((), 0)
+                cells = cells if row in cells[-1:] else (*cells, row)
+                found[key] = StatementPlan(*of, plan, cells, trials + 1)
+    return tuple(sorted(found.values(), key=lambda each: (each.script, each.line)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -11,12 +10,6 @@ from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from pgpaces.spec.load import TrialPlan
-
-# Stored bytes of a trial; of each second, with samples and sums; of the times of each script and
-# SQL command, as histograms, which grow with their counts. Measured with SQLite, 30 s of three
-# shipped workloads, from 1 transaction a second to a closed load: within a factor of 1.4.
-_TRIAL_BYTES, _SECOND_BYTES = 35_000, 1_700
-_TIMES_BYTES, _TIMES_ROOT_BYTES, _TIMES_MAX_BYTES = 200, 60, 2_800
 
 
 class Span(Struct, frozen=True):
@@ -36,12 +29,11 @@ _AROUND, _COPY = Span(1.0, 0.3, 3.0), Span(1.5, 0.2, 15.0)
 class Step(Struct, frozen=True):
     """One trial of an experiment.
 
-    commands: number of SQL commands of each script. writes: it gets a copy of its data. data: a key
-    of the data on its machine; data_bytes: its size in earlier trials; None if unknown.
+    writes: it gets a copy of its data. data: a key of the data on its machine; data_bytes: its size
+    in earlier trials; None if unknown.
     """
 
     plan: TrialPlan
-    commands: tuple[int, ...]
     writes: bool
     data: Hashable = None
     data_bytes: int | None = None
@@ -54,24 +46,13 @@ class Step(Struct, frozen=True):
         span = Span(load_s, load_s, load_s + self.plan.grace / 1e9) + _AROUND
         return span + _COPY if self.writes else span
 
-    def stored_bytes(self) -> float:
-        seconds = ((self.plan.duration_ns or 0) + self.plan.warmup) / 1e9
-        rate = self.plan.load.rate
-        times = _TIMES_MAX_BYTES * 1.0
-        if rate is not None and self.commands:
-            each = _TIMES_BYTES + _TIMES_ROOT_BYTES * math.sqrt(rate / len(self.commands))
-            times = min(times, each)
-        # A script has three histograms: latency, lag and service time.
-        histograms = sum(3 + commands for commands in self.commands)
-        return _TRIAL_BYTES + seconds * (_SECOND_BYTES + histograms * times)
-
 
 class Preview(Struct, frozen=True):
     """The remaining trials of an experiment.
 
     trials: at most; trials_least: at least, where each is chosen by those before it. seconds: until
     its end, with machines in parallel; None where loads end by count. machines: trials of each.
-    store_bytes: growth of the store. cost: by currency, of the machines that have a price.
+    cost: by currency, of the machines that have a price.
     data_bytes: size of the data; copy_bytes: size of the copies that exist at a time, one on each
     machine; None if no earlier trial has sizes. data_known: whether the sizes of all data are.
     """
@@ -81,7 +62,6 @@ class Preview(Struct, frozen=True):
     trials_least: int
     seconds: Span | None
     machines: Mapping[str, int]
-    store_bytes: float
     cost: Mapping[str, float]
     data_bytes: int | None
     copy_bytes: int | None
@@ -120,7 +100,6 @@ def preview(
         trials_least=len(steps),
         seconds=max(bounded, key=lambda span: span.value) if every else None,
         machines={name: len(own) for name, own in machines.items()},
-        store_bytes=sum(step.stored_bytes() for step in steps),
         cost=cost,
         data_bytes=sum(sizes) if sizes else None,
         copy_bytes=sum(copies) if sizes else None,

@@ -119,7 +119,7 @@ class Answer(Struct, frozen=True):
     @property
     def sentences(self) -> tuple[str, ...]:
         """The answer in words, the most important sentence first."""
-        return tuple(sentence.text for sentence in self.section.sentences)
+        return self.section.sentences
 
     @property
     def rows(self) -> tuple[Number, ...]:
@@ -139,11 +139,7 @@ class Answer(Struct, frozen=True):
     @property
     def figures(self) -> tuple[Plot, ...]:
         """Its charts, the main one first; those of its report if it has none."""
-        own = tuple(self.section.every_figure())
-        if not own:
-            report = self.document()
-            first = (report.lead,) if report.lead else ()
-            own = (*first, *(each for each in report.figures() if each not in first))
+        own = self.section.figures or self.document().figures()
         return tuple(Plot(figure) for figure in own)
 
     @property
@@ -203,7 +199,7 @@ class Answer(Struct, frozen=True):
         """For notebooks: the verdict, its sentences, its chart and its tables."""
         from pgpaces.show.html import card
 
-        figure = next(self.section.every_figure(), None) or self.document().lead
+        figure = next(iter(self.section.figures), None) or self.document().lead
         return card(self.section, figure)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from msgspec import Struct
@@ -15,10 +15,8 @@ from pgpaces.answers.numbers import Measure
 from pgpaces.answers.trials import cell_name
 from pgpaces.core.messages import Message, said
 from pgpaces.core.metrics import header
-from pgpaces.core.units import size_text
-from pgpaces.show.numbers import NOT_KNOWN, metric_cell, or_dash
 from pgpaces.show.screen import bounds
-from pgpaces.show.section import Column, TableCell, Values
+from pgpaces.show.section import Values
 from pgpaces.spec.result import Estimate, Trial
 
 # Messages for the numbers of a cell.
@@ -162,22 +160,3 @@ def _took(row: Row) -> list[Message]:
     known = {name: {"value": one.value, "ci": bounds(one)} for name, one in row.more.items()}
     shown = [name for name in _SPEEDS if name in known and known[name]["value"]]
     return [said(_SPEEDS[name], **known[name]) for name in shown]
-
-
-def _column(show: Callable[[Bulk], TableCell | str]) -> Callable[[Digest], TableCell | str]:
-    def cell(digest: Digest) -> TableCell | str:
-        command = of_digest(digest)
-        return NOT_KNOWN if command is None else show(command)
-
-    return cell
-
-
-# Columns of trials.
-OF_TRIAL: tuple[Column[Digest], ...] = (
-    ("executions", _column(lambda command: f"{command.counts.due}")),
-    ("succeeded", _column(lambda command: f"{command.done}")),
-    (header("seconds"), _column(lambda command: metric_cell("seconds", command.seconds))),
-    ("rows", _column(lambda command: or_dash(command.rows, "{:,.0f}".format))),
-    ("input", _column(lambda command: or_dash(command.input_total, size_text))),
-    ("WAL", _column(lambda command: or_dash(command.wal_bytes, size_text))),
-)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 from msgspec import Struct
@@ -19,18 +18,13 @@ from pgpaces.analysis.compare import (
     BASELINE_MIN,
     PAIRS_MIN,
     ComparisonGoal,
-    Pair,
     Secondary,
-    TrialValues,
     Verdict,
     compare_stored,
     compare_trials,
-    numbers,
-    own_estimate,
-    pairs_of_blocks,
     trial_values,
 )
-from pgpaces.analysis.differences import Between
+from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.sequential import Pairing
 from pgpaces.answers import run
@@ -90,79 +84,67 @@ _REASONS = {
 # Beyond this range a ratio is drawn on a logarithmic axis.
 _LINEAR = (0.5, 2.0)
 # Larger ratios are in the table only.
-_RATIO_MAX = 1e4
+_MOST = 1e4
 _NOISE = "A with itself"
 _LISTED_MAX = 8
 # From this ratio on, a difference is in times rather than percent.
 _TIMES = 2.0
 
 
-class VerdictBasis(Struct, frozen=True):
-    """The trials of a verdict: pairs, or trials in chronological order, with True for those of B.
-
-    ids: of all trials. findings: of the trials. differences: of A and B, other than the compared
-    factors. running: more trials follow.
-    """
-
-    pairs: tuple[Pair, ...] = ()
-    trials: tuple[tuple[bool, TrialValues], ...] = ()
-    ids: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    differences: tuple[Between, ...] = ()
-    running: bool = False
-
-    @property
-    def sides(self) -> tuple[tuple[TrialValues, ...], tuple[TrialValues, ...]]:
-        """The trials of A and of B, without those of pairs of A with itself."""
-        pairs = [(pair.a, pair.b) for pair in self.pairs if not pair.same]
-        a, b = (
-            (*(pair[at] for pair in pairs), *(side for is_b, side in self.trials if is_b == at))
-            for at in (0, 1)
-        )
-        return a, b
-
-
 def section(
-    verdict: Verdict, a: str, b: str, *, basis: VerdictBasis, steps: Sequence[Next] = ()
+    verdict: Verdict,
+    a: str,
+    b: str,
+    *,
+    ids: Sequence[str],
+    found: Sequence[Finding] = (),
+    differences: Sequence[Difference] = (),
+    running: bool = False,
+    steps: Sequence[Next] = (),
 ) -> Section:
+    """The answer. ids, found: of the trials. differences: other than the compared factors.
+
+    running: more trials follow.
+    """
     effects: tuple[Effect, ...] = (verdict, *verdict.secondary)
     main, *others = (each.metric for each in effects)
-    of_a, of_b = map(len, basis.sides)
+    of_a, of_b = verdict.trials
     values = {"a": a, "b": b, "of_a": of_a, "of_b": of_b, "count": verdict.pairs}
     top = message(BASIS[verdict.basis][0], **values)
     effect = effect_with_ends(main, verdict.estimate)
     told = {"outcome": verdict.outcome, "metric": title(main), "effect": effect}
     return replace(SCREEN, first=(main, "", *others)).section(
         Headline(verdict.outcome.upper(), _MARKS[verdict.outcome], top),
-        _values(verdict, effects, basis),
+        _values(verdict, effects, differences),
         key=KEY,
         title=message("comparison-title", a=a, b=b),
-        findings=[*basis.findings, *findings(verdict, running=basis.running)],
+        findings=[*found, *findings(verdict, running=running)],
         steps=steps,
         main=message("comparison", a=a, b=b, **told),
         whole=True,
-        tables=(_table(effects, (a, b), basis),) if of_a or of_b else (),
-        figures=tuple(_figures(effects, basis)),
-        rows=tuple(_numbers(effects, basis)),
+        tables=(_table(effects, (a, b)),) if of_a or of_b else (),
+        figures=tuple(_figures(effects)),
+        rows=tuple(_numbers(effects)),
         value=verdict,
-        trials=basis.ids,
+        trials=tuple(ids),
     )
 
 
-def _numbers(effects: Sequence[Effect], basis: VerdictBasis) -> Iterator[Number]:
+def _numbers(effects: Sequence[Effect]) -> Iterator[Number]:
     """Each metric of A and of B, and the effect: B over A, or B less A of shares."""
     for each in effects:
         name = "difference" if metrics.is_share(each.metric) else "ratio"
-        own = (own_estimate(sides, each.metric) for sides in basis.sides)
-        of = zip(("a", "b", name), (*own, each.estimate), strict=True)
+        of = zip(("a", "b", name), (each.a, each.b, each.estimate), strict=True)
         yield from (Number({"of": key}, each.metric, one) for key, one in of if one is not None)
 
 
-def _values(verdict: Verdict, effects: Sequence[Effect], basis: VerdictBasis) -> Values:
+def _values(
+    verdict: Verdict, effects: Sequence[Effect], differences: Sequence[Difference]
+) -> Values:
     """Each metric: values of A and B, and the effect, in columns; the first also drawn."""
     rows = []
     for each in effects:
-        a, b = (own_estimate(sides, each.metric) for sides in basis.sides)
+        a, b = each.a, each.b
         of_a, of_b = a and number(each.metric, a.value), b and metrics.shown(each.metric, b.value)
         effect, ends = effect_texts(each.metric, each.estimate) if each.estimate else (None, None)
         known = ends if each.estimate and each.estimate.estimable else None
@@ -178,7 +160,7 @@ def _values(verdict: Verdict, effects: Sequence[Effect], basis: VerdictBasis) ->
         yield "p", said("p-at-look", p=verdict.p, level=verdict.level)
     if (noise := effect_with_ends(verdict.metric, verdict.noise)) is not None:
         yield "A and A", said("noise-floor", noise=noise)
-    yield from (("differs", each) for each in differing(basis.differences))
+    yield from (("differs", each) for each in differing(differences))
 
 
 def _drawn(metric: str, estimate: Estimate) -> str:
@@ -223,7 +205,7 @@ def findings(verdict: Verdict, *, running: bool = False) -> Iterator[Finding]:
 
 
 def findings_of_trials(
-    metric: str, digests: Sequence[Digest], differences: Sequence[Between], *, left_out: int
+    metric: str, digests: Sequence[Digest], differences: Sequence[Difference], *, left_out: int
 ) -> Iterator[Finding]:
     """What weakens a comparison of trials by this metric. left_out: how many do not count."""
     if differences:
@@ -239,12 +221,11 @@ def is_planned(digests: Sequence[Digest]) -> bool:
     return all(each.trial.plan.load.model != "closed" for each in digests)
 
 
-def _table(effects: Sequence[Effect], names: tuple[str, str], basis: VerdictBasis) -> Table:
-    a, b = basis.sides
+def _table(effects: Sequence[Effect], names: tuple[str, str]) -> Table:
     columns: list[Column[Effect]] = [
         ("metric", lambda each: axis(each.metric)),
-        ("A", lambda each: metric_cell(each.metric, own_estimate(a, each.metric))),
-        ("B", lambda each: metric_cell(each.metric, own_estimate(b, each.metric))),
+        ("A", lambda each: metric_cell(each.metric, each.a)),
+        ("B", lambda each: metric_cell(each.metric, each.b)),
         (
             "B against A",
             lambda e: TableCell(*effect_texts(e.metric, e.estimate)) if e.estimate else NOT_KNOWN,
@@ -257,78 +238,48 @@ def _table(effects: Sequence[Effect], names: tuple[str, str], basis: VerdictBasi
     return table(f"{KEY}-metrics", name, columns, items=effects, note=note, spare=spare)
 
 
-def _figures(effects: Sequence[Effect], basis: VerdictBasis) -> Iterator[Figure]:
-    for key, name, share in (("effect", "title-effect", False), ("shares", "title-shares", True)):
-        group = [each for each in effects if is_share(each.metric) == share and _drawable(each)]
-        if group:
-            yield _effects_figure(f"{KEY}-{key}", message(name), group, basis=basis)
-
-
-def _drawable(effect: Effect) -> bool:
-    estimate = effect.estimate
-    return estimate is not None and 1 / _RATIO_MAX < abs(estimate.value) + 1 < _RATIO_MAX
-
-
-def _effects_figure(
-    key: str, name: str, effects: Sequence[Effect], *, basis: VerdictBasis
-) -> Figure:
+def _figures(effects: Sequence[Effect]) -> Iterator[Figure]:
+    """The effects on the metric of the verdict and on those of its kind, and the noise."""
     main = effects[0]
-    share, delta = is_share(main.metric), main.delta if isinstance(main, Verdict) else None
-    rows = [row for each in effects for row in _effect_rows(each, basis)]
+    assert isinstance(main, Verdict), "the verdict is the first"
+    share, delta = is_share(main.metric), main.delta
+    every = [
+        (title(e.metric), e.metric, e.estimate) for e in effects if is_share(e.metric) == share
+    ]
+    every.insert(1, (_NOISE, main.metric, main.noise))
+    able = [(name, metric, e) for name, metric, e in every if e and (share or 0 < e.value < _MOST)]
+    if not any(name != _NOISE for name, *_ in able):
+        return
+    rows = [_effect_row(*each) for each in able]
     rows.append({"none": 0.0 if share else 1.0})
-    about = message("chart-of-pairs" if basis.pairs else "chart-of-trials")
-    if delta is not None:
-        ends = (-100 * delta, 100 * delta) if share else (1 / (1 + delta), 1 + delta)
-        rows.append({"from": ends[0], "to": ends[1]})
-        about += " " + message("chart-delta", delta=difference_text(main.metric, delta))
-    fields = ("value", "low", "high", "trial", "from", "to")
-    places = [abs(row[name]) for row in rows for name in fields if name in row]
+    ends = (-100 * delta, 100 * delta) if share else (1 / (1 + delta), 1 + delta)
+    rows.append({"from": ends[0], "to": ends[1]})
+    places = [row[name] for row in rows for name in ("value", "low", "high") if name in row]
     log = not share and (min(places) < _LINEAR[0] or max(places) > _LINEAR[1])
-    return figure(
-        key,
+    name = message("title-shares" if share else "title-effect")
+    yield figure(
+        f"{KEY}-effect",
         name,
-        about,
+        message("chart-effects", delta=difference_text(main.metric, delta)),
         columns=("metric", "B against A", "95% interval"),
         data=rows,
         template="difference",
         x=amounts(name, log=log, zero=False, nice=False, padding=14, tickCount=5, grid=True),
-        y=names("", list(dict.fromkeys(row["y"] for row in rows if "y" in row)), down=True),
+        y=names("", list(dict.fromkeys(name for name, *_ in able)), down=True),
     )
 
 
-def _effect_rows(effect: Effect, basis: VerdictBasis) -> Iterator[Datum]:
-    """A row for the effect and its noise, and one for each pair or trial, in units of the axis."""
-    metric, name = effect.metric, title(effect.metric)
-    noise = effect.noise if isinstance(effect, Verdict) else None
-    factor = 100.0 if is_share(metric) else 1.0
-    for label, estimate in ((name, effect.estimate), (_NOISE, noise)):
-        if estimate is not None:
-            text, interval = effect_texts(metric, estimate)
-            places = {"value": estimate.value}
-            if estimate.estimable and math.isfinite(estimate.high):
-                low = estimate.low if is_share(metric) else max(estimate.low, 1 / _RATIO_MAX)
-                places |= {"low": low, "high": estimate.high}
-            yield {
-                "y": label,
-                "noise": label == _NOISE,
-                "text": text,
-                "texts": (label, text, interval),
-                **{at: factor * place for at, place in places.items()},
-            }
-    of_a = numbers(basis.sides[0], metric)
-    if basis.pairs:
-        both = ((pair, numbers((pair.a, pair.b), metric)) for pair in basis.pairs)
-        dots = [
-            (_NOISE if pair.same else name, True, n[1] - n[0]) for pair, n in both if len(n) > 1
-        ]
-    else:
-        values = [(is_b, n) for is_b, side in basis.trials for n in numbers((side,), metric)]
-        dots = [(name, is_b, value - fmean(of_a)) for is_b, value in values if of_a]
-    for label, is_b, difference in dots:
-        # A difference of logarithms is a ratio, and one of shares is in points.
-        trial = 100 * difference if is_share(metric) else math.exp(min(difference, 700))
-        if abs(trial) < _RATIO_MAX and (label != _NOISE or noise is not None):
-            yield {"trial": trial, "y": label, "of_b": is_b, "texts": (label, f"{trial:.4g}", None)}
+def _effect_row(name: str, metric: str, estimate: Estimate) -> Datum:
+    """In units of the axis: points of shares, else a ratio."""
+    text, interval = effect_texts(metric, estimate)
+    share = is_share(metric)
+    places = {"value": estimate.value}
+    if estimate.estimable and math.isfinite(estimate.high):
+        low = estimate.low if share else max(estimate.low, 1 / _MOST)
+        places |= {"low": low, "high": estimate.high}
+    scaled = {at: place * (100 if share else 1) for at, place in places.items()}
+    texts = (name, text, interval)
+    return {"y": name, "noise": name == _NOISE, "text": text, "texts": texts, **scaled}
 
 
 def effect_texts(metric: str, estimate: Estimate) -> tuple[str, str]:
@@ -363,11 +314,12 @@ def difference_text(metric: str, value: float) -> str:
     return f"{float(f'{100 * value:.2g}'):g}{' points' if is_share(metric) else '%'}"
 
 
-def differing(differences: Sequence[Between]) -> list[Message]:
+def differing(differences: Sequence[Difference]) -> list[Message]:
     """In what A and B differ other than the compared factors."""
     return [
-        said("difference-of-sides", name=each.name, a=each.a or ["-"], b=each.b or ["-"])
+        said("difference-of-sides", name=each.name, a=a or ["-"], b=b or ["-"])
         for each in differences
+        for a, b in (each.values,)
     ]
 
 
@@ -398,7 +350,7 @@ class Compared(Struct, frozen=True):
     a: Group
     b: Group
     factors: tuple[str, ...]
-    other_differences: tuple[Between, ...]
+    other_differences: tuple[Difference, ...]
     verdict: Verdict
 
 
@@ -424,7 +376,7 @@ def compared(
         raise PlanError("trials-in-common", a=a.name, b=b.name)
     own = {name for name, level in a.levels.items() if b.levels.get(name, level) != level}
     chosen = tuple(dict.fromkeys((*factors, *sorted(own))))
-    others = differences.between(a.digests, b.digests, chosen)
+    others = differences.differ([a.digests, b.digests], chosen)
     goal = goal.of(planned=is_planned((*a.digests, *b.digests)))
     before, now = ([trial_values(digest.summary) for digest in each.valid] for each in (a, b))
     if of_baseline and len(before) >= BASELINE_MIN and not a.levels:
@@ -437,10 +389,7 @@ def compared(
 def section_of(comparison: Compared) -> Section:
     a, b, verdict = comparison.a, comparison.b, comparison.verdict
     every, others = (*a.digests, *b.digests), comparison.other_differences
-    both = [(is_b, each) for is_b, group in enumerate((a, b)) for each in group.valid]
-    both.sort(key=lambda pair: pair[1].trial.started_at)
-    paired = verdict.basis == "blocks"
-    pairs = tuple(pairs_of_blocks(a.valid, b.valid)) if paired else ()
+    valid = (*a.valid, *b.valid)
     found, left_out = [], 0
     for group in (a, b):
         if group.valid:
@@ -452,15 +401,9 @@ def section_of(comparison: Compared) -> Section:
         count = len(group.digests)
         found.append(finding("side-without-valid-trial", group.name, count=count, why=why))
     found += findings_of_trials(verdict.metric, every, others, left_out=left_out)
-    if pairs and len(both) > 2 * len(pairs):
-        found.append(finding("trials-without-partner", count=len(both) - 2 * len(pairs)))
-    basis = VerdictBasis(
-        pairs=pairs,
-        trials=() if paired else tuple((bool(is_b), trial_values(d.summary)) for is_b, d in both),
-        ids=tuple(d.trial.id for d in ((*a.valid, *b.valid) or every)),
-        findings=tuple(found),
-        differences=others,
-    )
+    alone = len(valid) - sum(verdict.trials)
+    if verdict.basis == "blocks" and alone:
+        found.append(finding("trials-without-partner", count=alone))
     more = decisive(a.sweep, verdict) if a.sweep == b.sweep else ()
     steps = [Next(each, "next-pairs") for each in more]
     if not steps:
@@ -468,7 +411,8 @@ def section_of(comparison: Compared) -> Section:
         questions = [each.question for each in run.next_steps(newest.trial, newest.summary)]
         what, why = ("why", "next-why") if "next-why" in questions else ("show", "next-values")
         steps = [Next(f"pgpaces {what} {newest.trial.id[-8:]}", why)]
-    return section(verdict, a.name, b.name, basis=basis, steps=steps)
+    ids = [digest.trial.id for digest in valid or every]
+    return section(verdict, a.name, b.name, ids=ids, found=found, differences=others, steps=steps)
 
 
 def unmeasured(comparison: Compared) -> RunError | None:

@@ -30,7 +30,6 @@ from pgpaces.show.section import (
     Number,
     Report,
     Section,
-    Sentence,
     Table,
     TableCell,
     Values,
@@ -221,15 +220,12 @@ def _compared(job: str, every: Sequence[Disk]) -> Iterator[TableCell]:
 
 def report(rows: Sequence[DiskRow], shown: Section) -> Report:
     """A disk, or several side by side, as a report; shown: their section. Its rows are jobs."""
-    head = shown.headline
-    assert head is not None
     return Report(
         title=shown.title,
         question="",
         made_at=datetime.now(UTC),
         version=rows[0].version,
         id=rows[0].id,
-        sentences=(Sentence(f"{head.word}: {head.text}", "main"), *shown.sentences),
         headline=(),
         sections=(shown,),
         top=shown,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.parts import StatementRow
+from pgpaces.analysis.parts import Part
 from pgpaces.analysis.summary import StatementSummary, Summary
 from pgpaces.analysis.time_distribution import Distribution
 from pgpaces.core import metrics
@@ -40,7 +40,7 @@ def of_times(of: Of, distribution: Distribution) -> Iterator[Number]:
             yield Number(of, name, Estimate.alone(value, distribution.count))
 
 
-def statement_names(statements: Iterable[StatementSummary | StatementRow]) -> Iterator[str]:
+def statement_names(statements: Iterable[StatementSummary | Part]) -> Iterator[str]:
     """SCRIPT:LINE of each; of several on one line the second is SCRIPT:LINE.2."""
     seen: Counter[str] = Counter()
     for each in statements:
@@ -49,7 +49,7 @@ def statement_names(statements: Iterable[StatementSummary | StatementRow]) -> It
         yield name if seen[name] == 1 else f"{name}.{seen[name]}"
 
 
-def with_names(statements: Sequence[StatementRow]) -> Iterator[tuple[StatementRow, str]]:
+def with_names(statements: Sequence[Part]) -> Iterator[tuple[Part, str]]:
     """The statements of all cells, each with its name, which is the same in all of them."""
     first = {(each.script, each.line, each.text): each for each in statements}
     names = dict(zip(first, statement_names(first.values()), strict=True))

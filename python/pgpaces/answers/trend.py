@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import datetime, timedelta
@@ -15,7 +16,7 @@ from pgpaces.analysis import differences
 from pgpaces.analysis import trend as rules
 from pgpaces.analysis.cells import sound
 from pgpaces.analysis.compare import direction, metric_of
-from pgpaces.analysis.differences import Between, Varied
+from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.trend import Change, Run, Trend
 from pgpaces.answers.answer import Answer
@@ -71,8 +72,8 @@ class RunSeries(Struct, frozen=True):
     metric: str
     runs: tuple[TimedRun, ...]
     trend: Trend
-    unlike: tuple[Varied, ...] = ()
-    confounders: tuple[tuple[str, tuple[Between, ...]], ...] = ()
+    unlike: tuple[Difference, ...] = ()
+    confounders: tuple[tuple[str, tuple[Difference, ...]], ...] = ()
     left_out: int = 0
 
     def run(self, name: str) -> TimedRun:
@@ -126,14 +127,14 @@ def series_of(
     names_of = [run.name for run in runs]
     starts = [0, *(names_of.index(change.first) for change in trend.changes), len(runs)]
     levels = pairwise([valid[low:high] for low, high in pairwise(starts)])
-    new = [(change.first, differences.between(*both))
+    new = [(change.first, differences.differ(both))
            for change, both in zip(trend.changes, levels, strict=True)]  # fmt: skip
     return RunSeries(
         ", ".join(names) or (valid or digests)[-1].trial.workload.name,
         metric,
         runs,
         trend,
-        differences.among(valid, factors),
+        differences.differ([[each] for each in valid], factors),
         tuple(new),
         len(digests) - len(valid),
     )
@@ -153,7 +154,7 @@ def _like(store: Store, id_: str, factors: Sequence[str]) -> list[Digest]:
     workload = model.trial.workload.name
     able = [row.id for row in store.trials() if row.damage is None and row.workload == workload]
     alike = (each for each in store.digests(able) if each.trial.id != id_)
-    return [model, *(each for each in alike if not differences.between([model], [each], factors))]
+    return [model, *(each for each in alike if not differences.differ([[model], [each]], factors))]
 
 
 def _run(digest: Digest, metric: str) -> TimedRun:
@@ -240,17 +241,26 @@ def _values(series: RunSeries) -> Values:
     yield from (("changes", _change(series, each)) for each in reversed(trend.changes))
     for first, confounders in series.confounders:
         for each in confounders:
-            sides = {"a": each.a or NOT_KNOWN, "b": each.b or NOT_KNOWN}
-            values = {"run": series.id(first), "name": each.name, **sides}
-            yield "also new", said("trend-confounder", **values)
+            a, b = (values or NOT_KNOWN for values in each.values)
+            yield (
+                "also new",
+                said("trend-confounder", run=series.id(first), name=each.name, a=a, b=b),
+            )
     yield from (("differs", each) for each in unlike(series.unlike))
     yield from (("left out", said("trend-left-out", run=name)) for name in trend.left_out)
 
 
-def unlike(factors: Sequence[Varied]) -> list[Message]:
+def unlike(factors: Sequence[Difference]) -> list[Message]:
     """In what the runs differ other than time: each value, and in how many runs."""
-    counted = {each.name: [f"{v or NOT_KNOWN} ({n})" for v, n in each.values] for each in factors}
-    return [said("runs-vary", name=name, seen=seen) for name, seen in counted.items()]
+    counted = [(e.name, Counter(value for own in e.values for value in own)) for e in factors]
+    return [
+        said(
+            "runs-vary",
+            name=name,
+            seen=[f"{value or NOT_KNOWN} ({n})" for value, n in seen.items()],
+        )
+        for name, seen in counted
+    ]
 
 
 def _measured(series: RunSeries) -> list[TimedRun]:

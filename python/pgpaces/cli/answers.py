@@ -130,7 +130,8 @@ def diff(a: str, b: str, *, as_json: bool, store_path: str | None) -> None:
     specs = [{} if each.trial.setup.imported else each.trial.spec for each in (one, other)]
     names = [name for name in {**specs[0], **specs[1]} if specs[0].get(name) != specs[1].get(name)]
     asked = {name: tuple(spec.get(name) for spec in specs) for name in names}
-    found = {each.name: (each.a, each.b) for each in differences.of_setup(one, other)}
+    setup = differences.differ([[one], [other]], of=differences.of_setup)
+    found = {each.name: each.values for each in setup}
     rows = [*asked.items(), *((name, [", ".join(x) for x in both]) for name, both in found.items())]
 
     def shown(value: Any) -> str:

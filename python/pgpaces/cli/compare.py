@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from pgpaces.cli import options, output, specs
 from pgpaces.core.errors import PlanError
@@ -148,7 +148,10 @@ def _tell(store: Store, comparison: Compared, params: Mapping[str, Any]) -> Sect
         "a": group(comparison.a),
         "b": group(comparison.b),
         "compared": list(comparison.factors),
-        "differences": [asdict(each) for each in comparison.other_differences],
+        "differences": [
+            {"name": each.name, "a": each.values[0], "b": each.values[1]}
+            for each in comparison.other_differences
+        ],
         "verdict": plain(comparison.verdict),
     }
     section = replace(answer.section, document=lambda: document)

@@ -181,13 +181,8 @@ def text(sections: Sequence[Section], *, verbose: bool, plain: bool = False) -> 
 def with_own_store(section: Section) -> Section:
     from msgspec.structs import replace
 
-    sentences = (
-        replace(each, text=with_store(each.text)) if each.text.startswith("pgpaces ") else each
-        for each in section.sentences
-    )
     return replace(
         section,
-        sentences=tuple(sentences),
         next=tuple(replace(each, command=with_store(each.command)) for each in section.next),
         aside=tuple(map(with_store, section.aside)),
     )

@@ -34,7 +34,7 @@ def junit(section: Section, text: str) -> bytes:
         reason = ElementTree.SubElement(
             case, element, {"type": _word(section), "message": line(message(section))}
         )
-        reason.text = lines("\n".join(each.text for each in section.sentences))
+        reason.text = lines("\n".join(section.sentences))
     ElementTree.SubElement(case, "system-out").text = lines(text)
     ElementTree.indent(suites)
     xml = ElementTree.tostring(suites, encoding="unicode")
@@ -49,9 +49,8 @@ def annotation(section: Section) -> str:
 
 
 def message(section: Section) -> str:
-    """The verdict in a sentence: the first main sentence, else the headline."""
-    main = [each.text for each in section.sentences if each.weight == "main"]
-    return main[0] if main else (section.headline.text if section.headline else section.title)
+    """The verdict in a sentence, else the headline."""
+    return section.main or (section.headline.text if section.headline else section.title)
 
 
 def _mark(section: Section) -> Mark:

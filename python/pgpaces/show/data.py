@@ -93,7 +93,7 @@ def json(report: Report) -> str:
         **top,
         "title": report.title,
         "asked": report.question,
-        "sentences": [each.text for each in report.sentences],
+        "sentences": report.top.sentences,
         "experiment": report.id,
         "made_at": report.made_at.isoformat(),
         "pgpaces": report.version,

@@ -10,10 +10,8 @@ they were drawn.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable
 from hashlib import sha256
 from importlib import resources
-from itertools import groupby
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -52,23 +50,19 @@ def html(report: Report, *, served: bool = False, part: str = "", trials: str = 
     script = template("page.js")
     head = report.top.headline
     drawn = draw.available()
-    lead = report.lead if drawn else None
-    wide = lead is not None and lead.over_time
+    lead = report.lead
+    wide = drawn and lead is not None and lead.over_time
     return (
         _templates()
         .get_template("page.html")
         .render(
             report=report,
             head=head,
-            # The headline is the conclusion.
-            sentences=[each for each in report.sentences if not head or each.weight != "main"],
             next=[each.command for each in report.top.next if not each.command.startswith(_REPORT)],
             lead=lead,
             wide=Markup(draw.inline(lead, _WIDE)) if lead and wide else "",
             sections=[
-                each
-                for each in report.sections
-                if each.rank != "text" and not (part and each.rank in ("details", "page"))
+                each for each in report.sections if not (part and each.rank in ("details", "page"))
             ],
             served=served,
             part=part,
@@ -80,10 +74,6 @@ def html(report: Report, *, served: bool = False, part: str = "", trials: str = 
             drawn=drawn,
         )
     )
-
-
-def _side_by_side(figures: Iterable[Figure]) -> list[list[Figure]]:
-    return [list(group) for _, group in groupby(figures, lambda each: each.group or each.key)]
 
 
 def environment(package: str) -> Environment:
@@ -102,7 +92,6 @@ def _templates() -> Environment:
     templates = environment("pgpaces.show")
     templates.filters["block"] = lambda text: Markup(quoted(escape.lines(text)))
     templates.filters["soft"] = _soft
-    templates.filters["side_by_side"] = _side_by_side
     return templates
 
 

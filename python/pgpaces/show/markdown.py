@@ -6,10 +6,10 @@ Untrusted text is escaped: it yields no markup, no HTML, no link.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from pgpaces.show.escape import line
-from pgpaces.show.section import Facts, Mark, Report, Section, Sentence, Table, TableCell
+from pgpaces.show.section import Facts, Mark, Report, Section, Table, TableCell
 
 _MARKS = re.compile(r"([\\`*\[\]|~#])|(?<![^\W_])_|_(?![^\W_])")
 # Texts that Markdown renderers turn into links.
@@ -49,7 +49,7 @@ def summary(section: Section) -> str:
     title = section.title if top is None else f"{_SIGNS[top.mark]} {top.word}: {top.text}"
     # Facts without a name are drawn with blocks.
     facts = tuple(each for each in section.facts if each[0])
-    parts = [f"## {text(title.strip())}\n", *_answer(section.sentences), *_pairs(facts)]
+    parts = [f"## {text(title.strip())}\n", *_answer(section), *_pairs(facts)]
     for table in section.tables:
         parts += [
             f"<details><summary>{text(table.title)}</summary>\n",
@@ -64,20 +64,23 @@ def _parts(report: Report) -> Iterator[str]:
     if report.question:
         yield f"{paragraph(report.question)}\n"
     yield "## The answer\n"
-    yield from _answer(report.sentences)
+    yield from _answer(report.top)
     # Facts without a name are drawn with blocks.
-    yield from (f"- {text(name)}: {paragraph(value)}" for name, value in report.top.facts if name)
+    facts = (*report.headline, *report.top.facts)
+    yield from (f"- {text(name)}: {paragraph(value)}" for name, value in facts if name)
     yield ""
     for section in report.sections:
         if section.rank != "page":
             yield f"## {text(section.title)}\n"
+            if section.headline and section.key != report.top.key:
+                yield from _answer(section)
             yield from _section(section, _TOP)
     yield f"Made by pgpaces {text(report.version)}."
 
 
 def _section(section: Section, level: int) -> Iterator[str]:
-    yield from _answer(section.sentences)
     yield from () if section.headline else _pairs(section.facts)
+    yield from (f"{paragraph(section.note)}\n",) if section.note else ()
     yield from (f"{code(block.text)}\n" for block in section.blocks if not block.title)
     tables = [table for table in section.tables if level == _TOP or not table.folded]
     for table in tables:
@@ -89,18 +92,13 @@ def _section(section: Section, level: int) -> Iterator[str]:
         yield from _section(part, level + 1)
 
 
-def _answer(sentences: Sequence[Sentence]) -> Iterator[str]:
-    if not sentences:
-        return
-    for weight, mark in (("main", "**"), ("warning", "")):
-        for sentence in sentences:
-            if sentence.weight == weight:
-                warning = "Warning: " if weight == "warning" else ""
-                yield f"- {warning}{mark}{paragraph(sentence.text)}{mark}"
+def _answer(section: Section) -> Iterator[str]:
+    yield f"- **{paragraph(section.conclusion)}**"
+    notes = [each for each in section.findings if each.severity == "nothing"]
+    for each in section.findings:
+        yield from () if each in notes else (f"- Warning: {paragraph(str(each))}",)
     yield ""
-    yield from (
-        f"{paragraph(each.text)}\n" for each in sentences if each.weight in ("plain", "note")
-    )
+    yield from (f"{paragraph(str(each))}\n" for each in notes)
 
 
 def _table(table: Table) -> Iterator[str]:

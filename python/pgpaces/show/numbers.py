@@ -99,11 +99,6 @@ def share_in_words(estimate: Estimate) -> str:
     return f"{percent(estimate.value)}% ({ends})"
 
 
-def in_words(estimate: Estimate, form: Callable[[float], str], unit: str) -> str:
-    ends = interval(estimate, form, " to ") if estimate.estimable else ""
-    return f"{form(estimate.value)}{unit}" + (f" ({ends})" if ends else "")
-
-
 def interval_line(estimate: Estimate, none: float, form: Callable[[float], str]) -> str:
     """An interval drawn on a line, with a tick at `none`; empty if there is no interval."""
     if not estimate.estimable or not all(map(math.isfinite, (estimate.low, estimate.high))):

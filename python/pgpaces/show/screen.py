@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from pgpaces.core.findings import Finding
-from pgpaces.show.section import Facts, Headline, Next, Section, Sentence, Values
+from pgpaces.show.section import Facts, Headline, Next, Section, Values
 from pgpaces.spec.result import Estimate
 
 
@@ -52,19 +52,12 @@ class Screen(Struct, frozen=True):
             if len(facts) > self.most:
                 facts = tuple(each for each in facts if each[0] != name)
         details = Section("details", "Details", facts=self._facts(self.details, said))
-        shown = findings if whole else findings[:1]
         return Section(
             headline=headline,
             facts=facts,
             said=every,
             findings=tuple(findings),
-            sentences=(
-                *((Sentence(main, "main"),) if main else ()),
-                *(
-                    Sentence(str(each), "note" if each.severity == "nothing" else "warning")
-                    for each in shown
-                ),
-            ),
+            main=main,
             parts=(details,) if details.facts else (),
             next=tuple(steps),
             aside=(aside,) if aside else (),

@@ -16,8 +16,7 @@ from pgpaces.core.findings import Finding
 from pgpaces.core.messages import Message, catalog
 from pgpaces.spec.result import Estimate
 
-Weight = Literal["main", "plain", "warning", "note"]
-Rank = Literal["answer", "numbers", "details", "page", "text"]
+Rank = Literal["answer", "numbers", "details", "page"]
 Mark = Literal["", "pass", "fail", "unknown", "invalid"]
 Cells = tuple[tuple[str, ...], ...]
 Facts = tuple[tuple[str, str], ...]
@@ -27,13 +26,6 @@ Values = Iterable[tuple[str, Message | Finding]]
 
 # Words of headlines that are not verdicts.
 TOPICS = ("SWEEP", "CAPACITY", "DIFF", "DISKS")
-
-
-class Sentence(Struct, frozen=True):
-    """A sentence of the answer; main: the conclusion. note: a footnote to the numbers."""
-
-    text: str
-    weight: Weight = "plain"
 
 
 class Headline(Struct, frozen=True):
@@ -129,8 +121,7 @@ class Figure(Struct, frozen=True):
 
     key: for file names and anchors. about: a sentence about what it shows. columns, rows: the
     table. data: the rows of the template, whose fields it names. encodings: of its axes and series,
-    and other values by their names in the template. group: figures of one non-empty group stand
-    side by side, because they have the same axes.
+    and other values by their names in the template.
     """
 
     key: str
@@ -141,7 +132,6 @@ class Figure(Struct, frozen=True):
     template: str
     data: tuple[dict[str, Any], ...]
     encodings: Mapping[str, Any]
-    group: str = ""
 
     @property
     def over_time(self) -> bool:
@@ -157,7 +147,6 @@ def figure(
     columns: Sequence[str],
     data: Iterable[dict[str, Any]],
     template: str,
-    group: str = "",
     **encodings: Any,
 ) -> Figure:
     """A chart of rows, each with the texts of the columns, as far as it has them, in `texts`.
@@ -172,15 +161,7 @@ def figure(
         if texts and None not in texts:
             table.append(tuple(texts))
     return Figure(
-        key,
-        title,
-        about,
-        tuple(columns),
-        tuple(table),
-        template,
-        tuple(described),
-        encodings,
-        group,
+        key, title, about, tuple(columns), tuple(table), template, tuple(described), encodings
     )
 
 
@@ -198,18 +179,18 @@ class Section(Struct, frozen=True):
     """An answer, or a part of one.
 
     key: for anchors and in JSON, unique in a report, and a prefix of the keys of its figures.
-    sentences: the answer first. note: how to read it, or what ran. facts: names and values. value:
-    a value of `analysis/`, for Python; document: the same for JSON, if not the value itself. said,
-    findings: the named values whose texts are in facts and sentences. rows: the numbers. trials:
-    the ids of the trials that it rests on. parts: subsections. aside, mark: shown after the title.
-    folded: only the title is visible at first, unless open. tables_first: a screen has its tables
-    above the facts. rank: a terminal shows `answer` and `numbers`; Markdown all but `page`; the
-    page all but `text`.
+    main: the answer in a sentence, if it is not the headline. note: how to read it, or what ran.
+    facts: names and values. value: a value of `analysis/`, for Python; document: the same for JSON,
+    if not the value itself. said: the named values whose texts are the facts. findings: the most
+    severe first. rows: the numbers. trials: the ids of the trials that it rests on. parts:
+    subsections. aside: how to see more. folded: only the title is visible at first. tables_first: a
+    screen has its tables above the facts. rank: a terminal shows `answer` and `numbers`; Markdown
+    all but `page`; the page shows all.
     """
 
     key: str
     title: str
-    sentences: tuple[Sentence, ...] = ()
+    main: str = ""
     tables: tuple[Table, ...] = ()
     figures: tuple[Figure, ...] = ()
     value: Any = None
@@ -225,25 +206,31 @@ class Section(Struct, frozen=True):
     blocks: tuple[Block, ...] = ()
     parts: tuple[Section, ...] = ()
     aside: tuple[str, ...] = ()
-    mark: TableCell | None = None
     folded: bool = False
-    open: bool = False
     tables_first: bool = False
     rank: Rank = "answer"
 
-    def every_figure(self) -> Iterator[Figure]:
-        yield from self.figures
-        for part in self.parts:
-            yield from part.every_figure()
+    @property
+    def conclusion(self) -> str:
+        """The answer in a sentence."""
+        if self.main or self.headline is None:
+            return self.main
+        word = "" if self.headline.word in TOPICS else self.headline.word
+        return ": ".join(filter(None, (word, self.headline.text)))
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The conclusion, and the findings."""
+        return (*filter(None, (self.conclusion,)), *map(str, self.findings))
 
 
 class Report(Struct, frozen=True):
-    """A whole report: its question, the answer in sentences, and sections in their order.
+    """A whole report: its question, the answer, and sections in their order.
 
     question: of its author. kind_question: what this kind of answer answers. headline: facts under
-    the title. top: the answer in one screen. lead: the chart of the sections that shows the
-    answer. document: the whole report as plain values, without its sections. rows: its numbers.
-    Both are functions, because they take longer than the rest.
+    the title. top: the answer in one screen. lead: the chart that shows the answer. document: the
+    whole report as plain values, without its sections. rows: its numbers. Both are functions,
+    because they take longer than the rest.
     """
 
     title: str
@@ -251,7 +238,6 @@ class Report(Struct, frozen=True):
     made_at: datetime
     version: str
     id: str
-    sentences: tuple[Sentence, ...]
     headline: Facts
     sections: tuple[Section, ...]
     top: Section
@@ -262,8 +248,10 @@ class Report(Struct, frozen=True):
     rows: Callable[[], tuple[Number, ...]] = tuple
 
     def figures(self) -> Iterator[Figure]:
+        if self.lead is not None:
+            yield self.lead
         for section in self.sections:
-            yield from section.every_figure()
+            yield from (each for each in section.figures if each != self.lead)
 
     def answers(self) -> tuple[Section, ...]:
         return tuple(each for each in self.sections if each.rank == "answer")

@@ -15,10 +15,7 @@ NUMBER = ".6~g"
 
 
 class Look(Struct, frozen=True):
-    """The colors of a chart. lines: distinguishable with color vision deficiency.
-
-    heat: from good over the middle to bad; on_heat: of text upon each. font: of all text.
-    """
+    """The colors of a chart. lines: distinguishable with color vision deficiency."""
 
     background: str
     ink: str
@@ -26,15 +23,11 @@ class Look(Struct, frozen=True):
     grid: str
     alarm: str
     lines: tuple[str, ...]
-    heat: tuple[str, ...]
-    on_heat: tuple[str, ...]
     font: str = "sans-serif"
 
     def colors(self) -> dict[str, str]:
         colors = {name: getattr(self, name) for name in ("ink", "muted", "grid", "alarm")}
-        colors |= {f"line{n}": color for n, color in enumerate(self.lines)}
-        colors |= {f"heat{n}": color for n, color in enumerate(self.heat)}
-        return colors | {f"on-heat{n}": color for n, color in enumerate(self.on_heat)}
+        return colors | {f"line{n}": color for n, color in enumerate(self.lines)}
 
 
 # After Okabe and Ito (2008), darker on white and lighter on black where contrast requires it; every
@@ -46,8 +39,6 @@ LIGHT = Look(
     grid="#dfe4ea",
     alarm="#b3261e",
     lines=("#0072b2", "#d55e00", "#00805d", "#a8478a", "#8f6400", "#2b8cc4", "#4d4d4d"),
-    heat=("#2166ac", "#67a9cf", "#d1e5f0", "#fddbc7", "#ef8a62", "#b2182b"),
-    on_heat=("#ffffff", "#10161f", "#10161f", "#10161f", "#10161f", "#ffffff"),
 )
 DARK = Look(
     background="#14181f",
@@ -56,8 +47,6 @@ DARK = Look(
     grid="#2f3743",
     alarm="#ff8a80",
     lines=("#56b4e9", "#ff8f40", "#2fc99a", "#e59ac4", "#f0c04a", "#a7b6ff", "#c8ccd2"),
-    heat=("#92c5de", "#4393c3", "#2a5378", "#6b3a2c", "#d6604d", "#f9b69c"),
-    on_heat=("#10161f", "#10161f", "#ffffff", "#ffffff", "#10161f", "#10161f"),
 )
 PAGE = Look(
     background="transparent",
@@ -66,7 +55,5 @@ PAGE = Look(
     grid="var(--grid)",
     alarm="var(--alarm)",
     lines=tuple(f"var(--line{n})" for n in range(7)),
-    heat=tuple(f"var(--heat{n})" for n in range(6)),
-    on_heat=tuple(f"var(--on-heat{n})" for n in range(6)),
     font="inherit",
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
 from msgspec.structs import replace
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from pgpaces.show.escape import line
 from pgpaces.show.numbers import NOT_KNOWN
-from pgpaces.show.section import Facts, Report, Section, Sentence, Table, TableCell
+from pgpaces.show.section import Facts, Report, Section, Table, TableCell
 
 # A word of a command; spaces within quotes do not separate words.
 _WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+|\S+""")
@@ -26,7 +26,6 @@ _ABSENT_MAX = 20
 # Longer names of factors are abbreviated, with a key above the table.
 _LABEL_MAX = 12
 _SIGNS = {"pass": "✓", "fail": "✗", "unknown": "?", "invalid": "?"}
-_SENTENCE_SIGNS = {"warning": ("!", "yellow"), "note": ("–", "dim")}
 # The least and largest width of names of facts, and the least width of their values.
 _NAME_MIN, _NAME_MAX, _VALUE_MIN = 11, 24, 20
 _WARNINGS_MAX = 1
@@ -47,32 +46,35 @@ def parts(report: Report, width: int) -> Iterator[RenderableType]:
     if report.question:
         yield Text(line(report.question), style="dim")
     yield Text("")
-    yield from _sentences(report.sentences, width)
-    yield from _rows(report.top.facts, width)
+    yield from brief(_without(report.top), width, None)
     for each in report.sections:
         if each.rank in ("answer", "numbers"):
             yield Text("")
             if each.key != "cells":  # they follow the answer without a title
                 yield Text(line(each.title), style="bold")
-            yield from _answered(each, width)
+            if each.headline is None:
+                yield from _rows(each.facts, width)
+            elif each.key != report.top.key:
+                yield from brief(_without(each), width, None)
+                yield Text("")
+            yield from _tables([table for table in each.tables if not table.folded], width)
     if report.rerun:
         yield Text("")
         yield _unbroken(command(line(report.rerun), width, "again: "), "dim")
 
 
-def _answered(answer: Section, width: int) -> Iterator[RenderableType]:
-    """A section without its title: sentences and facts, then tables."""
-    yield from _sentences(answer.sentences, width)
-    if not answer.headline:
-        yield from (Text(f" {line(name)}: {line(value)}") for name, value in answer.facts)
-    shown = [each for each in answer.tables if not each.folded]
+def _without(answer: Section) -> Section:
+    """The answer without tables and without commands."""
+    return replace(answer, aside=(), next=(), tables=())
+
+
+def _tables(shown: Sequence[Table], width: int) -> Iterator[RenderableType]:
     for number, each in enumerate(shown):
-        if number or answer.sentences or answer.facts:
-            yield Text("")
-        if len(shown) > 1:
+        yield from ("",) if number else ()
+        if len(shown) > 1 and each.title:
             yield Text(line(each.title), style="bold")
         yield from _table(each, width)
-        if each.note and answer.rank == "answer":
+        if each.note:
             yield Text(line(each.note), style="dim")
 
 
@@ -95,11 +97,9 @@ def brief(
             for part in _table(shown, width - 2, inline=True)
         )
     yield from facts if answer.tables_first else ()
-    for sentence in [each for each in answer.sentences if each.weight in _SENTENCE_SIGNS][
-        :warnings
-    ]:
-        sign, style = _SENTENCE_SIGNS[sentence.weight]
-        for number, each in enumerate(_wrapped(line(sentence.text), width - 4)):
+    for found in answer.findings[:warnings]:
+        sign, style = ("–", "dim") if found.severity == "nothing" else ("!", "yellow")
+        for number, each in enumerate(_wrapped(line(str(found)), width - 4)):
             yield Text(f"  {' ' if number else sign} {each}", style=style)
     if answer.aside:
         yield Text("")
@@ -130,17 +130,9 @@ def _top(answer: Section, width: int) -> Iterator[RenderableType]:
 
 
 def whole(answer: Section, width: int) -> Iterator[RenderableType]:
-    plain = tuple(replace(each, brief=False) for each in answer.tables)
-    notes = tuple(each for each in answer.sentences if each.weight == "note")
-    first = answer.sentences if answer.headline is None or answer.parts else notes
-    yield from brief(replace(answer, aside=(), tables=plain, sentences=first), width, None)
-    if first is notes:
-        yield from _sentences((each for each in answer.sentences if each.weight != "note"), width)
-    for each in plain:
-        yield Text("")
-        yield from _table(each, width)
-        if each.note:
-            yield Text(line(each.note), style="dim")
+    yield from brief(replace(answer, aside=(), tables=()), width, None)
+    yield from ("",) if answer.tables else ()
+    yield from _tables(answer.tables, width)
     for part in answer.parts:
         yield Text("")
         yield from _rows(part.facts, width)
@@ -190,15 +182,6 @@ def command(text: str, width: int, begin: str = "") -> str:
 def _unbroken(text: str, style: str = "") -> Text:
     """Lines of a command: a word that is too long runs over the width, if not cropped."""
     return Text(text, style=style, no_wrap=True, overflow="ignore")
-
-
-def _sentences(sentences: Iterable[Sentence], width: int) -> Iterator[RenderableType]:
-    styles = {"main": "bold", "warning": "yellow", "plain": "", "note": "dim"}
-    for sentence in sentences:
-        warning = "warning: " if sentence.weight == "warning" else ""
-        text, style = f"{warning}{line(sentence.text)}", styles[sentence.weight]
-        is_command = text.startswith("pgpaces ")
-        yield _unbroken(command(text, width), style) if is_command else Text(text, style=style)
 
 
 def _table(content: Table, width: int, *, inline: bool = False) -> Iterator[RenderableType]:

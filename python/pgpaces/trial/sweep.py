@@ -47,8 +47,6 @@ from pgpaces.trial.request import (
     OnStoreError,
     Request,
     check,
-    choose,
-    commands_of,
     dataset_of,
     request_of,
     workload_of,
@@ -326,10 +324,8 @@ def _step(request: Request, sizes: Mapping[str, int]) -> Step:
     spec = dataset_of(request)
     fingerprints = data.fingerprints(spec)
     measured = fingerprints & sizes.keys() if spec.from_database is None else ()
-    lists = commands_of(request.workload, choose(request.workload, request.scripts))
     return Step(
         request.trial,
-        tuple(sum(command.is_sql for command in commands) for commands in lists),
         request.workload.writes and not request.as_is,
         (request.target, fingerprints),
         0 if request.as_is else max((sizes[each] for each in measured), default=None),

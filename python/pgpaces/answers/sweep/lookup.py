@@ -19,10 +19,10 @@ from pgpaces.answers import capacity, run
 from pgpaces.answers import compare as comparing
 from pgpaces.answers import why as attribution
 from pgpaces.answers.answer import Answer
-from pgpaces.answers.sweep import closeups, screen
+from pgpaces.answers.sweep import over_time, screen
 from pgpaces.answers.sweep.page import About, Page, gather
 from pgpaces.answers.trials import decisive
-from pgpaces.show.section import Headline, Next, Section, Sentence
+from pgpaces.show.section import Headline, Next, Section
 from pgpaces.spec.design import Experiment
 from pgpaces.store.store import Store
 from pgpaces.trial import document
@@ -48,8 +48,8 @@ def page_of(store: Store, names: Sequence[str] = ("last",)) -> Page:
         digests = store.digests(store.ended(row.id))
         if goal is None or isinstance(goal, Certainty):
             about = replace(about, chosen=goal is not None)
-            return _observed(store, gather(digests, about, experiment))
-        return _observed(store, _chosen(store, digests, about, experiment=experiment, goal=goal))
+            return _explained(store, gather(digests, about, experiment))
+        return _explained(store, _chosen(store, digests, about, experiment=experiment, goal=goal))
     ids = [
         id_
         for match in matches
@@ -57,13 +57,14 @@ def page_of(store: Store, names: Sequence[str] = ("last",)) -> Page:
     ]
     digests = store.digests(list(dict.fromkeys(ids)))
     page = gather(digests, about)
-    if len(digests) == 1:
-        [digest] = digests
-        answer = run.section(store.load(digest.trial.id), digest.summary, digest.series, whole=True)
-        # Its numbers and its setup are those of the page.
-        first = replace(answer, rows=(), value=None, document=dict, rank="numbers")
-        page = replace(page, first=first)
-    return _observed(store, page)
+    if len(digests) != 1:
+        return _explained(store, page)
+    [digest], trial = digests, store.load(digests[0].trial.id)
+    answer = run.section(trial, digest.summary, digest.series, whole=True)
+    # Its numbers and its setup are those of the page.
+    first = replace(answer, rows=(), value=None, document=dict, rank="numbers")
+    page = replace(page, first=first, sections=(over_time.section(digest, trial.observed),))
+    return _explained(store, page)
 
 
 def answer_for(store: Store, section: Section) -> Answer:
@@ -82,15 +83,11 @@ def answer_of(store: Store, experiment_id: str) -> Answer:
     return Answer(screen.section(page) if page.first is None else page.first, lambda: page)
 
 
-def _observed(store: Store, page: Page) -> Page:
-    ids = [closeups.middle(row).trial.id for row in closeups.chosen(page)]
-    # The answer of a search names the limiting resource already.
+def _explained(store: Store, page: Page) -> Page:
+    """With the reason why requests were late; the answer of a search names it already."""
     late = None if page.searched else attribution.of_cell(store, page)
-    return replace(
-        page,
-        observed={id_: store.observed(id_) for id_ in ids},
-        sections=(replace(late, folded=True),) if late else (),
-    )
+    more = (replace(late, folded=True),) if late else ()
+    return replace(page, sections=(*page.sections, *more))
 
 
 def _chosen(
@@ -113,8 +110,8 @@ def _chosen(
         section = capacity.section(searched, limits, stopped(about))
         page = replace(page, searched=goal.goal.load)
     if (failure := validity.no_trial(digests)) is not None:
-        head, main = Headline("FAIL", "fail", failure.sentence), Sentence(failure.sentence, "main")
-        section = replace(section, headline=head, sentences=(main,))
+        head = Headline("FAIL", "fail", failure.sentence)
+        section = replace(section, headline=head, main="", findings=())
     own = () if about.state == "running" else section.next
     onward, more = (*own, *screen.steps(page)), (screen.aside(page),)
     return replace(page, first=replace(section, next=onward, aside=more))
@@ -133,20 +130,17 @@ def _comparison(
     a, b, _ = (cell.key for cell in goal.cells)
     of = {key: [t.digest for t in tells if t.digest and t.cell.key == key] for key in (a, b)}
     names = [name for name, level in goal.a.items() if goal.b[name] != level]
-    others, verdict = differences.between(of[a], of[b], names), goal.standing(tells)
+    others, verdict = differences.differ((of[a], of[b]), names), goal.standing(tells)
     running = about.state == "running"
     left_out = sum(not sound(d) for d in digests) if running else len(digests) - 2 * len(pairs)
-    basis = comparing.VerdictBasis(
-        pairs,
-        ids=tuple(digest.trial.id for digest in digests),
-        findings=tuple(
-            comparing.findings_of_trials(verdict.metric, digests, others, left_out=left_out)
-        ),
-        differences=tuple(others),
+    found = comparing.findings_of_trials(verdict.metric, digests, others, left_out=left_out)
+    more = decisive(about.id, verdict, goal.names())
+    return comparing.section(
+        verdict,
+        *goal.names(),
+        ids=[digest.trial.id for digest in digests],
+        found=[*found],
+        differences=others,
         running=running,
-    )
-    section = comparing.section(verdict, *goal.names(), basis=basis)
-    return replace(
-        section,
-        next=tuple(Next(each, "next-pairs") for each in decisive(about.id, verdict, goal.names())),
+        steps=[Next(each, "next-pairs") for each in more],
     )

@@ -5,48 +5,35 @@ Knows no store and reads no clock. Texts are unescaped; the code that renders th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from msgspec import Struct, field
-from msgspec.structs import asdict, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces.analysis import cells, crossing, differences, goal
-from pgpaces.analysis.accumulator import by_functions
-from pgpaces.analysis.cells import MachineRatio, Row
+from pgpaces.analysis.cells import Row
 from pgpaces.analysis.certainty import errors
-from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.parts import (
-    BackgroundRow,
-    StatementPlans,
-    StatementRow,
-    background_rows,
+    Part,
+    StatementPlan,
+    background_of,
     plans_of,
     statements_of,
 )
 from pgpaces.answers import bulk
 from pgpaces.answers.disk import in_short
-from pgpaces.answers.trials import at_nodes, layout, limits_of
+from pgpaces.answers.trials import limits_of
 from pgpaces.core.units import duration_text
 from pgpaces.show.section import Facts, Section
 from pgpaces.spec.design import Cell, Experiment, Factor, level_text
-from pgpaces.spec.load import AUTO
-from pgpaces.spec.result import Observed, Trial
-from pgpaces.spec.setup import ComponentFacts
+from pgpaces.spec.result import Trial
 
 if TYPE_CHECKING:
     from pgpaces.store.disks import DiskRow
-
-_SERVER = (
-    *("version_text", "build", "data_directory", "data_device"),
-    *("configure", "system_identifier"),
-)
-_TARGET = ("host", "hostaddr", "port", "sslmode")
-# Labels for a load of Python functions; an empty one hides the option.
-_OF_FUNCTIONS = {"threads": "processes", "poll": "performed by", "protocol": ""}
 
 
 class About(Struct, frozen=True):
@@ -68,29 +55,24 @@ class About(Struct, frozen=True):
     state: str = ""
 
 
-class ServerFacts(Struct, frozen=True):
-    """A server with its machine: facts, and the settings that are not at their default.
-
-    generator: the machine of the load generator. trials: the number of trials there.
-    """
+class Place(Struct, frozen=True):
+    """A server with its machine: facts, settings that are not at their default, and trials."""
 
     name: str
-    server: Facts
+    facts: Facts
     settings: Facts
-    generator: Facts
     trials: int
 
 
 class Page(Struct, frozen=True):
     """The content of a report. factors: those with several levels; main: the axis of the charts.
 
-    lines: rows that share all levels but that of the main factor. limit: the common latency limit,
-    if any. options: those that all trials share. first: the answer to another question than the
-    sweep's, which stands first. sections: further answers. places: servers with their machines.
-    missing: the number of planned trials that did not run. failures: cell and block of trials that
-    never began, and why. work: what all trials are about, if it is not transactions. searched: the
-    kind of load that a search chose, if one did: there are no tables and charts over cells.
-    observed: server observations by trial id, for the trials shown in detail.
+    limit: the common latency limit, if any. options: those that all trials share. first: the answer
+    to another question than the sweep's, which stands first. sections: further answers. places:
+    servers with their machines. missing: the number of planned trials that did not run. failures:
+    cell and block of trials that never began, and why. work: what all trials are about, if it is
+    not transactions. searched: the kind of load that a search chose, if one did: there are no
+    tables and charts over cells.
     """
 
     title: str
@@ -99,36 +81,42 @@ class Page(Struct, frozen=True):
     factors: tuple[Factor, ...]
     main: Factor | None
     rows: tuple[Row, ...]
-    lines: tuple[Line, ...]
     missed_max: float
     limits: tuple[str, ...]
     limit: str | None
     options: Facts
     first: Section | None = None
     sections: tuple[Section, ...] = ()
-    statements: tuple[StatementRow, ...] = ()
-    plans: tuple[StatementPlans, ...] = ()
+    statements: tuple[Part, ...] = ()
+    plans: tuple[StatementPlan, ...] = ()
     differences: tuple[Difference, ...] = ()
-    places: tuple[ServerFacts, ...] = ()
-    apart: tuple[MachineRatio, ...] = ()
+    places: tuple[Place, ...] = ()
     missing: int = 0
     failures: Facts = ()
-    background: tuple[BackgroundRow, ...] = ()
+    background: tuple[Part, ...] = ()
     work: bulk.CellsWork | None = None
     searched: str = ""
-    observed: Mapping[str, tuple[Observed, ...]] = field(default_factory=dict)
 
     @property
     def digests(self) -> tuple[Digest, ...]:
         return tuple(digest for row in self.rows for digest in row.every)
+
+    def by_value(self, difference: Difference) -> dict[str, list[Row]]:
+        """The cells that had each value."""
+        found: dict[str, list[Row]] = {}
+        for row, values in zip(self.rows, difference.values, strict=True):
+            for value in values:
+                found.setdefault(value, []).append(row)
+        return found
 
 
 def gather(digests: Sequence[Digest], about: About, experiment: Experiment | None = None) -> Page:
     if experiment is None:
         factors, digests = differences.place_runs(digests, about.id)
         order = {f.name: {level: n for n, level in enumerate(f.levels)} for f in factors}
-        design = differences.cells_of(
-            digests, lambda cell: tuple(order[n][at] for n, at in cell.levels)
+        design = sorted(
+            differences.cells_of(digests),
+            key=lambda cell: tuple(order[name][level] for name, level in cell.levels),
         )
         kinds: dict[str, str] = {}
         title = ", ".join(dict.fromkeys(each.trial.workload.name for each in digests)) or "no runs"
@@ -164,21 +152,21 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         factors=shown,
         main=main,
         rows=rows,
-        lines=crossing.lines(rows, main.name) if main else (Line((), rows),),
         missed_max=missed_max,
         limits=limits,
         limit=duration_text(one_ns) if one_ns and not own else None,
         options=_options(digests, experiment, chosen=about.chosen),
-        statements=statements_of(rows),
+        statements=tuple(statements_of(rows)),
         plans=plans_of(rows),
-        differences=differences.of_cells(rows, shown),
+        differences=differences.differ(
+            [row.every for row in rows], [factor.name for factor in shown], within=True
+        ),
         places=_places(digests, about.disks),
-        apart=cells.machine_ratios(digests, kinds),
         missing=missing,
         failures=tuple(
             (f"{named.get(key, key)}, trial {block}", error) for key, block, error in about.failures
         ),
-        background=background_rows(rows),
+        background=tuple(background_of(rows)),
         work=bulk.of_cells(rows),
     )
 
@@ -215,115 +203,56 @@ def _shown(factors: Sequence[Factor], rows: Sequence[Row]) -> tuple[Factor, ...]
 
 
 def _options(digests: Sequence[Digest], experiment: Experiment | None, *, chosen: bool) -> Facts:
-    every = [dict(_options_of(digest.trial)) for digest in digests]
-    same = {
-        name: value
-        for name, value in (every[0] if every else {}).items()
-        if all(each.get(name) == value for each in every)
-    }
+    """The options that all trials share, by the names of options."""
+    every = [_options_of(digest.trial).items() for digest in digests]
+    same = [pair for pair in (every[0] if every else ()) if all(pair in each for each in every)]
     if experiment is None:
-        return tuple(same.items())
-    for name, level in experiment.design.fixed.items():
-        same.setdefault(name.replace("_", " "), level_text(level))
+        return tuple(same)
+    fixed = {name: level_text(level) for name, level in experiment.design.fixed.items()}
+    options = fixed | dict(same)
     # The number of trials that are chosen one after another follows from the goal.
     if not chosen:
-        same["trials of each cell"] = str(experiment.design.trials)
-    trials = [digest.trial for digest in digests]
-    if not all(each.workload.command_alone and not limits_of(each.plan) for each in trials):
-        same["a cell passes up to"] = f"{100 * experiment.missed_max:g}% missed"
+        options["trials of each cell"] = str(experiment.design.trials)
     if experiment.from_database:
-        same["copy of the database"] = experiment.from_database
-    return tuple(same.items())
+        options["copy of the database"] = experiment.from_database
+    return tuple(options.items())
 
 
-def _options_of(trial: Trial) -> Iterator[tuple[str, str]]:
-    plan, workload, setup = trial.plan, trial.workload, trial.setup
-    components = setup.components
-    yield "workload", workload.name
-    yield "scale", str(workload.scale)
-    names, by_command = _OF_FUNCTIONS if by_functions(trial) else {}, workload.command_alone
-    values = {
-        "load": trial.load_text,
-        "clients": setup.clients,
-        "threads": setup.threads,
-        "policy": plan.policy,
-        "protocol": plan.protocol,
-        "poll": setup.poll,
-    }
-    if by_command:
-        yield "command", workload.scripts[0].text
-        values = {}
-    for name, value in values.items():
-        if value is not None and (label := names.get(name, name)):
-            yield label, differences.text(value)
-    if plan.start_every_ns:
-        yield "clients start every", duration_text(plan.start_every_ns)
-    if others := layout(trial.server):
-        yield "servers", f"primary{others}"
-    if at := at_nodes(components):
-        yield "clients at", at.strip(" ()")
-    yield from _background_of(components)
-    yield "latency limit", ", ".join(limits_of(plan)) or "none"
-    if plan.duration_ns:
-        yield "duration", AUTO if plan.auto else duration_text(plan.duration_ns)
-    if plan.transactions:
-        name = "executions" if by_command else "transactions of each client"
-        yield name, str(plan.transactions)
-    if plan.warmup:
-        yield "warm-up", duration_text(plan.warmup)
+def _options_of(trial: Trial) -> dict[str, str]:
+    options = {"workload": trial.workload.name, "load": trial.load_text}
+    options |= {name: differences.text(value) for name, value in trial.spec.items()}
+    if trial.workload.command_alone:
+        options["command"] = trial.workload.scripts[0].text
+    return options
 
 
-def _background_of(components: Sequence[ComponentFacts]) -> Iterator[tuple[str, str]]:
-    for name in dict.fromkeys(component.of for component in components if component.of):
-        own = [component for component in components if component.of == name]
-        nodes = ", ".join(dict.fromkeys(component.node for component in own))
-        limit = duration_text(own[0].limit_ns) if own[0].limit_ns else "none"
-        yield f"background {name}", f"{own[0].load} at {nodes}; latency limit {limit}"
-
-
-def _places(digests: Sequence[Digest], disks: Sequence[DiskRow]) -> tuple[ServerFacts, ...]:
+def _places(digests: Sequence[Digest], disks: Sequence[DiskRow]) -> tuple[Place, ...]:
     trials_at: dict[tuple[str, ...], list[Trial]] = {}
     for trial in (digest.trial for digest in digests):
-        target = trial.server.target
-        key = (
-            trial.server.version,
-            trial.server.system_identifier or "",
-            f"{target.get('host', '')}:{target.get('port', '')}",
-            trial.host.hostname or "",
-        )
+        server, target = trial.server, trial.server.target
+        where = f"{target.get('host', '')}:{target.get('port', '')}"
+        key = (server.version, server.system_identifier or "", where, trial.host.hostname or "")
         trials_at.setdefault(key, []).append(trial)
     return tuple(_place(trials, disks) for trials in trials_at.values())
 
 
-def _place(trials: Sequence[Trial], disks: Sequence[DiskRow]) -> ServerFacts:
-    first = trials[0]
-    server, target = first.server, first.server.target
-    settings = sorted(set.intersection(*(set(each.server.settings.items()) for each in trials)))
-    kind = "a server of pgpaces" if server.ours else ""
-    where = target.get("host") or kind
-    name = f"PostgreSQL {server.version}"
-    if where and not where.startswith(("/", "@")):
-        name = f"{name} on {where}"
+def _place(trials: Sequence[Trial], disks: Sequence[DiskRow]) -> Place:
+    first, server = trials[0], trials[0].server
+    every = [dict(differences.of_setup(trial)) for trial in trials]
+    same = {n: v for n, v in every[0].items() if all(each.get(n) == v for each in every)}
+    settings = [pair for pair in same.items() if pair[0].startswith("setting ")]
+    where = {name: str(server.target.get(name) or "") for name in ("host", "port", "sslmode")}
+    if server.ours:
+        where = {"host": "a server of pgpaces"}
+    where |= {"data directory": server.data_directory or "", "device": server.data_device or ""}
     disk = next((each for each in disks if server.data_device
                  and each.host.hostname == first.host.hostname
                  and each.disk.device.id == server.data_device), None)  # fmt: skip
-    return ServerFacts(
-        name,
-        (
-            *_pairs(asdict(server), _SERVER),
-            *_pairs(target, _TARGET),
-            *((("kind", kind),) if kind else ()),
-            *((("disk", in_short(disk)),) if disk else ()),
-        ),
-        tuple(settings),
-        _pairs(asdict(first.host), differences.HOST),
+    where |= {"disk": in_short(disk)} if disk else {}
+    facts = (pair for pair in (*same.items(), *where.items()) if pair[1] and pair not in settings)
+    return Place(
+        f"PostgreSQL {server.version}",
+        tuple(facts),
+        tuple(sorted((name.removeprefix("setting "), value) for name, value in settings)),
         len(trials),
-    )
-
-
-def _pairs(values: Mapping[str, Any], names: Iterable[str]) -> Facts:
-    return tuple(
-        (name.removesuffix("_bytes").replace("_", " "), differences.shown(name, values[name]))
-        for name in names
-        if values.get(name) not in (None, "")
     )

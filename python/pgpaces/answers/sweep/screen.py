@@ -9,11 +9,12 @@ from pgpaces.analysis import cells, crossing, goal, validity
 from pgpaces.analysis.cells import Row
 from pgpaces.answers import bulk
 from pgpaces.answers.sweep import tables
+from pgpaces.answers.sweep.chart import chart
 from pgpaces.answers.sweep.page import Page, limits_of_row
 from pgpaces.answers.trials import cell_name, levels_text, longer
 from pgpaces.core.findings import Finding, finding, length, weight
 from pgpaces.core.messages import message
-from pgpaces.show.numbers import in_words, rate, share_in_words
+from pgpaces.show.numbers import metric_cell, share_in_words
 from pgpaces.show.screen import Screen
 from pgpaces.show.section import Headline, Mark, Next, Section, Values
 
@@ -39,6 +40,7 @@ def section(page: Page) -> Section:
         note=page.question or _about(page),
         whole=True,
         tables=(tables.brief(page),),
+        figures=chart(page),
         tables_first=True,
         value=page.rows,
         trials=tuple(digest.trial.id for digest in page.digests),
@@ -86,7 +88,8 @@ def _by_throughput(ran: Sequence[Row]) -> Headline:
         return Headline("SWEEP", "unknown", message("sweep-throughput-unknown"))
     best = max(rows, key=lambda row: row.throughput.value if row.throughput else 0.0)
     assert best.throughput is not None
-    text, low = in_words(best.throughput, rate, " tx/s"), best.throughput.low
+    cell, low = metric_cell("throughput", best.throughput), best.throughput.low
+    text = f"{cell.text} tx/s" + (f" ({cell.ends})" if best.throughput.estimable else "")
     if len(ran) == 1:
         return Headline("", "", text)
     near = sum(
@@ -130,11 +133,11 @@ def findings(page: Page) -> Iterator[Finding]:
 
 
 def _of_verdicts(page: Page, ran: Sequence[Row]) -> Iterator[Finding]:
-    for line in page.lines:
-        is_load = page.main is not None and page.main.name in crossing.LOADS
-        if is_load and crossing.irregular(line, page.missed_max):
-            of = levels_text(line.levels, " and ") if len(page.lines) > 1 else ""
-            yield finding("not-monotonic", of)
+    of_load = page.main is not None and page.main.name in crossing.LOADS
+    lines = crossing.lines(page.rows, page.main.name) if page.main and of_load else ()
+    for line in lines:
+        if crossing.irregular(line, page.missed_max):
+            yield finding("not-monotonic", levels_text(line.levels, " and "))
     if not _limited(ran):
         return
     needs = [crossing.needed_s(row, page.missed_max) for row in ran]
@@ -163,15 +166,6 @@ def _of_trials(page: Page, ran: Sequence[Row]) -> Iterator[Finding]:
     alone = sum(len(row.trials) == 1 for row in ran)
     if alone and len(ran) > 1 and _limited(ran):
         yield finding("one-trial-each", cells=alone, total=len(ran))
-    # Machines that stand apart from their kind; of a kind of two only the slower one.
-    for each in page.apart:
-        peers = sum(other.kind == each.kind for other in page.apart)
-        if each.apart and (peers > 2 or each.ratio.value >= 1):
-            low, value, high = (
-                100 * (ratio - 1) for ratio in (each.ratio.low, each.ratio.value, each.ratio.high)
-            )
-            values = {"difference_percent": value, "low_percent": low, "high_percent": high}
-            yield finding("machine-stands-apart", each.name, kind=each.kind, **values)
     # Of a single version, builds are what is compared.
     versions_of: dict[str, dict[str, None]] = {}
     for server in (digest.trial.server for row in ran for digest in row.every):

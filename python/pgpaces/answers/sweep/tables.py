@@ -5,20 +5,21 @@ Texts are unescaped; the code that renders them escapes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import attrgetter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 
 from msgspec.structs import replace
 
 from pgpaces.analysis import crossing, validity
-from pgpaces.analysis.cells import Row, sound
+from pgpaces.analysis.cells import Row, sound, trial_estimate
+from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.parts import BackgroundRow, CellPlan, StatementPlans, StatementRow
+from pgpaces.analysis.parts import Part, StatementPlan
 from pgpaces.answers import bulk
-from pgpaces.answers.numbers import with_names
+from pgpaces.answers.numbers import Measure, with_names
 from pgpaces.answers.sweep.page import Page
-from pgpaces.answers.trials import cell_name, factor_name, levels_text
+from pgpaces.answers.trials import cell_name, factor_name
 from pgpaces.core.messages import message
 from pgpaces.core.metrics import header
 from pgpaces.core.units import memory_text
@@ -31,17 +32,14 @@ from pgpaces.show.numbers import (
     quantile,
 )
 from pgpaces.show.section import Column, Facts, Table, TableCell, table
+from pgpaces.spec.result import Estimate
 
 T = TypeVar("T")
-Named = tuple[StatementRow, str]
+# A statement or a background workload, and its name.
+Named = tuple[Part, str]
+# A trial in its cell.
+Placed = tuple[Row, Digest]
 _CELLS_NAMED = 4
-_OF_TRIAL = (
-    *(("throughput", "throughput"), ("mean", "latency.mean")),
-    *(("missed", "missed"), ("p99", "latency.p99")),
-)
-_OF_BACKGROUND = ("throughput", "missed", "mean", "p95", "p99")
-# Longer tables of details are folded.
-_OPEN_MAX = 12
 FAILURES_SHOWN = 20
 # The columns that a narrow terminal omits, in this order.
 _SPARE = (
@@ -52,7 +50,7 @@ _SPARE = (
 
 
 def above(page: Page) -> str:
-    return f"> {page.limit}" if page.limit else "none"
+    return f"> {page.limit}" if page.limit else "∞"
 
 
 def _levels(page: Page, row: Callable[[T], Row]) -> list[Column[T]]:
@@ -72,10 +70,6 @@ def _of_rows(page: Page) -> list[Column[Row]]:
 
 def _metric(page: Page, name: str) -> Column[Row]:
     return column(name, lambda row: row.estimate(name), above(page))
-
-
-def _verdict(page: Page) -> Column[Row]:
-    return "verdict", lambda row: verdict(page, row)
 
 
 def cells(page: Page) -> Table:
@@ -106,15 +100,15 @@ def _of_transactions(page: Page) -> Iterator[Column[Row]]:
     names += [n for n in ("failed", "unfinished") if any(getattr(r.counts, n) for r in page.rows)]
     yield from (_metric(page, name) for name in (*names, "missed", "p95", "p99"))
     if page.limits:
-        yield _verdict(page)
+        yield "verdict", lambda row: verdict(page, row)
 
 
 def _of_work(page: Page, work: bulk.CellsWork) -> Iterator[Column[Row]]:
     yield from (_metric(page, number.key) for number in work.numbers)
-    lost = any(row.counts.failed + row.counts.unfinished for row in page.rows)
     if page.limits:
-        yield from (_metric(page, "late"), _metric(page, "missed"), _verdict(page))
-    elif lost:
+        yield from (_metric(page, "late"), _metric(page, "missed"))
+        yield "verdict", lambda row: verdict(page, row)
+    elif any(row.counts.failed + row.counts.unfinished for row in page.rows):
         yield _metric(page, "missed")
     if not work.only:
         yield _metric(page, "p95")
@@ -125,15 +119,15 @@ def brief(page: Page) -> Table:
     if page.work is not None:
         return replace(cells(page), brief=True)
     levels = _of_rows(page)
-    failed: Column[Row] = (
-        header("failed"),
-        lambda row: replace(metric_cell("failed", row.estimate("failed")), ends=""),
-    )
+
+    def failed(row: Row) -> TableCell:
+        return replace(metric_cell("failed", row.estimate("failed")), ends="")
+
     columns: list[Column[Row]] = [
         *levels,
         _metric(page, "missed" if page.limits else "throughput"),
         (header("p95"), lambda row: quantile(row.p95, above(page))),
-        _verdict(page) if page.limits else failed,
+        ("verdict", lambda row: verdict(page, row)) if page.limits else (header("failed"), failed),
     ]
     return table(
         "brief", message("title-cells"), columns, items=page.rows, labels=len(levels),
@@ -158,22 +152,29 @@ def verdict(page: Page, row: Row) -> TableCell:
     return TableCell(mark, "", mark)
 
 
-def trials(page: Page, rows: Iterable[Row]) -> Table:
-    shown = list(rows)
-    counted = {id(digest) for row in shown for digest in row.trials}
-    numbers: Sequence[Column[Digest]] = [
-        ("due", lambda digest: f"{digest.summary.counts.due:,}"),
-        *(column(name, attrgetter(f"summary.{path}"), above(page)) for name, path in _OF_TRIAL),
+def trials(page: Page) -> Table:
+    """Every trial; `pgpaces report RUN` has the rest of it."""
+
+    def metric(key: str, of_trial: Callable[[Digest], Estimate | None]) -> Column[Placed]:
+        return column(key, lambda each: of_trial(each[1]), above(page))
+
+    names = ("throughput", "mean", "missed", "p99")
+    measures = page.work.numbers if page.work else [
+        Measure(name, partial(trial_estimate, name=name)) for name in names
+    ]  # fmt: skip
+    levels: list[Column[Placed]] = _levels(page, lambda each: each[0])
+    columns: list[Column[Placed]] = [
+        ("run", lambda each: each[1].trial.id[-8:]),
+        *levels,
+        ("trial", lambda each: _block(each[1])),
+        (STARTED, lambda each: moment(each[1].trial.started_at)),
+        ("due", lambda each: f"{each[1].summary.counts.due:,}"),
+        *(metric(each.key, each.of_trial) for each in measures),
+        ("state", _state),
     ]
-    columns: list[Column[Digest]] = [
-        ("run", lambda digest: digest.trial.id[-8:]),
-        ("trial", _block),
-        (STARTED, lambda digest: moment(digest.trial.started_at)),
-        *(numbers if page.work is None else bulk.OF_TRIAL),
-        ("state", lambda digest: _state(digest, id(digest) in counted)),
-    ]
-    every = (digest for row in shown for digest in row.every)
-    return table("trials", message("title-trials"), columns, items=every, labels=2)
+    every = ((row, digest) for row in page.rows for digest in row.every)
+    title = message("title-trials")
+    return table("trials", title, columns, items=every, labels=2 + len(levels))
 
 
 def _block(digest: Digest) -> str:
@@ -186,106 +187,94 @@ def _block(digest: Digest) -> str:
     )
 
 
-def _state(digest: Digest, counts: bool) -> TableCell:
+def _state(each: Placed) -> TableCell:
+    row, digest = each
     valid = "valid" if digest.summary.validity.state == "valid" else "invalid"
     state = digest.trial.state if digest.trial.state != "finished" else valid
-    text = state if counts else f"{state}, not counted"
+    text = state if digest in row.trials else f"{state}, not counted"
     return TableCell(text, "", "" if sound(digest) else "invalid")
 
 
 def statements(page: Page) -> Table:
-    def count(name: str) -> Column[Named]:
-        return name, lambda each: f"{getattr(each[0], name):,}"
-
-    levels: list[Column[Named]] = _levels(page, lambda each: each[0].row)
-    shown = [n for n in ("failed", "retries") if any(getattr(s, n) for s in page.statements)]
-    columns: list[Column[Named]] = [
-        ("statement", lambda each: each[1]),
-        *levels,
-        *map(count, ("done", *shown)),
-        column("mean", lambda each: each[0].mean),
-        column("p95", lambda each: each[0].p95),
-    ]
-    return table(
-        "statements",
-        message("title-statements"),
-        columns,
-        items=with_names(page.statements),
-        labels=1 + len(levels),
-        folded=len(page.statements) > _OPEN_MAX,
-    )
+    title = message("title-statements")
+    return _parts(page, "statement", title, named=list(with_names(page.statements)))
 
 
 def background(page: Page) -> Table:
-    levels: list[Column[BackgroundRow]] = _levels(page, lambda each: each.row)
-    columns: list[Column[BackgroundRow]] = [
-        ("workload", lambda each: each.name),
-        *levels,
-        ("due", lambda each: f"{each.due:,}"),
-        *(column(name, attrgetter(name), "none") for name in _OF_BACKGROUND),
-    ]
-    title, labels = message("title-background"), 1 + len(levels)
-    return table("background", title, columns, items=page.background, labels=labels, spare=_SPARE)
+    named = [(each, each.script) for each in page.background]
+    return _parts(page, "background", message("title-background"), named=named)
 
 
-def plans(page: Page, plan: StatementPlans) -> Table:
-    """How one statement was executed: a row for the cells of each plan."""
-    groups: dict[tuple[object, ...], list[CellPlan]] = {}
-    for each in plan.plans:
-        one = each.plan
-        how = (one.shape, one.workers_planned, one.workers_launched, one.spilled_bytes > 0)
-        groups.setdefault(how, []).append(each)
+def _parts(page: Page, key: str, title: str, *, named: Sequence[Named]) -> Table:
+    """Statements or background workloads, cell by cell."""
 
-    def launched(group: list[CellPlan]) -> str:
-        first = group[0].plan
-        return str(first.workers_launched) if first.analyzed else "not executed"
+    def count(name: str) -> Column[Named]:
+        return name, lambda each: f"{each[0].counts[name]:,}"
 
-    def spilled(group: list[CellPlan]) -> str:
-        sizes = sorted(each.plan.spilled_bytes for each in group)
-        return " to ".join(dict.fromkeys(map(memory_text, (sizes[0], sizes[-1]))))
+    def metric(name: str) -> Column[Named]:
+        return column(name, lambda each: each[0].estimates[name], "∞")
 
-    columns: list[Column[list[CellPlan]]] = [
-        ("cells", lambda group: _cells_text(page, [each.row for each in group])),
-        ("plan", lambda group: plan.letter(group[0].plan.shape)),
-        ("workers planned", lambda group: str(group[0].plan.workers_planned)),
+    first: Part = named[0][0]
+    levels: list[Column[Named]] = _levels(page, lambda each: each[0].row)
+    counts = [name for name in first.counts if any(each.counts[name] for each, _ in named)]
+    own: list[Column[Named]] = [(key, lambda each: each[1])]
+    columns = [*own, *levels, *map(count, counts), *map(metric, first.estimates)]
+    return table(key, title, columns, items=named, labels=1 + len(levels), spare=_SPARE)
+
+
+def plan_name(each: StatementPlan) -> str:
+    return f"{each.script}:{each.line}: {each.plan.summary}"
+
+
+def plans(page: Page) -> Table:
+    """How statements were executed."""
+
+    def launched(each: StatementPlan) -> str:
+        return str(each.plan.workers_launched) if each.plan.analyzed else "not executed"
+
+    columns: list[Column[StatementPlan]] = [
+        ("plan", plan_name),
+        ("workers planned", lambda each: str(each.plan.workers_planned)),
         ("launched", launched),
-        ("spilled", spilled),
-        ("trials", lambda group: str(sum(each.trials for each in group))),
+        ("spilled", lambda each: memory_text(each.plan.spilled_bytes)),
+        ("trials", lambda each: str(each.trials)),
+        ("in", lambda each: _cells_text(page, each.cells)),
     ]
-    return table("plans", f"{plan.script}:{plan.line}", columns, items=groups.values())
+    return table("plans", message("title-plans"), columns, items=page.plans)
 
 
 def failures(page: Page) -> Facts:
+    """The reasons why trials never began, each with its first trial."""
     reasons: dict[str, list[str]] = {}
     for where, why in page.failures:
         reasons.setdefault(why, []).append(where)
-    groups = [
+    facts = [
         (names[0] + (f", and {len(names) - 1} more" if len(names) > 1 else ""), why)
         for why, names in reasons.items()
     ]
-    left = len(groups) - FAILURES_SHOWN
-    more = ((f"and {left} more reasons", "they are in the report as JSON"),) if left > 0 else ()
-    return (*groups[:FAILURES_SHOWN], *more)
+    left = len(facts) - FAILURES_SHOWN
+    more = [(f"and {left} more reasons", "they are in the report as JSON")] if left > 0 else []
+    return (*facts[:FAILURES_SHOWN], *more)
 
 
 def differences(page: Page) -> Table:
-    every = [(each, value, cells) for each in page.differences for value, cells in each.values]
-    rows = tuple(
-        tuple(map(TableCell, (each.name, value, _cells_text(page, cells),
-                              f"{'within' if each.within else 'between'} cells")))
-        for each, value, cells in every
-    )  # fmt: skip
-    columns = ("what", "value", "in", "differs")
-    return Table("differences", message("title-differences"), columns, 3, rows)
+    every = [
+        (each, value, rows)
+        for each in page.differences
+        for value, rows in page.by_value(each).items()
+    ]
+    columns: list[Column[tuple[Difference, str, list[Row]]]] = [
+        ("what", lambda each: each[0].name),
+        ("value", lambda each: each[1]),
+        ("in", lambda each: _cells_text(page, each[2])),
+        ("differs", lambda each: f"{'within' if each[0].within else 'between'} cells"),
+    ]
+    return table("differences", message("title-differences"), columns, items=every, labels=3)
 
 
 def _cells_text(page: Page, rows: Sequence[Row]) -> str:
     if len(rows) == len(page.rows):
         return "all cells"
-    common = set.intersection(*(set(row.cell.levels) for row in rows))
-    fitting = sum(common <= set(row.cell.levels) for row in page.rows)
-    if common and fitting == len(rows):
-        return levels_text(pair for pair in rows[0].cell.levels if pair in common)
     names = "; ".join(cell_name(row.cell) for row in rows[:_CELLS_NAMED])
     more = len(rows) - _CELLS_NAMED
     return f"{names}; {more} more" if more > 0 else names

@@ -1,6 +1,6 @@
 "use strict";
-// Interactive parts of the page: values of charts, hiding of series, sorting of tables, copying
-// of commands. The page shows all numbers without it.
+// Interactive parts of the page: values of charts, sorting of tables, copying of commands.
+// The page shows all numbers without it.
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 const create = (name, attributes, text = "") => {
   const element = document.createElement(name);
@@ -83,7 +83,7 @@ const middle = (mark) => {
   const box = mark.getBoundingClientRect();
   return [box.left + box.width / 2, box.top + box.height / 2];
 };
-const marksOf = (svg) => all("[data-description]", svg).filter((mark) => mark.style.display !== "none");
+const marksOf = (svg) => all("[data-description]", svg);
 const showMark = (svg, mark, at = middle(mark)) => {
   all(".near", svg).forEach((each) => each.classList.remove("near"));
   mark.classList.add("near");
@@ -145,17 +145,5 @@ for (const svg of all("figure > svg")) {
     at = (at + step + stops.length) % stops.length;
     if (byRow) showRow(svg, stops[at], svg.getBoundingClientRect().top + 20);
     else showMark(svg, stops[at]);
-  });
-}
-
-// --- hiding of series ---
-for (const key of all("svg [data-key]")) {
-  const [svg, series] = [key.closest("svg"), key.dataset.series];
-  key.addEventListener("click", () => {
-    const off = key.classList.contains("off");
-    for (const each of all(`[data-series="${series}"]`, svg)) {
-      if ("key" in each.dataset) each.classList.toggle("off", !off);
-      else each.style.display = off ? "" : "none";
-    }
   });
 }
