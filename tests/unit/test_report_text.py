@@ -243,14 +243,10 @@ def test_a_list_of_runs_marks_what_is_not_valid():
 
 def test_notes_that_every_run_has_are_counted_behind_the_tables():
     usual = (
-        finding("machine-monitor-cost", here_percent=0.1),
-        finding("monitor-cost", here_percent=0.3, server_percent=0.2),
-        finding("monitor-cost", "standby1", here_percent=0.4, server_percent=None),
         finding("io-timing-off"),
         finding("statements-uncounted"),
     )
     own = (
-        finding("monitor-cost", here_percent=4.1, server_percent=0.0),
         finding("other-roles-hidden"),
         finding("said-by-somebody"),
     )
@@ -258,8 +254,8 @@ def test_notes_that_every_run_has_are_counted_behind_the_tables():
     shown = run(notes=(*usual, *own), findings=(grew,))
     [details] = section(shown, summarize(shown)).parts
     notes = [text for name, text in details.facts if name == "note"]
-    assert notes[:3] == [str(note) for note in own]
-    assert notes[-1] == message("run-routine-notes", count=6, run=shown.id[-8:])
+    assert notes[:2] == [str(note) for note in own]
+    assert notes[-1] == message("run-routine-notes", count=3, run=shown.id[-8:])
     lines = printed(shown, 400)
     assert not any(text in line for line in lines for text in map(str, (*usual, grew)))
     [details] = section(shown, summarize(shown), in_store=False).parts

@@ -62,9 +62,8 @@ _FAILURES_SHOWN = 2
 _WAITS_SHOWN = 2
 # With fewer observations, the shares of the wait events mean nothing.
 _WAITS_MIN = 10
-# Notes that nearly every run has, those on cost only if it is low.
+# Notes that nearly every run has.
 _ROUTINE = ("io-timing-off", "statements-uncounted", "store-on-disk")
-_COSTS, _LOW_PERCENT = ("monitor-cost", "machine-monitor-cost"), 0.95
 
 
 def section(
@@ -432,16 +431,10 @@ def _notes(trial: Trial, summary: Summary, in_store: bool) -> Iterator[Finding |
         *trial.notes,
         *(f for f in summary.validity.findings if f.severity == "nothing" and f.name != bulk.WORK),
     ]
-    routine = [note for note in notes if in_store and _is_routine(note)]
+    routine = [note for note in notes if in_store and note.name in _ROUTINE]
     yield from (note for note in notes if note not in routine)
     if routine:
         yield said("run-routine-notes", count=len(routine), run=trial.id[-8:])
-
-
-def _is_routine(note: Finding) -> bool:
-    costs = [value for value in note.values.values() if isinstance(value, float)]
-    cheap = max(costs, default=0) < _LOW_PERCENT
-    return note.name in _ROUTINE or (note.name in _COSTS and cheap)
 
 
 def _tables(trial: Trial, summary: Summary) -> Iterator[Table]:

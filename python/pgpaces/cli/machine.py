@@ -55,7 +55,7 @@ def observe(count: int | None) -> None:
     looks = source.observe(threading.Event(), time.monotonic())
     for number, look in enumerate(itertools.islice(looks, count)):
         try:
-            click.echo(host.line(look, () if number else tuple(source.notes)))
+            click.echo(host.line(look, () if number else source.notes), nl=False)
         except BrokenPipeError:  # the reader has gone, so nothing may be flushed to it
             silence(sys.stdout)
             return

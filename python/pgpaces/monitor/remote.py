@@ -81,7 +81,7 @@ class RemoteCommand(HostSource):
         arrived_s, wall_s = time.monotonic(), time.time()
         try:
             at_s, remote_s, items, notes = host.parsed(line)
-        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
+        except (ValueError, RecursionError):
             text = line.decode(errors="replace").strip()[: host.TEXT_MAX]
             if text and len(self.notes) < 3:
                 self.notes.add(finding("observe-command-printed", text=text))

@@ -22,7 +22,7 @@ from pgpaces.core.series import Sample, Series
 from pgpaces.core.sessions import Session, scalar
 from pgpaces.monitor import counters, replication
 from pgpaces.monitor.counters import (
-    PARTS,
+    GROUPS,
     PERIOD_S,
     Counter,
     CounterGroup,
@@ -62,7 +62,6 @@ class CounterReader:
         self._prepare()
         row = self.snapshot.rows(self._query)[0]
         at_s = time.monotonic()
-        self.snapshot.cost.read()
         values: dict[Counter, int | None] = {}
         for part, array in zip(self._parts, row, strict=False):
             # Without a row, all are unknown.
@@ -82,8 +81,13 @@ class CounterReader:
             self.more.add(finding("io-timing-off"))
         if version >= _ROLES_SINCE and scalar(session, _READS_ALL) is False:
             self.more.add(finding("other-roles-hidden"))
-        fitting = [part for part in PARTS if part.fits(version, settings)]
-        self._parts = [p for p in fitting if self._may(session, p.query, p.counters[0].source)]
+        queries = {
+            query: group
+            for group in GROUPS
+            if (query := group.query(version, settings))
+            and self._may(session, query, group.counters[0].source)
+        }
+        self._parts = list(queries.values())
         rows = [
             replication.column(query)
             if version >= replication.SINCE and self._may(session, query, replication.SOURCE)
@@ -91,7 +95,7 @@ class CounterReader:
             for query in (replication.STANDBYS, replication.SLOTS_QUERY, replication.STANDBY)
         ]
         # As subqueries: a join of all would take long to plan.
-        values = [f"({part.query})" for part in self._parts]
+        values = [f"({query})" for query in queries]
         self._query = f"SELECT {MARK} {', '.join([*values, *rows])}"
         self._prepared_for = session
 
@@ -110,7 +114,7 @@ class Thread:
     """Reads every `period_s()` seconds. read: may raise psycopg.Error, or hang.
 
     An error of the server is recorded as text, and the next read tries again. A server that hangs
-    delays no other thread. cpu_s: CPU time of the thread so far. silent: the first error, if any.
+    delays no other thread. silent: the first error, if any.
     """
 
     def __init__(self, name: str, read: Read, period_s: Callable[[], float]) -> None:
@@ -119,7 +123,6 @@ class Thread:
         self._thread: threading.Thread | None = None
         self._failed = self._finishing = False
         self._since_s: float | None = None
-        self.cpu_s = 0.0
         self.silent: str | None = None
 
     def begin(self, start_s: float, first: Read = _nothing, last: Read = _nothing) -> None:
@@ -156,7 +159,6 @@ class Thread:
             self.silent = self.silent or first_line(error)
         finally:
             self._since_s = None
-        self.cpu_s = time.thread_time()
 
     def hangs_s(self) -> float:
         since_s = self._since_s
@@ -197,7 +199,7 @@ class ServerMonitor:
         self._reader, self._waits, self._snapshots = reader, waits, snapshots
         self.node, self._primary = node, primary
         self._lock = threading.Lock()
-        self._start_s = self._began_s = self._ended_s = time.monotonic()
+        self._start_s = time.monotonic()
         self._counts = counters.Differences(self._start_s)
         self._samples: list[Sample] = []
         self._positions: dict[int, int] = {}
@@ -225,7 +227,7 @@ class ServerMonitor:
 
         start_s: the beginning of the measured part, by time.monotonic().
         """
-        self._start_s, self._began_s = start_s, time.monotonic()
+        self._start_s = start_s
         self._counts = counters.Differences(start_s)
         counting, *others = self._threads
         around = self._snapshots
@@ -298,37 +300,17 @@ class ServerMonitor:
         return observed
 
     def notes(self) -> list[Finding]:
-        """Notes for the trial: what is hidden, reasons of gaps, and the cost of sampling."""
+        """Notes for the trial: what is hidden, and reasons of gaps."""
         silent = next((each.silent for each in self._threads if each.silent), None)
         notes = [*self._reader.notes]
         if silent is not None:
             notes.append(finding("monitor-unanswered", error=silent))
         if self._waits and self._waits.slowed:
             notes.append(self._waits.slowed)
-        if self._snapshots:
-            # The monitor of the primary already has the notes for a standby's role.
-            notes += () if self.node else self._reader.more
-            if (cost := self.cost()) is not None:
-                here, there = cost
-                notes.append(finding("monitor-cost", here_percent=here, server_percent=there))
+        # The monitor of the primary already has the notes for a standby's role.
+        if self._snapshots and not self.node:
+            notes += self._reader.more
         return [replace(note, about=self.node) for note in notes]
-
-    @property
-    def _sessions(self) -> list[SessionSnapshot]:
-        return [self._reader.snapshot, self._waits.snapshot] if self._waits else []
-
-    def cost(self) -> tuple[float, float | None] | None:
-        """CPU time of its threads, and of its server processes if known, as % of one core.
-
-        None before it is closed, or without readings.
-        """
-        duration_s = self._ended_s - self._began_s
-        if self._second is None or duration_s <= 0:
-            return None
-        times = [session.cost.cpu_s for session in self._sessions]
-        known = [cpu_s for cpu_s in times if cpu_s is not None]
-        server = 100 * sum(known) / duration_s if len(known) == len(times) else None
-        return 100 * sum(thread.cpu_s for thread in self._threads) / duration_s, server
 
     def silent_s(self) -> float:
         """The time since the server's last answer; 0 if it answers. Takes at most a second."""
@@ -342,9 +324,7 @@ class ServerMonitor:
             thread.stop()
         ended = all([thread.close() for thread in self._threads])
         self._closed = True
-        self._ended_s = time.monotonic()
-        for session in self._sessions:
-            session.cost.read()
-            if ended:
-                session.close()
+        if ended and self._waits:
+            self._reader.snapshot.close()
+            self._waits.snapshot.close()
         return ended

@@ -5,7 +5,6 @@ It ends its load if it hears nothing for the time of its lease, so that no load 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import platform
@@ -25,8 +24,7 @@ from pgpaces.load import engine
 from pgpaces.load.cluster.protocol import ClockReading, LoadOrder, Ready, Report, Word, pack
 from pgpaces.load.composite import RunningLoad
 from pgpaces.load.python_users.load import UsersLoad, from_value, user_connection
-from pgpaces.monitor.host import Local, Probe
-from pgpaces.monitor.procfs import Item, changes
+from pgpaces.monitor.procfs import Item, Probe, changes
 
 _LOOK_S, _LOOK_MAX_NS = 0.2, 400_000_000
 # A quota that runs out in fewer of its periods, in percent, is no reason to be late.
@@ -194,8 +192,7 @@ class MachineReading(Struct, frozen=True):
 
 
 def machine_reading() -> MachineReading:
-    with contextlib.closing(Local()) as local:
-        return MachineReading(time.monotonic(), Probe(local.read, ("/proc/self/cgroup",)).items())
+    return MachineReading(time.monotonic(), Probe(["self"]).items())
 
 
 def machine_findings(before: MachineReading, after: MachineReading) -> Iterator[Finding]:
