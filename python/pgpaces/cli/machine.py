@@ -100,16 +100,14 @@ def disk(names: Sequence[str], action: str | None, **params: Any) -> int:
         lines = [
             (
                 f"{row.name} {row.disk.path}".strip(),
-                {
-                    "id": row.id[-8:],
-                    STARTED: moment(row.started_at, "%m-%d %H:%M"),
-                    "machine": row.host.hostname or "",
-                    "class": words.class_of(row.disk),
-                },
+                row.id[-8:],
+                moment(row.started_at, "%m-%d %H:%M"),
+                row.host.hostname or "",
+                words.class_of(row.disk),
             )
             for row in rows
         ]
-        output.put_table("disk", list(lines[0][1]), lines)
+        output.put_table(("disk", "id", STARTED, "machine", "class"), lines)
     else:
         announce("no-disks")
     return 0

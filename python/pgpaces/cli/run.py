@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,8 +27,6 @@ _OF_COMMAND = (
     *("server_set", "data_dir", "tls", "profile", "observe_command", "node", "standbys", "pool"),
     *("pool_mode", "pool_size", "target_node", "guard", "background", "seed"),
 )
-# Runs that are searched for one of the same workload.
-_LOOKED_AT = 50
 
 
 @options.command(
@@ -190,17 +187,14 @@ def _show_plan(request: Request, *, as_json: bool) -> None:
     estimate = sweep.preview_of(request)
     warn_of_names([request])
     alone = Experiment(request.workload.name, request.workload.name, Design())
-    plan = _plan(request) | _generators(request)
+    plan = _plan(request)
     if as_json:
         takes = preview.as_json(alone, estimate)
         names = ("seconds", "store_bytes", "data_bytes", "copy_bytes", "cost")
         put(escape.json_text(plan | {"spec": request.spec} | {name: takes[name] for name in names}))
         return
     _, *takes_lines = preview.lines(alone, estimate)
-    lines = list(_plan_lines(plan))
-    if request.trial.generators and request.trial.load.rate and not plan["generators_needed"]:
-        lines.append(message("plan-generators-unknown"))
-    for line in (*lines, *takes_lines):
+    for line in (*_plan_lines(plan), *takes_lines):
         put(f"{escape.line(line)}\n")
 
 
@@ -240,29 +234,6 @@ def _plan(request: Request) -> dict[str, Any]:
     }
 
 
-def _generators(request: Request) -> dict[str, Any]:
-    """The generators that the rate needs, by what a core did in the last run of the workload."""
-    from pgpaces.analysis import generator
-    from pgpaces.store import listing
-    from pgpaces.store.store import Store
-
-    trial, needed = request.trial, {"generators_needed": None, "transactions_per_core": None}
-    if trial.load.rate is None:
-        return needed
-    each = trial.clients_for(None) if trial.load.model == "paced" else 1
-    rate = trial.load.rate * trial.load.shape.peak * each
-    for row in listing.at_once(request.store, listing.RunFilter(_LOOKED_AT)) or []:
-        if (row.workload, row.state, row.damage) != (request.workload.name, "finished", None):
-            continue
-        [digest] = Store.open(request.store).digests([row.id])
-        cores = digest.summary.generator.cpu * (digest.trial.setup.threads or 1)
-        if cores and digest.summary.throughput.value:
-            per_core = digest.summary.throughput.value / cores
-            count = generator.generators_needed(rate, per_core, max(1, (os.cpu_count() or 2) // 2))
-            return {"generators_needed": count, "transactions_per_core": round(per_core)}
-    return needed
-
-
 def _plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     from pgpaces.analysis.goal import ALLOWED
 
@@ -284,8 +255,6 @@ def _plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
         yield message("plan-connections")
     if plan["guard"] is not None:
         yield message("plan-guard-on" if plan["guard"] else "plan-guard-off")
-    if (needed := plan["generators_needed"]) is not None:
-        yield message("plan-generators", count=needed, per_core=plan["transactions_per_core"])
     if (limit_ms := plan["latency_limit_ms"]) is not None:
         share = ALLOWED if plan["missed_max"] is None else plan["missed_max"]
         yield message("plan-goal", share_percent=100 * share, limit_ms=limit_ms)
