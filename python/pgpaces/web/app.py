@@ -326,7 +326,6 @@ def _templates() -> Environment:
 
 
 def serve(site: Site, listening: Listening) -> None:
-    threading.Thread(target=live.prepare, daemon=True).start()
     server(site, listening).run(sockets=[listening.socket])
 
 

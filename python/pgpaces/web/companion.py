@@ -172,9 +172,7 @@ def _page(
     configuration: _Configuration, load: ProcessLoad, ended: threading.Event
 ) -> tuple[str, Callable[[], None]]:
     with extra("web", "pages"):
-        from pgpaces.web import app, live
-
-    live.prepare()
+        from pgpaces.web import app
 
     def stop() -> None:
         with contextlib.suppress(ProcessLookupError):

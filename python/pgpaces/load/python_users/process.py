@@ -7,7 +7,7 @@ whose other end pgpaces holds. It receives pickled values there: a `ProcessOrder
     ("end", ns)     nothing falls due then or later, from the start of the measured part
     ("abort",)      ends at once
 
-and sends `("refused", error)` or `("ready", poll, ns an action costs)`, then `("second",
+and sends `("refused", error)` or `("ready", poll)`, then `("second",
 [bytes], names, [ns late], hopeless)` for seconds that are over, `("last", ...)` alike, and
 `("bye",)` after the tear-down of the users. It ends when pgpaces ends, whatever its users do, even
 if one of them holds the interpreter, so that no other thread gets a turn. Programs that they
@@ -33,7 +33,6 @@ from typing import NoReturn
 
 from pgpaces import _engine
 from pgpaces.core.errors import PgpacesError, WorkloadError
-from pgpaces.load.engine import EnginePlan
 from pgpaces.load.python_users.order import CODES, ProcessOrder, SharedCounter, hidden
 from pgpaces.load.python_users.virtual_users import (
     HOPELESS_AFTER,
@@ -44,10 +43,8 @@ from pgpaces.load.python_users.virtual_users import (
     Stage,
     Threads,
     VirtualUser,
-    cost_ns,
 )
 from pgpaces.spec import users
-from pgpaces.spec.load import Load, TrialPlan
 
 SECOND_NS = 1_000_000_000
 # The switch interval of the interpreter: with a longer one, due actions wait for running ones.
@@ -56,7 +53,6 @@ _PUT_AWAY_S = 5.0
 _TURN_S = 0.1
 # Maximum time without a turn of any thread: after the grace period, and during set-up.
 _STUCK_S, _STUCK_SET_UP_S = 3.0, 60.0
-_CALIBRATED = 500
 # The characters of an incomplete line, as each print copies them.
 _LINE_MAX = 4000
 
@@ -144,13 +140,9 @@ class Process:
 
     def set_up(self) -> None:
         """Sets up the users, and reports that they are ready. Raises WorkloadError."""
-        trial = TrialPlan(Load("closed"), duration_ns=None, transactions=_CALIBRATED)
-        cost = cost_ns(
-            EnginePlan.of(trial, 1, 1, scripts=["act"]), shared=self._order.counter is not None
-        )
         with self._watched():
             self._performers.set_up()
-        self._writer.send("ready", self._performers.name, cost)
+        self._writer.send("ready", self._performers.name)
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:

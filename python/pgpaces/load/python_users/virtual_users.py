@@ -19,7 +19,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Any, TypeVar
 
 from msgspec import Struct, field
@@ -531,25 +530,3 @@ class Coroutines(Performers):
 def _wake(woken: asyncio.Future[None]) -> None:
     if not woken.done():
         woken.set_result(None)
-
-
-def cost_ns(plan: Any, *, shared: bool = False) -> int:
-    """The overhead of an action: the median time of the same steps without a function, ns.
-
-    plan: of one user with some hundred actions, without a pause. shared: with the counter that
-    processes share.
-    """
-    times, counter = list[int](), SharedCounter()
-    stage = Stage(_engine.Actors(plan, [1], 0), NEVER_NS)
-    stage.begin(time.monotonic_ns())
-
-    def act() -> None:
-        if shared:
-            counter.take()
-        times.append(time.perf_counter_ns())
-
-    values = {"setup": None, "loop": 0, "number": 0}
-    user = VirtualUser(stage, 0, values, [Call(act, (), {})], _nothing, str)
-    run_blocking(user.live(Threads([user], lambda: None)))
-    gaps = sorted(later - earlier for earlier, later in pairwise(times))
-    return gaps[len(gaps) // 2] if gaps else 0
