@@ -162,21 +162,13 @@ def test_prometheus_has_the_sums_of_the_store_and_our_p95_within_its_bucket(pgpa
     assert times.count - at_limit == late
 
 
-def test_a_receiver_gets_each_second_of_a_sweep_and_a_span_for_each_trial(pgpaces):
+def test_a_receiver_gets_the_sums_of_each_trial_of_a_sweep(pgpaces):
     receiver = Receiver()
     words = ("sweep", "select-only", "--scale", "1", "--rate", "50/s,100/s", "-L", "7ms")
     pgpaces.well(*words, "-T", "3s", "--warmup", "1s", "--name", "two",
                     "--metrics", f"otlp={receiver.url}")  # fmt: skip
-    # A busy machine sends both in one request.
-    until(lambda: len(receiver.each_span()) >= 2, "two spans")
-    spans = receiver.each_span()
-    labels = [{a.key: a.value.string_value for a in span.attributes} for span in spans]
     store = Store.open(pgpaces.store)
     trials = {row.id: store.load(row.id) for row in store.trials()}
-    assert {each["pgpaces.run"] for each in labels} == set(trials)
-    assert {each["pgpaces.experiment"] for each in labels} == {"two"}
-    assert {each["pgpaces.state"] for each in labels} == {"finished"}
-    assert all(span.end_time_unix_nano > span.start_time_unix_nano for span in spans)
     # A busy machine sends less often than once a second; what it sends in the end is whole.
     assert len(receiver.metrics) > len(trials)
     got: dict[str, Counter[str]] = {id_: Counter() for id_ in trials}
