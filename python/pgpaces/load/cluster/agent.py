@@ -21,7 +21,7 @@ from pgpaces.analysis.throttle import STEAL_WARNING
 from pgpaces.core.errors import PgpacesError, RunError
 from pgpaces.core.findings import Finding, finding
 from pgpaces.load import engine
-from pgpaces.load.cluster.protocol import ClockReading, LoadOrder, Ready, Report, Word, pack
+from pgpaces.load.cluster.protocol import LoadOrder, Ready, Report, Word, pack
 from pgpaces.load.composite import RunningLoad
 from pgpaces.load.python_users.load import UsersLoad, from_value, user_connection
 from pgpaces.monitor.procfs import Item, Probe, changes
@@ -93,9 +93,9 @@ class Agent:
     def ready(self) -> Ready:
         return Ready(self._load.threads, self._load.clients, self._load.poll)
 
-    def clock(self) -> ClockReading:
+    def clock(self) -> int:
         self._heard = time.monotonic_ns()
-        return ClockReading(self._heard, time.time_ns())
+        return self._heard
 
     def report(self, turn: int, first: int, words: Sequence[Word] = ()) -> Report:
         """What became known from second number `first` on; earlier seconds have arrived.
