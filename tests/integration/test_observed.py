@@ -289,7 +289,7 @@ def standby(primary):
 def test_a_standby_s_lag_is_seen_from_both_ends_and_its_end_is_found(primary, standby):
     with (
         looking(access_to(primary)) as sensor,
-        looking(access_to(standby), node="standby1", primary=sensor) as other,
+        looking(access_to(standby), node="standby1") as other,
     ):
         # Of a standby that has replayed no transaction yet nobody knows when its last one was.
         primary.execute("CREATE TABLE first_of_all ()")
@@ -298,11 +298,10 @@ def test_a_standby_s_lag_is_seen_from_both_ends_and_its_end_is_found(primary, st
         standby.execute("SELECT pg_wal_replay_pause()")
         primary.execute("CREATE TABLE filled AS SELECT i FROM generate_series(1, 50000) i")
         until(lambda: max(seen(sensor, "standby1 replay_lag"), default=0) > 1e6, sensor)
-        until(lambda: max(seen(other, "behind", "standby1/"), default=0) > 1e6, other)
         until(lambda: max(seen(other, "replay_delay"), default=0) > 0, other)
         standby.execute("SELECT pg_wal_replay_resume()")
         # The known trap: nothing is written any more, and the last transaction gets older.
-        until(lambda: seen(other, "replay_delay")[-1] == seen(other, "behind")[-1] == 0, other)
+        until(lambda: seen(other, "replay_delay")[-1] == 0, other)
         standby.program("pg_ctl", "-m", "immediate", "stop")
         until(
             lambda: any(each.name == "standby-lost" for each in found_by(sensor)),

@@ -68,7 +68,6 @@ def _groups() -> Iterator[CounterGroup]:
 
 
 GROUPS = tuple(_groups())
-WAL_POSITION = Counter("wal", "written", "B/s")
 
 
 class CounterReading(Struct, frozen=True):

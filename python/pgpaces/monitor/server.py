@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import psycopg
 from msgspec.structs import replace
@@ -38,8 +37,6 @@ _READS_ALL = "SELECT pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', '
 _ROLES_SINCE = 100_000
 # A server is silent if two sessions have had no answer for this time.
 _SILENT_S = 1.0
-# Seconds whose position of the WAL waits for that of the other server.
-_POSITIONS_MAX = 30
 # The wait for a hanging thread at its end; longer if it has begun its last reads.
 _PATIENCE_S = 1.0
 _LAST_READS_S = 6.0
@@ -183,8 +180,7 @@ class ServerMonitor:
     """Reads until it is closed; raises nothing: errors are in its notes.
 
     waits: samples wait events, if they are of interest. snapshots: of what is read before and after
-    the load. node: its name among several servers of a trial, else "". primary: for a standby, the
-    monitor of its primary, which begins and ends with it.
+    the load. node: its name among several servers of a trial, else "".
     """
 
     def __init__(
@@ -194,15 +190,13 @@ class ServerMonitor:
         snapshots: Snapshots | None = None,
         *,
         node: str = "",
-        primary: ServerMonitor | None = None,
     ) -> None:
         self._reader, self._waits, self._snapshots = reader, waits, snapshots
-        self.node, self._primary = node, primary
+        self.node = node
         self._lock = threading.Lock()
         self._start_s = time.monotonic()
         self._counts = counters.Differences(self._start_s)
         self._samples: list[Sample] = []
-        self._positions: dict[int, int] = {}
         self._second: int | None = None
         self._closed = False
         self._threads = [Thread("pgpaces-sensor", self._read, lambda: PERIOD_S)]
@@ -211,16 +205,21 @@ class ServerMonitor:
 
     @classmethod
     def of(
-        cls, keywords: Mapping[str, str], dbname: str, *, application: str = "pgpaces", **more: Any
+        cls,
+        keywords: Mapping[str, str],
+        dbname: str,
+        *,
+        application: str = "pgpaces",
+        node: str = "",
     ) -> ServerMonitor:
         """The monitor of a server and one of its databases. keywords: libpq's.
 
-        application: the load's application_name. more: node, primary.
+        application: the load's application_name.
         """
         reader = CounterReader(keywords, dbname)
         waits = Sampler(Activity(SessionSnapshot(keywords, dbname), application))
         snapshots = Snapshots(reader.snapshot, reader.notes, reader.more)
-        return cls(reader, waits, snapshots, **more)
+        return cls(reader, waits, snapshots, node=node)
 
     def begin(self, start_s: float) -> None:
         """Begins to read at every full second, in threads that end with the program.
@@ -242,10 +241,6 @@ class ServerMonitor:
             second = second_of(reading.at_s, self._start_s)
             if second != self._second:
                 self._second = second
-                position = reading.values.get(counters.WAL_POSITION)
-                if position is not None:
-                    self._positions[second] = position
-                    self._positions.pop(second - _POSITIONS_MAX, None)
                 if len(reading.rows) == 3:
                     standbys, slots, own = map(replication.rows, reading.rows)
                     self._samples += replication.samples(second, standbys, slots, own=own)
@@ -259,18 +254,8 @@ class ServerMonitor:
         with self._lock:
             rows, self._samples = self._samples, []
             rows += self._waits.tally.drain(ended=self._closed) if self._waits else []
-        if self._primary is not None:
-            rows += self._primary.replay_lags(self)
         prefix = f"{self.node}/" if self.node else ""
         return [replace(sample, source=f"{prefix}{sample.source}") for sample in rows]
-
-    def replay_lags(self, standby: ServerMonitor) -> list[Sample]:
-        """The lags of a standby in seconds in which both were read, each second once."""
-        with self._lock, standby._lock:
-            lags = list(replication.replay_lags(self._positions, standby._positions))
-            for lag in lags:
-                del standby._positions[lag.second]
-            return lags
 
     def findings(self, series: Iterable[Series], _pace: object = None) -> list[Finding]:
         """Findings about its cache, settings, and standbys. series: its samples."""
