@@ -96,11 +96,11 @@ def test_last_deletes_no_experiment_unasked(store, tmp_path):
 @pytest.mark.parametrize(
     ("words", "texts"),
     [
-        ("run reporting --rate 5 -L 100", ["_reporting_", "5/s; clients: 4", "100 ms", "5 min"]),
-        ("run tpcb-like -c 2 -t 10 -s 3", ["scale 3", "_run, ", "clients: 2", "client: 10"]),
-        ("load 'pg_restore x' -t 2", ["clients: 1", "client: 2", "managed, PostgreSQL 18"]),
-        ("run -f - --target host=pi4", ["host=pi4", message("plan-data-existing").strip()]),
-        ("run reporting --target host=pi4", ["database pgpaces_reporting_*"]),
+        ("run reporting --rate 5 -L 100", ["_reporting_", "5/s", "clients 4", "ms 100", "5 min"]),
+        ("run tpcb-like -c 2 -t 10 -s 3", ["scale 3", "_run", "clients 2", "each 10"]),
+        ("load 'pg_restore x' -t 2", ["clients 1", "each 2", "managed, PostgreSQL 18"]),
+        ("run -f - --target host=pi4", ["host=pi4"]),
+        ("run reporting --target host=pi4", ["databases pgpaces_reporting_*"]),
     ],
 )
 def test_a_dry_run_says_what_it_would_take_and_starts_nothing(words, texts, tmp_path, monkeypatch):

@@ -161,22 +161,11 @@ class TrialProgress(Listener):
         from pgpaces.analysis.accumulator import own_scripts
 
         self._by_command = trial.workload.command_alone
-        plan = trial.plan
-        whole_ns = plan.duration_ns and plan.warmup + plan.duration_ns
         self._live = LiveLine(len(own_scripts(trial)))
-        if not self._every_s or self._prefix:
-            return
-        name = "running-duration" if plan.duration_ns else "running-transactions"
-        name = "running-auto" if plan.auto else name
-        text = message(
-            "running" if self._by_command else name,
-            workload=trial.workload.name,
-            load=trial.load_text,
-            clients=trial.setup.own_clients,
-            count=plan.transactions,
-            seconds=(whole_ns or 0) / 1e9,
-        )
-        self._teller.tell(text)
+        if self._every_s and not self._prefix:
+            clients, load = trial.setup.own_clients, trial.load_text
+            name = trial.workload.name
+            self._teller.tell(message("running", workload=name, load=load, clients=clients))
 
     def interval(self, interval: Interval) -> None:
         for level, text in interval.lines:

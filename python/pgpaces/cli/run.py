@@ -13,7 +13,6 @@ from pgpaces.cli import options, output, specs
 from pgpaces.cli.output import announce, fail, put
 from pgpaces.core.errors import PlanError, RunError, ServerError, StoreError
 from pgpaces.core.home import is_there
-from pgpaces.core.messages import message
 from pgpaces.show import escape
 
 if TYPE_CHECKING:
@@ -235,26 +234,16 @@ def _plan(request: Request) -> dict[str, Any]:
 
 
 def _plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
-    from pgpaces.analysis.goal import ALLOWED
-
-    scripts = [f"{name} (weight {weight})" for name, weight in plan["scripts"].items()]
-    yield f"{plan['workload']}: {', '.join(scripts)}"
-    yield f"  server: {plan['server']}"
-    database, *copies = plan["databases"] or [None]
-    source, scale, count = plan["from_database"], plan["scale"], plan["transactions_each"]
-    if database is None:
-        yield message("plan-data-existing")
-    elif source:
-        yield message("plan-data-copy", database=database, source=source)
-    else:
-        yield message("plan-data-scale" if scale else "plan-data", database=database, scale=scale)
-    yield from (message("plan-copy", database=copy) for copy in copies)
-    name = "plan-load-transactions" if count else "plan-load"
-    yield message(name, load=plan["load"], clients=plan["clients"], count=count)
-    if plan["capped"]:
-        yield message("plan-connections")
-    if plan["guard"] is not None:
-        yield message("plan-guard-on" if plan["guard"] else "plan-guard-off")
-    if (limit_ms := plan["latency_limit_ms"]) is not None:
-        share = ALLOWED if plan["missed_max"] is None else plan["missed_max"]
-        yield message("plan-goal", share_percent=100 * share, limit_ms=limit_ms)
+    """The known values of a plan, each after its name."""
+    yield plan["workload"]
+    for name, value in plan.items():
+        if name in ("workload", "clients_chosen", "capped") or value in (None, [], {}):
+            continue
+        text = str(value)
+        if isinstance(value, dict):
+            text = ", ".join(f"{each} (weight {weight})" for each, weight in value.items())
+        elif isinstance(value, list):
+            text = ", ".join(value)
+        elif isinstance(value, bool | float):
+            text = f"{value:g}" if isinstance(value, float) else "on" if value else "off"
+        yield f"  {name.replace('_', ' '):18} {text}"

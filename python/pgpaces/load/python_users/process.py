@@ -37,12 +37,10 @@ from pgpaces.load.python_users.order import CODES, ProcessOrder, SharedCounter, 
 from pgpaces.load.python_users.virtual_users import (
     HOPELESS_AFTER,
     NEVER_NS,
-    Cast,
     Coroutines,
     Performers,
     Stage,
-    Threads,
-    VirtualUser,
+    virtual_users,
 )
 from pgpaces.spec import users
 
@@ -120,7 +118,7 @@ class Process:
         self._actors = _engine.Actors(plan, list(order.weights), order.number)
         # Before any code of the users runs: loggers keep the streams that they find.
         self._prints = sys.stdout = sys.stderr = _Prints(self._actors, order.secrets)
-        self._cast = Cast(_users(order), order)
+        loaded = _users(order)
         end_ns = NEVER_NS if plan.duration_ns is None else plan.duration_ns
         counter = None if order.counter is None else SharedCounter(order.counter)
         self._stage = Stage(
@@ -131,10 +129,10 @@ class Process:
             failures_max=0 if plan.keep_going else HOPELESS_AFTER,
         )
         first, count = self._actors.users
-        self._users: list[VirtualUser] = self._cast.virtual_users(self._stage, first, count)
+        self._users = virtual_users(loaded, order, self._stage, first=first, count=count)
         self._wake_read, self._wake = os.pipe()
-        kind = Coroutines if self._cast.users.is_async else Threads
-        self._performers: Performers = kind(self._users, self._over)
+        kind = Coroutines if loaded.is_async else Performers
+        self._performers = kind(self._users, self._over)
         self._cpu_ns = 0
         self._writer = PipeWriter(channel)
 
