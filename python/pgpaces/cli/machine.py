@@ -163,15 +163,13 @@ def _with_progress(path: Path, request: DiskRequest) -> Disk:
     from pgpaces.cli.progress import Teller
     from pgpaces.disk import measure
 
-    teller, last = Teller(), ""
+    teller, said = Teller(), ""
 
     def report(name: str, seconds: float) -> None:
-        nonlocal last
-        if teller.terminal:
-            teller.tell(f"{name}: {seconds:.0f} s", rewrite=True)
-        elif name != last:
-            teller.tell(name)
-        last = name
+        nonlocal said
+        if (text := f"{name}: {seconds:.0f} s" if teller.terminal else name) != said:
+            teller.tell(text, rewrite=True)
+        said = text
 
     try:
         return measure.measure(path, request, report)

@@ -58,10 +58,10 @@ def run(**params: Any) -> int:
 )
 @options.argument("command", required=False)
 def load(**params: Any) -> int:
-    """Time COMMAND, a shell command that loads data. It runs once, or as -t and -T specify.
+    """Time COMMAND, a shell command that loads data. It runs once, unless -t or -T is set.
 
-    The command runs in the current directory. PG* variables point it to an empty database on a
-    managed server, or to the existing database of --target.
+    The command runs in the current directory. The PG* environment variables name an empty database
+    on a managed server, or the existing database of --target.
     """
     from pgpaces.spec import workload
 

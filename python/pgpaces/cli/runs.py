@@ -52,16 +52,8 @@ def runs(context: click.Context, /, **params: Any) -> None:
         _list_experiments(_experiments(store_path, limit), as_json)
         return
     folded = experiment is None and tag is None and not as_json
-    experiments: list[ExperimentRow] = []
-    damage = ""
-    if folded:
-        try:
-            experiments = _experiments(store_path, limit)
-        except StoreError as error:  # the readable rows are listed all the same
-            damage = error.message
-    rows = _runs(store_path, limit, experiment, tag=tag, single=folded and not damage)
-    if damage:
-        announce("runs-despite-damage", why=damage)
+    experiments = _experiments(store_path, limit) if folded else []
+    rows = _runs(store_path, limit, experiment, tag=tag, single=folded)
     if as_json:
         put(escape.json_text([_plain(row) for row in rows]))
         return
@@ -122,8 +114,7 @@ def _experiments(path: str | None, limit: int) -> list[ExperimentRow]:
     if _absent(path):
         return []
     rows = listing.experiments_at_once(path, limit)
-    # The store raises StoreError where one is damaged.
-    return options.open_store(path).experiments(limit) if rows is None else rows
+    return options.open_store(path).experiment_lines(limit) if rows is None else rows
 
 
 def _title(row: TrialRow) -> str:
@@ -151,7 +142,8 @@ def _list_experiments(rows: Sequence[ExperimentRow], as_json: bool) -> None:
         document = [
             {
                 "experiment": row.id,
-                **fields(row, "name", "state"),
+                "name": row.name,
+                "state": "damaged" if row.damage else row.state,
                 "started_at": row.started_at and row.started_at.isoformat(),
                 "ended_at": row.ended_at and row.ended_at.isoformat(),
                 **fields(row, "runs", "names"),
@@ -168,7 +160,8 @@ def _list_experiments(rows: Sequence[ExperimentRow], as_json: bool) -> None:
 def _experiment_line(row: ExperimentRow) -> tuple[str, str, str, str, str]:
     names = f" [{', '.join(row.names)}]" if row.names else ""
     started = moment(row.started_at, "%m-%d %H:%M")
-    return row.name + names, row.id[-8:], started, str(row.runs), row.state
+    state = "damaged" if row.damage else row.state
+    return (row.damage or row.name) + names, row.id[-8:], started, str(row.runs), state
 
 
 def _line(row: TrialRow) -> tuple[str, str, str, str, str, str]:
@@ -189,7 +182,7 @@ def _line(row: TrialRow) -> tuple[str, str, str, str, str, str]:
 @options.argument("other", metavar="STORE")
 @options.argument("names", metavar="[RUN|EXPERIMENT]...", nargs=-1)
 def copy(other: str, names: Sequence[str], dry_run: bool, store_path: str | None) -> None:
-    """Copy complete runs and experiments to another STORE. Default: all that STORE lacks."""
+    """Copy complete runs and experiments to another STORE; by default, everything it lacks."""
     from pgpaces.store.store import Store
 
     store = options.open_store(store_path)

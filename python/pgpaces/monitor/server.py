@@ -201,7 +201,8 @@ class ServerMonitor:
         self._closed = False
         self._threads = [Thread("pgpaces-sensor", self._read, lambda: PERIOD_S)]
         if waits is not None:
-            self._threads.append(Thread("pgpaces-waits", self._sample, lambda: waits.period_s))
+            take = lambda: waits.take(self._start_s, self._lock)  # noqa: E731
+            self._threads.append(Thread("pgpaces-waits", take, lambda: waits.period_s))
 
     @classmethod
     def of(
@@ -244,10 +245,6 @@ class ServerMonitor:
                 if len(reading.rows) == 3:
                     standbys, slots, own = map(replication.rows, reading.rows)
                     self._samples += replication.samples(second, standbys, slots, own=own)
-
-    def _sample(self) -> None:
-        if self._waits is not None:
-            self._waits.take(self._start_s, self._lock)
 
     def drain(self) -> list[Sample]:
         """The samples of the seconds that ended since the last call; the warm-up's are below 0."""

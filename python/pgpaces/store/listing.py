@@ -253,9 +253,8 @@ def at_once(place: Path | str | None, chosen: RunFilter) -> list[TrialRow] | Non
 
 
 def experiments_at_once(place: Path | str | None, limit: int) -> list[ExperimentRow] | None:
-    """The same for experiments; None also for a damaged one."""
-    lines = _query(place, lambda cursor: experiments(cursor, limit))
-    return None if lines is None or any(line.damage for line in lines) else lines
+    """The same for experiments."""
+    return _query(place, lambda cursor: experiments(cursor, limit))
 
 
 _SETUPS = """SELECT CAST(setup AS text) FROM trial WHERE state = 'finished'

@@ -105,7 +105,10 @@ def app(site: Site) -> Starlette:
             Route("/events/runs/{name}", pages.run_events),
             Route("/events/experiments/{name}", pages.experiment_events),
             Route("/stop", pages.stop, methods=["POST"]),
-            Route("/static/page.css", _style_sheet),
+            Route(
+                "/static/page.css",
+                lambda _: Response(html.style_sheet(), media_type="text/css", headers=_KEPT),
+            ),
             Mount("/static", _Static(packages=_STATIC)),
         ],
         exception_handlers={PgpacesError: _explained},
@@ -299,10 +302,6 @@ def _answer(site: Site, experiment_id: str, ended: tuple[str, ...], *, state: st
 def _drawn(make: Callable[[], Report], trials: str = "") -> Response:
     with _DRAWING:
         return HTMLResponse(html.html(make(), served=True, trials=trials))
-
-
-def _style_sheet(_: Request) -> Response:
-    return Response(html.style_sheet(), media_type="text/css", headers=_KEPT)
 
 
 def _explained(_: Request, error: Exception) -> Response:

@@ -130,9 +130,9 @@ class Process:
         )
         first, count = self._actors.users
         self._users = virtual_users(loaded, order, self._stage, first=first, count=count)
-        self._wake_read, self._wake = os.pipe()
+        self._wake_read, wake = os.pipe()
         kind = Coroutines if loaded.is_async else Performers
-        self._performers = kind(self._users, self._over)
+        self._performers = kind(self._users, lambda: os.write(wake, b"."))
         self._cpu_ns = 0
         self._writer = PipeWriter(channel)
 
@@ -214,9 +214,6 @@ class Process:
     def _send(self, kind: str, batches: list[bytes]) -> None:
         names, late_ns = dict(self._stage.names), self._performers.take_lateness()
         self._writer.send(kind, batches, names, late_ns, self._stage.hopeless)
-
-    def _over(self) -> None:
-        os.write(self._wake, b".")
 
 
 def _end_all() -> NoReturn:

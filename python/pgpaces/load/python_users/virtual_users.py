@@ -314,7 +314,7 @@ class Performers:
     name = "Python threads"
     is_async = False
 
-    def __init__(self, users: Sequence[VirtualUser], over: Callable[[], None]) -> None:
+    def __init__(self, users: Sequence[VirtualUser], over: Callable[[], object]) -> None:
         self._users, self._over, self._stage = users, over, users[0].stage
         self._lock = threading.Lock()
         self._late_ns: list[int] = []
@@ -432,7 +432,7 @@ class Coroutines(Performers):
     name = "asyncio"
     is_async = True
 
-    def __init__(self, users: Sequence[VirtualUser], over: Callable[[], None]) -> None:
+    def __init__(self, users: Sequence[VirtualUser], over: Callable[[], object]) -> None:
         super().__init__(users, over)
         self._loop = asyncio.SelectorEventLoop(Exact())
         self._sleeping: set[asyncio.Future[None]] = set()
