@@ -172,14 +172,14 @@ def line(sample: HostSample, notes: Sequence[Finding] = ()) -> bytes:
     return msgspec.json.encode(document) + b"\n"
 
 
-def parsed(text: bytes) -> tuple[float, float, tuple[Item, ...], list[Finding]]:
-    """A line of `pgpaces observe`: monotonic and wall clock in s, items, notes.
+def parsed(text: bytes) -> tuple[float, tuple[Item, ...], list[Finding]]:
+    """A line of `pgpaces observe`: the monotonic clock in s, items, notes.
 
     Raises ValueError.
     """
     document = msgspec.json.decode(text, type=_Line)
     items = (Item(k, v, unit) for k, (v, unit) in document.values.items() if v is not None)
-    return document.monotonic, document.time, tuple(items), document.notes
+    return document.monotonic, tuple(items), document.notes
 
 
 def postgres_process(pid: int) -> psutil.Process:
