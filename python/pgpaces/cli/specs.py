@@ -130,7 +130,8 @@ def draft(params: Mapping[str, Any]) -> Draft | None:
         base = base.quickly()
     targets = tuple(_target(text, params) for text in params["target"])
     if params.get("trials"):
-        base = replace(base, trials=params["trials"])
+        trials = table.OF_COMMANDS["trials"].kind.read(str(params["trials"]))
+        base = replace(base, trials=trials)
     base = base.with_levels(_levels(params, targets))
     by_name = {target.name: target for target in (*base.targets, *targets)}
     missed = params.get("missed")
