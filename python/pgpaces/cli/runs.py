@@ -41,7 +41,11 @@ _FORMS = ("csv", "json", "parquet")
 def runs(context: click.Context, /, **params: Any) -> None:
     """List the newest runs in the store. The subcommands tag, copy, and delete runs."""
     if context.invoked_subcommand is not None:
-        _check_nothing_before(context)
+        # Options before a subcommand: `--store` must not be lost on `delete`.
+        for each in context.command.params:
+            if context.get_parameter_source(each.name or "") == ParameterSource.COMMANDLINE:
+                command = context.invoked_subcommand
+                raise PlanError("option-before-command", option=each.opts[0], command=command)
         return
     limit, store_path, as_json = params["limit"], params["store_path"], params["as_json"]
     experiment, tag = params["experiment"], params["tag"]
@@ -72,14 +76,6 @@ def _print_runs(rows: Sequence[TrialRow], experiments: Sequence[ExperimentRow], 
     if lines:
         names = ("workload", "run", STARTED, header("missed"), header("p99"), "state")
         put_table(names, [line for _, line in lines[:limit]])
-
-
-def _check_nothing_before(context: click.Context) -> None:
-    """Raises PlanError for options before a subcommand: `--store` must not be lost on `delete`."""
-    for each in context.command.params:
-        if context.get_parameter_source(each.name or "") == ParameterSource.COMMANDLINE:
-            command = context.invoked_subcommand
-            raise PlanError("option-before-command", option=each.opts[0], command=command)
 
 
 def _absent(path: str | None) -> bool:

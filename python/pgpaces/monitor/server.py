@@ -103,10 +103,6 @@ class CounterReader:
         return False
 
 
-def _nothing() -> None:
-    """A read without effect."""
-
-
 class Thread:
     """Reads every `period_s()` seconds. read: may raise psycopg.Error, or hang.
 
@@ -122,7 +118,7 @@ class Thread:
         self._since_s: float | None = None
         self.silent: str | None = None
 
-    def begin(self, start_s: float, first: Read = _nothing, last: Read = _nothing) -> None:
+    def begin(self, start_s: float, first: Read = lambda: None, last: Read = lambda: None) -> None:
         """Reads at every full period from now on; the thread ends with the program.
 
         first: runs once after the first read. last: runs once at the end.
