@@ -169,14 +169,19 @@ def test_a_receiver_gets_the_sums_of_each_trial_of_a_sweep(pgpaces):
                     "--metrics", f"otlp={receiver.url}")  # fmt: skip
     store = Store.open(pgpaces.store)
     trials = {row.id: store.load(row.id) for row in store.trials()}
-    # A busy machine sends less often than once a second; what it sends in the end is whole.
+
+    def received() -> dict[str, Counter[str]]:
+        got: dict[str, Counter[str]] = {id_: Counter() for id_ in trials}
+        for labels, point in receiver.points("pgpaces.transactions"):
+            if labels["phase"] == "measured":
+                got[labels["run"]][labels["outcome"]] += point.as_int
+        return got
+
+    # What is left is sent after the end of the sweep.
+    expected = {id_: outcomes(trial, measured=True) for id_, trial in trials.items()}
+    until(lambda: received() == expected, "the last numbers")
+    # A busy machine sends less often than once a second.
     assert len(receiver.metrics) > len(trials)
-    got: dict[str, Counter[str]] = {id_: Counter() for id_ in trials}
-    for point_labels, point in receiver.points("pgpaces.transactions"):
-        if point_labels["phase"] == "measured":
-            got[point_labels["run"]][point_labels["outcome"]] += point.as_int
-    for id_, trial in trials.items():
-        assert dict(got[id_]) == outcomes(trial, measured=True)
     receiver.server.shutdown()
 
 
