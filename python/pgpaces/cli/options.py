@@ -36,13 +36,10 @@ _FILES = {"FILE", "PATH", "DIR", "WORKLOAD"}
 
 
 class Option(click.Option):
-    """An option of a group. once: a repetition is an error of ours; click would ignore it."""
+    """An option of a group."""
 
-    def __init__(
-        self, *args: Any, group: str, rare: bool = False, once: bool = False, **more: Any
-    ) -> None:
+    def __init__(self, *args: Any, group: str, rare: bool = False, **more: Any) -> None:
         super().__init__(*args, shell_complete=_completions, **more)
-        self.once = once
         self.place = table.GROUPS.index(group)
         self.usual = group in table.USUAL and not rare
 
