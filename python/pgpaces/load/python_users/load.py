@@ -27,7 +27,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pgpaces import _engine
-from pgpaces.core.errors import RunError, WorkloadError
+from pgpaces.core.errors import HopelessError, RunError, WorkloadError, hopeless_name
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.home import python_path
 from pgpaces.core.record import Interval, copied
@@ -104,6 +104,7 @@ class UsersLoad:
         self.threads = min(plan.threads, plan.clients)
         self._plan, self._names = replace(plan, threads=self.threads, log=None), dict[str, str]()
         weights = [weight for _, weight in scripts]
+        self._task_names = [name for name, _ in scripts]
         self._ledger = _engine.Ledger(self._plan, weights)
         self._counter = SharedCounter() if plan.load == "open" else None
         self._origin_ns: int | None = None
@@ -229,11 +230,16 @@ class UsersLoad:
             self._lose(process)
             return
         if kind in ("second", "last"):
-            batches, names, late_ns = words
+            batches, names, late_ns, hopeless = words
             self._names.update(names)
             self._late_ns += late_ns
             process.batches.extend(batches)
             process.over = kind == "last"
+            if hopeless is not None and self._error is None:
+                script, state, why = hopeless
+                values = {"script": self._task_names[script], "why": why, "sqlstate": state}
+                self._error = HopelessError(hopeless_name(state), **values)
+                self.abort()
 
     def _lose(self, process: _Process, *, silent: bool = False) -> None:
         process.lost = True

@@ -8,7 +8,7 @@ whose other end pgpaces holds. It receives pickled values there: a `ProcessOrder
     ("abort",)      ends at once
 
 and sends `("refused", error)` or `("ready", poll)`, then `("second",
-[bytes], names, [ns late])` for seconds that are over, `("last", ...)` alike, and
+[bytes], names, [ns late], hopeless)` for seconds that are over, `("last", ...)` alike, and
 `("bye",)` after the tear-down of the users. It ends when pgpaces ends, whatever its users do, even
 if one of them holds the interpreter, so that no other thread gets a turn. Programs that they
 started end with it, unless they are in a session of their own, or a task that holds the interpreter
@@ -35,6 +35,7 @@ from pgpaces import _engine
 from pgpaces.core.errors import PgpacesError, WorkloadError
 from pgpaces.load.python_users.order import CODES, ProcessOrder, SharedCounter, hidden
 from pgpaces.load.python_users.virtual_users import (
+    HOPELESS_AFTER,
     NEVER_NS,
     Coroutines,
     Performers,
@@ -120,8 +121,13 @@ class Process:
         loaded = _users(order)
         end_ns = NEVER_NS if plan.duration_ns is None else plan.duration_ns
         counter = None if order.counter is None else SharedCounter(order.counter)
-        first_code = order.number * CODES
-        self._stage = Stage(self._actors, end_ns, counter, first_code=first_code)
+        self._stage = Stage(
+            self._actors,
+            end_ns,
+            counter,
+            first_code=order.number * CODES,
+            failures_max=0 if plan.keep_going else HOPELESS_AFTER,
+        )
         first, count = self._actors.users
         self._users = virtual_users(loaded, order, self._stage, first=first, count=count)
         self._wake_read, wake = os.pipe()
@@ -178,6 +184,8 @@ class Process:
                     os.read(self._wake_read, 1)
                 elif self._receive():
                     grace_ns = 0
+            if self._stage.hopeless is not None:
+                self._performers.moved()
             cpu_ns = time.process_time_ns()
             if batches := self._actors.fetch(self._stage.now(), cpu_ns - self._cpu_ns):
                 self._cpu_ns = cpu_ns
@@ -205,7 +213,7 @@ class Process:
 
     def _send(self, kind: str, batches: list[bytes]) -> None:
         names, late_ns = dict(self._stage.names), self._performers.take_lateness()
-        self._writer.send(kind, batches, names, late_ns)
+        self._writer.send(kind, batches, names, late_ns, self._stage.hopeless)
 
 
 def _end_all() -> NoReturn:

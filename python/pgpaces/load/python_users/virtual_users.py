@@ -16,6 +16,7 @@ import re
 import selectors
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -35,6 +36,9 @@ _AT_ONCE = 16
 _PAUSE_FIRST_S, _PAUSE_LAST_S = 0.05, 1.0
 # Maximum wait for coroutines to give up control.
 _TURN_S = 1.0
+# As in the engine: after so many failures of these classes in a process, the tasks that never
+# succeeded there will not, because of bad values, logins, names, rights or syntax.
+HOPELESS_AFTER, _COMES_AGAIN = 50, ("22", "28", "3D", "3F", "42")
 _PROBE_NS = 20_000_000
 
 
@@ -42,7 +46,8 @@ class Stage:
     """The shared schedule, record, clock and end of the users of a process.
 
     end_ns: nothing falls due then or later, from the start of the measured part; NEVER_NS: it ends
-    by count. names: exception classes by their codes in the record.
+    by count. names: exception classes by their codes in the record. hopeless: the number of the
+    task, the SQLSTATE and the message of the failure that showed that the tasks cannot work.
     """
 
     def __init__(
@@ -52,7 +57,9 @@ class Stage:
         counter: SharedCounter | None = None,
         *,
         first_code: int = 0,
+        failures_max: int = 0,
     ) -> None:
+        """failures_max: of tasks that never succeeded; 0: any number."""
         self.actors, self.end_ns = actors, end_ns
         self.moved = threading.Event()  # the end was moved
         self.names: dict[str, str] = {}
@@ -60,6 +67,10 @@ class Stage:
         self._over = False
         self._first_code, self._naming = first_code, threading.Lock()
         self._origin_ns = 0
+        self.hopeless: tuple[int, str, str] | None = None
+        self._works: set[int] = set()
+        self._failures: Counter[int] = Counter()
+        self._failures_max = failures_max
 
     def begin(self, origin_ns: int) -> None:
         self._origin_ns = origin_ns
@@ -89,10 +100,19 @@ class Stage:
                 number = self._counter.take()
             return self.actors.next(place, since_ns, self.end_ns, number)
 
-    def failed(self, error: BaseException, message: str) -> bytes:
+    def worked(self, script: int) -> None:
+        self._works.add(script)
+
+    def failed(self, script: int, error: BaseException, message: str) -> bytes:
         """Records the message of a failure; returns its SQLSTATE, or a code for its class."""
         state = _sqlstate(error) or self._code(type(error).__name__)
         self.actors.message(state.encode(), message)
+        if self._failures_max and state[:2] in _COMES_AGAIN and self.hopeless is None:
+            self._failures[script] += 1
+            counts = (n for task, n in self._failures.items() if task not in self._works)
+            if script not in self._works and sum(counts) >= self._failures_max:
+                self.hopeless = script, state, message
+                self.end_at(self.now())
         return state.encode()
 
     def _code(self, name: str) -> str:
@@ -170,10 +190,11 @@ class VirtualUser(Struct):
                 result = self.calls[script].function(**arguments)
                 if performers.is_async:
                     await result
+                stage.worked(script)
             except BaseException as error:
                 if performers.are_cancelled():
                     raise  # the run is over
-                failure = stage.failed(error, self.describe(error))
+                failure = stage.failed(script, error, self.describe(error))
             since = stage.now()
             stage.actors.end(self.place, since, failure)
             self.acts = False
