@@ -95,7 +95,7 @@ def _model() -> Any:
     table = msgspec.defstruct(
         "Target",
         fields(_OF_TARGETS, "targets."),
-        bases=(costs.CostTable,),
+        bases=(costs.Costs,),
         frozen=True,
         kw_only=True,
     )
@@ -108,10 +108,7 @@ def read(path: Path) -> Draft:
     """The draft that a file describes. Raises PlanError with the key and the defect."""
     raw = tables.document(path, PlanError, new=path)
     try:
-        return _draft(path, tables.table(_model(), raw), raw)
-    except tables.WrongKeyError as error:
-        example = _EXAMPLES.get(error.key.partition(".")[0])
-        raise tables.wrong_key(error, example).at(str(path)) from None
+        return _draft(path, tables.table(_model(), raw, examples=_EXAMPLES), raw)
     except PlanError as error:
         raise error.at(str(path)) from None
 
@@ -155,10 +152,7 @@ def _draft(path: Path, keys: Any, raw: Mapping[str, Any]) -> Draft:
 
 def _target(name: str, keys: Any) -> Target:
     rest = {key: getattr(keys, key) for key in _OF_TARGETS}
-    try:
-        own = costs.Costs(**{key: getattr(keys, key) for key in costs.KEYS})
-    except PlanError as error:
-        raise error.at(f"[targets.{name}]") from None
+    own = costs.Costs(**{key: getattr(keys, key) for key in costs.KEYS})
     return Target(name=name, costs=own if own.plain() else None, **rest)
 
 
