@@ -36,10 +36,13 @@ _FILES = {"FILE", "PATH", "DIR", "WORKLOAD"}
 
 
 class Option(click.Option):
-    """An option of a group."""
+    """An option of a group. once: the reference does not call it repeatable."""
 
-    def __init__(self, *args: Any, group: str, rare: bool = False, **more: Any) -> None:
+    def __init__(
+        self, *args: Any, group: str, rare: bool = False, once: bool = False, **more: Any
+    ) -> None:
         super().__init__(*args, shell_complete=_completions, **more)
+        self.once = once
         self.place = table.GROUPS.index(group)
         self.usual = group in table.USUAL and not rare
 

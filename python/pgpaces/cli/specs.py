@@ -45,6 +45,7 @@ def _levels_of(name: str) -> options.Decorator:
         metavar="[NAME=]DSN" if name == "target" else metavar,
         help=each.help if each.factor else None,
         multiple=True,
+        once=not each.several and name != "target",
     )
 
 
