@@ -7,9 +7,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from pgpaces.analysis.server_counters import Written, written
 from pgpaces.answers import run
 from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.core.locality import is_local
+from pgpaces.core.series import Sample
 from pgpaces.monitor import machine
 from pgpaces.spec import costs
 from pgpaces.spec.costs import Costs, MonthlyCost, monthly
@@ -20,6 +22,7 @@ from pgpaces.trial.ready_trial import host_facts
 from pgpaces.trial.request import costs_of_target
 from tests.errors import raises
 from tests.unit.experiments import made
+from tests.unit.sensors import collect
 from tests.unit.trials import changed
 
 PI = Costs(price_per_hour=0.01)
@@ -137,3 +140,26 @@ def test_a_trial_stores_the_price_of_its_machine_and_its_answer_has_the_monthly_
     assert section.document()["costs"] == {"currency": "USD", "month": 7.3, "year": 87.6}
     assert monthly(found.trial.host.costs) is None
     assert monthly(priced.host.costs) == MonthlyCost("USD", 7.3)
+
+
+@pytest.mark.parametrize(
+    ("more", "bytes_a_second"),
+    [
+        ({}, 4096),
+        # Blocks of WAL are begun again.
+        ({("wal", "writes"): 3}, 4096 + 3 * 8192),
+        ({("database", "temp_written"): 7}, 4103),
+        # Data files, before PostgreSQL 16, and by pg_stat_io.
+        ({("checkpoints", "written"): 2, ("background_writer", "written"): 1,
+          ("background_writer", "written_by_backends"): 1}, 4096 + 4 * 8192),
+        ({("checkpoints", "written"): 2, ("io", "checkpointer_written"): 16384,
+          ("io", "client_written"): 100, ("io", "client_extended"): 1e9,
+          ("io", "client_read"): 1e9}, 4096 + 16484),
+        ({("standby1/wal", "written"): 1e9}, 4096),
+    ],
+)  # fmt: skip
+def test_what_a_server_writes_a_day_is_wal_and_data_files(more, bytes_a_second):
+    every = {("wal", "written"): 4096.0, ("host", "disk_sda_written"): 1e9, **more}
+    samples = collect(Sample(3, source, name, value) for (source, name), value in every.items())
+    assert written(samples, 0, 10) == Written(bytes_a_second * 86_400, 0)
+    assert written([each for each in samples if each.source == "host"], 0, 10) is None

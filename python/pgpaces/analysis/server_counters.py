@@ -1,4 +1,4 @@
-"""What the counters of a server say of its cache and its standbys. Pure."""
+"""What the counters of a server say: its cache, its standbys, and the bytes that it wrote. Pure."""
 
 from __future__ import annotations
 
@@ -17,6 +17,17 @@ RISE_MAX = 2.0
 GROWTH_MIN_BYTES = 1 << 20
 GROWTH_MIN_SHARE = 0.05
 _PARTS = 3
+_DAY_S = 86_400
+# PostgreSQL's default, for data and WAL.
+_BLOCK = 8192
+# Bytes of a counter. Each write of WAL begins with a block that was partly written before.
+_ALWAYS = {("wal", "written"): 1, ("wal", "writes"): _BLOCK, ("database", "temp_written"): 1}
+_BLOCKS = {
+    ("checkpoints", "written"): _BLOCK,
+    ("background_writer", "written"): _BLOCK,
+    ("background_writer", "written_by_backends"): _BLOCK,
+}
+_READ = ("wal", "database", "sessions")
 
 
 class Blocks(Struct, frozen=True):
@@ -106,3 +117,33 @@ def _growth(name: str, lags: Sequence[float], written: float) -> Iterator[Findin
     least = max(GROWTH_MIN_BYTES, GROWTH_MIN_SHARE * written)
     if thirds == sorted(set(thirds)) and last - first >= least and last >= 2 * first:
         yield finding("standby-lag-grew", name, first_bytes=first, last_bytes=last)
+
+
+class Written(Struct, frozen=True):
+    """The bytes that the primary wrote a day, by its counters, at the rate of the trial.
+
+    checkpoints: how many ended meanwhile; without one, most writes to data files are missing.
+    """
+
+    bytes_a_day: float
+    checkpoints: float
+
+
+def written(series: Sequence[Series], start: int, end: float) -> Written | None:
+    """What was written in the seconds from start to end in which it was sampled; None without any.
+
+    WAL + 8 KiB x writes of WAL + temporary files + blocks of data files; blocks by pg_stat_io where
+    it has samples (16 and later), else by the counters of checkpointer, background writer and
+    backends. Without other programs and what the file system adds. A counter that never changed has
+    no samples.
+    """
+    inside = {(s.source, s.name): [v for n, v in s.pairs if start <= n < end] for s in series}
+    read = {n for s in series if s.source in _READ for n in s.seconds if start <= n < end}
+    if not read:
+        return None
+    by_io = any(source == "io" for source, _ in inside)
+    sizes = _ALWAYS if by_io else _ALWAYS | _BLOCKS
+    of_io = {key: 1 for key in inside if key[0] == "io" and key[1].endswith("_written")}
+    total = sum(size * sum(inside.get(key, ())) for key, size in {**sizes, **of_io}.items())
+    checkpoints = sum(inside.get(("checkpoints", "checkpoints"), ()))
+    return Written(total / len(read) * _DAY_S, checkpoints)

@@ -15,6 +15,7 @@ from msgspec import to_builtins
 from pgpaces.analysis import bulk, goal, next_step, waits
 from pgpaces.analysis.accumulator import by_functions
 from pgpaces.analysis.digest import Bucket
+from pgpaces.analysis.server_counters import Written, written
 from pgpaces.analysis.stopping import level, would_decide
 from pgpaces.analysis.summary import Summary
 from pgpaces.analysis.summary import as_json as summary_json
@@ -42,7 +43,7 @@ SCREEN = Screen(
     spare=("slowest", "tried again", "over time"),
     details=(
         *("run", "outcomes", "workload", "executed", "protocol", "queries", "generator"),
-        *("failed with", "stopped", "validity", "note", "costs", "observed"),
+        *("failed with", "stopped", "validity", "note", "costs", "written", "observed"),
     ),
 )
 _SHOWN = ("p50", "p95", "p99")
@@ -91,7 +92,7 @@ def section(
 def document(trial: Trial, summary: Summary) -> dict[str, Any]:
     """The setup of a trial and its summary as plain values."""
     command, queries = bulk.of(trial, summary), volume_of(trial, summary)
-    cost = monthly(trial.host.costs)
+    cost, wrote = monthly(trial.host.costs), _written(trial, summary)
     return {
         "run": trial.id,
         "state": trial.state,
@@ -106,6 +107,7 @@ def document(trial: Trial, summary: Summary) -> dict[str, Any]:
         **({} if queries is None else {"queries": volume_json(queries)}),
         **summary_json(summary),
         **({} if cost is None else {"costs": {**plain(cost), "year": cost.year}}),
+        **({} if wrote is None else {"written": plain(wrote)}),
     }  # fmt: skip
 
 
@@ -392,7 +394,14 @@ def _details(trial: Trial, summary: Summary) -> Values:
             yield "note", note
     if (cost := monthly(trial.host.costs)) is not None:
         yield "costs", said("costs-month", year=cost.year, **to_builtins(cost))
+    if (wrote := _written(trial, summary)) is not None:
+        name = "written-a-day" if wrote.checkpoints or not wrote.bytes_a_day else "written-at-least"
+        yield "written", said(name, bytes_a_day=wrote.bytes_a_day)
     yield from (("observed", each) for each in servers.lines(trial))
+
+
+def _written(trial: Trial, summary: Summary) -> Written | None:
+    return written(trial.samples, summary.cut_s, summary.cut_s + summary.seconds)
 
 
 def _of_generator(trial: Trial, summary: Summary) -> Values:

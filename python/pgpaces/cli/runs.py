@@ -91,26 +91,15 @@ def _absent(path: str | None) -> bool:
 def _runs(
     path: str | None, limit: int, experiment: str | None, *, tag: str | None, single: bool
 ) -> list[TrialRow]:
-    from pgpaces.store import listing
-
     if _absent(path):
         return []
-    if experiment is None:
-        rows = listing.at_once(path, listing.RunFilter(limit, tag=tag, single=single))
-        if rows is not None:
-            return rows
     store = options.open_store(path)
     chosen = None if experiment is None else store.find_experiment(experiment)
     return store.trials(limit, experiment=chosen, tag=tag, single=single)
 
 
 def _experiments(path: str | None, limit: int) -> list[ExperimentRow]:
-    from pgpaces.store import listing
-
-    if _absent(path):
-        return []
-    rows = listing.experiments_at_once(path, limit)
-    return options.open_store(path).experiment_lines(limit) if rows is None else rows
+    return [] if _absent(path) else options.open_store(path).experiments(limit, damaged=True)
 
 
 def _title(row: TrialRow) -> str:

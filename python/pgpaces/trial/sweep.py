@@ -37,9 +37,9 @@ from pgpaces.spec.load import family
 from pgpaces.spec.result import Place
 from pgpaces.spec.setup import ServerFacts
 from pgpaces.spec.target import Target, TargetPlan
-from pgpaces.store.listing import ExperimentRow, sizes_at_once
+from pgpaces.store.listing import ExperimentRow
 from pgpaces.store.rows import ExperimentState
-from pgpaces.store.store import Store, new_id
+from pgpaces.store.store import Store, data_sizes, new_id
 from pgpaces.trial import document
 from pgpaces.trial.listener import Progress, SweepListener
 from pgpaces.trial.machine import LASTING, Machine
@@ -300,7 +300,7 @@ def _done(store: Store, experiment_id: str) -> list[tuple[int, str]]:
 
 
 def _preview(planned: PlannedSweep, asks: Sequence[Ask]) -> Preview:
-    sizes, cells = sizes_at_once(planned.store), {ask.cell.key: ask for ask in asks}
+    sizes, cells = data_sizes(planned.store), {ask.cell.key: ask for ask in asks}
     requests = {key: planned.request(ask) for key, ask in cells.items()}
     each = {key: _step(request, sizes) for key, request in requests.items()}
     steps: dict[str, list[Step]] = {}
@@ -318,7 +318,7 @@ def preview_of(request: Request) -> Preview:
     check(request)
     hourly = None if request.costs is None else request.costs.an_hour
     prices = {HERE: (hourly, request.costs.currency)} if request.costs and hourly else {}
-    return preview(1, {HERE: [_step(request, sizes_at_once(request.store))]}, prices)
+    return preview(1, {HERE: [_step(request, data_sizes(request.store))]}, prices)
 
 
 def _step(request: Request, sizes: Mapping[str, int]) -> Step:
