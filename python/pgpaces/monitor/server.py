@@ -250,7 +250,7 @@ class ServerMonitor:
         prefix = f"{self.node}/" if self.node else ""
         return [replace(sample, source=f"{prefix}{sample.source}") for sample in rows]
 
-    def findings(self, series: Iterable[Series], _pace: object = None) -> list[Finding]:
+    def findings(self, series: Iterable[Series], _seconds: int = 0) -> list[Finding]:
         """Findings about its cache, settings, and standbys. series: its samples."""
         with self._lock:
             blocks, seconds = self._counts.blocks(), list(self._counts.seconds)
