@@ -7,15 +7,19 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import programs
+import psutil
 from figures import Figure, Finding, Goal
 from load import Order
 from session import Session
 
+from pgpaces.core import sessions
 from pgpaces.load import engine
 from pgpaces.monitor import host, remote, server
+from pgpaces.monitor.session import APPLICATION
 
 SECTION = "Sensors"
 CLIENTS = (8, 64)
+_PIDS = "SELECT pid FROM pg_stat_activity WHERE application_name = %s"
 LIMIT = Goal("ours", "at most", 2.0)
 
 
@@ -58,22 +62,22 @@ def _order(session: Session, script: str, clients: int, *, observe: bool) -> Ord
 
 
 def _cost(session: Session, clients: int) -> tuple[float, float]:
-    """Percent of a core, here and of the server, while a load without sensors of its own runs."""
+    """Percent of a core, here and of the server, while a load without monitors of its own runs."""
     order = _order(session, str(programs.TPCB), clients, observe=False)
     keywords = dict(engine.resolve(session.place.server.dsn()).keywords)
     beside = host.HostMonitor(remote.NearbySource({**keywords, "dbname": "postgres"}))
     sensor = server.ServerMonitor.of(keywords, "postgres")
-    with closing(beside), closing(sensor):
+    with closing(beside), closing(sensor), sessions.connect(keywords, "bench") as own:
         load = programs.Running(programs.ours(order), session.place.environment())
-        began_s = time.monotonic()
+        began_s, spent_s = time.monotonic(), time.process_time()
         beside.begin(began_s)
         sensor.begin(began_s)
         load.ended()
-        took_s = time.monotonic() - began_s
-    here, of_server = sensor.cost() or (0.0, None)
-    if of_server is None:
-        raise programs.ProgramError(f"the sensors saw nothing: {sensor.notes()}")
-    return here + 100 * beside.cost_s / took_s, of_server
+        took_s, spent_s = time.monotonic() - began_s, time.process_time() - spent_s
+        pids = own.execute(_PIDS.encode(), [APPLICATION]).fetchall()
+        times = [psutil.Process(pid).cpu_times() for (pid,) in pids]
+    of_server_s = sum(each.user + each.system for each in times)
+    return 100 * spent_s / took_s, 100 * of_server_s / took_s
 
 
 def _done(session: Session, script: str, observe: bool) -> float:

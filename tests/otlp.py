@@ -1,11 +1,10 @@
-"""A receiver of OpenTelemetry's metrics and spans."""
+"""A receiver of OpenTelemetry's metrics."""
 
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 
 class Receiver:
@@ -13,17 +12,13 @@ class Receiver:
 
     def __init__(self, status: int = 200) -> None:
         self.metrics: list[Any] = []
-        self.spans: list[Any] = []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                if self.path == "/v1/metrics":
-                    outer.metrics.append(ExportMetricsServiceRequest.FromString(body))
-                else:
-                    assert self.path == "/v1/traces"
-                    outer.spans.append(ExportTraceServiceRequest.FromString(body))
+                assert self.path == "/v1/metrics"
+                outer.metrics.append(ExportMetricsServiceRequest.FromString(body))
                 self.send_response(status)
                 self.end_headers()
 
@@ -33,11 +28,6 @@ class Receiver:
         self.server = HTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def each_span(self) -> list[Any]:
-        """The spans of all requests so far."""
-        parts = [part for request in self.spans for part in request.resource_spans[0].scope_spans]
-        return [span for part in parts for span in part.spans]
 
     def points(self, name: str) -> list[tuple[dict[str, str], Any]]:
         """The points of a metric in the last request that has it, with their attributes."""

@@ -73,11 +73,10 @@ def test_a_run_keeps_what_the_machine_did(pgpaces_home, tmp_path):
         store=tmp_path / "r.db",
     )  # fmt: skip
     found = {s.name for s in run.trial.samples if s.source == "host"}
-    assert found >= (SEEN if procfs.cgroup_mounts(MOUNTS.read_text()) else SEEN - OF_CGROUPS)
+    grouped = any("cgroup" in mount.kind for mount in procfs.mounts(MOUNTS.read_text()))
+    assert found >= (SEEN if grouped else SEEN - OF_CGROUPS)
     [did] = [each for each in run.trial.findings if each.name == "machine-activity"]
     assert 0 <= did.values["cpu_busy_percent"] <= 100
-    [cost] = [n for n in run.trial.notes if n.name == "machine-monitor-cost"]
-    assert 0 < cost.values["here_percent"] < 100
 
 
 def test_a_run_hears_of_another_machine_by_a_command(pg15, tmp_path):

@@ -63,9 +63,7 @@ def parsed(words: list[str]) -> tuple[click.Command, dict[str, object]]:
         context = click.Context(command, info_name=name, parent=context)
     if command.name == "pgbench":
         with contextlib.suppress(pgbench_options.AnsweredError):  # --help
-            pgbench_options.parse(
-                words, {}, pgbench_options.OptionHandler(), command="pgpaces pgbench"
-            )
+            pgbench_options.parse(words, {}, command="pgpaces pgbench")
         return command, {}
     try:
         return command, command.make_context(context.command_path, words).params

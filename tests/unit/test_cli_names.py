@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 
 import pytest
 from click.testing import CliRunner
-from msgspec.structs import replace
 
 from pgpaces.cli.main import cli
 from pgpaces.cli.options import Option
@@ -19,8 +18,7 @@ from pgpaces.trial import trial as pipeline
 from tests.unit.asked import asked
 from tests.unit.calling import refused, said
 from tests.unit.documented import all_commands
-from tests.unit.stored import Kept, keep, keep_trial, opened
-from tests.unit.trials import series
+from tests.unit.stored import Kept, keep, opened
 
 
 def call(*words):
@@ -98,11 +96,11 @@ def test_last_deletes_no_experiment_unasked(store, tmp_path):
 @pytest.mark.parametrize(
     ("words", "texts"),
     [
-        ("run reporting --rate 5 -L 100", ["_reporting_", "5/s; clients: 4", "100 ms", "5 min"]),
-        ("run tpcb-like -c 2 -t 10 -s 3", ["scale 3", "_run, ", "clients: 2", "client: 10"]),
-        ("load 'pg_restore x' -t 2", ["clients: 1", "client: 2", "managed, PostgreSQL 18"]),
-        ("run -f - --target host=pi4", ["host=pi4", message("plan-data-existing").strip()]),
-        ("run reporting --target host=pi4", ["database pgpaces_reporting_*"]),
+        ("run reporting --rate 5 -L 100", ["_reporting_", "5/s", "clients 4", "ms 100", "5 min"]),
+        ("run tpcb-like -c 2 -t 10 -s 3", ["scale 3", "_run", "clients 2", "each 10"]),
+        ("load 'pg_restore x' -t 2", ["clients 1", "each 2", "managed, PostgreSQL 18"]),
+        ("run -f - --target host=pi4", ["host=pi4"]),
+        ("run reporting --target host=pi4", ["databases pgpaces_reporting_*"]),
     ],
 )
 def test_a_dry_run_says_what_it_would_take_and_starts_nothing(words, texts, tmp_path, monkeypatch):
@@ -147,19 +145,3 @@ def test_a_disk_is_not_written_to_by_a_dry_run(tmp_path):
     assert "writes up to" in said(call("disk", str(tmp_path), "--dry-run"))
     assert refused(call("disk", str(tmp_path), "-o", "disk.docx")).name == "unknown-form"
     assert not [*tmp_path.iterdir()]
-
-
-def test_a_dry_run_says_how_many_generators_a_rate_needs(tmp_path):
-    words = ("run", "reporting", "--store", str(tmp_path / "results.db"), "--dry-run")
-    assert "generators:" not in call(*words, "--rate", "5000").stdout
-    asked = call(*words, "--rate", "5000", "--generators", "2").stdout
-    assert message("plan-generators-unknown") in asked
-    scripts = [{"name": "a", "weight": 1, "commands": []}]
-    workload = {"name": "reporting", "scale": 1, "hash": "h", "scripts": scripts}
-    trial = series([[1.0] * 100] * 3, id=new_id(), workload=workload)
-    busy = tuple(replace(each, cpu_ns=(50_000_000,)) for each in trial.intervals)
-    keep_trial(opened(tmp_path), replace(trial, intervals=busy))
-    small = call(*words, "--rate", "10").stdout
-    assert message("plan-generators", count=1, per_core=2000) in small
-    assert json.loads(call(*words, "--rate", "1000000", "--json").stdout)["generators_needed"] > 1
-    assert "generators:" not in call(*words, "--clients", "4", "--think-time", "0").stdout

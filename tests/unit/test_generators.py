@@ -26,7 +26,7 @@ from pgpaces.load.cluster import load as cluster_load
 from pgpaces.load.cluster import protocol
 from pgpaces.load.cluster.agent import AgentHost, MachineReading, machine_findings, machine_reading
 from pgpaces.load.cluster.load import DealtLoad
-from pgpaces.load.cluster.protocol import ClockOffset, ClockReading, LoadOrder, Ready, Report
+from pgpaces.load.cluster.protocol import ClockOffset, LoadOrder, Ready, Report
 from pgpaces.load.cluster.workers import Worker, Workers
 from pgpaces.monitor.procfs import Item
 from pgpaces.spec.design import Ask, Cell, Draft
@@ -52,21 +52,17 @@ OPEN = replace(PLAN, load="open", arrivals="poisson", transactions=None)
 def test_the_offset_of_a_clock_is_never_wrong_by_more_than_its_uncertainty(offset, delays):
     exchanges, now = [], 10**16
     for there, back in delays:
-        reading = ClockReading(now + there + offset, 0)
-        exchanges.append((now, reading, now + there + back))
+        exchanges.append((now, now + there + offset, now + there + back))
         now += there + back + 1
     estimate = protocol.offset_of(exchanges)
     assert abs(estimate.offset_ns - offset) <= estimate.uncertainty_ns
     assert estimate.uncertainty_ns == (min(there + back for there, back in delays) + 1) // 2
 
 
-def test_a_clock_drifts_where_two_estimates_exclude_each_other_and_steps_where_it_is_set():
-    before = ClockOffset(0, 400, 0)
-    assert protocol.drift_ns(before, ClockOffset(900, 500, 0)) == 0
-    assert protocol.drift_ns(before, ClockOffset(-1000, 500, 0)) == 100
-    before = ClockOffset(0, 1, 10**18)
-    assert protocol.step_ns(before, ClockOffset(0, 1, 10**18 - 2 * SECOND_NS)) == -2 * SECOND_NS
-    assert protocol.step_ns(before, ClockOffset(0, 1, 10**18 + 4_000_000)) == 0, "it is slewed"
+def test_a_clock_drifts_where_two_estimates_exclude_each_other():
+    before = ClockOffset(0, 400)
+    assert protocol.drift_ns(before, ClockOffset(900, 500)) == 0
+    assert protocol.drift_ns(before, ClockOffset(-1000, 500)) == 100
 
 
 def test_what_generators_count_of_one_script_is_one_tally():
@@ -135,7 +131,7 @@ class Scripted:
         return Answer(Ready(1, self.order.plan.clients, "epoll"))
 
     def clock(self):
-        return Answer(ClockReading(1, 1))
+        return Answer(1)
 
     def report(self, _turn, first, words):
         self.asked.set()
@@ -331,7 +327,7 @@ def test_where_all_are_lost_each_is_named():
 def test_a_clock_is_held_against_the_least_limit(limit_ns, limits, severity):
     made = dealt_load(replace(FOUR_S, limit_ns=limit_ns, limits=limits), [1], [(4, "")])
     list(made.load)
-    read = ClockOffset(0, 4_000_000, 0)
+    read = ClockOffset(0, 4_000_000)
     assert [each.severity for each in made.load._clock("pi0", read, read)] == severity
 
 

@@ -12,7 +12,7 @@ from pgpaces.core.findings import Notes
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.series import Sample
 from pgpaces.core.times import Times
-from pgpaces.monitor.counters import PARTS, Counter, CounterReading, Differences
+from pgpaces.monitor.counters import GROUPS, Counter, CounterReading, Differences
 from pgpaces.monitor.host import HostMonitor, HostSample
 from pgpaces.monitor.procfs import Item
 from pgpaces.monitor.server import ServerMonitor
@@ -25,7 +25,7 @@ from .trials import SECOND_NS, times, trial
 # The first minutes fill what has a bound, as the blocks of distributions.
 FROM_S, TO_S = 600, 1800
 HOUR_MAX = 2_000_000
-COUNTERS = [each for part in PARTS if part.fits(180_000, {}) for each in part.counters]
+COUNTERS = [each for group in GROUPS if group.query(180_000, {}) for each in group.counters]
 EVENTS: list[Event] = [("load", "LWLock", f"event {n}") for n in range(12)]
 
 

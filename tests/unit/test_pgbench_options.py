@@ -17,7 +17,6 @@ from psycopg import pq
 from pgpaces.cli.pgbench.options import (
     AnsweredError,
     OptionError,
-    OptionHandler,
     Options,
     ScriptOption,
     parse,
@@ -151,26 +150,13 @@ def test_a_user_whom_the_system_does_not_know_is_said(monkeypatch):
         parse([], {})
 
 
-class Ears(OptionHandler):
-    def __init__(self) -> None:
-        self.heard: list[object] = []
-
-    def seed(self, value: int) -> None:
-        self.heard.append(("seed", value))
-
-    def clients(self, count: int) -> None:
-        self.heard.append(("clients", count))
-
-    def script(self, script: ScriptOption) -> None:
-        self.heard.append(script.name)
-
-
-def test_options_are_heard_in_their_order_up_to_the_wrong_one():
-    ears = Ears()
+def test_options_are_told_in_their_order_up_to_the_wrong_one():
+    told: list[tuple[str, object]] = []
     words = ["-f", "a", "--random-seed=1", "-c", "2", "-S", "-j", "x", "-f", "b"]
     with pytest.raises(OptionError, match="invalid value"):
-        parse(words, {"PGBENCH_RANDOM_SEED": "5"}, ears)
-    assert ears.heard == [("seed", 5), "a", ("seed", 1), ("clients", 2), "select-only"]
+        parse(words, {"PGBENCH_RANDOM_SEED": "5"}, lambda *each: told.append(each))
+    a, select = ScriptOption("a"), ScriptOption("select-only", builtin=True)
+    assert told == [("seed", 5), ("script", a), ("seed", 1), ("clients", 2), ("script", select)]
 
 
 def test_what_is_wrong_behind_an_answer_is_never_seen():

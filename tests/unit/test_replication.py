@@ -7,13 +7,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pgpaces.analysis.server_counters import standby_findings as of_series
 from pgpaces.core.findings import Finding
 from pgpaces.core.series import Sample
-from pgpaces.monitor.replication import named, replay_lags, rows, samples
+from pgpaces.monitor.replication import named, rows, samples
 from tests.unit.sensors import collect
 
 MB = 1_000_000
@@ -124,13 +122,3 @@ def test_where_nobody_looked_no_standby_is_missed():
     looked = [*range(10), *range(15, 30)]
     assert findings(streaming(looked), looked) == []
     assert findings(streaming([-3, -2]), range(-3, 10)) == [], "it left before second 0"
-
-
-POSITIONS = st.dictionaries(st.integers(-5, 50), st.integers(0, 2**60), max_size=30)
-
-
-@given(POSITIONS, POSITIONS)
-def test_how_far_behind_is_known_of_seconds_that_both_have(primary, standby):
-    found = list(replay_lags(primary, standby))
-    assert {s.second for s in found} == primary.keys() & standby.keys()
-    assert all(s.value == float(max(0, primary[s.second] - standby[s.second])) for s in found)

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from pgpaces.analysis.server_counters import Blocks, cache_findings
 from pgpaces.core.findings import Notes, finding
 from pgpaces.core.series import Sample
-from pgpaces.monitor.counters import PARTS, Counter, CounterReading, Differences
+from pgpaces.monitor.counters import GROUPS, Counter, CounterReading, Differences
 from pgpaces.monitor.server import CounterReader, ServerMonitor
 from pgpaces.monitor.session import reported
 
-HIT, READ = PARTS[0].counters[:2]
+HIT, READ = GROUPS[0].counters[:2]
 DEADLOCKS = Counter("database", "deadlocks", "deadlocks")
 START = 100.0
 

@@ -616,15 +616,6 @@ def test_what_cannot_be_sent_to_another_process_is_a_sentence():
         UsersLoad(plan, of_functions([act]), [("act", 1)], way=UserConnection("postgresql:///d"))
 
 
-@pytest.mark.parametrize("load", ["open", "closed"])
-def test_what_an_action_costs_is_measured(make, load):
-    made = make(ACT, LOADS[load], threads=2)
-    run(made)
-    [cost] = made.findings
-    assert cost.name == "user-cost"
-    assert cost.values["cost_us"] > 0
-
-
 def test_where_all_users_are_busy_a_probe_tells_how_late_the_process_is(make):
     text = "@task\ndef act(): time.sleep(0.1)\n"
     found = run(make(text, Load("closed"), transactions=3, clients=1))

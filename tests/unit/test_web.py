@@ -24,7 +24,6 @@ from starlette.testclient import TestClient
 from pgpaces.cli.progress import address as read_address
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.series import Collection, Sample
-from pgpaces.core.times import Times, times_of
 from pgpaces.spec.design import Design, Factor
 from pgpaces.spec.result import Counts, Place
 from pgpaces.store.store import Store
@@ -287,15 +286,6 @@ def test_samples_that_come_late_reach_readers_by_second_and_class(store):
     assert marks == [live.Mark(2, "checkpoint")]
 
 
-def test_a_new_level_of_latency_is_a_mark_as_in_the_report():
-    levels = live.Levels()
-    levels.add(-1, [times_of([90_000_000])])
-    for at in range(60):
-        levels.add(at, [times_of([(10 + at % 2 + 20 * (at >= 40)) * 1_000_000]), Times()])
-        levels.look()
-    assert levels.marks == [live.Mark(40, "mean latency 10.5 to 30.5")]
-
-
 def test_the_answer_so_far_is_of_trials_that_have_ended(store):
     row, trials = keep_experiment(store)
     ended = [each.id for each in trials]
@@ -344,50 +334,6 @@ def test_one_report_at_a_time_is_computed(store, monkeypatch):
                  f"compare?run={RUN}&run={OTHER}", f"trend/{RUN}"):  # fmt: skip
         assert client(store).get(f"/{path}").status_code == 200
     assert alone == [True] * 5
-
-
-def test_levels_of_a_trial_whose_rate_changes_are_no_marks(store):
-    trial = series([[5.0]] * 30 + [[50.0]] * 30, id="01D000000000000000000000RN")
-    for id_, plan in (("01D000000000000000000000RN", {}),
-                      ("01E000000000000000000000RN", {"shape": "ramp:0.5:2"})):  # fmt: skip
-        store.begin(changed(trial, id=id_, state="running", plan=plan))
-        for interval in trial.intervals:
-            store.add(id_, interval)
-    seconds = []
-    for id_ in ("01D", "01E"):
-        followed = live.Followed(store.head(f"{id_}000000000000000000000RN"), 1)
-        followed.read(store)
-        followed.look()
-        seconds.append([mark.second for mark in followed.since(0).marks])
-    assert seconds == [[30], []]
-
-
-def test_rows_reach_a_reader_before_levels_are_looked_for(store, monkeypatch):
-    id_, sent, early = running(store, 30), threading.Event(), list[bool]()
-
-    def look(_: live.Levels) -> None:
-        if not sent.wait(60):
-            early.append(True)
-
-    monkeypatch.setattr(live.Levels, "look", look)
-
-    async def first() -> int:
-        async for message in live.Follower(store).messages(id_, 0):
-            sent.set()
-            return len(message.rows) if message else 0
-        return 0
-
-    assert run_alone(first()) == 30
-    assert early == []
-
-
-def test_a_server_loads_the_libraries_of_levels_before_they_are_needed(store, monkeypatch):
-    prepared, port = threading.Event(), listen("127.0.0.1", 0)
-    monkeypatch.setattr(live, "prepare", prepared.set)
-    monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: prepared.wait(60))
-    application.serve(Site(str(store.path)), port)
-    port.socket.close()
-    assert prepared.is_set()
 
 
 def run_alone(coroutine: Coroutine[Any, Any, Result]) -> Result:

@@ -8,7 +8,6 @@ from click.testing import CliRunner
 from pgpaces.cli import pgbench
 from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError, WorkloadError
-from pgpaces.core.messages import message
 from pgpaces.spec import workload
 from pgpaces.spec.workload import commands_in
 from pgpaces.trial.request import choose
@@ -188,13 +187,7 @@ def test_users_are_shown_with_what_each_of_them_has():
     shown = CliRunner().invoke(cli, ["workload", "show", "garden/users"]).output
     for part in ("import psycopg", '@user(pause="1s")', "yield connection", "@task(queries=3)"):
         assert shown.count(part) == 1
-
-
-def test_a_command_is_shown_as_a_shell_would_have_it_and_variables_with_their_option():
-    shown = CliRunner().invoke(cli, ["workload", "show", "osm/load"]).output
-    assert "before '{python}' tile.py '{file}'" in shown
-    shown = CliRunner().invoke(cli, ["workload", "show", "osm"]).output
-    assert message("workload-variable", name="radius", value=20) in shown
+    assert 'users = "users.py"' in shown
 
 
 @pytest.mark.parametrize(

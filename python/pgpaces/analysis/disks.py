@@ -102,9 +102,6 @@ class Device(Struct, frozen=True):
     filesystem: str = ""
     mount_options: str = ""
     model: str = ""
-    scheduler: str = ""
-    rotational: bool | None = None
-    size_bytes: int | None = None
     free_bytes: int | None = None
     encryption: str = ""
 

@@ -162,14 +162,6 @@ def standstills(longest_s: Numbers, limits_ns: Iterable[int]) -> Sequence[tuple[
     ]
 
 
-def generators_needed(rate: float, per_core: float, cores: int) -> int:
-    """The generators for a rate, transactions a second, if each uses these cores to 70%.
-
-    per_core: transactions a second of one core. More than 70% of a core sends late.
-    """
-    return max(1, math.ceil(rate / (_BUSY * per_core * cores)))
-
-
 def _excused(
     trial: Trial, accumulator: Accumulator, counts: Counts, *, lags: Times, span_s: float
 ) -> int:

@@ -27,7 +27,8 @@ from pgpaces.core.errors import StoreError
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.messages import message, said
 from pgpaces.core.units import memory_text
-from pgpaces.monitor import host, machine
+from pgpaces.monitor import machine
+from pgpaces.monitor.procfs import Probe
 from pgpaces.server import binaries, packages
 from pgpaces.show.screen import Screen
 from pgpaces.show.section import Headline, Next, Section
@@ -87,9 +88,7 @@ class Diagnosis(Struct, frozen=True):
 
 def diagnose() -> Diagnosis:
     known = tomllib.loads(_PARTS.read_text("utf-8"))
-    reader = host.Local()
-    with contextlib.closing(reader):
-        items = list(host.Probe(reader.read, ("/proc/self/cgroup",)).items())
+    items = Probe(["self"]).items()
     numbers = {item.name for item in items}
     quota = next((item.value for item in items if item.name == "cgroup_quota"), None)
     return Diagnosis((
@@ -98,7 +97,6 @@ def diagnose() -> Diagnosis:
         *(_program(**each) for each in known["programs"]),
         *(_library(**each) for each in known["libraries"]),
         *(_monitor(numbers, **each) for each in known["monitors"]),
-        *(Part("monitors", "kernel log", "", note.sentence) for note in reader.notes),
         *_machine(quota),
         *_storage(),
     ))  # fmt: skip

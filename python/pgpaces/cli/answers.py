@@ -30,9 +30,9 @@ def report_of(store: Store, *names: str) -> Report:
 @options.command(options.of("output", "json", "store"))
 @options.argument("name", metavar="[RUN|EXPERIMENT]", default="last")
 def show(name: str, **params: Any) -> None:
-    """Show the full result of a run or an experiment; by default, of the newest (`last`).
+    """Show the full result of a run or an experiment. The default is the newest (`last`).
 
-    Use a tag, the name of an experiment, an id, or the end of an id.
+    RUN or EXPERIMENT is a tag, the name of an experiment, an id, or the end of an id.
     """
     store = options.open_store(params["store_path"])
     id_ = store.find_newest(name)
@@ -59,7 +59,7 @@ def show(name: str, **params: Any) -> None:
 )
 @options.argument("names", nargs=-1, metavar="[EXPERIMENT|RUN]...")
 def report(names: tuple[str, ...], form: Form | None, **params: Any) -> None:
-    """Report an experiment or runs with sentences, tables, and charts. Default: the newest.
+    """Write a report of an experiment or of runs. The default is the newest (`last`).
 
     If the runs belong to no experiment, the settings in which they differ become the factors.
     """
@@ -162,12 +162,8 @@ def _explanations() -> dict[str, dict[str, str]]:
     return every | {entry["name"]: entry for entry in entries}
 
 
-def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    return [name for name in _explanations() if name.startswith(incomplete)]
-
-
 @options.command(options.of("json"))
-@click.argument("name", required=False, shell_complete=_names)
+@click.argument("name", required=False)
 def explain(name: str | None, as_json: bool) -> None:
     """Explain a finding, an error, a metric, or a cause. Without a name, list all names.
 

@@ -99,7 +99,7 @@ def _given(names: AbstractSet[str | None]) -> Iterator[str]:
 )
 @options.argument("run", default="last")
 def check(run: str, **params: Any) -> int:
-    """Check whether RUN is worse than the runs of a baseline, with an exit code for CI.
+    """Check whether RUN is worse than a baseline, and set the exit code for CI.
 
     The variation among the baseline runs determines which difference counts. Use at least four
     runs from different days, and give them all the same tag.

@@ -55,7 +55,7 @@ def observe(count: int | None) -> None:
     looks = source.observe(threading.Event(), time.monotonic())
     for number, look in enumerate(itertools.islice(looks, count)):
         try:
-            click.echo(host.line(look, () if number else tuple(source.notes)))
+            click.echo(host.line(look, () if number else source.notes), nl=False)
         except BrokenPipeError:  # the reader has gone, so nothing may be flushed to it
             silence(sys.stdout)
             return
@@ -100,16 +100,14 @@ def disk(names: Sequence[str], action: str | None, **params: Any) -> int:
         lines = [
             (
                 f"{row.name} {row.disk.path}".strip(),
-                {
-                    "id": row.id[-8:],
-                    STARTED: moment(row.started_at, "%m-%d %H:%M"),
-                    "machine": row.host.hostname or "",
-                    "class": words.class_of(row.disk),
-                },
+                row.id[-8:],
+                moment(row.started_at, "%m-%d %H:%M"),
+                row.host.hostname or "",
+                words.class_of(row.disk),
             )
             for row in rows
         ]
-        output.put_table("disk", list(lines[0][1]), lines)
+        output.put_table(("disk", "id", STARTED, "machine", "class"), lines)
     else:
         announce("no-disks")
     return 0
@@ -165,15 +163,13 @@ def _with_progress(path: Path, request: DiskRequest) -> Disk:
     from pgpaces.cli.progress import Teller
     from pgpaces.disk import measure
 
-    teller, last = Teller(), ""
+    teller, said = Teller(), ""
 
     def report(name: str, seconds: float) -> None:
-        nonlocal last
-        if teller.terminal:
-            teller.tell(f"{name}: {seconds:.0f} s", rewrite=True)
-        elif name != last:
-            teller.tell(name)
-        last = name
+        nonlocal said
+        if (text := f"{name}: {seconds:.0f} s" if teller.terminal else name) != said:
+            teller.tell(text, rewrite=True)
+        said = text
 
     try:
         return measure.measure(path, request, report)

@@ -5,18 +5,15 @@ Completion runs this at every key, so it imports nothing large.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pgpaces.cli.main import HELP, Suggesting, describe
-from pgpaces.core.errors import PgpacesError, PlanError, similar
-from pgpaces.core.home import is_there
+from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.units import COUNT_MAX, digits
 from pgpaces.spec import options as table
 
@@ -34,30 +31,12 @@ _ELSEWHERE = {
     "--jobs": "--threads", "--connections": "--clients", "--concurrency": "--clients",
     **dict.fromkeys(("--host", "--port", "--username", "--dbname", "--dsn", "--url"), "--target"),
 }  # fmt: skip
-# The largest number of runs and of experiments that are offered, the newest first.
-_NEWEST = 50
-_FILES = {"FILE", "PATH", "DIR"}
 # Workloads may be directories.
-_WORKLOADS = ("WORKLOAD", "FILE")
-# Parameters whose metavar does not say what fits.
-_BY_NAME = {
-    "workload": _WORKLOADS,
-    "what": _WORKLOADS,
-    "a": ("RUN", "EXPERIMENT"),
-    "b": ("RUN", "EXPERIMENT"),
-    "baseline": ("RUN",),
-    "factors": ("FACTOR",),
-    "chosen": ("FACTOR",),
-    "profile": ("PROFILE", "FILE"),
-    "tag": ("TAG",),
-    "experiment": ("EXPERIMENT",),
-    # A shell command has no completions here.
-    "command": (),
-}
+_FILES = {"FILE", "PATH", "DIR", "WORKLOAD"}
 
 
 class Option(click.Option):
-    """An option of a group. once: a repetition is an error of ours; click would ignore it."""
+    """An option of a group. once: the reference does not call it repeatable."""
 
     def __init__(
         self, *args: Any, group: str, rare: bool = False, once: bool = False, **more: Any
@@ -313,56 +292,13 @@ def _completions(
     """The values for a parameter that begin with `incomplete`; its metavar says what they are."""
     from click.shell_completion import CompletionItem
 
-    words: Iterable[str] = _BY_NAME.get(param.name or "", ())
-    if (param.name or "") not in _BY_NAME:
-        words = re.findall(r"[A-Z]+", param.make_metavar(context))
-    kinds = dict.fromkeys(words)
-    values: dict[str, CompletionItem] = {}
-    with contextlib.suppress(PgpacesError):  # of a home or a store that cannot be
-        values = {
-            value: CompletionItem(value, help=about)
-            for kind in kinds
-            for value, about in _offered(kind, context)
-            if value.startswith(incomplete)
-        }
-    # Files first, because bash offers only the items after them as well.
-    files = [CompletionItem(incomplete, type="file")] if _FILES & kinds.keys() else []
-    return [*files, *values.values()] or param.type.shell_complete(context, param, incomplete)
-
-
-def _offered(kind: str, context: click.Context) -> Iterator[tuple[str, str | None]]:
-    if kind == "WORKLOAD":
+    kinds = set(re.findall(r"[A-Z]+", param.make_metavar(context)))
+    names: Iterable[str] = ()
+    if "WORKLOAD" in kinds:
         from pgpaces.spec import workload
 
-        yield from ((name, None) for name in workload.shipped())
-    elif kind == "PROFILE":
-        from pgpaces.server import profiles
-
-        yield from ((name, None) for name in profiles.names())
-    elif kind in ("FACTOR", "METRICS"):
-        metrics = table.OF_COMMANDS["metric"].kind.choices
-        factors = ((each.name, each.help) for each in table.OPTIONS if each.factor)
-        yield from factors if kind == "FACTOR" else ((name, None) for name in metrics)
-    elif kind in ("RUN", "TAG", "EXPERIMENT"):
-        yield from _stored(kind, context)
-
-
-def _stored(kind: str, context: click.Context) -> Iterator[tuple[str, str]]:
-    """The names and the ends of the ids of the newest runs or experiments; of TAG only names."""
-    from pgpaces.store import address
-
-    if kind != "TAG":
-        yield "last", "what ran last"
-    named = context.params.get("store_path")
-    place = address.located(named) if named else address.default()
-    if not (isinstance(place, Path) and is_there(place)):
-        return  # there are no results, or they are on a server
-    store = open_store(str(place))
-    if kind == "EXPERIMENT":
-        for row in store.experiments(_NEWEST):
-            about = f"{row.name}, {row.runs} trials"
-            yield from ((name, about) for name in (row.name, *row.names, row.id[-8:]) if name)
-        return
-    for run in store.trials(_NEWEST):
-        names = run.names if kind == "TAG" else (*run.names, run.id[-8:])
-        yield from ((name, f"{run.workload}, {run.load}") for name in names)
+        names = workload.shipped()
+    # Files first, because bash offers only the items after them as well.
+    files = [CompletionItem(incomplete, type="file")] if _FILES & kinds else []
+    items = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    return [*files, *items] or param.type.shell_complete(context, param, incomplete)

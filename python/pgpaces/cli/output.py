@@ -38,8 +38,6 @@ _NO_MORE_FILES = (errno.EMFILE, errno.ENFILE)
 _STDOUT, _STDERR = 1, 2
 # A smaller width, such as COLUMNS=0, has no room for a word.
 _WIDTH_MIN = 40
-# From these widths a list has all columns but `due`, and all.
-_WIDE_FROM, _WHOLE_FROM = 76, 100
 # A connection string with a password.
 SECRET = re.compile(r"password|^[^/]*://[^@/]*:[^@/]*@", re.IGNORECASE)
 # A command of a text, without those that follow it.
@@ -218,35 +216,17 @@ def rendered(parts: Callable[[int], Iterable[RenderableType]], *, plain: bool = 
     return shown.get()
 
 
-def put_table(
-    title: str,
-    names: Sequence[str],
-    rows: Iterable[tuple[str, Mapping[str, str]]],
-    *,
-    ends: Sequence[str] = (),
-) -> None:
-    """Prints a list. rows: the first cell of each, and the others by name.
-
-    A narrow terminal has no column `due`, no moments, and only values in the columns `ends`.
-    """
+def put_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Prints a list. names: of its columns."""
     from rich.text import Text
 
     from pgpaces.show.escape import line
-    from pgpaces.show.numbers import STARTED
     from pgpaces.show.terminal import grid
 
-    def parts(width: int) -> Iterator[RenderableType]:
-        left_out = ("due" if width < _WHOLE_FROM else "", STARTED if width < _WIDE_FROM else "")
-        shown = [name for name in names if name not in left_out]
-        made = grid(title, shown)
-        for first, cells in rows:
-            texts = dict(cells)
-            if width < _WHOLE_FROM:
-                texts |= {name: cells[name].partition(" ")[0] for name in ends}
-            made.add_row(*(Text(line(each)) for each in (first, *(texts[name] for name in shown))))
-        yield made
-
-    put("".join(f"{each.rstrip()}\n" for each in rendered(parts).splitlines()))
+    made = grid(names[0], names[1:])
+    for row in rows:
+        made.add_row(*(Text(line(each)) for each in row))
+    put("".join(f"{each.rstrip()}\n" for each in rendered(lambda _: [made]).splitlines()))
 
 
 def write_report(report: Report, output: str, form: Form | None = None) -> None:

@@ -131,19 +131,16 @@ class LiveLine:
 
 
 class TrialProgress(Listener):
-    def __init__(
-        self,
-        every_s: int | None,
-        teller: Teller | None = None,
-        prefix: str = "",
-        *,
-        suffix: str = "",
-        quiet: bool | None = None,
-    ) -> None:
+    """Progress of a trial. name: of one of an experiment, before every line."""
+
+    def __init__(self, every_s: int | None, teller: Teller | None = None, name: str = "") -> None:
         self._teller = teller or Teller()
-        self._quiet = every_s == 0 if quiet is None else quiet
-        self._prefix, self._suffix = prefix, suffix
-        self._every_s = every_s if every_s is not None else (1 if self._teller.terminal else 5)
+        self._quiet = every_s == 0
+        self._prefix = f"{name}: " if name else ""
+        if every_s is None:
+            # On a terminal one line is rewritten; else an experiment has a line for each trial.
+            every_s = 1 if self._teller.terminal else 0 if name else 5
+        self._every_s = every_s
         self._live = LiveLine()
         self._by_command = False
         self._last_say = 0.0
@@ -164,22 +161,11 @@ class TrialProgress(Listener):
         from pgpaces.analysis.accumulator import own_scripts
 
         self._by_command = trial.workload.command_alone
-        plan = trial.plan
-        whole_ns = plan.duration_ns and plan.warmup + plan.duration_ns
         self._live = LiveLine(len(own_scripts(trial)))
-        if not self._every_s or self._prefix:
-            return
-        name = "running-duration" if plan.duration_ns else "running-transactions"
-        name = "running-auto" if plan.auto else name
-        text = message(
-            "running" if self._by_command else name,
-            workload=trial.workload.name,
-            load=trial.load_text,
-            clients=trial.setup.own_clients,
-            count=plan.transactions,
-            seconds=(whole_ns or 0) / 1e9,
-        )
-        self._teller.tell(text)
+        if self._every_s and not self._prefix:
+            clients, load = trial.setup.own_clients, trial.load_text
+            name = trial.workload.name
+            self._teller.tell(message("running", workload=name, load=load, clients=clients))
 
     def interval(self, interval: Interval) -> None:
         for level, text in interval.lines:
@@ -192,8 +178,7 @@ class TrialProgress(Listener):
             return
         self._live.add(interval)
         if self._live.seconds >= self._every_s:
-            text = f"{self._prefix}{self._live.text()}{self._suffix}"
-            self._teller.tell(text, rewrite=True)
+            self._teller.tell(f"{self._prefix}{self._live.text()}", rewrite=True)
 
     def looked(self, missed: Estimate, certain_in_s: float | None) -> None:
         values = {"missed": missed.value, "ci": (missed.low, missed.high)}
@@ -214,58 +199,42 @@ class TrialProgress(Listener):
 class SweepProgress(SweepListener):
     def __init__(self, every_s: int | None) -> None:
         self.teller = Teller()
-        self._every_s = (1 if self.teller.terminal else 0) if every_s is None else every_s
-        self._quiet = every_s == 0
+        self._every_s = every_s
         self._progress: Progress | None = None
         self._stopping = False
-        self._why: dict[str, str] = {}
 
     def trial(self, machine: str, ask: Ask, attempt: int, *, progress: Progress) -> Listener:
-        """The progress of a trial: in the rewritten line, with its place in the experiment."""
         self._progress = progress
         again = ", again" if attempt > 1 else ""
-        searched = _searched(ask)
-        name = f"{searched}{again}" if searched else f"{progress.place()}{again} {ask.cell}"
-        why = self._why.get(machine, "")
-        return TrialProgress(
-            self._every_s,
-            self.teller,
-            f"{_at(machine)}{name}: ",
-            suffix=f"; {why}" if why else "",
-            quiet=self._quiet,
-        )
+        name = _name(machine, ask, progress.place())
+        return TrialProgress(self._every_s, self.teller, f"{name}{again}")
 
     def done(self, machine: str, ask: Ask, outcome: Outcome | PgpacesError) -> None:
-        if self._quiet or self._progress is None:
-            return
-        # An error that the end of the experiment caused is none that the user has to fix.
-        stopped = self._stopping and isinstance(outcome, PgpacesError)
-        if not stopped and (searched := _searched(ask)):
-            self.teller.tell(f"{_at(machine)}{searched}{_of_search(outcome)}", whole=True)
+        if self._every_s == 0 or self._progress is None:
             return
         from pgpaces.show.numbers import clock
 
-        left = ""
+        # An error that the end of the experiment caused is none that the user has to fix.
+        stopped = self._stopping and isinstance(outcome, PgpacesError)
+        text = message("trial-not-begun") if stopped else _result(outcome)
         if seconds := self._progress.seconds_left():
             now = datetime.now().astimezone()
             then = now + timedelta(seconds=seconds)
             until = then.strftime("%H:%M" if then.date() == now.date() else "%a %H:%M")
-            left = message("trials-left", left=clock(seconds), until=until)
-        text = message("trial-not-begun") if stopped else _result(outcome)
-        name = f"{self._progress.place()} {ask.cell}"
-        self.teller.tell(f"{_at(machine)}{name}: {text}{left}", whole=True)
+            text += message("trials-left", left=clock(seconds), until=until)
+        name = _name(machine, ask, self._progress.place())
+        self.teller.tell(f"{name}: {text}", whole=True)
 
     def due(self, machine: str, ask: Ask) -> None:
-        self._why[machine] = ask.why
-        if not self._quiet:
-            text = f"{_at(machine)}{_searched(ask) or ask.cell}: {ask.why}"
+        if self._every_s != 0:
+            text = f"{_name(machine, ask)}: {ask.why}"
             self.teller.tell(text, rewrite=True, whole=not self.teller.terminal)
 
     def away(self, machine: str, error: PgpacesError, trials: int) -> None:
         # In a sequential design the number of trials left is unknown.
         name = "experiment-left-count" if trials else "experiment-left"
         text = message(name, trials=trials, why=error.message)
-        self.teller.tell(f"{_at(machine)}{text}", whole=True)
+        self.teller.tell(f"{machine}: {text}" if machine else text, whole=True)
 
     def stopping(self, count: int) -> None:
         self._stopping = True
@@ -273,68 +242,38 @@ class SweepProgress(SweepListener):
             self.teller.tell(message("stopping-trials"))
 
 
-def _at(machine: str) -> str:
-    return f"{machine}: " if machine else ""
-
-
-def _searched(ask: Ask) -> str | None:
-    """The name of a trial of a search for a capacity; None for any other trial."""
+def _name(machine: str, ask: Ask, place: str = "") -> str:
+    """A trial: its load in a search for a capacity, else its place in the experiment."""
     from pgpaces.analysis.capacity.search import trial_label
 
-    return trial_label(ask.cell)
-
-
-def _failure(outcome: Outcome | PgpacesError) -> str:
-    """Why a trial could not run or be stored, and what to do; empty if it was."""
-    error = outcome if isinstance(outcome, PgpacesError) else outcome.error or outcome.store_error
-    if error is None:
-        return ""
-    hint = f" ({error.hint})" if error.hint else ""
-    return message("trial-failed", why=error.message, hint=hint)
-
-
-def _of_search(outcome: Outcome | PgpacesError) -> str:
-    """Duration and missed share of a trial of a search, to stand after its load."""
-    from pgpaces.analysis.capacity.search import objections
-    from pgpaces.analysis.sequential import SATURATING, role
-    from pgpaces.show.numbers import rate, share_in_words
-    from pgpaces.spec.design import Cell
-
-    if (failure := _failure(outcome)) or isinstance(outcome, PgpacesError):
-        return f": {failure}"
-    trial, summary = outcome.trial, outcome.summary
-    took = f" for {(trial.measured_ns or 0) / 1e9:.0f} s: "
-    if summary.missed is None:
-        return f"{took}{message('nothing-was-due')}"
-    if trial.place and role(Cell(tuple(trial.place.levels.items()))) == SATURATING:
-        return f"{took}{rate(summary.throughput.value)}/s"
-    share = f"{took}missed {share_in_words(summary.missed)}"
-    if trial.state != "finished":
-        return f"{share}, {trial.state}"
-    if reasons := objections(summary):
-        return f"{share}, invalid: {'; '.join(each.name for each in reasons)}"
-    return f"{share}{message('generator-was-late') if summary.generator.late else ''}"
+    name = trial_label(ask.cell) or f"{place} {ask.cell}".lstrip()
+    return f"{machine}: {name}" if machine else name
 
 
 def _result(outcome: Outcome | PgpacesError) -> str:
+    """What a trial found, or why it could not run or be stored, and what to do."""
     from pgpaces.analysis import bulk
+    from pgpaces.analysis.capacity.search import objections
     from pgpaces.answers.bulk import result
-    from pgpaces.show.numbers import quantile, share_in_words
+    from pgpaces.show.numbers import quantile, rate, share_in_words
 
-    if (failure := _failure(outcome)) or isinstance(outcome, PgpacesError):
-        return failure
+    error = outcome if isinstance(outcome, PgpacesError) else outcome.error or outcome.store_error
+    if error is not None or isinstance(outcome, PgpacesError):
+        hint = f" ({error.hint})" if error and error.hint else ""
+        return message("trial-failed", why=error and error.message, hint=hint)
     summary, workload = outcome.summary, outcome.trial.workload
     command = bulk.of(outcome.trial, summary) if workload.about_command else None
-    valid = "" if summary.validity.state == "valid" else ", invalid"
-    loaded = str(result(command)) if command is not None else ""
-    if loaded and workload.command_alone:
-        return f"{loaded}{valid}"
+    parts = [] if command is None else [str(result(command))]
     if summary.missed is None:
-        return message("nothing-was-due")
-    p99 = quantile(summary.latency.p99, "above every time")
-    unit = " ms" if p99[0].isdigit() else ""
-    loaded += "; " if loaded else ""
-    return f"{loaded}missed {share_in_words(summary.missed)}, p99 {p99}{unit}{valid}"
+        parts += [] if workload.command_alone else [message("nothing-was-due")]
+    elif not workload.command_alone:
+        p99 = quantile(summary.latency.p99, "above every time")
+        unit = " ms" if p99[0].isdigit() else ""
+        parts += [f"{rate(summary.throughput.value)}/s", f"p99 {p99}{unit}"]
+        parts.append(f"missed {share_in_words(summary.missed)}")
+    parts += [outcome.trial.state] if outcome.trial.state != "finished" else []
+    invalid = [each.name for each in objections(summary)]
+    return ", ".join([*parts, *([f"invalid: {'; '.join(invalid)}"] if invalid else ())])
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,6 @@ from pgpaces.cli import options, output, specs
 from pgpaces.cli.output import announce, fail, put
 from pgpaces.core.errors import PlanError, RunError, ServerError, StoreError
 from pgpaces.core.home import is_there
-from pgpaces.core.messages import message
 from pgpaces.show import escape
 
 if TYPE_CHECKING:
@@ -28,8 +26,6 @@ _OF_COMMAND = (
     *("server_set", "data_dir", "tls", "profile", "observe_command", "node", "standbys", "pool"),
     *("pool_mode", "pool_size", "target_node", "guard", "background", "seed"),
 )
-# Runs that are searched for one of the same workload.
-_LOOKED_AT = 50
 
 
 @options.command(
@@ -62,10 +58,10 @@ def run(**params: Any) -> int:
 )
 @options.argument("command", required=False)
 def load(**params: Any) -> int:
-    """Time COMMAND, a shell command that loads data. It runs once, or as -t and -T specify.
+    """Time COMMAND, a shell command that loads data. It runs once, unless -t or -T is set.
 
-    The command runs in the current directory. PG* variables point it to an empty database on a
-    managed server, or to the existing database of --target.
+    The command runs in the current directory. The PG* environment variables name an empty database
+    on a managed server, or the existing database of --target.
     """
     from pgpaces.spec import workload
 
@@ -188,17 +184,14 @@ def _show_plan(request: Request, *, as_json: bool) -> None:
     estimate = sweep.preview_of(request)
     warn_of_names([request])
     alone = Experiment(request.workload.name, request.workload.name, Design())
-    plan = _plan(request) | _generators(request)
+    plan = _plan(request)
     if as_json:
         takes = preview.as_json(alone, estimate)
         names = ("seconds", "data_bytes", "copy_bytes", "cost")
         put(escape.json_text(plan | {"spec": request.spec} | {name: takes[name] for name in names}))
         return
     _, *takes_lines = preview.lines(alone, estimate)
-    lines = list(_plan_lines(plan))
-    if request.trial.generators and request.trial.load.rate and not plan["generators_needed"]:
-        lines.append(message("plan-generators-unknown"))
-    for line in (*lines, *takes_lines):
+    for line in (*_plan_lines(plan), *takes_lines):
         put(f"{escape.line(line)}\n")
 
 
@@ -238,56 +231,17 @@ def _plan(request: Request) -> dict[str, Any]:
     }
 
 
-def _generators(request: Request) -> dict[str, Any]:
-    """The generators that the rate needs, by what a core did in the last run of the workload."""
-    from pgpaces.analysis import generator
-    from pgpaces.store.store import Store
-
-    trial, needed = request.trial, {"generators_needed": None, "transactions_per_core": None}
-    if trial.load.rate is None:
-        return needed
-    each = trial.clients_for(None) if trial.load.model == "paced" else 1
-    rate = trial.load.rate * trial.load.shape.peak * each
-    try:
-        store = Store.existing(request.store)
-        rows = store.trials(_LOOKED_AT)
-    except StoreError:
-        return needed
-    for row in rows:
-        if (row.workload, row.state, row.damage) != (request.workload.name, "finished", None):
-            continue
-        [digest] = store.digests([row.id])
-        cores = digest.summary.generator.cpu * (digest.trial.setup.threads or 1)
-        if cores and digest.summary.throughput.value:
-            per_core = digest.summary.throughput.value / cores
-            count = generator.generators_needed(rate, per_core, max(1, (os.cpu_count() or 2) // 2))
-            return {"generators_needed": count, "transactions_per_core": round(per_core)}
-    return needed
-
-
 def _plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
-    from pgpaces.analysis.goal import ALLOWED
-
-    scripts = [f"{name} (weight {weight})" for name, weight in plan["scripts"].items()]
-    yield f"{plan['workload']}: {', '.join(scripts)}"
-    yield f"  server: {plan['server']}"
-    database, *copies = plan["databases"] or [None]
-    source, scale, count = plan["from_database"], plan["scale"], plan["transactions_each"]
-    if database is None:
-        yield message("plan-data-existing")
-    elif source:
-        yield message("plan-data-copy", database=database, source=source)
-    else:
-        yield message("plan-data-scale" if scale else "plan-data", database=database, scale=scale)
-    yield from (message("plan-copy", database=copy) for copy in copies)
-    name = "plan-load-transactions" if count else "plan-load"
-    yield message(name, load=plan["load"], clients=plan["clients"], count=count)
-    if plan["capped"]:
-        yield message("plan-connections")
-    if plan["guard"] is not None:
-        yield message("plan-guard-on" if plan["guard"] else "plan-guard-off")
-    if (needed := plan["generators_needed"]) is not None:
-        yield message("plan-generators", count=needed, per_core=plan["transactions_per_core"])
-    if (limit_ms := plan["latency_limit_ms"]) is not None:
-        share = ALLOWED if plan["missed_max"] is None else plan["missed_max"]
-        yield message("plan-goal", share_percent=100 * share, limit_ms=limit_ms)
+    """The known values of a plan, each after its name."""
+    yield plan["workload"]
+    for name, value in plan.items():
+        if name in ("workload", "clients_chosen", "capped") or value in (None, [], {}):
+            continue
+        text = str(value)
+        if isinstance(value, dict):
+            text = ", ".join(f"{each} (weight {weight})" for each, weight in value.items())
+        elif isinstance(value, list):
+            text = ", ".join(value)
+        elif isinstance(value, bool | float):
+            text = f"{value:g}" if isinstance(value, float) else "on" if value else "off"
+        yield f"  {name.replace('_', ' '):18} {text}"

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from pgpaces.store.store import Store
 
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
-# Numbers with an interval, which a narrow terminal leaves out.
-_ENDED = _MISSED, _P99 = header("missed"), header("p99")
 _FORMS = ("csv", "json", "parquet")
 
 
@@ -43,7 +41,11 @@ _FORMS = ("csv", "json", "parquet")
 def runs(context: click.Context, /, **params: Any) -> None:
     """List the newest runs in the store. The subcommands tag, copy, and delete runs."""
     if context.invoked_subcommand is not None:
-        _check_nothing_before(context)
+        # Options before a subcommand: `--store` must not be lost on `delete`.
+        for each in context.command.params:
+            if context.get_parameter_source(each.name or "") == ParameterSource.COMMANDLINE:
+                command = context.invoked_subcommand
+                raise PlanError("option-before-command", option=each.opts[0], command=command)
         return
     limit, store_path, as_json = params["limit"], params["store_path"], params["as_json"]
     experiment, tag = params["experiment"], params["tag"]
@@ -54,16 +56,8 @@ def runs(context: click.Context, /, **params: Any) -> None:
         _list_experiments(_experiments(store_path, limit), as_json)
         return
     folded = experiment is None and tag is None and not as_json
-    experiments: list[ExperimentRow] = []
-    damage = ""
-    if folded:
-        try:
-            experiments = _experiments(store_path, limit)
-        except StoreError as error:  # the readable rows are listed all the same
-            damage = error.message
-    rows = _runs(store_path, limit, experiment, tag=tag, single=folded and not damage)
-    if damage:
-        announce("runs-despite-damage", why=damage)
+    experiments = _experiments(store_path, limit) if folded else []
+    rows = _runs(store_path, limit, experiment, tag=tag, single=folded)
     if as_json:
         put(escape.json_text([_plain(row) for row in rows]))
         return
@@ -73,25 +67,15 @@ def runs(context: click.Context, /, **params: Any) -> None:
 
 
 def _print_runs(rows: Sequence[TrialRow], experiments: Sequence[ExperimentRow], limit: int) -> None:
-    titles = distinct_titles(rows)
-    lines = [(row.started_at, (titles[row.id], _cells(row))) for row in rows]
-    blank = dict.fromkeys(("due", *_ENDED), "")
+    lines = [(row.started_at, _line(row)) for row in rows]
     for each in experiments:
-        name, cells = _experiment_cells(each)
-        title = f"{name}: {plural(each.runs, 'trial')}"
-        lines.append((each.started_at, (title, {**blank, **cells, "run": cells["experiment"]})))
+        name, id_, started, runs, state = _experiment_line(each)
+        trials = plural(int(runs), "trial")
+        lines.append((each.started_at, (f"{name}: {trials}", id_, started, "", "", state)))
     lines.sort(key=lambda each: each[0] or _LONG_AGO, reverse=True)
     if lines:
-        names = ["run", STARTED, "due", *_ENDED, "state"]
-        put_table("workload", names, [line for _, line in lines[:limit]], ends=_ENDED)
-
-
-def _check_nothing_before(context: click.Context) -> None:
-    """Raises PlanError for options before a subcommand: `--store` must not be lost on `delete`."""
-    for each in context.command.params:
-        if context.get_parameter_source(each.name or "") == ParameterSource.COMMANDLINE:
-            command = context.invoked_subcommand
-            raise PlanError("option-before-command", option=each.opts[0], command=command)
+        names = ("workload", "run", STARTED, header("missed"), header("p99"), "state")
+        put_table(names, [line for _, line in lines[:limit]])
 
 
 def _absent(path: str | None) -> bool:
@@ -105,36 +89,17 @@ def _absent(path: str | None) -> bool:
 
 
 def _runs(
-    store_path: str | None, limit: int, experiment: str | None, *, tag: str | None, single: bool
+    path: str | None, limit: int, experiment: str | None, *, tag: str | None, single: bool
 ) -> list[TrialRow]:
-    if _absent(store_path):
+    if _absent(path):
         return []
-    store = options.open_store(store_path)
+    store = options.open_store(path)
     chosen = None if experiment is None else store.find_experiment(experiment)
     return store.trials(limit, experiment=chosen, tag=tag, single=single)
 
 
-def _experiments(store_path: str | None, limit: int) -> list[ExperimentRow]:
-    if _absent(store_path):
-        return []
-    store = options.open_store(store_path)
-    return store.experiments(limit)
-
-
-def distinct_titles(rows: Sequence[TrialRow]) -> dict[str, str]:
-    """By the id of a run: workload and load, and how it differs from other runs of the same."""
-    alike: dict[str, list[TrialRow]] = {}
-    for row in rows:
-        alike.setdefault(_title(row), []).append(row)
-    titles = {}
-    for title, group in alike.items():
-        every = [_features(row) for row in group]
-        differing = [name for name in every[0] if len({each[name] for each in every}) > 1]
-        for row, own in zip(group, every, strict=True):
-            more = [own[name] for name in differing]
-            names = f" [{', '.join(row.names)}]" if row.names else ""
-            titles[row.id] = ", ".join([title, *filter(None, more)]) + names
-    return titles
+def _experiments(path: str | None, limit: int) -> list[ExperimentRow]:
+    return [] if _absent(path) else options.open_store(path).experiments(limit, damaged=True)
 
 
 def _title(row: TrialRow) -> str:
@@ -142,25 +107,8 @@ def _title(row: TrialRow) -> str:
         return row.damage
     paused = any(row.spec.get(name) for name in ("rate", "rate_per_client", "users", "think_time"))
     load = row.load if paused or not row.load else "closed"
-    who = "user" if "users" in row.spec else "client"
-    is_open = row.spec.keys() & {"rate", "rate_per_client"}
-    count = "" if is_open else f", {row.clients} {who}{'s' * (row.clients != 1)}"
-    return f"{row.workload}, {load}{count}"
-
-
-def _features(row: TrialRow) -> dict[str, str]:
-    from pgpaces.spec.load import family
-
-    spec, limit = row.spec, row.spec.get("latency_limit")
-    settings = family(spec, "set").items()
-    return {
-        "limit": f"-L {limit}" if limit else "",
-        "length": f"-T {spec['duration']}" if "duration" in spec else "",
-        "clients": f"-c {row.clients}",
-        "protocol": str(spec.get("protocol", "")),
-        "settings": " ".join(f"{name}={value}" for name, value in settings),
-        "server": f"PostgreSQL {row.server}",
-    }
+    names = f" [{', '.join(row.names)}]" if row.names else ""
+    return f"{row.workload}, {load}, -c {row.clients}{names}"
 
 
 def _plain(row: TrialRow) -> dict[str, Any]:
@@ -179,7 +127,8 @@ def _list_experiments(rows: Sequence[ExperimentRow], as_json: bool) -> None:
         document = [
             {
                 "experiment": row.id,
-                **fields(row, "name", "state"),
+                "name": row.name,
+                "state": "damaged" if row.damage else row.state,
                 "started_at": row.started_at and row.started_at.isoformat(),
                 "ended_at": row.ended_at and row.ended_at.isoformat(),
                 **fields(row, "runs", "names"),
@@ -188,46 +137,37 @@ def _list_experiments(rows: Sequence[ExperimentRow], as_json: bool) -> None:
         ]
         put(escape.json_text(document))
     elif rows:
-        names = ["experiment", STARTED, "runs", "state"]
-        put_table("name", names, [_experiment_cells(row) for row in rows])
+        put_table(("name", "experiment", STARTED, "runs", "state"), map(_experiment_line, rows))
     else:
         announce("no-experiments")
 
 
-def _experiment_cells(row: ExperimentRow) -> tuple[str, dict[str, str]]:
+def _experiment_line(row: ExperimentRow) -> tuple[str, str, str, str, str]:
     names = f" [{', '.join(row.names)}]" if row.names else ""
-    return row.name + names, {
-        "experiment": row.id[-8:],
-        STARTED: moment(row.started_at, "%m-%d %H:%M"),
-        "runs": str(row.runs),
-        "state": row.state,
-    }
+    started = moment(row.started_at, "%m-%d %H:%M")
+    state = "damaged" if row.damage else row.state
+    return (row.damage or row.name) + names, row.id[-8:], started, str(row.runs), state
 
 
-def _cells(row: TrialRow) -> dict[str, str]:
+def _line(row: TrialRow) -> tuple[str, str, str, str, str, str]:
     summary = row.summary or {}
-    share = summary.get("missed_share")
-    missed = NOT_KNOWN
-    if share:
-        missed = f"{percent(share[0])} ({percent(share[1])}–{percent(share[2])})"
-    p99, low, high = (summary.get(name) for name in ("p99_ms", "p99_low_ms", "p99_high_ms"))
-    ends = f"over {ms(low)}" if high is None else f"{ms(low)}–{ms(high)}"
+    share, p99_ms = summary.get("missed_share"), summary.get("p99_ms")
     marked = row.state == "finished" and summary.get("validity") == "invalid"
-    return {
-        "run": row.id[-8:],
-        STARTED: moment(row.started_at, "%m-%d %H:%M"),
-        "due": str(summary.get("due", NOT_KNOWN)),
-        _MISSED: missed,
-        _P99: NOT_KNOWN if p99 is None or low is None else f"{ms(p99)} ({ends})",
-        "state": "damaged" if row.damage else "invalid" if marked else row.state,
-    }
+    return (
+        _title(row),
+        row.id[-8:],
+        moment(row.started_at, "%m-%d %H:%M"),
+        percent(share[0]) if share else NOT_KNOWN,
+        NOT_KNOWN if p99_ms is None or summary.get("p99_low_ms") is None else ms(p99_ms),
+        "damaged" if row.damage else "invalid" if marked else row.state,
+    )
 
 
 @runs.subcommand(options.of("dry_run", "store"))
 @options.argument("other", metavar="STORE")
 @options.argument("names", metavar="[RUN|EXPERIMENT]...", nargs=-1)
 def copy(other: str, names: Sequence[str], dry_run: bool, store_path: str | None) -> None:
-    """Copy complete runs and experiments to another STORE. Default: all that STORE lacks."""
+    """Copy complete runs and experiments to another STORE; by default, everything it lacks."""
     from pgpaces.store.store import Store
 
     store = options.open_store(store_path)

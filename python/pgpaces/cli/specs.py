@@ -33,13 +33,6 @@ if TYPE_CHECKING:
     from pgpaces.spec.trust import Action, Consent, Question
     from pgpaces.spec.workload import Workload
 
-# The keywords that a conninfo string can begin with, so none can be the name of a target.
-_KEYWORDS = re.compile(
-    r"(host|hostaddr|port|dbname|user|password|passfile|service|servicefile|ssl\w*|gss\w*|krb\w*"
-    r"|options|application_name|target_session_attrs|connect_timeout|channel_binding"
-    r"|require_auth|client_encoding|load_balance_hosts|keepalives\w*|tcp_user_timeout)\s*="
-)
-
 
 def _levels_of(name: str) -> options.Decorator:
     each = table.BY_NAME[name]
@@ -181,6 +174,8 @@ def _levels(params: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, t
 
 def _target(text: str, params: Mapping[str, Any]) -> Target:
     """A target of `NAME=DSN`, or of a DSN, which is named after its server."""
+    from psycopg.pq import Conninfo
+
     from pgpaces.core import tables
     from pgpaces.spec.costs import Costs, read_file
     from pgpaces.spec.load import family
@@ -190,7 +185,9 @@ def _target(text: str, params: Mapping[str, Any]) -> Target:
     from pgpaces.trial.request import node_addresses
 
     name, equals, dsn = text.partition("=")
-    if not equals or not re.fullmatch(r"[A-Za-z0-9_.-]+", name) or _KEYWORDS.match(text):
+    # The keywords that a conninfo string can begin with, so none can be the name of a target.
+    keywords = {each.keyword.decode() for each in Conninfo.get_defaults()}
+    if not equals or not re.fullmatch(r"[A-Za-z0-9_.-]+", name) or name in keywords:
         name, dsn = pipeline.label(text), text
     price, host_file, costs = params["price_per_hour"], params["host_file"], None
     if price is not None and host_file is not None:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from pgpaces.cli import options
 from pgpaces.cli.output import announce, put
 from pgpaces.core.messages import message
-
-if TYPE_CHECKING:
-    from pgpaces.spec.workload import Workload
 
 
 @options.group()
@@ -34,9 +29,9 @@ def list_() -> None:
 @workload.subcommand()
 @options.argument("name", metavar="WORKLOAD")
 def show(name: str) -> None:
-    """Show a workload: data, scripts or tasks, default load, and programs.
+    """Show a workload: the programs that it would execute, its workload.toml, and its scripts.
 
-    The command lists everything that the workload would execute, but does not execute anything.
+    The command does not execute anything.
     """
     from pgpaces.cli.specs import action_lines
     from pgpaces.show.escape import line, lines
@@ -44,51 +39,20 @@ def show(name: str) -> None:
     from pgpaces.spec import workload as workloads
 
     workload = workloads.find(name)
-    if workload.trusted:
-        workload = workloads.performed(workload)
-
-    def tell(text: str) -> None:
+    for text in (f"{workload.name}: {workload.description}", f"directory {workload.folder}"):
         put(f"{line(text)}\n")
-
-    tell(f"{workload.name}: {workload.description}")
-    tell(f"directory {workload.folder}")
-    tell(message("workload-copies" if workload.writes else "workload-shared", scale=workload.scale))
-    defaults = ", ".join(f"{key} {value}" for key, value in workload.load.items())
-    name = "workload-load" if defaults else "workload-load-default"
-    tell(message("workload-command" if workload.command else name, load=defaults))
-    if workload.variants:
-        tell(f"variants {', '.join(workload.variants)}")
-    for step in workload.init:
-        tell(f"init {step.name if step.run is None else step.text}")
-    for variable, value in workload.variables.items():
-        tell(message("workload-variable", name=variable, value=value))
-    for file in workload.files:
-        values = {"file": Path(file.path).name, "package": file.package, "name": file.name}
-        tell(message("workload-file", **values))
-    executed = trust.actions_of_folder(workload)
-    if executed:
-        tell(message("executes"))
-        put("".join(f"{text}\n" for text in action_lines(executed)))
+    if executed := trust.actions_of_folder(workload):
+        put("".join(f"{text}\n" for text in (message("executes"), *action_lines(executed))))
     elif not workload.trusted:
-        tell(message("executes-nothing"))
-    for text in _work(workload):
-        click.echo(lines(text))
-
-
-def _work(workload: Workload) -> Iterator[str]:
-    from msgspec.structs import replace
-
-    if workload.users_file is not None:
-        # The whole file, as tasks depend on the users' attributes and the imports.
-        text = workload.users_file.read_text(encoding="utf-8", errors="replace")
-        yield f"\n# {workload.users_file.name}\n{text.rstrip()}"
-    elif workload.command is None:
-        for script in workload.scripts:
-            yield f"\n-- {script.name}, weight {script.weight}\n{script.text.rstrip()}"
-    else:
-        if workload.command.before is not None:
-            yield f"before {replace(workload.command, run=workload.command.before)}"
-        yield f"command {workload.command}"
+        put(f"{message('executes-nothing')}\n")
+    files = [workload.folder / workloads.FILE]
+    # The whole file of users, because tasks depend on the users' attributes and the imports.
+    files += [workload.users_file] if workload.users_file is not None else []
+    for path in files:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        put(lines(f"\n# {path.name}\n{text.rstrip()}\n"))
+    for script in workload.scripts if workload.users_file is None else ():
+        put(lines(f"\n-- {script.name}, weight {script.weight}\n{script.text.rstrip()}\n"))
 
 
 @workload.subcommand()

@@ -1,4 +1,4 @@
-"""Counters of a server: the views of each version that have them, and their differences. Pure.
+"""Counters of a server: the catalog, counters.toml, and the differences of readings. Pure.
 
 A difference belongs to the second at whose end it was read. A missing reading is a gap, never a
 zero. Knows no connection.
@@ -6,8 +6,10 @@ zero. Knows no connection.
 
 from __future__ import annotations
 
+import tomllib
 from array import array
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -16,11 +18,11 @@ from pgpaces.core.series import Sample, Seconds
 from pgpaces.spec.result import Moved
 
 PERIOD_S = 1.0
-_LATEST = 1_000_000
+_CATALOG = Path(__file__).with_name("counters.toml")
 
 
 class Counter(Struct, frozen=True):
-    """A counter of the server: its SQL, and the name of its differences.
+    """A counter of the server, and its differences.
 
     unit: if it ends with "/s", differences are divided by their duration. scale: a factor for
     numbers that are read in smaller units. gauge: a current value, without differences.
@@ -28,217 +30,44 @@ class Counter(Struct, frozen=True):
 
     source: str
     name: str
-    sql: str
     unit: str = ""
     scale: float = 1.0
     gauge: bool = False
 
 
 class CounterGroup(Struct, frozen=True):
-    """Counters of one view in versions from `since` to below `until`.
+    """Counters of one view. queries: by the version from which each applies."""
 
-    setting: must be on, otherwise the view has zeros.
-    """
-
-    view: str
     counters: tuple[Counter, ...]
-    since: int = 0
-    until: int = _LATEST
+    queries: Mapping[int, str]
     setting: str = ""
 
-    def fits(self, version: int, settings: Mapping[str, str]) -> bool:
-        on = not self.setting or settings.get(self.setting) == "on"
-        return on and self.since <= version < self.until
-
-    @property
-    def query(self) -> str:
-        """The query for an array of integers, in one row or none."""
-        values = ", ".join(f"({counter.sql})::numeric::bigint" for counter in self.counters)
-        return f"SELECT ARRAY[{values}] FROM {self.view}"
-
-
-def _each(source: str, unit: str, **columns: str) -> tuple[Counter, ...]:
-    return tuple(Counter(source, name, sql, unit) for name, sql in columns.items())
+    def query(self, version: int, settings: Mapping[str, str]) -> str:
+        """The query for an array of integers, in one row or none; empty if there is none."""
+        since = max((each for each in self.queries if each <= version), default=None)
+        off = self.setting and settings.get(self.setting) != "on"
+        if since is None or off or not self.queries[since]:
+            return ""
+        values = (
+            f"({each.name} * {1 / each.scale:.0f})::numeric::bigint" for each in self.counters
+        )
+        return f"SELECT ARRAY[{', '.join(values)}] FROM ({self.queries[since]}) counted"
 
 
-def _times(source: str, **columns: str) -> tuple[Counter, ...]:
-    """Times that the server has in ms, read in us."""
-    return tuple(
-        Counter(source, name, f"({sql}) * 1000", "ms/s", 0.001) for name, sql in columns.items()
-    )
+def _groups() -> Iterator[CounterGroup]:
+    for group in tomllib.loads(_CATALOG.read_text("utf-8"))["groups"]:
+        counters = (
+            # Times that the server has in ms are read in us.
+            Counter(group["source"], name, unit, 0.001 if unit == "ms/s" else 1.0)
+            if unit != "gauge"
+            else Counter(group["source"], name, gauge=True)
+            for name, unit in group["counters"].items()
+        )
+        queries = {int(since): query for since, query in group["queries"].items()}
+        yield CounterGroup(tuple(counters), queries, group.get("setting", ""))
 
 
-# Parallel workers do the work of clients.
-_KINDS = {
-    "client": "'client backend', 'background worker'",
-    "background_writer": "'background writer'",
-    "checkpointer": "'checkpointer'",
-    "autovacuum": "'autovacuum worker', 'autovacuum launcher'",
-}
-_NO_READS = ("background_writer", "checkpointer")
-
-
-def _io(kind: str, sizes: str, of: str) -> Iterator[Counter]:
-    """I/O on data files by one kind of process. sizes: a version's expression for bytes."""
-    where = f"FILTER (WHERE backend_type IN ({_KINDS[kind]}){of})"
-
-    def total(what: str) -> str:
-        return f"coalesce(sum({what}) {where}, 0)"
-
-    columns = {"read": "read", "write": "written", "extend": "extended"}
-    for column, name in columns.items():
-        if kind in _NO_READS and column != "write":
-            continue
-        size = sizes.format(column=column)
-        yield Counter("io", f"{kind}_{name}", total(size), "B/s")
-    yield Counter("io", f"{kind}_fsyncs", total("fsyncs"), "1/s")
-
-
-def _all_io(sizes: str, of: str) -> tuple[Counter, ...]:
-    return tuple(counter for kind in _KINDS for counter in _io(kind, sizes, of))
-
-
-_DATABASE = "pg_catalog.pg_stat_database WHERE datname = pg_catalog.current_database()"
-_IO = "pg_catalog.pg_stat_io"
-_CHECKPOINTER = "pg_catalog.pg_stat_checkpointer"
-# On a standby: the replayed position.
-WAL_POSITION = Counter("wal", "written", "position", "B/s")
-PARTS = (
-    CounterGroup(
-        _DATABASE,
-        (
-            Counter("database", "blocks_hit", "blks_hit", "blocks/s"),
-            Counter("database", "blocks_read", "blks_read", "blocks/s"),
-            Counter("database", "temp_written", "temp_bytes", "B/s"),
-            Counter("database", "temp_files", "temp_files", "1/s"),
-            Counter("database", "deadlocks", "deadlocks"),
-            *_each("transactions", "1/s", commits="xact_commit", rollbacks="xact_rollback"),
-            Counter("sessions", "connected", "numbackends", gauge=True),
-            *_each(
-                "tuples",
-                "1/s",
-                returned="tup_returned",
-                fetched="tup_fetched",
-                inserted="tup_inserted",
-                updated="tup_updated",
-                deleted="tup_deleted",
-            ),
-        ),
-    ),
-    CounterGroup(
-        _DATABASE,
-        _times("database", read_time="blk_read_time", write_time="blk_write_time"),
-        setting="track_io_timing",
-    ),
-    CounterGroup(
-        _DATABASE,
-        _each(
-            "sessions",
-            "1/s",
-            opened="sessions",
-            abandoned="sessions_abandoned",
-            fatal="sessions_fatal",
-            killed="sessions_killed",
-        ),
-        since=140_000,
-    ),
-    CounterGroup(
-        _DATABASE,
-        _each(
-            "workers", "1/s", planned="parallel_workers_to_launch",
-            launched="parallel_workers_launched",
-        ),
-        since=180_000,
-    ),
-    CounterGroup(
-        "pg_catalog.pg_stat_database_conflicts WHERE datname = pg_catalog.current_database()",
-        _each(
-            "conflicts", "", lock="confl_lock", snapshot="confl_snapshot", pin="confl_bufferpin",
-            deadlock="confl_deadlock",
-        ),
-    ),
-    # By its position, not by pg_stat_wal, which gets the WAL of a session only at the end of its
-    # transaction, and which old servers lack.
-    CounterGroup(
-        "(SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()"
-        " ELSE pg_catalog.pg_current_wal_insert_lsn() END - '0/0'::pg_lsn AS position) wal",
-        (WAL_POSITION,),
-    ),
-    CounterGroup(
-        "pg_catalog.pg_stat_wal",
-        (
-            *_each("wal", "1/s", records="wal_records", full_page_images="wal_fpi"),
-            *_each("wal", "B/s", generated="wal_bytes"),
-            *_each("wal", "1/s", buffers_full="wal_buffers_full"),
-        ),
-        since=140_000,
-    ),
-    CounterGroup(
-        "pg_catalog.pg_stat_wal",
-        _each("wal", "1/s", writes="wal_write", syncs="wal_sync"),
-        since=140_000,
-        until=180_000,
-    ),
-    CounterGroup(
-        f"{_IO} WHERE object = 'wal'",
-        _each(
-            "wal", "1/s", writes="coalesce(sum(writes), 0)", syncs="coalesce(sum(fsyncs), 0)"
-        ),
-        since=180_000,
-    ),
-    CounterGroup(_IO, _all_io("{column}s * op_bytes", ""), since=160_000, until=180_000),
-    CounterGroup(_IO, _all_io("{column}_bytes", " AND object <> 'wal'"), since=180_000),
-    CounterGroup(
-        "pg_catalog.pg_stat_bgwriter",
-        (
-            Counter("checkpoints", "checkpoints", "checkpoints_timed + checkpoints_req"),
-            Counter("checkpoints", "requested", "checkpoints_req"),
-            Counter("checkpoints", "written", "buffers_checkpoint", "blocks/s"),
-            Counter("background_writer", "written", "buffers_clean", "blocks/s"),
-            Counter("background_writer", "stopped_early", "maxwritten_clean"),
-            Counter("background_writer", "written_by_backends", "buffers_backend", "blocks/s"),
-        ),
-        until=170_000,
-    ),
-    CounterGroup(
-        "pg_catalog.pg_stat_bgwriter",
-        (
-            Counter("background_writer", "written", "buffers_clean", "blocks/s"),
-            Counter("background_writer", "stopped_early", "maxwritten_clean"),
-        ),
-        since=170_000,
-    ),
-    CounterGroup(
-        _CHECKPOINTER,
-        (
-            Counter("checkpoints", "checkpoints", "num_timed + num_requested"),
-            Counter("checkpoints", "requested", "num_requested"),
-            Counter("checkpoints", "written", "buffers_written", "blocks/s"),
-        ),
-        since=170_000,
-        until=180_000,
-    ),
-    # Before 18, num_timed also counts due checkpoints that were skipped.
-    CounterGroup(
-        _CHECKPOINTER,
-        (
-            Counter("checkpoints", "checkpoints", "num_done"),
-            Counter("checkpoints", "requested", "num_requested"),
-            Counter("checkpoints", "written", "buffers_written", "blocks/s"),
-        ),
-        since=180_000,
-    ),
-    CounterGroup(
-        _CHECKPOINTER,
-        _times("checkpoints", write_time="write_time", sync_time="sync_time"),
-        since=170_000,
-    ),
-    CounterGroup(
-        "pg_catalog.pg_stat_bgwriter",
-        _times("checkpoints", write_time="checkpoint_write_time", sync_time="checkpoint_sync_time"),
-        until=170_000,
-    ),
-)  # fmt: skip
+GROUPS = tuple(_groups())
 
 
 class CounterReading(Struct, frozen=True):
@@ -323,7 +152,7 @@ class Differences:
                 yield Sample(earlier, *key, 0.0, counter.unit)
             value = float(f"{difference / seconds:.7g}")
             yield Sample(second, *key, value, counter.unit)
-        hits, reads = (_difference(each, before, reading) for each in PARTS[0].counters[:2])
+        hits, reads = (_difference(each, before, reading) for each in GROUPS[0].counters[:2])
         if hits is not None and reads is not None:
             self._blocks.extend((second, int(hits), int(reads)))
             share = ratio([Blocks(second, int(hits), int(reads))])

@@ -26,7 +26,6 @@ from pgpaces.spec.setup import HostFacts
 MEMORY = ("tmpfs", "ramfs", "devtmpfs")
 _SYS = Path("/sys")
 _BY_UUID = Path("/dev/disk/by-uuid")
-_SECTOR = 512
 # File systems that encrypt files stored in another file system, by their types.
 _FILE_ENCRYPTION = {
     "fuse.gocryptfs": "gocryptfs",
@@ -111,9 +110,7 @@ def device_of(folder: Path) -> Device:
     def about(folder: Path | None, *names: str) -> str:
         return _text(folder.joinpath(*names)) if folder else ""
 
-    scheduler, rotational = (about(whole, "queue", name) for name in ("scheduler", "rotational"))
-    chosen = re.search(r"\[([^\]]+)\]", scheduler)
-    sectors, policy = about(block, "size"), _policy(folder)
+    policy = _policy(folder)
     ciphers = (about(each, "dm", "uuid") for each in ([block, *lower] if block else []))
     cipher = next((uuid.split("-")[1] for uuid in ciphers if uuid.startswith("CRYPT-")), None)
     encryption = policy
@@ -130,9 +127,6 @@ def device_of(folder: Path) -> Device:
         mount_options=mount.options,
         # A memory card has a name.
         model=about(disk, "device", "model") or about(disk, "device", "name"),
-        scheduler=chosen[1] if chosen else scheduler,
-        rotational=rotational == "1" if rotational in ("0", "1") else None,
-        size_bytes=int(sectors) * _SECTOR if sectors.isdecimal() else None,
         free_bytes=free_bytes,
         encryption=encryption,
     )

@@ -1,22 +1,27 @@
-"""Parsers of Linux's files below /proc and /sys that psutil does not read: text in, items out.
+"""What Linux says of a machine: by psutil, and by files below /proc and /sys that psutil lacks.
 
-An unexpected text raises ValueError, IndexError or KeyError.
+A value that cannot be read, or is not as expected, is missing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
 
-_IO_ERROR = re.compile(
-    r"I/O error|critical (medium|target|space allocation) error|Medium Error"
-    r"|EXT4-fs error|EXT4-fs \([^)]*\): Remounting"
-    r"|XFS \([^)]*\): .*([Ee]rror|shutdown|Shutting down|[Cc]orruption)"
-    r"|BTRFS (error|critical)|mmc\d+: .*(error|[Tt]imeout|timed out)|nvme\d+: .*(timeout|reset)"
-)
+import psutil
+
+T = TypeVar("T")
 # Trip points that slow a machine down or stop it; an active one only starts a fan.
 _TRIPS = ("passive", "hot", "critical")
+_CHIPS = ("coretemp", "k10temp", "nvme", "drivetemp")
+# A machine may have hundreds of CPUs, disks, and zones: so many of each are read.
+_EACH_MAX = 16
+_CLOCKS = "sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq"
+_PI_THROTTLED = "sys/devices/platform/soc/soc:firmware/get_throttled"
 
 
 class Item(NamedTuple):
@@ -33,6 +38,154 @@ class Item(NamedTuple):
     part: str = ""
 
 
+class _Zone(NamedTuple):
+    """A temperature. limit_c: at which the kernel or the chip slows down."""
+
+    name: str
+    path: Path
+    limit_c: float | None
+
+    def items(self, text: str) -> Iterator[Item]:
+        [now_c] = _celsius(text)
+        yield Item(f"temperature_{self.name}", now_c, "°C")
+        if self.limit_c is not None:
+            yield Item(f"headroom_{self.name}", self.limit_c - now_c, "°C")
+
+
+class Probe:
+    """The readable values of a machine, found once, read together.
+
+    pids: of the server, whose CPUs may be limited. root: the folder of /proc and /sys.
+    """
+
+    def __init__(self, pids: Iterable[int | str] = (), root: Path = Path("/")) -> None:
+        self._root, self._pids = root, tuple(pids)
+        self._mounts = self._parsed(root / "proc/self/mountinfo", mounts)
+        names = [name for name, used in _disks().items() if used.read_count + used.write_count]
+        # Of devices in use those that are no partitions, real disks first.
+        ordered = sorted(names, key=lambda name: name.startswith(("loop", "ram")))
+        disks = [name for name in ordered if (root / "sys/block" / name).exists()]
+        self._disks = disks[:_EACH_MAX]
+        # Interfaces with a device, so that traffic through a bridge is not counted twice.
+        interfaces = [name for name in _network() if name != "lo"]
+        real = [name for name in interfaces if (root / "sys/class/net" / name / "device").exists()]
+        self._interfaces = real or interfaces
+        self._zones = list(self._temperatures())
+        # Not by psutil, which reads all CPUs: each may be woken up for that.
+        self._clocks = self._found(_CLOCKS)
+        counts = ("sys/block/*/device/ioerr_cnt", "sys/fs/ext4/*/errors_count")
+        self._errors = [path for pattern in counts for path in self._found(pattern)]
+
+    def items(self) -> list[Item]:
+        parsed, root = self._parsed, self._root
+        clocks = [kilohertz for path in self._clocks for kilohertz in parsed(path, _integers)]
+        return [
+            *_known(self._disks, self._interfaces),
+            *parsed(root / "proc/loadavg", run_queue),
+            *parsed(root / "proc/meminfo", memory),
+            *(
+                item
+                for name in ("cpu", "io", "memory")
+                for item in parsed(root / "proc/pressure" / name, partial(pressure, resource=name))
+            ),
+            *self._quotas(),
+            *([Item("cpu_frequency", sum(clocks) / len(clocks) / 1000, "MHz")] if clocks else ()),
+            *(item for zone in self._zones for item in parsed(zone.path, zone.items)),
+            *parsed(root / _PI_THROTTLED, pi_throttled),
+            *(
+                Item("io_errors", count, "", "event", str(path))
+                for path in self._errors
+                for count in parsed(path, _integers)
+            ),
+        ]
+
+    def _found(self, pattern: str) -> list[Path]:
+        return sorted(self._root.glob(pattern))[:_EACH_MAX]
+
+    def _parsed(self, path: Path, parser: Callable[[str], Iterable[T]]) -> list[T]:
+        with contextlib.suppress(OSError, ValueError, IndexError, KeyError, ZeroDivisionError):
+            return list(parser(path.read_text("utf-8", "replace")))
+        return []
+
+    def _word(self, path: Path) -> str:
+        return next(iter(self._parsed(path, str.split)), "")
+
+    def _temperatures(self) -> Iterator[_Zone]:
+        for folder in self._found("sys/class/thermal/thermal_zone*"):
+            points = sorted(folder.glob("trip_point_*_temp"))
+            kinds = [self._word(point.with_name(f"{point.name[:-5]}_type")) for point in points]
+            limits = [point for point, kind in zip(points, kinds, strict=True) if kind in _TRIPS]
+            yield self._zone(self._word(folder / "type"), folder / "temp", limits)
+        for folder in self._found("sys/class/hwmon/hwmon*"):
+            if (chip := self._word(folder / "name")) in _CHIPS:
+                yield self._zone(chip, folder / "temp1_input", [folder / "temp1_crit"])
+
+    def _zone(self, kind: str, path: Path, limits: Iterable[Path]) -> _Zone:
+        celsius = [value for each in limits for value in self._parsed(each, _celsius)]
+        number = re.sub(r"\D", "", path.parent.name)
+        # A limit up to 0 is unset.
+        lowest = min((value for value in celsius if value > 0), default=None)
+        return _Zone(f"{kind.replace('-', '_')}_{number}", path, lowest)
+
+    def _quotas(self) -> Iterator[Item]:
+        """Quotas of the server's present groups: processes may be moved to others."""
+        groups = [
+            group
+            for pid in self._pids
+            for group in self._parsed(
+                self._root / f"proc/{pid}/cgroup", partial(cgroups, mounts=self._mounts)
+            )
+        ]
+        limits: list[float] = []
+        for group in dict.fromkeys(groups):
+            folder = self._root / group.lstrip("/")
+            yield from self._parsed(folder / "cpu.stat", partial(cgroup, part=group))
+            limits += self._parsed(folder / "cpu.max", quota)
+            older = (folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us")
+            with contextlib.suppress(ValueError, ZeroDivisionError):
+                limits += quota(" ".join(self._word(path) for path in older))
+        if limits:
+            yield Item("cgroup_quota", min(limits), "CPUs")
+
+
+def _known(disks: Sequence[str], interfaces: Sequence[str]) -> Iterator[Item]:
+    """What psutil knows. Guest time is part of user time.
+
+    It raises any error if /proc is absent, or is not as it expects.
+    """
+    with contextlib.suppress(Exception):
+        times = {"nice": 0.0, "irq": 0.0, "softirq": 0.0, "iowait": 0.0, "steal": 0.0}
+        times |= psutil.cpu_times()._asdict()
+        yield Item("cpu_user", times["user"] + times["nice"], "%", "ticks")
+        system = times["system"] + times["irq"] + times["softirq"]
+        yield Item("cpu_system", system, "%", "ticks")
+        for state in ("iowait", "steal", "idle"):
+            yield Item(f"cpu_{state}", times[state], "%", "ticks")
+    for name, used in _disks().items() if disks else ():
+        if name in disks:
+            yield Item(f"disk_{name}_busy", getattr(used, "busy_time", 0) / 10, "%", "rate")
+            yield Item(f"disk_{name}_read", used.read_bytes / 1024, "KB/s", "rate")
+            yield Item(f"disk_{name}_written", used.write_bytes / 1024, "KB/s", "rate")
+            yield Item(f"disk_{name}_reads", used.read_count, "1/s", "rate")
+            yield Item(f"disk_{name}_writes", used.write_count, "1/s", "rate")
+    for name, passed in _network().items() if interfaces else ():
+        if name in interfaces:
+            yield Item("network_in", passed.bytes_recv / 1024, "KB/s", "rate", name)
+            yield Item("network_out", passed.bytes_sent / 1024, "KB/s", "rate", name)
+
+
+def _disks() -> Mapping[str, Any]:
+    with contextlib.suppress(Exception):
+        return dict(psutil.disk_io_counters(perdisk=True, nowrap=False) or {})
+    return {}
+
+
+def _network() -> Mapping[str, Any]:
+    with contextlib.suppress(Exception):
+        return dict(psutil.net_io_counters(pernic=True, nowrap=False) or {})
+    return {}
+
+
 def run_queue(text: str) -> Iterator[Item]:
     """/proc/loadavg: runnable threads on all CPUs, including the reader's."""
     yield Item("run_queue", int(text.split()[3].partition("/")[0]), "threads")
@@ -41,11 +194,8 @@ def run_queue(text: str) -> Iterator[Item]:
 def memory(text: str) -> Iterator[Item]:
     """/proc/meminfo, in bytes."""
     sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in text.splitlines()}
-    for name, field in (("available", "MemAvailable"), ("dirty", "Dirty")):
-        if field in sizes:
-            yield Item(f"memory_{name}", sizes[field], "B")
-    if "SwapTotal" in sizes:
-        yield Item("swap_used", sizes["SwapTotal"] - sizes["SwapFree"], "B")
+    yield Item("memory_available", sizes["MemAvailable"], "B")
+    yield Item("swap_used", sizes["SwapTotal"] - sizes["SwapFree"], "B")
 
 
 def pressure(text: str, resource: str) -> Iterator[Item]:
@@ -87,103 +237,56 @@ def mounts(text: str) -> list[Mount]:
     return rows
 
 
-class CgroupMount(NamedTuple):
-    """A mount of the cgroup file system with CPU controllers.
+def cgroups(text: str, mounts: Iterable[Mount]) -> list[str]:
+    """/proc/PID/cgroup: the folders of its group and all parents, as any may have a quota.
 
-    root: the group that is mounted at `path`; not / in a container.
+    mounts: the root of one is not / in a container.
     """
-
-    version: Literal[1, 2]
-    path: str
-    root: str
-
-
-def cgroup_mounts(text: str) -> list[CgroupMount]:
-    """/proc/self/mountinfo."""
-    return [
-        CgroupMount(2 if mount.kind == "cgroup2" else 1, mount.point, mount.root)
-        for mount in mounts(text)
-        if mount.kind == "cgroup2" or (mount.kind == "cgroup" and "cpu" in mount.options.split(","))
-    ]
-
-
-def cgroup_stats(text: str, mounts: Iterable[CgroupMount]) -> list[str]:
-    """/proc/PID/cgroup: the cpu.stat of its group and all parents, as any may have a quota."""
-    own: dict[int, str] = {}
+    own: dict[str, str] = {}
     for line in text.splitlines():
         number, controllers, group = line.split(":", 2)
         if number == "0" and not controllers:
-            own[2] = group
+            own["cgroup2"] = group
         elif "cpu" in controllers.split(","):
-            own[1] = group
-    paths = []
+            own["cgroup"] = group
+    folders = []
     for mount in mounts:
-        path = own.get(mount.version)
-        if path is None:
-            continue
-        below = path if mount.root == "/" else path.removeprefix(mount.root)
-        parts = [part for part in below.split("/") if part and part != ".."]
-        tops = ["/".join([mount.path, *parts[:n]]) for n in range(len(parts), -1, -1)]
-        paths += [f"{top}/cpu.stat" for top in tops]
-    return paths
+        if mount.kind in own and (mount.kind == "cgroup2" or "cpu" in mount.options.split(",")):
+            group = own[mount.kind]
+            below = group if mount.root == "/" else group.removeprefix(mount.root)
+            parts = [part for part in below.split("/") if part and part != ".."]
+            folders += ["/".join([mount.point, *parts[:n]]) for n in range(len(parts), -1, -1)]
+    return folders
 
 
 def cgroup(text: str, part: str) -> Iterator[Item]:
-    """cpu.stat of a group, in both versions: periods of its quota, and exhausted ones."""
+    """cpu.stat of a group: periods of its quota, and exhausted ones."""
     counts = {words[0]: int(words[1]) for words in map(str.split, text.splitlines())}
     if "nr_periods" in counts:
         yield Item("cgroup_periods", counts["nr_periods"], "periods", "event", part)
         yield Item("cgroup_throttled", counts["nr_throttled"], "periods", "event", part)
 
 
-def quota(cpu_max: str | None, cfs: tuple[str | None, str | None]) -> float | None:
-    """The number of CPUs that a group may use: cpu.max (v2), or cfs_quota_us, cfs_period_us (v1).
-
-    None: no limit.
-    """
-    amount, period = cpu_max.split() if cpu_max else cfs
-    if amount is None or period is None or amount.strip() in ("max", "-1"):
-        return None
-    return int(amount) / int(period)
+def quota(text: str) -> list[float]:
+    """cpu.max of a group, or cpu.cfs_quota_us and cpu.cfs_period_us: the CPUs that it may use."""
+    amount, period = text.split()
+    return [] if amount in ("max", "-1") else [int(amount) / int(period)]
 
 
-def frequency(texts: Iterable[str]) -> Iterator[Item]:
-    """scaling_cur_freq of several CPUs: their mean."""
-    clocks = [int(text) / 1000 for text in texts]
-    if clocks:
-        yield Item("cpu_frequency", sum(clocks) / len(clocks), "MHz")
+def _integers(text: str) -> list[int]:
+    """The only number of a file; a SCSI disk writes hexadecimal ones."""
+    return [int(text, 0)]
 
 
-def temperature(text: str, zone: str, trip_c: float | None) -> Iterator[Item]:
-    """A temperature, and its distance to that at which the kernel or the chip slows down."""
-    now_c = int(text) / 1000
-    yield Item(f"temperature_{zone}", now_c, "°C")
-    if trip_c is not None:
-        yield Item(f"headroom_{zone}", trip_c - now_c, "°C")
-
-
-def trips(text: str, kind: str) -> Iterator[float]:
-    """A trip point, if it slows the machine down or stops it. Values up to 0 are unset."""
-    celsius = int(text) / 1000
-    if kind.strip() in _TRIPS and celsius > 0:
-        yield celsius
+def _celsius(text: str) -> list[float]:
+    return [int(text) / 1000]
 
 
 def pi_throttled(text: str) -> Iterator[Item]:
-    """get_throttled of a Raspberry Pi, of the kernel or of vcgencmd: now, and since boot."""
-    bits = int(text.strip().removeprefix("throttled="), 16)
+    """get_throttled of a Raspberry Pi: now, and since boot."""
+    bits = int(text, 16)
     yield Item("pi_throttled", bits & 0xF, "bits")
     yield Item("pi_throttled_since_boot", bits >> 16 & 0xF, "bits")
-
-
-def error_count(text: str, part: str) -> Iterator[Item]:
-    """ioerr_cnt of a SCSI disk (hexadecimal) or errors_count of a file system."""
-    yield Item("io_errors", int(text, 0), "", "event", part)
-
-
-def kernel_errors(log: str) -> int:
-    """The number of lines in the kernel's log about failures of a disk or file system."""
-    return sum(1 for line in log.splitlines() if _IO_ERROR.search(line))
 
 
 def changes(before: Iterable[Item], after: Iterable[Item], seconds: float) -> list[Item]:

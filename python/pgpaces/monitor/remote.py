@@ -26,8 +26,6 @@ from pgpaces.monitor.session import APPLICATION, Reopened, first_line
 
 _PATIENCE_S = 1.0
 _LINE_BYTES_MAX = 1 << 16
-# Smaller differences of clocks are not reported.
-_OFFSET_MIN_S = 0.1
 
 
 class RemoteCommand(HostSource):
@@ -42,7 +40,6 @@ class RemoteCommand(HostSource):
         self._command = command
         self._child: subprocess.Popen[bytes] | None = None
         self._clock_lag_s = math.inf
-        self._ahead_s = -math.inf
 
     def observe(self, ended: threading.Event, start_s: float) -> Iterator[HostSample]:
         # Its own session: no terminal for a password prompt, and one process group to end. Without
@@ -61,9 +58,6 @@ class RemoteCommand(HostSource):
                 yield from self._lines(child, ended)
             finally:
                 self.close()
-        ahead_s = self._ahead_s
-        if math.isfinite(ahead_s) and abs(ahead_s) >= _OFFSET_MIN_S:
-            self.notes.add(finding("machine-clock-apart", ahead_s=ahead_s))
 
     def _lines(
         self, child: subprocess.Popen[bytes], ended: threading.Event
@@ -78,16 +72,15 @@ class RemoteCommand(HostSource):
                 self.notes.add(finding("observe-command-ended", code=code))
 
     def _sample(self, line: bytes) -> HostSample | None:
-        arrived_s, wall_s = time.monotonic(), time.time()
+        arrived_s = time.monotonic()
         try:
-            at_s, remote_s, items, notes = host.parsed(line)
-        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
+            at_s, items, notes = host.parsed(line)
+        except (ValueError, RecursionError):
             text = line.decode(errors="replace").strip()[: host.TEXT_MAX]
             if text and len(self.notes) < 3:
                 self.notes.add(finding("observe-command-printed", text=text))
             return None
         self._clock_lag_s = min(self._clock_lag_s, arrived_s - at_s)
-        self._ahead_s = max(self._ahead_s, remote_s - wall_s)
         self.notes.add(*notes)
         return HostSample(at_s, items) if items else None
 

@@ -107,17 +107,6 @@ def named(standbys: list[Row]) -> Iterator[tuple[str, Row]]:
         yield (name if counts[name] == 1 else f"{name} {counts[name]}"), row
 
 
-def replay_lags(primary: Mapping[int, int], standby: Mapping[int, int]) -> Iterator[Sample]:
-    """Bytes of WAL that the primary has written and a standby has not replayed.
-
-    Positions by second; for the seconds of both. They are read in the same second, some
-    milliseconds apart, so a standby may seem ahead: that is 0.
-    """
-    for second in sorted(primary.keys() & standby.keys()):
-        value = float(max(0, primary[second] - standby[second]))
-        yield Sample(second, SOURCE, "behind", value, "B")
-
-
 def _sample(
     second: int, source: str, name: str, *, value: float | None, unit: str
 ) -> Iterator[Sample]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import psycopg
 from msgspec.structs import replace
@@ -22,7 +21,7 @@ from pgpaces.core.series import Sample, Series
 from pgpaces.core.sessions import Session, scalar
 from pgpaces.monitor import counters, replication
 from pgpaces.monitor.counters import (
-    PARTS,
+    GROUPS,
     PERIOD_S,
     Counter,
     CounterGroup,
@@ -38,8 +37,6 @@ _READS_ALL = "SELECT pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', '
 _ROLES_SINCE = 100_000
 # A server is silent if two sessions have had no answer for this time.
 _SILENT_S = 1.0
-# Seconds whose position of the WAL waits for that of the other server.
-_POSITIONS_MAX = 30
 # The wait for a hanging thread at its end; longer if it has begun its last reads.
 _PATIENCE_S = 1.0
 _LAST_READS_S = 6.0
@@ -62,7 +59,6 @@ class CounterReader:
         self._prepare()
         row = self.snapshot.rows(self._query)[0]
         at_s = time.monotonic()
-        self.snapshot.cost.read()
         values: dict[Counter, int | None] = {}
         for part, array in zip(self._parts, row, strict=False):
             # Without a row, all are unknown.
@@ -82,8 +78,13 @@ class CounterReader:
             self.more.add(finding("io-timing-off"))
         if version >= _ROLES_SINCE and scalar(session, _READS_ALL) is False:
             self.more.add(finding("other-roles-hidden"))
-        fitting = [part for part in PARTS if part.fits(version, settings)]
-        self._parts = [p for p in fitting if self._may(session, p.query, p.counters[0].source)]
+        queries = {
+            query: group
+            for group in GROUPS
+            if (query := group.query(version, settings))
+            and self._may(session, query, group.counters[0].source)
+        }
+        self._parts = list(queries.values())
         rows = [
             replication.column(query)
             if version >= replication.SINCE and self._may(session, query, replication.SOURCE)
@@ -91,7 +92,7 @@ class CounterReader:
             for query in (replication.STANDBYS, replication.SLOTS_QUERY, replication.STANDBY)
         ]
         # As subqueries: a join of all would take long to plan.
-        values = [f"({part.query})" for part in self._parts]
+        values = [f"({query})" for query in queries]
         self._query = f"SELECT {MARK} {', '.join([*values, *rows])}"
         self._prepared_for = session
 
@@ -102,15 +103,11 @@ class CounterReader:
         return False
 
 
-def _nothing() -> None:
-    """A read without effect."""
-
-
 class Thread:
     """Reads every `period_s()` seconds. read: may raise psycopg.Error, or hang.
 
     An error of the server is recorded as text, and the next read tries again. A server that hangs
-    delays no other thread. cpu_s: CPU time of the thread so far. silent: the first error, if any.
+    delays no other thread. silent: the first error, if any.
     """
 
     def __init__(self, name: str, read: Read, period_s: Callable[[], float]) -> None:
@@ -119,10 +116,9 @@ class Thread:
         self._thread: threading.Thread | None = None
         self._failed = self._finishing = False
         self._since_s: float | None = None
-        self.cpu_s = 0.0
         self.silent: str | None = None
 
-    def begin(self, start_s: float, first: Read = _nothing, last: Read = _nothing) -> None:
+    def begin(self, start_s: float, first: Read = lambda: None, last: Read = lambda: None) -> None:
         """Reads at every full period from now on; the thread ends with the program.
 
         first: runs once after the first read. last: runs once at the end.
@@ -156,7 +152,6 @@ class Thread:
             self.silent = self.silent or first_line(error)
         finally:
             self._since_s = None
-        self.cpu_s = time.thread_time()
 
     def hangs_s(self) -> float:
         since_s = self._since_s
@@ -181,8 +176,7 @@ class ServerMonitor:
     """Reads until it is closed; raises nothing: errors are in its notes.
 
     waits: samples wait events, if they are of interest. snapshots: of what is read before and after
-    the load. node: its name among several servers of a trial, else "". primary: for a standby, the
-    monitor of its primary, which begins and ends with it.
+    the load. node: its name among several servers of a trial, else "".
     """
 
     def __init__(
@@ -192,40 +186,44 @@ class ServerMonitor:
         snapshots: Snapshots | None = None,
         *,
         node: str = "",
-        primary: ServerMonitor | None = None,
     ) -> None:
         self._reader, self._waits, self._snapshots = reader, waits, snapshots
-        self.node, self._primary = node, primary
+        self.node = node
         self._lock = threading.Lock()
-        self._start_s = self._began_s = self._ended_s = time.monotonic()
+        self._start_s = time.monotonic()
         self._counts = counters.Differences(self._start_s)
         self._samples: list[Sample] = []
-        self._positions: dict[int, int] = {}
         self._second: int | None = None
         self._closed = False
         self._threads = [Thread("pgpaces-sensor", self._read, lambda: PERIOD_S)]
         if waits is not None:
-            self._threads.append(Thread("pgpaces-waits", self._sample, lambda: waits.period_s))
+            take = lambda: waits.take(self._start_s, self._lock)  # noqa: E731
+            self._threads.append(Thread("pgpaces-waits", take, lambda: waits.period_s))
 
     @classmethod
     def of(
-        cls, keywords: Mapping[str, str], dbname: str, *, application: str = "pgpaces", **more: Any
+        cls,
+        keywords: Mapping[str, str],
+        dbname: str,
+        *,
+        application: str = "pgpaces",
+        node: str = "",
     ) -> ServerMonitor:
         """The monitor of a server and one of its databases. keywords: libpq's.
 
-        application: the load's application_name. more: node, primary.
+        application: the load's application_name.
         """
         reader = CounterReader(keywords, dbname)
         waits = Sampler(Activity(SessionSnapshot(keywords, dbname), application))
         snapshots = Snapshots(reader.snapshot, reader.notes, reader.more)
-        return cls(reader, waits, snapshots, **more)
+        return cls(reader, waits, snapshots, node=node)
 
     def begin(self, start_s: float) -> None:
         """Begins to read at every full second, in threads that end with the program.
 
         start_s: the beginning of the measured part, by time.monotonic().
         """
-        self._start_s, self._began_s = start_s, time.monotonic()
+        self._start_s = start_s
         self._counts = counters.Differences(start_s)
         counting, *others = self._threads
         around = self._snapshots
@@ -240,35 +238,17 @@ class ServerMonitor:
             second = second_of(reading.at_s, self._start_s)
             if second != self._second:
                 self._second = second
-                position = reading.values.get(counters.WAL_POSITION)
-                if position is not None:
-                    self._positions[second] = position
-                    self._positions.pop(second - _POSITIONS_MAX, None)
                 if len(reading.rows) == 3:
                     standbys, slots, own = map(replication.rows, reading.rows)
                     self._samples += replication.samples(second, standbys, slots, own=own)
-
-    def _sample(self) -> None:
-        if self._waits is not None:
-            self._waits.take(self._start_s, self._lock)
 
     def drain(self) -> list[Sample]:
         """The samples of the seconds that ended since the last call; the warm-up's are below 0."""
         with self._lock:
             rows, self._samples = self._samples, []
             rows += self._waits.tally.drain(ended=self._closed) if self._waits else []
-        if self._primary is not None:
-            rows += self._primary.replay_lags(self)
         prefix = f"{self.node}/" if self.node else ""
         return [replace(sample, source=f"{prefix}{sample.source}") for sample in rows]
-
-    def replay_lags(self, standby: ServerMonitor) -> list[Sample]:
-        """The lags of a standby in seconds in which both were read, each second once."""
-        with self._lock, standby._lock:
-            lags = list(replication.replay_lags(self._positions, standby._positions))
-            for lag in lags:
-                del standby._positions[lag.second]
-            return lags
 
     def findings(self, series: Iterable[Series], _seconds: int = 0) -> list[Finding]:
         """Findings about its cache, settings, and standbys. series: its samples."""
@@ -298,37 +278,17 @@ class ServerMonitor:
         return observed
 
     def notes(self) -> list[Finding]:
-        """Notes for the trial: what is hidden, reasons of gaps, and the cost of sampling."""
+        """Notes for the trial: what is hidden, and reasons of gaps."""
         silent = next((each.silent for each in self._threads if each.silent), None)
         notes = [*self._reader.notes]
         if silent is not None:
             notes.append(finding("monitor-unanswered", error=silent))
         if self._waits and self._waits.slowed:
             notes.append(self._waits.slowed)
-        if self._snapshots:
-            # The monitor of the primary already has the notes for a standby's role.
-            notes += () if self.node else self._reader.more
-            if (cost := self.cost()) is not None:
-                here, there = cost
-                notes.append(finding("monitor-cost", here_percent=here, server_percent=there))
+        # The monitor of the primary already has the notes for a standby's role.
+        if self._snapshots and not self.node:
+            notes += self._reader.more
         return [replace(note, about=self.node) for note in notes]
-
-    @property
-    def _sessions(self) -> list[SessionSnapshot]:
-        return [self._reader.snapshot, self._waits.snapshot] if self._waits else []
-
-    def cost(self) -> tuple[float, float | None] | None:
-        """CPU time of its threads, and of its server processes if known, as % of one core.
-
-        None before it is closed, or without readings.
-        """
-        duration_s = self._ended_s - self._began_s
-        if self._second is None or duration_s <= 0:
-            return None
-        times = [session.cost.cpu_s for session in self._sessions]
-        known = [cpu_s for cpu_s in times if cpu_s is not None]
-        server = 100 * sum(known) / duration_s if len(known) == len(times) else None
-        return 100 * sum(thread.cpu_s for thread in self._threads) / duration_s, server
 
     def silent_s(self) -> float:
         """The time since the server's last answer; 0 if it answers. Takes at most a second."""
@@ -342,9 +302,7 @@ class ServerMonitor:
             thread.stop()
         ended = all([thread.close() for thread in self._threads])
         self._closed = True
-        self._ended_s = time.monotonic()
-        for session in self._sessions:
-            session.cost.read()
-            if ended:
-                session.close()
+        if ended and self._waits:
+            self._reader.snapshot.close()
+            self._waits.snapshot.close()
         return ended

@@ -1,4 +1,4 @@
-"""The sessions of sensors: reopened after an error, with their cost.
+"""The sessions of monitors: reopened after an error.
 
 Knows nothing of its queries. Callers catch psycopg.Error: a gap.
 """
@@ -9,15 +9,12 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import psutil
 import psycopg
 
 from pgpaces.core import sessions
 from pgpaces.core.findings import Notes, finding
-from pgpaces.core.locality import is_local
 from pgpaces.core.sessions import Session
 from pgpaces.core.texts import encoded
-from pgpaces.monitor.host import postgres_process
 
 APPLICATION = "pgpaces sensor"
 # Sessions of pgpaces itself, which sensors ignore.
@@ -70,7 +67,6 @@ class SessionSnapshot(Reopened):
     def __init__(self, keywords: Mapping[str, str], dbname: str) -> None:
         super().__init__({**keywords, "dbname": dbname}, APPLICATION)
         self._direct = False
-        self.cost = Backends(keywords)
 
     def session(self) -> Session:
         new, session = not self.alive, super().session()
@@ -79,8 +75,6 @@ class SessionSnapshot(Reopened):
             # prepared: two sessions would execute each other's prepared statements.
             pid = sessions.scalar(session, "SELECT pg_catalog.pg_backend_pid()")
             self._direct = bool(pid == session.info.backend_pid)
-            if self._direct:
-                self.cost.serves(session.info.backend_pid)
         return session
 
     def rows(
@@ -107,37 +101,3 @@ class SessionSnapshot(Reopened):
             for name, ms in _TIMEOUTS_MS.items():
                 session.execute(f"SET {MARK} LOCAL {name} = {ms}".encode())
             yield session
-
-
-class Backends:
-    """CPU time of the server processes that served a session, one after the other.
-
-    Only for a server on this machine; for others cpu_s is None.
-    """
-
-    def __init__(self, keywords: Mapping[str, str]) -> None:
-        self._local = is_local(keywords)
-        self._ended_s = 0.0
-        self._process: psutil.Process | None = None
-        self._last_s: float | None = None
-
-    def serves(self, pid: int) -> None:
-        """Another process serves the session from now on."""
-        self._ended_s += self._last_s or 0.0
-        self._last_s = None
-        self._process = None
-        if self._local:
-            with contextlib.suppress(psutil.Error):
-                self._process = postgres_process(pid)
-        self.read()
-
-    def read(self) -> None:
-        """Reads the CPU time. Call it often: that of an ended process cannot be read."""
-        if self._process is not None:
-            with contextlib.suppress(psutil.Error):
-                times = self._process.cpu_times()
-                self._last_s = times.user + times.system
-
-    @property
-    def cpu_s(self) -> float | None:
-        return None if self._last_s is None else self._ended_s + self._last_s

@@ -90,12 +90,7 @@ class Monitors:
                 source = nearby if command is None else RemoteCommand(command)
                 self._machines.append(HostMonitor(source, name))
             application = connection.keywords["application_name"]
-            primary = servers[0] if servers else None
-            servers.append(
-                ServerMonitor.of(
-                    keywords, dbname, application=application, node=name, primary=primary
-                )
-            )
+            servers.append(ServerMonitor.of(keywords, dbname, application=application, node=name))
         if "" not in places:
             self._machines.append(HostMonitor(ThisMachine(), generator=True))
         for monitor in self._every:

@@ -105,7 +105,10 @@ def app(site: Site) -> Starlette:
             Route("/events/runs/{name}", pages.run_events),
             Route("/events/experiments/{name}", pages.experiment_events),
             Route("/stop", pages.stop, methods=["POST"]),
-            Route("/static/page.css", _style_sheet),
+            Route(
+                "/static/page.css",
+                lambda _: Response(html.style_sheet(), media_type="text/css", headers=_KEPT),
+            ),
             Mount("/static", _Static(packages=_STATIC)),
         ],
         exception_handlers={PgpacesError: _explained},
@@ -301,10 +304,6 @@ def _drawn(make: Callable[[], Report], trials: str = "") -> Response:
         return HTMLResponse(html.html(make(), served=True, trials=trials))
 
 
-def _style_sheet(_: Request) -> Response:
-    return Response(html.style_sheet(), media_type="text/css", headers=_KEPT)
-
-
 def _explained(_: Request, error: Exception) -> Response:
     assert isinstance(error, PgpacesError)
     return page("error.html", 404 if isinstance(error, PlanError) else 500, error=error)
@@ -326,7 +325,6 @@ def _templates() -> Environment:
 
 
 def serve(site: Site, listening: Listening) -> None:
-    threading.Thread(target=live.prepare, daemon=True).start()
     server(site, listening).run(sockets=[listening.socket])
 
 

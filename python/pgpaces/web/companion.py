@@ -172,9 +172,7 @@ def _page(
     configuration: _Configuration, load: ProcessLoad, ended: threading.Event
 ) -> tuple[str, Callable[[], None]]:
     with extra("web", "pages"):
-        from pgpaces.web import app, live
-
-    live.prepare()
+        from pgpaces.web import app
 
     def stop() -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -218,13 +216,10 @@ def _export(feed: Feed, exporters: Sequence[Port | Sender], ended: threading.Eve
         last = False
         while not last:
             last = ended.wait(_POLL_S)
-            trials, changed = feed.read()
-            if last:
-                trials += feed.running()
-            if changed or last:
+            if feed.read() or last:
                 data = feed.metrics()
                 for each in exporters:
-                    each.put(data, trials)
+                    each.put(data)
         feed.close()
         for each in exporters:  # the port first, as the next load may want it
             each.close()

@@ -14,17 +14,15 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from opentelemetry.sdk.metrics.export import MetricsData, PeriodicExportingMetricReader
 
 from pgpaces.core.locality import is_loopback
 from pgpaces.core.messages import message
-from pgpaces.show import escape
 from pgpaces.web.listening import Listening, host_of
-from pgpaces.web.metrics import RESOURCE, VERSION, Totals, attach
+from pgpaces.web.metrics import attach
 
 PATH = "/metrics"
 _CONNECTIONS_MAX = 32
@@ -95,7 +93,7 @@ class Port(ThreadingHTTPServer):
     def start(self) -> None:
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
-    def put(self, data: MetricsData, _: Sequence[Totals]) -> None:
+    def put(self, data: MetricsData) -> None:
         self.data = data
 
     def close(self) -> None:
@@ -144,44 +142,19 @@ class Sender:
 
     def __init__(self, url: str, warn: Callable[[str], None]) -> None:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
-        base = re.sub(r"/*(/v1/(metrics|traces))?/*$", "", url)
+        base = re.sub(r"/*(/v1/metrics)?/*$", "", url)
         self._newest: deque[MetricsData] = deque(maxlen=1)
         self._metrics = OTLPMetricExporter(f"{base}/v1/metrics", timeout=_TIMEOUT_S)
-        self._spans = OTLPSpanExporter(f"{base}/v1/traces", timeout=_TIMEOUT_S)
-        self._provider = TracerProvider(sampler=ALWAYS_ON, resource=RESOURCE)
         logging.getLogger("opentelemetry").addHandler(_Refusal(warn, base))
 
     def start(self) -> None:
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
         self._reader = PeriodicExportingMetricReader(self._metrics, _EVERY_MS)
         attach(self._reader, lambda: self._newest.pop() if self._newest else None)
-        self._provider.add_span_processor(BatchSpanProcessor(self._spans))
 
-    def put(self, data: MetricsData, ended: Sequence[Totals]) -> None:
+    def put(self, data: MetricsData) -> None:
         """Sends these soon. Newer metrics replace metrics that were not sent yet."""
-        from opentelemetry.trace import Status, StatusCode
-
         self._newest.append(data)
-        for totals in ended:
-            trial = totals.head
-            # pgpaces died if the trial still runs.
-            state = "lost" if trial.state == "running" else trial.state
-            labels = {f"pgpaces.{name}": text for name, text in totals.plan_labels().items()}
-            span = self._provider.get_tracer("pgpaces", VERSION).start_span(
-                f"{escape.line(trial.workload.name)}, {escape.line(trial.load_text)}",
-                start_time=totals.started_ns,
-                attributes={**labels, "pgpaces.state": state},
-            )
-            if state in ("failed", "lost"):
-                text = trial.error or (message("pgpaces-ended") if state == "lost" else "")
-                span.set_status(Status(StatusCode.ERROR, escape.line(text)))
-            span.end(round((trial.ended_at or datetime.now(UTC)).timestamp() * 1e9))
 
     def close(self) -> None:
         self._reader.shutdown(_FAREWELL_MS)
-        self._provider.shutdown()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import math
 import platform
 from collections import Counter
@@ -18,14 +17,11 @@ from msgspec import Struct, field
 from msgspec.structs import astuple
 
 from pgpaces.analysis.accumulator import own_scripts
-from pgpaces.analysis.level_shift import FLATNESS_POINTS_MIN, flatness
-from pgpaces.analysis.validity import rate_changes
 from pgpaces.core.errors import PgpacesError, StoreError
 from pgpaces.core.record import Interval, total
 from pgpaces.core.series import Series
-from pgpaces.core.times import Times, quantiles_ms
+from pgpaces.core.times import quantiles_ms
 from pgpaces.monitor.host import GENERATOR, OF_GENERATOR, SOURCE
-from pgpaces.show.numbers import ms
 from pgpaces.spec.result import Blocked, Counts, Trial, counts
 from pgpaces.store.store import BEFORE_ALL, Store, new_id
 
@@ -122,45 +118,6 @@ def checkpoints(series: Iterable[Series]) -> list[Mark]:
     ]
 
 
-class Levels:
-    """New levels of the mean latency, looked for when there are a tenth more seconds."""
-
-    def __init__(self) -> None:
-        self._seconds: list[int] = []
-        self._means_ms: list[float] = []
-        self._next = FLATNESS_POINTS_MIN
-        self.marks: list[Mark] = []
-
-    def add(self, second: int, times: Iterable[Times]) -> None:
-        parts = list(times)
-        if second >= 0 and (count := sum(part.count for part in parts)):
-            self._seconds.append(second)
-            self._means_ms.append(sum(part.sum_ns for part in parts) / count / 1e6)
-
-    def look(self) -> None:
-        """Looks for levels, if there are enough new seconds. It loads numpy."""
-        if len(self._seconds) < self._next:
-            return
-        import numpy as np
-
-        self._next = math.ceil(1.1 * len(self._seconds))
-        shape = flatness(np.asarray(self._seconds), np.asarray(self._means_ms))
-        if shape is not None:
-            steps = zip(shape.changes, itertools.pairwise(shape.levels_ms), strict=True)
-            self.marks = [
-                Mark(second, f"mean latency {ms(before)} to {ms(after)}")
-                for second, (before, after) in steps
-            ]
-
-
-def prepare() -> None:
-    """Loads numpy for Levels before the load begins."""
-    levels = Levels()
-    for second in range(FLATNESS_POINTS_MIN):
-        levels.add(second, [Times(1, 1)])
-    levels.look()
-
-
 class ProcessLoad(Struct, frozen=True, eq=False):
     """What one process of pgpaces runs.
 
@@ -231,7 +188,6 @@ class Followed(Struct):
     first_errors: dict[str, str] = field(default_factory=dict)
     blocked: list[Blocked] = field(default_factory=list)
     checkpoints: dict[int, Mark] = field(default_factory=dict)
-    levels: Levels = field(default_factory=Levels)
     latest: Interval | None = None
     error: str = ""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -254,15 +210,9 @@ class Followed(Struct):
             self.blocked = sorted(blocked, key=lambda one: -one.samples)[:_BLOCKED_MAX]
         self.head = head
 
-    def look(self) -> None:
-        """Looks for levels, if the load is to stay as it is."""
-        if not rate_changes(self.head):
-            self.levels.look()
-
     def _add(self, interval: Interval) -> None:
         self.rows.append(row(interval, self.scripts))
         own = [tally for tally in interval.tallies if tally.script < self.scripts]
-        self.levels.add(interval.second, (tally.latency for tally in own))
         new = counts(tally for tally in own if tally.due_second >= 0)
         self.measured = Counts(*map(sum, zip(astuple(self.measured), astuple(new), strict=True)))
         for tally in interval.tallies:
@@ -279,8 +229,7 @@ class Followed(Struct):
         since = -math.inf if at == 0 else (self.rows[at - 1][0] or 0) - 2 * _DELAY_S
         until = math.inf if complete else rows[-1][0] or 0
         machine = [row for second, row in list(self.machine.items()) if since <= second <= until]
-        every = (*self.checkpoints.copy().values(), *self.levels.marks)
-        marks = sorted(every, key=lambda mark: mark.second)
+        marks = sorted(self.checkpoints.copy().values(), key=lambda mark: mark.second)
         plan = self.head.plan
         limits = {ns for ns in (plan.limit_ns, *dict(plan.limits).values()) if ns}
         limits_ms = [ns / 1e6 for ns in sorted(limits)]
@@ -307,8 +256,6 @@ class Follower:
             head = await asyncio.to_thread(self.store.head, trial_id)
             trial = Followed(head, len(own_scripts(head)))
             await asyncio.to_thread(trial.read, self.store)
-            if head.state != "running":
-                await asyncio.to_thread(trial.look)
             self._trials.setdefault(trial_id, trial)
         if trial_id not in self._tasks and self._trials[trial_id].state == "running":
             task = asyncio.create_task(self._follow(trial_id))
@@ -318,7 +265,6 @@ class Follower:
     async def _follow(self, trial_id: str) -> None:
         trial, idle_s = self._trials[trial_id], 0.0
         while trial.state == "running" and idle_s < _IDLE_S:
-            await asyncio.to_thread(trial.look)  # readers get the rows first, as it takes longer
             await asyncio.sleep(_POLL_S)
             before = len(trial.rows)
             try:

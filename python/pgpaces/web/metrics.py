@@ -160,7 +160,7 @@ class Totals:
             yield "generator_cpu", {**self.labels, "thread": str(thread)}, ns / 1e9
         if self.head.state != "running":
             return
-        yield "trial_info", self.plan_labels(), 1
+        yield "trial_info", self._plan_labels(), 1
         for labels, limit_ns in zip(self._scripts, self._limits, strict=False):
             if limit_ns:
                 yield "latency_limit", labels, limit_ns / 1e9
@@ -168,7 +168,7 @@ class Totals:
             yield "in_flight", self.labels, self._latest.in_flight_ns / 1e9
             yield "backlog", self.labels, max(0, self._latest.pending_ns) / 1e9
 
-    def plan_labels(self) -> Labels:
+    def _plan_labels(self) -> Labels:
         plan, place = self.head.plan, self.head.place
         return self.labels | _present(
             load=self.head.load_text,
@@ -223,13 +223,9 @@ class Feed:
         self._store: Store | None = None
         self._reads: dict[str, _Read] = {}
 
-    def read(self) -> tuple[list[Totals], bool]:
-        """Reads what is new: the trials that ended, and whether there are new seconds.
-
-        Nothing while the store cannot be read.
-        """
-        ended: list[Totals] = []
-        before = {id_: each.latest for id_, each in self._reads.items()}
+    def read(self) -> bool:
+        """Reads what is new, if the store can be read; whether a second or an end is new."""
+        changed = False
         with contextlib.suppress(PgpacesError):
             if self._store is None:
                 self._store = Store.existing(self._place)
@@ -250,9 +246,8 @@ class Feed:
                 read.totals.head = head
                 if head.state != "running":
                     read.ended_s = time.monotonic()
-                    ended.append(read.totals)
-        changed = before != {id_: each.latest for id_, each in self._reads.items()}
-        return ended, changed or bool(ended)
+                changed = changed or bool(intervals) or head.state != "running"
+        return changed
 
     def metrics(self) -> sdk.MetricsData:
         """The metrics of the trials that run, and of those that ended a short time ago."""
@@ -260,9 +255,6 @@ class Feed:
         return metrics_data(
             r.totals for r in self._reads.values() if not r.ended_s or r.ended_s > oldest
         )
-
-    def running(self) -> list[Totals]:
-        return [each.totals for each in self._reads.values() if not each.ended_s]
 
     def close(self) -> None:
         if self._store is not None:

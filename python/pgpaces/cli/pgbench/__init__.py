@@ -13,12 +13,12 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pgpaces.cli.pgbench.options import (
     AnsweredError,
     Line,
     OptionError,
-    OptionHandler,
     PgbenchError,
     ScriptOption,
     builtin_text,
@@ -60,12 +60,15 @@ class Voice:
                 self.tell((level, text))
 
 
-class Texts(OptionHandler):
+class Texts:
     """Reads and checks each script when its option is parsed, and stores its text."""
 
     def __init__(self, voice: Voice) -> None:
         self._voice = voice
         self._files: list[str] = []
+
+    def __call__(self, name: str, value: Any) -> None:
+        getattr(self, name)(value)
 
     def seed(self, value: int) -> None:
         self._voice.tell(("info", f"setting random seed to {value}"))

@@ -84,19 +84,6 @@ class ScriptOption(Struct, frozen=True):
         return BUILTINS[self.name] if self.builtin else self.name
 
 
-class OptionHandler:
-    """Callbacks for options whose order matters, called as they are parsed. Does nothing itself."""
-
-    def seed(self, value: int) -> None:
-        """An option set the random seed."""
-
-    def clients(self, count: int) -> None:
-        """An option set the number of clients, which are connected at once."""
-
-    def script(self, script: ScriptOption) -> None:
-        """An option named a script. An exception ends the parsing."""
-
-
 class Options(Redacted, frozen=True):
     """All options; None for one that is absent and has no default.
 
@@ -152,9 +139,14 @@ class Options(Redacted, frozen=True):
         return any(script.builtin for script in self.scripts)
 
 
+# Called for options whose order matters, as they are parsed: with `seed`, `clients` or `script`,
+# and the value. An exception ends the parsing.
+Told = Callable[[str, Any], None]
+
+
 class _Line(Struct):
     command: str
-    reader: OptionHandler
+    tell: Told
     values: dict[str, Any] = field(default_factory=dict)
     scripts: list[ScriptOption] = field(default_factory=list)
     defines: dict[str, str] = field(default_factory=dict)
@@ -286,7 +278,7 @@ def _checked(
 
 def _clients(line: _Line, text: str) -> None:
     line.values["clients"] = whole(text, "-c/--client", 1)
-    line.reader.clients(line.values["clients"])
+    line.tell("clients", line.values["clients"])
 
 
 def _define(line: _Line, text: str) -> None:
@@ -299,7 +291,7 @@ def _define(line: _Line, text: str) -> None:
 
 
 def _add_script(line: _Line, script: ScriptOption) -> None:
-    line.reader.script(script)
+    line.tell("script", script)
     if len(line.scripts) >= _SCRIPTS_MAX:
         raise OptionError(f"at most {_SCRIPTS_MAX} SQL scripts are allowed")
     line.scripts.append(script)
@@ -350,7 +342,7 @@ def _random_seed(line: _Line, text: str, where: str = "--random-seed option") ->
     except OptionError as error:
         last = ("error", f"error while setting random seed from {where}")
         raise OptionError(str(error), *error.lines[1:], last) from None
-    line.reader.seed(line.values["seed"])
+    line.tell("seed", line.values["seed"])
 
 
 class PgbenchOption(Struct, frozen=True):
@@ -563,13 +555,13 @@ def _database(environ: Mapping[str, str]) -> str:
 def parse(
     argv: Sequence[str],
     environ: Mapping[str, str],
-    reader: OptionHandler | None = None,
+    tell: Told = lambda name, value: None,
     *,
     command: str = "pgbench",
 ) -> Options:
     """The options of the words after the program's name. command: the program's name in help.
 
-    Raises OptionError, AnsweredError, and the exceptions of the reader.
+    Raises OptionError, AnsweredError, and the exceptions of `tell`.
     """
     if argv[:1] in (["--help"], ["-?"]):
         text = Path(__file__).with_name("help.txt").read_text("utf-8")
@@ -579,7 +571,7 @@ def parse(
 
         text = f"pgbench (PostgreSQL) {VERSION}, by pgpaces {version('pgpaces')}\n"
         raise AnsweredError(text, "stdout")
-    line = _Line(command, reader or OptionHandler())
+    line = _Line(command, tell)
     if (seed := environ.get("PGBENCH_RANDOM_SEED")) is not None:
         _random_seed(line, seed, "PGBENCH_RANDOM_SEED environment variable")
     for option, value in _parsed(line, argv):

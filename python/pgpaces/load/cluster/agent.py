@@ -5,7 +5,6 @@ It ends its load if it hears nothing for the time of its lease, so that no load 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import platform
@@ -22,11 +21,10 @@ from pgpaces.analysis.throttle import STEAL_WARNING
 from pgpaces.core.errors import PgpacesError, RunError
 from pgpaces.core.findings import Finding, finding
 from pgpaces.load import engine
-from pgpaces.load.cluster.protocol import ClockReading, LoadOrder, Ready, Report, Word, pack
+from pgpaces.load.cluster.protocol import LoadOrder, Ready, Report, Word, pack
 from pgpaces.load.composite import RunningLoad
 from pgpaces.load.python_users.load import UsersLoad, from_value, user_connection
-from pgpaces.monitor.host import Local, Probe
-from pgpaces.monitor.procfs import Item, changes
+from pgpaces.monitor.procfs import Item, Probe, changes
 
 _LOOK_S, _LOOK_MAX_NS = 0.2, 400_000_000
 # A quota that runs out in fewer of its periods, in percent, is no reason to be late.
@@ -95,9 +93,9 @@ class Agent:
     def ready(self) -> Ready:
         return Ready(self._load.threads, self._load.clients, self._load.poll)
 
-    def clock(self) -> ClockReading:
+    def clock(self) -> int:
         self._heard = time.monotonic_ns()
-        return ClockReading(self._heard, time.time_ns())
+        return self._heard
 
     def report(self, turn: int, first: int, words: Sequence[Word] = ()) -> Report:
         """What became known from second number `first` on; earlier seconds have arrived.
@@ -194,8 +192,7 @@ class MachineReading(Struct, frozen=True):
 
 
 def machine_reading() -> MachineReading:
-    with contextlib.closing(Local()) as local:
-        return MachineReading(time.monotonic(), Probe(local.read, ("/proc/self/cgroup",)).items())
+    return MachineReading(time.monotonic(), Probe(["self"]).items())
 
 
 def machine_findings(before: MachineReading, after: MachineReading) -> Iterator[Finding]:

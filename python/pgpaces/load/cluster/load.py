@@ -29,14 +29,12 @@ from pgpaces.load import engine
 from pgpaces.load.cluster.protocol import (
     EXCHANGES,
     ClockOffset,
-    ClockReading,
     LoadOrder,
     Ready,
     Report,
     Word,
     drift_ns,
     offset_of,
-    step_ns,
     unpack,
 )
 from pgpaces.load.cluster.workers import Worker, Workers
@@ -111,7 +109,7 @@ class Remote:
     def clock(self) -> ClockOffset:
         """The offset of its clock. Raises RunError if it does not answer."""
 
-        async def exchanges() -> list[tuple[int, ClockReading, int]]:
+        async def exchanges() -> list[tuple[int, int, int]]:
             readings = []
             for _ in range(EXCHANGES):
                 sent_ns = time.monotonic_ns()
@@ -433,5 +431,3 @@ class DealtLoad:
             yield finding("clock-apart-decides", name, apart_ms=apart_ns / 1e6)
         elif apart_ns > _APART_NS:
             yield finding("clock-apart", name, apart_ms=apart_ns / 1e6)
-        if step := step_ns(before, after):
-            yield finding("clock-set", name, step_ms=step / 1e6)

@@ -24,8 +24,6 @@ from pgpaces.load.engine import EnginePlan, ScriptText
 LEASE_NS = 8_600_000_000
 # Exchanges for one estimate of a clock, at least.
 EXCHANGES = 20
-# A clock was set, and not only slewed, if its two readings moved apart by more.
-_STEP_NS = 5_000_000
 
 
 class LoadOrder(Redacted, frozen=True):
@@ -79,19 +77,11 @@ pack = msgspec.msgpack.Encoder().encode
 unpack = msgspec.msgpack.Decoder(Interval).decode
 
 
-class ClockReading(msgspec.Struct, frozen=True):
-    """Readings of the clocks of a machine at one moment, ns: monotonic, and of the day."""
-
-    monotonic_ns: int
-    wall_ns: int
-
-
 class ClockOffset(msgspec.Struct, frozen=True):
     """The monotonic clock of another machine minus ours, ns, and the most it can be wrong."""
 
     offset_ns: int
     uncertainty_ns: int
-    wall_ns: int
 
     def __str__(self) -> str:
         """As in `+0.102 ms ± 0.031 ms`."""
@@ -101,13 +91,12 @@ class ClockOffset(msgspec.Struct, frozen=True):
         return moment_ns + self.offset_ns
 
 
-def offset_of(exchanges: Iterable[tuple[int, ClockReading, int]]) -> ClockOffset:
-    """The offset by exchanges: when each was sent and answered by our clock, and the answer."""
-    sent_ns, reading, answered_ns = min(exchanges, key=lambda each: each[2] - each[0])
+def offset_of(exchanges: Iterable[tuple[int, int, int]]) -> ClockOffset:
+    """The offset by exchanges: when each was sent, the answer by its clock, when it arrived."""
+    sent_ns, reading_ns, answered_ns = min(exchanges, key=lambda each: each[2] - each[0])
     return ClockOffset(
-        offset_ns=reading.monotonic_ns - (sent_ns + answered_ns) // 2,
+        offset_ns=reading_ns - (sent_ns + answered_ns) // 2,
         uncertainty_ns=(answered_ns - sent_ns + 1) // 2,
-        wall_ns=reading.wall_ns - reading.monotonic_ns,
     )
 
 
@@ -115,9 +104,3 @@ def drift_ns(before: ClockOffset, after: ClockOffset) -> int:
     """By how much two clocks certainly moved apart between two estimates, ns; 0 if they may not."""
     moved = abs(after.offset_ns - before.offset_ns)
     return max(0, moved - before.uncertainty_ns - after.uncertainty_ns)
-
-
-def step_ns(before: ClockOffset, after: ClockOffset) -> int:
-    """By how much the clock of the day was set between two estimates, ns; 0 if it was not."""
-    step = after.wall_ns - before.wall_ns
-    return step if abs(step) > _STEP_NS else 0

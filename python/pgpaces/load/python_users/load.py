@@ -111,7 +111,6 @@ class UsersLoad:
         self.end_ns = 2**62 if plan.duration_ns is None else plan.duration_ns
         self._error: RunError | None = None
         self._stopped = False
-        self._costs_ns: list[int] = []
         self._unawaited = ""
         self._late_ns: list[int] = []  # of their probes, not in an interval yet
         self.poll = "Python"
@@ -146,9 +145,7 @@ class UsersLoad:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        cost = finding("user-cost", cost_us=max(self._costs_ns, default=0) / 1000)
-        tasks = [self._unawaited] if self._unawaited else []
-        return (cost, *(finding("task-not-awaited", task=task) for task in tasks))
+        return (finding("task-not-awaited", task=self._unawaited),) if self._unawaited else ()
 
     def begin(self, ahead_ns: int = 0) -> None:
         """Lets the users act ahead_ns from now, or slightly later."""
@@ -189,8 +186,7 @@ class UsersLoad:
         if kind == "refused":
             (error,) = words
             raise WorkloadError(error.name, **error.values).at(error.about)
-        self.poll, cost = words
-        self._costs_ns.append(cost)
+        (self.poll,) = words
 
     def __iter__(self) -> Iterator[Interval]:
         if self._origin_ns is None:

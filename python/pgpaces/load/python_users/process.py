@@ -7,7 +7,7 @@ whose other end pgpaces holds. It receives pickled values there: a `ProcessOrder
     ("end", ns)     nothing falls due then or later, from the start of the measured part
     ("abort",)      ends at once
 
-and sends `("refused", error)` or `("ready", poll, ns an action costs)`, then `("second",
+and sends `("refused", error)` or `("ready", poll)`, then `("second",
 [bytes], names, [ns late], hopeless)` for seconds that are over, `("last", ...)` alike, and
 `("bye",)` after the tear-down of the users. It ends when pgpaces ends, whatever its users do, even
 if one of them holds the interpreter, so that no other thread gets a turn. Programs that they
@@ -33,21 +33,16 @@ from typing import NoReturn
 
 from pgpaces import _engine
 from pgpaces.core.errors import PgpacesError, WorkloadError
-from pgpaces.load.engine import EnginePlan
 from pgpaces.load.python_users.order import CODES, ProcessOrder, SharedCounter, hidden
 from pgpaces.load.python_users.virtual_users import (
     HOPELESS_AFTER,
     NEVER_NS,
-    Cast,
     Coroutines,
     Performers,
     Stage,
-    Threads,
-    VirtualUser,
-    cost_ns,
+    virtual_users,
 )
 from pgpaces.spec import users
-from pgpaces.spec.load import Load, TrialPlan
 
 SECOND_NS = 1_000_000_000
 # The switch interval of the interpreter: with a longer one, due actions wait for running ones.
@@ -56,7 +51,6 @@ _PUT_AWAY_S = 5.0
 _TURN_S = 0.1
 # Maximum time without a turn of any thread: after the grace period, and during set-up.
 _STUCK_S, _STUCK_SET_UP_S = 3.0, 60.0
-_CALIBRATED = 500
 # The characters of an incomplete line, as each print copies them.
 _LINE_MAX = 4000
 
@@ -124,7 +118,7 @@ class Process:
         self._actors = _engine.Actors(plan, list(order.weights), order.number)
         # Before any code of the users runs: loggers keep the streams that they find.
         self._prints = sys.stdout = sys.stderr = _Prints(self._actors, order.secrets)
-        self._cast = Cast(_users(order), order)
+        loaded = _users(order)
         end_ns = NEVER_NS if plan.duration_ns is None else plan.duration_ns
         counter = None if order.counter is None else SharedCounter(order.counter)
         self._stage = Stage(
@@ -135,22 +129,18 @@ class Process:
             failures_max=0 if plan.keep_going else HOPELESS_AFTER,
         )
         first, count = self._actors.users
-        self._users: list[VirtualUser] = self._cast.virtual_users(self._stage, first, count)
-        self._wake_read, self._wake = os.pipe()
-        kind = Coroutines if self._cast.users.is_async else Threads
-        self._performers: Performers = kind(self._users, self._over)
+        self._users = virtual_users(loaded, order, self._stage, first=first, count=count)
+        self._wake_read, wake = os.pipe()
+        kind = Coroutines if loaded.is_async else Performers
+        self._performers = kind(self._users, lambda: os.write(wake, b"."))
         self._cpu_ns = 0
         self._writer = PipeWriter(channel)
 
     def set_up(self) -> None:
         """Sets up the users, and reports that they are ready. Raises WorkloadError."""
-        trial = TrialPlan(Load("closed"), duration_ns=None, transactions=_CALIBRATED)
-        cost = cost_ns(
-            EnginePlan.of(trial, 1, 1, scripts=["act"]), shared=self._order.counter is not None
-        )
         with self._watched():
             self._performers.set_up()
-        self._writer.send("ready", self._performers.name, cost)
+        self._writer.send("ready", self._performers.name)
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
@@ -224,9 +214,6 @@ class Process:
     def _send(self, kind: str, batches: list[bytes]) -> None:
         names, late_ns = dict(self._stage.names), self._performers.take_lateness()
         self._writer.send(kind, batches, names, late_ns, self._stage.hopeless)
-
-    def _over(self) -> None:
-        os.write(self._wake, b".")
 
 
 def _end_all() -> NoReturn:

@@ -19,7 +19,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Any, TypeVar
 
 from msgspec import Struct, field
@@ -264,33 +263,31 @@ class Exact(selectors.DefaultSelector):
         return super().select(timeout)
 
 
-class Cast(Struct, frozen=True):
-    users: Users
-    order: ProcessOrder
+def virtual_users(
+    users: Users, order: ProcessOrder, stage: Stage, *, first: int, count: int
+) -> list[VirtualUser]:
+    """The users of a process, numbered from `first`. Raises WorkloadError."""
+    tasks, variables = {task.name: task.function for task in users.tasks}, order.variables
+    calls = [call(tasks[name], variables, task=True) for name in order.names]
+    if users.setup is not None:
+        make = call(users.setup, variables, task=False)
+    elif any(source == "setup" for each in calls for _, source in each.sources):
+        make = call(_connected_async if users.is_async else _connected, {}, task=False)
+    else:
+        make = call(_nothing, {}, task=False)
 
-    def virtual_users(self, stage: Stage, first: int, count: int) -> list[VirtualUser]:
-        """The users, numbered from `first`. Raises WorkloadError."""
-        tasks, variables = {t.name: t.function for t in self.users.tasks}, self.order.variables
-        calls = [call(tasks[name], variables, task=True) for name in self.order.names]
-        if self.users.setup is not None:
-            make = call(self.users.setup, variables, task=False)
-        elif any(source == "setup" for each in calls for _, source in each.sources):
-            connect = _connected_async if self.users.is_async else _connected
-            make = call(connect, {}, task=False)
-        else:
-            make = call(_nothing, {}, task=False)
-        users = []
-        for place in range(count):
-            number = first + place
-            rng = random.Random(f"{self.order.plan.seed}/{number}")
-            values = {"dsn": self.order.dsn, "number": number, "rng": rng, "loop": 0, "setup": None}
-            begin = partial(make.function, **make.arguments(values))
-            users.append(VirtualUser(stage, place, values, calls, begin, self.describe))
-        return users
-
-    def describe(self, error: BaseException) -> str:
-        text = hidden(describe(error, self.users.path), self.order.secrets)
+    def described(error: BaseException) -> str:
+        text = hidden(describe(error, users.path), order.secrets)
         return text.encode("utf-8", "backslashreplace").decode()
+
+    made = []
+    for place in range(count):
+        number = first + place
+        rng = random.Random(f"{order.plan.seed}/{number}")
+        values = {"dsn": order.dsn, "number": number, "rng": rng, "loop": 0, "setup": None}
+        begin = partial(make.function, **make.arguments(values))
+        made.append(VirtualUser(stage, place, values, calls, begin, described))
+    return made
 
 
 def _connected(dsn: str) -> Any:
@@ -312,38 +309,78 @@ def _nothing() -> Any:
 
 
 class Performers:
-    """All users of a process, and how they wait. over: called when all of them are done."""
+    """All users of a process, each in a thread. over: called when all of them are done."""
 
-    name = ""
+    name = "Python threads"
     is_async = False
 
-    def __init__(self, users: Sequence[VirtualUser], over: Callable[[], None]) -> None:
+    def __init__(self, users: Sequence[VirtualUser], over: Callable[[], object]) -> None:
         self._users, self._over, self._stage = users, over, users[0].stage
         self._lock = threading.Lock()
         self._late_ns: list[int] = []
+        self._begun, self._left = threading.Event(), threading.Event()
+        self._slots = threading.Semaphore(_AT_ONCE)
+        self._errors: list[WorkloadError] = []
+        self._ready = threading.Semaphore(0)
+        self._threads: list[threading.Thread] = []
 
     def set_up(self) -> None:
-        raise NotImplementedError
+        for count, user in enumerate(self._users):
+            self._threads.append(threading.Thread(target=self._life, args=(user,), daemon=True))
+            try:
+                self._threads[-1].start()
+            except RuntimeError as error:
+                raise WorkloadError(
+                    "too-few-threads", users=len(self._users), count=count, why=str(error)
+                ) from None
+        for _ in self._threads:
+            self._ready.acquire()
+            if self._errors:  # without waiting for the others, which may hang
+                raise self._errors[0]
 
     def begin(self) -> None:
-        raise NotImplementedError
+        threading.Thread(target=lambda: run_blocking(self._probe()), daemon=True).start()
+        self._begun.set()
 
     def moved(self) -> None:
         """The end was moved."""
 
     def end(self, patience_s: float) -> None:
         """Tears down all users that do not hang."""
-        raise NotImplementedError
+        for user in self._users:
+            if user.acts:
+                _cancel(user.values["setup"])
+        until = time.monotonic() + patience_s
+        self._left.set()
+        for user, thread in zip(self._users, self._threads, strict=True):
+            if user.done:  # else it hangs, and ends with the process
+                thread.join(max(0.0, until - time.monotonic()))
 
     def are_cancelled(self) -> bool:
         return False
 
     async def sleep(self, seconds: float) -> None:
-        raise NotImplementedError
+        time.sleep(seconds)
 
     async def _rest(self, seconds: float) -> None:
         """Sleeps, but not for long after the end was moved."""
-        raise NotImplementedError
+        if self._stage.moved.is_set():
+            time.sleep(seconds)
+        else:
+            self._stage.moved.wait(seconds)
+
+    def _life(self, user: VirtualUser) -> None:
+        try:
+            with self._slots:
+                run_blocking(user.set_up())
+        except BaseException as error:
+            self._errors.append(user.refused(error))
+        finally:
+            self._ready.release()
+        self._begun.wait()
+        run_blocking(self._live(user))
+        self._left.wait()
+        run_blocking(user.tear_down())
 
     async def wait(self, at_ns: int) -> bool:
         """Waits until then; False if the run ends earlier."""
@@ -381,69 +418,6 @@ class Performers:
         return late_ns
 
 
-class Threads(Performers):
-    name = "Python threads"
-
-    def __init__(self, users: Sequence[VirtualUser], over: Callable[[], None]) -> None:
-        super().__init__(users, over)
-        self._begun, self._left = threading.Event(), threading.Event()
-        self._slots = threading.Semaphore(_AT_ONCE)
-        self._errors: list[WorkloadError] = []
-        self._ready = threading.Semaphore(0)
-        self._threads = [
-            threading.Thread(target=self._life, args=(user,), daemon=True) for user in users
-        ]
-
-    def set_up(self) -> None:
-        for count, thread in enumerate(self._threads):
-            try:
-                thread.start()
-            except RuntimeError as error:
-                raise WorkloadError(
-                    "too-few-threads", users=len(self._users), count=count, why=str(error)
-                ) from None
-        for _ in self._threads:
-            self._ready.acquire()
-            if self._errors:  # without waiting for the others, which may hang
-                raise self._errors[0]
-
-    def begin(self) -> None:
-        threading.Thread(target=lambda: run_blocking(self._probe()), daemon=True).start()
-        self._begun.set()
-
-    def end(self, patience_s: float) -> None:
-        for user in self._users:
-            if user.acts:
-                _cancel(user.values["setup"])
-        until = time.monotonic() + patience_s
-        self._left.set()
-        for user, thread in zip(self._users, self._threads, strict=True):
-            if user.done:  # else it hangs, and ends with the process
-                thread.join(max(0.0, until - time.monotonic()))
-
-    async def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-    async def _rest(self, seconds: float) -> None:
-        if self._stage.moved.is_set():
-            time.sleep(seconds)
-        else:
-            self._stage.moved.wait(seconds)
-
-    def _life(self, user: VirtualUser) -> None:
-        try:
-            with self._slots:
-                run_blocking(user.set_up())
-        except BaseException as error:
-            self._errors.append(user.refused(error))
-        finally:
-            self._ready.release()
-        self._begun.wait()
-        run_blocking(self._live(user))
-        self._left.wait()
-        run_blocking(user.tear_down())
-
-
 def _cancel(value: Any) -> None:
     """Cancels the query that a driver waits for, if the driver supports that."""
     cancel = getattr(value, "cancel", None)
@@ -453,10 +427,12 @@ def _cancel(value: Any) -> None:
 
 
 class Coroutines(Performers):
+    """All users of a process in one event loop."""
+
     name = "asyncio"
     is_async = True
 
-    def __init__(self, users: Sequence[VirtualUser], over: Callable[[], None]) -> None:
+    def __init__(self, users: Sequence[VirtualUser], over: Callable[[], object]) -> None:
         super().__init__(users, over)
         self._loop = asyncio.SelectorEventLoop(Exact())
         self._sleeping: set[asyncio.Future[None]] = set()
@@ -531,25 +507,3 @@ class Coroutines(Performers):
 def _wake(woken: asyncio.Future[None]) -> None:
     if not woken.done():
         woken.set_result(None)
-
-
-def cost_ns(plan: Any, *, shared: bool = False) -> int:
-    """The overhead of an action: the median time of the same steps without a function, ns.
-
-    plan: of one user with some hundred actions, without a pause. shared: with the counter that
-    processes share.
-    """
-    times, counter = list[int](), SharedCounter()
-    stage = Stage(_engine.Actors(plan, [1], 0), NEVER_NS)
-    stage.begin(time.monotonic_ns())
-
-    def act() -> None:
-        if shared:
-            counter.take()
-        times.append(time.perf_counter_ns())
-
-    values = {"setup": None, "loop": 0, "number": 0}
-    user = VirtualUser(stage, 0, values, [Call(act, (), {})], _nothing, str)
-    run_blocking(user.live(Threads([user], lambda: None)))
-    gaps = sorted(later - earlier for earlier, later in pairwise(times))
-    return gaps[len(gaps) // 2] if gaps else 0
