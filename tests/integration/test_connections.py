@@ -321,6 +321,7 @@ def test_of_several_hosts_the_first_that_answers_is_taken(pg15, ways):
             (pg15.tcp(host=f"/nonexistent,{pg15.folder}"), "plain socket"),
             (pg15.tcp(host="nosuch.invalid,127.0.0.1"), "plain 127.0.0.1"),
             (pg15.tcp(host=twice, target_session_attrs="read-write"), "plain 127.0.0.1"),
+            (pg15.tcp(host=twice, port=ports, load_balance_hosts="random"), "plain 127.0.0.1"),
         ):
             assert ways(pg15, dsn) == f"u_trust {way}", dsn
 

@@ -3,7 +3,9 @@
 //! codes and languages: `kind` is what a face maps.
 
 use crate::record::SqlState;
-use std::fmt;
+use std::error::Error as StdError;
+use std::sync::Arc;
+use std::{fmt, io};
 
 /// What went wrong, as far as a caller must tell cases apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +48,7 @@ pub enum Value {
 }
 
 /// An error that ends the run.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     /// The case.
     pub kind: Kind,
@@ -56,13 +58,34 @@ pub struct Error {
     pub values: Vec<(&'static str, Value)>,
     /// The file and line that the error is about; empty if the values tell.
     pub about: String,
+    /// What led to it, if that is an error too.
+    pub cause: Option<Cause>,
+}
+
+/// The error of a library or the system that led to ours.
+#[derive(Debug, Clone)]
+pub struct Cause(Arc<dyn StdError + Send + Sync>);
+
+/// Errors are compared by their values, which have the words of the cause.
+impl PartialEq for Cause {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Cause {}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.cause.as_ref().map(|cause| &*cause.0 as &(dyn StdError + 'static))
+    }
 }
 
 impl Error {
     /// An error without values.
     #[must_use]
     pub fn new(kind: Kind, name: &'static str) -> Self {
-        Self { kind, name, values: Vec::new(), about: String::new() }
+        Self { kind, name, values: Vec::new(), about: String::new(), cause: None }
     }
 
     /// The same error with a value.
@@ -72,19 +95,25 @@ impl Error {
         self
     }
 
-    /// The same error with the words of a library, or of the system without their number.
+    /// The same error with its cause: the words of a library or of the system, and the system's
+    /// number if there is one.
     #[must_use]
-    pub fn because(self, error: &dyn fmt::Display) -> Self {
-        self.with("why", without_numbers(error.to_string()))
+    pub fn because(mut self, cause: impl StdError + Send + Sync + 'static) -> Self {
+        let why = without_numbers(cause.to_string());
+        if let Some(errno) = errno(&cause) {
+            self = self.with("errno", i64::from(errno));
+        }
+        self.cause = Some(Cause(Arc::new(cause)));
+        self.with("why", why)
     }
 
-    /// The same error with the words and the number of the system.
+    /// The same error with an error of the system that is used elsewhere too.
     #[must_use]
-    pub fn with_system(self, error: &std::io::Error) -> Self {
-        match error.raw_os_error() {
-            Some(errno) => self.with("errno", i64::from(errno)).because(error),
-            None => self.because(error),
-        }
+    pub fn with_system(self, error: &io::Error) -> Self {
+        self.because(match error.raw_os_error() {
+            Some(errno) => io::Error::from_raw_os_error(errno),
+            None => io::Error::new(error.kind(), error.to_string()),
+        })
     }
 
     /// The same error with the server's code.
@@ -136,6 +165,15 @@ impl From<Vec<&str>> for Value {
     }
 }
 
+/// The number of the first error of the system among an error and its sources.
+fn errno(error: &(dyn StdError + 'static)) -> Option<i32> {
+    match error.downcast_ref::<io::Error>() {
+        // One that wraps another does not give it as its source.
+        Some(system) => system.raw_os_error().or_else(|| errno(system.get_ref()?)),
+        None => errno(error.source()?),
+    }
+}
+
 /// A message with the texts of the system's errors, without their numbers.
 pub(crate) fn without_numbers(mut message: String) -> String {
     while let Some(at) = message.find(" (os error ") {
@@ -170,12 +208,23 @@ mod tests {
 
     #[test]
     fn the_numbers_of_the_system_are_values_of_their_own() {
-        let refused = std::io::Error::from_raw_os_error(111);
+        let refused = io::Error::from_raw_os_error(111);
         let error = Error::new(Kind::Connect, "no-server-answers").with_system(&refused);
         assert_eq!(error.value("errno"), Some(&Value::Number(111)));
         assert_eq!(error.value("why"), Some(&"Connection refused".into()));
+        let source = StdError::source(&error).and_then(|e| e.downcast_ref::<io::Error>());
+        assert_eq!(source.and_then(io::Error::raw_os_error), Some(111));
         let twice = format!("a: {refused}; b: {refused}, (os error ");
         let expected = "a: Connection refused; b: Connection refused, (os error ";
         assert_eq!(without_numbers(twice), expected);
+    }
+
+    #[test]
+    fn an_error_has_a_source_and_the_number_of_the_system_behind_it() {
+        let full = io::Error::from_raw_os_error(28);
+        let error = Error::new(Kind::Log, "log-ended-early").because(io::Error::other(full));
+        assert_eq!(error.value("errno"), Some(&Value::Number(28)));
+        assert!(error.source().is_some());
+        assert!(Error::new(Kind::Log, "log-ended-early").source().is_none());
     }
 }

@@ -212,7 +212,7 @@ impl Batch {
     /// `Kind::System` where they are none of a batch.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         rmp_serde::from_slice(bytes)
-            .map_err(|error| Error::new(Kind::System, "invalid-data-from-process").because(&error))
+            .map_err(|error| Error::new(Kind::System, "invalid-data-from-process").because(error))
     }
 }
 

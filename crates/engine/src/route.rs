@@ -113,7 +113,7 @@ fn addresses(endpoint: &Endpoint) -> Result<Vec<Address>> {
             let unknown = || Error::new(Kind::Connect, "host-unknown").with("host", &**host);
             let found: Vec<_> = (host.as_str(), endpoint.port)
                 .to_socket_addrs()
-                .map_err(|e| unknown().because(&e))?
+                .map_err(|e| unknown().because(e))?
                 .map(Address::Tcp)
                 .collect();
             if found.is_empty() { Err(unknown()) } else { Ok(found) }

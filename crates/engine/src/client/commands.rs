@@ -326,7 +326,7 @@ impl Runner {
 #[cold]
 fn not_written(command: &Command, error: &std::io::Error) -> Trouble {
     let unsent = Error::new(Kind::Script, "statement-not-sent");
-    Trouble::abort(unsent.with("command", words_of(&command.action)).because(error))
+    Trouble::abort(unsent.with("command", words_of(&command.action)).with_system(error))
 }
 
 /// A meta command's name.

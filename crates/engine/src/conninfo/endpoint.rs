@@ -9,6 +9,7 @@ use super::keywords::Values;
 use super::passfile::{Lookup, PasswordFile};
 use super::{DEFAULT_PORT, integer, invalid};
 use crate::error::Result;
+use crate::script::random::Random;
 
 /// The longest socket path that the kernel takes, in bytes.
 const SOCKET_PATH_BYTES_MAX: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
@@ -76,6 +77,26 @@ pub(super) fn fill_hosts(values: &mut Values, directory: &str) -> Result<()> {
         }
         let hosts: Vec<&str> = slots.iter().map(|slot| slot.host.as_str()).collect();
         values.put("host", hosts.join(","));
+    }
+    Ok(())
+}
+
+/// Puts the positions of the lists into random order (Fisher and Yates).
+pub(super) fn shuffle(values: &mut Values, mut random: Random) -> Result<()> {
+    let mut slots = slots(values)?;
+    for last in (1..slots.len()).rev() {
+        let at = random.up_to(last as u64);
+        slots.swap(last, usize::try_from(at).expect("at most `last`"));
+    }
+    for (name, of) in [
+        ("host", (|slot| &slot.host) as fn(&Slot) -> &String),
+        ("hostaddr", |slot| &slot.hostaddr),
+        ("port", |slot| &slot.port),
+    ] {
+        if values.get(name).is_some() {
+            let parts: Vec<_> = slots.iter().map(|slot| of(slot).as_str()).collect();
+            values.put(name, parts.join(","));
+        }
     }
     Ok(())
 }

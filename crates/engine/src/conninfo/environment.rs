@@ -2,9 +2,11 @@
 //! A trait, so that tests need no process state. Knows nothing of keywords and connections.
 
 use std::fs;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 /// The world as the resolver sees it.
 pub trait Environment {
@@ -26,6 +28,9 @@ pub trait Environment {
 
     /// The home directory.
     fn home(&self) -> Option<PathBuf>;
+
+    /// A random number, the same whenever it is asked for.
+    fn chance(&self) -> u64;
 }
 
 /// This process: its variables, its file system, its effective user.
@@ -68,6 +73,11 @@ impl Environment for ProcessEnvironment {
             Some(home) if !home.is_empty() => Some(PathBuf::from(home)),
             _ => account().map(|(_, home)| home),
         }
+    }
+
+    fn chance(&self) -> u64 {
+        static DRAWN: OnceLock<u64> = OnceLock::new();
+        *DRAWN.get_or_init(|| RandomState::new().hash_one(()))
     }
 }
 

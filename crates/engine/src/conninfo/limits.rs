@@ -3,7 +3,7 @@
 
 use super::endpoint::Endpoint;
 use super::keywords::Values;
-use super::session::{LoadBalanceHosts, choice};
+use super::session::choice;
 use super::tls::{SslCertMode, SslMode, TlsVersion};
 use super::{Conninfo, invalid};
 use crate::error::Result;
@@ -28,9 +28,6 @@ pub(super) fn check(conninfo: &Conninfo, endpoints: &[Endpoint]) -> Result<()> {
     if endpoints.iter().any(Endpoint::is_tcp) {
         check_tls_version(conninfo)?;
         check_certificate(conninfo)?;
-    }
-    if endpoints.len() > 1 {
-        check_balance(conninfo)?;
     }
     Ok(())
 }
@@ -78,14 +75,6 @@ fn check_peer(values: &Values) -> Result<()> {
 fn check_certificate(conninfo: &Conninfo) -> Result<()> {
     if conninfo.ssl_cert_mode() == SslCertMode::Require && conninfo.ssl_mode() != SslMode::Disable {
         return Err(invalid("sslcertmode-unsupported"));
-    }
-    Ok(())
-}
-
-/// A load goes to one server, and so must every session that prepares and observes it.
-fn check_balance(conninfo: &Conninfo) -> Result<()> {
-    if conninfo.load_balance_hosts() == LoadBalanceHosts::Random {
-        return Err(invalid("random-host-unsupported"));
     }
     Ok(())
 }

@@ -35,7 +35,7 @@ use std::path::{Path, PathBuf};
 pub use auth::{AuthMethod, ChannelBinding};
 pub use endpoint::{Address, Endpoint};
 pub use environment::{Environment, ProcessEnvironment};
-pub use session::{LoadBalanceHosts, TargetSessionAttrs, TcpSettings};
+pub use session::{TargetSessionAttrs, TcpSettings};
 pub use tls::{CertificateCheck, RootCert, SslCertMode, SslMode, SslNegotiation, TlsVersion};
 
 use crate::error::{Error, Kind, Result};
@@ -78,6 +78,7 @@ pub fn resolve(
     values.fill(environment)?;
     let socket_directory = socket_directory(environment);
     complete(&mut values, socket_directory, environment)?;
+    session::order_hosts(&mut values, environment)?;
 
     let mut warnings = Vec::new();
     let conninfo = Conninfo {

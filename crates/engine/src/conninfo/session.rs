@@ -3,9 +3,12 @@
 
 use std::time::Duration;
 
+use super::endpoint::shuffle;
+use super::environment::Environment;
 use super::keywords::Values;
 use super::{Conninfo, integer, invalid};
 use crate::error::{Error, Result};
+use crate::script::random::Random;
 
 /// Which servers are good enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,15 +25,6 @@ pub enum TargetSessionAttrs {
     Standby,
     /// A standby if one of the hosts is one, else any.
     PreferStandby,
-}
-
-/// In which order to try the hosts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LoadBalanceHosts {
-    /// In the order given.
-    Disable,
-    /// In random order, which is refused where there are several.
-    Random,
 }
 
 /// How TCP connections find out that the other side is gone. `None`: as the system has it.
@@ -52,7 +46,6 @@ pub struct TcpSettings {
 #[derive(Clone)]
 pub(super) struct Session {
     target: TargetSessionAttrs,
-    balance: LoadBalanceHosts,
     connect_timeout: Option<Duration>,
     tcp: TcpSettings,
 }
@@ -66,8 +59,8 @@ const TARGETS: &[(&str, TargetSessionAttrs)] = &[
     ("prefer-standby", TargetSessionAttrs::PreferStandby),
 ];
 
-const BALANCES: &[(&str, LoadBalanceHosts)] =
-    &[("disable", LoadBalanceHosts::Disable), ("random", LoadBalanceHosts::Random)];
+/// Whether hosts are tried in random order.
+const BALANCES: &[(&str, bool)] = &[("disable", false), ("random", true)];
 
 impl Session {
     /// Errors: a value that is not one of the keyword's, or no integer.
@@ -83,7 +76,6 @@ impl Session {
         };
         Ok(Self {
             target: choice(values, "target_session_attrs", TARGETS)?,
-            balance: choice(values, "load_balance_hosts", BALANCES)?,
             connect_timeout: seconds("connect_timeout")?,
             tcp,
         })
@@ -96,11 +88,6 @@ impl Conninfo {
         self.session.target
     }
 
-    /// In which order to try the endpoints.
-    pub fn load_balance_hosts(&self) -> LoadBalanceHosts {
-        self.session.balance
-    }
-
     /// How long one attempt to connect may take, per endpoint and address; `None` is for ever.
     pub fn connect_timeout(&self) -> Option<Duration> {
         self.session.connect_timeout
@@ -110,6 +97,16 @@ impl Conninfo {
     pub fn tcp(&self) -> TcpSettings {
         self.session.tcp
     }
+}
+
+/// Puts the hosts into the order in which they are tried. A load goes to one server, and so must
+/// every session that prepares and observes it: all of them get this order, and none draws again.
+pub(super) fn order_hosts(values: &mut Values, environment: &dyn Environment) -> Result<()> {
+    if choice(values, "load_balance_hosts", BALANCES)? {
+        shuffle(values, Random::from_seed(environment.chance()))?;
+        values.put("load_balance_hosts", BALANCES[0].0.to_owned());
+    }
+    Ok(())
 }
 
 /// The value of a keyword that has a fixed set of values. The first of them stands in for an

@@ -20,6 +20,7 @@ struct World {
     variables: BTreeMap<String, String>,
     files: BTreeMap<PathBuf, (u32, String)>,
     nameless: bool,
+    chance: u64,
 }
 
 impl World {
@@ -71,5 +72,9 @@ impl Environment for World {
 
     fn home(&self) -> Option<PathBuf> {
         (!self.nameless).then(|| "/home/anna".into())
+    }
+
+    fn chance(&self) -> u64 {
+        self.chance
     }
 }

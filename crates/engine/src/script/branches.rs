@@ -12,10 +12,10 @@ struct Open {
 }
 
 /// What is wrong, with the number of the command from 1.
-type Fault = (usize, &'static str);
+type Unmatched = (usize, &'static str);
 
 /// Fills in the places that branches go to.
-pub(super) fn link(commands: &mut [Command]) -> Result<(), Fault> {
+pub(super) fn link(commands: &mut [Command]) -> Result<(), Unmatched> {
     let mut open: Vec<Open> = Vec::new();
     for place in 0..commands.len() {
         let number = place + 1;

@@ -4,7 +4,7 @@
 use super::Names;
 use super::eval::Value;
 use super::functions::{Function, Operator};
-use super::lex::{Fault, Keyword, Lexer, Token};
+use super::lex::{Keyword, Lexer, SyntaxError, Token};
 use super::program::{Builder, Draw, Op, Program};
 
 /// How many operators, parentheses, calls and CASEs may wait for their ends at once.
@@ -16,7 +16,7 @@ pub(super) const ARGUMENTS_MAX: usize = 16;
 ///
 /// Of several faults in one line the one that pgbench names is given: it reads the rest of the
 /// line before it speaks, and a character that it cannot read there is what it speaks of.
-pub(super) fn expression(lexer: &mut Lexer<'_>, names: &mut Names) -> Result<Program, Fault> {
+pub(super) fn expression(lexer: &mut Lexer<'_>, names: &mut Names) -> Result<Program, SyntaxError> {
     let mut parser = Parser {
         lexer,
         names,
@@ -157,7 +157,7 @@ struct Parser<'a, 'l> {
 }
 
 impl<'a> Parser<'a, '_> {
-    fn parse(&mut self) -> Result<(), Fault> {
+    fn parse(&mut self) -> Result<(), SyntaxError> {
         let mut expect = Expect::Operand;
         while expect != Expect::Nothing {
             let token = self.lexer.token()?;
@@ -169,15 +169,15 @@ impl<'a> Parser<'a, '_> {
         Ok(())
     }
 
-    fn fault<T>(&self, message: impl Into<String>) -> Result<T, Fault> {
+    fn fault<T>(&self, message: impl Into<String>) -> Result<T, SyntaxError> {
         Err(self.lexer.fault(message.into()))
     }
 
-    fn syntax<T>(&self) -> Result<T, Fault> {
+    fn syntax<T>(&self) -> Result<T, SyntaxError> {
         self.fault("syntax error")
     }
 
-    fn wait(&mut self, waiting: Waiting) -> Result<Expect, Fault> {
+    fn wait(&mut self, waiting: Waiting) -> Result<Expect, SyntaxError> {
         if self.waiting.len() >= NESTING_MAX {
             return self.fault("expression nests too deeply");
         }
@@ -193,7 +193,7 @@ impl<'a> Parser<'a, '_> {
     }
 
     /// Takes what an operand begins with.
-    fn operand(&mut self, token: Token<'a>) -> Result<Expect, Fault> {
+    fn operand(&mut self, token: Token<'a>) -> Result<Expect, SyntaxError> {
         match token {
             Token::Int(value) => Ok(self.atom(Op::Constant(Value::Int(value)))),
             Token::Double(value) => Ok(self.atom(Op::Constant(Value::Double(value)))),
@@ -220,7 +220,7 @@ impl<'a> Parser<'a, '_> {
     }
 
     /// `-x` is `0 - x`.
-    fn minus(&mut self) -> Result<Expect, Fault> {
+    fn minus(&mut self) -> Result<Expect, SyntaxError> {
         let before = self.lexer.clone();
         if self.lexer.token() == Ok(Token::TwoTo63) {
             return Ok(self.atom(Op::Constant(Value::Int(i64::MIN))));
@@ -230,11 +230,11 @@ impl<'a> Parser<'a, '_> {
         self.prefix(Operator::Subtract, Level::Sign)
     }
 
-    fn prefix(&mut self, operator: Operator, level: Level) -> Result<Expect, Fault> {
+    fn prefix(&mut self, operator: Operator, level: Level) -> Result<Expect, SyntaxError> {
         self.wait(Waiting::Operator { operator, level, is_swapped: false })
     }
 
-    fn case(&mut self) -> Result<Expect, Fault> {
+    fn case(&mut self) -> Result<Expect, SyntaxError> {
         self.operands.push(self.builder.here());
         if self.lexer.token()? != Token::Keyword(Keyword::When) {
             return self.syntax();
@@ -242,7 +242,7 @@ impl<'a> Parser<'a, '_> {
         self.wait(Waiting::Case { stage: Stage::Condition, ends: Vec::new() })
     }
 
-    fn call(&mut self, name: &[u8]) -> Result<Expect, Fault> {
+    fn call(&mut self, name: &[u8]) -> Result<Expect, SyntaxError> {
         let known = |s: &&Signature| s.name.as_bytes().eq_ignore_ascii_case(name);
         let Some(signature) = SIGNATURES.iter().find(known) else {
             let name = String::from_utf8_lossy(name);
@@ -264,7 +264,7 @@ impl<'a> Parser<'a, '_> {
     }
 
     /// A call is complete.
-    fn called(&mut self, signature: &Signature, given: usize) -> Result<Expect, Fault> {
+    fn called(&mut self, signature: &Signature, given: usize) -> Result<Expect, SyntaxError> {
         let Signature { name, callee, least, most } = signature;
         let is_variadic = *most == ARGUMENTS_MAX;
         if is_variadic && given == 0 {
@@ -303,7 +303,7 @@ impl<'a> Parser<'a, '_> {
     }
 
     /// Takes what may follow an operand.
-    fn operator(&mut self, token: Token<'a>) -> Result<Expect, Fault> {
+    fn operator(&mut self, token: Token<'a>) -> Result<Expect, SyntaxError> {
         match token {
             Token::End => self.end(),
             Token::Operator(operator) => self.infix(operator, false),
@@ -321,7 +321,7 @@ impl<'a> Parser<'a, '_> {
         }
     }
 
-    fn infix(&mut self, operator: Operator, is_swapped: bool) -> Result<Expect, Fault> {
+    fn infix(&mut self, operator: Operator, is_swapped: bool) -> Result<Expect, SyntaxError> {
         let level = level(operator);
         if level == Level::Comparison {
             self.complete(Level::Bits);
@@ -333,14 +333,14 @@ impl<'a> Parser<'a, '_> {
         self.wait(Waiting::Operator { operator, level, is_swapped })
     }
 
-    fn logic(&mut self, level: Level) -> Result<Expect, Fault> {
+    fn logic(&mut self, level: Level) -> Result<Expect, SyntaxError> {
         self.complete(level);
         let jump = self.builder.here();
         self.builder.push(if level == Level::And { Op::And(0) } else { Op::Or(0) });
         self.wait(Waiting::Logic { level, jump })
     }
 
-    fn is_something(&mut self) -> Result<Expect, Fault> {
+    fn is_something(&mut self) -> Result<Expect, SyntaxError> {
         let mut token = self.lexer.token()?;
         let is_negated = token == Token::Keyword(Keyword::Not);
         if is_negated {
@@ -354,7 +354,7 @@ impl<'a> Parser<'a, '_> {
         }
     }
 
-    fn is(&mut self, constant: Value, is_negated: bool) -> Result<Expect, Fault> {
+    fn is(&mut self, constant: Value, is_negated: bool) -> Result<Expect, SyntaxError> {
         self.complete(Level::Is);
         self.builder.constant(constant);
         self.builder.call(Function::Is, 2);
@@ -402,12 +402,12 @@ impl<'a> Parser<'a, '_> {
         }
     }
 
-    fn end(&mut self) -> Result<Expect, Fault> {
+    fn end(&mut self) -> Result<Expect, SyntaxError> {
         self.complete_all();
         if self.waiting.is_empty() { Ok(Expect::Nothing) } else { self.syntax() }
     }
 
-    fn close(&mut self) -> Result<Expect, Fault> {
+    fn close(&mut self) -> Result<Expect, SyntaxError> {
         self.complete_all();
         match self.waiting.pop() {
             Some(Waiting::Group) => Ok(Expect::Operator),
@@ -416,7 +416,7 @@ impl<'a> Parser<'a, '_> {
         }
     }
 
-    fn comma(&mut self) -> Result<Expect, Fault> {
+    fn comma(&mut self) -> Result<Expect, SyntaxError> {
         self.complete_all();
         match self.waiting.last_mut() {
             Some(Waiting::Call { arguments, .. }) => {
@@ -428,7 +428,7 @@ impl<'a> Parser<'a, '_> {
     }
 
     /// THEN, WHEN, ELSE and END.
-    fn in_case(&mut self, keyword: Keyword) -> Result<Expect, Fault> {
+    fn in_case(&mut self, keyword: Keyword) -> Result<Expect, SyntaxError> {
         self.complete_all();
         let Some(Waiting::Case { stage, ends }) = self.waiting.last_mut() else {
             return self.syntax();

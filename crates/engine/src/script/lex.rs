@@ -74,7 +74,7 @@ const KEYWORDS: [(&[u8], Keyword); 14] = [
 
 /// What is wrong, and the offset of the byte that a caret points at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct SyntaxError {
     pub(super) at: usize,
     pub(super) message: String,
 }
@@ -134,7 +134,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// The next token of an expression.
-    pub(super) fn token(&mut self) -> Result<Token<'a>, Fault> {
+    pub(super) fn token(&mut self) -> Result<Token<'a>, SyntaxError> {
         if self.at_end() {
             return Ok(Token::End);
         }
@@ -163,7 +163,7 @@ impl<'a> Lexer<'a> {
         Ok(token)
     }
 
-    fn number(&mut self) -> Result<Token<'a>, Fault> {
+    fn number(&mut self) -> Result<Token<'a>, SyntaxError> {
         let length = number_length(self.rest());
         let text = &self.rest()[..length];
         self.at += length;
@@ -183,8 +183,8 @@ impl<'a> Lexer<'a> {
     }
 
     /// Something is wrong with what was read last.
-    pub(super) fn fault(&self, message: String) -> Fault {
-        Fault { at: self.at.saturating_sub(1), message }
+    pub(super) fn fault(&self, message: String) -> SyntaxError {
+        SyntaxError { at: self.at.saturating_sub(1), message }
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Read {
     start: usize,
     /// The offset after its line.
     pub(super) after: usize,
-    pub(super) meta: Result<Meta, Fault>,
+    pub(super) meta: Result<Meta, MetaError>,
 }
 
 impl Read {
@@ -34,7 +34,7 @@ impl Read {
 }
 
 /// What is wrong with a meta command.
-pub(super) struct Fault {
+pub(super) struct MetaError {
     what: String,
     /// The command's name as it was written.
     command: String,
@@ -51,7 +51,7 @@ enum Place {
     Column(usize),
 }
 
-impl Fault {
+impl MetaError {
     /// Where the caret is, as a line of the script and a column of it, both from 1.
     pub(super) fn place(&self, line: u32, text: &[u8]) -> Option<(usize, usize)> {
         let Place::Column(column) = self.place else {
@@ -86,7 +86,7 @@ pub(super) fn read(text: &[u8], start: usize, names: &mut Names) -> Read {
         None => Ok(Meta::Nothing),
         Some((_, name)) => {
             let mut reader = Reader { lexer: &mut lexer, names, start };
-            reader.command(name).map_err(|(what, place)| Fault {
+            reader.command(name).map_err(|(what, place)| MetaError {
                 what,
                 command: String::from_utf8_lossy(name).into_owned(),
                 place,
@@ -156,7 +156,7 @@ impl<'a> Reader<'a, '_> {
 
     fn expression(&mut self) -> Result<Program> {
         expr::expression(self.lexer, self.names)
-            .map_err(|lex::Fault { at, message }| (message, self.column(at)))
+            .map_err(|lex::SyntaxError { at, message }| (message, self.column(at)))
     }
 
     fn set(&mut self) -> Result<Action> {

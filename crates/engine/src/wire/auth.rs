@@ -210,9 +210,8 @@ fn send(written: std::io::Result<()>) -> Result<(), Fault> {
     written.map_err(malformed)
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn malformed(error: std::io::Error) -> Fault {
-    refused("login-message-malformed").because(&error).into()
+    refused("login-message-malformed").because(error).into()
 }
 
 fn unproved(why: &'static str) -> Fault {

@@ -76,7 +76,7 @@ pub(super) fn parse(frame: &[u8]) -> Result<Message, Fault> {
     match Message::parse(&mut BytesMut::from(frame)) {
         Ok(Some(message)) => Ok(message),
         Ok(None) => Err(malformed(frame[0]).into()),
-        Err(error) => Err(malformed(frame[0]).because(&error).into()),
+        Err(error) => Err(malformed(frame[0]).because(error).into()),
     }
 }
 

@@ -12,7 +12,7 @@ use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature,
     verify_tls13_signature, verify_tls13_signature_with_raw_key,
 };
-use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{
@@ -61,7 +61,7 @@ impl Settings {
         let mut config = match client_certificate(conninfo)? {
             Some((chain, key)) => builder
                 .with_client_auth_cert(chain, key)
-                .map_err(|e| Error::new(Kind::Tls, "client-certificate-and-key").because(&e))?,
+                .map_err(|e| Error::new(Kind::Tls, "client-certificate-and-key").because(e))?,
             None => builder.with_no_client_auth(),
         };
         let direct = conninfo.ssl_negotiation() == SslNegotiation::Direct;
@@ -109,7 +109,7 @@ fn roots(conninfo: &Conninfo) -> Result<(RootCertStore, Vec<CertificateDer<'stat
         RootCert::File(path) => {
             for certificate in certificates("root-certificate-unusable", path)? {
                 given.push(certificate.clone());
-                let wrong = |e| unusable("root-certificate-unusable", path).because(&e);
+                let wrong = |e| unusable("root-certificate-unusable", path).because(e);
                 store.add(certificate).map_err(wrong)?;
             }
         }
@@ -125,11 +125,23 @@ fn roots(conninfo: &Conninfo) -> Result<(RootCertStore, Vec<CertificateDer<'stat
 fn certificates(name: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let found = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>)
-        .map_err(|e| unusable(name, path).because(&e))?;
+        .map_err(|e| unread(unusable(name, path), e))?;
     if found.is_empty() {
         return Err(unusable("certificate-file-empty", path));
     }
     Ok(found)
+}
+
+/// A file cannot be read. The error of `pem` does not give the system's as its source.
+fn unread(error: Error, why: pem::Error) -> Error {
+    let errno = match &why {
+        pem::Error::Io(system) => system.raw_os_error(),
+        _ => None,
+    };
+    match errno {
+        Some(errno) => error.with("errno", i64::from(errno)).because(why),
+        None => error.because(why),
+    }
 }
 
 type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
@@ -145,7 +157,7 @@ fn client_certificate(conninfo: &Conninfo) -> Result<Option<Identity>> {
     let chain = certificates("client-certificate-unusable", cert)?;
     check_private(key)?;
     let key = PrivateKeyDer::from_pem_file(key)
-        .map_err(|e| unusable("client-key-unusable", key).because(&e))?;
+        .map_err(|e| unread(unusable("client-key-unusable", key), e))?;
     Ok(Some((chain, key)))
 }
 
@@ -385,9 +397,8 @@ impl Tunnel {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn failed(error: std::io::Error) -> Fault {
-    Error::new(Kind::Tls, "tls-failed").because(&error).into()
+    Error::new(Kind::Tls, "tls-failed").because(error).into()
 }
 
 /// What rustls reports, as what to look at.
@@ -405,7 +416,19 @@ fn explain(error: &rustls::Error) -> Fault {
         // rustls has no names for these two.
         other if other.to_string().contains("UnsupportedCertVersion") => "certificate-of-version-1",
         other if other.to_string().contains("CaUsedAsEndEntity") => "certificate-of-ca",
-        other => return Error::new(Kind::Tls, "tls-failed").because(other).into(),
+        other => return Error::new(Kind::Tls, "tls-failed").because(other.clone()).into(),
     };
     Error::new(Kind::Tls, name).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Value;
+
+    #[test]
+    fn a_certificate_that_cannot_be_read_has_the_number_of_the_system() {
+        let error = certificates("root-certificate-unusable", Path::new("/nonexistent"));
+        assert_eq!(error.expect_err("no file").value("errno"), Some(&Value::Number(2)));
+    }
 }

@@ -1,11 +1,11 @@
 //! Connections come about, end and are made again.
 
-use super::{Alarm, BACKOFF, CONNECTING_MAX, SEARCHED_EVERY, Slot, Worker};
+use super::{BACKOFF, CONNECTING_MAX, Outage, SEARCHED_EVERY, Slot, Stage, Then, Worker};
 use crate::client::State;
 use crate::control::NEVER;
 use crate::destination::Loss;
 use crate::error::{Error, Kind, Result};
-use crate::pace::{Feed, Ns};
+use crate::pace::{Due, Feed, Ns};
 use crate::poll::{Poll, Token};
 use crate::record::Note;
 use crate::route::shown;
@@ -30,7 +30,7 @@ impl<P: Poll> Worker<P> {
                 && opened < self.slots.len()
                 && opened - self.free.len() < CONNECTING_MAX
             {
-                self.open(opened)?;
+                self.open(opened, Then::Ask)?;
                 opened += 1;
             }
             if self.free.len() == self.slots.len() || self.setup.control.is_aborted() {
@@ -58,7 +58,6 @@ impl<P: Poll> Worker<P> {
     /// transaction has its own, that of the last one ends.
     pub(super) fn settle(&mut self, token: Token, since: Ns) {
         let slot = &mut self.slots[token];
-        slot.is_new = false;
         let opened = slot.opened.take();
         if std::mem::take(&mut slot.attempts) > 0 {
             self.record.batch.connects += 1;
@@ -68,10 +67,8 @@ impl<P: Poll> Worker<P> {
             }
             return;
         }
-        slot.alarm = None;
-        slot.refused_since = None;
-        if let Some(down_since) = slot.down_since.take() {
-            self.record.up(down_since, since);
+        if let Some(outage) = slot.outage.take() {
+            self.record.up(outage.since, since);
         }
         let took = opened.map_or(0, |opened| since - opened);
         self.record.batch.connect_ns += u64::try_from(took).unwrap_or(0);
@@ -90,17 +87,17 @@ impl<P: Poll> Worker<P> {
         self.poll.close(token);
     }
 
-    /// Begins a connection.
-    pub(super) fn open(&mut self, token: Token) -> Result<()> {
+    /// Begins a connection, and says what its client does then.
+    pub(super) fn open(&mut self, token: Token, then: Then) -> Result<()> {
         if self.setup.connect_each && self.slots[token].opened.is_none() {
             self.slots[token].opened = Some(self.poll.now());
         }
         let place = match self.setup.destination.place() {
             Ok(place) => place,
-            Err(why) => return self.wait_for_search(token, why),
+            Err(why) => return self.wait_for_search(token, then, why),
         };
         let slot = &mut self.slots[token];
-        slot.is_new = true;
+        slot.stage = Stage::Connecting { until: None, then };
         slot.place = Some(Arc::clone(&place));
         slot.client.open(&place.settings);
         if place.number > self.newest_place {
@@ -111,14 +108,14 @@ impl<P: Poll> Worker<P> {
             Ok(()) => {
                 if self.running {
                     let deadline = self.poll.now().saturating_add(self.setup.connect_timeout);
-                    self.set_alarm(token, deadline, Alarm::Login);
+                    self.enter(token, Stage::Connecting { until: Some(deadline), then });
                 }
                 self.flush(token)
             }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 // The server's backlog is full: it will have room in a moment.
                 self.poll.close(token);
-                self.retry(token);
+                self.retry(token, then);
                 Ok(())
             }
             // EMFILE, ENFILE: it is not the server that is in the way.
@@ -130,39 +127,42 @@ impl<P: Poll> Worker<P> {
     }
 
     /// The server is searched: the client looks again soon, if the run can wait for it.
-    fn wait_for_search(&mut self, token: Token, why: Option<Error>) -> Result<()> {
+    fn wait_for_search(&mut self, token: Token, then: Then, why: Option<Error>) -> Result<()> {
         let now = self.poll.now();
+        self.begin_outage(token, now);
         let slot = &mut self.slots[token];
-        let down_since = *slot.down_since.get_or_insert_with(|| {
-            self.record.down(now);
-            now
-        });
         slot.attempts = slot.attempts.max(1);
         match why.map(Fault::from) {
-            Some(fault) if self.gives_up(token, &fault, now, down_since) => {
-                self.lock_out(token, fault);
-                self.leave_to_others(token);
-            }
+            Some(fault) if self.gives_up(token, &fault, now) => self.lock_out(token, then, fault),
             _ => {
-                let at = now + SEARCHED_EVERY / 2 + self.setup.random.uniform(0, SEARCHED_EVERY);
-                self.set_alarm(token, at, Alarm::Reconnect);
+                let until = now + SEARCHED_EVERY / 2 + self.setup.random.uniform(0, SEARCHED_EVERY);
+                self.enter(token, Stage::Down { until, then });
             }
         }
         Ok(())
     }
 
+    fn begin_outage(&mut self, token: Token, now: Ns) {
+        self.slots[token].outage.get_or_insert_with(|| {
+            self.record.down(now);
+            Outage { since: now, refused_since: None }
+        });
+    }
+
     /// Whether a client without a connection stops trying for this reason. What refuses it during a
     /// failover may let it in after it; a run that ends by count would wait for it for ever.
-    fn gives_up(&mut self, token: Token, fault: &Fault, now: Ns, down_since: Ns) -> bool {
-        let slot = &mut self.slots[token];
+    fn gives_up(&mut self, token: Token, fault: &Fault, now: Ns) -> bool {
+        let Some(outage) = &mut self.slots[token].outage else {
+            return false;
+        };
         if is_refusal(fault) {
-            slot.refused_since.get_or_insert(now);
+            outage.refused_since.get_or_insert(now);
         } else {
-            slot.refused_since = None;
+            outage.refused_since = None;
         }
         let waited = |since: Ns| now - since > self.setup.connect_timeout;
-        slot.refused_since.is_some_and(waited)
-            || (waited(down_since) && self.setup.control.end() >= NEVER)
+        outage.refused_since.is_some_and(waited)
+            || (waited(outage.since) && self.setup.control.end() >= NEVER)
     }
 
     /// A connection is gone.
@@ -186,49 +186,55 @@ impl<P: Poll> Worker<P> {
             self.setup.destination.lost(place.number, how);
         }
         self.record.batch.disconnects += u32::from(was_open);
-        slot.shell = None;
+        let then = slot.then();
         // One that has done its part loses nothing.
-        let aborts = !self.setup.recover && !slot.done;
-        let down_since = *slot.down_since.get_or_insert_with(|| {
-            self.record.down(now);
-            now
-        });
+        let aborts = !self.setup.recover && !slot.is_done();
+        self.begin_outage(token, now);
+        let slot = &mut self.slots[token];
         if aborts {
             slot.client.say_lost(fault, &mut self.record);
         }
         slot.client.lost(now, fault, &mut self.record);
-        slot.alarm = None;
         if aborts {
             let error = Error::new(Kind::Aborted, "client-lost-connection");
             let error = error.with("client", slot.client.id());
             return self.gone(token, now, error);
         }
         if !self.setup.recover {
-            return Ok(());
-        }
-        if self.gives_up(token, fault, now, down_since) {
-            self.lock_out(token, fault.clone());
+            self.slots[token].stage = Stage::Done;
+        } else if self.gives_up(token, fault, now) {
+            self.lock_out(token, then, fault.clone());
         } else {
-            self.retry(token);
+            let then = self.leave_to_others(then);
+            self.retry(token, then);
         }
-        self.leave_to_others(token);
         Ok(())
     }
 
     /// A client takes no part any more, because it cannot connect.
-    fn lock_out(&mut self, token: Token, fault: Fault) {
-        let slot = &mut self.slots[token];
-        slot.done = true;
-        slot.refused = true;
+    fn lock_out(&mut self, token: Token, then: Then, fault: Fault) {
+        let missed = self.missed(then);
+        self.slots[token].stage = Stage::LockedOut(missed);
         self.record.batch.notes.push(Note::LockedOut(fault));
     }
 
     /// What a client without a connection was to start another may take; under the other loads it
     /// waits for its own.
-    fn leave_to_others(&mut self, token: Token) {
-        self.slots[token].free_since = None;
-        if matches!(self.feed, Feed::Open { .. }) {
-            self.orphans.extend(self.slots[token].waiting.take());
+    fn leave_to_others(&mut self, then: Then) -> Then {
+        match then {
+            Then::Start(due) if matches!(self.feed, Feed::Open { .. }) => {
+                self.orphans.push(due);
+                Then::Ask
+            }
+            _ => then,
+        }
+    }
+
+    /// What nobody starts if this client does not.
+    fn missed(&mut self, then: Then) -> Option<Due> {
+        match self.leave_to_others(then) {
+            Then::Start(due) => Some(due),
+            Then::Ask | Then::Nothing => None,
         }
     }
 
@@ -242,13 +248,9 @@ impl<P: Poll> Worker<P> {
 
     /// A client that gave up takes nothing more; the run ends with it, or without the last.
     fn gone(&mut self, token: Token, now: Ns, error: Error) -> Result<()> {
-        let slot = &mut self.slots[token];
-        slot.done = true;
-        slot.aborted = true;
-        slot.alarm = None;
-        slot.shell = None;
+        let missed = self.missed(self.slots[token].then());
+        self.slots[token].stage = Stage::Aborted(missed);
         self.record.batch.aborted += 1;
-        self.leave_to_others(token);
         if self.setup.exit_on_abort {
             // All threads: the owner of the run hears of it only at the end of a second. The end
             // first: a thread that sees the abort must see no later end.
@@ -260,13 +262,13 @@ impl<P: Poll> Worker<P> {
         Ok(())
     }
 
-    fn retry(&mut self, token: Token) {
+    fn retry(&mut self, token: Token, then: Then) {
         let slot = &mut self.slots[token];
         let pause = BACKOFF.1.min(BACKOFF.0 << slot.attempts.min(20));
         slot.attempts += 1;
         let jittered = pause / 2 + self.setup.random.uniform(0, pause);
-        let at = self.poll.now() + jittered;
-        self.set_alarm(token, at, Alarm::Reconnect);
+        let until = self.poll.now() + jittered;
+        self.enter(token, Stage::Down { until, then });
     }
 
     /// Passes on what lost clients were to start: to the idle clients that have nothing to do or
@@ -278,13 +280,17 @@ impl<P: Poll> Worker<P> {
         }
         let between = |s: &Slot| match s.client.state() {
             State::Free => true,
-            State::Closed => self.setup.connect_each && !s.has_left() && s.attempts == 0,
+            State::Closed => self.setup.connect_each && s.attempts == 0,
             _ => false,
         };
-        let idle = |s: &Slot| between(s) && (s.done || s.waiting.is_some());
-        let until = |s: &Slot| s.waiting.map_or(Ns::MAX, |waiting| waiting.at);
-        let all = self.slots.iter().enumerate().filter(|(_, slot)| idle(slot));
-        let mut last: BinaryHeap<_> = all.map(|(token, slot)| (until(slot), token)).collect();
+        let idle_until = |s: &Slot| match s.stage {
+            Stage::Waiting(due) if between(s) => Some(due.at),
+            Stage::Done if between(s) => Some(Ns::MAX),
+            _ => None,
+        };
+        let all = self.slots.iter().enumerate();
+        let mut last: BinaryHeap<_> =
+            all.filter_map(|(token, slot)| Some((idle_until(slot)?, token))).collect();
         let mut orphans = std::mem::take(&mut self.orphans);
         for due in orphans.drain(..) {
             let place = last.peek_mut().filter(|place| place.0 > due.at);
@@ -292,9 +298,9 @@ impl<P: Poll> Worker<P> {
                 let token = place.1;
                 place.0 = due.at;
                 drop(place);
-                self.slots[token].done = false;
-                self.set_alarm(token, due.at, Alarm::Due);
-                self.slots[token].waiting.replace(due)
+                let left = self.slots[token].take_due();
+                self.enter(token, Stage::Waiting(due));
+                left
             } else {
                 Some(due)
             };

@@ -1,6 +1,6 @@
 //! The end of a second, and of the run.
 
-use super::Worker;
+use super::{Stage, Then, Worker};
 use crate::cancel::CancelKey;
 use crate::pace::{Feed, Ns, SECOND};
 use crate::poll::Poll;
@@ -11,11 +11,15 @@ impl<P: Poll> Worker<P> {
     /// What was to start at `end` or later never falls due.
     pub(super) fn forget_after(&mut self, end: Ns) {
         for slot in &mut self.slots {
-            if slot.waiting.is_some_and(|due| due.at >= end) {
-                slot.waiting = None;
-                slot.alarm = None;
-                slot.done = true;
+            if !matches!(slot.then(), Then::Start(due) if due.at >= end) {
+                continue;
             }
+            slot.stage = match slot.stage {
+                Stage::Connecting { .. } => Stage::Connecting { until: None, then: Then::Nothing },
+                Stage::Aborted(_) => Stage::Aborted(None),
+                Stage::LockedOut(_) => Stage::LockedOut(None),
+                _ => Stage::Done,
+            };
         }
     }
 
@@ -28,10 +32,11 @@ impl<P: Poll> Worker<P> {
         for token in 0..self.slots.len() {
             let slot = &mut self.slots[token];
             let id = slot.client.id();
-            if let Some(since) = slot.down_since {
-                self.record.outlasted(since, now);
+            if let Some(outage) = &slot.outage {
+                self.record.outlasted(outage.since, now);
             }
-            if let Some(due) = slot.waiting.take().filter(|due| due.at < end)
+            if let Then::Start(due) = slot.then()
+                && due.at < end
                 && !matches!(self.feed, Feed::Closed { .. })
             {
                 self.record.put(Outcome::unsent(due, now, id, Class::Unfinished));

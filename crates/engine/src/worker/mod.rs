@@ -72,49 +72,102 @@ pub struct Setup {
     pub spare: Receiver<Batch>,
 }
 
-/// Why a timer was set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Alarm {
-    Due,
-    Wake,
-    Reconnect,
-    /// A login takes too long.
-    Login,
+/// What a client does when it has a connection.
+#[derive(Debug, Clone, Copy)]
+enum Then {
+    /// It asks for its next transaction.
+    Ask,
+    Start(Due),
+    /// Nothing more falls due for it.
+    Nothing,
+}
+
+/// What a client does, or waits for.
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    /// It runs a transaction, or has not begun.
+    Busy,
+    /// It is among the free clients.
+    Free { since: Ns },
+    /// Its next transaction is not due yet.
+    Waiting(Due),
+    /// Its script sleeps.
+    Sleeping { until: Ns },
+    /// Its script waits for a shell command.
+    InShell { number: u64 },
+    /// It logs in, which must not take longer.
+    Connecting { until: Option<Ns>, then: Then },
+    /// It has no connection before it tries again.
+    Down { until: Ns, then: Then },
+    /// Nothing more falls due for it.
+    Done,
+    /// It gave up, and did not start this.
+    Aborted(Option<Due>),
+    /// The server does not let it in any more, and it did not start this.
+    LockedOut(Option<Due>),
+}
+
+/// The time that a client has had no connection.
+struct Outage {
+    since: Ns,
+    /// Since when the server has refused it.
+    refused_since: Option<Ns>,
 }
 
 /// A client and what its thread knows about it.
 struct Slot {
     client: Client,
-    /// What it will start when it is due.
-    waiting: Option<Due>,
-    alarm: Option<(Ns, Alarm)>,
-    /// Since when it is among the free clients.
-    free_since: Option<Ns>,
+    stage: Stage,
+    /// How often it tried to connect again.
     attempts: u32,
     /// Where it connected last.
     place: Option<Arc<Place>>,
-    /// Since when the server has refused it.
-    refused_since: Option<Ns>,
-    /// Nothing has run over its connection yet.
-    is_new: bool,
-    /// Since when it has had no connection.
-    down_since: Option<Ns>,
+    outage: Option<Outage>,
     /// When the connection for its next transaction was begun.
     opened: Option<Ns>,
-    /// The shell command that it waits for.
-    shell: Option<u64>,
-    /// Nothing more will fall due for it.
-    done: bool,
-    /// It gave up.
-    aborted: bool,
-    /// It is not let in any more.
-    refused: bool,
 }
 
 impl Slot {
+    /// When its thread has to look at it.
+    fn alarm(&self) -> Option<Ns> {
+        match self.stage {
+            Stage::Waiting(due) => Some(due.at),
+            Stage::Sleeping { until } | Stage::Down { until, .. } => Some(until),
+            Stage::Connecting { until, .. } => until,
+            _ => None,
+        }
+    }
+
+    /// What it does after the connection that it lost or waits for.
+    fn then(&self) -> Then {
+        match self.stage {
+            Stage::Waiting(due) => Then::Start(due),
+            Stage::Connecting { then, .. } | Stage::Down { then, .. } => then,
+            Stage::Aborted(missed) | Stage::LockedOut(missed) => {
+                missed.map_or(Then::Nothing, Then::Start)
+            }
+            Stage::Done => Then::Nothing,
+            _ => Then::Ask,
+        }
+    }
+
+    /// What it was to start, which it begins with now.
+    #[inline]
+    fn take_due(&mut self) -> Option<Due> {
+        match std::mem::replace(&mut self.stage, Stage::Busy) {
+            Stage::Waiting(due) | Stage::Connecting { then: Then::Start(due), .. } => Some(due),
+            _ => None,
+        }
+    }
+
     /// Whether it takes no part any more though it might have something to do.
     fn has_left(&self) -> bool {
-        self.aborted || self.refused
+        matches!(self.stage, Stage::Aborted(_) | Stage::LockedOut(_))
+    }
+
+    /// Whether nothing more falls due for it.
+    fn is_done(&self) -> bool {
+        self.has_left() || matches!(self.then(), Then::Nothing)
     }
 }
 
@@ -147,19 +200,11 @@ impl<P: Poll> Worker<P> {
     pub fn new(poll: P, setup: Setup, clients: Vec<Client>, feed: Feed) -> Self {
         let slots = clients.into_iter().map(|client| Slot {
             client,
-            waiting: None,
-            alarm: None,
-            free_since: None,
+            stage: Stage::Busy,
             attempts: 0,
             place: None,
-            refused_since: None,
-            is_new: true,
-            down_since: None,
+            outage: None,
             opened: None,
-            shell: None,
-            done: false,
-            aborted: false,
-            refused: false,
         });
         Self {
             poll,
@@ -194,7 +239,7 @@ impl<P: Poll> Worker<P> {
         self.running = true;
         for entry in &mut self.free {
             entry.1 = start;
-            self.slots[entry.0].free_since = Some(start);
+            self.slots[entry.0].stage = Stage::Free { since: start };
         }
         let ended = self.drive();
         let keys = self.abandon();
@@ -244,7 +289,7 @@ impl<P: Poll> Worker<P> {
 
     /// Nothing more will fall due for anybody, and nothing is in flight.
     fn is_idle(&self) -> bool {
-        let idle = |slot: &Slot| slot.done && !slot.client.is_in_transaction();
+        let idle = |slot: &Slot| slot.is_done() && !slot.client.is_in_transaction();
         self.slots.iter().all(idle)
     }
 
@@ -252,7 +297,8 @@ impl<P: Poll> Worker<P> {
     /// counted until the last client of all threads is through.
     fn is_through(&mut self, now: Ns) -> bool {
         if !std::mem::replace(&mut self.through, true) {
-            let through = self.slots.iter().filter(|slot| !slot.aborted).count();
+            let aborted = |slot: &&Slot| matches!(slot.stage, Stage::Aborted(_));
+            let through = self.slots.len() - self.slots.iter().filter(aborted).count();
             if through > 0 {
                 self.setup.control.clients_gone(u32::try_from(through).unwrap_or(0), now);
             }
@@ -285,37 +331,38 @@ impl<P: Poll> Worker<P> {
             let now = self.poll.now();
             self.alarms.pop();
             let slot = &mut self.slots[token];
-            let Some((_, alarm)) = slot.alarm.take_if(|(set_for, _)| *set_for == at) else {
+            if slot.alarm() != Some(at) {
                 continue;
-            };
-            match alarm {
-                Alarm::Reconnect => self.open(token)?,
-                Alarm::Login => {
+            }
+            match slot.stage {
+                Stage::Down { then, .. } => self.open(token, then)?,
+                Stage::Connecting { .. } => {
                     self.lost(token, &Fault::lost("no answer to the login in time"))?;
                 }
-                Alarm::Wake => {
+                Stage::Sleeping { .. } => {
+                    slot.stage = Stage::Busy;
                     let next = slot.client.wake(now, &mut self.record);
                     self.follow(token, next)?;
                 }
-                Alarm::Due => {
-                    let due = slot.waiting.take().expect("an alarm for what is due");
-                    let end = self.setup.control.end();
-                    self.slots[token].waiting = Some(due);
-                    self.next(token, Ns::MIN, now, end)?;
+                Stage::Waiting(_) => {
+                    self.next(token, Ns::MIN, now, self.setup.control.end())?;
                 }
+                _ => {}
             }
         }
         Ok(())
     }
 
-    fn set_alarm(&mut self, token: Token, at: Ns, alarm: Alarm) {
-        self.slots[token].alarm = Some((at, alarm));
+    /// A client enters a stage, which ends by an alarm if nothing else ends it.
+    fn enter(&mut self, token: Token, stage: Stage) {
+        self.slots[token].stage = stage;
+        let Some(at) = self.slots[token].alarm() else {
+            return;
+        };
         if self.alarms.len() > ALARMS_MOST * self.slots.len() {
             // Those of logins that succeeded: with a connection each there are many.
             let slots = &self.slots;
-            self.alarms.retain(|Reverse((at, token))| {
-                slots[*token].alarm.as_ref().is_some_and(|(set_for, _)| set_for == at)
-            });
+            self.alarms.retain(|Reverse((at, token))| slots[*token].alarm() == Some(*at));
         }
         self.alarms.push(Reverse((at, token)));
     }
@@ -327,7 +374,7 @@ impl<P: Poll> Worker<P> {
                 break;
             };
             // One that lost its connection meanwhile is not free any more.
-            if self.slots[token].free_since.take_if(|free| *free == since).is_some() {
+            if matches!(self.slots[token].stage, Stage::Free { since: free } if free == since) {
                 let now = self.poll.now();
                 self.next(token, since, now, end)?;
             }
@@ -344,19 +391,18 @@ impl<P: Poll> Worker<P> {
             self.rotate(now);
         }
         loop {
-            let kept = self.slots[token].waiting.take();
+            let kept = self.slots[token].take_due();
             let Some(mut due) = kept.or_else(|| self.feed.next(token, since, end)) else {
-                self.slots[token].done = true;
+                self.slots[token].stage = Stage::Done;
                 return Ok(());
             };
             if due.at > now {
-                self.slots[token].waiting = Some(due);
-                self.set_alarm(token, due.at, Alarm::Due);
+                self.enter(token, Stage::Waiting(due));
                 return Ok(());
             }
             let dropped = now >= end && self.setup.backlog == Backlog::Drop;
             if is_closed_load && dropped {
-                self.slots[token].done = true;
+                self.slots[token].stage = Stage::Done;
                 return Ok(());
             }
             let too_late = now - due.at > self.setup.limits[usize::from(due.script)];
@@ -368,14 +414,13 @@ impl<P: Poll> Worker<P> {
                 continue;
             }
             if self.slots[token].client.state() == State::Closed {
-                self.slots[token].waiting = Some(due);
-                return self.open(token);
+                return self.open(token, Then::Start(due));
             }
             if is_closed_load && self.setup.connect_each {
                 // It is free when it is connected.
                 due.at = due.at.max(since);
                 if due.at >= end {
-                    self.slots[token].done = true;
+                    self.slots[token].stage = Stage::Done;
                     return Ok(());
                 }
             }
@@ -402,17 +447,17 @@ impl<P: Poll> Worker<P> {
                 }
                 Ok(Next::Server) => return self.flush(token),
                 Ok(Next::Wake(at)) => {
-                    self.set_alarm(token, at, Alarm::Wake);
+                    self.enter(token, Stage::Sleeping { until: at });
                     return self.flush_synced(token);
                 }
                 Ok(Next::Shell(shell)) => {
                     let number = self.poll.shell(token, shell.line, shell.capture);
-                    self.slots[token].shell = Some(number);
+                    self.slots[token].stage = Stage::InShell { number };
                     return self.flush_synced(token);
                 }
                 Ok(Next::Free(since)) => {
                     self.settle(token, since);
-                    self.slots[token].free_since = Some(since);
+                    self.slots[token].stage = Stage::Free { since };
                     self.free.push_back((token, since));
                     return Ok(());
                 }
@@ -426,9 +471,11 @@ impl<P: Poll> Worker<P> {
     fn take_shells(&mut self) -> Result<()> {
         while let Some((token, number, end)) = self.poll.shell_ended() {
             // A client that lost its connection in the meantime does not wait any more.
-            if self.slots[token].shell.take_if(|waited| *waited == number).is_some() {
+            let slot = &mut self.slots[token];
+            if matches!(slot.stage, Stage::InShell { number: awaited } if awaited == number) {
+                slot.stage = Stage::Busy;
                 let now = self.poll.now();
-                let step = self.slots[token].client.shell_ended(&end, now, &mut self.record);
+                let step = slot.client.shell_ended(&end, now, &mut self.record);
                 self.follow(token, step)?;
             }
         }
@@ -529,7 +576,8 @@ impl<P: Poll> Worker<P> {
             match step {
                 Ok(Next::Free(since)) if self.running => {
                     // The usual case: on to the next transaction without another turn.
-                    if self.slots[token].is_new || self.setup.connect_each {
+                    let stage = &self.slots[token].stage;
+                    if matches!(stage, Stage::Connecting { .. }) || self.setup.connect_each {
                         self.settle(token, since);
                     }
                     self.next(token, since, now, self.setup.control.end())?;

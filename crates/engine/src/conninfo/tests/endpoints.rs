@@ -1,9 +1,10 @@
 //! Lists of hosts, addresses and ports, and what a session is to be.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::World;
-use crate::conninfo::{Address, Conninfo, LoadBalanceHosts, TargetSessionAttrs};
+use crate::conninfo::{Address, Conninfo, ProcessEnvironment, TargetSessionAttrs, resolve};
 use crate::error::Kind;
 
 /// `host>address:port/password` of each endpoint.
@@ -131,17 +132,46 @@ fn tcp_settings_have_their_units() {
 }
 
 #[test]
-fn several_hosts_are_not_taken_at_random() {
-    let error = World::new().refuse("host=a,b load_balance_hosts=random");
-    assert_eq!(error.name, "random-host-unsupported");
-    World::new().resolve("host=a,b load_balance_hosts=disable");
+fn random_hosts_come_in_each_order_equally_often_with_their_addresses_and_ports() {
+    let dsn = "host=a,b,c hostaddr=::1,::2,::3 port=1,2,3 load_balance_hosts=random";
+    let mut orders = BTreeMap::new();
+    for chance in 0..6000 {
+        let found = World { chance, ..World::new() }.resolve(dsn);
+        *orders.entry(shown(&found)).or_insert(0) += 1;
+    }
+    let parts = |order: &String| order.split(' ').map(str::to_owned).collect::<BTreeSet<_>>();
+    let all = "a>tcp ::1:1/- b>tcp ::2:2/- c>tcp ::3:3/-".to_owned();
+    assert!(orders.keys().all(|order| parts(order) == parts(&all)), "{orders:?}");
+    assert_eq!(orders.len(), 6);
+    assert!(orders.values().all(|count| (850..1150).contains(count)), "{orders:?}");
 }
 
 #[test]
-fn targets_and_balance_are_read() {
-    let found =
-        World::new().resolve("target_session_attrs=prefer-standby load_balance_hosts=random");
+fn who_gets_the_keywords_of_random_hosts_tries_them_in_the_same_order() {
+    for (chance, given) in (0..20).flat_map(|n| {
+        ["host=a,b,c", "hostaddr=::1,::2", "host=a,,c port=,1,2", ""].map(|given| (n, given))
+    }) {
+        let world = World { chance, ..World::new() };
+        let found = world.resolve(&format!("{given} load_balance_hosts=random"));
+        let keywords: Vec<_> = found.iter().collect();
+        let again = resolve("", &keywords, &World { chance: chance + 1, ..World::new() }).unwrap();
+        assert_eq!(found.get("load_balance_hosts"), Some("disable"));
+        assert_eq!(shown(&again), shown(&found), "{keywords:?}");
+    }
+    let given = |chance| shown(&World { chance, ..World::new() }.resolve("host=a,b,c"));
+    assert!((0..20).all(|chance| given(chance) == given(0)), "without it they keep their order");
+}
+
+#[test]
+fn one_process_draws_the_order_of_random_hosts_once() {
+    let dsn = "host=a,b,c,d,e,f load_balance_hosts=random";
+    let found = || shown(&resolve(dsn, &[], &ProcessEnvironment).unwrap());
+    assert!((0..20).all(|_| found() == found()));
+}
+
+#[test]
+fn targets_are_read() {
+    let found = World::new().resolve("target_session_attrs=prefer-standby");
     assert_eq!(found.target_session_attrs(), TargetSessionAttrs::PreferStandby);
-    assert_eq!(found.load_balance_hosts(), LoadBalanceHosts::Random);
     assert_eq!(World::new().resolve("").target_session_attrs(), TargetSessionAttrs::Any);
 }

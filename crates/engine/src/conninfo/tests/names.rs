@@ -33,7 +33,6 @@ const REFUSED: &[(&str, &str)] = &[
     ("host=h scram_client_key=x", "scram-keys-unsupported"),
     ("host=/s requirepeer=x", "requirepeer-unsupported"),
     ("host=h sslcertmode=require", "sslcertmode-unsupported"),
-    ("host=a,b load_balance_hosts=random", "random-host-unsupported"),
     ("host=h ssl_max_protocol_version=TLSv1", "tls-versions-reversed"),
     ("host=h ssl_min_protocol_version=TLSv1 ssl_max_protocol_version=TLSv1", "old-tls-unsupported"),
     ("host=h require_auth=x", "require-auth-unknown"),

@@ -140,7 +140,6 @@ fn every_variable_of_libpq_reaches_its_keyword() {
         ("PGCONNECT_TIMEOUT", "connect_timeout", "3"),
         ("PGCLIENTENCODING", "client_encoding", "LATIN1"),
         ("PGTARGETSESSIONATTRS", "target_session_attrs", "primary"),
-        ("PGLOADBALANCEHOSTS", "load_balance_hosts", "random"),
     ];
     for (variable, keyword, value) in cases {
         assert_eq!(
@@ -151,6 +150,8 @@ fn every_variable_of_libpq_reaches_its_keyword() {
     }
     let peer = world().var("PGREQUIREPEER", "postgres").resolve("host=pi4");
     assert_eq!(peer.get("requirepeer"), Some("postgres"));
+    let error = world().var("PGLOADBALANCEHOSTS", "round").refuse("");
+    assert_eq!(error.value("keyword"), Some(&"load_balance_hosts".into()));
 }
 
 #[test]
