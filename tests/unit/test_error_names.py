@@ -181,7 +181,7 @@ def on_host(value: Any) -> Any:
 
 DEAD = {"host": "127.0.0.1", "port": "1", "dbname": "x"}
 ADMIN = Access(DEAD, Path("psql"))
-AWAY, LOST = ServerError("server-away", trials=1), OperationalError("lost")
+AWAY, LOST = ServerError("server-away"), OperationalError("lost")
 CHANGE = Ns(name="jit", dbname="", before="on", after=None, restart=False)
 LEDGER = Ns(changes=Answer([CHANGE]), current=Answer("off"), admin=Answer("x"), set=print,
             forget=print, change=print, reload=print, awaits_restart=Answer(False))  # fmt: skip

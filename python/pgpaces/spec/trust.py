@@ -243,7 +243,11 @@ def _remove_unlocked(place: Path) -> None:
 def _paths(root: Path) -> Iterator[Path]:
     """What a copy of a folder consists of: links, folders, and regular files, in a fixed order."""
     left_out = (home().resolve(), home().resolve() / "cache" / "folders")  # the copy is in these
-    for at, folders, files in os.walk(root):
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for at, folders, files in os.walk(root, onerror=fail):
         folder = Path(at)
         folders[:] = sorted(
             name for name in folders if name not in _LEFT_OUT and folder / name not in left_out
