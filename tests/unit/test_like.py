@@ -200,8 +200,7 @@ def test_a_sweep_has_the_data_and_scripts_of_the_run(run, key, folder, monkeypat
         assert face == "run"
         return
     _, options = parsed([face, *words, "--store", "s.db"])
-    draft = sure(asked.draft(options))
-    made = draft.experiment(lambda _: None)
+    made = sure(asked.experiment(options)).checked(lambda _: None)
     planned = PlannedSweep.of(made)
     for cell in made.design.cells():
         again = planned.request(Ask(cell, 1))
@@ -287,5 +286,5 @@ def test_diff_shows_the_options_and_the_setup_that_differ(folder, monkeypatch):
 def test_a_run_that_stops_when_it_is_certain_gives_its_load_to_others_without_that():
     stored = {"workload": "reporting", "duration": "auto", "variant": "auto", "clients": 4}
     assert "duration" not in spec.over(stored, {"shape": "steps:1:2"})
-    levels = spec.draft(stored).levels
+    levels = spec.experiment_of(stored).design.levels
     assert (levels.get("variant"), "duration" in levels) == (("auto",), False)

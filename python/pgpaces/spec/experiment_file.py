@@ -1,4 +1,4 @@
-"""Experiment files: TOML in, a draft of an experiment out; their JSON Schema; a new one.
+"""Experiment files: TOML in, an experiment out; their JSON Schema; a new one.
 
 Reads files; knows no server and no results.
 """
@@ -17,7 +17,7 @@ from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.home import expanded
 from pgpaces.core.units import COUNT_MAX, SEED_MAX
 from pgpaces.spec import costs, options, workload
-from pgpaces.spec.design import Draft, goal_share
+from pgpaces.spec.design import Design, Experiment, goal_share
 from pgpaces.spec.spec import level_of, of_values
 from pgpaces.spec.target import Target
 
@@ -104,11 +104,11 @@ def _model() -> Any:
     return msgspec.defstruct("ExperimentFile", fields(file, ""), frozen=True, kw_only=True)
 
 
-def read(path: Path) -> Draft:
-    """The draft that a file describes. Raises PlanError with the key and the defect."""
+def read(path: Path) -> Experiment:
+    """The experiment in a file, unchecked as a whole. Raises PlanError with the wrong key."""
     raw = tables.document(path, PlanError, new=path)
     try:
-        return _draft(path, tables.table(_model(), raw), raw)
+        return _experiment(path, tables.table(_model(), raw), raw)
     except tables.WrongKeyError as error:
         example = _EXAMPLES.get(error.key.partition(".")[0])
         raise tables.wrong_key(error, example).at(str(path)) from None
@@ -116,7 +116,7 @@ def read(path: Path) -> Draft:
         raise error.at(str(path)) from None
 
 
-def _draft(path: Path, keys: Any, raw: Mapping[str, Any]) -> Draft:
+def _experiment(path: Path, keys: Any, raw: Mapping[str, Any]) -> Experiment:
     others = {name: level for name, level in raw.items() if name not in keys.__struct_fields__}
     single = {name: (_resolved(path, name, level),) for name, level in _flat(others)}
     factors = {
@@ -134,17 +134,19 @@ def _draft(path: Path, keys: Any, raw: Mapping[str, Any]) -> Draft:
     twice = [name for name in factors if name in single]
     if twice:
         raise PlanError("factor-twice", factor=twice[0])
-    return Draft(
+    return Experiment(
         name=keys.name or path.stem,
         workload=_near(path, keys.workload) if keys.workload else None,
         question=keys.question,
         missed_max=goal_share(keys.missed, "missed"),
-        trials=keys.trials,
-        seed=keys.seed,
-        levels={**_texts(factors), **_texts(single)},
-        factors=frozenset(factors),
-        exclude=tuple(_one(path, part) for part in keys.exclude),
-        extra=tuple(_one(path, part) for part in keys.cells),
+        design=Design().with_levels(
+            {**_texts(factors), **_texts(single)},
+            factors,
+            exclude=tuple(_one(path, part) for part in keys.exclude),
+            extra=tuple(_one(path, part) for part in keys.cells),
+            trials=keys.trials,
+            seed=keys.seed,
+        ),
         targets=tuple(_target(name, table) for name, table in keys.targets.items()),
         profiles={name: _one(path, table) for name, table in keys.profiles.items()},
         files=tuple(_near(path, file, script=True) for file in keys.files),
@@ -277,20 +279,19 @@ def create(path: Path) -> None:
         raise PlanError("cannot-write", path=path, why=error.strerror) from None
 
 
-def drafted(
+def of_arguments(
     what: str | Path,
     levels: Mapping[str, Any],
     targets: Mapping[str, str | Target] | None,
     *,
     quick: bool = False,
-) -> Draft:
+) -> Experiment:
     """The experiment that arguments describe. Raises PlanError."""
     text = str(what)
-    draft = read(Path(text)) if text.endswith(".toml") else Draft(workload=text)
-    draft = draft.quickly() if quick else draft
-    draft = draft.with_levels(of_values(levels))
+    found = read(Path(text)) if text.endswith(".toml") else Experiment(workload=text)
+    found = (found.quickly() if quick else found).with_levels(of_values(levels))
     own = [
         target if isinstance(target, Target) else Target(name, target)
         for name, target in (targets or {}).items()
     ]
-    return replace(draft, targets=(*draft.targets, *own))
+    return replace(found, targets=(*found.targets, *own))

@@ -16,7 +16,7 @@ from typing import Any
 
 from pgpaces.core.errors import PlanError
 from pgpaces.core.units import digits, duration_ns, duration_text, exact, rate_per_s
-from pgpaces.spec.design import Draft, goal_share
+from pgpaces.spec.design import Design, Experiment, goal_share
 from pgpaces.spec.load import AUTO, TrialPlan, family
 from pgpaces.spec.options import (
     BY_NAME,
@@ -222,7 +222,7 @@ def over(stored: Spec, typed: Spec) -> dict[str, Any]:
     return {**kept, **typed}
 
 
-def draft(spec: Spec) -> Draft:
+def experiment_of(spec: Spec) -> Experiment:
     """The experiment of one cell with the load of a stored spec. Raises PlanError."""
     known = over(spec, {})
     for name in known:
@@ -241,13 +241,12 @@ def draft(spec: Spec) -> Draft:
         targets = (Target(name="target", dsn=dsn, observe_command=observe, nodes=nodes),)
         own["target"] = ("target",)
     workload = known.get("workload")
-    return Draft(
+    return Experiment(
         name=(workload or "").strip("./").replace("/", "-"),
         workload=workload,
         files=tuple(known.get("files", ())),
         from_database=known.get("from_database"),
-        seed=known.get("seed", 1),
-        levels=own,
+        design=Design(seed=known.get("seed", 1)).with_levels(own),
         targets=targets,
         **({"missed_max": spec["missed"]} if "missed" in spec else {}),
     )

@@ -15,7 +15,7 @@ from pgpaces.core.errors import PlanError
 from pgpaces.core.units import duration_ns, rate_per_s
 from pgpaces.server import profiles
 from pgpaces.spec import options, trust
-from pgpaces.spec.design import Ask, Draft, Experiment, goal_share, in_cell
+from pgpaces.spec.design import Ask, Experiment, goal_share, in_cell
 from pgpaces.trial import sweep
 
 # The default range of loads: for clients and users, the range of their levels.
@@ -46,7 +46,7 @@ class CapacityQuestion(Struct, frozen=True):
 
 
 def ask(
-    draft: Draft, question: CapacityQuestion, consent: trust.Consent = trust.refuse
+    base: Experiment, question: CapacityQuestion, consent: trust.Consent = trust.refuse
 ) -> tuple[Experiment, SearchSpec]:
     """The experiment and the search of each of its cells. Raises PlanError.
 
@@ -54,12 +54,13 @@ def ask(
     The search chooses the number and length of trials. consent: whether the workload's folder may
     execute programs.
     """
-    draft, missed_max = _threshold(draft, question)
-    pauses = {"rate_per_client", "think_time"} & draft.levels.keys()
+    base, missed_max = _threshold(base, question)
+    levels = base.design.levels
+    pauses = {"rate_per_client", "think_time"} & levels.keys()
     usual: Kind = "clients" if pauses else "rate"
-    load = question.by or ("users" if {"users", "pace"} & draft.levels.keys() else usual)
-    ends = draft.levels.get(load, ())
-    own = {n: v for n, v in draft.levels.items() if n not in (load, "duration", "transactions")}
+    load = question.by or ("users" if {"users", "pace"} & levels.keys() else usual)
+    ends = levels.get(load, ())
+    own = {n: v for n, v in levels.items() if n not in (load, "duration", "transactions")}
     for name in _OTHERS[load]:
         if name in own:
             option = name.replace("_", "-")
@@ -67,17 +68,16 @@ def ask(
     if load == "clients" and not {"rate_per_client", "think_time"} & own.keys():
         # A pause of zero, so that the workload's default rate does not make it an open load.
         own["think_time"] = ("0s",)
-    draft = replace(
-        draft,
-        levels=own,
-        factors=frozenset(name for name in draft.factors if name in own),
+    design = base.design.with_levels(
+        own,
+        {factor.name for factor in base.design.factors},
+        exclude=tuple(part for part in base.design.exclude if load not in part),
+        extra=tuple(part for part in base.design.extra if load not in part),
         trials=1,
-        missed_max=missed_max,
-        exclude=tuple(part for part in draft.exclude if load not in part),
-        extra=tuple(part for part in draft.extra if load not in part),
     )
     goal = _goal(load, ends, missed_max, question=question)
-    experiment = draft.experiment(profiles.ready_made)
+    base = replace(base, design=design, missed_max=missed_max)
+    experiment = base.checked(profiles.ready_made)
     each = _each(experiment, goal, consent, begins=len(ends) == 1)
     clients = experiment.design.fixed.get("clients")
     return experiment, SearchSpec(goal, each, *(() if clients is None else (int(clients),)))
@@ -94,15 +94,15 @@ def stored(name: str, store: str | Path | None) -> tuple[str, Experiment, Search
     return id_, experiment, goal
 
 
-def _threshold(draft: Draft, question: CapacityQuestion) -> tuple[Draft, float]:
-    """The share that may be missed, and the draft with the limit that belongs to it."""
+def _threshold(base: Experiment, question: CapacityQuestion) -> tuple[Experiment, float]:
+    """The share that may be missed, and the experiment with the limit that belongs to it."""
     if question.quantile is None:
         text = question.missed or None
-        return draft, goal_share(text, "--missed") if text else draft.missed_max
+        return base, goal_share(text, "--missed") if text else base.missed_max
     match = _GOAL.fullmatch(question.quantile)
     if match is None or not 0 < float(match[1]) < 100:
         raise PlanError("not-a-quantile-goal", goal=question.quantile)
-    limited = any(name.partition(".")[0] == "latency_limit" for name in draft.levels)
+    limited = any(name.partition(".")[0] == "latency_limit" for name in base.design.levels)
     if question.missed is not None or limited:
         other = "--latency-limit" if question.missed is None else "--missed"
         raise PlanError("cannot-combine", options=["--goal", other])
@@ -113,7 +113,7 @@ def _threshold(draft: Draft, question: CapacityQuestion) -> tuple[Draft, float]:
     duration_ns(match[2], "the time in --goal")
     # Rounded to decimal digits, so that p99 is exactly 0.01.
     missed = round(1 - float(match[1]) / 100, 12)
-    return draft.with_levels({"latency_limit": (match[2],)}), missed
+    return base.with_levels({"latency_limit": (match[2],)}), missed
 
 
 def _goal(
