@@ -207,7 +207,6 @@ def test_an_experiment_whose_other_cells_cannot_be_run_is_finished(
 ):
     design = Design((Factor("clients", ("1", "2")),))
     bench.patch()
-    bench.monkeypatch.setattr(sweep, "_get_servers", lambda *_: None)
     first, second = errors
     bench.outcomes = [first, first, second]
     store = tmp_path / "results.db"
@@ -221,7 +220,6 @@ def test_a_trial_whose_end_is_not_stored_is_not_done(bench, tmp_path):
     made = bench.run(2)
     assert (made.progress.done, bench.tried) == (0, 2)
     assert isinstance(made.failure, StoreError)
-    bench.monkeypatch.setattr(sweep, "_get_servers", lambda *_: None)
     with raises(StoreError, "experiment-not-stored"):
         experiment = Experiment("e", "select-only", Design(()))
         sweep.run(sweep.plan(experiment, tmp_path / "results.db"))

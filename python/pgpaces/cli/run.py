@@ -193,8 +193,8 @@ def _show_plan(request: Request, *, as_json: bool) -> None:
     plan = _plan(request) | _generators(request)
     if as_json:
         takes = preview.as_json(alone, estimate)
-        names = ("seconds", "store_bytes", "data_bytes", "copy_bytes", "cost")
-        put(escape.json_text(plan | {"spec": request.spec} | {name: takes[name] for name in names}))
+        plan |= {"spec": request.spec, "seconds": takes["seconds"], "cost": takes["cost"]}
+        put(escape.json_text(plan))
         return
     _, *takes_lines = preview.lines(alone, estimate)
     lines = list(_plan_lines(plan))

@@ -258,24 +258,6 @@ def experiments_at_once(place: Path | str | None, limit: int) -> list[Experiment
     return None if lines is None or any(line.damage for line in lines) else lines
 
 
-_SETUPS = """SELECT CAST(setup AS text) FROM trial WHERE state = 'finished'
- ORDER BY started_at DESC LIMIT 500"""
-
-
-def sizes_at_once(place: Path | str | None) -> dict[str, int]:
-    """The sizes of recent trials' data in bytes, by fingerprint; creates no store."""
-    return _query(place, _sizes) or {}
-
-
-def _sizes(cursor: Cursor) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for (text,) in cursor.rows(_SETUPS):
-        with contextlib.suppress(*encoding.UNREADABLE):
-            prepared = json.loads(text)["workload"]["prepared"]
-            sizes.setdefault(str(prepared["fingerprint"]), int(prepared["size_bytes"]))
-    return sizes
-
-
 def _query(place: Path | str | None, query: Callable[[Cursor], T]) -> T | None:
     """The answer of a store that is up to date; None from others."""
     location = address.located(place)
