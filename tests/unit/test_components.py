@@ -17,9 +17,9 @@ from pgpaces.database.access import Access
 from pgpaces.database.identity import Room
 from pgpaces.spec.load import Load
 from pgpaces.spec.target import PoolPlan, TargetPlan
-from pgpaces.trial import preparation, site
+from pgpaces.trial import prepare, site
 from pgpaces.trial.components import clients_at, component_loads, limits
-from pgpaces.trial.courtesy import Budget
+from pgpaces.trial.prepare import Budget
 from pgpaces.trial.request import backgrounds, check
 from pgpaces.trial.site import Site, restarting
 from tests.errors import raises, sentence
@@ -236,11 +236,11 @@ def test_what_a_killed_run_left_changed_is_put_back_before_a_trial_of_a_database
 
     request = work(target=TargetPlan(dsn="host=board", restart=restart)).request
     assert request.as_is
-    monkeypatch.setattr(preparation.changes, "put_back_leftovers", put_back)
+    monkeypatch.setattr(prepare.changes, "put_back_leftovers", put_back)
     where = Site(Access({}, Path("psql")), managed=False)
     with (
         pytest.raises(ServerError, match="put back"),
-        preparation.prepared(where, request, print, check=lambda: None),
+        prepare.prepared(where, request, print, check=lambda: None),
     ):
         pass
 

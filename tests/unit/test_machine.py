@@ -30,7 +30,7 @@ from pgpaces.spec.load import Load, TrialPlan
 from pgpaces.spec.result import Place
 from pgpaces.spec.target import TargetPlan
 from pgpaces.store.store import Store
-from pgpaces.trial import machine, stops, sweep
+from pgpaces.trial import listener, machine, sweep
 from pgpaces.trial.listener import Progress, SweepListener
 from pgpaces.trial.machine import Machine
 from pgpaces.trial.request import Request
@@ -87,7 +87,7 @@ class Bench:
     opened: int = 0
     store: Kept = field(default_factory=Kept)
     heard: Heard = field(default_factory=Heard)
-    stops: stops.Stops = field(default_factory=stops.Stops)
+    stops: listener.Stops = field(default_factory=listener.Stops)
 
     def run(
         self,
@@ -113,7 +113,7 @@ class Bench:
         self.monkeypatch.setattr(machine, "run_at", self._trial)
         contexts = dict.fromkeys(("shared_buffers",), "postmaster")
         self.monkeypatch.setattr(machine.settings, "server_contexts", lambda *_: contexts)
-        self.monkeypatch.setattr(stops.Stops, "rest", lambda *_: None)
+        self.monkeypatch.setattr(listener.Stops, "rest", lambda *_: None)
 
     @contextlib.contextmanager
     def _site(self, *_: object) -> Iterator[object]:
@@ -273,7 +273,7 @@ class _Load:
 
 @pytest.mark.parametrize(("asked", "heard"), [(0, []), (1, ["stop"]), (2, ["stop", "abort"])])
 def test_a_load_that_begins_late_hears_what_was_asked_before(asked, heard):
-    found, load = stops.Stops(), _Load()
+    found, load = listener.Stops(), _Load()
     for _ in range(asked):
         found.ask()
     with found.over(load):
@@ -283,10 +283,10 @@ def test_a_load_that_begins_late_hears_what_was_asked_before(asked, heard):
 
 
 def test_who_waits_is_told_that_somebody_asked_for_the_end():
-    found = stops.Stops()
+    found = listener.Stops()
     found.check()
     found.ask()
-    with pytest.raises(stops.StoppedError):
+    with pytest.raises(listener.StoppedError):
         found.check()
     found.rest(3600)
 

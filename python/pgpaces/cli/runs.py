@@ -408,7 +408,7 @@ def import_(files: Sequence[str], store_path: str | None, **params: Any) -> None
     from pgpaces.core.units import duration_ns
     from pgpaces.imports import pgbench as imported
     from pgpaces.store.store import Store, new_id
-    from pgpaces.trial import recorder
+    from pgpaces.trial import record
 
     limit = params["latency_limit"]
     limit_ns = None if limit is None else duration_ns(limit, "--latency-limit", bare="ms")
@@ -422,7 +422,7 @@ def import_(files: Sequence[str], store_path: str | None, **params: Any) -> None
     asked = imported.ImportOptions(limit_ns, params["seventh"], params["command"])
     trial = imported.trial(contents, asked, new_id(), version=version("pgpaces"))
     store = Store.open(store_path)
-    recorder.store_imported(store, trial)
+    record.store_imported(store, trial)
     if params["tag"] is not None:
         store.tag(params["tag"], trial.id)
     for each in trial.findings:

@@ -29,8 +29,7 @@ from pgpaces.spec.load import TrialPlan
 from pgpaces.spec.workload import Workload
 
 if TYPE_CHECKING:
-    from pgpaces.trial.components import ComponentLoad
-    from pgpaces.trial.ready_trial import ReadyTrial
+    from pgpaces.trial.components import ComponentLoad, ReadyTrial
 
 _POLITE_NS = 5_000_000_000
 # Maximum waits for the server's counters to settle (of a pool), the interval, the equal readings.

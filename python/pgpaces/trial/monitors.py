@@ -22,9 +22,8 @@ from pgpaces.monitor.remote import NearbySource, RemoteCommand
 from pgpaces.monitor.server import ServerMonitor
 from pgpaces.spec.result import Blocked, Explained, Observed
 from pgpaces.trial.command import Counters
-from pgpaces.trial.components import ComponentLoad
+from pgpaces.trial.components import ComponentLoad, ReadyTrial
 from pgpaces.trial.listener import Listener
-from pgpaces.trial.ready_trial import ReadyTrial
 from pgpaces.trial.request import POOL, PRIMARY
 
 # Characters of a script up to which its statements are explained: that executes each once more.

@@ -39,7 +39,7 @@ from pgpaces.store.listing import ExperimentRow
 from pgpaces.store.rows import ExperimentState
 from pgpaces.store.store import Store, new_id
 from pgpaces.trial import document
-from pgpaces.trial.listener import Progress, SweepListener
+from pgpaces.trial.listener import Progress, Stops, SweepListener, signals
 from pgpaces.trial.machine import LASTING, Machine
 from pgpaces.trial.request import (
     OnStoreError,
@@ -49,7 +49,6 @@ from pgpaces.trial.request import (
     workload_of,
 )
 from pgpaces.trial.site import shown_source, source_database, without_pg_variables
-from pgpaces.trial.stops import Stops, signals
 from pgpaces.trial.strategies import Goal, Strategy, resumed, strategies
 from pgpaces.trial.trial import TrialContext
 
