@@ -57,58 +57,43 @@ KEYS = {
 
 _LEVEL = (str, bool, int, float)
 _LEVELS_MAX = 10_000
-# Type and default of each key; a key without a default is required.
-_OF_TARGETS: dict[str, tuple[Any, ...]] = {
-    "dsn": (str,),
-    "kind": (str | None, None),
-    "alter_system": (bool, False),
-    "restart": (str | None, None),
-    "observe_command": (str | None, None),
-    "nodes": (dict[str, str], msgspec.field(default_factory=dict)),
-}
-_OF_FILE: dict[str, tuple[Any, ...]] = {
-    "name": (str, ""),
-    "question": (str, ""),
-    "workload": (str | None, None),
-    "files": (list[str], msgspec.field(default_factory=list)),
-    "from_database": (str | None, None),
-    "trials": (Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)], 1),
-    "seed": (Annotated[int, msgspec.Meta(ge=0, le=SEED_MAX)], 1),
-    "missed": (str, "5%"),
-    "factors": (dict[str, Any], msgspec.field(default_factory=dict)),
-    "exclude": (list[dict[str, Any]], msgspec.field(default_factory=list)),
-    "cells": (list[dict[str, Any]], msgspec.field(default_factory=list)),
-    "profiles": (dict[str, dict[str, Any]], msgspec.field(default_factory=dict)),
-    "quick": (dict[str, Any], msgspec.field(default_factory=dict)),
-}
 
 
-def _model() -> Any:
-    """The class of the file's keys that are not levels; created only if a file is read."""
+class _Target(costs.CostTable, frozen=True, kw_only=True):  # type: ignore[misc, call-arg]
+    """`[targets.NAME]`."""
 
-    def fields(of: Mapping[str, tuple[Any, ...]], place: str) -> list[Any]:
-        return [
-            (name, Annotated[kind, msgspec.Meta(description=KEYS[place + name])], *default)
-            for name, (kind, *default) in of.items()
-        ]
+    dsn: str
+    kind: str | None = None
+    alter_system: bool = False
+    restart: str | None = None
+    observe_command: str | None = None
+    nodes: dict[str, str] = msgspec.field(default_factory=dict)
 
-    table = msgspec.defstruct(
-        "Target",
-        fields(_OF_TARGETS, "targets."),
-        bases=(costs.CostTable,),
-        frozen=True,
-        kw_only=True,
-    )
-    tables_of: Any = dict[str, table]  # type: ignore[valid-type]
-    file = {**_OF_FILE, "targets": (tables_of, msgspec.field(default_factory=dict))}
-    return msgspec.defstruct("ExperimentFile", fields(file, ""), frozen=True, kw_only=True)
+
+class _File(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys of a file that are not levels."""
+
+    name: str = ""
+    question: str = ""
+    workload: str | None = None
+    files: list[str] = []
+    from_database: str | None = None
+    trials: Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)] = 1
+    seed: Annotated[int, msgspec.Meta(ge=0, le=SEED_MAX)] = 1
+    missed: str = "5%"
+    factors: dict[str, Any] = {}
+    exclude: list[dict[str, Any]] = []
+    cells: list[dict[str, Any]] = []
+    profiles: dict[str, dict[str, Any]] = {}
+    quick: dict[str, Any] = {}
+    targets: dict[str, _Target] = {}
 
 
 def read(path: Path) -> Experiment:
     """The experiment in a file, unchecked as a whole. Raises PlanError with the wrong key."""
     raw = tables.document(path, PlanError, new=path)
     try:
-        return _experiment(path, tables.table(_model(), raw), raw)
+        return _experiment(path, tables.table(_File, raw), raw)
     except tables.WrongKeyError as error:
         example = _EXAMPLES.get(error.key.partition(".")[0])
         raise tables.wrong_key(error, example).at(str(path)) from None
@@ -116,7 +101,7 @@ def read(path: Path) -> Experiment:
         raise error.at(str(path)) from None
 
 
-def _experiment(path: Path, keys: Any, raw: Mapping[str, Any]) -> Experiment:
+def _experiment(path: Path, keys: _File, raw: Mapping[str, Any]) -> Experiment:
     others = {name: level for name, level in raw.items() if name not in keys.__struct_fields__}
     single = {name: (_resolved(path, name, level),) for name, level in _flat(others)}
     factors = {
@@ -155,8 +140,8 @@ def _experiment(path: Path, keys: Any, raw: Mapping[str, Any]) -> Experiment:
     )
 
 
-def _target(name: str, keys: Any) -> Target:
-    rest = {key: getattr(keys, key) for key in _OF_TARGETS}
+def _target(name: str, keys: _Target) -> Target:
+    rest = {key: getattr(keys, key) for key in _Target.__annotations__}
     try:
         own = costs.Costs(**{key: getattr(keys, key) for key in costs.KEYS})
     except PlanError as error:
@@ -219,51 +204,47 @@ def _near(path: Path, name: str, *, script: bool = False) -> str:
 
 
 def schema() -> dict[str, Any]:
-    generated = msgspec.json.schema(_model())
-    generated |= generated["$defs"].pop("ExperimentFile")
-    del generated["$ref"]
+    """The JSON Schema of experiment files."""
+    generated = msgspec.json.schema(_File)
+    definitions = generated["$defs"]
+    own, target = definitions.pop("_File")["properties"], definitions["_Target"]["properties"]
+    for key, text in KEYS.items():
+        table, _, name = key.rpartition(".")
+        (target if table else own).setdefault(name, {})["description"] = text
     level: dict[str, Any] = {"type": ["string", "boolean", "integer", "number"]}
-    many: dict[str, Any] = {"type": "array", "items": level, "minItems": 1}
-    about = {name: option.help for name, option in options.FACTORS.items()}
-    families = "^({})\\..+$".format("|".join(options.FAMILIES))
-    single = {name: {**level, "description": text} for name, text in about.items()}
-    several = {name: {**many, "description": text} for name, text in about.items()}
-    for table in TABLES:
-        text = options.texts()[table]["family"]
-        single[table] = {"type": "object", "additionalProperties": level, "description": text}
-        several[table] = {"type": "object", "additionalProperties": many, "description": text}
-    background = options.texts()["background"]["family"]
-    inner: dict[str, Any] = {"type": "object", "description": background}
-    single["background"] = several["background"] = {
-        **inner,
-        "additionalProperties": {"type": "object"},
+    part = _levels(level)
+    quick = {**part["properties"], "trials": {"type": "integer", "minimum": 1}}
+    own |= {
+        "factors": {**_levels({"type": "array", "items": level, "minItems": 1}), **own["factors"]},
+        "exclude": {**own["exclude"], "items": part},
+        "cells": {**own["cells"], "items": part},
+        "quick": {**part, "properties": quick, "description": KEYS["quick"]},
+        **part["properties"],
     }
-    one_each = {"type": "object", "additionalProperties": level}
-    single["node"] = {"anyOf": [single["node"], one_each], "description": about["node"]}
-    part = {
-        "type": "object",
-        "properties": single,
-        "patternProperties": {families: level},
-        "additionalProperties": False,
-    }
-    own = generated["properties"]
-    own["factors"] = {
-        "type": "object",
-        "description": KEYS["factors"],
-        "properties": several,
-        "patternProperties": {families: many},
-        "additionalProperties": False,
-    }
-    for key in ("exclude", "cells"):
-        own[key] = {"type": "array", "items": part, "description": KEYS[key]}
-    quick = {**single, "trials": {"type": "integer", "minimum": 1}}
-    own["quick"] = {**part, "properties": quick, "description": KEYS["quick"]}
-    own.update(single)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **generated,
+        "$defs": definitions,
+        **part,
+        "properties": own,
         "title": "An experiment of pgpaces",
-        "patternProperties": {families: level},
+    }
+
+
+def _levels(level: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a table of levels. level: the schema of each."""
+    texts, table = options.texts(), {"type": "object", "additionalProperties": level}
+    names = {name: {**level, "description": each.help} for name, each in options.FACTORS.items()}
+    names |= {name: {**table, "description": texts[name]["family"]} for name in TABLES}
+    names["node"] = {"anyOf": [level, table], "description": texts["node"]["help"]}
+    names["background"] = {
+        "type": "object",
+        "additionalProperties": {"type": "object"},
+        "description": texts["background"]["family"],
+    }
+    return {
+        "type": "object",
+        "properties": names,
+        "patternProperties": {"^({})\\..+$".format("|".join(options.FAMILIES)): level},
         "additionalProperties": False,
     }
 
