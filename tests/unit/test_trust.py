@@ -63,8 +63,6 @@ OUTSIDE = {
     "script, absolute": (TOML.replace('"s.sql"', '"/etc/passwd"'), {}),
     "script, above": (TOML.replace('"s.sql"', '"../secret.sql"'), {}),
     "users, above": (USERS.replace('"users.py"', '"../secret.py"'), {}),
-    "a word of a program": (program('["sh", "../secret.sh"]'), {}),
-    "input of a program": (TOML.replace('"init.sql"', '{ run = "x", input = ["../s*"] }'), {}),
     "no name": (TOML.replace('"s.sql"', '"s\\u0000.sql"'), {}),
 }
 
