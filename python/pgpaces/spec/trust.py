@@ -4,8 +4,7 @@ Programs of shipped workloads and of the user's own options are executed. Every 
 from a private copy, so that later changes of the folder are not executed; its digest is that of the
 copy.
 
-HOME/trust/DIGEST          confirmations, by the digest of all files of a folder, or a script
-HOME/cache/folders/NAME    copies, which exist as long as the pgpaces process that uses them
+HOME/trust/DIGEST has the confirmations, by the digest of all files of a folder, or of a script.
 
 An unconfirmed workload executes no programs: scripts run, and psql runs SQL without its commands.
 
@@ -15,9 +14,8 @@ COPY ... PROGRAM, is only a hint. The guard is that psql itself refuses its comm
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import fcntl
+import functools
 import hashlib
 import os
 import re
@@ -41,7 +39,7 @@ from pgpaces.spec.workload import Workload, WorkloadScript, commands_in
 _LEFT_OUT = {".git", ".hg", ".svn", "__pycache__"}
 # Prefixes, so that no script has the digest of a folder, whatever its text.
 _FOLDER, _SCRIPT = b"pgpaces folder 1\n", b"pgpaces script 1\n"
-_COPY_BYTES = 64 * 2**20  # a larger file is linked, if possible
+_COPY_BYTES = 64 * 2**20  # a larger file is linked
 _TOTAL_BYTES = 2**30
 
 
@@ -148,9 +146,6 @@ class _Copy(Struct, frozen=True):
 
 
 _COPIES: dict[Path, _Copy] = {}
-# The folder of this process's copies, by the home; and the locks on it against other processes.
-_PLACES: dict[Path, Path] = {}
-_LOCKS: list[int] = []
 _CONFIRMED: set[str] = set()
 
 
@@ -186,7 +181,7 @@ def _record(digest: str, path: Path, listed: tuple[Action, ...]) -> None:
 def _copied(folder: Path) -> _Copy:
     original = folder.resolve()
     try:
-        place = Path(tempfile.mkdtemp(dir=_place(), prefix=""))
+        place = Path(tempfile.mkdtemp(dir=_folder_of_copies().name, prefix=""))
         target = place / original.name
         _copy(original, target)
         copy = _Copy(target, original, _digest(target))
@@ -202,56 +197,22 @@ def _copied(folder: Path) -> _Copy:
     return copy
 
 
-def _place() -> Path:
-    """A private folder that is removed at the end of this process, or by a later one after a kill.
-
-    A temporary folder if the home is not writable. Raises OSError.
-    """
-    root = home() / "cache" / "folders"
-    if (existing := _PLACES.get(root)) is not None and existing.is_dir():
-        return existing
-    try:
-        make_folder(root)
-        lock = os.open(root, os.O_RDONLY)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            for remains in root.iterdir():
-                _remove_unlocked(remains)
-            place = Path(tempfile.mkdtemp(dir=root, prefix=""))
-            _LOCKS.append(os.open(place, os.O_RDONLY))
-            fcntl.flock(_LOCKS[-1], fcntl.LOCK_EX)
-        finally:
-            os.close(lock)
-    except OSError:
-        place = Path(tempfile.mkdtemp(prefix="pgpaces-"))
-    atexit.register(shutil.rmtree, place, ignore_errors=True)
-    _PLACES[root] = place
-    return place
-
-
-def _remove_unlocked(place: Path) -> None:
-    """Removes the folder of a process that was killed."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(place, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(place, ignore_errors=True)
-        finally:
-            os.close(descriptor)
+@functools.cache
+def _folder_of_copies() -> tempfile.TemporaryDirectory[str]:
+    """It is removed when this process ends."""
+    return tempfile.TemporaryDirectory(prefix="pgpaces-")
 
 
 def _paths(root: Path) -> Iterator[Path]:
     """What a copy of a folder consists of: links, folders, and regular files, in a fixed order."""
-    left_out = (home().resolve(), home().resolve() / "cache" / "folders")  # the copy is in these
+    own = home().resolve()
 
     def fail(error: OSError) -> None:
         raise error
 
     for at, folders, files in os.walk(root, onerror=fail):
         folder = Path(at)
-        folders[:] = sorted(
-            name for name in folders if name not in _LEFT_OUT and folder / name not in left_out
-        )
+        folders[:] = sorted(n for n in folders if n not in _LEFT_OUT and folder / n != own)
         for path in (folder / name for name in (*folders, *sorted(files))):
             if path.is_symlink() or path.is_dir() or path.is_file():
                 yield path
@@ -268,7 +229,12 @@ def _copy(original: Path, target: Path) -> None:
             copy.symlink_to(os.path.relpath(_inside(path, original), path.parent.resolve()))
         elif path.is_dir():
             copy.mkdir()
-        elif (about := path.stat()).st_size <= _COPY_BYTES or not _linked(path, copy):
+        elif (about := path.stat()).st_size > _COPY_BYTES:
+            try:
+                os.link(path, copy, follow_symlinks=False)
+            except OSError:  # on another file system
+                copy.symlink_to(path)
+        else:
             if (size := size + about.st_size) > _TOTAL_BYTES:
                 gib = _TOTAL_BYTES // 2**30
                 raise WorkloadError("folder-too-large", path=original, maximum=gib)
@@ -288,21 +254,12 @@ def _inside(link: Path, folder: Path) -> Path:
     return to
 
 
-def _linked(path: Path, copy: Path) -> bool:
-    """Whether a large file could be linked instead of copied."""
-    try:
-        os.link(path, copy, follow_symlinks=False)
-    except OSError:
-        return False
-    return True
-
-
 def _digest(folder: Path) -> str:
     """A digest of the names, kinds, and contents of all files in a copy."""
     found = hashlib.sha256(_FOLDER)
     for path in _paths(folder):
         words = [os.fsencode(path.relative_to(folder))]
-        if path.is_symlink():
+        if path.is_symlink() and not path.readlink().is_absolute():
             words += [b"link", os.fsencode(path.readlink())]
         elif path.is_file():
             with path.open("rb") as file:
