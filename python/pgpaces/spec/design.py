@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
 from typing import Any, ClassVar
@@ -42,9 +43,8 @@ class Factor(Struct, frozen=True):
     def __post_init__(self) -> None:
         if not self.levels:
             raise PlanError("no-levels", factor=self.name)
-        twice = {level for level in self.levels if self.levels.count(level) > 1}
-        if twice:
-            raise PlanError("level-twice", factor=self.name, level=sorted(twice)[0])
+        if twice := sorted(level for level, count in Counter(self.levels).items() if count > 1):
+            raise PlanError("level-twice", factor=self.name, level=twice[0])
 
 
 class Cell(Struct, frozen=True):

@@ -55,10 +55,6 @@ KEYS = {
 }
 
 
-_LEVEL = (str, bool, int, float)
-_LEVELS_MAX = 10_000
-
-
 class _Target(costs.CostTable, frozen=True, kw_only=True):  # type: ignore[misc, call-arg]
     """`[targets.NAME]`."""
 
@@ -103,11 +99,7 @@ def read(path: Path) -> Experiment:
 
 def _experiment(path: Path, keys: _File, raw: Mapping[str, Any]) -> Experiment:
     others = {name: level for name, level in raw.items() if name not in keys.__struct_fields__}
-    single = {name: (_resolved(path, name, level),) for name, level in _flat(others)}
-    factors = {
-        name: [_resolved(path, name, level) for level in _several(name, several)]
-        for name, several in _flat(keys.factors)
-    }
+    single, factors = _texts(path, others), _texts(path, keys.factors, lists=True)
     for name in single:
         try:
             options.check_name(name)
@@ -125,7 +117,7 @@ def _experiment(path: Path, keys: _File, raw: Mapping[str, Any]) -> Experiment:
         question=keys.question,
         missed_max=goal_share(keys.missed, "missed"),
         design=Design().with_levels(
-            {**_texts(factors), **_texts(single)},
+            {**factors, **single},
             factors,
             exclude=tuple(_one(path, part) for part in keys.exclude),
             extra=tuple(_one(path, part) for part in keys.cells),
@@ -158,39 +150,30 @@ def _flat(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _several(name: str, value: object) -> list[Any]:
-    if not isinstance(value, list):
-        raise PlanError("factor-not-a-list", factor=name, value=value)
-    if not value:
-        raise PlanError("no-levels", factor=name)
-    if len(value) > _LEVELS_MAX:
-        raise PlanError("too-many-levels", factor=name, count=len(value), maximum=_LEVELS_MAX)
-    return value
-
-
-def _text(name: str, level: object) -> str:
-    """A level as one writes it on a command line. Raises PlanError for other types."""
-    if not isinstance(level, _LEVEL):
-        raise PlanError("not-a-level", key=name, value=level)
-    return level_of(level)
-
-
-def _texts(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    for name, value in values.items():
-        if isinstance(value, tuple) and isinstance(value[0], list | dict):
-            raise PlanError("levels-outside-factors", key=name, value=value[0])
-    return {name: tuple(_text(name, level) for level in value) for name, value in values.items()}
+def _texts(
+    path: Path, table: Mapping[str, Any], *, lists: bool = False
+) -> dict[str, tuple[str, ...]]:
+    """Levels as one writes them on a command line. lists: each name has a list of them."""
+    found = {}
+    for name, value in _flat(table):
+        if isinstance(value, list) is not lists:
+            if lists:
+                raise PlanError("factor-not-a-list", factor=name, value=value)
+            raise PlanError("levels-outside-factors", key=name, value=value)
+        found[name] = tuple(_text(path, name, level) for level in (value if lists else [value]))
+    return found
 
 
 def _one(path: Path, part: Mapping[str, Any]) -> dict[str, str]:
-    return {name: _text(name, _resolved(path, name, level)) for name, level in _flat(part)}
+    return {name: level for name, (level,) in _texts(path, part).items()}
 
 
-def _resolved(path: Path, name: str, level: Any) -> Any:
-    """A level; the path of a background workload is relative to the folder of the file."""
+def _text(path: Path, name: str, level: Any) -> str:
+    if not isinstance(level, str | bool | int | float):
+        raise PlanError("not-a-level", key=name, value=level)
     if name.startswith("background.") and name.endswith(".workload") and isinstance(level, str):
         return _near(path, level, script=level.endswith(".sql"))
-    return level
+    return level_of(level)
 
 
 def _near(path: Path, name: str, *, script: bool = False) -> str:
