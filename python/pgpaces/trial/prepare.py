@@ -13,23 +13,24 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from pgpaces.core.errors import ConnectionsError
+from pgpaces.analysis.accumulator import Accumulator
+from pgpaces.core.errors import ConnectionsError, PrepareError
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.locality import is_local
 from pgpaces.core.messages import message
 from pgpaces.core.texts import Say, Warned
-from pgpaces.database import changes, data, identity, settings, streaming
+from pgpaces.database import changes, data, identity, inputs, programs, psql, settings, streaming
 from pgpaces.database.access import Access
 from pgpaces.database.identity import Room
 from pgpaces.database.settings import Applied, Terms
 from pgpaces.load import engine as generator
+from pgpaces.load.command import CommandLoad, Executions
+from pgpaces.load.engine import for_driver
 from pgpaces.server import pooler
 from pgpaces.spec.setup import PoolFacts, Prepared
-from pgpaces.trial.command import with_command
 from pgpaces.trial.components import (
     ComponentLoad,
     ReadyTrial,
@@ -49,10 +50,9 @@ from pgpaces.trial.request import (
 )
 from pgpaces.trial.site import Site, restarting
 
-if TYPE_CHECKING:
-    from pgpaces.analysis.accumulator import Accumulator
-
 Check = Callable[[], None]
+# How long a command has to end by itself when it is stopped.
+_POLITE_NS = 5_000_000_000
 # Sessions of pgpaces during a load: those that lock its data, a server's sensors, the guard.
 _OF_DATA, _OF_SENSORS, _OF_GUARD = 2, 2, 2
 # Connections that stay free on a server of others, beside those reserved for superusers.
@@ -116,7 +116,7 @@ def prepared(where: Site, request: Request, say: Say, *, check: Check) -> Iterat
         yield replace(
             ready,
             components=tuple(
-                stack.enter_context(with_command(ready, component, say, check=check))
+                stack.enter_context(_with_command(ready, component, say, check=check))
                 for component in components
             ),
         )
@@ -193,6 +193,66 @@ def _pool(
             size=running.size,
         )
         yield {**nodes, POOL: replace(where.access, keywords={**keywords, **way})}, about
+
+
+@contextlib.contextmanager
+def _with_command(
+    ready: ReadyTrial, component: ComponentLoad, say: Say, *, check: Callable[[], None]
+) -> Iterator[ComponentLoad]:
+    """The component with its command, if it has one, ready to run within this context.
+
+    check: raises if the end was requested while something runs before a command. Raises PlanError
+    for unknown placeholders, RunError for a missing program, PrepareError if the command to run
+    before it fails.
+    """
+    work, plan = component.work, component.plan
+    workload, command = work.request.workload, work.request.workload.command
+    if command is None:
+        yield component
+        return
+    keywords = for_driver(ready.connection(component))
+    way = psql.ClientProgram(ready.site.access.psql, keywords, keywords["dbname"])
+    values = {"seed": str(work.request.data_seed), **work.variables()}
+    with (
+        programs.program_environment(way, workload, values, say=say) as environment,
+        contextlib.ExitStack() as stack,
+    ):
+        # Not `grace`, which is at least the latency limit: that may be an hour here.
+        polite_ns = _POLITE_NS if plan.grace_ns is None else plan.grace_ns
+
+        def order(run: tuple[str, ...] | str, succeeds: tuple[int, ...]) -> programs.CommandOrder:
+            base = environment.order(component.labels[0], run)
+            timeout_ns = command.timeout_ns
+            return replace(base, succeeds=succeeds, timeout_ns=timeout_ns, polite_ns=polite_ns)
+
+        def say_and_check(text: str) -> None:
+            say(text)
+            check()
+
+        runner = programs.Runner(environment.files, environment.scratch)
+        stack.callback(runner.close)
+        measured = order(command.run, command.succeeds)
+        if command.before is not None:
+            what = message("before-command", workload=workload.name)
+            say(what)
+            before = order(command.before, (0,))
+            result = programs.run_reporting(runner, before, what, say=say_and_check)
+            if result is None or result.failed:
+                why, output = (result.failed, result.output) if result else ("stopped", "")
+                raise PrepareError("before-failed", workload=workload.name, why=why, output=output)
+        executions = Executions(
+            transactions=plan.transactions,
+            duration_ns=plan.duration_ns,
+            warmup_ns=plan.warmup,
+            limit_ns=dict(plan.limits).get(component.scripts[0].name, plan.limit_ns) or None,
+            accompanies=bool(work.name),
+        )
+        load = CommandLoad(measured, executions, runner, say=say)
+        if command.input:
+            words = [inputs.filled(pattern, environment.values) for pattern in command.input]
+            paths = inputs.matching(words, environment.folder)
+            load.input_bytes = sum(path.stat().st_size for path in paths)
+        yield replace(component, command=load)
 
 
 class Budget:

@@ -32,7 +32,6 @@ from pgpaces.spec.spec import Spec
 from pgpaces.spec.target import PoolPlan, TargetPlan
 from pgpaces.spec.users import call
 from pgpaces.spec.workload import Workload, WorkloadScript, commands_in
-from pgpaces.trial import command
 from pgpaces.trial.site import shown_source, shown_target
 
 _SCALE_MAX = 1_000_000
@@ -371,7 +370,7 @@ def check(request: Request) -> None:
     if not any(script.weight for script in scripts):
         raise PlanError("no-script-runs", script=scripts[0].name)
     request.trial.limits_of([script.name for script in scripts])
-    command.check(request.workload, request.trial)
+    check_command(request.workload, request.trial)
     check_users(request.workload, request.trial)
     check_generators(request.trial.generators, request.target)
     commands_of(request.workload, scripts)
@@ -392,6 +391,26 @@ def check(request: Request) -> None:
             check(other)
         except PlanError as error:
             raise error.at(f"background {name}") from None
+
+
+def check_command(workload: Workload, trial: TrialPlan) -> None:
+    """Raises PlanError for options that a command does not support."""
+    command = workload.command
+    if command is None:
+        return
+    if workload.scripts != (command.script,):
+        raise PlanError("runs-no-scripts", workload=workload.name, kind="command")
+    if trial.load.model != "closed" or trial.load.think != "none":
+        raise PlanError("command-with-rate", workload=workload.name)
+    several = {
+        "--generators": trial.generators is not None,
+        f"--clients {trial.clients}": (trial.clients or 1) > 1,
+        "--start-every": bool(trial.start_every_ns),
+    }
+    for option, used in several.items():
+        if used:
+            raise PlanError("command-runs-alone", option=option)
+    trial.check_without_scripts()
 
 
 def check_users(workload: Workload, trial: TrialPlan) -> None:
