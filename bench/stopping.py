@@ -1,14 +1,15 @@
 """How often a run that stops as soon as it is certain is wrong, and how long it takes.
 
-`python bench/stopping.py` prints the errors that each look allows. The coverage section of the
-bench simulates runs and writes their table.
+`python bench/stopping.py` prints the errors that each look allows, and simulates `sweep --trials
+auto`. The coverage section of the bench simulates runs and writes their table.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import product
 from statistics import NormalDist
 
 import numpy as np
@@ -16,7 +17,7 @@ from loads import Load, truth
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from pgpaces.analysis import level_shift, stats, stopping
+from pgpaces.analysis import across, certainty, goal, level_shift, stats, stopping
 from pgpaces.analysis.stats import Clusters
 from pgpaces.analysis.stopping import LOOKS_S, Missed, decide
 from pgpaces.core.times import quantile_rank
@@ -215,7 +216,45 @@ def stopped(load: Load, runs: int) -> list[Tally]:
     return whole
 
 
+def trials(load: Load, cells: int, seconds: int = 30) -> Iterator[str]:
+    """What `--trials auto` says of so many cells with trials of such a length: rows of a table."""
+    limits_ms = [getattr(truth(load, RUN_S), name) for name in SHARES.values()]
+    most, said = certainty.LOOKS[-1], [Counter[tuple[str, int]]() for _ in SHARES]
+    for seed in range(cells // BATCH):
+        due, latency = load.trials(seconds, most * BATCH, _SEED + seed)
+        inside = [due[:, run] < seconds for run in range(most * BATCH)]
+        every = [
+            Seconds.of(due[own, run], latency[own, run]).missed(seconds, limits_ms, cold=False)
+            for run, own in enumerate(inside)
+        ]
+        for at, tally in product(range(0, most * BATCH, most), enumerate(said)):
+            own = [found[tally[0]] for found in every[at : at + most]]
+            tally[1][_of_trials(own)] += 1
+    for share, counts in zip(SHARES, said, strict=True):
+        by = Counter[str]()
+        for (verdict, _), n in counts.items():
+            by[verdict] += n
+        mean = sum(look * n for (_, look), n in counts.items()) / cells
+        shown = (f"{100 * by[verdict] / cells:.1f}" for verdict in ("pass", "fail"))
+        yield "  ".join((load.name, f"{load.utilization:g}", f"{share:g}", *shown, f"{mean:.1f}"))
+
+
+def _of_trials(found: Sequence[Missed]) -> tuple[str, int]:
+    verdict = "unknown"
+    for look in certainty.LOOKS:
+        seen = found[:look]
+        counts, within = [(each.missed, each.due) for each in seen], [e.clusters for e in seen]
+        share = across.share_at_look(counts, within, certainty.errors(look))
+        if (verdict := goal.verdict(share, ALLOWED)) != "unknown":
+            break
+    return verdict, look
+
+
 if __name__ == "__main__":
     for name, error in (("fail", FAIL), ("pass", PASS)):
-        print(name, *(f"{each:.5f}" for each in errors(error)))
-    print("the program", stopping.ERRORS)
+        for looks in (LOOKS_S, certainty.LOOKS):
+            print(name, *(f"{each:.5f}" for each in errors(error, looks)))
+    print("the program", stopping.ERRORS, certainty.ERRORS)
+    print("load  busy  missed  pass  fail  trials")
+    for load in LOADS:
+        print(*trials(load, 500), sep="\n", flush=True)

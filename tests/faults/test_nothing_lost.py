@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from itertools import count as count_from
 from itertools import pairwise
 from pathlib import Path
 
@@ -33,6 +34,8 @@ SLOW = pytest.mark.slow
 QUICK = ("--scale", "1", "--warmup", "0")
 # Of those that ask for no rate: a client that does not think takes all that a machine has.
 CALM = (*QUICK, "--think-time", "10ms")
+# Seeds of data that no test before has made.
+UNMADE = count_from(601)
 
 
 def is_intact(store: Path) -> bool:
@@ -504,7 +507,7 @@ def test_the_report_tells_of_an_outage_how_long_it_lasted(pgpaces, fragile):
 
 @SLOW
 def test_data_cannot_be_made_on_a_standby_and_is_read_there_once_it_is(pgpaces, fragile, standby):
-    words = ("run", "select-only", *CALM, "-c", "1", "-T", "1s", "--data-seed", "601")
+    words = ("run", "select-only", *CALM, "-c", "1", "-T", "1s", "--data-seed", str(next(UNMADE)))
     refused = pgpaces(*words, "--target", standby.dsn("postgres"))
     assert refused.code == 16, refused.err
     assert "read-only" in refused.err

@@ -14,7 +14,16 @@ from statistics import fmean, median_high, stdev
 
 from msgspec import Struct
 
-from pgpaces.analysis.stats import Z95, pearson, proportion, student_cdf, student_quantile
+from pgpaces.analysis.stats import (
+    ERROR,
+    Z95,
+    Clusters,
+    pearson,
+    proportion,
+    student_cdf,
+    student_quantile,
+    wilson,
+)
 from pgpaces.spec.result import Estimate
 
 _TAIL = 0.025
@@ -102,6 +111,31 @@ def share(machines: Hits, within: float) -> Estimate | None:
     """A share of due, with Wilson's interval; machines: (hits, due) of trials. None without due."""
     hits, due = _sums([pair for pairs in machines for pair in pairs])
     return proportion(hits, due, design_factor(machines, within))
+
+
+def share_at_look(
+    trials: Sequence[tuple[int, int]], clusters: Sequence[Clusters], errors: tuple[float, float]
+) -> Estimate | None:
+    """The missed share of some trials at a look of a sequential design.
+
+    trials: (missed, due) of each; clusters: within each. errors: each end is that of an interval
+    with this error, the lower one first. The trials' design effects are averaged, their degrees of
+    freedom add up, and the spread between trials counts with Student's t as in `design_factor`.
+    """
+    missed, due = _sums(trials)
+    if not due:
+        return None
+    effect = sum(own.effect * n for own, (_, n) in zip(clusters, trials, strict=True)) / due
+    within = Clusters(effect, sum(own.freedom for own in clusters))
+    between = pearson(trials) if len(trials) > 1 else 0.0
+
+    def end(tail: float) -> tuple[float, float]:
+        freedom = max(_FREEDOM_MIN, len(trials) - 1)
+        t, z = student_quantile(freedom, 1 - tail), student_quantile(math.inf, 1 - tail)
+        return tail, max(within.divisor(tail), between * (t / z) ** 2)
+
+    below, above = (tail * error / ERROR for tail, error in zip(within.tails, errors, strict=True))
+    return wilson(missed, due, (end(below), end(above)))
 
 
 def _sums(pairs: Sequence[tuple[int, int]]) -> tuple[int, int]:

@@ -26,6 +26,7 @@ from pgpaces.spec.result import Counts, Estimate, Trial
 
 # Numbers of trials by name.
 Numbers = Mapping[str, Callable[[Digest], Estimate | None]]
+Errors = Callable[[int], tuple[float, float]]
 
 
 # A machine differs from its kind by more than this.
@@ -113,11 +114,12 @@ def rows(
     kinds: Mapping[str, str] | None = None,
     *,
     numbers: Numbers | None = None,
+    errors: Errors | None = None,
 ) -> tuple[Row, ...]:
     """A row for each cell, in their order, also for cells without trials.
 
     kinds: the kind of each target that has one. Targets of a kind are replicates of one cell.
-    numbers: of trials, in addition to those of transactions.
+    numbers: of trials, in addition to those of transactions. errors: see `row`.
     """
     groups: dict[str, tuple[Cell, list[Digest]]] = {}
     of_cell = {}
@@ -127,11 +129,21 @@ def rows(
     for digest in digests:
         if digest.trial.place and digest.trial.place.cell in of_cell:
             of_cell[digest.trial.place.cell].append(digest)
-    return tuple(row(*group, numbers) for group in groups.values())
+    return tuple(row(*group, numbers, errors=errors) for group in groups.values())
 
 
-def row(cell: Cell, digests: Sequence[Digest], numbers: Numbers | None = None) -> Row:
-    """The row of a cell by its trials. Of a block's attempts the newest finished one counts."""
+def row(
+    cell: Cell,
+    digests: Sequence[Digest],
+    numbers: Numbers | None = None,
+    *,
+    errors: Errors | None = None,
+) -> Row:
+    """The row of a cell by its trials. Of a block's attempts the newest finished one counts.
+
+    errors: of the interval of the missed share by the number of trials, if that number depended on
+    the results; None: 5%.
+    """
     newest, superseded = _newest(digests)
     good = tuple(digest for digest in newest if sound(digest))
     ended = good or tuple(digest for digest in newest if digest.trial.state == "finished")
@@ -156,6 +168,11 @@ def row(cell: Cell, digests: Sequence[Digest], numbers: Numbers | None = None) -
     }
     more = {name: combined(read, bounded=False) for name, read in (numbers or {}).items()}
     counts = (astuple(digest.summary.counts) for digest in used)
+    shares = {name: _share(name, machines) for name in SHARES}
+    if errors is not None and good:
+        pairs = [(each.summary.counts.missed, each.summary.counts.due) for each in good]
+        within = [each.summary.clusters for each in good]
+        shares["missed"] = across.share_at_look(pairs, within, errors(len(good)))
     return Row(
         cell,
         used,
@@ -163,7 +180,7 @@ def row(cell: Cell, digests: Sequence[Digest], numbers: Numbers | None = None) -
         superseded,
         bool(good),
         counts=Counts(*map(sum, zip(*counts, strict=True))),
-        **{name: _share(name, machines) for name in SHARES},
+        **shares,
         **own,
         sd=combined(partial(trial_estimate, name="sd"), bounded=False),
         more={name: estimate for name, estimate in more.items() if estimate is not None},
@@ -220,7 +237,7 @@ def _share(name: str, machines: Sequence[Sequence[Digest]]) -> Estimate | None:
 def _within(digest: Digest, name: str) -> float:
     """The dispersion of a share over windows of its trial."""
     if name == "missed" or not digest.series:
-        return digest.summary.phi
+        return digest.summary.clusters.phi
     if not getattr(digest.summary.counts, name):
         return 1.0
     cut = digest.summary.cut_s

@@ -21,7 +21,7 @@ from pgpaces.core.series import Series
 from pgpaces.core.times import Times, merge, quantiles_ms
 from pgpaces.spec.result import Counts, Trial
 
-VERSION = 14
+VERSION = 15
 # Tracks that charts show first, by source and by start and end of the name. Sources with dozens of
 # tracks (_WIDE) show only these; their other samples stay in the store.
 _FIRST = (

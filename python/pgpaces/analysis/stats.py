@@ -289,7 +289,7 @@ def proportion(hits: int, trials: int, phi: float = 1.0) -> Estimate | None:
 
     Wilson (1927); phi is the dispersion of clustered hits. 8 of 600 at phi 1: 0.68 to 2.61%.
     """
-    return _wilson(hits, trials, ((_TAIL, phi), (_TAIL, phi)))
+    return wilson(hits, trials, ((_TAIL, phi), (_TAIL, phi)))
 
 
 def share(
@@ -300,10 +300,10 @@ def share(
     errors: each end is that of an interval with this error, the lower one first.
     """
     tails = (tail * error / ERROR for tail, error in zip(clusters.tails, errors, strict=True))
-    return _wilson(hits, trials, tuple((tail, clusters.divisor(tail)) for tail in tails))
+    return wilson(hits, trials, tuple((tail, clusters.divisor(tail)) for tail in tails))
 
 
-def _wilson(hits: int, trials: int, ends: Sequence[tuple[float, float]]) -> Estimate | None:
+def wilson(hits: int, trials: int, ends: Sequence[tuple[float, float]]) -> Estimate | None:
     """The same. ends: the tail below with its dispersion, and the tail above with its own."""
     if trials == 0:
         return None

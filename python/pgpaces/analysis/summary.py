@@ -89,14 +89,14 @@ class Summary(Struct, frozen=True):
 
     scripts, statements, generator, validity and connections cover all workloads.
     seconds: length of the part that is evaluated. cut_s: seconds left out before that part and
-    after the minimum warm-up. phi: dispersion of the missed share. retried: transactions that were
+    after the minimum warm-up. clusters: of missed transactions. retried: transactions that were
     tried more than once. retries: their tries after the first.
     """
 
     counts: Counts
     missed: Estimate | None
     validity: Validity
-    phi: float
+    clusters: Clusters
     retried: int
     retries: int
     failures: dict[str, int]
@@ -185,7 +185,7 @@ def summarize(
         validity=validity.judge_trial(
             trial, _evidence(part, total, generator, cut=cut, flatness=flatness)
         ),
-        phi=clusters.phi,
+        clusters=clusters,
         retried=int(measured.column("retried").sum()),
         retries=int(measured.column("retries").sum()),
         failures=accumulator.failures(part.start, numbers),

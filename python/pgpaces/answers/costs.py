@@ -31,7 +31,7 @@ def of_run(trial: Trial, summary: Summary) -> Economy | None:
     counts = summary.counts
     start, end = summary.cut_s, summary.cut_s + summary.seconds
     means = rules.means_of_samples(trial.samples, start, end)
-    late = proportion(counts.late, counts.due, summary.phi)
+    late = proportion(counts.late, counts.due, summary.clusters.phi)
     return rules.economy(
         machines_of(trial.host.costs),
         rules.on_time(summary.throughput, late, counts),

@@ -137,7 +137,9 @@ def experiment(params: Mapping[str, Any]) -> Experiment | None:
         base = base.quickly()
     targets = tuple(_target(text, params) for text in params["target"])
     base = base.with_levels(_levels(params, targets))
-    counts = {name: params[name] for name in ("trials", "seed") if params.get(name) is not None}
+    counts = {"seed": params["seed"]} if params["seed"] is not None else {}
+    if params.get("trials"):
+        counts["trials"] = table.OF_COMMANDS["trials"].kind.read(str(params["trials"]))
     by_name = {target.name: target for target in (*base.targets, *targets)}
     missed = params.get("missed")
     return replace(

@@ -67,7 +67,8 @@ def sweep(**params: Any) -> int:
         experiment = base.checked(profiles.ready_made)
     if experiment is None:
         raise PlanError("workload-or-file-missing")
-    trials = len(experiment.design.cells()) * experiment.design.trials
+    each = experiment.design.trials
+    trials = len(experiment.design.cells()) * (1 if each == "auto" else each)
     if trials > TRIALS_MAX and not params["yes"]:
         raise PlanError("too-many-trials", trials=trials, most=TRIALS_MAX)
     return carry_out(experiment, params, resume=resume, goal=goal)

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -22,6 +22,8 @@ from pgpaces.spec.options import check_name, replaced
 from pgpaces.spec.target import Target
 
 Levels = Mapping[str, str]
+# How often each cell is run; "auto": until its verdict is certain.
+Trials = int | Literal["auto"]
 
 # An experiment with more cells would never end.
 CELLS_MAX = 1_000_000
@@ -93,7 +95,7 @@ class Design(Struct, frozen=True):
     fixed: Levels = field(default_factory=dict)
     exclude: tuple[Levels, ...] = ()
     extra: tuple[Levels, ...] = ()
-    trials: int = 1
+    trials: Trials = 1
     seed: int = 1
 
     def with_levels(
@@ -112,7 +114,7 @@ class Design(Struct, frozen=True):
         return varied | {name: (level,) for name, level in self.fixed.items()}
 
     def __post_init__(self) -> None:
-        if not 1 <= self.trials <= 10_000:
+        if self.trials != "auto" and not 1 <= self.trials <= 10_000:
             limits = "from 1 to 10000"
             raise PlanError("out-of-range", what="trials", value=self.trials, range=limits)
         if not 0 <= self.seed < 2**63:
@@ -161,6 +163,7 @@ class Design(Struct, frozen=True):
         A cell's place in a block is that of a hash of seed, block and key, so it does not depend
         on the order in which levels were written, nor on which other cells there are.
         """
+        assert self.trials != "auto", "the trials of such a design follow from their results"
         cells = self.cells()
         return tuple(
             Ask(cell, block)

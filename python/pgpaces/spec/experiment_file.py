@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -33,7 +33,7 @@ KEYS = {
     "workload": "A shipped workload, or a folder (relative to this file).",
     "files": "Scripts that run instead of the workload's: FILE or FILE@WEIGHT.",
     "from_database": "A database whose copy is measured, instead of the workload's own data.",
-    "trials": "How often each cell is run, once in each block.",
+    "trials": 'How often each cell is run, once in each block; or "auto".',
     "seed": "Seed of everything random: the order, arrivals, script parameters.",
     "missed": "The share that may miss the limit.",
     "factors": "A list of levels for each name that varies. Default: the full grid of them.",
@@ -74,7 +74,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
     workload: str | None = None
     files: list[str] = []
     from_database: str | None = None
-    trials: Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)] = 1
+    trials: Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)] | Literal["auto"] = 1
     seed: Annotated[int, msgspec.Meta(ge=0, le=SEED_MAX)] = 1
     missed: str = "5%"
     factors: dict[str, Any] = {}

@@ -57,6 +57,10 @@ def _one_of(*names: str) -> Kind:
     return Kind(read, choices=names)
 
 
+def _trials(text: str) -> int | str:
+    return text if text == "auto" else _whole(1).read(text)
+
+
 def _number(text: str) -> float:
     try:
         return float(text)
@@ -260,7 +264,7 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
     Option("top", _whole(1, 1000), WORKLOAD, metavar="N", default=100),
     Option("size", TEXT, LOAD, metavar="SIZE"),
     Option("runs", _whole(3, 99), LOAD, metavar="N", default=3),
-    Option("trials", _whole(1), LOAD, metavar="N"),
+    Option("trials", Kind(_trials, "int | str"), LOAD, metavar="N"),
     Option("quick", SWITCH, LOAD, flag=True),
     Option("soak", DURATION, LOAD, metavar="TIME", default="10min", rare=True),
     Option("pairs", _whole(8), LOAD, metavar="N"),

@@ -9,13 +9,18 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from pgpaces.analysis.capacity.search import SearchSpec
+from pgpaces.analysis.certainty import Certainty
 from pgpaces.analysis.sequential import Pairing
 from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.spec import setup
 from pgpaces.spec.design import Experiment
 from pgpaces.trial.strategies import Goal
 
-_KINDS: Mapping[str, type[Goal]] = {"capacity": SearchSpec, "comparison": Pairing}
+_KINDS: Mapping[str, type[Goal]] = {
+    "capacity": SearchSpec,
+    "comparison": Pairing,
+    "certainty": Certainty,
+}
 
 
 def write(

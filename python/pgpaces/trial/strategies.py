@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from pgpaces.analysis.capacity.search import CapacitySearch, SearchSpec
+from pgpaces.analysis.certainty import Certainty, UntilCertain
 from pgpaces.analysis.sequential import Expected, Pairing, Tell
 from pgpaces.spec.design import HERE, Ask, Cell, Design, by_machine
 
@@ -35,10 +36,10 @@ class Listed(Struct, frozen=True):
         return ""
 
 
-Goal = SearchSpec | Pairing
+Goal = SearchSpec | Pairing | Certainty
 # samples: trials of every kind, to check them in advance; left: a lower bound of the trials until
 # an answer is known, 0 if there is none; given_up: why it ended without an answer, else empty.
-Strategy = CapacitySearch | Pairing | Listed
+Strategy = CapacitySearch | Pairing | UntilCertain | Listed
 
 
 def strategies(
@@ -61,13 +62,17 @@ def strategies(
         missing = (ask for ask in design.asks() if (ask.block, ask.cell.key) not in finished)
         return {name: Listed(tuple(own)) for name, own in by_machine(missing, machine_of).items()}
     of_machines = by_machine((Ask(cell, 1) for cell in design.cells()), machine_of)
-    return {
-        name: CapacitySearch(goal, tuple(ask.cell for ask in own))
-        for name, own in of_machines.items()
-    }
+    return {name: _adaptive(goal, [ask.cell for ask in own]) for name, own in of_machines.items()}
+
+
+def _adaptive(goal: Goal, cells: Sequence[Cell]) -> CapacitySearch | Pairing | UntilCertain:
+    if isinstance(goal, Pairing):
+        return goal
+    if isinstance(goal, Certainty):
+        return UntilCertain(goal, tuple(cells))
+    return CapacitySearch(goal, tuple(cells))
 
 
 def resumed(goal: Goal, cells: Sequence[Cell], results: Sequence[Tell]) -> list[Tell]:
     """The results so far when it is resumed: the search or pair that ended it begins again."""
-    of = goal if isinstance(goal, Pairing) else CapacitySearch(goal, tuple(cells))
-    return of.resumed(results)
+    return _adaptive(goal, cells).resumed(results)

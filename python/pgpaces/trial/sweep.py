@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pgpaces.analysis.certainty import Certainty
 from pgpaces.analysis.preview import Preview, Span, between, preview, trial_span
 from pgpaces.analysis.sequential import Pairing, Tell
 from pgpaces.core.errors import PgpacesError, PlanError, StoreError
@@ -213,6 +214,9 @@ def plan(
     must not have changed. on_store_error, command, costs, goal: see PlannedSweep. consent: whether
     the folders of workloads may execute programs. Raises PlanError, WorkloadError, ScriptError.
     """
+    design = experiment.design
+    if goal is None and design.trials == "auto":
+        goal = Certainty(experiment.missed_max, design.seed)
     made = PlannedSweep.of(
         experiment,
         consent,
@@ -228,13 +232,18 @@ def plan(
         sample = made.request(Ask(goal.cells[0], 1))
         metric = goal.goal.of(planned=sample.trial.load.model != "closed")
         made = replace(made, goal=replace(goal, goal=metric))
-    design, machines = experiment.design, made.machines
+    machines = made.machines
     every = strategies(made.goal, design, machines)
     samples = [ask for each in every.values() for ask in each.samples()]
     requests = {(ask.block, ask.cell.key): made.request(ask) for ask in samples}
     for ask in {ask.cell.key: ask for ask in samples}.values():
+        request = requests[ask.block, ask.cell.key]
         try:
-            check(requests[ask.block, ask.cell.key])
+            check(request)
+            if isinstance(goal, Certainty) and request.trial.auto:
+                raise PlanError("cannot-combine", options=["--trials auto", "--duration auto"])
+            if isinstance(goal, Certainty) and not (request.trial.limit_ns or request.trial.limits):
+                raise PlanError("no-latency-limit")
         except PlanError as error:
             raise in_cell(error, ask.cell) from None
     # Results depend on the workload and its background workloads.

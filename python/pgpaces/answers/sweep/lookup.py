@@ -10,8 +10,9 @@ from importlib.metadata import version
 from msgspec.structs import replace
 
 from pgpaces.analysis import differences, validity
-from pgpaces.analysis.capacity.search import CapacitySearch
+from pgpaces.analysis.capacity.search import CapacitySearch, SearchSpec
 from pgpaces.analysis.cells import sound
+from pgpaces.analysis.certainty import Certainty
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.sequential import Pairing, Tell
 from pgpaces.answers import capacity, run
@@ -25,7 +26,6 @@ from pgpaces.show.section import Headline, Next, Section, Sentence
 from pgpaces.spec.design import Experiment
 from pgpaces.store.store import Store
 from pgpaces.trial import document
-from pgpaces.trial.strategies import Goal
 
 
 def page_of(store: Store, names: Sequence[str] = ("last",)) -> Page:
@@ -46,7 +46,8 @@ def page_of(store: Store, names: Sequence[str] = ("last",)) -> Page:
         )
         experiment, goal = document.read(row.document), document.goal(row.document)
         digests = store.digests(store.ended(row.id))
-        if goal is None:
+        if goal is None or isinstance(goal, Certainty):
+            about = replace(about, chosen=goal is not None)
             return _observed(store, gather(digests, about, experiment))
         return _observed(store, _chosen(store, digests, about, experiment=experiment, goal=goal))
     ids = [
@@ -93,7 +94,12 @@ def _observed(store: Store, page: Page) -> Page:
 
 
 def _chosen(
-    store: Store, digests: Sequence[Digest], about: About, *, experiment: Experiment, goal: Goal
+    store: Store,
+    digests: Sequence[Digest],
+    about: About,
+    *,
+    experiment: Experiment,
+    goal: SearchSpec | Pairing,
 ) -> Page:
     """The page of trials that were chosen one after another, with the answer to their purpose."""
     placed = replace(experiment, design=differences.as_chosen(experiment.design, digests))

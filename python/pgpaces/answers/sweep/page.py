@@ -15,6 +15,7 @@ from msgspec.structs import asdict, replace
 from pgpaces.analysis import cells, crossing, differences, goal
 from pgpaces.analysis.accumulator import by_functions
 from pgpaces.analysis.cells import MachineRatio, Row
+from pgpaces.analysis.certainty import errors
 from pgpaces.analysis.costs import Economy, Priced
 from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.differences import Difference
@@ -143,7 +144,11 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         title, missed_max = experiment.name, experiment.missed_max
         missing = 0 if about.chosen else _missing(experiment, digests)
     untrimmed = cells.rows(
-        design, digests, kinds, numbers={each.key: each.of_trial for each in bulk.NUMBERS}
+        design,
+        digests,
+        kinds,
+        numbers={each.key: each.of_trial for each in bulk.NUMBERS},
+        errors=errors if experiment and experiment.design.trials == "auto" else None,
     )
     shown = _shown(factors, untrimmed)
     main = crossing.main_factor(shown)

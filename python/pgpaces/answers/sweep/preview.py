@@ -23,8 +23,9 @@ def lines(
     chosen: trials are chosen one after another; goals: for which question, in words.
     """
     design, least = experiment.design, preview.trials_least
-    cells, trials = len(design.cells()), len(design.cells()) * design.trials
-    about = {"name": experiment.name, "cells": cells, "trials": trials, "each": design.trials}
+    cells, each = len(design.cells()), design.trials
+    trials = preview.trials if each == "auto" else cells * each
+    about = {"name": experiment.name, "cells": cells, "trials": trials, "each": each}
     if chosen:
         few = "" if least == preview.trials else f"{least} to "
         yield message("preview-chosen", few=few, most=preview.trials, **about)
