@@ -316,7 +316,7 @@ def test_a_trial_has_integers_that_fit(name, value):
 def test_so_have_a_request_a_pool_and_the_python_interface():
     trial = TrialPlan(load=Load("closed"), limit_ns=1)
     for changes in ({"data_seed": 2**70}, {"scale": 2**70}, {"scale": "1"}):
-        asked: Any = Request(workload.find("select-only"), trial, **changes)
+        asked: Any = Request(workload.find("select-only"), trial, spec=changes)
         with raises(PlanError, "not-an-integer", what=next(iter(changes))):
             request.check(asked)
     with raises(PlanError, "not-an-integer", what="pool_size", low=1, high=10_000):

@@ -34,7 +34,6 @@ from pgpaces.trial.request import (
     PRIMARY,
     Request,
     check_clients,
-    choose,
     node_of,
     nodes_of,
     source_of,
@@ -298,7 +297,7 @@ def clients_at(request: Request, nodes: Sequence[str]) -> dict[str, int]:
     """The clients of a workload at each node; empty if their number was not requested."""
     if request.trial.clients is None:
         return {}
-    weights = _weights(request, choose(request.workload, request.scripts), nodes)
+    weights = _weights(request, request.scripts, nodes)
     shares = [sum(own.values(), Fraction()) for own in weights.values()]
     return dict(zip(weights, _shares(request.trial.clients, shares), strict=True))
 

@@ -43,7 +43,6 @@ from pgpaces.trial.request import (
     POOL,
     PRIMARY,
     Request,
-    choose,
     commands_of,
     dataset_of,
     shares_data,
@@ -145,9 +144,9 @@ def _works(where: Site, request: Request, say: Say, *, check: Check) -> Iterator
 
 
 def _work(name: str, request: Request, prepared: Prepared) -> Work:
-    scripts = choose(request.workload, request.scripts)
-    scale = request.scale or (1 if request.as_is else request.workload.scale)
-    return Work(name, request, scripts, commands_of(request.workload, scripts), prepared, scale)
+    scripts = request.scripts
+    commands = commands_of(request.workload, scripts)
+    return Work(name, request, scripts, commands, prepared, request.scale)
 
 
 @contextlib.contextmanager
@@ -212,7 +211,7 @@ def _with_command(
         return
     keywords = for_driver(ready.connection(component))
     way = psql.ClientProgram(ready.site.access.psql, keywords, keywords["dbname"])
-    values = {"seed": str(work.request.data_seed), **work.variables()}
+    values = {"seed": str(work.request.spec.get("data_seed", 1)), **work.variables()}
     with (
         programs.program_environment(way, workload, values, say=say) as environment,
         contextlib.ExitStack() as stack,

@@ -143,7 +143,7 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
     plan = ready.components[0].engine_plan()
     before = store.size_bytes() if store else 0
     trial = trial_of(ready)
-    stops_on_store_error = ready.request.on_store_error == "stop"
+    stops_on_store_error = ready.request.spec.get("on_store_error") == "stop"
     error: PgpacesError | None = None
     with monitoring(ready, listener) as monitors:
         load, facts = _loads(ready, context)
