@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pgpaces.core.errors import PlanError
-from pgpaces.core.units import digits, duration_ns, duration_text, exact, rate_per_s
+from pgpaces.core.units import duration_ns, duration_text, exact, rate_per_s, whole
 from pgpaces.spec.design import Design, Experiment, goal_share
 from pgpaces.spec.load import AUTO, TrialPlan, family
 from pgpaces.spec.options import (
@@ -130,16 +130,17 @@ def value_of(name: str, value: Any, what: str = "") -> Any:
         return goal_share(value, "--missed")
     option = BY_NAME.get(name if name in BY_NAME else name.partition(".")[0])
     plain = name.startswith("background.") or (name, value) == ("duration", AUTO)
-    if option is None or plain or not isinstance(value, str):
+    if option is None or plain:
         return value
+    if not isinstance(value, str):
+        span = option.kind.span
+        return value if span is None else whole(value, option.name, span[0], high=span[1])
     if option.kind is RATE:
         return f"{exact(rate_per_s(value, what or option.word))}/s"
     if option.kind is DURATION:
         bare = "ms" if option.name == "latency_limit" else "s"
         zero = option.name in _ZERO
         return duration_text(duration_ns(value, what or option.word, zero=zero, bare=bare))
-    if option.name == "generators":
-        return value if (count := digits(value)) is None else count
     try:
         found = option.kind.read(value)
     except PlanError as error:

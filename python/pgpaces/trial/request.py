@@ -15,7 +15,7 @@ from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.home import is_there
 from pgpaces.core.locality import is_local, is_loopback
 from pgpaces.core.redaction import Redacted
-from pgpaces.core.units import SEED_MAX, digits, duration_text, whole
+from pgpaces.core.units import digits, duration_text
 from pgpaces.database import data
 from pgpaces.database.access import typed
 from pgpaces.database.data import DatasetSpec
@@ -34,7 +34,6 @@ from pgpaces.spec.users import call
 from pgpaces.spec.workload import Workload, WorkloadScript, commands_in
 from pgpaces.trial.site import shown_source, shown_target
 
-_SCALE_MAX = 1_000_000
 # The duration of a background workload of a trial that ends by count: it ends with the trial.
 _UNTIL_ENDED_NS = 30 * 86_400 * 1_000_000_000
 # Names of a spec that are stored as the workload and the target have them, without passwords.
@@ -353,8 +352,6 @@ def dataset_of(request: Request) -> DatasetSpec:
 def check(request: Request) -> None:
     """Raises PlanError, ScriptError, TrustError for an invalid request. Starts nothing."""
     trust.check(request.workload)
-    whole(request.scale, "scale", 1, high=_SCALE_MAX)
-    whole(request.spec.get("data_seed", 1), "data_seed", 0, high=SEED_MAX)
     scripts = request.scripts
     if not any(script.weight for script in scripts):
         raise PlanError("no-script-runs", script=scripts[0].name)
