@@ -96,7 +96,7 @@ def above(trial: Trial, script: str | None = None) -> str:
     limit_ns = general and min(general, *own.values(), general)
     if script is not None:
         limit_ns = trial.limit_ns(script)
-    return f"> {limit_ns / 1e6:g}" if limit_ns else "none"
+    return f"> {limit_ns / 1e6:g}" if limit_ns else "∞"
 
 
 def factor_name(name: str) -> str:
