@@ -84,16 +84,18 @@ def _count_or_text(text: str) -> int | str:
     return text if (count := digits(text)) is None else count
 
 
+def weighted(text: str) -> tuple[str, int | None]:
+    """The name and the weight of NAME or NAME@WEIGHT. Raises PlanError."""
+    name, at, weight = text.rpartition("@")
+    if at and digits(weight) is None:
+        raise PlanError("not-a-number", what="weight", value=weight).at(text)
+    return (name, digits(weight)) if at else (text, None)
+
+
 def _scripts(text: str) -> tuple[tuple[str, int | None], ...]:
-    scripts = []
-    for word in text.split():
-        name, at, weight = word.rpartition("@")
-        if at and digits(weight) is None:
-            raise PlanError("not-a-number", what="weight", value=weight).at(word)
-        scripts.append((name, digits(weight)) if at else (word, None))
-    if not scripts:
+    if not text.split():
         raise PlanError("no-scripts")
-    return tuple(scripts)
+    return tuple(weighted(word) for word in text.split())
 
 
 # Groups of options, in the order of help and reference.

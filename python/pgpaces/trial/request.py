@@ -175,16 +175,6 @@ def _files(scripts: Sequence[WorkloadScript]) -> list[str]:
     ]
 
 
-def _weighted(file: str) -> tuple[str, int]:
-    """The path and the weight of FILE or FILE@WEIGHT. Raises PlanError."""
-    path, at, weight = file.rpartition("@")
-    if not at or (digits(weight) is None and is_there(Path(file), Path.is_file)):
-        return file, 1
-    if (number := digits(weight)) is None:
-        raise PlanError("not-a-number", what="weight", value=weight).at(f"--file '{file}'")
-    return path, number
-
-
 def workload_of(
     asked: Spec, consent: trust.Consent, *, name: str = "scripts", typed: bool = False
 ) -> Workload:
@@ -193,10 +183,14 @@ def workload_of(
     name: of scripts without a workload. typed: the user named the scripts in this call, which
     therefore need no consent.
     """
-    files = [_weighted(file) for file in asked.get("files", ())]
-    scripts = tuple(
-        workload.read_script(*file) if typed else trust.script(*file, consent) for file in files
-    )
+    scripts = []
+    for file in asked.get("files", ()):
+        # What follows an @ is a weight, unless a file has such a name.
+        plain = digits(file.rpartition("@")[2]) is None and is_there(file, Path.is_file)
+        path, weight = (file, None) if plain else options.weighted(file)
+        weight = 1 if weight is None else weight
+        read = workload.read_script(path, weight) if typed else trust.script(path, weight, consent)
+        scripts.append(read)
     variant = asked.get("variant")
     if "workload" not in asked:
         if variant is not None:
@@ -206,7 +200,7 @@ def workload_of(
         return workload.of_scripts(name, scripts)
     base = trust.find(asked["workload"], consent)
     base = base if variant is None else trust.variant(base, variant, consent)
-    return replace(base, scripts=scripts) if scripts else base
+    return replace(base, scripts=tuple(scripts)) if scripts else base
 
 
 def run_of(
