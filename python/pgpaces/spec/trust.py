@@ -240,7 +240,7 @@ def _copy(original: Path, target: Path) -> None:
                 raise WorkloadError("folder-too-large", path=original, maximum=gib)
             # Not through a link that has replaced the file meanwhile.
             source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            with Path(source).open("rb") as file, copy.open("xb") as made:
+            with os.fdopen(source, "rb") as file, copy.open("xb") as made:
                 shutil.copyfileobj(file, made)
             copy.chmod(0o700 if about.st_mode & 0o111 else 0o600)
 
