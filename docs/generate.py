@@ -21,7 +21,7 @@ import msgspec
 
 import pgpaces
 from pgpaces import api
-from pgpaces.analysis import costs, generator, summary, time_distribution, validity
+from pgpaces.analysis import generator, summary, time_distribution, validity, volume
 from pgpaces.answers import calls
 from pgpaces.cli import main as cli_main
 from pgpaces.cli import output as cli_output
@@ -181,8 +181,8 @@ FIELD_CLASSES = (
     summary.ScriptSummary,
     summary.StatementSummary,
     generator.Generator,
-    costs.Economy,
-    costs.Written,
+    prices.MonthlyCost,
+    volume.Volume,
 )
 
 

@@ -20,7 +20,6 @@ from typing import (
 )
 
 from pgpaces.analysis.bulk import of as bulk_of
-from pgpaces.analysis.costs import Volume, volume_of
 from pgpaces.analysis.generator import Generator
 from pgpaces.analysis.summary import (
     BackgroundSummary,
@@ -31,14 +30,15 @@ from pgpaces.analysis.summary import (
 )
 from pgpaces.analysis.time_distribution import Distribution
 from pgpaces.analysis.validity import Validity
+from pgpaces.analysis.volume import Volume, volume_of
 from pgpaces.answers.answer import Answer
-from pgpaces.answers.costs import of_run as economy_of
 from pgpaces.answers.run import section
 from pgpaces.answers.sweep.lookup import page_of
 from pgpaces.answers.sweep.page import Page
 from pgpaces.core.errors import PlanError, similar
 from pgpaces.spec import spec, workload
 from pgpaces.spec import trust as consents
+from pgpaces.spec.costs import MonthlyCost, monthly
 from pgpaces.spec.keywords import RunOptions
 from pgpaces.spec.load import TrialPlan
 from pgpaces.spec.options import DURATION, FOLDER, OPTIONS, RATE, Option
@@ -50,7 +50,6 @@ from pgpaces.trial.request import OnStoreError, run_of, with_fields, workload_of
 
 if TYPE_CHECKING:
     from pgpaces.analysis.bulk import Bulk
-    from pgpaces.analysis.costs import Economy
 
 
 class Result(Answer, frozen=True):
@@ -125,9 +124,9 @@ class Result(Answer, frozen=True):
         return self.summary.statements
 
     @property
-    def costs(self) -> Economy | None:
-        """The costs of its machine, and what they buy, if a host file has them."""
-        return economy_of(self.trial, self.summary)
+    def costs(self) -> MonthlyCost | None:
+        """The monthly cost of its machine, if a host file has its price."""
+        return monthly(self.trial.host.costs)
 
     @property
     def generator(self) -> Generator:

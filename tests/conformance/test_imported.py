@@ -8,7 +8,6 @@ from tests.conformance.side_by_side import PGBENCH
 
 from pgpaces.analysis.summary import summarize
 from pgpaces.imports import pgbench as imported
-from pgpaces.imports.pgbench import ImportOptions, PgbenchFile
 
 pytestmark = pytest.mark.postgres
 SLOW = """\
@@ -67,10 +66,9 @@ def test_a_log_of_transactions_gives_the_numbers_of_the_report(program, pg15, tm
     ]
     words = [str(program), "-n", "-l", *options, *scripts, pg15.dsn()]
     report = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    files = [PgbenchFile(p.name, p.read_text()) for p in sorted(tmp_path.glob("pgbench_log.*"))]
+    files = {p.name: p.read_text() for p in sorted(tmp_path.glob("pgbench_log.*"))}
     assert len(files) == 2
-    told = ImportOptions(limit_ns=20_000_000)
-    summary = summarize(imported.trial(files, told, "ID", version="0"))
+    summary = summarize(imported.trial(files, "ID", version="0", limit_ns=20_000_000))
     counts = summary.counts
     assert counts.on_time + counts.late == number(report, r"actually processed: (\d+)")
     assert counts.late == number(report, r"ms latency limit: (\d+)")

@@ -23,7 +23,7 @@ from pgpaces.analysis.disks import Device, Disk
 from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.disk import fio, measure
-from pgpaces.monitor.machine import device_of, moved_bytes
+from pgpaces.monitor.machine import device_of
 from pgpaces.spec.setup import HostFacts
 from pgpaces.store.disks import DiskRow
 from pgpaces.store.store import Store, new_id
@@ -60,14 +60,10 @@ def test_everything_is_measured_and_nothing_is_left(disk):
     assert all(each.iops > 0 for each in found.measured)
     for each in found.measured:
         assert each.bytes_written <= 1.1 * 3 * fio.SIZE_MIN
-    counts = moved_bytes(found.device) is not None
-    assert all((each.bytes_other is not None) == counts for each in found.measured)
     assert found.of(disks.COMMIT)[0].flushes["p50"] > 0
     assert disks.card_class(found) in ("A2", "A1", "below A1")
     assert found.missing == ()
     assert found.device.filesystem
-    assert (found.flushes is None) == any("pg_test_fsync" in str(each) for each in found.absent)
-    assert (found.cipher is None) == any("cryptsetup" in str(each) for each in found.absent)
 
 
 @needs("fio")
@@ -199,14 +195,6 @@ def test_what_a_kill_leaves_is_ended_at_once_and_removed_by_the_next(measuring, 
     assert list(disk.iterdir()) == []
 
 
-def test_a_program_that_says_nothing_is_ended_with_its_reader(disk):
-    command = [sys.executable, "-c", "import time; print('x', flush=True); time.sleep(999)"]
-    with fio._started(command, disk, subprocess.DEVNULL) as program:
-        assert program.stdout is not None
-        assert program.stdout.read(1) == b"x"
-    assert program.returncode is not None
-
-
 def disk_row(name: str) -> DiskRow:
     found = Disk("/mnt/x", Device("uuid 1"), 2**23, True, "fio-3.33", missing=("all",))
     return DiskRow(new_id(), name, datetime.now(UTC), "0", HostFacts(hostname="pi4"), found)
@@ -222,7 +210,7 @@ def test_a_damaged_disk_hides_no_other(tmp_path):
         raw.execute("UPDATE disk SET document = '[]' WHERE name = 'a'")
     listed = CliRunner().invoke(cli, ["disk", "--list", "--store", str(tmp_path / "results.db")])
     assert "damaged" in listed.output
-    assert (store.disks()[0], store.disks()[1].disk.absent[0].name) == (rows[1], "disk-unreadable")
+    assert [store.disks()[0], store.disks()[1].id] == [rows[1], rows[0].id]
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ def test_an_accumulator_agrees_with_plain_sums(tallies, shuffle):
         assert one.latency.count == one.service.count
     assert found.counts == expected.counts
     # Sums of squares are of floating point: their order shows in the last digit.
-    assert found.phi == pytest.approx(expected.phi)
+    assert found.clusters.phi == pytest.approx(expected.clusters.phi)
     assert (found.missed is None) == (expected.missed is None)
     if found.missed is not None and expected.missed is not None:
         assert astuple(found.missed) == pytest.approx(astuple(expected.missed))

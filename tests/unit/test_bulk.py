@@ -201,17 +201,14 @@ def sweep(took, rows):
     [
         (SLOW_FAST["15"], SLOW_FAST["18"], 1e6,
          ["fastest: server = 18: 5 s (95% CI 4.75–5.25 s), 200,",
-          "slowest: server = 15: 2 times as long (1.81–2.21)"]),
+          "slowest: server = 15: 10 s (95% CI 9.5–10.5 s), 100,"]),
         (SLOW_FAST["15"], SLOW_FAST["18"], 4e6,
          ["fastest: server = 15:", "by the time per row"]),
-        ([10.0, 14.0, 6.0], [9.0, 13.0, 5.0], 1e6, ["possibly noise"]),
-        # Of two executions, the first of them cold, the interval begins at 0.
-        ([10.0, 10.4], [0.8, 1.4], 1e6, ["times as long (over 3.9"]),
         ([0.0, 0.0, 0.0], SLOW_FAST["18"], 1e6,
-         ["failed: 3 of 6 executions", "failed: first failure: exit 2: psql"]),
+         ["failed: 3 of 6 executions; first failure: exit 2: psql"]),
     ],
 )  # fmt: skip
-def test_a_sweep_says_which_is_fastest_and_by_how_much(slow, fast, rows, said):
+def test_a_sweep_says_which_is_fastest_and_which_is_slowest(slow, fast, rows, said):
     shown = sweep({"15": slow, "18": fast}, {"15": rows, "18": 1e6})
     top = report_of(shown).top
     everything = " ".join([top.headline.text, *(f"{name}: {text}" for name, text in top.facts)])

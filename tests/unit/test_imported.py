@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -15,7 +16,6 @@ from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError
 from pgpaces.core.findings import finding
 from pgpaces.imports import pgbench as imported
-from pgpaces.imports.pgbench import ImportOptions, PgbenchFile
 from pgpaces.spec.result import Trial, counts
 from pgpaces.store.rows import check
 from pgpaces.store.store import Store
@@ -24,10 +24,10 @@ from tests.errors import raises
 EPOCH = 1_700_000_000
 
 
-def made(*texts: str, told: ImportOptions | None = None) -> tuple[Trial, Summary]:
+def made(*texts: str, **facts: Any) -> tuple[Trial, Summary]:
     """The trial of texts and its answer; it is sound."""
-    files = [PgbenchFile(f"log.{n}", text) for n, text in enumerate(texts)]
-    trial = imported.trial(files, told or ImportOptions(), "ID", version="0.1.0")
+    files = {f"log.{n}": text for n, text in enumerate(texts)}
+    trial = imported.trial(files, "ID", version="0.1.0", **facts)
     check(trial)
     return trial, summarize(trial)
 
@@ -42,7 +42,7 @@ def line(
 
 def test_a_transaction_was_due_when_its_time_began():
     log = line(0, 1, 100_000, 100_000) + line(0, 2, 1_500_000, 2_600_000)
-    trial, summary = made(log, told=ImportOptions(limit_ns=1_000_000_000))
+    trial, summary = made(log, limit_ns=1_000_000_000)
     assert [t.due_second for i in trial.intervals for t in i.tallies] == [0, 1]
     assert [i.second for i in trial.intervals] == [0, 2]
     assert (summary.counts.on_time, summary.counts.late) == (1, 1)
@@ -54,7 +54,7 @@ def test_a_transaction_was_due_when_its_time_began():
 def test_the_files_of_all_threads_are_one_run():
     one = line(0, 1, 1000, 1000, 10, 0) + line(0, 2, 1000, 5_000_000, 10, 0)
     two = line(4, 1, 1000, 900_000, 20, 2, script=1)
-    trial, summary = made(one, two, told=ImportOptions(command="pgbench -c 2"))
+    trial, summary = made(one, two, command="pgbench -c 2")
     assert summary.counts.due == 3
     assert [note.name for note in trial.notes] == ["imported", "imported-command"]
     assert [script.counts.due for script in summary.scripts] == [2, 1]
@@ -68,7 +68,7 @@ def test_what_was_skipped_and_what_failed_is_counted_as_that():
     words = ("skipped", "failed", "serialization", "deadlock", "other", 500)
     log = "".join(line(0, n, word, 10_000_000 + n, 0, 0) for n, word in enumerate(words, 1))
     assert "policy skip" in str(section(*made(log)))
-    _, summary = made(log, told=ImportOptions(limit_ns=100_000_000))
+    _, summary = made(log, limit_ns=100_000_000)
     assert (summary.counts.skipped, summary.counts.failed, summary.counts.on_time) == (1, 4, 1)
     assert summary.failures == {"failed": 1, "40001": 1, "40P01": 1, "other": 1}
     assert summary.counts.pending == 0
@@ -93,7 +93,7 @@ def test_every_line_is_counted_once_and_no_time_is_lost(rows, limit):
         line(client, 1, time, 4_000_000 + end, lag, retries)
         for client, time, end, lag, retries in rows
     )
-    trial, summary = made(log, told=ImportOptions(limit_ns=limit))
+    trial, summary = made(log, limit_ns=limit)
     found = counts(t for i in trial.intervals for t in i.tallies)
     assert (found.due, found.pending) == (len(rows), 0)
     done = [time for _, time, *_ in rows if isinstance(time, int)]
@@ -109,8 +109,8 @@ def test_the_seventh_column_is_asked_for_where_nothing_says_what_it_is():
     log = line(0, 1, 1000, 1000, 30)
     with raises(PlanError, "ambiguous-column"):
         made(log)
-    assert made(log, told=ImportOptions(seventh="lag"))[1].lag.max == pytest.approx(0.03)
-    assert made(log, told=ImportOptions(seventh="retries"))[1].retries == 30
+    assert made(log, seventh="lag")[1].lag.max == pytest.approx(0.03)
+    assert made(log, seventh="retries")[1].retries == 30
 
 
 def test_a_log_that_was_sampled_says_so():

@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from pgpaces.analysis.summary import summarize
-from pgpaces.answers.trials import outages
-from pgpaces.core.findings import finding
+from pgpaces.answers.run import values as values_of
 from pgpaces.core.record import Interval, Tally
 from pgpaces.spec.design import Design, Experiment, Factor
 from pgpaces.spec.result import Place
@@ -45,17 +44,9 @@ WHOLE = Interval(0, tallies=(Tally(0, 0, due=1, on_time=1),))
     ids=["all", "not back"],
 )  # fmt: skip
 def test_an_outage_is_told(intervals, name, values):
-    found = outages(summarize(trial([], intervals=intervals)))
+    lost = trial([], intervals=intervals)
+    found = dict(values_of(lost, summarize(lost)))["connections"]
     assert (found.name, found.values) == (name, pytest.approx(values))
-
-
-def test_the_line_of_an_outage_says_why_a_client_cannot_log_in_again():
-    lost = replace(WHOLE, disconnects=3, down=2, some_down_ns=1000 * MS)
-    opened = finding("transaction-left-open", script="a: b")
-    refused = finding("client-locked-out", error="role is not permitted to log in")
-    told = outages(summarize(trial([], intervals=(lost,))), [opened, refused])
-    assert told.name == "outage-locked-out"
-    assert told.values["error"] == "role is not permitted to log in"
 
 
 def test_a_trial_in_an_outage_is_run_again_when_the_experiment_is_resumed(tmp_path):

@@ -176,14 +176,6 @@ def test_specifications_are_plain_values_and_draw_without_a_warning():
     assert vl_convert.vegalite_to_png(specifications(figure)[0]).startswith(b"\x89PNG")
 
 
-@pytest.mark.usefixtures("drawn")
-def test_drawing_shortens_paths_and_no_text():
-    figure = next(each for each in reported().figures() if each.key.startswith("distribution"))
-    drawn = draw.inline(figure)
-    assert {"50", "90", "99", "99.9", "99.99"} <= set(re.findall(r">([\d.]+)</text>", drawn))
-    assert not re.search(r'd="[^"]*\d\.\d\d', drawn)
-
-
 def straight(svg: str) -> list[tuple[float, ...]]:
     """The horizontal and vertical lines of a drawing: their start, and their size each way."""
     lines = []

@@ -16,7 +16,6 @@ from pgpaces.analysis.summary import summarize
 from pgpaces.answers.run import section
 from pgpaces.cli.runs import _cells
 from pgpaces.core.findings import finding
-from pgpaces.core.messages import message
 from pgpaces.core.record import Interval, StatementTally, Tally
 from pgpaces.show.numbers import interval, milliseconds
 from pgpaces.show.terminal import brief, whole
@@ -241,26 +240,9 @@ def test_a_list_of_runs_marks_what_is_not_valid():
     assert (few["state"], few["p99 ms"]) == ("finished", "–"), "as `run` prints it"
 
 
-def test_notes_that_every_run_has_are_counted_behind_the_tables():
-    usual = (
-        finding("machine-monitor-cost", here_percent=0.1),
-        finding("monitor-cost", here_percent=0.3, server_percent=0.2),
-        finding("monitor-cost", "standby1", here_percent=0.4, server_percent=None),
-        finding("io-timing-off"),
-        finding("statements-uncounted"),
-    )
-    own = (
-        finding("monitor-cost", here_percent=4.1, server_percent=0.0),
-        finding("other-roles-hidden"),
-        finding("said-by-somebody"),
-    )
+def test_the_details_have_the_notes_of_the_trial():
     grew = finding("store-on-disk", written_kib=3.0)
-    shown = run(notes=(*usual, *own), findings=(grew,))
+    shown = run(notes=(finding("io-timing-off"),), findings=(grew,))
     [details] = section(shown, summarize(shown)).parts
     notes = [text for name, text in details.facts if name == "note"]
-    assert notes[:3] == [str(note) for note in own]
-    assert notes[-1] == message("run-routine-notes", count=6, run=shown.id[-8:])
-    lines = printed(shown, 400)
-    assert not any(text in line for line in lines for text in map(str, (*usual, grew)))
-    [details] = section(shown, summarize(shown), in_store=False).parts
-    assert {("note", str(note)) for note in (*usual, *own, grew)} <= {*details.facts}
+    assert notes == [str(finding("io-timing-off")), str(grew)]

@@ -288,16 +288,9 @@ class Accumulator:
         every = (self._times.get((script, kind)) for script in scripts)
         return [part for blocks in every if blocks is not None for part in blocks.at(block)]
 
-    def times(self, kind: str, script: int, since: int, *, until: int | None = None) -> Times:
-        """The distribution of the times of a script's transactions due from `since` on.
-
-        until: the second before which they were due, at which a block begins.
-        """
-        return self._since(self._times.get((script, kind), _Blocks()), since, until)
-
-    def _since(self, blocks: _Blocks, since: int, until: int | None) -> Times:
-        end = None if until is None else -(-until // self.block_s)
-        return blocks.since(since // self.block_s, end)
+    def times(self, kind: str, script: int, since: int) -> Times:
+        """The distribution of the times of a script's transactions due from `since` on."""
+        return self._times.get((script, kind), _Blocks()).since(since // self.block_s)
 
     def failures(self, since: int, scripts: Container[int]) -> dict[str, int]:
         """Failed transactions of these scripts due from second `since` on, by SQLSTATE."""
@@ -316,12 +309,13 @@ class Accumulator:
         seconds are failed, retries, count, and sum_ns. same: for a command, the command of its
         script under which it is counted.
         """
+        last = None if until is None else -(-until // self.block_s)
         groups: dict[tuple[int, int], list[tuple[SecondSums, _Blocks]]] = {}
         for (script, command), (rows, blocks) in sorted(self._statements.items()):
             key = (script, same.get((script, command), command))
             groups.setdefault(key, []).append((rows.seconds(), blocks))
         for (script, command), parts in groups.items():
-            times = merge(self._since(blocks, since, until) for _, blocks in parts)
+            times = merge(blocks.since(since // self.block_s, last) for _, blocks in parts)
             first = max(since, min(seconds.first for seconds, _ in parts))
             end = max(seconds.end for seconds, _ in parts) if until is None else max(first, until)
             sums = np.sum([seconds.between(first, end).rows for seconds, _ in parts], axis=0)

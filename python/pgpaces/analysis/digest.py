@@ -15,13 +15,12 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import waits
 from pgpaces.analysis.accumulator import Accumulator, own_scripts, together
-from pgpaces.analysis.server_counters import written_by_server
 from pgpaces.analysis.summary import Summary, summarize
 from pgpaces.core.series import Series
 from pgpaces.core.times import Times, merge, quantiles_ms
 from pgpaces.spec.result import Counts, Trial
 
-VERSION = 15
+VERSION = 16
 # Tracks that charts show first, by source and by start and end of the name. Sources with dozens of
 # tracks (_WIDE) show only these; their other samples stay in the store.
 _FIRST = (
@@ -53,8 +52,6 @@ _WIDE = frozenset(
 WAITS_MAX = 6
 # The least seconds of a window.
 _WINDOW_S = 10
-# Shares of the curve: to 99.99% in eighths of a decade of the remaining share, as on its axis.
-SHARES = (0.0, *(1 - 10 ** (-k / 8) for k in range(1, 33)), 1.0)
 
 
 class Bucket(Struct, frozen=True):
@@ -97,16 +94,12 @@ class Digest(Struct, frozen=True):
     """A trial without its seconds and samples, its answer, and the data of its charts.
 
     series: the measured part from its start, with the warm-up that the summary leaves out.
-    latency, lag: pairs of a share of due transactions (see SHARES) and the time in ms within which
-    they were answered; None where that share was not answered at all.
     """
 
     trial: Trial
     summary: Summary
     series: tuple[Bucket, ...] = ()
     tracks: tuple[Track, ...] = ()
-    latency: tuple[tuple[float, float | None], ...] = ()
-    lag: tuple[tuple[float, float | None], ...] = ()
 
 
 def digest(trial: Trial, accumulator: Accumulator | None = None) -> Digest:
@@ -117,22 +110,11 @@ def digest(trial: Trial, accumulator: Accumulator | None = None) -> Digest:
     accumulator = Accumulator.of(trial.intervals) if accumulator is None else accumulator
     summary = summarize(trial, accumulator)
     series = tuple(_series(trial, accumulator))
-    scripts = own_scripts(trial)
-    since = summary.cut_s
-
-    def curve(kind: str) -> tuple[tuple[float, float | None], ...]:
-        times = merge(accumulator.times(kind, script, since) for script in scripts)
-        if summary.counts.due == 0:
-            return ()
-        return tuple(zip(SHARES, quantiles_ms(times, SHARES, summary.counts.due), strict=True))
-
     return Digest(
         trial=replace(trial, intervals=(), samples=(), observed=()),
         summary=summary,
         series=series,
-        tracks=tuple(_tracks((*trial.samples, *written_by_server(trial.samples)), series)),
-        latency=curve("latency"),
-        lag=curve("lag"),
+        tracks=tuple(_tracks(trial.samples, series)),
     )
 
 
@@ -170,8 +152,8 @@ def _tracks(every: Iterable[Series], series: tuple[Bucket, ...]) -> Iterable[Tra
         return
     length = series[0].seconds
     shown = [one for one in _few_waits(list(every)) if one.between(0, length * len(series))]
-    for one in sorted(shown, key=_order):
-        if _kind(one.source) in _WIDE and _order(one)[0] == len(_FIRST):
+    for one in sorted(shown, key=_place):
+        if _kind(one.source) in _WIDE and _place(one) == len(_FIRST):
             continue
         parts: list[list[float]] = [[] for _ in series]
         for second, value in one.pairs:
@@ -208,17 +190,12 @@ def _few_waits(every: Sequence[Series]) -> Iterator[Series]:
             yield other
 
 
-def _order(series: Series) -> tuple[int, bool, int]:
-    """The place of a track among those shown; tracks that are not in _FIRST follow.
-
-    Of one place, the one that begins first in the measured part; sums of other wait events follow.
-    """
+def _place(series: Series) -> int:
+    """The place of a track among those shown; tracks that are not in _FIRST follow."""
     kind, name = _kind(series.source), series.name
     places = (
         place
         for place, (of, start, *end) in enumerate(_FIRST)
         if kind == of and name.startswith(start) and name.endswith("".join(end))
     )
-    is_rest = kind == waits.SOURCE and name == waits.OTHER
-    first = min(second for second in series.seconds if second >= 0)
-    return next(places, len(_FIRST)), is_rest, first
+    return next(places, len(_FIRST))

@@ -17,7 +17,6 @@ from pgpaces.analysis import stats
 from pgpaces.analysis.across import effect_of_groups
 from pgpaces.analysis.arrays import np
 from pgpaces.core.errors import RunError, StoreError
-from pgpaces.core.findings import Finding
 from pgpaces.spec import setup
 from pgpaces.spec.result import Estimate
 
@@ -33,10 +32,10 @@ MIXED = "8 KiB random, 70% reads"
 CARD = (CARD_SEQUENTIAL, CARD_WRITE, CARD_READ)
 POSTGRES = (COMMIT, READ, MIXED)
 
-# Of the SD Association: read and write commands of 4 KiB a second, bytes a second sustained.
-CLASSES: Mapping[SdClass, tuple[float, float, float]] = {
-    "A2": (4000.0, 2000.0, 10e6),
-    "A1": (1500.0, 500.0, 10e6),
+# Of the SD Association: commands of 4 KiB a second, bytes a second sustained.
+CLASSES: Mapping[SdClass, Mapping[str, float]] = {
+    "A2": {CARD_READ: 4000.0, CARD_WRITE: 2000.0, CARD_SEQUENTIAL: 10e6},
+    "A1": {CARD_READ: 1500.0, CARD_WRITE: 500.0, CARD_SEQUENTIAL: 10e6},
 }
 _QUANTILES = {"p50": "50.000000", "p99": "99.000000", "p99.9": "99.900000"}
 # A shorter part of a second has no rate.
@@ -49,8 +48,7 @@ class JobRun(Struct, frozen=True):
     """The result of one run of one job. run: from 1.
 
     per_s: commands a second of each second. times: quantiles of a command, in ns; flushes: of the
-    fdatasync after it. bytes_other: what the disk transferred meanwhile for others than fio; None
-    where it has no counters.
+    fdatasync after it.
     """
 
     job: str
@@ -63,7 +61,6 @@ class JobRun(Struct, frozen=True):
     per_s: tuple[float, ...] = ()
     times: Mapping[str, float] = field(default_factory=dict)
     flushes: Mapping[str, float] = field(default_factory=dict)
-    bytes_other: int | None = None
 
     @property
     def iops(self) -> float:
@@ -72,11 +69,6 @@ class JobRun(Struct, frozen=True):
     @property
     def bytes_per_s(self) -> float:
         return (self.bytes_read + self.bytes_written) / self.seconds
-
-    @property
-    def other_share(self) -> float | None:
-        own = self.bytes_read + self.bytes_written
-        return None if self.bytes_other is None or not own else self.bytes_other / own
 
     @property
     def rate(self) -> Estimate:
@@ -117,26 +109,8 @@ class Device(Struct, frozen=True):
     encryption: str = ""
 
 
-class Flushes(Struct, frozen=True):
-    """The result of a PostgreSQL's pg_test_fsync: writes of 8 kB a second by method."""
-
-    version: str
-    per_s: Mapping[str, float]
-
-
-class Cipher(Struct, frozen=True):
-    """The result of `cryptsetup benchmark`, in memory alone: MiB a second."""
-
-    name: str
-    encrypts: float
-    decrypts: float
-
-
 class Disk(Struct, frozen=True):
-    """All measurements of a disk. absent: measurements not available here, and what they need.
-
-    missing: measurements that the user ended.
-    """
+    """All measurements of a disk. missing: jobs that did not run because the user interrupted."""
 
     path: str
     device: Device
@@ -144,9 +118,6 @@ class Disk(Struct, frozen=True):
     quick: bool
     fio: str
     measured: tuple[JobRun, ...] = ()
-    flushes: Flushes | None = None
-    cipher: Cipher | None = None
-    absent: tuple[Finding, ...] = ()
     missing: tuple[str, ...] = ()
 
     def of(self, job: str) -> tuple[JobRun, ...]:
@@ -226,14 +197,6 @@ def _quantiles(times: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(percentiles[key]) for name, key in _QUANTILES.items() if key in percentiles}
 
 
-def sd_class(reads: float, writes: float, bytes_per_s: float) -> SdClass:
-    """The best class that these rates reach: 4 KiB commands, and sequential writing."""
-    for name, (reads_min, writes_min, bytes_min) in CLASSES.items():
-        if reads >= reads_min and writes >= writes_min and bytes_per_s >= bytes_min:
-            return name
-    return "below A1"
-
-
 def card_runs(disk: Disk, job: str) -> tuple[float, ...]:
     """The rate of each run of a job of the card: bytes a second if sequential, else IOPS."""
     return tuple(r.bytes_per_s if job == CARD_SEQUENTIAL else r.iops for r in disk.of(job))
@@ -248,10 +211,14 @@ def card_medians(disk: Disk) -> dict[str, float] | None:
 
 
 def card_class(disk: Disk) -> SdClass | None:
+    """The best class that the medians reach; None if a job of the card is missing."""
     medians = card_medians(disk)
     if medians is None:
         return None
-    return sd_class(medians[CARD_READ], medians[CARD_WRITE], medians[CARD_SEQUENTIAL])
+    for name, needs in CLASSES.items():
+        if all(medians[job] >= least for job, least in needs.items()):
+            return name
+    return "below A1"
 
 
 def ratio_of_rates(value: Estimate, base: Estimate) -> Estimate | None:

@@ -11,26 +11,22 @@ from pgpaces.core.findings import Finding, finding
 from pgpaces.core.series import Series
 
 REPLICATION, SLOTS = "replication", "slots"
-# The source and the name of the bytes that a server wrote.
-SERVER, WRITTEN = "server", "written"
 # The acceptable rise of the ratio from the first tenth to the last, in percentage points.
 RISE_MAX = 2.0
 # The least growth of a lag that counts: in bytes, and as a share of all WAL that was written.
 GROWTH_MIN_BYTES = 1 << 20
 GROWTH_MIN_SHARE = 0.05
 _PARTS = 3
+_DAY_S = 86_400
 # PostgreSQL's default, for data and WAL.
 _BLOCK = 8192
 # Bytes of a counter. Each write of WAL begins with a block that was partly written before.
 _ALWAYS = {("wal", "written"): 1, ("wal", "writes"): _BLOCK, ("database", "temp_written"): 1}
-_BLOCKS = dict.fromkeys(
-    [
-        ("checkpoints", "written"),
-        ("background_writer", "written"),
-        ("background_writer", "written_by_backends"),
-    ],
-    _BLOCK,
-)
+_BLOCKS = {
+    ("checkpoints", "written"): _BLOCK,
+    ("background_writer", "written"): _BLOCK,
+    ("background_writer", "written_by_backends"): _BLOCK,
+}
 _READ = ("wal", "database", "sessions")
 
 
@@ -123,28 +119,31 @@ def _growth(name: str, lags: Sequence[float], written: float) -> Iterator[Findin
         yield finding("standby-lag-grew", name, first_bytes=first, last_bytes=last)
 
 
-def written_by_server(series: Iterable[Series]) -> tuple[Series, ...]:
-    """Bytes per second that the primary wrote, for each second in which it was sampled.
+class Written(Struct, frozen=True):
+    """The bytes that the primary wrote a day, by its counters, at the rate of the trial.
 
-    None if it was not sampled. A counter that never changed has no samples, so a missing one counts
-    as 0. Without other programs and what the file system adds.
+    checkpoints: how many ended meanwhile; without one, most writes to data files are missing.
+    """
+
+    bytes_a_day: float
+    checkpoints: float
+
+
+def written(series: Sequence[Series], start: int, end: float) -> Written | None:
+    """What was written in the seconds from start to end in which it was sampled; None without any.
 
     WAL + 8 KiB x writes of WAL + temporary files + blocks of data files; blocks by pg_stat_io where
     it has samples (16 and later), else by the counters of checkpointer, background writer and
-    backends.
+    backends. Without other programs and what the file system adds. A counter that never changed has
+    no samples.
     """
-    series = tuple(series)
-    by_io = any(each.source == "io" for each in series)
+    inside = {(s.source, s.name): [v for n, v in s.pairs if start <= n < end] for s in series}
+    read = {n for s in series if s.source in _READ for n in s.seconds if start <= n < end}
+    if not read:
+        return None
+    by_io = any(source == "io" for source, _ in inside)
     sizes = _ALWAYS if by_io else _ALWAYS | _BLOCKS
-    read = {second for each in series if each.source in _READ for second in each.seconds}
-    totals = dict.fromkeys(sorted(read), 0.0)
-    for each in series:
-        of_io = each.source == "io" and each.name.endswith("_written")
-        if size := 1 if of_io else sizes.get((each.source, each.name)):
-            for second, value in each.pairs:
-                if second in totals:
-                    totals[second] += size * value
-    written = Series(SERVER, WRITTEN, "B/s")
-    for second, total in totals.items():
-        written.add(second, float(f"{total:.7g}"))
-    return (written,) if totals else ()
+    of_io = {key: 1 for key in inside if key[0] == "io" and key[1].endswith("_written")}
+    total = sum(size * sum(inside.get(key, ())) for key, size in {**sizes, **of_io}.items())
+    checkpoints = sum(inside.get(("checkpoints", "checkpoints"), ()))
+    return Written(total / len(read) * _DAY_S, checkpoints)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from msgspec import Struct
@@ -36,7 +38,7 @@ from pgpaces.analysis.time_distribution import (
 )
 from pgpaces.analysis.validity import Cut, Evidence, Validity
 from pgpaces.core import findings
-from pgpaces.core.times import Times, merge
+from pgpaces.core.times import merge
 from pgpaces.spec.result import Counts, Estimate, Trial, plain
 
 # A queue whose p99 is so far below the limit misses it once in a hundred thousand: its tail falls
@@ -118,8 +120,8 @@ class Summary(Struct, frozen=True):
     background: tuple[BackgroundSummary, ...] = ()
 
 
-class _Part(Struct, frozen=True):
-    """The part of a trial that is evaluated: `start` to `end`, in seconds of due time.
+class _Group(Struct, frozen=True, dict=True):
+    """Some scripts in the part of a trial that is evaluated: `start` to `end`, s of due time.
 
     until: later times are left out; None: there are none, or they count.
     """
@@ -127,32 +129,95 @@ class _Part(Struct, frozen=True):
     trial: Trial
     accumulator: Accumulator
     ledgers: Mapping[int, SecondSums]
+    scripts: Sequence[int]
     start: int
     end: float
     until: int | None = None
 
-    def seconds(self, scripts: Iterable[int]) -> SecondSums:
-        whole = _of(self.ledgers, scripts)
-        return whole.between(self.start, max(whole.end, math.ceil(self.end)))
+    def of(self, *scripts: int) -> _Group:
+        return replace(self, scripts=scripts)
 
-    def times(self, kind: str, scripts: Iterable[int]) -> Times:
-        times, since, until = self.accumulator.times, self.start, self.until
-        return merge(times(kind, script, since, until=until) for script in scripts)
+    @cached_property
+    def seconds(self) -> SecondSums:
+        whole = _of(self.ledgers, self.scripts)
+        end = max(whole.end, math.ceil(self.end)) if self.until is None else self.until
+        return whole.between(self.start, end)
 
-    def planned(self, count: int, scripts: Sequence[int]) -> Numbers | None:
+    @cached_property
+    def counts(self) -> Counts:
+        return self.seconds.counts
+
+    def planned(self, count: int) -> Numbers | None:
         """The planned rate of each second; None for a constant rate."""
-        return planned_rates(self.trial, scripts, self.start, count=count)
+        return planned_rates(self.trial, self.scripts, self.start, count=count)
 
-    def blocks(self, kind: str, seconds: SecondSums, scripts: Sequence[int]) -> Blocks:
-        size, due = self.accumulator.block_s, seconds.column("due")
-        begins = np.arange(0, len(due), size)
-        sums = np.add.reduceat(due, begins).tolist() if len(due) else []
-        planned = self.planned(len(due), scripts)
+    def spread(self, kind: str) -> tuple[Distribution, Tails]:
+        seconds, due = self.seconds, self.seconds.column("due")
+        size, planned = self.accumulator.block_s, self.planned(len(due))
+        begins, by_block = np.arange(0, len(due), size), None
         if planned is not None:
-            planned = np.add.reduceat(planned, begins) / np.diff([*begins, len(due)])
-        first = self.start // size
-        parts = [self.accumulator.parts(kind, first + n, scripts) for n in range(len(sums))]
-        return Blocks(sums, parts, planned)
+            by_block = np.add.reduceat(planned, begins) / np.diff([*begins, len(due)])
+        sums = np.add.reduceat(due, begins).tolist() if len(due) else []
+        blocks = range(self.start // size, self.start // size + len(sums))
+        parts = [self.accumulator.parts(kind, block, self.scripts) for block in blocks]
+        return distribution_and_tails(
+            merge(chain.from_iterable(parts)),
+            self.counts.due,
+            seconds.column("count"),
+            sums_ns=seconds.column(kind),
+            planned=planned,
+            blocks=Blocks(sums, parts, by_block),
+        )
+
+    def answer(self) -> tuple[Distribution, Estimate | None, Clusters]:
+        """The latencies and the missed share, and the clusters of that share.
+
+        If nearly all are far below the limit, those near the limit are of another kind, and the
+        typical latencies say nothing of how these cluster. The same holds if nearly all are far
+        above it and the server still falls behind: a backlog that grows makes all latencies alike.
+        """
+        latency, tails = self.spread("latency")
+        total, due = self.counts, self.seconds.column("due")
+        if not total.due:
+            return latency, None, stats.INDEPENDENT
+        limits = limits_ns(self.trial)
+        limits_ms = [limits[n] / 1e6 for n in self.scripts if limits[n]] or [math.inf]
+        is_far = latency.p99 is not None and latency.p99.value * _FAR < min(limits_ms)
+        if not is_far and tails.fastest_ms > _FAR * max(limits_ms):
+            # In the last third fewer succeeded than were due, so the backlog still grew.
+            end = int(self.end)
+            start = end - max(1, (end - self.start) // 3)
+            succeeded = float(self.accumulator.succeeded(start, end, self.scripts).sum())
+            is_far = succeeded < _KEEPS_UP * self.seconds.between(start, end).counts.due
+        prior = stats.INDEPENDENT if is_far else tails.prior(total.missed / total.due)
+        planned = self.planned(len(due))
+        missed = due - self.seconds.column("on_time")
+        clusters = stats.clusters_of(missed, due, prior, planned=planned)
+        auto = self.trial.plan.auto
+        errors = stopping.errors(self.end) if auto else (stats.ERROR, stats.ERROR)
+        return latency, stats.share(total.missed, total.due, clusters, errors=errors), clusters
+
+    def throughput(self) -> Estimate:
+        """Successful transactions per second, by the time at which they ended.
+
+        Transactions that end in the grace period are counted, but are no throughput; those that
+        were due before the cut and end after it are. For a trial of less than a second or one that
+        ends by count, which has no grace period: all successes over the time that it took; in a
+        closed load until the last of them ended.
+        """
+        plan, seconds = self.trial.plan, self.end - self.start
+        succeeded = self.counts.on_time + self.counts.late
+        ended = self.accumulator.succeeded(self.start, int(self.end), self.scripts)
+        rate = stats.rate(ended, self.planned(len(ended)))
+        if rate is not None and plan.transactions is None:
+            return rate
+        if rate is None and plan.duration_ns and plan.load.model == "closed":
+            seconds = max(seconds, self.accumulator.ended_ns / 1e9 - self.start)
+        value = succeeded / seconds if seconds > 0 else 0.0
+        if rate is None or not rate.estimable:
+            return Estimate.alone(value, succeeded)
+        half = rate.high - rate.value
+        return Estimate(value, max(0.0, value - half), value + half, succeeded)
 
 
 def summarize(
@@ -169,42 +234,40 @@ def summarize(
     ledgers, numbers = accumulator.ledgers(trial), own_scripts(trial)
     every, own = together(ledgers.values()), _of(ledgers, numbers)
     cut = _cut(trial, accumulator, own) if cut_off else Cut()
-    part = _Part(trial, accumulator, ledgers, cut.seconds, _end(trial, every))
-    measured = part.seconds(numbers)
-    total = measured.counts
-    flatness = None
+    group = _Group(trial, accumulator, ledgers, numbers, cut.seconds, _end(trial, every))
+    measured, total, flatness = group.seconds, group.counts, None
     if not validity.rate_changes(trial):
         flatness = level_shift.flatness(*_latency_ms(measured))
-    latency, missed, clusters = _answer(part, measured, numbers)
+    latency, missed, clusters = group.answer()
     generator = examine(
-        trial, accumulator, every, own=own, counted=total, span_s=part.end, clusters=clusters
+        trial, accumulator, every, own=own, counted=total, span_s=group.end, clusters=clusters
     )
     return Summary(
         counts=total,
         missed=missed,
         validity=validity.judge_trial(
-            trial, _evidence(part, total, generator, cut=cut, flatness=flatness)
+            trial, _evidence(group, generator, cut=cut, flatness=flatness)
         ),
         clusters=clusters,
         retried=int(measured.column("retried").sum()),
         retries=int(measured.column("retries").sum()),
-        failures=accumulator.failures(part.start, numbers),
+        failures=accumulator.failures(group.start, numbers),
         messages=dict(accumulator.messages),
-        seconds=max(0.0, part.end - part.start),
+        seconds=max(0.0, group.end - group.start),
         cut_s=cut.seconds,
         left_out=cut.left_out,
-        throughput=_throughput(part, total, numbers),
+        throughput=group.throughput(),
         latency=latency,
-        lag=_spread(part, "lag", measured, scripts=numbers)[0],
-        service=_spread(part, "service", measured, scripts=numbers)[0],
-        scripts=tuple(_scripts(part, latency, missed)),
-        statements=tuple(_statements(part)),
+        lag=group.spread("lag")[0],
+        service=group.spread("service")[0],
+        scripts=tuple(_scripts(group, latency, missed)),
+        statements=tuple(_statements(group)),
         generator=generator,
         flatness=flatness,
         connects=accumulator.connects,
         disconnects=accumulator.disconnects,
         outages=accumulator.outages,
-        background=tuple(_background(part)),
+        background=tuple(_background(group)),
     )
 
 
@@ -216,43 +279,40 @@ def so_far(trial: Trial, accumulator: Accumulator, end_s: int) -> Missed | None:
     ledgers = accumulator.ledgers(replace(trial, state="interrupted"))
     numbers = own_scripts(trial)
     own = _of(ledgers, numbers)
-    own = own.between(own.first, end_s)
-    start = _cut(trial, accumulator, own).seconds
-    measured = own.between(start, end_s)
-    total = measured.counts
+    start = _cut(trial, accumulator, own.between(own.first, end_s)).seconds
+    group = _Group(trial, accumulator, ledgers, numbers, start, end_s, end_s)
+    total = group.counts
     if not total.due:
         return None
-    part = _Part(trial, accumulator, ledgers, start, end_s, end_s)
-    _, _, clusters = _answer(part, measured, numbers)
+    _, _, clusters = group.answer()
     return Missed(total.missed, total.due, clusters, end_s - start)
 
 
 def _evidence(
-    part: _Part, total: Counts, generator: Generator, *, cut: Cut, flatness: Flatness | None
+    group: _Group, generator: Generator, *, cut: Cut, flatness: Flatness | None
 ) -> Evidence:
-    accumulator, own = part.accumulator, own_scripts(part.trial)
-    scripts = part.trial.workload.scripts
+    trial, accumulator, own = group.trial, group.accumulator, group.scripts
+    scripts, unfinished = trial.workload.scripts, group.counts.unfinished
 
     def error(numbers: Sequence[int]) -> str:
-        return validity.first_error(accumulator.failures(part.start, numbers), accumulator.messages)
+        failures = accumulator.failures(group.start, numbers)
+        return validity.first_error(failures, accumulator.messages)
 
     def load_part(name: str, numbers: Sequence[int]) -> validity.LoadPart:
-        return validity.LoadPart(name, part.seconds(numbers).counts, error(numbers))
+        return validity.LoadPart(name, group.of(*numbers).counts, error(numbers))
 
+    ledger = _of(group.ledgers, own)
+    silences = validity.silences(trial, accumulator, ledger, unfinished=unfinished)
     return Evidence(
-        total,
+        group.counts,
         generator,
         cut,
         flatness,
         accumulator.outages.all_down_s,
         error=error(own),
         scripts=tuple(load_part(scripts[n].name, (n,)) for n in own),
-        background=tuple(load_part(*each) for each in _background_scripts(part.trial).items()),
-        silences=tuple(
-            validity.silences(
-                part.trial, accumulator, _of(part.ledgers, own), unfinished=total.unfinished
-            )
-        ),
+        background=tuple(load_part(*each) for each in _background_scripts(trial).items()),
+        silences=tuple(silences),
     )
 
 
@@ -260,12 +320,11 @@ def _of(ledgers: Mapping[int, SecondSums], scripts: Iterable[int]) -> SecondSums
     return together(ledgers[number] for number in scripts if number in ledgers)
 
 
-def _background(part: _Part) -> Iterable[BackgroundSummary]:
-    for name, numbers in _background_scripts(part.trial).items():
-        own = part.seconds(numbers)
-        latency, missed, clusters = _answer(part, own, numbers)
-        throughput = _throughput(part, own.counts, numbers)
-        yield BackgroundSummary(name, own.counts, missed, clusters.phi, throughput, latency)
+def _background(group: _Group) -> Iterable[BackgroundSummary]:
+    for name, numbers in _background_scripts(group.trial).items():
+        own = group.of(*numbers)
+        latency, missed, clusters = own.answer()
+        yield BackgroundSummary(name, own.counts, missed, clusters.phi, own.throughput(), latency)
 
 
 def _background_scripts(trial: Trial) -> dict[str, list[int]]:
@@ -313,54 +372,6 @@ def _cut(trial: Trial, accumulator: Accumulator, every: SecondSums) -> Cut:
     return Cut(seconds, left_out=every.between(0, seconds).counts)
 
 
-def _answer(
-    part: _Part, seconds: SecondSums, scripts: Sequence[int]
-) -> tuple[Distribution, Estimate | None, Clusters]:
-    """The latencies and the missed share of these seconds, and the clusters of that share.
-
-    If nearly all are far below the limit, those near the limit are of another kind, and the typical
-    latencies say nothing of how these cluster. The same holds if nearly all are far above it and
-    the server still falls behind: a backlog that grows makes all latencies alike.
-    """
-    latency, tails = _spread(part, "latency", seconds, scripts=scripts)
-    total, due = seconds.counts, seconds.column("due")
-    if not total.due:
-        return latency, None, stats.INDEPENDENT
-    limits = limits_ns(part.trial)
-    limits_ms = [limits[n] / 1e6 for n in scripts if limits[n]] or [math.inf]
-    is_far = latency.p99 is not None and latency.p99.value * _FAR < min(limits_ms)
-    if not is_far and tails.fastest_ms > _FAR * max(limits_ms):
-        is_far = _falls_behind(part, seconds, scripts)
-    prior = stats.INDEPENDENT if is_far else tails.prior(total.missed / total.due)
-    planned = part.planned(len(due), scripts)
-    clusters = stats.clusters_of(due - seconds.column("on_time"), due, prior, planned=planned)
-    auto = part.trial.plan.auto
-    errors = stopping.errors(part.end) if auto else (stats.ERROR, stats.ERROR)
-    return latency, stats.share(total.missed, total.due, clusters, errors=errors), clusters
-
-
-def _falls_behind(part: _Part, seconds: SecondSums, scripts: Sequence[int]) -> bool:
-    """Whether in the last third fewer succeeded than were due, so that the backlog still grew."""
-    end = int(part.end)
-    start = end - max(1, (end - part.start) // 3)
-    due = seconds.between(start, end).counts.due
-    return float(part.accumulator.succeeded(start, end, scripts).sum()) < _KEEPS_UP * due
-
-
-def _spread(
-    part: _Part, kind: str, seconds: SecondSums, *, scripts: Sequence[int]
-) -> tuple[Distribution, Tails]:
-    counts = seconds.column("count")
-    return distribution_and_tails(
-        part.times(kind, scripts),
-        seconds.counts.due,
-        counts,
-        sums_ns=seconds.column(kind),
-        planned=part.planned(len(counts), scripts),
-        blocks=part.blocks(kind, seconds, scripts),
-    )
-
-
 def planned_rates(
     trial: Trial, scripts: Sequence[int], start: int, *, count: int
 ) -> Numbers | None:
@@ -383,49 +394,26 @@ def planned_rates(
     return by_second
 
 
-def _throughput(part: _Part, total: Counts, scripts: Sequence[int]) -> Estimate:
-    """Successful transactions of these scripts per second, by the time at which they ended.
-
-    Transactions that end in the grace period are counted, but are no throughput; those that were
-    due before the cut and end after it are. For a trial of less than a second or one that ends by
-    count, which has no grace period: all successes over the time that it took; in a closed load
-    until the last of them ended.
-    """
-    succeeded, seconds = total.on_time + total.late, part.end - part.start
-    ended = part.accumulator.succeeded(part.start, int(part.end), scripts)
-    planned = part.planned(len(ended), scripts)
-    rate = stats.rate(ended, planned)
-    if rate is not None and part.trial.plan.transactions is None:
-        return rate
-    if rate is None and part.trial.plan.duration_ns and part.trial.plan.load.model == "closed":
-        seconds = max(seconds, part.accumulator.ended_ns / 1e9 - part.start)
-    value = succeeded / seconds if seconds > 0 else 0.0
-    if rate is None or not rate.estimable:
-        return Estimate.alone(value, succeeded)
-    half = rate.high - rate.value
-    return Estimate(value, max(0.0, value - half), value + half, succeeded)
-
-
 def _scripts(
-    part: _Part, latency: Distribution, missed: Estimate | None
+    group: _Group, latency: Distribution, missed: Estimate | None
 ) -> Iterable[ScriptSummary]:
     """Each script. latency, missed: of all scripts, used as they are where there is only one."""
-    scripts = part.trial.workload.scripts
+    scripts = group.trial.workload.scripts
     for number, script in enumerate(scripts):
-        own = part.seconds((number,))
+        own = group.of(number)
         if len(scripts) > 1:
-            latency, missed, _ = _answer(part, own, (number,))
+            latency, missed, _ = own.answer()
         yield ScriptSummary(script.name, script.weight, own.counts, missed, latency)
 
 
-def _statements(part: _Part) -> Iterable[StatementSummary]:
+def _statements(group: _Group) -> Iterable[StatementSummary]:
     """Statements by executions that ended in the evaluated part; like branches are merged."""
-    scripts = part.trial.workload.scripts
+    scripts = group.trial.workload.scripts
     merged = [(n, each) for n, s in enumerate(scripts) for each in alike(s.commands, s.text)]
     same = {(n, place): each.places[0] for n, each in merged for place in each.places}
     texts = {(n, each.places[0]): each.text for n, each in merged}
-    until = math.ceil(part.end) if part.trial.plan.auto else None
-    for number, place, seconds, times in part.accumulator.statements(part.start, same, until):
+    until = math.ceil(group.end) if group.trial.plan.auto else None
+    for number, place, seconds, times in group.accumulator.statements(group.start, same, until):
         script = scripts[number]
         command = script.commands[place]
         counts, sums_ns = seconds.column("count"), seconds.column("sum_ns")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from statistics import median
 
 from msgspec import Struct
 
@@ -33,7 +31,7 @@ _SPEEDS = {
 # Numbers with a chart.
 CHARTS = ("rows_s", "seconds", "wal_row", "us_row")
 # Columns that a narrow terminal omits first.
-SPARE = (*map(header, ("input_s", "wal_s", "wal_row", "wal_byte")), "median s", header("us_row"))
+SPARE = tuple(map(header, ("input_s", "wal_s", "wal_row", "wal_byte", "us_row")))
 
 
 def result(command: Bulk) -> Message:
@@ -73,8 +71,6 @@ def speeds(command: Bulk) -> Iterator[tuple[str, Message]]:
 def lines(trial: Trial, command: Bulk) -> Iterator[Message]:
     if command.main:
         yield said("command-text", text=trial.workload.scripts[0].text)
-    if each := bulk.number(command, "us_row"):
-        yield said("command-row", us=each.value)
     if command.before_bytes is not None and command.after_bytes is not None:
         sizes = {"before": command.before_bytes, "after": command.after_bytes}
         yield said("command-database", **sizes)
@@ -107,12 +103,6 @@ def of_digest(digest: Digest) -> Bulk | None:
     return bulk.of(digest.trial, digest.summary)
 
 
-def median_s(row: Row) -> float | None:
-    """The median of the trials' medians, seconds."""
-    medians = [each.median_s for d in row.trials if (each := of_digest(d)) and each.median_s]
-    return median(medians) if medians else None
-
-
 class CellsWork(Struct, frozen=True):
     """Cells whose trials are all about a command. numbers: those of which any cell has one.
 
@@ -137,52 +127,34 @@ def of_cells(rows: Sequence[Row]) -> CellsWork | None:
 
 def values(rows: Sequence[Row]) -> Values:
     """What is known about the cells. The first value is the answer where there is no limit."""
-    able = [row for row in rows if row.more]
+    able = [row for row in rows if "seconds" in row.more]
     sound = [row for row in able if row.sound]
-    key = _compared_by(able)
-    if key is None:
-        yield "fastest", said("bulk-none")
-    elif len(able) == 1:
+    if len(able) == 1:
         yield "took", said("bulk-took", took=_took(able[0]))
     elif len(sound) < 2:
-        yield "fastest", said("bulk-fastest-unknown")
+        yield "fastest", said("bulk-fastest-unknown" if able else "bulk-none")
     else:
+        # Cells that loaded different numbers of rows are compared by the time per row.
+        loads = [
+            row.more["seconds"].value / row.more["us_row"].value
+            for row in able
+            if "us_row" in row.more
+        ]
+        differ = len(loads) == len(able) and max(loads) > 1.02 * min(loads)
+        key = "us_row" if differ else "seconds"
         best, *_, worst = sorted(sound, key=lambda row: row.more[key].value)
-        yield "fastest", said("bulk-fastest", cell=cell_name(best.cell), took=_took(best))
-        yield "slowest", _slowest(best, worst, key)
-        if key == "us_row":
+        yield "fastest", said("bulk-cell", cell=cell_name(best.cell), took=_took(best))
+        yield "slowest", said("bulk-cell", cell=cell_name(worst.cell), took=_took(worst))
+        if differ:
             yield "compared", said("bulk-by-row")
     digests = [digest for row in rows for digest in row.trials]
     commands = [command for digest in digests if (command := of_digest(digest)) is not None]
     due = sum(command.counts.due for command in commands)
     if lost := due - sum(command.done for command in commands):
-        yield "failed", said("bulk-lost", lost=lost, due=due)
-        every = (one for digest in digests for one in digest.summary.messages.items())
-        for state, text in [*every][:1]:
-            parts = [state, *text.splitlines()[-1:]]
-            yield "failed", said("bulk-first-failure", error=": ".join(parts))
-
-
-def _compared_by(rows: Sequence[Row]) -> str | None:
-    """What cells are compared by: seconds, or µs per row if they loaded different numbers."""
-    if not rows or not all("seconds" in row.more for row in rows):
-        return None
-    if not all("us_row" in row.more for row in rows):
-        return "seconds"
-    loads = [row.more["seconds"].value / row.more["us_row"].value for row in rows]
-    return "us_row" if max(loads) > 1.02 * min(loads) else "seconds"
-
-
-def _slowest(best: Row, worst: Row, key: str) -> Message:
-    fast, slow = best.more[key], worst.more[key]
-    times = slow.value / fast.value if fast.value else math.inf
-    values = {"cell": cell_name(worst.cell), "times": times}
-    if not (fast.estimable and slow.estimable):
-        return said("bulk-slowest-alone", **values)
-    if fast.high >= slow.low:
-        return said("bulk-slowest-near", **values)
-    ends = slow.low / fast.high, slow.high / fast.low if fast.low else math.inf
-    return said("bulk-slowest", ends=ends, **values)
+        errors = (one for digest in digests for one in digest.summary.messages.items())
+        state, text = next(errors, ("unknown", ""))
+        error = ": ".join([state, *text.splitlines()[-1:]])
+        yield "failed", said("bulk-lost", lost=lost, due=due, error=error)
 
 
 def _took(row: Row) -> list[Message]:

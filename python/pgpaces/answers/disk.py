@@ -5,11 +5,11 @@ Opens no store and runs no fio.
 
 from __future__ import annotations
 
-import itertools
 import statistics
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
@@ -43,16 +43,8 @@ if TYPE_CHECKING:
 
 # A disk whose rate in the second half is below this share of the first has slowed down.
 _SLOWER = 0.8
-# The jobs of the criteria of a class, in their order.
-_CRITERIA = (disks.CARD_READ, disks.CARD_WRITE, disks.CARD_SEQUENTIAL)
-# The largest share of bytes that others may move in addition to fio's without a warning.
-_OTHERS_MAX = 0.1
 
-
-SCREEN = Screen(
-    first=("disk", "encryption", "measured"),
-    details=("device", "card jobs", "other jobs", "times", "flushes", "cipher", "missing", "note"),
-)
+SCREEN = Screen(first=("disk", "encryption", "measured"), details=("device", "missing"))
 
 
 def called(row: DiskRow) -> str:
@@ -81,8 +73,12 @@ def headline(disk: Disk) -> Headline:
     sd, medians = disks.card_class(disk), disks.card_medians(disk)
     if sd is None or medians is None:
         return Headline("UNKNOWN", "unknown", message("disk-class-unknown"))
-    reads, writes, bytes_per_s = (medians[job] for job in _CRITERIA)
-    text = message("disk-class", reads=reads, writes=writes, mb_per_s=bytes_per_s / 1e6)
+    text = message(
+        "disk-class",
+        reads=medians[disks.CARD_READ],
+        writes=medians[disks.CARD_WRITE],
+        mb_per_s=medians[disks.CARD_SEQUENTIAL] / 1e6,
+    )
     return Headline(sd, "fail" if sd == "below A1" else "pass", text)
 
 
@@ -101,11 +97,6 @@ def findings(disk: Disk) -> list[Finding]:
     found = [finding("disk-quick")] if disk.quick else []
     if disk.missing:
         found.append(finding("disk-incomplete", count=len(disk.missing)))
-    by_share = sorted(disk.measured, key=lambda each: each.other_share or 0)
-    if shares := {
-        each.job: each.other_share for each in by_share if (each.other_share or 0) > _OTHERS_MAX
-    }:
-        found.append(finding("disk-shared", jobs=shares))
     for each in disk.measured:
         share = each.slowing if each.job in disks.POSTGRES else None
         if share is not None and share.estimable and share.high < _SLOWER:
@@ -124,18 +115,15 @@ def values(disk: Disk) -> Values:
     yield "measured", said("disk-measured", fio=disk.fio, size_bytes=disk.size_bytes)
     facts = {name: each or None for name, each in to_builtins(device).items() if name != "id"}
     yield "device", said("disk-device", **facts)
-    for label, jobs in (("card jobs", disks.CARD), ("other jobs", disks.POSTGRES)):
-        if lengths := [each.seconds for each in disk.measured if each.job in jobs]:
-            yield label, said("disk-took", seconds=max(lengths))
-    if disk.of(disks.COMMIT):
-        yield "times", said("disk-times")
-    if disk.flushes:
-        per_s = {name: rate(each) for name, each in disk.flushes.per_s.items()}
-        yield "flushes", said("disk-flushes", version=disk.flushes.version, per_s=per_s)
-    if disk.cipher:
-        yield "cipher", said("disk-cipher", **to_builtins(disk.cipher))
     yield from (("missing", said("disk-missing", job=each)) for each in disk.missing)
-    yield from (("note", each) for each in disk.absent)
+
+
+def encryption(disk: Disk) -> str:
+    return disk.device.encryption or message("disk-unencrypted")
+
+
+def class_of(disk: Disk) -> str:
+    return disks.card_class(disk) or message("disk-unclassed" if disk.path else "disk-damaged")
 
 
 def _card_table(disk: Disk) -> Table:
@@ -145,8 +133,7 @@ def _card_table(disk: Disk) -> Table:
     for job in disks.CARD:
         if values := disks.card_runs(disk, job):
             every = [_card_text(job, value) for value in (statistics.median(values), *values)]
-            needs = [disks.CLASSES[name][_CRITERIA.index(job)] for name in classes]
-            least = [_card_text(job, need) for need in needs]
+            least = [_card_text(job, disks.CLASSES[name][job]) for name in classes]
             texts = (_labeled(job), *every, *[""] * (most - len(values)), *least)
             rows.append(tuple(map(TableCell, texts)))
     columns = ("job", "median", *runs, *classes)
@@ -175,37 +162,32 @@ def _postgres_table(disk: Disk) -> Table:
         ("IOPS", lambda each: estimate_cell(each.rate, rate)),
         ("MB/s", lambda each: rate(each.bytes_per_s / 1e6)),
         *map(time, ("p50", "p99", "p99.9")),
-        ("2nd / 1st half", lambda each: _ratio(each.slowing)),
+        ("2nd / 1st half", lambda each: estimate_cell(each.slowing, "{:.2f}".format)),
     ]
     runs = [each for job in disks.POSTGRES for each in disk.of(job)]
-    spare = (header("p50"), "MB/s", header("p99.9"))
-    return table("disk-postgres", "PostgreSQL", columns, items=runs, spare=spare, brief=True)
+    more: dict[str, Any] = {"spare": (header("p50"), "MB/s", header("p99.9")), "brief": True}
+    note = message("disk-times") if disk.of(disks.COMMIT) else ""
+    return table("disk-postgres", "PostgreSQL", columns, items=runs, note=note, **more)
 
 
-def _ratio(estimate: Estimate | None) -> TableCell:
-    return estimate_cell(estimate, "{:.2f}".format)
-
-
-def comparison(measured_disks: Sequence[DiskRow]) -> Section:
-    first, measurements = called(measured_disks[0]), [each.disk for each in measured_disks]
-    names = [name for each in measured_disks for name in (called(each), f"/ {first}")]
-    lines = [
-        ("class", [TableCell(class_of(each)) for each in measurements], []),
-        *_compared(measurements),
-        ("encryption", [TableCell(encryption(each)) for each in measurements], []),
-    ]
-    rows = []
-    for label, cells, ratios in lines:
-        pairs = itertools.zip_longest(cells, ratios, fillvalue=TableCell(""))
-        value, _, *others = itertools.chain.from_iterable(pairs)
-        rows.append((TableCell(label), value, *others))
+def comparison(rows: Sequence[DiskRow]) -> Section:
+    """Disks side by side, each but the first with its ratios to the first."""
+    first = called(rows[0])
+    names = [name for each in rows for name in (called(each), f"/ {first}")]
+    lines = [[TableCell("class"), *_texts([class_of(each.disk) for each in rows])]]
+    for job in (*disks.CARD, *disks.POSTGRES):
+        if all(each.disk.of(job) for each in rows):
+            lines.append([TableCell(_labeled(job)), *_compared(job, [each.disk for each in rows])])
+    lines.append([TableCell("encryption"), *_texts([encryption(each.disk) for each in rows])])
     found = [
         replace(each, about=called(row))
-        for row in measured_disks
+        for row in rows
         for each in findings(row.disk)
         if each.name in ("disk-quick", "disk-incomplete")
     ]
+    # The ratio of the first disk to itself is left out.
     columns = ("", first, *names[2:])
+    cells = tuple((*each[:2], *each[3:]) for each in lines)
     return SCREEN.section(
         Headline("DISKS", "", message("disks-compared", base=first)),
         (),
@@ -213,36 +195,28 @@ def comparison(measured_disks: Sequence[DiskRow]) -> Section:
         title=message("disks-title"),
         findings=found,
         whole=True,
-        rows=tuple(_numbers(measured_disks)),
-        document=lambda: [plain(row) for row in measured_disks],
-        tables=(Table("disks", "Disks", columns, 1, tuple(rows), brief=True),),
+        rows=tuple(_numbers(rows)),
+        document=lambda: [plain(row) for row in rows],
+        tables=(Table("disks", "Disks", columns, 1, cells, brief=True),),
     )
 
 
-def encryption(disk: Disk) -> str:
-    return disk.device.encryption or message("disk-unencrypted")
+def _texts(texts: Sequence[str]) -> Iterator[TableCell]:
+    return chain.from_iterable((TableCell(text), TableCell("")) for text in texts)
 
 
-def class_of(disk: Disk) -> str:
-    return disks.card_class(disk) or message("disk-unclassed" if disk.path else "disk-damaged")
-
-
-def _compared(
-    measurements: Sequence[Disk],
-) -> Iterator[tuple[str, list[TableCell], list[TableCell]]]:
-    """The jobs that all have: the value of each disk, and its ratio to the first."""
-    for job in (*disks.CARD, *disks.POSTGRES):
-        runs = [disks.card_runs(each, job) for each in measurements]
-        if not all(runs):
-            continue
+def _compared(job: str, every: Sequence[Disk]) -> Iterator[TableCell]:
+    """The value of each disk in a job that all have, and its ratio to that of the first."""
+    rates = [each.of(job)[0].rate for each in every]
+    runs = [disks.card_runs(each, job) for each in every]
+    for own, several in zip(rates, runs, strict=True):
         if job in disks.CARD:
-            shown = [TableCell(_card_text(job, statistics.median(each))) for each in runs]
-            ratios = [disks.ratio_of_runs(each, runs[0]) for each in runs]
+            yield TableCell(_card_text(job, statistics.median(several)))
+            ratio = disks.ratio_of_runs(several, runs[0])
         else:
-            rates = [each.of(job)[0].rate for each in measurements]
-            shown = [estimate_cell(each, rate) for each in rates]
-            ratios = [disks.ratio_of_rates(each, rates[0]) for each in rates]
-        yield _labeled(job), shown, [_ratio(each) for each in ratios]
+            yield estimate_cell(own, rate)
+            ratio = disks.ratio_of_rates(own, rates[0])
+        yield estimate_cell(ratio, "{:.2f}".format)
 
 
 def report(rows: Sequence[DiskRow], shown: Section) -> Report:

@@ -6,7 +6,7 @@ Every sentence is a name of messages.toml with values. The screen says which val
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,33 +14,26 @@ from msgspec import to_builtins
 
 from pgpaces.analysis import bulk, goal, next_step, waits
 from pgpaces.analysis.accumulator import by_functions
-from pgpaces.analysis.costs import volume_json, volume_of
 from pgpaces.analysis.digest import Bucket
+from pgpaces.analysis.server_counters import Written, written
 from pgpaces.analysis.stopping import level, would_decide
 from pgpaces.analysis.summary import Summary
 from pgpaces.analysis.summary import as_json as summary_json
 from pgpaces.analysis.time_distribution import Distribution
 from pgpaces.analysis.validity import all_gave_up, no_measurement
+from pgpaces.analysis.volume import volume_json, volume_of
 from pgpaces.answers import bulk as commands
-from pgpaces.answers import costs, numbers, servers
-from pgpaces.answers.trials import (
-    above,
-    explains_nothing,
-    layout,
-    length,
-    limits_of,
-    outages,
-    queries,
-)
+from pgpaces.answers import numbers, servers
+from pgpaces.answers.trials import above, explains_nothing, layout, length, limits_of
 from pgpaces.core.findings import Finding, as_json
 from pgpaces.core.messages import Message, message, said
 from pgpaces.core.metrics import TIMES, header
-from pgpaces.core.units import duration_text
 from pgpaces.show.numbers import NOT_KNOWN, metric_cell, milliseconds, quantile, sparkline
 from pgpaces.show.screen import Screen, bounds
 from pgpaces.show.section import Headline, Next, Section, Table, TableCell, Values
+from pgpaces.spec.costs import monthly
 from pgpaces.spec.load import CONSTANT
-from pgpaces.spec.result import Trial
+from pgpaces.spec.result import CLASSES, Trial, plain
 
 SCREEN = Screen(
     first=(
@@ -49,12 +42,11 @@ SCREEN = Screen(
     ),
     spare=("slowest", "tried again", "over time"),
     details=(
-        *("run", "outcomes", "workload", "data", "executed", "protocol", "queries", "generator"),
-        *("failed with", "stopped", "validity", "note", "costs", "for that", "written", "observed"),
+        *("run", "outcomes", "workload", "executed", "protocol", "queries", "generator"),
+        *("failed with", "stopped", "validity", "note", "costs", "written", "observed"),
     ),
 )
 _SHOWN = ("p50", "p95", "p99")
-_TIMES = (*TIMES, "max")
 # Columns that a narrow terminal leaves out, in this order.
 _SPARE = ("mean", "p99.9", "p95", "p50", "retries", "due")
 _STATEMENT_MAX = 36
@@ -62,9 +54,6 @@ _FAILURES_SHOWN = 2
 _WAITS_SHOWN = 2
 # With fewer observations, the shares of the wait events mean nothing.
 _WAITS_MIN = 10
-# Notes that nearly every run has, those on cost only if it is low.
-_ROUTINE = ("io-timing-off", "statements-uncounted", "store-on-disk")
-_COSTS, _LOW_PERCENT = ("monitor-cost", "machine-monitor-cost"), 0.95
 
 
 def section(
@@ -87,7 +76,7 @@ def section(
         key="run",
         title=f"Run {trial.id}",
         headline=headline(trial, summary),
-        values=[*values(trial, summary, series), *_details(trial, summary, in_store)],
+        values=[*values(trial, summary, series), *_details(trial, summary)],
         findings=list(_findings(trial, summary)),
         steps=steps,
         tables=tuple(_tables(trial, summary)),
@@ -103,7 +92,7 @@ def section(
 def document(trial: Trial, summary: Summary) -> dict[str, Any]:
     """The setup of a trial and its summary as plain values."""
     command, queries = bulk.of(trial, summary), volume_of(trial, summary)
-    economy = costs.of_run(trial, summary)
+    cost, wrote = monthly(trial.host.costs), _written(trial, summary)
     return {
         "run": trial.id,
         "state": trial.state,
@@ -117,7 +106,8 @@ def document(trial: Trial, summary: Summary) -> dict[str, Any]:
         **({} if command is None else {bulk.SOURCE: bulk.as_json(command)}),
         **({} if queries is None else {"queries": volume_json(queries)}),
         **summary_json(summary),
-        **({} if economy is None else {"costs": costs.as_json(economy)}),
+        **({} if cost is None else {"costs": {**plain(cost), "year": cost.year}}),
+        **({} if wrote is None else {"written": plain(wrote)}),
     }  # fmt: skip
 
 
@@ -176,12 +166,12 @@ def values(trial: Trial, summary: Summary, series: Sequence[Bucket] = ()) -> Val
             yield "command", commands.result(command)
         if command.main:
             yield from commands.speeds(command)
-    yield from _failed(summary)
+    yield from (("failed", each) for each in [*_failures(summary)][:_FAILURES_SHOWN])
     if summary.retried:
         counts = {"transactions": summary.retried, "retries": summary.retries}
         yield "tried again", said("run-retried", **counts)
     if summary.disconnects or summary.outages.down:
-        yield "connections", outages(summary, trial.notes)
+        yield "connections", _outages(summary)
     yield from (("background", each) for each in _background(trial, summary))
     if (waited := _waited(trial, summary)) is not None:
         yield "waits", waited
@@ -189,14 +179,24 @@ def values(trial: Trial, summary: Summary, series: Sequence[Bucket] = ()) -> Val
         yield "over time", drawn
 
 
-def _failed(summary: Summary) -> Values:
-    states = sorted(summary.failures.items(), key=lambda pair: -pair[1])
-    for state, count in states[:_FAILURES_SHOWN]:
-        lines = summary.messages.get(state, "").splitlines() or [""]
-        yield "failed", said("run-failed", count=count, state=state, text=lines[0])
-    if rest := dict(states[_FAILURES_SHOWN:]):
-        values = {"count": sum(rest.values()), "states": list(rest)}
-        yield "failed", said("run-failed-otherwise", **values)
+def _failures(summary: Summary) -> Iterator[Message]:
+    """The errors, the most frequent first, each with the first line of its text."""
+    for state, count in sorted(summary.failures.items(), key=lambda pair: -pair[1]):
+        text = summary.messages.get(state, "").partition("\n")[0]
+        yield said("run-failed", count=count, state=state, text=text)
+
+
+def _outages(summary: Summary) -> Message:
+    """The connections that were lost, and for how long."""
+    outages = summary.outages
+    values = {
+        "lost": summary.disconnects,
+        "longest_s": outages.longest_s,
+        "all_down_s": outages.all_down_s,
+    }
+    if outages.down:
+        return said("outage-lasting", down=outages.down, **values)
+    return said("outage-over", back_s=outages.some_down_s, **values)
 
 
 def _load(trial: Trial, summary: Summary) -> Message:
@@ -241,27 +241,29 @@ def _of_load(trial: Trial, summary: Summary) -> Values:
         known = {name: text for name, text in times.items() if text != NOT_KNOWN}
         if known:
             yield "latency", said("run-latency", times=known)
-    if (slowest := _slowest(trial, summary)) is not None:
+    if (slowest := _slowest(summary)) is not None:
         yield "slowest", slowest
 
 
-def _slowest(trial: Trial, summary: Summary) -> Message | None:
-    """The script with the largest missed share, or else the longest median, of several."""
+def _slowest(summary: Summary) -> Message | None:
+    """The script with the largest missed share, or else the longest median, of several.
+
+    None if its 95th percentile is unknown.
+    """
     background = tuple(f"{each.name}/" for each in summary.background)
     own = [each for each in summary.scripts if not each.name.startswith(background)]
-    able = [each for each in own if each.missed and each.latency.p50]
+    able = [
+        (each.missed.value, each.latency.p50.value, each)
+        for each in own
+        if each.missed and each.latency.p50
+    ]
     if len(able) < 2:
         return None
-    worst = max(able, key=lambda s: (s.missed.value if s.missed else 0, _p50(s.latency)))
-    late, p95 = worst.counts.late, worst.latency.p95
-    if p95 is not None and p95.estimable and math.isfinite(p95.value):
-        return said("run-slowest", script=worst.name, p95_ms=p95.value, late=late)
-    p50 = milliseconds(_p50(worst.latency), above(trial, worst.name))
-    return said("run-slowest-median", script=worst.name, p50=p50, late=late)
-
-
-def _p50(spread: Distribution) -> float:
-    return spread.p50.value if spread.p50 else 0.0
+    *_, worst = max(able, key=lambda each: each[:2])
+    p95 = worst.latency.p95
+    if p95 is None or not p95.estimable or math.isinf(p95.value):
+        return None
+    return said("run-slowest", script=worst.name, p95_ms=p95.value, late=worst.counts.late)
 
 
 def _background(trial: Trial, summary: Summary) -> Iterator[Message]:
@@ -370,35 +372,36 @@ def _onward(trial: Trial) -> Next:
     return Next(f"pgpaces capacity --like {trial.id[-8:]}", name)
 
 
-def _details(trial: Trial, summary: Summary, in_store: bool) -> Values:
+def _details(trial: Trial, summary: Summary) -> Values:
     workload, plan, counts = trial.workload, trial.plan, summary.counts
     yield "run", said("run-of", id=trial.id, at=f"{trial.started_at:%Y-%m-%d %H:%M:%S %Z}")
     values = {"name": workload.name, "scale": workload.scale, "seed": plan.seed}
     yield "workload", said("run-workload", **values)
-    copy = workload.prepared
-    if copy and copy.cloned_from and copy.clone_seconds:
-        took = {"copied_s": copy.clone_seconds, "settled_s": copy.settle_seconds}
-        yield "data", said("run-copied", size_bytes=copy.size_bytes, **took)
     if (command := bulk.of(trial, summary)) is not None:
         yield from (("executed", each) for each in commands.lines(trial, command))
     if not workload.command_alone:
-        every = {name: getattr(counts, name) for name in OUTCOMES}
+        every = {name: getattr(counts, name) for name in CLASSES}
         yield "outcomes", said("run-outcomes", due=counts.due, **every)
         yield from _of_generator(trial, summary)
-    for state, count in sorted(summary.failures.items()):
-        text = summary.messages.get(state, "")
-        yield "failed with", said("run-failed", count=count, state=state, text=text)
+    yield from (("failed with", each) for each in _failures(summary))
     if plan.auto and trial.state == "finished" and trial.measured_ns:
         ran_s = trial.measured_ns / 1e9
         yield "stopped", said("run-stopped", ran_s=ran_s, level=level(ran_s))
     yield "validity", said("run-validity", state=summary.validity.state)
-    yield from (("note", each) for each in _notes(trial, summary, in_store))
-    if (economy := costs.of_run(trial, summary)) is not None:
-        yield from costs.values(economy, summary)
+    yield from (("note", each) for each in trial.notes)
+    for note in summary.validity.findings:
+        if note.severity == "nothing" and note.name != bulk.WORK:
+            yield "note", note
+    if (cost := monthly(trial.host.costs)) is not None:
+        yield "costs", said("costs-month", year=cost.year, **to_builtins(cost))
+    if (wrote := _written(trial, summary)) is not None:
+        name = "written-a-day" if wrote.checkpoints or not wrote.bytes_a_day else "written-at-least"
+        yield "written", said(name, bytes_a_day=wrote.bytes_a_day)
     yield from (("observed", each) for each in servers.lines(trial))
 
 
-OUTCOMES = ("on_time", "late", "skipped", "failed", "unfinished")
+def _written(trial: Trial, summary: Summary) -> Written | None:
+    return written(trial.samples, summary.cut_s, summary.cut_s + summary.seconds)
 
 
 def _of_generator(trial: Trial, summary: Summary) -> Values:
@@ -409,10 +412,12 @@ def _of_generator(trial: Trial, summary: Summary) -> Values:
     values = {"policy": policy, "warmup_s": warmup_s, "clients": trial.setup.own_clients}
     how = "Python functions" if functions else plan.protocol
     yield "protocol", said("run-protocol", protocol=how, **values)
-    if plan.start_every_ns:
-        yield "protocol", said("run-starts", every=duration_text(plan.start_every_ns))
     if (own := volume_of(trial, summary)) is not None:
-        yield "queries", queries(own)
+        minute, day = own.per_minute, own.per_day
+        sent = {"queries": own.queries, "measured_s": own.seconds}
+        a_minute = {"per_minute": minute.value, "per_minute_ci": bounds(minute)}
+        a_day = {"per_day": day.value, "per_day_ci": bounds(day)}
+        yield "queries", said("run-queries", **sent, **a_minute, **a_day)
     if trial.setup.imported is None:
         lag = generator.dispatch_p99
         yield (
@@ -426,59 +431,42 @@ def _of_generator(trial: Trial, summary: Summary) -> Values:
         )
 
 
-def _notes(trial: Trial, summary: Summary, in_store: bool) -> Iterator[Finding | Message]:
-    """The notes of a trial; those that nearly every run has are only counted if it is stored."""
-    notes = [
-        *trial.notes,
-        *(f for f in summary.validity.findings if f.severity == "nothing" and f.name != bulk.WORK),
-    ]
-    routine = [note for note in notes if in_store and _is_routine(note)]
-    yield from (note for note in notes if note not in routine)
-    if routine:
-        yield said("run-routine-notes", count=len(routine), run=trial.id[-8:])
-
-
-def _is_routine(note: Finding) -> bool:
-    costs = [value for value in note.values.values() if isinstance(value, float)]
-    cheap = max(costs, default=0) < _LOW_PERCENT
-    return note.name in _ROUTINE or (note.name in _COSTS and cheap)
-
-
 def _tables(trial: Trial, summary: Summary) -> Iterator[Table]:
     if trial.workload.command_alone:
         return
-    ends = {"latency": above(trial), "lag": NOT_KNOWN, "service": NOT_KNOWN}
-    rows = tuple(
-        (TableCell(name), *_times(getattr(summary, name), text)) for name, text in ends.items()
+    yield _table(
+        "times",
+        "Times",
+        ("ms",),
+        rows=(
+            (("latency",), summary.latency, above(trial)),
+            (("lag",), summary.lag, NOT_KNOWN),
+            (("service",), summary.service, NOT_KNOWN),
+        ),
     )
-    yield _table("times", "Times", ("ms", *_TIMES), rows=rows)
     if len(summary.scripts) > 1:
         kind = "task" if by_functions(trial) else "script"
-        rows = tuple(
+        scripts = [
             (
-                TableCell(each.name),
-                TableCell(str(each.counts.due)),
-                metric_cell("missed", each.missed),
-                *_times(each.latency, above(trial, each.name)),
+                (each.name, str(each.counts.due), metric_cell("missed", each.missed)),
+                each.latency,
+                above(trial, each.name),
             )
             for each in summary.scripts
-        )
-        names = (kind, "due", header("missed"), *_TIMES)
-        yield _table("scripts", f"Each {kind}", names, rows=rows, unit="Latency in ms.")
-    if not summary.statements:
-        return
-    counted = [n for n in ("failed", "retries") if any(getattr(s, n) for s in summary.statements)]
-    lines = []
-    for statement in summary.statements:
-        text = f"{statement.script}:{statement.line} {' '.join(statement.text.split())}"
-        text = text if len(text) <= _STATEMENT_MAX else f"{text[: _STATEMENT_MAX - 1]}…"
-        numbers = (statement.times.count, *(getattr(statement, name) for name in counted))
-        lines.append((
-            *(TableCell(str(each)) for each in (text, *numbers)),
-            *_times(statement.times, NOT_KNOWN),
-        ))  # fmt: skip
-    columns = ("statement", "done", *counted, *_TIMES)
-    yield _table("statements", "Each statement", columns, rows=tuple(lines), unit="Times in ms.")
+        ]
+        names = (kind, "due", header("missed"))
+        yield _table("scripts", f"Each {kind}", names, rows=scripts, unit="Latency in ms.")
+    every = summary.statements
+    if every:
+        counted = [n for n in ("failed", "retries") if any(getattr(each, n) for each in every)]
+        statements = []
+        for each in every:
+            text = f"{each.script}:{each.line} {' '.join(each.text.split())}"
+            text = text if len(text) <= _STATEMENT_MAX else f"{text[: _STATEMENT_MAX - 1]}…"
+            numbers = (each.times.count, *(getattr(each, name) for name in counted))
+            statements.append(((text, *map(str, numbers)), each.times, NOT_KNOWN))
+        columns = ("statement", "done", *counted)
+        yield _table("statements", "Each statement", columns, rows=statements, unit="Times in ms.")
 
 
 def _table(
@@ -486,17 +474,19 @@ def _table(
     title: str,
     columns: tuple[str, ...],
     *,
-    rows: tuple[tuple[TableCell, ...], ...],
+    rows: Iterable[tuple[tuple[TableCell | str, ...], Distribution, str]],
     unit: str = "",
 ) -> Table:
-    dashes = any(cell.ends == NOT_KNOWN for row in rows for cell in row)
+    """A table of distributions: the first cells of each, and what stands for infinity in it."""
+    cells = tuple(
+        (
+            *(TableCell(each) if isinstance(each, str) else each for each in first),
+            *(metric_cell(name, spread.estimate(name), beyond) for name in TIMES),
+            TableCell(milliseconds(spread.max, beyond if spread.p50 else NOT_KNOWN)),
+        )
+        for first, spread, beyond in rows
+    )
+    dashes = any(cell.ends == NOT_KNOWN for row in cells for cell in row)
     few = f"{NOT_KNOWN}: too few transactions for an interval." if dashes else ""
     note = " ".join(filter(None, (unit, few)))
-    return Table(f"run-{key}", title, columns, 1, rows, note, spare=_SPARE)
-
-
-def _times(spread: Distribution, beyond: str) -> Iterator[TableCell]:
-    """Values with their intervals; the maximum is an observed value and has none."""
-    for name in TIMES:
-        yield metric_cell(name, spread.estimate(name), beyond)
-    yield TableCell(milliseconds(spread.max, beyond if spread.p50 else NOT_KNOWN))
+    return Table(f"run-{key}", title, (*columns, *TIMES, "max"), 1, cells, note, spare=_SPARE)

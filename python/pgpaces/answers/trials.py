@@ -10,13 +10,10 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pgpaces.analysis.costs import Volume
-from pgpaces.analysis.summary import Summary
 from pgpaces.core.findings import Finding
-from pgpaces.core.messages import Message, message, said
+from pgpaces.core.messages import message
 from pgpaces.core.units import duration_text
 from pgpaces.show.numbers import plural
-from pgpaces.show.screen import bounds
 from pgpaces.spec.design import ROLE, Cell, level_text
 from pgpaces.spec.load import TrialPlan
 from pgpaces.spec.result import Trial
@@ -36,36 +33,6 @@ def limits_of(plan: TrialPlan | ComponentFacts) -> tuple[str, ...]:
     """The latency limits; that of all scripts first, then those of single scripts."""
     whole = (duration_text(plan.limit_ns),) if plan.limit_ns else ()
     return (*whole, *(f"{name} {duration_text(ns)}" for name, ns in plan.limits if ns))
-
-
-def outages(summary: Summary, notes: Iterable[Finding] = ()) -> Message:
-    """The connections that were lost, and for how long."""
-    outages = summary.outages
-    values = {
-        "lost": summary.disconnects,
-        "longest_s": outages.longest_s,
-        "all_down_s": outages.all_down_s,
-    }
-    if not outages.down:
-        return said("outage-over", back_s=outages.some_down_s, **values)
-    errors = [each.values.get("error") for each in notes if each.name == "client-locked-out"]
-    if errors:
-        return said("outage-locked-out", down=outages.down, error=errors[0], **values)
-    return said("outage-lasting", down=outages.down, **values)
-
-
-def queries(volume: Volume) -> Message:
-    """The queries of a trial, per minute and per day."""
-    minute, day = volume.per_minute, volume.per_day
-    return said(
-        "run-queries",
-        queries=volume.queries,
-        measured_s=volume.seconds,
-        per_minute=minute.value,
-        per_minute_ci=bounds(minute),
-        per_day=day.value,
-        per_day_ci=bounds(day),
-    )
 
 
 def explains_nothing(finding: Finding) -> bool:

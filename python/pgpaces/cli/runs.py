@@ -412,15 +412,16 @@ def import_(files: Sequence[str], store_path: str | None, **params: Any) -> None
 
     limit = params["latency_limit"]
     limit_ns = None if limit is None else duration_ns(limit, "--latency-limit", bare="ms")
-    contents = []
+    logs = {}
     for path in map(Path, files):
         try:
-            text = path.read_text(encoding="utf-8", errors="replace")
+            name = str(path) if path.name in logs else path.name
+            logs[name] = path.read_text(encoding="utf-8", errors="replace")
         except OSError as error:
             raise PlanError("cannot-read-log", path=path, why=error.strerror) from None
-        contents.append(imported.PgbenchFile(path.name, text))
-    asked = imported.ImportOptions(limit_ns, params["seventh"], params["command"])
-    trial = imported.trial(contents, asked, new_id(), version=version("pgpaces"))
+    facts = {name: params[name] for name in ("seventh", "command")}
+    version_ = version("pgpaces")
+    trial = imported.trial(logs, new_id(), version=version_, limit_ns=limit_ns, **facts)
     store = Store.open(store_path)
     record.store_imported(store, trial)
     if params["tag"] is not None:

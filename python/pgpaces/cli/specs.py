@@ -180,6 +180,7 @@ def _levels(params: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, t
 
 def _target(text: str, params: Mapping[str, Any]) -> Target:
     """A target of `NAME=DSN`, or of a DSN, which is named after its server."""
+    from pgpaces.core import tables
     from pgpaces.spec.costs import Costs, read_file
     from pgpaces.spec.load import family
     from pgpaces.spec.spec import named
@@ -194,7 +195,7 @@ def _target(text: str, params: Mapping[str, Any]) -> Target:
     if price is not None and host_file is not None:
         raise PlanError("price-given-twice")
     if price is not None:
-        costs = Costs(price_per_hour=price)
+        costs = tables.table(Costs, {"price_per_hour": price})
     elif host_file is not None:
         costs = read_file(Path(host_file))
     nodes = family(named({"target_node": params["target_node"]}), "target_node")

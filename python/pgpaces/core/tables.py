@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
@@ -24,24 +25,6 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-class WrongKeyError(ValueError):
-    """A key that does not exist, or whose value is invalid. key: with those above it.
-
-    valid: the existing keys, if this one does not exist; near: the most similar one.
-    """
-
-    def __init__(self, key: str, text: str, valid: tuple[str, ...] = ()) -> None:
-        super().__init__(f"key '{key}': {text}")
-        self.key, self.text, self.valid = key, text, valid
-        self.near = next(iter(difflib.get_close_matches(key.rpartition(".")[2], valid, n=1)), None)
-
-
-def wrong_key(error: WrongKeyError, example: str | None = None) -> PlanError:
-    if error.valid:
-        return PlanError("unknown-key", key=error.key, near=error.near, keys=error.valid)
-    return PlanError("wrong-value", key=error.key, why=error.text, example=example)
-
-
 def document(path: Path, error: type[PgpacesError], *, new: str | Path = "") -> Any:
     """The content of a TOML file. Raises `error`. new: the file, if `pgpaces sweep` creates it."""
     try:
@@ -52,8 +35,13 @@ def document(path: Path, error: type[PgpacesError], *, new: str | Path = "") -> 
         raise error("cannot-read-toml", path=path, why=cause.strerror, new=new) from None
 
 
-def table(kind: type[T], content: object, place: str = "") -> T:
-    """A table as its class, with defaults. place: keys above it. Raises WrongKeyError."""
+def table(
+    kind: type[T], content: object, place: str = "", *, examples: Mapping[str, str] | None = None
+) -> T:
+    """A table as its class, with defaults. Raises PlanError, which names the wrong key.
+
+    place: keys above it. examples: of values, by key.
+    """
     try:
         return msgspec.convert(content, kind)
     except msgspec.ValidationError as error:
@@ -63,15 +51,18 @@ def table(kind: type[T], content: object, place: str = "") -> T:
         _among(kind, content, way, place=place)
         keys = [key for key in (place, way.replace("[", ".").replace("]", "")) if key]
         if unknown := _UNKNOWN.fullmatch(text):
-            key = ".".join([*keys, unknown[1]])
-            raise WrongKeyError(key, "there is none", kind.__struct_encode_fields__) from None
+            key, valid = ".".join([*keys, unknown[1]]), kind.__struct_encode_fields__
+            near = next(iter(difflib.get_close_matches(unknown[1], valid, n=1)), None)
+            raise PlanError("unknown-key", key=key, near=near, keys=valid) from None
         if missing := _MISSING.fullmatch(text):
             keys, text = [*keys, missing[1]], "It is not there"
-        raise WrongKeyError(".".join(keys), text[:1].lower() + text[1:]) from None
+        key, why = ".".join(keys), text[:1].lower() + text[1:]
+        example = (examples or {}).get(key.partition(".")[0])
+        raise PlanError("wrong-value", key=key, why=why, example=example) from None
 
 
 def _among(kind: type[msgspec.Struct], content: Any, way: str, *, place: str) -> None:
-    """Raises WrongKeyError for the wrong one of several named tables. way: to it."""
+    """Raises PlanError for the wrong one of several named tables. way: to it."""
     key = way.partition("[...]")[0]
     types = {field.name: field.type for field in msgspec.structs.fields(kind)}
     if way == key or key not in types:

@@ -1,51 +1,37 @@
-"""What is measured on a disk: the jobs of fio, and the programs fio, pg_test_fsync, cryptsetup.
+"""What fio measures on a disk: its jobs, and their results.
 
 A job that writes ends after its time, or when it has written its share, so the maximum is known
-before a measurement begins. Each program writes at least once a second to a pipe that only pgpaces
-reads: if pgpaces is killed, the program ends at its next line.
+before a measurement begins. fio writes once a second to a pipe that only pgpaces reads: if pgpaces
+is killed, fio ends at its next line.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO
 
 from msgspec import Struct
 
 from pgpaces.analysis import disks
-from pgpaces.analysis.disks import Cipher, Flushes, JobRun
+from pgpaces.analysis.disks import JobRun
 from pgpaces.core.errors import PlanError, RunError
-from pgpaces.core.findings import Finding, finding
-from pgpaces.server.binaries import installations, run, running, server_environment
+from pgpaces.server.binaries import run, running, server_environment
 
 MIB = 2**20
 SIZE_MIN = 8 * MIB
 SIZE, QUICK_SIZE = 256 * MIB, 32 * MIB
 RUNS_MIN = 3
-# About the bytes that pg_test_fsync writes where flushes are very fast.
-FLUSHES_BYTES = 500_000_000
-# pg_test_fsync's own file: a segment of WAL.
-FLUSHES_FILE_BYTES = 16 * MIB
 # Writing more than this requires consent.
 CONSENT_BYTES = 1_000_000_000
 FILL = "fill"
 # Reports progress: seconds since a job began.
 Tell = Callable[[float], None]
-FLUSHES, CIPHER_TEST = "pg_test_fsync", "cryptsetup benchmark"
-CIPHER = "aes-xts"
-_KEY_BITS = 512
-_FSYNC = re.compile(r"^\s+(\w+)\s+([0-9.]+) ops/sec", re.MULTILINE)
-_CIPHER = re.compile(rf"{CIPHER}\s+\d+b\s+([0-9.]+) MiB/s\s+([0-9.]+) MiB/s")
 _CHUNK = 65536
-_CIPHER_S = 60.0
 
 
 class Lengths(Struct, frozen=True):
@@ -90,11 +76,7 @@ class Job(Struct, frozen=True):
 
 def written_max(request: DiskRequest) -> int:
     """The most bytes that a measurement writes, about."""
-    return sum(job.written_max for job in jobs(request)) + FLUSHES_BYTES
-
-
-def room(request: DiskRequest) -> int:
-    return request.size_bytes + FLUSHES_FILE_BYTES + MIB
+    return sum(job.written_max for job in jobs(request))
 
 
 def arguments(job: Job) -> list[str]:
@@ -167,17 +149,28 @@ def fio_version(fio: str) -> str:
 
 
 def run_fio(fio: str, job: Job, folder: Path, *, tell: Tell) -> JobRun:
-    """Runs a job in a folder. Raises RunError with fio's error message."""
+    """Runs a job in a folder. Raises RunError with fio's error message.
+
+    Ctrl-C reaches only pgpaces, which ends fio.
+    """
+    started, output = time.monotonic(), b""
     with tempfile.TemporaryFile() as errors:
-        started = time.monotonic()
-        parts: list[bytes] = []
-        with _started([fio, *arguments(job)], folder, errors) as program:
-            for part in _read(program):
-                parts.append(part)
+        with running(
+            [fio, *arguments(job)],
+            cwd=folder,
+            env=server_environment(),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
+        ) as program:
+            assert program.stdout is not None
+            while part := os.read(program.stdout.fileno(), _CHUNK):
+                output += part
                 tell(time.monotonic() - started)
+            program.wait()
         errors.seek(0)
         message = errors.read().decode(errors="replace").strip()
-    documents = disks.fio_documents(b"".join(parts).decode(errors="replace"))
+    documents = disks.fio_documents(output.decode(errors="replace"))
     try:
         if program.returncode:
             raise RunError("fio-stopped", job=job.name, error=program.returncode)
@@ -186,66 +179,3 @@ def run_fio(fio: str, job: Job, folder: Path, *, tell: Tell) -> JobRun:
         if not message:
             raise
         raise RunError("fio-failed", job=job.name, why=message.splitlines()[0]) from None
-
-
-def test_fsync(folder: Path, tell: Tell) -> Flushes | Finding:
-    """The results of pg_test_fsync for single writes, or the finding that it is missing.
-
-    It is stopped after its first table: the others are writes of other sizes. Raises RunError where
-    it has no result.
-    """
-    for installation in installations():
-        program = installation.program(FLUSHES)
-        if os.access(program, os.X_OK):
-            text = _first_table([str(program), "-f", "flushes", "-s", "1"], folder, tell)
-            rates = {name: float(number) for name, number in _FSYNC.findall(text)}
-            if not rates:
-                raise RunError("nothing-measured", program=program)
-            return Flushes(installation.version, rates)
-    return finding("disk-test-missing", program=FLUSHES, package="postgresql")
-
-
-def _first_table(command: Sequence[str], folder: Path, tell: Tell) -> str:
-    started, text = time.monotonic(), ""
-    with _started(command, folder, subprocess.DEVNULL) as program:
-        for part in _read(program):
-            text += part.decode(errors="replace")
-            tell(time.monotonic() - started)
-            table, more, _ = text.partition("two 8kB writes")
-            if more:
-                return table
-    return text
-
-
-def test_cipher() -> Cipher | Finding:
-    """The result of `cryptsetup benchmark` for the usual cipher of disks, or why there is none."""
-    program = shutil.which("cryptsetup") or shutil.which("cryptsetup", path="/usr/sbin:/sbin")
-    if program is None:
-        return finding("disk-test-missing", program="cryptsetup", package="cryptsetup-bin")
-    command = [program, "benchmark", "-c", CIPHER, "-s", str(_KEY_BITS)]
-    try:
-        done = run(command, timeout=_CIPHER_S)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return finding("disk-test-failed", CIPHER_TEST, why=str(error))
-    if match := _CIPHER.search(done.stdout):
-        return Cipher(f"{CIPHER} with {_KEY_BITS} bits", float(match[1]), float(match[2]))
-    output = " ".join((done.stdout + done.stderr).split())
-    if "algif_skcipher" in output or "not available" in output:
-        return finding("kernel-lacks-cipher", CIPHER_TEST, cipher=CIPHER)
-    return finding("disk-test-failed", CIPHER_TEST, why=output[:200])
-
-
-def _started(
-    command: Sequence[str], folder: Path, errors: int | IO[bytes]
-) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
-    """A program that has ended at the exit. Ctrl-C reaches only pgpaces, which ends it."""
-    options = {"stdout": subprocess.PIPE, "stderr": errors, "start_new_session": True}
-    return running(command, cwd=folder, env=server_environment(), **options)
-
-
-def _read(program: subprocess.Popen[bytes]) -> Iterator[bytes]:
-    """The output of a program as it arrives; afterwards the program has ended."""
-    assert program.stdout is not None
-    while part := os.read(program.stdout.fileno(), _CHUNK):
-        yield part
-    program.wait()

@@ -1,6 +1,6 @@
 """The measurement of a disk: all jobs in order, in a temporary folder on it.
 
-    PATH/pgpaces-disk/   pgpaces.json (marker and lock)  data  flushes
+    PATH/pgpaces-disk/   pgpaces.json (marker and lock)  data
 
 The lock is held during the measurement. A folder whose lock is free is the remainder of a killed
 process; the next measurement removes it.
@@ -21,12 +21,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from pgpaces.analysis import disks
 from pgpaces.analysis.disks import Device, Disk
-from pgpaces.core.errors import PlanError, RunError
-from pgpaces.core.findings import Finding, finding
+from pgpaces.core.errors import PlanError
 from pgpaces.disk import fio
-from pgpaces.disk.fio import CIPHER_TEST, FILL, FLUSHES, QUICK, DiskRequest, Job, jobs, room
-from pgpaces.monitor.machine import MEMORY, device_of, moved_bytes
+from pgpaces.disk.fio import FILL, MIB, QUICK, DiskRequest, Job, jobs
+from pgpaces.monitor.machine import MEMORY, device_of
 
 # The name of the current step, and its seconds so far.
 Say = Callable[[str, float], None]
@@ -41,7 +41,7 @@ def prepare(path: Path, request: DiskRequest) -> Disk:
     Raises PlanError, RunError where the disk cannot be measured.
     """
     device = device_of(path)
-    check(path, device, room(request))
+    check(path, device, request.size_bytes + MIB)
     quick = request.lengths == QUICK
     program = fio.find_fio()
     return Disk(str(path.resolve()), device, request.size_bytes, quick, fio.fio_version(program))
@@ -53,48 +53,26 @@ def measure(path: Path, request: DiskRequest, say: Say) -> Disk:
     Ctrl-C ends it: the result has the measurements so far, and the names of the missing ones.
     Raises PlanError, RunError.
     """
-    disk, every = prepare(path, request), jobs(request)
-    names = [_name(job, request) for job in every]
-    missing = [*(name for name in names if name != FILL), FLUSHES, CIPHER_TEST]
+    disk, program = prepare(path, request), fio.find_fio()
+    every = [(job, _name(job, request)) for job in jobs(request)]
+    missing = [name for job, name in every if job.name != FILL]
     try:
         with workspace(path) as folder:
-            for job, name in zip(every, names, strict=True):
+            for job, name in every:
                 title = f"{name}, {job.seconds} s" if job.seconds else name
                 say(title, 0.0)
-                before = moved_bytes(disk.device)
-                result = fio.run_fio(fio.find_fio(), job, folder, tell=partial(say, title))
-                after = moved_bytes(disk.device)
-                if before is not None and after is not None:
-                    own = result.bytes_read + result.bytes_written
-                    result = replace(result, bytes_other=max(0, after - before - own))
+                result = fio.run_fio(program, job, folder, tell=partial(say, title))
                 if job.name != FILL:
                     disk = replace(disk, measured=(*disk.measured, result))
-                missing = [each for each in missing if each != name]
-            say(FLUSHES, 0.0)
-            disk = _with_flushes(disk, folder, say)
-            missing.remove(FLUSHES)
-        say(CIPHER_TEST, 0.0)
-        cipher = fio.test_cipher()
-        if isinstance(cipher, Finding):
-            return replace(disk, absent=(*disk.absent, cipher))
-        return replace(disk, cipher=cipher)
+                    missing.remove(name)
     except KeyboardInterrupt:
         return replace(disk, missing=tuple(missing))
+    return disk
 
 
 def _name(job: Job, request: DiskRequest) -> str:
-    several = sum(each.name == job.name for each in jobs(request)) > 1
+    several = job.name in disks.CARD and request.runs > 1
     return f"{job.name}, run {job.run} of {request.runs}" if several else job.name
-
-
-def _with_flushes(disk: Disk, folder: Path, say: Say) -> Disk:
-    try:
-        flushes = fio.test_fsync(folder, partial(say, FLUSHES))
-    except (OSError, RunError) as error:
-        flushes = finding("disk-test-failed", FLUSHES, why=str(error))
-    if isinstance(flushes, Finding):
-        return replace(disk, absent=(*disk.absent, flushes))
-    return replace(disk, flushes=flushes)
 
 
 def check(path: Path, device: Device, room: int) -> None:

@@ -8,9 +8,10 @@ a word in place of their time. Reads texts, not files: names are for messages.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -38,48 +39,42 @@ Seventh = Literal["lag", "retries"]
 _FAILED = {"failed": "failed", "serialization": "40001", "deadlock": "40P01", "other": "other"}
 
 
-class Columns(Struct, frozen=True):
-    """The places of the columns after the sixth; None for those that are missing."""
+def trial(
+    files: Mapping[str, str],
+    id_: str,
+    *,
+    version: str,
+    limit_ns: int | None = None,
+    seventh: Seventh | None = None,
+    command: str | None = None,
+) -> Trial:
+    """The trial of the logs of one run: their texts by name. Raises PlanError.
 
-    lag: int | None
-    retries: int | None
-
-
-class PgbenchFile(Struct, frozen=True):
-    name: str
-    text: str
-
-
-class ImportOptions(Struct, frozen=True):
-    """Options of an import, for facts that logs lack. command: pgbench's command line."""
-
-    limit_ns: int | None = None
-    seventh: Seventh | None = None
-    command: str | None = None
-
-
-def trial(files: Sequence[PgbenchFile], options: ImportOptions, id_: str, *, version: str) -> Trial:
-    """The trial of the logs of one run. version: of pgpaces. Raises PlanError."""
-    lines = {file.name: file.text.splitlines() for file in files if file.text.strip()}
-    columns = _columns(lines, options.seventh)
-    limit_us = float("inf") if options.limit_ns is None else options.limit_ns / 1000
-    entries = [
-        entry
-        for name, each in lines.items()
-        for entry in _entries(name, each, columns, limit_us=limit_us)
-    ]
+    version: of pgpaces. The others are facts that logs lack; command: pgbench's command line.
+    """
+    lines = {name: text.splitlines() for name, text in files.items() if text.strip()}
+    lag, retries = _columns(lines, seventh)
+    limit_us = math.inf if limit_ns is None else limit_ns / 1000
+    entries = []
+    for name, each in lines.items():
+        for number, line in enumerate(each, 1):
+            try:
+                entries.append(_entry(line.split(), lag, retries, limit_us=limit_us))
+            except (ValueError, LookupError):
+                where = {"file": name, "line": number}
+                raise PlanError("not-a-transaction", text=line[:80], **where) from None
     start = min(entry.end_us - entry.latency_us for entry in entries)  # when second 0 begins
     measured_us = max(entry.end_us for entry in entries) - start
     started_at = datetime.fromtimestamp(start / 1e6, UTC)
-    command, clients = options.command, len({entry.client for entry in entries})
+    clients = len({entry.client for entry in entries})
     numbers = range(1 + max(entry.script for entry in entries))
     scripts = tuple(ScriptFacts(name=f"script {n}", weight=1, commands=()) for n in numbers)
     spec: dict[str, Any] = {"clients": clients, "seed": 0, "warmup": "0s"}
-    if columns.lag is not None:
+    if lag is not None:
         spec["rate"] = None  # pgbench had one, which the log does not tell
-    if options.limit_ns is not None:
-        spec["latency_limit"] = duration_text(options.limit_ns)
-        spec["policy"] = "run" if columns.lag is None else "skip"
+    if limit_ns is not None:
+        spec["latency_limit"] = duration_text(limit_ns)
+        spec["policy"] = "run" if lag is None else "skip"
     return Trial(
         id=id_,
         state="finished",
@@ -88,9 +83,7 @@ def trial(files: Sequence[PgbenchFile], options: ImportOptions, id_: str, *, ver
         spec=spec,
         setup=Setup(
             clients=clients,
-            imported=ImportedFacts(
-                program="pgbench", command=command, files=tuple(file.name for file in files)
-            ),
+            imported=ImportedFacts(program="pgbench", command=command, files=tuple(files)),
             workload=WorkloadFacts(name="pgbench", scripts=scripts),
             server=ServerFacts(version="?"),
             host=HostFacts(),
@@ -99,14 +92,17 @@ def trial(files: Sequence[PgbenchFile], options: ImportOptions, id_: str, *, ver
         intervals=_intervals(entries, start),
         measured_ns=measured_us * 1000,
         notes=(
-            finding("imported", files=[file.name for file in files]),
+            finding("imported", files=list(files)),
             *((finding("imported-command", command=command),) if command else ()),
         ),
         findings=tuple(_incomplete(entries)),
     )
 
 
-def _columns(lines: dict[str, list[str]], seventh: Seventh | None) -> Columns:
+def _columns(
+    lines: Mapping[str, list[str]], seventh: Seventh | None
+) -> tuple[int | None, int | None]:
+    """The places of the lag and the retries in a line; None for a column that is missing."""
     if not lines:
         raise PlanError("log-empty")
     for name, each in lines.items():
@@ -118,9 +114,9 @@ def _columns(lines: dict[str, list[str]], seventh: Seventh | None) -> Columns:
     width = widths.pop()
     if width == 7 and seventh is None:
         raise PlanError("ambiguous-column")
-    if width != 7:
-        return Columns(6, 7) if width == 8 else Columns(None, None)
-    return Columns(6, None) if seventh == "lag" else Columns(None, 6)
+    if width == 7:
+        return (6, None) if seventh == "lag" else (None, 6)
+    return (6, 7) if width == 8 else (None, None)
 
 
 def _incomplete(entries: Sequence[LoggedTransaction]) -> Iterator[Finding]:
@@ -146,33 +142,23 @@ class LoggedTransaction(Struct, frozen=True):
     retries: int = 0
 
 
-def _entries(
-    name: str, lines: Iterable[str], columns: Columns, *, limit_us: float
-) -> list[LoggedTransaction]:
-    """The transactions of one file. Raises PlanError, with file and line, for any other line."""
-    parsed = []
-    for number, line in enumerate(lines, 1):
-        try:
-            parsed.append(_entry(line.split(), columns, limit_us))
-        except (ValueError, LookupError):
-            raise PlanError("not-a-transaction", file=name, line=number, text=line[:80]) from None
-    return parsed
-
-
-def _entry(words: list[str], columns: Columns, limit_us: float) -> LoggedTransaction:
+def _entry(
+    words: list[str], lag_at: int | None, retries_at: int | None, *, limit_us: float
+) -> LoggedTransaction:
+    """A transaction of a line. Raises ValueError, LookupError for any other line."""
     client, number, script = int(words[0]), int(words[1]), int(words[3])
     end_us = int(words[4]) * 1_000_000 + int(words[5])
-    retries = 0 if columns.retries is None else int(words[columns.retries])
+    retries = 0 if retries_at is None else int(words[retries_at])
     if min(client, number, script, end_us, retries) < 0:
         raise ValueError
     if words[2] == "skipped":
         # It was due before end - limit: pgbench skips transactions that are later than that.
-        at = end_us - (0 if limit_us == float("inf") else int(limit_us))
+        at = end_us - (0 if math.isinf(limit_us) else int(limit_us))
         return LoggedTransaction(client, number, script, "skipped", at)
     if words[2] in _FAILED:
         return LoggedTransaction(client, number, script, _FAILED[words[2]], end_us, retries=retries)
     latency = int(words[2])
-    lag = 0 if columns.lag is None else int(words[columns.lag])
+    lag = 0 if lag_at is None else int(words[lag_at])
     if not 0 <= latency <= end_us:
         raise ValueError
     outcome = "late" if latency > limit_us else "on_time"

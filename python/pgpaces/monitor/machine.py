@@ -138,18 +138,6 @@ def device_of(folder: Path) -> Device:
     )
 
 
-def moved_bytes(device: Device) -> int | None:
-    """Bytes that the whole disk has read and written since boot; None where it has no counter."""
-    name = device.name.rpartition(" ")[2]
-    block = _SYS / "class" / "block" / name if name else None
-    if block is None or not block.exists():
-        return None
-    with contextlib.suppress(Exception):  # psutil raises any error if /proc is absent
-        moved = psutil.disk_io_counters(perdisk=True, nowrap=False)[_whole(block.resolve()).name]
-        return int(moved.read_bytes + moved.write_bytes)
-    return None
-
-
 def _identity(mount: Mount, name: str) -> str:
     """The UUID of the file system if there is one, since names of disks change."""
     if not name:

@@ -273,8 +273,8 @@ class Experiment(Redacted, frozen=True):
         for name, defined in {"target": targets, "profile": {"default", *profiles}}.items():
             for level in self._named(name):
                 if level not in defined:
-                    own = sorted(defined) or None
-                    raise PlanError(f"undefined-{name}", level=level, defined=own)
+                    error = "undefined-target" if name == "target" else "undefined-profile"
+                    raise PlanError(error, level=level, defined=sorted(defined) or None)
         if self.workload is None and not self.files:
             raise PlanError("no-workload")
         return replace(self, name=self.name or self.workload or "scripts", profiles=profiles)

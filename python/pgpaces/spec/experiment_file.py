@@ -55,7 +55,7 @@ KEYS = {
 }
 
 
-class _Target(costs.CostTable, frozen=True, kw_only=True):  # type: ignore[misc, call-arg]
+class _Target(costs.Costs, frozen=True, kw_only=True):
     """`[targets.NAME]`."""
 
     dsn: str
@@ -89,10 +89,7 @@ def read(path: Path) -> Experiment:
     """The experiment in a file, unchecked as a whole. Raises PlanError with the wrong key."""
     raw = tables.document(path, PlanError, new=path)
     try:
-        return _experiment(path, tables.table(_File, raw), raw)
-    except tables.WrongKeyError as error:
-        example = _EXAMPLES.get(error.key.partition(".")[0])
-        raise tables.wrong_key(error, example).at(str(path)) from None
+        return _experiment(path, tables.table(_File, raw, examples=_EXAMPLES), raw)
     except PlanError as error:
         raise error.at(str(path)) from None
 
@@ -134,10 +131,7 @@ def _experiment(path: Path, keys: _File, raw: Mapping[str, Any]) -> Experiment:
 
 def _target(name: str, keys: _Target) -> Target:
     rest = {key: getattr(keys, key) for key in _Target.__annotations__}
-    try:
-        own = costs.Costs(**{key: getattr(keys, key) for key in costs.KEYS})
-    except PlanError as error:
-        raise error.at(f"[targets.{name}]") from None
+    own = costs.Costs(**{key: getattr(keys, key) for key in costs.KEYS})
     return Target(name=name, costs=own if own.plain() else None, **rest)
 
 

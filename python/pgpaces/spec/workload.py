@@ -446,8 +446,7 @@ def _checked(raw: Mapping[str, Any], path: Path) -> File:
     """A document as its schema, with defaults. Raises WorkloadError, which names the key."""
     try:
         return tables.table(File, raw)
-    except tables.WrongKeyError as error:
-        wrong = tables.wrong_key(error)
+    except PlanError as wrong:
         wrong.values.pop("keys", None)  # of the whole file, not of a table in it
         raise WorkloadError(wrong.name, **wrong.values).at(str(path)) from None
 

@@ -9,7 +9,6 @@ from msgspec import Struct, to_builtins
 
 from pgpaces.analysis.disks import Device, Disk, stored_disk
 from pgpaces.core.errors import StoreError
-from pgpaces.core.findings import finding
 from pgpaces.spec import setup
 from pgpaces.spec.setup import HostFacts
 from pgpaces.store.rows import Row
@@ -55,9 +54,8 @@ def copy(here: sa.Connection, there: sa.Connection) -> None:
 def _listed(row: Row) -> DiskRow:
     try:
         return _row(row)
-    except (StoreError, TypeError, ValueError) as error:
-        absent = (finding("disk-unreadable", why=str(error)),)
-        nothing = Disk("", Device(""), 0, False, "", absent=absent)
+    except (StoreError, TypeError, ValueError):
+        nothing = Disk("", Device(""), 0, False, "")
         return DiskRow(
             row["id"], row["name"], row["started_at"], row["version"], HostFacts(), nothing
         )

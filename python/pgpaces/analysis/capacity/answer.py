@@ -29,12 +29,12 @@ from pgpaces.analysis.capacity.curve import (
     of_role,
     share_bounds,
 )
-from pgpaces.analysis.costs import volume_of
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.goal import Limit, Verdict
 from pgpaces.analysis.stats import fisher_above
+from pgpaces.analysis.volume import volume_of
 from pgpaces.core.messages import Message, message, said
-from pgpaces.spec.costs import HOURS_A_MONTH, MonthlyCost, machines_of
+from pgpaces.spec.costs import HOURS_A_MONTH, monthly
 from pgpaces.spec.result import Estimate
 
 # An answer this narrow is enough, as the log of the lowest fail over the highest pass.
@@ -454,9 +454,8 @@ def equivalent(
     queries = [of.per_s.value / tx_s for tx_s, of in volumes if of is not None and tx_s > 0]
     known = len(queries) == len(volumes)
     # Trials on machines of several prices have no common cost.
-    kinds = {machines_of(digest.trial.host.costs) for digest in digests}
-    priced = kinds.pop() if len(kinds) == 1 else ()
-    machines = MonthlyCost.of(priced) if priced else None
+    prices = {monthly(digest.trial.host.costs) for digest in digests}
+    machines = prices.pop() if len(prices) == 1 else None
     month = machines.month if machines else None
     return Equivalents(
         load=load,

@@ -19,13 +19,11 @@ from pgpaces.show.numbers import NOT_KNOWN, milliseconds, ms, or_dash, percent
 from pgpaces.show.section import Figure, figure
 
 CELLS_MAX, _LOADS_MAX = 24, 12
-_TRIALS_MAX = 7
 _TRACKS_MAX = 8
 _ROWS_MAX = 60
 _WAITS_TITLE = "sessions of the load and of others, by what they wait for"
 _BANDS = ("p50", "p95", "p99")
 _KINDS = ("late", "skipped", "failed", "unfinished")
-_SHARES = (0.5, 0.9, 0.99, 0.999, 0.9999)
 # Percentiles that differ by more than this have a logarithmic axis.
 _LOG_FROM = 5
 
@@ -59,8 +57,6 @@ def figures(row: Row, number: int) -> Iterator[Figure]:
         about = message("chart-middle-trial", trial=about, count=len(row.trials))
     if digest.series and not by_command:
         yield _latency(digest, about, _of_cell(row), key=f"time-{number}")
-    if not by_command:
-        yield from _distribution(row, number)
     if digest.series and digest.tracks:
         yield from _machine(digest, about, _of_cell(row), key=f"machine-{number}")
 
@@ -191,38 +187,3 @@ def _track_name(track: Track) -> str:
 def _rows_at(digest: Digest) -> range:
     """The indexes of every n-th bucket, at most _ROWS_MAX."""
     return range(0, len(digest.series), -(-len(digest.series) // _ROWS_MAX))
-
-
-def _distribution(row: Row, number: int) -> Iterator[Figure]:
-    def answered(digest: Digest) -> bool:
-        counts = digest.summary.counts
-        return 2 * (counts.on_time + counts.late) >= counts.due
-
-    able = [digest for digest in row.trials if digest.latency and answered(digest)][:_TRIALS_MAX]
-    if not able:
-        return
-    yield figure(
-        f"distribution-{number}",
-        message("chart-distribution", of=_of_cell(row)),
-        message("chart-distribution-of", shown=len(able), count=len(row.trials)),
-        columns=("trial", "time", *(f"{100 * share:g}% within, ms" for share in _SHARES)),
-        data=_curves(able),
-        template="distribution",
-        y=amounts("ms", log=True, nice=True, padding=0),
-        **series([trial_name(digest) for digest in able]),
-    )
-
-
-def _curves(digests: Sequence[Digest]) -> Iterator[Datum]:
-    """The rows of the table, and those of the lines."""
-    for digest in digests:
-        for kind, curve in (("latency", digest.latency), ("lag", digest.lag)):
-            name = trial_name(digest)
-            texts = (
-                next((ms(value) for at, value in curve if at >= share - 1e-9), NOT_KNOWN)
-                for share in _SHARES
-            )
-            yield {"texts": (name, kind, *texts)}
-            for at, value in curve:
-                if value:
-                    yield {"series": name, "kind": kind, "share": at, "ms": value}

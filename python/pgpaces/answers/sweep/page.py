@@ -16,7 +16,6 @@ from pgpaces.analysis import cells, crossing, differences, goal
 from pgpaces.analysis.accumulator import by_functions
 from pgpaces.analysis.cells import MachineRatio, Row
 from pgpaces.analysis.certainty import errors
-from pgpaces.analysis.costs import Economy, Priced
 from pgpaces.analysis.crossing import Line
 from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
@@ -28,7 +27,7 @@ from pgpaces.analysis.parts import (
     plans_of,
     statements_of,
 )
-from pgpaces.answers import bulk, costs
+from pgpaces.answers import bulk
 from pgpaces.answers.disk import in_short
 from pgpaces.answers.trials import at_nodes, layout, limits_of
 from pgpaces.core.units import duration_text
@@ -89,10 +88,9 @@ class Page(Struct, frozen=True):
     if any. options: those that all trials share. first: the answer to another question than the
     sweep's, which stands first. sections: further answers. places: servers with their machines.
     missing: the number of planned trials that did not run. failures: cell and block of trials that
-    never began, and why. machines: with their costs. economies: of cells, by their keys. work: what
-    all trials are about, if it is not transactions. searched: the kind of load that a search chose,
-    if one did: there are no tables and charts over cells. observed: server observations by trial
-    id, for the trials shown in detail.
+    never began, and why. work: what all trials are about, if it is not transactions. searched: the
+    kind of load that a search chose, if one did: there are no tables and charts over cells.
+    observed: server observations by trial id, for the trials shown in detail.
     """
 
     title: str
@@ -116,8 +114,6 @@ class Page(Struct, frozen=True):
     missing: int = 0
     failures: Facts = ()
     background: tuple[BackgroundRow, ...] = ()
-    machines: tuple[Priced, ...] = ()
-    economies: Mapping[str, Economy] = field(default_factory=dict)
     work: bulk.CellsWork | None = None
     searched: str = ""
     observed: Mapping[str, tuple[Observed, ...]] = field(default_factory=dict)
@@ -161,9 +157,6 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
     limits = tuple(dict.fromkeys(each for row in rows for each in limits_of_row(row)))
     plans = {(each.trial.plan.limit_ns, bool(each.trial.plan.limits)) for each in digests}
     one_ns, own = plans.pop() if len(plans) == 1 else (None, True)
-    machines, economies = costs.of_cells(
-        rows, experiment, shown, missed_max=missed_max, limited=bool(limits)
-    )
     return Page(
         title=title,
         question=experiment.question if experiment else "",
@@ -186,8 +179,6 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
             (f"{named.get(key, key)}, trial {block}", error) for key, block, error in about.failures
         ),
         background=background_rows(rows),
-        machines=machines,
-        economies=economies,
         work=bulk.of_cells(rows),
     )
 

@@ -17,7 +17,7 @@ from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.parts import StatementPlans
 from pgpaces.analysis.plan_text import as_text
 from pgpaces.analysis.summary import Summary, as_json
-from pgpaces.answers import costs, servers
+from pgpaces.answers import servers
 from pgpaces.answers.bulk import NUMBERS, of_digest
 from pgpaces.answers.numbers import known, of_summary, with_names
 from pgpaces.answers.sweep import charts, closeups, screen, tables
@@ -255,7 +255,6 @@ def document(page: Page) -> dict[str, Any]:
         "asked": dict(page.options),
         "cells": [_cell_json(page, row) for row in page.rows],
         "failures": [{"trial": where, "error": why} for where, why in page.failures],
-        "costs": costs.document(page.machines),
         "statements": [
             {
                 "cell": each.row.cell.key,
@@ -298,14 +297,12 @@ def document(page: Page) -> dict[str, Any]:
 
 
 def _cell_json(page: Page, row: Row) -> dict[str, Any]:
-    economy = page.economies.get(row.cell.key)
     return {
         "cell": row.cell.key,
         "levels": dict(row.cell.levels),
         "valid": row.sound,
         "verdict": crossing.verdict(row, page.missed_max) if page.limits else None,
         "counts": plain(row.counts),
-        **({"costs": costs.as_json(economy)} if economy else {}),
         "trials": [_trial_json(row, digest) for digest in row.every],
     }
 

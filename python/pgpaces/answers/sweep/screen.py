@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pgpaces.analysis import cells, crossing, goal, validity
 from pgpaces.analysis.cells import Row
-from pgpaces.answers import bulk, costs
+from pgpaces.answers import bulk
 from pgpaces.answers.sweep import tables
 from pgpaces.answers.sweep.page import Page, limits_of_row
 from pgpaces.answers.trials import cell_name, levels_text, longer
@@ -17,7 +17,7 @@ from pgpaces.show.numbers import in_words, rate, share_in_words
 from pgpaces.show.screen import Screen
 from pgpaces.show.section import Headline, Mark, Next, Section, Values
 
-SCREEN = Screen(first=("fastest", "slowest", "compared", "failed", "costs"))
+SCREEN = Screen(first=("fastest", "slowest", "compared", "failed"))
 _NAMES_MAX = 3
 _REASONS_MAX = 2
 # Longer times are not recommended.
@@ -113,7 +113,6 @@ def _values(page: Page) -> Values:
     if page.work is not None and ran:
         # Without a limit, the first of them is the headline.
         yield from [*bulk.values(ran)][0 if page.limits else 1 :]
-    yield from costs.of_machines(page.machines)
 
 
 def findings(page: Page) -> Iterator[Finding]:

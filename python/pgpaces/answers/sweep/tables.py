@@ -28,7 +28,6 @@ from pgpaces.show.numbers import (
     column,
     metric_cell,
     moment,
-    or_dash,
     quantile,
 )
 from pgpaces.show.section import Column, Facts, Table, TableCell, table
@@ -111,7 +110,6 @@ def _of_transactions(page: Page) -> Iterator[Column[Row]]:
 
 
 def _of_work(page: Page, work: bulk.CellsWork) -> Iterator[Column[Row]]:
-    yield "median s", lambda row: or_dash(bulk.median_s(row), "{:.3g}".format)
     yield from (_metric(page, number.key) for number in work.numbers)
     lost = any(row.counts.failed + row.counts.unfinished for row in page.rows)
     if page.limits:
