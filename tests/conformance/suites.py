@@ -31,7 +31,7 @@ WANTED = ("src/bin/pgbench/t", "src/test/perl")  # of a source package
 MODULES = ("libipc-run-perl", "libio-pty-perl")  # what the suites' Perl needs besides its own
 ENCODINGS = ("SQL_ASCII", "UTF8")  # the first is what the suites make themselves
 SUITE_S = 1800
-SYSTEM = (binaries.Source.DEBIAN, binaries.Source.PATH, binaries.Source.PG_CONFIG)
+SYSTEM = (binaries.Source.DEBIAN, binaries.Source.PATH)
 USER = "nobody"  # who runs servers where we are root, which they refuse
 
 # What is different on purpose, by what a case's name contains; docs/reference/pgbench.md has each.

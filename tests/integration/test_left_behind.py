@@ -1,6 +1,5 @@
 """What a kill left of our databases is dropped by whoever comes next, and nothing else is."""
 
-import fcntl
 import shutil
 from contextlib import closing
 
@@ -13,7 +12,7 @@ from tests.servers import access_to
 from pgpaces.core.errors import PrepareError
 from pgpaces.core.messages import message
 from pgpaces.database import data, ownership
-from pgpaces.database.access import Access, connect, server_id
+from pgpaces.database.access import LOCK_CLASS, Access, connect
 
 pytestmark = pytest.mark.postgres
 NEW = "pgpaces_new_0123456789abcdef"
@@ -25,17 +24,6 @@ def access(pg15, tmp_path, monkeypatch):
     yield access_to(pg15)
     pg15.execute(f"DROP DATABASE IF EXISTS {NEW}")
     ownership.clean(access_to(pg15))
-
-
-@pytest.fixture
-def noted(access, tmp_path):
-    """The note of a database that a process which has ended was making."""
-    with connect(access) as admin:
-        server = server_id(admin, access)
-    (tmp_path / "databases").mkdir()
-    note = tmp_path / "databases" / NEW
-    note.write_text(server)
-    return note
 
 
 def next_run(access: Access) -> None:
@@ -54,56 +42,37 @@ def next_user(access: Access, by: str) -> None:
 BY = pytest.mark.parametrize("by", ["run", "clean"])
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_what_is_noted_and_no_process_makes_any_more_is_dropped(pg15, access, noted, there):
-    if there:
-        pg15.execute(f"CREATE DATABASE {NEW}")
+MADE = f"CREATE DATABASE {NEW} CONNECTION LIMIT {LOCK_CLASS}"
+
+
+def test_an_unfinished_database_that_no_process_makes_any_more_is_dropped(pg15, access):
+    pg15.execute(MADE)
     next_run(access)
     assert NEW not in names(pg15)
-    assert not noted.exists()
 
 
 @BY
-def test_a_database_that_a_process_is_making_is_left_alone(pg15, access, noted, by):
-    pg15.execute(f"CREATE DATABASE {NEW}")
-    with noted.open() as writer:
-        fcntl.flock(writer, fcntl.LOCK_EX)
+def test_a_database_that_a_process_is_making_is_left_alone(pg15, access, by):
+    pg15.execute(MADE)
+    with closing(pg15.connect()) as maker:
+        maker.execute(f"SELECT pg_advisory_lock({LOCK_CLASS}, hashtext('{NEW}'))")
         next_user(access, by)
     assert NEW in names(pg15)
-    assert noted.exists()
 
 
 @BY
-def test_a_database_that_is_neither_noted_nor_marked_is_left_alone(pg15, access, by):
+def test_a_database_without_a_mark_is_left_alone(pg15, access, by):
     """Though it bears a name of ours: nobody knows whose it is, and it is in nobody's way."""
     pg15.execute(f"CREATE DATABASE {NEW}")
     next_user(access, by)
     assert NEW in names(pg15)
 
 
-def test_a_note_about_another_server_stays(pg15, access, noted):
-    noted.write_text("7000000000000000000")
-    pg15.execute(f"CREATE DATABASE {NEW}")
-    next_run(access)
-    assert NEW in names(pg15)
-    assert noted.exists()
-
-
-def test_a_backend_that_still_copies_for_a_process_that_was_killed_is_ended(pg15, access, noted):
-    with closing(pg15.connect()) as left:
-        left.execute(f"SELECT pg_advisory_lock({0x70677061}, hashtext('{NEW}'))")
-        next_run(access)
-        sql = "SELECT count(*) FROM pg_stat_activity WHERE pid = {}"
-        assert pg15.execute(sql.format(left.info.backend_pid)) == [(0,)]
-    assert not noted.exists()
-
-
 def test_a_marked_database_without_its_name_goes_once_no_backend_makes_it(pg15, access):
-    """The note of it is in the home of somebody else."""
     pg15.execute(f"CREATE DATABASE {NEW}")
     owned(access, NEW, "preparing")
     with connect(access) as admin:
-        admin.execute(f"SELECT pg_advisory_lock({0x70677061}, hashtext('{NEW}'))".encode())
+        admin.execute(f"SELECT pg_advisory_lock({LOCK_CLASS}, hashtext('{NEW}'))".encode())
         next_run(access)
         ownership.clean(access)
         assert NEW in names(pg15)

@@ -7,9 +7,7 @@ from datetime import UTC, datetime
 
 import psycopg
 import pytest
-import sqlalchemy as sa
 from msgspec.structs import replace
-from sqlalchemy.exc import OperationalError
 from tests.errors import raises
 from tests.servers import PASSWORD, Postgres
 from tests.unit.sensors import collect, samples_of
@@ -21,6 +19,7 @@ from pgpaces.core.findings import finding
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.series import Sample
 from pgpaces.spec.result import Place, Trial
+from pgpaces.store.connection import Connection
 from pgpaces.store.listing import ExperimentRow
 from pgpaces.store.store import Store, new_id
 
@@ -95,18 +94,22 @@ def test_a_lost_connection_is_an_error_until_the_server_is_there_again(database)
     assert store.load(trial.id).intervals == trial.intervals
 
 
-def test_a_commit_that_nobody_heard_of_is_not_made_twice(database):
+def test_a_commit_that_nobody_heard_of_is_not_made_twice(database, monkeypatch):
     store = Store.open(database.dsn(dbname=NAME))
     trial = begun(store)
 
-    @sa.event.listens_for(store._backend.engine, "commit", once=True)
-    def lose(connection: sa.Connection) -> None:
-        connection.connection.driver_connection.commit()  # type: ignore[union-attr]
-        cut(database)
-        raise OperationalError("COMMIT", {}, psycopg.OperationalError("lost"))
+    execute = Connection.execute
 
-    with pytest.raises(StoreError):
-        store.add(trial.id, trial.intervals[0])
+    def lose(connection: Connection, sql: str, *values: object) -> object:
+        done = execute(connection, sql, *values)
+        if sql == "COMMIT":
+            raise psycopg.OperationalError("lost")
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Connection, "execute", lose)
+        with pytest.raises(StoreError):
+            store.add(trial.id, trial.intervals[0])
     store.add(trial.id, trial.intervals[0])
     assert store.load(trial.id).intervals == trial.intervals
 
@@ -116,7 +119,7 @@ def test_it_is_durable_whatever_the_role_says(database):
     try:
         store = Store.open(database.dsn(dbname=NAME))
         with store._backend.reading() as connection:
-            assert connection.exec_driver_sql("SHOW synchronous_commit").scalar() == "on"
+            assert connection.column("SHOW synchronous_commit") == ["on"]
     finally:
         database.execute("ALTER ROLE u_trust RESET synchronous_commit")
 
@@ -134,7 +137,7 @@ def test_it_is_reached_by_a_service_and_a_file_of_passwords_and_later_without_th
     monkeypatch.setenv("PGSERVICEFILE", str(service))
     monkeypatch.setenv("PGPASSFILE", str(passwords))
     store = Store.open("service=board")
-    assert store.address == f"postgresql://u_scram@127.0.0.1:{database.port}/{NAME}"
+    assert store.address == f"host=127.0.0.1 port={database.port} dbname={NAME} user=u_scram"
     assert (store.size_bytes(), store.path) == (0, None)
     for name in ("PGSERVICEFILE", "PGPASSFILE"):
         monkeypatch.delenv(name)
@@ -163,7 +166,7 @@ def test_no_password_is_in_an_error_or_a_text_of_it(database, monkeypatch, sourc
 def test_no_password_is_in_a_store_that_is_open(database):
     words = database.tcp("u_scram", password=PASSWORD, dbname=NAME)
     store = Store.open(words)
-    shown = f"{store!r} {store.address} {store._backend!r} {store._backend.engine!r}"
+    shown = f"{store!r} {store.address} {store._backend!r}"
     assert "s3:" not in shown
     assert "s3" not in str(vars(store))
 
@@ -184,7 +187,7 @@ def test_what_libpq_cannot_read_is_not_quoted(text):
 )
 def test_a_database_of_something_else_or_newer_is_refused(database, change, kind, name):
     with Store.open(database.dsn(dbname=NAME))._backend.writing() as connection:
-        connection.exec_driver_sql(change)
+        connection.execute(change)
     with raises(kind, name):
         Store.open(database.dsn(dbname=NAME))
 

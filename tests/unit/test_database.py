@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.core.errors import ConsentError, PrepareError, ServerError
-from pgpaces.database import access, changes, copies, data, identity, ownership, settings
+from pgpaces.database import access, changes, data, identity, ownership, settings
 from pgpaces.database.access import Access
 from pgpaces.database.changes import Note, SettingChange, names_in, put_back
 from pgpaces.database.data import DatasetSpec
@@ -145,25 +145,6 @@ def test_a_note_that_cannot_be_read_is_not_passed_over(tmp_path, text):
     path.write_text(text)
     with raises(ServerError, "settings-note-unreadable", path=path):
         Note(path).read()
-
-
-@pytest.mark.parametrize(
-    ("provider", "version", "end"),
-    [
-        (("c", None, None), 150_000, " LOCALE_PROVIDER libc"),
-        (("c", None, None), 140_000, ""),
-        (("i", "de", None), 150_000, " LOCALE_PROVIDER icu ICU_LOCALE 'de'"),
-        (("i", "de", "&a < b"), 160_000,
-         " LOCALE_PROVIDER icu ICU_LOCALE 'de' ICU_RULES '&a < b'"),
-        (("i", "de", "&a < b"), 150_000, None),
-        (("i", "de", None), 140_000, None),
-        (("b", "C.UTF-8", None), 180_000, " LOCALE_PROVIDER builtin BUILTIN_LOCALE 'C.UTF-8'"),
-        (("b", "C.UTF-8", None), 160_000, None),
-    ],
-)  # fmt: skip
-def test_a_copy_has_the_locale_provider_of_its_source(provider, version, end):
-    words = copies.provider(version, *provider[:2], rules=provider[2])
-    assert (None if words is None else words.as_string(None)) == end
 
 
 @dataclass

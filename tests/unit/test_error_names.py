@@ -114,14 +114,15 @@ def using(code: int) -> Any:
     return happened(lambda folder: opened(folder)._backend.store_errors(), error)
 
 
-def unpacked(registry: str, *members: str) -> Any:
-    def unpack(folder: Path, _: Any) -> None:
-        with zipfile.ZipFile(folder / "a", "w") as archive:
-            for name in members:
-                archive.writestr(name, "a.tar.gz,,")
-        resolve_name(f"pgpaces.server.packages:{registry}")().unpack(folder / "a", folder)
+def archived(path: str, *words: str) -> Any:
+    """What is called with an archive of one empty file, `x`."""
 
-    return unpack
+    def called(folder: Path, _: Any) -> None:
+        with zipfile.ZipFile(folder / "a", "w") as archive:
+            archive.writestr("x", "")
+        resolve_name(f"pgpaces.{path}")(folder / "a", *words)
+
+    return called
 
 
 def written(path: str, text: str, then: Any) -> Any:
@@ -193,7 +194,7 @@ RECORD = Ns(pid=2**30, stays=True, name="a", data_dir=Path("/a"))
 BUSY = Ns(lock=Answer(), read=Answer(RECORD), running=list, path=Path("/tmp"))
 PACKAGE = Ns(server_name="x", major=18, bin=Path(), version="18", program=Path)
 TYPO = {"embedded.running": list, "embedded.start": Answer(AWAY),
-        "packages.locate": Answer(PACKAGE), "binaries.has_jit": Answer(True),
+        "packages.locate": Answer(PACKAGE),
         "binaries.misspelled_settings": Answer([("a", "b")])}  # fmt: skip
 QUIET = {"say": print}
 CHILD = Ns(child=Ns(wait=str, returncode=0), kill=str, tail=Ns(text=str, stuck=Answer()))
@@ -223,8 +224,8 @@ CASES: dict[str, Any] = {
     "cannot-set-password": call("server.access:set_password",
                                 Ns(password_file=None, superuser="x", keywords=Answer(DEAD))),
     "cannot-read-data": written("PG_VERSION", "", call("server.folder:data_series", "./")),
-    "package-lacks": unpacked("Maven"),
-    "package-lacks-hash": unpacked("Pip", "a.tar.gz", "a.dist-info/RECORD"),
+    "package-lacks": archived("core.fetch:member", "y", ""),
+    "hash-differs": archived("core.fetch:member", "x", ""),
     "nothing-downloaded": call("core.fetch:only", "./", "*.whl"),
     "openssl-missing": call("server.access:make_certificate", "./", "h", None,
                             parts={"run": Answer(OSError())}),

@@ -120,15 +120,15 @@ def test_only_the_command_line_prints_or_exits():
             ), path
 
 
-LIBRARIES = {"sqlalchemy", "psycopg", "rich", "numpy", "scipy", "jinja2"}
+LIBRARIES = {"psycopg", "rich", "numpy", "scipy", "jinja2"}
 
 
 @pytest.mark.parametrize(
     ("words", "heavy"),
     [
         ("--help", LIBRARIES - {"jinja2"} | {"msgspec", "pgpaces._engine"}),
-        ("runs", {"sqlalchemy", "numpy", "psycopg"}),
-        ("runs -E", {"sqlalchemy", "numpy", "psycopg"}),
+        ("runs", {"numpy", "psycopg"}),
+        ("runs -E", {"numpy", "psycopg"}),
         *((f"complete pgpaces {line}", LIBRARIES) for line in ("show ", "run ", "run --ra")),
     ],
 )

@@ -199,7 +199,7 @@ def test_the_version_names_pgbenchs_and_ours():
 
 
 def test_options_are_read_without_importing_anything_heavy():
-    heavy = ("sqlalchemy", "psycopg", "rich", "click", "pgpaces._engine")
+    heavy = ("psycopg", "rich", "click", "pgpaces._engine")
     code = (
         "import sys; from pgpaces.cli.pgbench import main\n"
         "main(['-c', 'x'], 'pgbench')\n"

@@ -300,16 +300,6 @@ def test_an_installation_reached_by_two_ways_is_listed_once(tmp_path, monkeypatc
     assert ours == [Installation(real, "16.4", 16, Source.PATH)]
 
 
-def test_pg_config_names_an_installation(tmp_path, monkeypatch):
-    real = fake(tmp_path / "prefix" / "bin")
-    path = tmp_path / "path"
-    path.mkdir()
-    (path / "pg_config").write_text(f"#!/bin/sh\necho {real}\n")
-    (path / "pg_config").chmod(0o755)
-    monkeypatch.setenv("PATH", str(path))
-    assert Installation(real, "16.4", 16, Source.PG_CONFIG) in binaries.installations()
-
-
 def test_without_the_package_the_error_names_what_is_installed(monkeypatch):
     monkeypatch.setattr(binaries, "PACKAGE", "no_such_package")
     with raises(ServerError, "embedded-not-installed"):

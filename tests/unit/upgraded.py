@@ -5,12 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 from msgspec.structs import replace
 
 from pgpaces.core.errors import StoreVersionError
 from pgpaces.core.findings import Finding
 from pgpaces.store import upgrades
+from pgpaces.store.connection import Connection
 from pgpaces.store.store import Store
 from tests.errors import raises
 
@@ -31,37 +31,44 @@ Store.open(sys.argv[1])
 """
 
 
-def to_version_2(connection: sa.Connection) -> None:
+def to_version_2(connection: Connection) -> None:
     for statement in STATEMENTS:
-        connection.exec_driver_sql(statement)
+        connection.execute(statement)
 
 
-def cut(connection: sa.Connection) -> None:
+def cut(connection: Connection) -> None:
     """What follows an upgrade that is interrupted."""
     raise KeyboardInterrupt
 
 
-def layout(engine: sa.Engine) -> tuple[int, set[str]]:
-    """The version of a store, and what of `to_version_2` is in it."""
-    with engine.connect() as connection:
-        version = connection.exec_driver_sql("SELECT version FROM pgpaces").scalar_one()
-        inspector = sa.inspect(connection)
-        columns = {f"trial.{column['name']}" for column in inspector.get_columns("trial")}
-        return version, (columns | {*inspector.get_table_names()}) & {"trial.remark", "remark"}
+def layout(store: Store) -> tuple[int, int]:
+    """The version of a store, and how many parts of `to_version_2` are in it."""
+    with store._backend.reading() as connection:
+        query = "SELECT count(*) FROM information_schema.columns WHERE column_name = 'remark'"
+        query += " OR table_name = 'remark'"
+        if connection.sqlite:
+            query = (
+                "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND sql LIKE '%remark%'"
+            )
+        [version], [parts] = (
+            connection.column("SELECT version FROM pgpaces"),
+            connection.column(query),
+        )
+        return version, parts
 
 
 def check_upgrade(place: Path | str, trial_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An interrupted upgrade of a store with a trial changes nothing; the next one is whole."""
     store = Store.existing(place)
-    before, engine = store.load(trial_id), store._backend.engine
+    before = store.load(trial_id)
     with monkeypatch.context() as patch:
         patch.setattr(upgrades, "UPGRADES", (to_version_2, cut))
         with pytest.raises(KeyboardInterrupt):
             Store.existing(place)
-        assert layout(engine) == (1, set())
+        assert layout(store) == (1, 0)
         patch.setattr(upgrades, "UPGRADES", (to_version_2,))
         loaded = Store.existing(place).load(trial_id)
-    assert layout(engine) == (2, {"remark", "trial.remark"})
+    assert layout(store) == (2, 2)
     assert loaded == replace(before, notes=(Finding("of-version-2"),))
     with raises(StoreVersionError, "store-of-newer", version=2, newest=1):
         Store.existing(place)
@@ -72,4 +79,4 @@ def check_upgrades_at_once(store: Store, place: Path | str) -> None:
     words = [sys.executable, "-c", CODE, str(place)]
     started = [subprocess.Popen(words, stderr=subprocess.PIPE, text=True) for _ in range(4)]
     assert [process.communicate()[1] for process in started] == [""] * 4
-    assert layout(store._backend.engine) == (2, {"remark", "trial.remark"})
+    assert layout(store) == (2, 2)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pgpaces.capture import catalog
-from pgpaces.capture.catalog import Captured, Entry, ExcludedStatement
+from pgpaces.capture.catalog import Captured, Entry
 from pgpaces.capture.guess import ValueSource
 from pgpaces.core.errors import WorkloadError
 from pgpaces.core.messages import message
@@ -24,15 +24,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 TOML = "workload.toml"
-_SHOWN = 120
-# Of a table on a terminal; more rows are in the folder's README.md.
+# Of a table on a terminal.
 _ROWS_MAX = 20
-# The server replaces constants in these statements; it keeps others as they were sent.
-_PLAIN = re.compile(
-    r"(?>\s|\(|--[^\n]*\n|/\*.*?\*/)*+(select|with|insert|update|delete|merge|values|table)\b",
-    re.IGNORECASE | re.DOTALL,
-)
-_WORDS = re.compile(r"\s*([A-Za-z]+)(?:\s+([A-Za-z]+))?")
 
 
 def name_for(database: str) -> str:
@@ -60,10 +53,13 @@ def comments(entry: Entry, sources: Mapping[int, ValueSource]) -> str:
     return "".join(f"-- {escape.line(line)}\n" for line in lines)
 
 
-def write(workload: Captured, *, values: bool, logged: bool) -> None:
-    """Writes all files of the folder or none. Raises WorkloadError where it cannot."""
+def write(workload: Captured, privacy: str) -> None:
+    """Writes all files of the folder or none. Raises WorkloadError where it cannot.
+
+    privacy: what the files contain of the database, in words.
+    """
     texts = {f"{each.name}.sql": each.script for each in workload.scripts}
-    texts |= {"README.md": _readme(workload, values=values, logged=logged), TOML: _toml(workload)}
+    texts[TOML] = _toml(workload, privacy)
     folder = workload.folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -80,70 +76,16 @@ def write(workload: Captured, *, values: bool, logged: bool) -> None:
         raise WorkloadError("cannot-write", path=str(folder), why=error.strerror) from None
 
 
-def _toml(workload: Captured) -> str:
+def _toml(workload: Captured, privacy: str) -> str:
     about = message("workload-of-statements", database=escape.line(workload.server.database))
     writes = str(any(each.writes for each in workload.scripts)).lower()
     description = json.dumps(about, ensure_ascii=False)
-    lines = [message("statements-toml", description=description, writes=writes)]
+    lines = [message("statements-toml", description=description, writes=writes, privacy=privacy)]
     for each in workload.scripts:
         lines += ["", "[[scripts]]", f'file = "{each.name}.sql"', f"weight = {each.weight}"]
     if workload.rate is not None and RATE_MIN <= workload.rate <= RATE_MAX:
         lines += ["", message("statements-toml-load", rate=workload.rate)]
     return "\n".join(lines) + "\n"
-
-
-def _readme(workload: Captured, *, values: bool, logged: bool) -> str:
-    def shares(calls: int, total_ms: float) -> str:
-        time = catalog.share(total_ms, workload.total_ms)
-        return f"{catalog.share(calls, workload.calls):.2f} | {time:.2f}"
-
-    privacy = message("statements-hold-ranges")
-    if logged:
-        privacy = message("statements-hold-log")
-    elif values:
-        privacy = message("statements-hold-values")
-    taken, left_out = [], []
-    for each in workload.scripts:
-        sources = ", ".join(f"{count} {kind}" for kind, count in each.sources.items()) or "none"
-        row = f"{shares(each.entry.calls, each.entry.total_ms)} | {sources}"
-        taken.append(f"| {each.name} | {row} | {_cell(each.entry.text)} |")
-    for one in sorted(workload.excluded, key=lambda one: -one.calls):
-        row = f"{shares(one.calls, one.total_ms)} | {_cell(one.reason.message)}"
-        left_out.append(f"| {row} | {_cell(_shown(one, values=values))} |")
-    text = message(
-        "statements-readme",
-        database=_cell(workload.server.database),
-        version=workload.server.version,
-        summary=" ".join(catalog.summary(workload)),
-        privacy=privacy,
-        findings="\n".join(f"- {_marked_up(escape.line(str(f)))}" for f in workload.findings),
-        taken="\n".join(taken),
-        left_out="\n".join(left_out),
-    )
-    return re.sub(r"\n{3,}", "\n\n", text)
-
-
-def _shown(excluded: ExcludedStatement, *, values: bool) -> str:
-    """The text of an excluded statement, or its kind if it may contain constants (a password).
-
-    values: texts of the database may be shown.
-    """
-    text = excluded.text
-    plain = _PLAIN.match(text) and excluded.reason.name != "statement-creates-table"
-    if not text or (plain and (values or "'" not in text)):
-        return text
-    words = _WORDS.match(text)
-    return f"{' '.join(filter(None, words.groups()))} ..." if words else "..."
-
-
-def _cell(text: str) -> str:
-    """A text for a table cell, which does not end the cell and contains no markup."""
-    shown = escape.line(re.sub(r"\s+", " ", text)).strip()
-    return _marked_up(shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}...")
-
-
-def _marked_up(text: str) -> str:
-    return re.sub(r"([\\`*_{}\[\]<>|#$])", r"\\\1", text)
 
 
 def captured(workload: Captured) -> list[RenderableType]:

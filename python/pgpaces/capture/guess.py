@@ -7,7 +7,6 @@ a range: other values that belong together match only by chance.
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections.abc import Mapping, Sequence
 
@@ -27,18 +26,12 @@ _DENSE = 0.5
 # The largest difference of cumulative shares at which a distribution counts as uniform.
 _EVEN = 0.05
 _BINS = 10
-# Values are about equally frequent if the most common is less than this many times the rarest.
-_LIKE = 2.0
 _FRESH = 1_000_000_000
-# The end of a range whose width is a bigint, too.
-_DRAWN_MAX = 2**62
 _INTEGERS = {"smallint": 2**15 - 1, "integer": 2**31 - 1, "bigint": 2**63 - 1}
-_DECIMALS = ("numeric", "real", "double precision")
 _PREFIX = 3
 _NUMBER = Type("integer", "N")
 _ROLES = tuple(Role)
 _INTEGER = re.compile(r"-?\d{1,18}")
-_DECIMAL = re.compile(r"-?\d{1,12}(?:\.\d+)?(?:e[+-]?\d{1,2})?")
 # Without any knowledge: a valid value of the type.
 _BY_TYPE = {
     "uuid": "'00000000-0000-0000-0000-000000000000'",
@@ -210,7 +203,7 @@ def _by_column(parameter: Parameter, use: Use, column: CatalogColumn) -> ValueSo
         if use.partner is not None and use.role in (Role.LOWER, Role.UPPER):
             values = _range_end(use, column, bare=bare)
         if values is None and bare:
-            values = _numbers(column, parameter.values, any_between=use.role is not Role.EQUAL)
+            values = _numbers(column, parameter.values)
         if values is None and (items := _items(column)):
             values = ValueSource(SourceKind.STATISTICS, _listed(items), choices=items)
         if values is not None and use.role in (Role.INSERT, Role.SET):
@@ -264,7 +257,7 @@ def _integers(column: CatalogColumn) -> list[int]:
     return [int(value) for value in every] if all(map(_INTEGER.fullmatch, every)) else []
 
 
-def _numbers(column: CatalogColumn, values: bool, *, any_between: bool) -> ValueSource | None:
+def _numbers(column: CatalogColumn, values: bool) -> ValueSource | None:
     if column.type.category == "B":
         yes = dict(zip(column.common, column.frequencies, strict=False)).get("t", 0.0)
         # Frequencies are shares of all rows, and NULLs come on top.
@@ -273,36 +266,32 @@ def _numbers(column: CatalogColumn, values: bool, *, any_between: bool) -> Value
         return ValueSource(SourceKind.STATISTICS, how, steps=((1, f"random(1, 100) <= {share}"),))
     if column.type.name in _INTEGERS:
         return _whole(column, values)
-    if column.type.name.split("(")[0] in _DECIMALS and any_between:
-        return _decimals(column)
     return None
 
 
 def _whole(column: CatalogColumn, values: bool) -> ValueSource | None:
+    """Dense integers are drawn from the histogram, others from the listed values."""
     numbers = _integers(column)
     if not numbers:
         return None
     low, high = min(numbers), max(numbers)
-    if low == high:
-        how = message("value-single")
-        return ValueSource(SourceKind.STATISTICS, how, steps=((1, str(low)),))
     distinct = column.distinct if column.distinct >= 0 else -column.distinct * max(column.rows, 1.0)
-    dense = distinct / (high - low + 1) >= _DENSE
-    if not values or (dense and _alike(column)):
+    bounds = [int(value) for value in column.bounds]
+    if values and (len(bounds) < 2 or distinct / (high - low + 1) < _DENSE):
+        items = _items(column, plain=True)
+        return ValueSource(SourceKind.STATISTICS, _listed(items), steps=items)
+    if not values or (_even(bounds) and not column.common):
         how = message("range-uniform")
         return ValueSource(SourceKind.STATISTICS, how, steps=((1, f"random({low}, {high})"),))
-    if dense and column.bounds:
-        return _binned(column)
-    items = _items(column, plain=True)
-    return ValueSource(SourceKind.STATISTICS, _listed(items), steps=items)
-
-
-def _alike(column: CatalogColumn) -> bool:
-    bounds = [int(value) for value in column.bounds]
-    if bounds and not column.common:
-        return _even(bounds)
-    shares = column.frequencies
-    return not bounds and bool(shares) and max(shares) < _LIKE * min(shares)
+    pairs = list(zip(column.common, column.frequencies, strict=False))[: CHOICES_MAX - _BINS]
+    common = [(round(share * _WEIGHTS), str(int(value))) for value, share in pairs]
+    ends = _spread(column.bounds, 2 if _even(bounds) else min(_BINS + 1, len(bounds)))
+    bins = list(itertools.pairwise(map(int, ends)))
+    rest = max(0.0, 1 - column.null_share - sum(column.frequencies))
+    each = rest * _WEIGHTS / len(bins)
+    steps = [*common, *((round(each), f"random({low}, {high})") for low, high in bins)]
+    weighted = _small([(max(1, weight), step) for weight, step in steps])
+    return ValueSource(SourceKind.STATISTICS, message("histogram-values"), steps=weighted)
 
 
 def _even(bounds: Sequence[int]) -> bool:
@@ -314,38 +303,6 @@ def _even(bounds: Sequence[int]) -> bool:
         abs((value - low) / (high - low) - place / last) <= _EVEN
         for place, value in enumerate(ordered)
     )
-
-
-def _binned(column: CatalogColumn) -> ValueSource:
-    pairs = list(zip(column.common, column.frequencies, strict=False))[: CHOICES_MAX - _BINS]
-    common = [(round(share * _WEIGHTS), str(int(value))) for value, share in pairs]
-    bounds = [int(value) for value in column.bounds]
-    if len(bounds) < 2 or _even(bounds):
-        bins = [(bounds[0], bounds[-1])]
-    else:
-        ends = [int(value) for value in _spread(column.bounds, min(_BINS + 1, len(bounds)))]
-        bins = list(itertools.pairwise(ends))
-    rest = max(0.0, 1 - column.null_share - sum(column.frequencies))
-    each = rest * _WEIGHTS / len(bins)
-    steps = [*common, *((round(each), f"random({low}, {high})") for low, high in bins)]
-    weighted = _small([(max(1, weight), step) for weight, step in steps])
-    return ValueSource(SourceKind.STATISTICS, message("histogram-values"), steps=weighted)
-
-
-def _decimals(column: CatalogColumn) -> ValueSource | None:
-    every = [*column.common, *column.bounds]
-    if not every or not all(map(_DECIMAL.fullmatch, every)):
-        return None
-    low, high = min(map(float, every)), max(map(float, every))
-    if low == high:
-        return None
-    # Hundredths, or 100 steps or more.
-    part = 10 ** (2 + max(0, math.ceil(-math.log10(high - low))))
-    if max(abs(low), abs(high), 1.0) * part > _DRAWN_MAX:
-        return None
-    how = message("range-stepped", step=1 / part)
-    step = f"double(random({round(low * part)}, {round(high * part)})) / {part}"
-    return ValueSource(SourceKind.STATISTICS, how, steps=((1, step),))
 
 
 def _range_end(use: Use, column: CatalogColumn, *, bare: bool) -> ValueSource | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import re
 from collections import Counter
@@ -75,16 +76,10 @@ def _messages(path: Path, lines: Iterable[str], database: str | None) -> Iterato
 
 def _plain(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Messages and details of a log in stderr's format, with any log_line_prefix."""
-    message, detail = None, ""
-    for level, text in _entries(lines):
-        if level == "DETAIL":
-            detail = text
-            continue
-        if message is not None:
-            yield message, detail
-        message, detail = text if level == "LOG" else None, ""
-    if message is not None:
-        yield message, detail
+    pairs = itertools.pairwise(itertools.chain(_entries(lines), [("", "")]))
+    for (level, text), (next_level, next_text) in pairs:
+        if level == "LOG":
+            yield text, next_text if next_level == "DETAIL" else ""
 
 
 def _entries(lines: Iterable[str]) -> Iterator[tuple[str, str]]:

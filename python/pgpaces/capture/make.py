@@ -117,9 +117,10 @@ def capture(options: CaptureOptions, say: Say = lambda _: None) -> Captured:
         calls,
         sum(entry.total_ms for entry in ours) + server.hidden[1],
         rate,
-        (*server.findings, *_assumptions(excluded, calls, scripts), *findings, *_lacks(reader)),
+        (*server.findings, *_assumptions(excluded, calls, scripts), *findings, *reader.lacks()),
     )
-    folder.write(workload, values=options.values, logged=logged is not None)
+    holds = "statements-hold-log" if logged is not None else "statements-hold-values"
+    folder.write(workload, message(holds if options.values else "statements-hold-ranges"))
     trust.confirm_made(path)
     return workload
 
@@ -315,7 +316,13 @@ def _accepted(
     """The script that the server accepts, with casts if necessary. Raises UnusableError."""
     # The likeliest first: values as they are, then cast to their types. Without types, other values
     # replace those of unknown parameters.
-    variants = [(sources, types)] if types else [(_guessed(sources, s), {}) for s in ("1", "NULL")]
+    variants = [(sources, types)]
+    if not types:
+        unknown = {n for n, source in sources.items() if source.kind is SourceKind.UNKNOWN}
+        variants = [
+            ({n: replace(s, sql=sql) if n in unknown else s for n, s in sources.items()}, {})
+            for sql in ("1", "NULL")
+        ]
     first_refusal: str | None = None
     for values, casts in [(sources, {}), *variants]:
         variant = script.write(statement, values, tuples, casts=casts)
@@ -330,20 +337,6 @@ def _accepted(
             return variant
         first_refusal = first_refusal or refusal
     raise UnusableError("statement-refused", why=first_refusal)
-
-
-def _guessed(sources: Mapping[int, ValueSource], sql: str) -> Mapping[int, ValueSource]:
-    return {
-        number: replace(source, sql=sql) if source.kind is SourceKind.UNKNOWN else source
-        for number, source in sources.items()
-    }
-
-
-def _lacks(reader: Reader) -> Iterator[Finding]:
-    if hidden := sorted(reader.hidden_columns):
-        yield finding("statistics-hidden", count=len(hidden), columns=hidden[:3])
-    if reader.unknown_tables:
-        yield finding("statistics-missing", tables=sorted(reader.unknown_tables)[:3])
 
 
 def _assumptions(

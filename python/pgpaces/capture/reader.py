@@ -203,6 +203,13 @@ class Reader:
         with self._savepoint() as session:
             return bool(scalar(session, query, (checked,)))
 
+    def lacks(self) -> Iterator[Finding]:
+        """What the role could not see of the tables."""
+        if hidden := sorted(self.hidden_columns):
+            yield finding("statistics-hidden", count=len(hidden), columns=hidden[:3])
+        if self.unknown_tables:
+            yield finding("statistics-missing", tables=sorted(self.unknown_tables)[:3])
+
     def refusal(self, text: str) -> str | None:
         """The error for a statement that the server does not accept; None if it does."""
         types = self.parameters(text)

@@ -183,9 +183,6 @@ class _Walk:
         elif kind == "InsertStmt":
             self._insert(value, target)
             self._set(value.get("onConflictClause", {}).get("targetList", ()), target)
-        elif kind == "MergeStmt":
-            for clause in value.get("mergeWhenClauses", ()):
-                self._merge(clause["MergeWhenClause"], target)
 
     def _set(self, targets: Sequence[Any], table: CatalogTable) -> None:
         for target in targets:
@@ -216,15 +213,6 @@ class _Walk:
                 self._put(node, table, name, role=Role.INSERT)
         if "fromClause" in select:
             self._scopes.pop()
-
-    def _merge(self, clause: Any, table: CatalogTable) -> None:
-        if clause.get("commandType") == "CMD_UPDATE":
-            self._set(clause.get("targetList", ()), table)
-        elif clause.get("commandType") == "CMD_INSERT":
-            names = [each["ResTarget"]["name"] for each in clause.get("targetList", ())]
-            pairs = zip(names or list(table.columns), clause.get("values", ()), strict=False)
-            for name, node in pairs:
-                self._put(node, table, name, role=Role.INSERT)
 
     def _expression(self, value: Any) -> None:
         left, right = value.get("lexpr", {}), value.get("rexpr", {})

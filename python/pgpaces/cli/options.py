@@ -349,7 +349,7 @@ def _offered(kind: str, context: click.Context) -> Iterator[tuple[str, str | Non
 
 def _stored(kind: str, context: click.Context) -> Iterator[tuple[str, str]]:
     """The names and the ends of the ids of the newest runs or experiments; of TAG only names."""
-    from pgpaces.store import address, listing
+    from pgpaces.store import address
 
     if kind != "TAG":
         yield "last", "what ran last"
@@ -357,11 +357,12 @@ def _stored(kind: str, context: click.Context) -> Iterator[tuple[str, str]]:
     place = address.located(named) if named else address.default()
     if not (isinstance(place, Path) and is_there(place)):
         return  # there are no results, or they are on a server
+    store = open_store(str(place))
     if kind == "EXPERIMENT":
-        for row in listing.experiments_at_once(place, _NEWEST) or ():
+        for row in store.experiments(_NEWEST):
             about = f"{row.name}, {row.runs} trials"
             yield from ((name, about) for name in (row.name, *row.names, row.id[-8:]) if name)
         return
-    for run in listing.at_once(place, listing.RunFilter(_NEWEST)) or ():
+    for run in store.trials(_NEWEST):
         names = run.names if kind == "TAG" else (*run.names, run.id[-8:])
         yield from ((name, f"{run.workload}, {run.load}") for name in names)

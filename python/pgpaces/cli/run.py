@@ -243,7 +243,6 @@ def _plan(request: Request) -> dict[str, Any]:
 def _generators(request: Request) -> dict[str, Any]:
     """The generators that the rate needs, by what a core did in the last run of the workload."""
     from pgpaces.analysis import generator
-    from pgpaces.store import listing
     from pgpaces.store.store import Store
 
     trial, needed = request.trial, {"generators_needed": None, "transactions_per_core": None}
@@ -251,10 +250,15 @@ def _generators(request: Request) -> dict[str, Any]:
         return needed
     each = trial.clients_for(None) if trial.load.model == "paced" else 1
     rate = trial.load.rate * trial.load.shape.peak * each
-    for row in listing.at_once(request.store, listing.RunFilter(_LOOKED_AT)) or []:
+    try:
+        store = Store.existing(request.store)
+        rows = store.trials(_LOOKED_AT)
+    except StoreError:
+        return needed
+    for row in rows:
         if (row.workload, row.state, row.damage) != (request.workload.name, "finished", None):
             continue
-        [digest] = Store.open(request.store).digests([row.id])
+        [digest] = store.digests([row.id])
         cores = digest.summary.generator.cpu * (digest.trial.setup.threads or 1)
         if cores and digest.summary.throughput.value:
             per_core = digest.summary.throughput.value / cores

@@ -107,30 +107,18 @@ def _absent(path: str | None) -> bool:
 def _runs(
     store_path: str | None, limit: int, experiment: str | None, *, tag: str | None, single: bool
 ) -> list[TrialRow]:
-    from pgpaces.store import listing
-
     if _absent(store_path):
         return []
-    if experiment is None:
-        rows = listing.at_once(store_path, listing.RunFilter(limit, tag=tag, single=single))
-        if rows is not None:
-            return rows
     store = options.open_store(store_path)
     chosen = None if experiment is None else store.find_experiment(experiment)
     return store.trials(limit, experiment=chosen, tag=tag, single=single)
 
 
 def _experiments(store_path: str | None, limit: int) -> list[ExperimentRow]:
-    from pgpaces.store import listing
-
     if _absent(store_path):
         return []
-    lines = listing.experiments_at_once(store_path, limit)
-    if lines is not None:
-        return lines
     store = options.open_store(store_path)
-    store.experiments(limit)  # raises StoreError where one is damaged
-    return store.experiment_lines(limit)
+    return store.experiments(limit)
 
 
 def distinct_titles(rows: Sequence[TrialRow]) -> dict[str, str]:

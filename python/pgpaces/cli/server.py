@@ -32,19 +32,18 @@ def server() -> None:
 )
 def start(**params: Any) -> None:
     """Start a server that keeps running, and print its PG* environment variables."""
-    from pgpaces.server import binaries, embedded, packages, profiles
+    from pgpaces.server import embedded, packages, profiles
     from pgpaces.server.folder import Transport
 
     installation = packages.locate(params["wanted"], _say)
     profile, tls = params["profile"], params["tls"]
     settings = dict(profiles.find(profile).settings) if profile else {}
     settings |= family(named({"server_set": params["server_set"]}), "server_set")
-    has_jit = binaries.has_jit(installation.bin.parent)
     spec = embedded.ServerSpec(
         installation,
         name=params["name"] or "",
         data_dir=Path(params["data_dir"]) if params["data_dir"] else None,
-        settings=profiles.fitting(settings, installation.major, has_jit, say=_say),
+        settings=settings,
         tcp=tls,
         tls=tls,
     )

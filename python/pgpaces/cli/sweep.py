@@ -204,13 +204,9 @@ def carry_out(
 def _preview(planned: PlannedSweep, params: Mapping[str, Any]) -> None:
     """Prints the plan and its costs in time and space: on stdout for a dry run, else on stderr."""
     from pgpaces.answers.sweep.preview import as_json, lines
-    from pgpaces.server import packages
     from pgpaces.show import escape
 
     warn_of_names(planned.requests.values())
-    factors = {each.name: each.levels for each in planned.experiment.design.factors}
-    if note := packages.mixed(factors.get("server", ())):
-        click.echo(f"note: {escape.line(note)}", err=True)
     if params["dry_run"] and params["as_json"]:
         asked = [planned.requests[at].spec for at in sorted(planned.requests)]
         plan = as_json(planned.experiment, planned.preview())

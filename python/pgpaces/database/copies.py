@@ -6,7 +6,6 @@ On the same server by CREATE DATABASE ... TEMPLATE, from another by pg_dump | pg
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import time
 from collections.abc import Iterator
@@ -44,13 +43,20 @@ _ALIVE_S, _DROP_S = 2.0, 300.0
 _CONNECT_S = "5"
 VACUUM_S = 120.0
 _STRATEGIES_SINCE = 150_000
-# By their code in pg_database: the end of CREATE DATABASE, and the first version that has it.
+_PROVIDERS_SINCE = 150_000
+# By their code in pg_database.
 _PROVIDERS = {
-    "c": (" LOCALE_PROVIDER libc", 150_000),
-    "i": (" LOCALE_PROVIDER icu ICU_LOCALE {}", 150_000),
-    "b": (" LOCALE_PROVIDER builtin BUILTIN_LOCALE {}", 170_000),
+    "i": " LOCALE_PROVIDER icu ICU_LOCALE {}",
+    "b": " LOCALE_PROVIDER builtin BUILTIN_LOCALE {}",
 }
-_RULES_SINCE = 160_000
+# Errors of a server that lacks a locale or a provider, by its version or build.
+_UNSUPPORTED = (
+    psycopg.errors.WrongObjectType,
+    psycopg.errors.InvalidParameterValue,
+    psycopg.errors.InvalidObjectDefinition,
+    psycopg.errors.FeatureNotSupported,
+    psycopg.errors.SyntaxError,
+)
 
 
 @contextlib.contextmanager
@@ -69,9 +75,7 @@ def clone(
             admin.execute(ownership.forced_drop(admin, dbname))
         copying = time.monotonic()
         owned = Ownership(workload, origin.fingerprint, COPY)
-        ownership.create(
-            access, admin, dbname, owned=owned, make=lambda name: copy(admin, name, origin.dbname)
-        )
+        ownership.create(admin, dbname, owned, make=lambda name: copy(admin, name, origin.dbname))
         clone_seconds = time.monotonic() - copying
     try:
         yield origin.but(
@@ -113,6 +117,7 @@ def copy(admin: Session, dbname: str, template: str, *, say: Say = lambda _: Non
         # bear. Together with that checkpoint, file_copy took 0.46 to 0.93 of the time at every size
         # (docs/how-to/settings-and-data.md).
         create = with_names("CREATE DATABASE {} TEMPLATE {}", dbname, template)
+        create += ownership.UNFINISHED
         if admin.info.server_version >= _STRATEGIES_SINCE:
             create += sql.SQL(" STRATEGY file_copy")
         admin.execute(create)
@@ -282,37 +287,26 @@ def _create_for_dump(access: Access, admin: Session, source: str, *, dbname: str
         ).fetchone()
         settings = changes.settings_of(session, source_name(source))
     _check_room(access, admin, source_name(source), needed_bytes=row[0])
-    create = sql.SQL("CREATE DATABASE {} TEMPLATE template0 ENCODING {} LC_COLLATE {} LC_CTYPE {}")
-    version = admin.info.server_version
-    libc = provider(version, "c") or sql.Composed([])
-    end = provider(version, *row[4:6], rules=row[6])
-    if end is None:
-        say(Warned(message("copy-sorted-by-libc")))
-    try:
-        admin.execute(create.format(Identifier(dbname), *row[1:4]) + (end or libc))
-    except (
-        psycopg.errors.WrongObjectType,
-        psycopg.errors.InvalidParameterValue,
-        psycopg.errors.FeatureNotSupported,  # it was built without ICU
-    ) as error:
-        say(Warned(message("copy-sorted-by-c", error=error.diag.message_primary)))
-        admin.execute(create.format(Identifier(dbname), row[1], "C", "C") + libc)
+    start = sql.SQL("CREATE DATABASE {} TEMPLATE template0 ENCODING {} LC_COLLATE {} LC_CTYPE {}")
+    libc: sql.Composable = sql.SQL(
+        " LOCALE_PROVIDER libc" if admin.info.server_version >= _PROVIDERS_SINCE else ""
+    )
+    own = libc
+    if row[4] in _PROVIDERS:
+        own = sql.SQL(_PROVIDERS[row[4]] + (" ICU_RULES {}" if row[6] else "")).format(*row[5:7])
+    # As the source sorts; if this server cannot, by the same names of libc, or by C.
+    ways = [(row[2:4], own), (row[2:4], libc), (("C", "C"), libc)]
+    for place, (locale, end) in enumerate(ways):
+        create = start.format(Identifier(dbname), row[1], *locale) + end + ownership.UNFINISHED
+        try:
+            admin.execute(create)
+            break
+        except _UNSUPPORTED as error:
+            if place + 1 == len(ways):
+                raise
+            told = message("copy-sorted-otherwise", error=error.diag.message_primary)
+            say(Warned(told))
     _give(admin, dbname, settings, say=say)
-
-
-def provider(
-    version: int, code: str, locale: str | None = None, *, rules: str | None = None
-) -> sql.Composed | None:
-    """The end of CREATE DATABASE for a locale provider, by its code in pg_database.
-
-    Without one, the provider of template0 would be taken. None where the server is too old for it.
-    """
-    words, since = _PROVIDERS.get(code, ("", math.inf))
-    since = max(since, _RULES_SINCE if rules else 0)
-    if version < since:
-        return sql.Composed([]) if code == "c" else None
-    values = [value for value in (locale, rules) if value and code != "c"]
-    return sql.SQL(f"{words} ICU_RULES {{}}" if rules else words).format(*values)
 
 
 def _session_in(access: Access, source: str) -> contextlib.AbstractContextManager[Session]:

@@ -87,7 +87,7 @@ def prepare(access: Access, spec: DatasetSpec, say: Say) -> Iterator[Prepared]:
         dbname = spec.own or _dbname(spec, fingerprint)
         if not locked(locks, dbname):
             raise ServerError("database-locked", dbname=dbname)
-        ownership.drop_leftovers(access, admin, locks, say=say)
+        ownership.drop_leftovers(admin, locks, say=say)
         started = time.monotonic()
         target = DatabaseTarget(dbname, fingerprint, spec)
         created = _ensure(access, admin, target, say=say)
@@ -197,9 +197,9 @@ def _create(access: Access, admin: Session, target: DatabaseTarget, *, say: Say)
         if source is not None:
             copies.create_from_source(access, admin, source, dbname=name, say=say)
         else:
-            admin.execute(with_names("CREATE DATABASE {}", name))
+            admin.execute(with_names("CREATE DATABASE {}", name) + ownership.UNFINISHED)
 
-    ownership.create(access, admin, target.dbname, owned=target.ownership(PREPARING), make=make)
+    ownership.create(admin, target.dbname, target.ownership(PREPARING), make=make)
 
 
 def _fill(access: Access, admin: Session, target: DatabaseTarget, *, say: Say) -> None:

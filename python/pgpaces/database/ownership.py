@@ -1,21 +1,19 @@
 """Managed databases: their owner is in their comment, and a kill leaves none for good.
 
 pgpaces changes only databases whose comment says that it owns them; the comment also identifies
-the data and says whether it is complete. A database is created under a random name, marked as
-owned, then renamed: no managed database has its final name without ownership. Until the rename, a
-note in pgpaces' home holds the random name, under a lock that ends with the process.
+the data and says whether it is complete. A database is created under a random name, with a limit
+of connections that marks it as unfinished; then it gets its comment, and then its name: no managed
+database has its final name without ownership.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import msgspec
 import psycopg
@@ -23,18 +21,17 @@ from msgspec import Struct
 from psycopg import sql
 
 from pgpaces.core.errors import ConsentError, PrepareError
-from pgpaces.core.home import home, make_folder, matching
 from pgpaces.core.messages import message
 from pgpaces.core.sessions import Session, scalar
 from pgpaces.core.texts import Say, Warned
 from pgpaces.database.access import (
     LOCK_CLASS,
+    NOTICED_S,
     Access,
     common,
     connect,
     locked,
     preparation_errors,
-    server_id,
     size,
     with_names,
 )
@@ -43,8 +40,12 @@ _PREFIX, _NEW_PREFIX, _RUN = "pgpaces ", "pgpaces_new_", "_run"
 # States: a copy for one trial, data that is being made, data that is complete.
 COPY, PREPARING, READY = "copy", "preparing", "ready"
 _FORCE_SINCE = 130_000
-# For a backend to end: a copy of a database checks for interrupts at every file.
-_ENDED_S = 10.0
+_NEW = re.compile(_NEW_PREFIX + "[0-9a-f]{16}")
+# The end of CREATE DATABASE: a kill may come before the database has a comment.
+UNFINISHED = sql.SQL(f" CONNECTION LIMIT {LOCK_CLASS}")
+# PostgreSQL's limit of connections of a database whose DROP DATABASE was interrupted.
+_HALF_DROPPED = -2
+_NOTICES_SINCE = 140_000
 
 
 class Ownership(Struct, frozen=True):
@@ -114,58 +115,41 @@ def run_name(dbname: str) -> str:
     return dbname + _RUN
 
 
-def create(
-    access: Access, admin: Session, dbname: str, *, owned: Ownership, make: Callable[[str], object]
-) -> None:
-    """Creates a managed database. make: creates it under the name of its argument.
+def create(admin: Session, dbname: str, owned: Ownership, *, make: Callable[[str], object]) -> None:
+    """Creates a managed database. make: creates it, UNFINISHED, under the name of its argument.
 
     Raises psycopg.Error and the errors of `make`; then drops it, if the server still runs.
     """
     name = _NEW_PREFIX + secrets.token_hex(8)
-    note = _folder() / name
+    if admin.info.server_version >= _NOTICES_SINCE:
+        # So that the server notices a kill of pgpaces during a long copy.
+        admin.execute("SET client_connection_check_interval = '1s'")
     # The backend holds it while it works on the database, also after its client was killed.
     admin.execute("SELECT /* pgpaces */ pg_advisory_lock(%s, hashtext(%s))", (LOCK_CLASS, name))
-    server = server_id(admin, access)
-    with contextlib.ExitStack() as stack:
-        # Without a writable home, a kill leaves a database that no later run drops, but none needs
-        # its name.
-        with contextlib.suppress(OSError):
-            make_folder(note.parent)
-            file = stack.enter_context(note.open("x"))
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.write(server)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            make(name)
-            set_ownership(admin, name, owned)
-            admin.execute(with_names("ALTER DATABASE {} RENAME TO {}", name, dbname))
-        except BaseException:
-            with contextlib.suppress(Exception):
-                admin.execute(drop(name, if_exists=True))
-                note.unlink(missing_ok=True)
-            raise
-        note.unlink(missing_ok=True)
+    try:
+        make(name)
+        set_ownership(admin, name, owned)
+        admin.execute(with_names("ALTER DATABASE {} CONNECTION LIMIT -1", name))
+        admin.execute(with_names("ALTER DATABASE {} RENAME TO {}", name, dbname))
+    except BaseException:
+        with contextlib.suppress(Exception):
+            admin.execute(drop(name, if_exists=True))
+        raise
     admin.execute("SELECT /* pgpaces */ pg_advisory_unlock(%s, hashtext(%s))", (LOCK_CLASS, name))
 
 
-def _folder() -> Path:
-    return home() / "databases"
-
-
-def drop_leftovers(access: Access, admin: Session, locks: Session, *, say: Say) -> int:
+def drop_leftovers(admin: Session, locks: Session, *, say: Say) -> int:
     """Drops the databases that killed runs left on this server; returns the freed bytes.
 
     These are copies for trials and unfinished data that no process has locked, and databases
     before their rename. locks: the session of `common`. Raises psycopg.Error if the server is gone.
     """
     freed = 0
-    for dbname in _leftovers(access, admin, locks):
+    for dbname in _leftovers(admin, locks):
         try:
             bytes_taken = size(admin, dbname)
             say(message("leftover-dropped", dbname=dbname))
             admin.execute(forced_drop(admin, dbname))
-            (_folder() / dbname).unlink(missing_ok=True)
             freed += bytes_taken
         except psycopg.DatabaseError as error:
             if error.sqlstate is None:
@@ -189,7 +173,7 @@ def clean(access: Access) -> int:
     )
     used: list[str] = []
     with connect(access) as admin, common(access) as locks:
-        freed = drop_leftovers(access, admin, locks, say=lambda _: None)
+        freed = drop_leftovers(admin, locks, say=lambda _: None)
         for dbname, comment, bytes_taken in admin.execute(query).fetchall():
             owned = Ownership.read(comment)
             # Another pgpaces is making one with the prefix.
@@ -206,24 +190,27 @@ def clean(access: Access) -> int:
     return freed
 
 
-def _leftovers(access: Access, admin: Session, locks: Session) -> Iterator[str]:
+def _leftovers(admin: Session, locks: Session) -> Iterator[str]:
     """The databases that killed runs left, each locked until the next one is requested.
 
     Without databases of other roles; none on a standby, where nothing can be dropped.
     """
     query = (
-        # -2: DROP DATABASE was interrupted; no session can connect to it any more.
-        "SELECT datname, shobj_description(oid, 'pg_database'), datconnlimit = -2"
+        "SELECT datname, shobj_description(oid, 'pg_database'), datconnlimit"
         " FROM pg_catalog.pg_database"
         " WHERE pg_has_role(datdba, 'USAGE') AND NOT pg_is_in_recovery() AND datname ~ '^pgpaces_'"
     )
-    notes = list(_leftover_notes(admin, access))
-    for dbname, comment, half_dropped in admin.execute(query).fetchall():
+    for dbname, comment, limit in admin.execute(query).fetchall():
         owned = Ownership.read(comment)
-        unnamed = owned and dbname.startswith(_NEW_PREFIX)
-        if dbname in notes or (owned and half_dropped) or (unnamed and not _makers(admin, dbname)):
+        if _NEW.fullmatch(dbname):
+            ours = owned is not None or limit in (LOCK_CLASS, _HALF_DROPPED)
+            if ours and not _is_being_made(admin, dbname):
+                yield dbname
+        elif owned is None:
+            continue
+        elif limit == _HALF_DROPPED:
             yield dbname
-        elif owned and not owned.own and owned.state in (COPY, PREPARING):
+        elif not owned.own and owned.state in (COPY, PREPARING):
             lock = (LOCK_CLASS, _lock_of(dbname, owned))
             if scalar(locks, "SELECT /* pgpaces */ pg_try_advisory_lock(%s, hashtext(%s))", lock):
                 yield dbname
@@ -235,37 +222,16 @@ def _lock_of(dbname: str, owned: Ownership) -> str:
     return dbname.removesuffix(_RUN) if owned.state == COPY else dbname
 
 
-def _leftover_notes(admin: Session, access: Access) -> Iterator[str]:
-    """Databases in notes about this server by ended processes; ends the backends on them.
-
-    Removes notes without a database.
-    """
-    paths = matching(_folder(), f"{_NEW_PREFIX}*")
-    server = server_id(admin, access) if paths else ""
-    for path in paths:
-        try:
-            with path.open() as file:
-                # The lock is free if the process that wrote the note has ended.
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if file.read() != server:
-                    continue
-        except (OSError, ValueError):
-            continue
-        deadline = time.monotonic() + _ENDED_S
-        while (pids := _makers(admin, path.name)) and time.monotonic() < deadline:
-            with contextlib.suppress(psycopg.errors.InsufficientPrivilege):
-                admin.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s) pid", (pids,))
-            admin.execute("SELECT pg_sleep(0.05)")
-        exists, _ = comment_on(admin, path.name)
-        if exists:
-            yield path.name
-        elif not _makers(admin, path.name):
-            path.unlink(missing_ok=True)
-
-
-def _makers(admin: Session, name: str) -> list[int]:
+def _is_being_made(admin: Session, name: str) -> bool:
+    """Whether a backend works on it; the server needs a moment to notice that one is killed."""
     query = (
-        "SELECT pid FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND classid::bigint = %s"
-        " AND objid::bigint = hashtext(%s)::bigint & 4294967295 AND objsubid = 2"
+        "SELECT EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype = 'advisory'"
+        " AND classid::bigint = %s AND objid::bigint = hashtext(%s)::bigint & 4294967295"
+        " AND objsubid = 2)"
     )
-    return [int(pid) for (pid,) in admin.execute(query, (LOCK_CLASS, name)).fetchall()]
+    deadline = time.monotonic() + NOTICED_S
+    while is_made := bool(scalar(admin, query, (LOCK_CLASS, name))):
+        if time.monotonic() > deadline:
+            break
+        admin.execute("SELECT pg_sleep(0.05)")
+    return is_made

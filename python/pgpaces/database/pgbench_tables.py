@@ -7,7 +7,6 @@ go to callbacks. All connections are in psycopg's autocommit mode.
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
@@ -37,7 +36,6 @@ ALL_STEPS = "dtgGvpf"
 ACCOUNTS, TELLERS = 100_000, 10  # of each branch; there is one branch for each unit of scale
 ROWS_A_BRANCH = {"branches": 1, "tellers": TELLERS, "accounts": ACCOUNTS}
 TABLES = ("pgbench_accounts", "pgbench_branches", "pgbench_history", "pgbench_tellers")
-_INT_MAX = 2_147_483_647
 _BIGINT_SCALE = 20_000  # from this scale on, account numbers need a bigint
 _FREEZE_VERSION = 140_000
 _ROWS_A_BLOCK = 10_000
@@ -187,25 +185,21 @@ def blocks(table: str, scale: int) -> Iterator[Block]:
 
 
 class FillProgress(Struct):
-    """Reports the progress of filling one table: every 100,000 rows, or every 5 s under quiet.
-
-    Reads no clock. Under quiet, a table of a multiple of 100 rows also gets a line at its end.
-    """
+    """Reports the progress of filling one table: every 100,000 rows, or every 5 s under quiet."""
 
     table: str
     total: int
     quiet: bool
     progress: Progress
     _width: int = 0
-    _interval: int = 1
+    _next_s: float = _SECONDS_A_LINE
 
     def report(self, done: int, elapsed_s: float) -> None:
         if done % (_QUIET_ROWS if self.quiet else _ROWS_A_LINE) != 0:
             return
-        if self.quiet:
-            if done < self.total and elapsed_s < self._interval * _SECONDS_A_LINE:
-                return
-            self._interval = math.ceil(elapsed_s / _SECONDS_A_LINE)
+        if self.quiet and done < self.total and elapsed_s < self._next_s:
+            return
+        self._next_s = elapsed_s - elapsed_s % _SECONDS_A_LINE + _SECONDS_A_LINE
         remaining_s = (self.total - done) * elapsed_s / done
         text = (
             f"{done} of {self.total} tuples ({done * 100 // self.total}%) of {self.table} done"
@@ -229,79 +223,55 @@ class _Work(Struct):
     progress: Progress
     statement: str = ""
 
-    def execute(self, *statements: str) -> None:
+    @contextlib.contextmanager
+    def sent(self, statement: str) -> Iterator[bytes]:
+        """A statement to send; an error is one of it."""
+        import psycopg
+
+        self.statement = statement
+        try:
+            yield encoded(statement)
+        except psycopg.Error as error:
+            raise self.failed(_message_of(self.connection, error)) from None
+
+    def failed(self, message: str) -> TablesError:
+        detail = f"Query was: {self.statement}"
+        return TablesError("pgbench-tables", text=f"query failed: {message}", detail=detail)
+
+    def execute(self, statements: Iterable[str]) -> None:
         """Execute statements. Raises TablesError for the first that fails."""
-        import psycopg
-
         for statement in statements:
-            self.statement = statement
-            try:
-                self.connection.execute(encoded(statement))
-            except psycopg.Error as error:
-                raise self.failed(error) from None
+            with self.sent(statement) as text:
+                self.connection.execute(text)
 
-    def failed(self, error: psycopg.Error) -> TablesError:
-        text = f"query failed: {_message_of(self.connection, error)}"
-        return TablesError("pgbench-tables", text=text, detail=f"Query was: {self.statement}")
-
-    def step(self, letter: str) -> None:
-        _, message, statements = _STEPS[letter]
-        self.say(f"{message}...\n")
-        self.execute(*statements(self.tables))
-        if letter == "t" and self.tables.partitions:
-            self.say(f"creating {self.tables.partitions} partitions...\n")
-            self.execute(*partition_statements(self.tables))
-        elif letter == "g":
-            for table in ROWS_A_BRANCH:
-                self.copy(table)
-            self.execute("commit")
-
-    def copy(self, table: str) -> None:
+    def copy(self, name: str) -> None:
+        """Fill a table by COPY, with frozen rows where the server can: not below a partitioned."""
         import psycopg
 
-        name = f"pgbench_{table}"
-        freeze = " with (freeze on)" if self.can_freeze(name) else ""
-        self.statement = f"copy {name} from stdin{freeze}"
-        begun = False
+        table, freeze = f"pgbench_{name}", ""
+        if self.connection.info.server_version >= _FREEZE_VERSION:
+            query = "SELECT relkind = 'r' FROM pg_catalog.pg_class WHERE oid = '{}'::regclass"
+            with self.sent(query.format(table)) as asked:
+                row = self.connection.execute(asked).fetchone()
+            freeze = " with (freeze on)" if row == (True,) else ""
+        total = ROWS_A_BRANCH[name] * self.tables.scale
+        lines = FillProgress(table, total, self.tables.quiet, self.progress)
+        self.statement, started = f"copy {table} from stdin{freeze}", 0.0
         try:
             with self.connection.cursor().copy(self.statement.encode()) as copy:
-                begun = True
-                self.write(copy, table)
+                started = time.monotonic()
+                for done, block in blocks(name, self.tables.scale):
+                    copy.write(block)
+                    lines.report(done, time.monotonic() - started)
+                lines.ended()
         except psycopg.Error as error:
-            message = _message_of(self.connection, error)
-            if not begun:
-                text = f"unexpected copy in result: {message}"
-                raise TablesError("pgbench-tables", text=text) from None
-            if error.pgresult is None:
-                raise TablesError(
-                    "pgbench-tables", text="PQputline failed", detail=message
-                ) from None
-            # libpq turns an error at the end of a COPY into a notice, and so does pgbench.
-            self.say(f"{message}\n")
-            raise TablesError("pgbench-tables", text="PQendcopy failed") from None
-
-    def can_freeze(self, name: str) -> bool:
-        """Whether COPY may write frozen rows: not below a partitioned or foreign table."""
-        import psycopg
-
-        if self.connection.info.server_version < _FREEZE_VERSION:
-            return False
-        self.statement = "SELECT relkind FROM pg_catalog.pg_class WHERE oid=$1::pg_catalog.regclass"
-        query = self.statement.replace("$1", "%s").encode()
-        try:
-            row = self.connection.execute(query, (name,)).fetchone()
-        except psycopg.Error as error:
-            raise self.failed(error) from None
-        return row is not None and row[0] == "r"
-
-    def write(self, copy: psycopg.Copy, table: str) -> None:
-        total = ROWS_A_BRANCH[table] * self.tables.scale
-        lines = FillProgress(f"pgbench_{table}", total, self.tables.quiet, self.progress)
-        started = time.monotonic()
-        for done, block in blocks(table, self.tables.scale):
-            copy.write(block)
-            lines.report(done, time.monotonic() - started)
-        lines.ended()
+            text, why = "PQendcopy failed", _message_of(self.connection, error)
+            if started:
+                # libpq turns an error at the end of a COPY into a notice, and so does pgbench.
+                self.say(f"{why}\n")
+            else:
+                text = f"unexpected copy in result: {why}"
+            raise TablesError("pgbench-tables", text=text) from None
 
 
 # By letter: the name, the message, and the statements. Truncated and filled in one transaction:
@@ -340,19 +310,25 @@ def initialize(
         try:
             for letter in steps.replace(" ", ""):
                 started = time.monotonic()
-                work.step(letter)
-                times.append((_STEPS[letter][0], time.monotonic() - started))
+                name, text, statements = _STEPS[letter]
+                say(f"{text}...\n")
+                work.execute(statements(tables))
+                if letter == "t" and tables.partitions:
+                    say(f"creating {tables.partitions} partitions...\n")
+                    work.execute(partition_statements(tables))
+                elif letter == "g":
+                    for table in ROWS_A_BRANCH:
+                        work.copy(table)
+                    work.execute(["commit"])
+                times.append((name, time.monotonic() - started))
         except KeyboardInterrupt:
             # psycopg cancels the statement too, but only while it waits for the server.
             if connection.info.transaction_status == psycopg.pq.TransactionStatus.ACTIVE:
                 with contextlib.suppress(psycopg.Error):
                     connection.cancel_safe(timeout=_CANCEL_TIMEOUT_S)
             say("Cancel request sent\n")
-            raise TablesError(
-                "pgbench-tables",
-                text="query failed: ERROR:  canceling statement due to user request",
-                detail=f"Query was: {work.statement}",
-            ) from None
+            canceled = "ERROR:  canceling statement due to user request"
+            raise work.failed(canceled) from None
     each = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in times)
     say(f"done in {sum(seconds for _, seconds in times):.2f} s ({each}).\n")
 
@@ -402,11 +378,7 @@ def scale_of(connection: Session) -> int:
         absent = isinstance(error, psycopg.errors.UndefinedTable)
         advice = _advice(connection) if absent else None
         raise ServerError("pgbench-tables", text=text, detail=advice) from None
-    count = row[0] if row else -1
-    if not 0 <= count <= _INT_MAX:
-        text = f'invalid count(*) from pgbench_branches: "{count}"'
-        raise ServerError("pgbench-tables", text=text)
-    return int(count)
+    return int(row[0]) if row else 0
 
 
 _PARTITIONS = """

@@ -9,19 +9,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import queue
-import secrets
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import Any, ClassVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -37,15 +32,11 @@ from pgpaces.database import psql
 from pgpaces.database.inputs import filled, located, named, used_names
 from pgpaces.spec.workload import Workload
 
-_TAIL_LINES = 12
-_LINE_BYTES = 400
-_TAIL_PATIENCE_S = 10.0
 _WATCHDOG = Path(__file__).with_name("watchdog.py")
 _SHELL = "/bin/sh"
 # Keywords that every libpq understands; the others are in variables, which old versions ignore.
 _DSN = ("host", "hostaddr", "port", "user", "dbname")
 _FOREVER_NS = 2**62
-_REPORT_S = 5.0
 
 
 class CommandOrder(Redacted, frozen=True):
@@ -85,52 +76,6 @@ class Execution(Struct, frozen=True):
     stopped: bool = False
 
 
-class Tail:
-    """The last lines that programs write to a pipe, one program after the other.
-
-    mark: a line that follows the output of each.
-    """
-
-    def __init__(self, file: IO[bytes], mark: bytes) -> None:
-        self._lines: deque[bytes] = deque(maxlen=_TAIL_LINES)
-        self._whole: queue.SimpleQueue[str] = queue.SimpleQueue()
-        threading.Thread(target=self._read, args=(file, mark), daemon=True).start()
-
-    def _read(self, file: IO[bytes], mark: bytes) -> None:
-        rest = b""
-        with file:
-            while chunk := os.read(file.fileno(), 65536):
-                data = rest + chunk
-                # So that reading does not slow down a program with much output.
-                if mark not in data:
-                    data = data[-_TAIL_LINES * _LINE_BYTES :]
-                # Progress that is rewritten ends its lines with a carriage return.
-                *lines, rest = data.replace(b"\r", b"\n").split(b"\n")
-                for line in lines:
-                    if line == mark:
-                        self._whole.put("\n".join(map(_text, self._lines)))
-                        self._lines.clear()
-                    elif line.strip():
-                        self._lines.append(line[-_LINE_BYTES:])
-                rest = rest[-_LINE_BYTES:]
-
-    def last(self) -> str:
-        with contextlib.suppress(IndexError):
-            return _text(self._lines[-1])
-        return ""
-
-    def take(self) -> str:
-        """The last lines of an ended program. Raises RunError if the mark does not arrive."""
-        try:
-            return self._whole.get(timeout=_TAIL_PATIENCE_S)
-        except queue.Empty:
-            raise RunError("watchdog-ended") from None
-
-
-def _text(line: bytes) -> str:
-    return line.decode("utf-8", "replace").strip()
-
-
 class Runner:
     """Runs commands in sequence. They end with pgpaces, however it ends."""
 
@@ -139,33 +84,30 @@ class Runner:
 
         files: descriptors that commands may inherit. scratch: a folder that is removed at the end.
         """
-        reader, writer = os.pipe()
-        mark = secrets.token_hex(16)
         try:
             self._watchdog = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_WATCHDOG), str(writer), mark, str(scratch or "")],
+                [sys.executable, "-I", "-S", str(_WATCHDOG), str(scratch or "")],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                pass_fds=(writer, *files),
+                pass_fds=files,
                 # Without the PG* variables, which may hold a password.
                 env={k: v for k, v in os.environ.items() if not k.startswith("PG")},
                 start_new_session=True,
             )
         except OSError as error:
-            os.close(reader)
             raise RunError("program-failed", program=sys.executable, why=error.strerror) from None
-        finally:
-            os.close(writer)
         assert self._watchdog.stdout is not None
-        assert self._watchdog.stderr is not None
         self._answers = self._watchdog.stdout
-        self._errors = Tail(self._watchdog.stderr, mark.encode())
-        self._output = Tail(os.fdopen(reader, "rb", 0), mark.encode())
+        self.line = ""  # the last line of the running command, as of the last report
         self._answer()  # its start must not count as time of the first command
 
-    def run(self, order: CommandOrder, due_ns: int) -> Execution | None:
-        """Runs a command to its end; None after `stop` or `kill`. Raises RunError."""
+    def run(
+        self, order: CommandOrder, due_ns: int, report: Callable[[str], None] = lambda _: None
+    ) -> Execution | None:
+        """Runs a command to its end; None after `stop` or `kill`. Raises RunError.
+
+        report: gets the last line of its output every few seconds.
+        """
         words = {
             "run": order.words,
             "variables": dict(order.variables),
@@ -181,16 +123,14 @@ class Runner:
         if "absent" in begun:
             now = time.monotonic_ns()
             return Execution(due_ns, now, now, "exit 127", f"{order.words[0]}: {begun['absent']}")
-        ended = self._answer()
-        errors, output = self._errors.take(), self._output.take()
+        while "line" in (ended := self._answer()):
+            self.line = order.shown(ended["line"])
+            report(self.line)
         failed = _class(ended, order.succeeds)
-        shown = order.shown(errors or output) if failed else ""
+        shown = order.shown(ended["output"]) if failed else ""
         cpu_s = float(ended["cpu_s"])
         stopped = bool(ended["stopped"])
         return Execution(due_ns, begun["sent"], ended["done"], failed, shown, cpu_s, stopped)
-
-    def last(self) -> str:
-        return self._errors.last() or self._output.last()
 
     def stop(self) -> None:
         """Lets nothing new begin, and ends the running command politely. Does not wait."""
@@ -370,12 +310,10 @@ def make_data(
 
 def run_reporting(runner: Runner, order: CommandOrder, what: str, *, say: Say) -> Execution | None:
     """Runs a program to its end; reports the last line of its output every few seconds."""
-    pool = ThreadPoolExecutor(1)
     started = time.monotonic()
-    result = pool.submit(runner.run, order, time.monotonic_ns())
-    pool.shutdown(wait=False)
-    while wait([result], timeout=_REPORT_S).not_done:
-        line = order.shown(runner.last()) or "-"
+
+    def report(line: str) -> None:
         waited_s = time.monotonic() - started
-        say(message("program-runs", what=what, waited_s=waited_s, line=line))
-    return result.result()
+        say(message("program-runs", what=what, waited_s=waited_s, line=line or "-"))
+
+    return runner.run(order, time.monotonic_ns(), report)

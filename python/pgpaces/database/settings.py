@@ -27,7 +27,6 @@ from pgpaces.database.ownership import Ownership, comment_on
 How = Literal["connection", "database", "reload", "restart"]
 _OF_SESSIONS = ("user", "superuser", "backend", "superuser-backend")
 _SETTABLE = ("user", "superuser")
-_OFF = ("off", "false", "no", "0")
 # A default of every server.
 _HARMLESS = (("geqo", "on"),)
 _CUSTOM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)+")
@@ -85,8 +84,6 @@ def applied(
     """
     changes.put_back_leftovers(access, terms.restart, terms.say)
     settings = _look_up(access, dbname, requested)
-    if len(settings) < len(requested):
-        terms.say(message("jit-unknown"))
     of_sessions = [setting for setting in settings if setting.context in _OF_SESSIONS]
     of_server = [setting for setting in settings if setting.context not in _OF_SESSIONS]
     lost = of_sessions if terms.pooled else _lost(access, dbname, of_sessions)
@@ -159,9 +156,6 @@ def _look_up(access: Access, dbname: str, requested: Mapping[str, str]) -> list[
         settings = []
         for name, value in requested.items():
             known = name.lower() in catalog
-            # A server without jit need not know that it is off.
-            if not known and name.lower() == "jit" and value.lower() in _OFF:
-                continue
             if not known and not _CUSTOM_NAME.fullmatch(name):
                 version = session.info.parameter_status("server_version")
                 near = similar(name.lower(), [row[0] for row in rows])
@@ -247,8 +241,6 @@ def _is_in_effect(session: Session, setting: _Setting, how: How) -> tuple[str, b
     current, source, file, pending = row
     if how == "connection":
         return current, source == "client"
-    if changes.is_empty_list(setting.name, setting.value):
-        return current, not current and not pending
     altered = source == "configuration file" and str(file).endswith("/postgresql.auto.conf")
     return current, altered and not pending
 
@@ -306,9 +298,6 @@ def _verified(access: Access, dbname: str, effect: Applied, *, settings: list[_S
             how = effect.how[setting.name]
             shown[setting.name], matches = _is_in_effect(session, setting, how)
             if not matches:
-                is_empty = changes.is_empty_list(setting.name, setting.value)
-                by_file = is_empty and how in ("reload", "restart")
-                name = "list-not-emptied" if by_file else "setting-not-in-effect"
                 values = {"value": setting.value, "shown": shown[setting.name]}
-                raise ServerError(name, setting=setting.name, **values)
+                raise ServerError("setting-not-in-effect", setting=setting.name, **values)
     return replace(effect, verified=shown)

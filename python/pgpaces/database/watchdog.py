@@ -8,11 +8,10 @@ pgpaces reaches it. Its standard input is a pipe whose other end only pgpaces ho
     kill            the same by force at once
     end of file     pgpaces has ended in any way, or is done: as stop, in a hurry
 
-It answers with JSON lines: {"ready": true} first, {"sent": ns} when a command begins, and
-{"done": ns, ...} when it has ended, by the monotonic clock that all processes share, so that a
-reader's delay does not matter. Commands write to its standard error and to the descriptor that is
-its first argument; it writes its second argument there after each command, on a separate line. Its
-third argument is a folder that it removes in the end.
+It answers with JSON lines: {"ready": true} first, {"sent": ns} when a command begins,
+{"line": text} every few seconds with its last line, and {"done": ns, ...} when it has ended, with
+its last lines. Times are by the monotonic clock that all processes share, so that a reader's delay
+does not matter. Its argument is a folder that it removes in the end.
 
 Background processes of a command end with it. Standard library only, without pgpaces: it must start
 in milliseconds.
@@ -26,12 +25,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections import deque
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 HURRY_S = 1.0  # for what must end because pgpaces has ended
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+REPORT_S = 5.0
+TAIL_LINES, LINE_BYTES = 12, 400
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -43,19 +44,46 @@ def prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value)
 
 
-def outputs() -> Iterator[int]:
-    """The descriptors to which commands write: standard error, standard output."""
-    yield 2
-    yield int(sys.argv[1])
-
-
 def say(**words: Any) -> None:
     with contextlib.suppress(OSError):
         os.write(1, f"{json.dumps(words)}\n".encode())
 
 
+class Tail:
+    """The last lines that a command writes to a pipe."""
+
+    def __init__(self, pipe: "IO[bytes] | None") -> None:
+        assert pipe is not None
+        self.pipe = pipe
+        self._lines: deque[bytes] = deque(maxlen=TAIL_LINES)
+        self._rest = b""
+
+    def read(self) -> bool:
+        """Reads what is there; false at the end."""
+        chunk = os.read(self.pipe.fileno(), 65536)
+        # So that reading does not slow down a program with much output.
+        data = (self._rest + chunk)[-TAIL_LINES * LINE_BYTES :]
+        # Progress that is rewritten ends its lines with a carriage return.
+        *lines, self._rest = data.replace(b"\r", b"\n").split(b"\n")
+        self._lines.extend(line for line in lines if line.strip())
+        return bool(chunk)
+
+    def lines(self) -> list[str]:
+        lines = [*self._lines, self._rest][-TAIL_LINES:]
+        shown = (line[-LINE_BYTES:].decode("utf-8", "replace").strip() for line in lines)
+        return [line for line in shown if line]
+
+    def close(self) -> None:
+        """Reads the rest: processes in the background may keep the pipe open."""
+        os.set_blocking(self.pipe.fileno(), False)
+        with contextlib.suppress(BlockingIOError):
+            while self.read():
+                pass
+        self.pipe.close()
+
+
 class Running:
-    """A running command: its process, and the time of the next signal to it."""
+    """A running command: its process, its output, and the time of the next signal to it."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         self.polite_s: float = order["polite_s"]
@@ -67,17 +95,26 @@ class Running:
             cwd=order["folder"],
             env=order["variables"],
             stdin=subprocess.DEVNULL,
-            stderr=2,
-            stdout=int(sys.argv[1]),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
             pass_fds=order["files"],
             start_new_session=True,
             preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL),  # noqa: PLW1509 (no threads here)
         )
+        self._tails = [Tail(self._process.stderr), Tail(self._process.stdout)]
+        self.pipes = {tail.pipe.fileno(): tail for tail in self._tails}
         self._deadline: float = sent / 1e9 + order["timeout_s"]
+        self._report_at = sent / 1e9 + REPORT_S
         say(sent=sent)
 
     def wait_s(self) -> float:
-        return max(0.0, self._deadline - time.monotonic())
+        """The time to the next signal or report."""
+        return max(0.0, min(self._deadline, self._report_at) - time.monotonic())
+
+    def read(self, descriptor: int) -> None:
+        if not self.pipes[descriptor].read():
+            del self.pipes[descriptor]
 
     def end(self, polite_s: float) -> None:
         """Ends it: politely, and by force after polite_s. A repetition never postpones the end."""
@@ -89,7 +126,14 @@ class Running:
             self._deadline = float("inf")
         self._killed = True
 
-    def late(self) -> None:
+    def look(self) -> None:
+        """Sends what is due: a report, a signal."""
+        now = time.monotonic()
+        if now >= self._report_at:
+            self._report_at = now + REPORT_S
+            say(line=next((tail.lines()[-1] for tail in self._tails if tail.lines()), ""))
+        if now < self._deadline:
+            return
         if self._killed:
             self.end(0.0)
         else:
@@ -109,13 +153,14 @@ class Running:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
         reap_the_rest()
-        for descriptor in outputs():
-            with contextlib.suppress(OSError):
-                os.write(descriptor, f"\n{sys.argv[2]}\n".encode())
+        for tail in self._tails:
+            tail.close()
+        output = next((lines for tail in self._tails if (lines := tail.lines())), [])
         cpu_s = usage.ru_utime + usage.ru_stime
         timed_out = self.timed_out
         stopped = self._killed and not timed_out
-        say(done=done, code=code, timed_out=timed_out, stopped=stopped, cpu_s=cpu_s)
+        words = {"timed_out": timed_out, "stopped": stopped, "cpu_s": cpu_s}
+        say(done=done, code=code, output="\n".join(output), **words)
         return True
 
     def _signal(self, number: int) -> None:
@@ -159,10 +204,15 @@ class Watchdog:
 
     def work(self) -> None:
         while not self._closed or self._running:
-            timeout = self._running.wait_s() if self._running else None
-            timeout = None if timeout == float("inf") else timeout
             listening = [self._wakes] if self._closed else [0, self._wakes]
+            timeout = None
+            if self._running:
+                listening += self._running.pipes
+                timeout = self._running.wait_s()
             ready = select.select(listening, [], [], timeout)[0]
+            for descriptor in ready:
+                if self._running and descriptor in self._running.pipes:
+                    self._running.read(descriptor)
             if self._wakes in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wakes, 4096)
@@ -170,8 +220,8 @@ class Watchdog:
                 self._running = None
             if 0 in ready:
                 self._receive(os.read(0, 65536))
-            if not ready and self._running:
-                self._running.late()
+            if self._running:
+                self._running.look()
 
     def _receive(self, chunk: bytes) -> None:
         *lines, self._rest = (self._rest + chunk).split(b"\n")
@@ -208,10 +258,10 @@ def main() -> int:
     watchdog = Watchdog()
     say(ready=True)
     watchdog.work()
-    if sys.argv[3]:
+    if sys.argv[1]:
         import shutil
 
-        shutil.rmtree(sys.argv[3], ignore_errors=True)
+        shutil.rmtree(sys.argv[1], ignore_errors=True)
     return 0
 
 

@@ -168,7 +168,7 @@ class CommandLoad:
     def _report(self, now_ns: int) -> None:
         seconds = (now_ns - self._origin_ns) / 1e9
         if not self._plan.accompanies and seconds > 0:
-            line = self._order.shown(self._runner.last()) or "-"
+            line = self._runner.line or "-"
             values = {"name": self._order.name, "ran_s": seconds, "line": line}
             self._say(message("command-runs", done=len(self.ended), **values))
 

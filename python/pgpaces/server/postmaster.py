@@ -34,7 +34,6 @@ LINES_SHOWN = 5
 _CAUSES = {
     "disk-full": r"No space left on device|Disk quota exceeded",
     "permission-denied": r"Permission denied",
-    "read-only-disk": r"Read-only file system",
     "data-of-other-build": r"unrecognized configuration parameter \"[^\"]+\" in file"
     r"|database files are incompatible with server",
     "no-such-setting": r"unrecognized configuration parameter \"(?P<setting>[^\"]+)\"",
@@ -42,20 +41,16 @@ _CAUSES = {
         r"(?:invalid value for|valid range for|FATAL: ) *parameter \"(?P<setting>[^\"]+)\""
     ),
     "no-such-module": r"could not (?:access file|load library) \"(?P<library>[^\"]+)\"",
-    "setting-not-supported": r"is not supported by this build|not supported on this platform",
     "memory-too-small": (
         r"could not map anonymous shared memory|could not create shared memory segment"
     ),
     "port-in-use": r"could not (?:bind|create listen socket)[^\n]*Address already in use",
-    "no-loopback": r"could not (?:bind|create listen socket|translate host name)",
     "data-used-by-process": (
         r"lock file \"postmaster\.pid\" already exists"
         r"[\s\S]*\(PID (?P<pid>\d+)\)[^\"]*\"(?P<folder>[^\"]+)\""
     ),
-    "data-used-by-earlier-server": r"pre-existing shared memory block",
     "data-of-other-user": r"has wrong ownership",
     "data-permissions": r"has invalid permissions",
-    "user-without-name": r"could not look up effective user ID",
     "library-missing": r"error while loading shared libraries: (?P<library>\S+):",
     "data-damaged": r"could not locate a valid checkpoint record|PANIC:",
 }

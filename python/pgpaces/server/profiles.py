@@ -9,7 +9,6 @@ A file has these keys:
 
 import re
 from collections.abc import Mapping
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +17,9 @@ from msgspec import Struct, field
 from pgpaces.core import tables
 from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.home import expanded, home, is_there, matching
-from pgpaces.core.messages import message
-from pgpaces.core.texts import Say
 
 SHIPPED = Path(__file__).with_name("profiles")
-JIT_SINCE = 11  # older servers do not have the setting
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*")
-_QUANTITY = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?) *([A-Za-z]*)")
-_UNITS: Mapping[str, tuple[str, Fraction]] = {
-    "": ("", Fraction(1)),
-    "B": ("bytes", Fraction(1)),
-    "kB": ("bytes", Fraction(1024)),
-    "MB": ("bytes", Fraction(1024**2)),
-    "GB": ("bytes", Fraction(1024**3)),
-    "TB": ("bytes", Fraction(1024**4)),
-    "us": ("seconds", Fraction(1, 10**6)),
-    "ms": ("seconds", Fraction(1, 1000)),
-    "s": ("seconds", Fraction(1)),
-    "min": ("seconds", Fraction(60)),
-    "h": ("seconds", Fraction(3600)),
-    "d": ("seconds", Fraction(86400)),
-}
 _SWITCHES = {"on": "on", "true": "on", "yes": "on", "off": "off", "false": "off", "no": "off"}
 
 
@@ -100,44 +81,20 @@ def _settings(table: Mapping[str, Any], path: Path, prefix: str) -> list[tuple[s
     return settings
 
 
-def fitting(settings: Mapping[str, str], major: int, has_jit: bool, *, say: Say) -> dict[str, str]:
-    """The settings that fit a server: one that does not know `jit` gets none of `jit = off`.
-
-    has_jit: whether the build can compile queries at all.
-    """
-    fitting = dict(settings)
-    for name, value in settings.items():
-        if name.lower() == "jit" and _SWITCHES.get(value.lower()) == "off" and not has_jit:
-            say(message("jit-absent"))
-            if major < JIT_SINCE:
-                del fitting[name]
-    return fitting
-
-
 def differing(
     left: Mapping[str, str], right: Mapping[str, str]
 ) -> list[tuple[str, str | None, str | None]]:
     """Settings that differ: name, left value, right value; None for an absent one.
 
-    "1GB" and "1024MB" are equal, as are "on" and "true".
+    "on" and "true" are equal; "1GB" and "1024MB" are not.
     """
     left, right = ({n.lower(): v for n, v in side.items()} for side in (left, right))
     rows = []
     for name in sorted(left.keys() | right.keys()):
         values = left.get(name), right.get(name)
-        if None in values or canonical(str(values[0])) != canonical(str(values[1])):
+        if len({_SWITCHES.get(str(value).lower(), value) for value in values}) == 2:
             rows.append((name, *values))
     return rows
-
-
-def canonical(value: str) -> tuple[str, Fraction | str]:
-    """The kind and size of a setting's value; equal values have an equal kind and size."""
-    text = value.strip()
-    match = _QUANTITY.fullmatch(text)
-    if match and match[2] in _UNITS:
-        kind, factor = _UNITS[match[2]]
-        return kind, Fraction(match[1]) * factor
-    return "text", _SWITCHES.get(text.lower(), text)
 
 
 def _user_folder() -> Path:

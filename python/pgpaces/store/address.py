@@ -1,4 +1,4 @@
-"""The address of a store, and its SQLite file, opened without SQLAlchemy as for lists of runs.
+"""The address of a store, and connections to its SQLite file.
 
 An address is a file of SQLite, or a database of a PostgreSQL server. Messages show addresses, so
 they hold no password; the keywords of a connection may.
@@ -10,7 +10,6 @@ import os
 import re
 import sqlite3
 from pathlib import Path
-from urllib.parse import quote
 
 from pgpaces.core.errors import StoreError
 from pgpaces.core.home import home, is_there
@@ -81,38 +80,29 @@ def default_shown() -> str:
 def shown(keywords: Keywords) -> str:
     """The address of a database by the keywords of its connection, as --store takes it.
 
-    A URL, or a service. It has no secrets, so the password is to be in a password file.
+    It has no secrets, so the password is to be in a password file.
     """
-    if "service" in keywords and "host" not in keywords:
-        from psycopg.conninfo import make_conninfo
+    from psycopg.conninfo import make_conninfo
 
-        names = ("service", "hostaddr", "port", "dbname", "user")
-        return make_conninfo("", **{name: keywords[name] for name in names if name in keywords})
-    user = f"{_quoted(keywords['user'])}@" if "user" in keywords else ""
-    host, ports = keywords.get("host", ""), keywords.get("port", "").split(",")
-    rest = {"hostaddr": keywords.get("hostaddr", "")}
-    if "/" in host or "@" in host:  # a folder of sockets
-        rest |= {"host": host, "port": keywords.get("port", "")}
-        host, ports = "", [""]
-    elif not host:
-        host = rest.pop("hostaddr")
-    hosts = [f"[{each}]" if ":" in each else _quoted(each) for each in host.split(",")]
-    pairs = zip(hosts, ports if len(ports) > 1 else ports * len(hosts), strict=False)
-    places = ",".join(f"{each}:{port}" if port else each for each, port in pairs)
-    query = "&".join(f"{name}={_quoted(value, '/,:')}" for name, value in rest.items() if value)
-    dbname = _quoted(keywords.get("dbname", ""))
-    return f"postgresql://{user}{places}/{dbname}" + (f"?{query}" if query else "")
-
-
-def _quoted(text: str, safe: str = "") -> str:
-    return quote(text, safe, errors="surrogateescape")
+    names = ("service", "host", "hostaddr", "port", "dbname", "user")
+    own = {name: keywords[name] for name in names if name in keywords}
+    return make_conninfo("", **own) or "postgresql://"
 
 
 def writable(path: Path) -> sqlite3.Connection:
     """For reading and writing, with durable commits. Creates the file."""
-    connection = sqlite3.connect(path, timeout=BUSY_MS / 1000, check_same_thread=False)
+    connection = _connected(path)
     for pragma in ("journal_mode = WAL", "synchronous = FULL"):
         connection.execute(f"PRAGMA {pragma}")
+    return connection
+
+
+def _connected(place: Path | str, *, uri: bool = False) -> sqlite3.Connection:
+    """A connection in autocommit mode that reads texts which are not UTF-8, too."""
+    connection = sqlite3.connect(
+        place, uri=uri, timeout=BUSY_MS / 1000, check_same_thread=False, isolation_level=None
+    )
+    connection.text_factory = lambda text: text.decode(errors="surrogateescape")
     return connection
 
 
@@ -144,7 +134,7 @@ def readable(path: Path) -> sqlite3.Connection:
 
 def _opened(path: Path, mode: str) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?{mode}"
-    connection = sqlite3.connect(uri, uri=True, timeout=BUSY_MS / 1000, check_same_thread=False)
+    connection = _connected(uri, uri=True)
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except BaseException:

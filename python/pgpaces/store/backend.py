@@ -12,15 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import sqlalchemy as sa
-from msgspec import Struct
-from sqlalchemy.exc import SQLAlchemyError
-
 from pgpaces.core.errors import StoreError, StoreVersionError
 from pgpaces.core.home import home, is_there, make_folder
 from pgpaces.store import address, schema, upgrades
-from pgpaces.store.encoding import json_text
-from pgpaces.store.listing import Cursor, decode_lossless
+from pgpaces.store.connection import Connection
 
 if TYPE_CHECKING:
     import psycopg
@@ -59,76 +54,99 @@ _LOGIN_ERRORS = {
 }
 
 
-class Backend(Struct, frozen=True):
+class Backend:
     """The database of a store. address: for messages. path: of SQLite's file."""
 
-    engine: sa.Engine
-    address: str
-    path: Path | None = None
+    def __init__(self, connect: Callable[[], Any], address: str, path: Path | None = None) -> None:
+        self.connect, self.address, self.path = connect, address, path
+        self._idle: list[Connection] = []
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[sa.Connection]:
+    def reading(self) -> Iterator[Connection]:
         """A connection with a consistent snapshot of the store."""
-        with self.store_errors(), self.engine.connect() as connection:
-            if self.path is None:
-                connection.execution_options(isolation_level="REPEATABLE READ")
-            else:
-                connection.exec_driver_sql("BEGIN")
+        level = "" if self.path else " ISOLATION LEVEL REPEATABLE READ"
+        with self._transaction(f"BEGIN{level}") as connection:
             yield connection
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[sa.Connection]:
+    def writing(self) -> Iterator[Connection]:
         """A transaction, durable after an exit without an error."""
         if self.path is not None and not self.path.exists():
             # SQLite would continue to write to the removed file.
             raise StoreError("store-removed", store=self.address)
-        with self.store_errors(), self.engine.begin() as connection:
+        with self._transaction("BEGIN IMMEDIATE" if self.path else "BEGIN") as connection:
             yield connection
+
+    @contextlib.contextmanager
+    def changing_schema(self) -> Iterator[Connection]:
+        """A transaction that changes the schema, after those of other processes."""
+        # A stricter level would hide what another process committed while this one waited.
+        begin = "BEGIN IMMEDIATE" if self.path else "BEGIN ISOLATION LEVEL READ COMMITTED"
+        with self._transaction(begin, _UPGRADE_MS) as connection:
+            if not connection.sqlite:
+                connection.execute("SELECT pg_advisory_xact_lock(?)", _LOCK)
+            yield connection
+
+    @contextlib.contextmanager
+    def _transaction(self, begin: str, busy_ms: int = address.BUSY_MS) -> Iterator[Connection]:
+        with self.store_errors():
+            connection = self._connection()
+            try:
+                if connection.sqlite:
+                    connection.execute(f"PRAGMA busy_timeout = {busy_ms}")
+                connection.execute(begin)
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.driver.close()
+                raise
+            self._idle.append(connection)
+
+    def _connection(self) -> Connection:
+        """An idle connection that still works, or a new one."""
+        with contextlib.suppress(IndexError):  # other threads take connections, too
+            while True:
+                connection = self._idle.pop()
+                try:
+                    connection.execute("SELECT 1")
+                except Exception:
+                    connection.driver.close()
+                else:
+                    return connection
+        return Connection(self.connect(), sqlite=self.path is not None)
+
+    def close(self) -> None:
+        """Closes its connections; further use opens new ones."""
+        while self._idle:
+            self._idle.pop().driver.close()
 
     @contextlib.contextmanager
     def store_errors(self) -> Iterator[None]:
         """Turns errors of the database into a StoreError with a hint."""
         try:
             yield
-        except (SQLAlchemyError, self.engine.dialect.loaded_dbapi.Error) as error:
-            if self.path and is_there(self.path, Path.is_dir):
-                raise StoreError("store-is-folder", store=self.address) from None
-            origin = getattr(error, "orig", error)
-            why = " ".join(str(origin).split())
-            name = _file_error(origin) if self.path else _server_error(origin, why)
-            raise StoreError(name, store=self.address, why=why) from None
         except OSError as error:
             why = error.strerror or str(error)
             raise StoreError("store-unusable", store=self.address, why=why) from None
-
-    def insert_new(self, table: sa.Table) -> sa.Insert:
-        """An insertion of those rows whose keys are not stored yet."""
-        # Each dialect imports all its drivers.
-        if self.path is None:
-            from sqlalchemy.dialects import postgresql
-
-            return postgresql.insert(table).on_conflict_do_nothing()
-        from sqlalchemy.dialects import sqlite
-
-        return sqlite.insert(table).on_conflict_do_nothing()
+        except Exception as error:
+            if not isinstance(error, _driver_error(self.path)):
+                raise
+            if self.path and is_there(self.path, Path.is_dir):
+                raise StoreError("store-is-folder", store=self.address) from None
+            why = " ".join(str(error).split())
+            name = _file_error(error) if self.path else _server_error(error, why)
+            raise StoreError(name, store=self.address, why=why) from None
 
     def size_bytes(self) -> int:
         return 0 if self.path is None else address.size_bytes(self.path)
 
 
-@contextlib.contextmanager
-def cursor(connection: sa.Connection) -> Iterator[Cursor]:
-    """A cursor of the driver, for queries without SQLAlchemy."""
-    driver: Any = connection.connection.driver_connection
-    with contextlib.closing(driver.cursor()) as driver_cursor:
-        if connection.dialect.name == "postgresql":
-            yield Cursor(driver_cursor, "%s")
-            return
-        driver.text_factory, before = decode_lossless, driver.text_factory
-        try:
-            yield Cursor(driver_cursor, "?")
-        finally:
-            driver.text_factory = before
+def _driver_error(path: Path | None) -> type[Exception]:
+    if path is not None:
+        return sqlite3.Error
+    import psycopg
+
+    return psycopg.Error
 
 
 def opened(place: Path | str | None) -> Backend:
@@ -136,7 +154,7 @@ def opened(place: Path | str | None) -> Backend:
     location = address.located(place)
     if not isinstance(location, Path):
         return _up_to_date(_server(location))
-    backend = Backend(_engine(location, address.writable), str(location), location)
+    backend = Backend(lambda: address.writable(location), str(location), location)
     if location.parent == home():
         with backend.store_errors():
             make_folder(location.parent)
@@ -159,8 +177,8 @@ def existing(place: Path | str | None) -> Backend:
     else:
         can_write = os.access(location, os.W_OK) and os.access(location.parent, os.W_OK)
         connect = address.writable if can_write else address.readable
-        backend = Backend(_engine(location, connect), str(location), location)
-    with backend.store_errors(), backend.engine.connect() as connection:
+        backend = Backend(lambda: connect(location), str(location), location)
+    with backend.reading() as connection:
         empty = not _version(connection, backend.address)
     if empty and isinstance(location, Path) and location.parent == home():
         return opened(location)  # a kill came between the file and its tables
@@ -182,84 +200,54 @@ def _test(path: Path, shown: str, test: Callable[[Path], bool]) -> bool:
         raise StoreError("store-unusable", store=shown, why=why) from None
 
 
-def _engine(path: Path, connect: Callable[[Path], sqlite3.Connection]) -> sa.Engine:
-    url = sa.URL.create("sqlite", database=str(path))
-    return sa.create_engine(url, creator=lambda: connect(path))
-
-
 def _file_error(error: BaseException) -> str:
     if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, _OF_USE):
         return "not-a-store"
     return _SQLITE_ERRORS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "store-failed")
 
 
-class _Connector(Struct):
-    """Connects to a server: first as written, later with the keywords that libpq resolved.
+def _connected(written: str, keywords: address.Keywords) -> psycopg.Connection[Any]:
+    """A connection to a server with durable commits, in UTF-8."""
+    import psycopg
+    from psycopg.conninfo import make_conninfo
+    from psycopg.types.string import TextLoader
+
+    conninfo = make_conninfo(written, client_encoding="UTF8", **keywords)
+    connection = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
+    connection.adapters.register_loader("json", TextLoader)
+    connection.execute(
+        "SELECT set_config('synchronous_commit', 'on', false)"
+        " WHERE current_setting('synchronous_commit') = 'off'"
+    )
+    return connection
+
+
+def _server(written: str) -> Backend:
+    """Connects as written, and later with the keywords that libpq resolved.
 
     So later connections do not depend on the environment, which may have changed: PG* are hidden
     while a managed server is measured.
     """
-
-    written: str
-    keywords: address.Keywords
-    resolved: bool = False
-
-    def connect(self) -> psycopg.Connection[Any]:
-        """A connection with durable commits, in UTF-8."""
-        import psycopg
-        from psycopg.conninfo import make_conninfo
-        from psycopg.types.json import set_json_dumps
-
-        written, keywords = self.written, dict[str, str]()
-        if self.resolved:
-            written, keywords = "", self.keywords
-        elif not ("connect_timeout" in self.keywords or "PGCONNECT_TIMEOUT" in os.environ):
-            keywords = {"connect_timeout": str(_PATIENCE_S)}
-        conninfo = make_conninfo(written, client_encoding="UTF8", **keywords)
-        connection = psycopg.connect(conninfo, prepare_threshold=None)
-        set_json_dumps(json_text, connection)
-        if not self.resolved:
-            self.keywords, self.resolved = _resolved(connection), True
-        connection.execute(
-            "SELECT set_config('synchronous_commit', 'on', false)"
-            " WHERE current_setting('synchronous_commit') = 'off'"
-        )
-        connection.commit()
-        return connection
-
-
-def _resolved(connection: psycopg.Connection[Any]) -> address.Keywords:
-    """All keywords that libpq resolved, with the password unless it is in a password file."""
-    keywords = {
+    keywords = address.parsed(written)
+    has_timeout = "connect_timeout" in keywords or "PGCONNECT_TIMEOUT" in os.environ
+    patience = {} if has_timeout else {"connect_timeout": str(_PATIENCE_S)}
+    backend = Backend(lambda: _connected(written, patience), address.shown(keywords))
+    with backend.reading() as connection:
+        encoding = connection.column("SHOW server_encoding")[0]
+        info = connection.driver.info
+    omitted = ("service", "servicefile", "client_encoding")
+    resolved = {
         "connect_timeout": str(_PATIENCE_S),
         "tcp_user_timeout": str(_PATIENCE_S * 1000),
         "keepalives_idle": str(_PATIENCE_S),
         "keepalives_interval": "2",
         "keepalives_count": "3",
         "fallback_application_name": "pgpaces store",
+        **({"password": info.password} if info.password else {}),
+        **{name: v for name, v in info.get_parameters().items() if name not in omitted},
     }
-    for option in connection.pgconn.info:
-        keyword = option.keyword.decode()
-        omitted = keyword in ("service", "servicefile", "client_encoding")
-        if option.val and option.val != option.compiled and not omitted:
-            keywords[keyword] = option.val.decode()
-    return keywords
-
-
-def _server(written: str) -> Backend:
-    keywords = address.parsed(written)
-    connector = _Connector(written, keywords)
-    engine = sa.create_engine(
-        "postgresql+psycopg://",
-        creator=connector.connect,
-        pool_size=1,
-        pool_pre_ping=True,
-        hide_parameters=True,
-    )
-    backend = Backend(engine, address.shown(keywords))
-    with backend.store_errors(), engine.connect() as connection:
-        encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
-    backend = Backend(engine, address.shown(connector.keywords))
+    backend.connect = lambda: _connected("", resolved)
+    backend.address = address.shown(resolved)
     if encoding != "UTF8":
         raise StoreError("store-encoding", store=backend.address, encoding=encoding)
     return backend
@@ -276,50 +264,39 @@ def _server_error(error: BaseException, text: str) -> str:
 
 def _up_to_date(backend: Backend) -> Backend:
     """Creates the tables of an empty database, or upgrades older ones, in one transaction."""
-    with backend.store_errors(), backend.engine.connect() as connection:
-        if _version(connection, backend.address) != upgrades.newest():
-            connection.rollback()
-            _lock(connection, backend)
-            if version := _version(connection, backend.address):
-                for upgrade in upgrades.UPGRADES[version - 1 :]:
-                    upgrade(connection)
-                connection.execute(sa.update(schema.version).values(version=upgrades.newest()))
-            else:
-                schema.metadata.create_all(connection, checkfirst=False)
-                connection.execute(sa.insert(schema.version).values(version=upgrades.newest()))
-            connection.commit()
+    with backend.reading() as connection:
+        if _version(connection, backend.address) == upgrades.newest():
+            return backend
+    with backend.changing_schema() as connection:
+        if version := _version(connection, backend.address):
+            for upgrade in upgrades.UPGRADES[version - 1 :]:
+                upgrade(connection)
+            connection.execute("UPDATE pgpaces SET version = ?", upgrades.newest())
+            return backend
+        for table in schema.ALL:
+            for statement in table.statements(sqlite=connection.sqlite):
+                connection.execute(statement)
+        connection.insert(schema.version, [{"version": upgrades.newest()}])
     return backend
 
 
-def _version(connection: sa.Connection, shown: str) -> int:
+def _version(connection: Connection, shown: str) -> int:
     """The version of the schema; 0 for an empty database.
 
     Raises StoreVersionError for a version that this pgpaces does not know, StoreError for a
     database of another program.
     """
-    tables = set(sa.inspect(connection).get_table_names())
+    query = "SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = current_schema()"
+    if connection.sqlite:
+        query = "SELECT name FROM sqlite_master WHERE type = 'table'"
+    tables = set(connection.column(query))
     if not tables:
         return 0
-    if {"alembic_version", "trial", "tally"} <= tables:
-        raise StoreVersionError("store-of-older", store=shown)
     version = None
     if schema.version.name in tables:
-        version = connection.execute(sa.select(schema.version)).scalar()
+        version = next(iter(connection.column("SELECT version FROM pgpaces")), None)
     if not isinstance(version, int) or version < 1:
         raise StoreError("store-of-other-program", store=shown)
     if version > (newest := upgrades.newest()):
         raise StoreVersionError("store-of-newer", store=shown, version=version, newest=newest)
     return version
-
-
-def _lock(connection: sa.Connection, backend: Backend) -> None:
-    """Begins a transaction that changes the schema; waits for another one to end."""
-    if backend.path is None:
-        # A stricter level would hide what another process committed while this one waited.
-        connection.execution_options(isolation_level="READ COMMITTED")
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
-        return
-    # Without BEGIN, SQLite's driver would commit each change of the schema by itself.
-    for statement in (f"PRAGMA busy_timeout = {_UPGRADE_MS}", "BEGIN IMMEDIATE"):
-        connection.exec_driver_sql(statement)
-    connection.exec_driver_sql(f"PRAGMA busy_timeout = {address.BUSY_MS}")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-import sqlalchemy as sa
 from msgspec import Struct, to_builtins
 
 from pgpaces.analysis.disks import Device, Disk, stored_disk
 from pgpaces.core.errors import StoreError
 from pgpaces.spec import setup
 from pgpaces.spec.setup import HostFacts
-from pgpaces.store.rows import Row
+from pgpaces.store.connection import Connection, Row
 from pgpaces.store.schema import disk
 
 
@@ -26,29 +25,22 @@ class DiskRow(Struct, frozen=True):
     disk: Disk
 
 
-def add(connection: sa.Connection, row: DiskRow) -> None:
+def add(connection: Connection, row: DiskRow) -> None:
     """Stores it, unless it is stored already: so it can be repeated."""
-    if connection.execute(sa.select(disk.c.id).where(disk.c.id == row.id)).first() is not None:
-        return
     values = {name: getattr(row, name) for name in ("id", "name", "started_at", "version")}
     values |= {"host": to_builtins(row.host), "device": row.disk.device.id}
-    connection.execute(sa.insert(disk), {**values, "document": row.disk.document()})
+    connection.insert(disk, [{**values, "document": row.disk.document()}], new_only=True)
 
 
-def listed(connection: sa.Connection, id_: str | None = None) -> list[DiskRow]:
+def listed(connection: Connection, id_: str | None = None) -> list[DiskRow]:
     """Disks, newest first; or the one. In a list, a damaged one hides no other."""
-    query = sa.select(disk).order_by(disk.c.started_at.desc(), disk.c.id.desc())
     if id_ is not None:
-        query = query.where(disk.c.id == id_)
-    rows = connection.execute(query).mappings()
-    return [_row(row) if id_ is not None else _listed(row) for row in rows]
+        return [_row(row) for row in connection.select(disk, "WHERE id = ?", id_)]
+    return [_listed(row) for row in connection.select(disk, "ORDER BY started_at DESC, id DESC")]
 
 
-def copy(here: sa.Connection, there: sa.Connection) -> None:
-    copied = set(there.execute(sa.select(disk.c.id)).scalars())
-    for row in here.execute(sa.select(disk)).mappings():
-        if row["id"] not in copied:
-            there.execute(sa.insert(disk), dict(row))
+def copy(here: Connection, there: Connection) -> None:
+    there.insert(disk, here.select(disk), new_only=True)
 
 
 def _listed(row: Row) -> DiskRow:

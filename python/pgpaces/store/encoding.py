@@ -1,4 +1,4 @@
-"""The encoding of values in a store: texts, timestamps, JSON. Knows no database layer."""
+"""The encoding of values in a store: texts, timestamps, JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-# Errors of reading damaged values, from conversions of SQLAlchemy and pgpaces.
+# Errors of reading damaged values.
 UNREADABLE = (
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError,
 )  # fmt: skip
@@ -45,6 +45,11 @@ def json_text(value: Any) -> str:
 def utc(value: datetime) -> datetime:
     """A timestamp in UTC, which is also the default time zone."""
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def moment(value: Any) -> datetime:
+    """The timestamp of a driver: PostgreSQL's has one, SQLite's has its text."""
+    return utc(value if isinstance(value, datetime) else datetime.fromisoformat(value))
 
 
 def silent(heartbeat: datetime) -> bool:

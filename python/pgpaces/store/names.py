@@ -5,46 +5,44 @@ Works on an open connection.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import sqlalchemy as sa
-
 from pgpaces.core.errors import PlanError
-from pgpaces.store.schema import baseline, disk, experiment, tag, trial
+from pgpaces.store import encoding
+from pgpaces.store.connection import Connection
+from pgpaces.store.schema import Table, baseline, experiment, tag, trial
 
 NEWEST = {"last", "latest"}
-Tables = tuple[sa.Table, ...]
+Tables = tuple[Table, ...]
 ANY = (trial, experiment)
 _LENGTH_MAX = 100
 
 
-def find(connection: sa.Connection, tables: Tables, name: str) -> list[str]:
+def find(connection: Connection, tables: Tables, name: str) -> list[str]:
     """The ids in any of the tables that match a name: one if it is unique, else at most 3.
 
     A part of an id comes after every whole name; of equal matches the newest is taken. `last` is
     the newest of the first table that has any.
     """
 
-    def ids(of: Tables, test: Callable[[sa.Table], sa.ColumnElement[bool]], n: int) -> list[str]:
-        parts = [sa.select(table.c.id, table.c.started_at).where(test(table)) for table in of]
-        every = sa.union_all(*parts).subquery()
-        newest = sa.select(every.c.id).order_by(every.c.started_at.desc(), every.c.id.desc())
-        return [str(id_) for id_ in connection.execute(newest.limit(n)).scalars()]
-
-    def names(of: sa.Table) -> Callable[[sa.Table], sa.ColumnElement[bool]]:
-        return lambda table: table.c.id.in_(sa.select(of.c.id).where(of.c.name == name))
+    def ids(of: Tables, condition: str, *values: str, most: int = 1) -> list[str]:
+        parts = (f"SELECT id, started_at FROM {table.name} WHERE {condition}" for table in of)
+        query = f"{' UNION ALL '.join(parts)} ORDER BY 2 DESC, 1 DESC LIMIT {most}"
+        return connection.column(query, *(values * len(of)))
 
     if name in NEWEST:
-        return next(filter(None, (ids((table,), lambda _: sa.true(), 1) for table in tables)), [])
-    matches = ids(tables, names(baseline), 1) or ids(tables, names(tag), 1)
-    if not matches and (own := tuple(table for table in tables if table is not trial)):
-        matches = ids(own, lambda table: table.c.name == name, 1)
-    if matches or not (name.isascii() and name.isalnum()):
-        return matches
+        return next(filter(None, (ids((table,), "true") for table in tables)), [])
+    named = tuple(table for table in tables if table is not trial)
+    for of, condition in (
+        (tables, "id IN (SELECT id FROM baseline WHERE name = ?)"),
+        (tables, "id IN (SELECT id FROM tag WHERE name = ?)"),
+        (named, "name = ?"),
+    ):
+        if of and (matches := ids(of, condition, name)):
+            return matches
+    if not (name.isascii() and name.isalnum()):
+        return []
     text = name.upper()
-    return ids(tables, lambda table: table.c.id == text, 1) or ids(
-        tables, lambda table: table.c.id.startswith(text) | table.c.id.endswith(text), 3
-    )
+    parts = ("id LIKE ? OR id LIKE ?", f"{text}%", f"%{text}")
+    return ids(tables, "id = ?", text) or ids(tables, *parts, most=3)
 
 
 def checked(name: str) -> str:
@@ -56,35 +54,32 @@ def checked(name: str) -> str:
     return name
 
 
-def give(connection: sa.Connection, table: sa.Table, name: str, *, id_: str) -> None:
+def give(connection: Connection, table: Table, name: str, *, id_: str) -> None:
     """Gives a name. The name of a baseline is unique: it moves from its previous owner."""
-    old = table.c.name == name
-    if table is tag:
-        old &= table.c.id == id_
-    connection.execute(sa.delete(table).where(old))
-    connection.execute(sa.insert(table), {"name": name, "id": id_})
+    if table is baseline:
+        connection.execute("DELETE FROM baseline WHERE name = ?", name)
+    connection.insert(table, [{"name": name, "id": id_}], new_only=True)
 
 
-def remove(connection: sa.Connection, ids: sa.Select[tuple[str]]) -> None:
-    for table in (tag, baseline):
-        connection.execute(sa.delete(table).where(table.c.id.in_(ids)))
-
-
-def existing(connection: sa.Connection, tables: Tables) -> list[str]:
+def existing(connection: Connection, tables: Tables) -> list[str]:
     """All names: baselines, tags, and names of experiments or disks."""
-    columns = [table.c.name for table in (baseline, tag, *tables) if table is not trial]
-    each = (connection.execute(sa.select(column).distinct()).scalars() for column in columns)
-    return sorted({str(name) for names in each for name in names})
+    named = [table.name for table in (baseline, tag, *tables) if table is not trial]
+    query = " UNION ".join(f"SELECT name FROM {table}" for table in named)
+    return sorted(map(encoding.read_text, connection.column(query)))
 
 
 def missing(tables: Tables, name: str, ids: list[str], *, store: str, near: str = "") -> PlanError:
     """The error for a name without a match, or with several. near: a suggestion."""
     what, command, make = {
-        (trial,): ("run", "pgpaces runs", "pgpaces run reporting"),
-        (disk,): ("disk", "pgpaces disk --list", "pgpaces disk FOLDER"),
-        (experiment,): ("experiment", "pgpaces runs -E", "pgpaces sweep reporting --clients 1,2,4"),
-        ANY: ("run or experiment", "pgpaces runs [-E]", "pgpaces run reporting"),
-    }[tables]
+        ("trial",): ("run", "pgpaces runs", "pgpaces run reporting"),
+        ("disk",): ("disk", "pgpaces disk --list", "pgpaces disk FOLDER"),
+        ("experiment",): ("experiment", "pgpaces runs -E", "pgpaces sweep reporting --clients 1,2"),
+        ("trial", "experiment"): (
+            "run or experiment",
+            "pgpaces runs [-E]",
+            "pgpaces run reporting",
+        ),
+    }[tuple(table.name for table in tables)]
     if ids:
         return PlanError("ambiguous-id", name=name, ids=ids)
     if name in NEWEST:

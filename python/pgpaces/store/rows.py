@@ -9,9 +9,8 @@ import functools
 import math
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeVar, get_type_hints
+from typing import Any, Literal, TypeVar, cast, get_args, get_type_hints
 
-import sqlalchemy as sa
 from msgspec import to_builtins
 from msgspec.structs import asdict, replace
 
@@ -25,12 +24,9 @@ from pgpaces.core.units import SECOND_NS
 from pgpaces.spec import setup
 from pgpaces.spec.result import Observed, Place, State, Trial
 from pgpaces.store import encoding
+from pgpaces.store.connection import Row
 
-Row = sa.RowMapping
 R = TypeVar("R", Interval, Tally, StatementTally)
-# Ordered as the key, so that no rows are sorted.
-SAMPLES = """SELECT second, source, name, value, unit FROM sample WHERE trial = ? AND second > ?
- ORDER BY trial, second, source, name"""
 # Columns of a trial that are fields with the same name.
 _OF_TRIAL = (
     *("id", "started_at", "ended_at", "spec", "setup", "version"),
@@ -43,10 +39,12 @@ _MEASURED_MAX_S = 1_000_000
 ExperimentState = Literal["running", "finished", "interrupted"]
 
 
-def state(row: Row) -> State:
+def state(stored: Any, heartbeat: Any) -> State:
     """The state; a running trial without a recent heartbeat was interrupted."""
-    stored: State = row["state"]
-    return "interrupted" if stored == "running" and encoding.silent(row["heartbeat"]) else stored
+    if stored not in get_args(State):
+        raise ValueError(f"its state is {stored!r}")
+    silent = stored == "running" and encoding.silent(encoding.moment(heartbeat))
+    return "interrupted" if silent else cast("State", stored)
 
 
 def new_trial(trial: Trial) -> dict[str, Any]:
@@ -72,15 +70,6 @@ def results_of(trial: Trial) -> dict[str, Any]:
     }
 
 
-def second_rows(trial_id: str, interval: Interval) -> dict[str, list[dict[str, Any]]]:
-    own = {"trial": trial_id, "second": interval.second}
-    return {
-        "interval": [{**own, **record.row(interval)}],
-        "tally": [{**own, **record.row(tally)} for tally in interval.tallies],
-        "statement": [{**own, **record.row(each)} for each in interval.statements],
-    }
-
-
 def observed_row(trial_id: str, observed: Observed) -> dict[str, Any]:
     values = to_builtins(observed, builtin_types=(bytes,))
     waits = values.pop("waits")
@@ -88,9 +77,9 @@ def observed_row(trial_id: str, observed: Observed) -> dict[str, Any]:
 
 
 def observed(observed_rows: Iterable[Row]) -> tuple[Observed, ...]:
-    parts = ({str(name): value for name, value in row.items()} for row in observed_rows)
     return tuple(
-        setup.read(Observed, {**part, "waits": part}, "what was seen of a server") for part in parts
+        setup.read(Observed, {**row, "waits": row}, "what was seen of a server")
+        for row in observed_rows
     )
 
 
@@ -99,7 +88,11 @@ def trial(row: Row) -> Trial:
     place = None
     if row["experiment"] is not None:
         place = {name: row[name] for name in Place.__struct_fields__}
-    stored = {**{n: row[n] for n in _OF_TRIAL}, "state": state(row), "place": place}
+    stored = {
+        **{n: row[n] for n in _OF_TRIAL},
+        "state": state(row["state"], row["heartbeat"]),
+        "place": place,
+    }
     values = {n: setup.read(_kinds()[n], each, f"its {n}") for n, each in stored.items()}
     found = Trial(**values)
     try:
@@ -150,7 +143,7 @@ def _check_histograms(interval: Interval) -> None:
 
 
 def series(sample_rows: Iterable[tuple[Any, ...]]) -> Collection:
-    """The series of rows of `SAMPLES`, as the driver returns them; they are checked."""
+    """The series of samples (second, source, name, value, unit) as stored; they are checked."""
     collection = Collection()
     stored: dict[tuple[Any, ...], Series] = {}
     for second, source, name, value, unit in sample_rows:

@@ -6,193 +6,154 @@ a second.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from datetime import datetime
-from functools import partial
+import json
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import sqlalchemy as sa
+from msgspec import Struct
 
 from pgpaces.core import record
 from pgpaces.store import encoding
 
 
-class Moment(sa.TypeDecorator[datetime]):
-    """A timestamp in UTC, which is also the default time zone."""
+class Kind(Struct, frozen=True):
+    """A type of columns in both databases. read: its value from that of a driver, unless null."""
 
-    impl = sa.DateTime(timezone=True)
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
-        return value if value is None else encoding.utc(value)
-
-    def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
-        return value if value is None else encoding.utc(value)
+    sqlite: str
+    postgresql: str
+    read: Callable[[Any], Any] | None = None
 
 
-class Words(sa.TypeDecorator[str]):
-    """A text of any characters, also NUL and halves of surrogate pairs, which databases reject."""
-
-    impl = sa.Text
-    cache_ok = True
-
-    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
-        return value if value is None else encoding.text(value)
-
-    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> str | None:
-        return encoding.read_text(value) if isinstance(value, str) else value
+def _words(value: Any) -> Any:
+    return encoding.read_text(value) if isinstance(value, str) else value
 
 
-class SensorNumber(sa.TypeDecorator[float]):
-    """A number of a sensor. NaN is NULL, as always in SQLite."""
-
-    impl = sa.Double
-    cache_ok = True
-
-    def process_bind_param(self, value: float | None, dialect: sa.Dialect) -> float | None:
-        return None if value is None or math.isnan(value) else value
-
-    def process_result_value(self, value: float | None, dialect: sa.Dialect) -> float:
-        return math.nan if value is None else value
+def _json(value: Any) -> Any:
+    """SQLite's type of these columns turns texts of numbers into numbers."""
+    return json.loads(value) if isinstance(value, str) else value
 
 
-metadata = sa.MetaData()
+ID, STATE, CELL = (Kind(f"VARCHAR({n})", f"VARCHAR({n})") for n in (26, 12, 40))
+INTEGER, BIGINT, TEXT = (Kind(name, name) for name in ("INTEGER", "BIGINT", "TEXT"))
+WORDS = Kind("TEXT", "TEXT", _words)
+MOMENT = Kind("DATETIME", "TIMESTAMP WITH TIME ZONE", encoding.moment)
+JSON = Kind("JSON", "JSON", _json)
+DOUBLE = Kind("DOUBLE", "DOUBLE PRECISION")
+BYTES = Kind("BLOB", "BYTEA")
 
 
-_INTEGERS = {True: sa.Integer, False: sa.BigInteger}
-_TIMES: dict[str, type[sa.types.TypeEngine[Any]]] = {
-    "count": sa.BigInteger,
-    "sum_ns": sa.BigInteger,
-    "square_sum": sa.Double,
-    "max_ns": sa.BigInteger,
-    "histogram": sa.LargeBinary,
-}
+class Table(Struct, frozen=True):
+    """A table. key: its primary key. null: columns that may be null. owner: of its first column."""
+
+    name: str
+    columns: Mapping[str, Kind]
+    key: tuple[str, ...] = ("id",)
+    null: tuple[str, ...] = ()
+    owner: str = ""
+    indexes: Mapping[str, str] = {}
+
+    def statements(self, *, sqlite: bool) -> Iterator[str]:
+        """The statements that create it."""
+        parts = [
+            f"{name} {kind.sqlite if sqlite else kind.postgresql}"
+            + ("" if name in self.null else " NOT NULL")
+            for name, kind in self.columns.items()
+        ]
+        if self.key:
+            parts.append(f"PRIMARY KEY ({', '.join(self.key)})")
+        if self.owner:
+            parts.append(f"FOREIGN KEY ({next(iter(self.columns))}) REFERENCES {self.owner} (id)")
+        yield f"CREATE TABLE {self.name} ({', '.join(parts)})"
+        for name, columns in self.indexes.items():
+            yield f"CREATE INDEX {name} ON {self.name} ({columns})"
 
 
-def _column(name: str, kind: Any, *more: Any, null: bool = False, key: bool = False) -> Any:
-    return sa.Column(name, kind, *more, nullable=null, primary_key=key)
+_TIMES = {
+    "count": BIGINT, "sum_ns": BIGINT, "square_sum": DOUBLE, "max_ns": BIGINT, "histogram": BYTES,
+}  # fmt: skip
 
 
-def _of_trial() -> Any:
-    return _column("trial", sa.String(26), sa.ForeignKey("trial.id"), key=True)
-
-
-def _recorded(kind: type[record.Record]) -> Iterator[Any]:
-    for one in record.declared(kind):
+def _recorded(name: str, kind: type[record.Record]) -> Table:
+    """The table of the records of this class."""
+    columns = {"trial": ID, "second": INTEGER}
+    fields: tuple[record.Declared, ...] = record.declared(kind)
+    for one in fields:
         if one.is_times:
-            yield from (_column(f"{one.name}_{part}", type_) for part, type_ in _TIMES.items())
+            columns |= {f"{one.name}_{part}": type_ for part, type_ in _TIMES.items()}
         elif one.rule.stored:
-            type_ = _INTEGERS[one.rule.small] if one.type is int else sa.JSON
-            yield _column(one.name, type_, key=one.rule.key)
+            number = INTEGER if one.rule.small else BIGINT
+            columns[one.name] = number if one.type is int else JSON
+    keys = dict.fromkeys(("trial", "second", *(one.name for one in fields if one.rule.key)))
+    return Table(name, columns, tuple(keys), owner="trial")
 
 
-experiment = sa.Table(
+experiment = Table(
     "experiment",
-    metadata,
-    _column("id", sa.String(26), key=True),
-    _column("name", Words),
-    _column("started_at", Moment),
-    _column("ended_at", Moment, null=True),
-    _column("heartbeat", Moment),
-    _column("state", sa.String(12)),
-    _column("version", sa.String(40)),
-    _column("document", sa.JSON),
-    sa.Index("experiment_newest", "started_at", "id"),
-)
-failure = sa.Table(
+    {
+        "id": ID, "name": WORDS, "started_at": MOMENT, "ended_at": MOMENT, "heartbeat": MOMENT,
+        "state": STATE, "version": CELL, "document": JSON,
+    },
+    null=("ended_at",),
+    indexes={"experiment_newest": "started_at, id"},
+)  # fmt: skip
+failure = Table(
     "failure",
-    metadata,
-    _column("experiment", sa.String(26), sa.ForeignKey("experiment.id"), key=True),
-    _column("cell", sa.String(40), key=True),
-    _column("block", sa.Integer, key=True),
-    _column("attempt", sa.Integer, key=True),
-    _column("at", Moment),
-    _column("error", Words),
-)
-trial = sa.Table(
+    {
+        "experiment": ID, "cell": CELL, "block": INTEGER, "attempt": INTEGER, "at": MOMENT,
+        "error": WORDS,
+    },
+    ("experiment", "cell", "block", "attempt"),
+    owner="experiment",
+)  # fmt: skip
+trial = Table(
     "trial",
-    metadata,
-    _column("id", sa.String(26), key=True),
-    _column("state", sa.String(12)),
-    _column("started_at", Moment),
-    _column("ended_at", Moment, null=True),
-    _column("heartbeat", Moment),
-    _column("version", sa.String(40)),
-    _column("spec", sa.JSON),
-    _column("setup", sa.JSON),
-    _column("measured_ns", sa.BigInteger, null=True),
-    _column("error", Words, null=True),
-    _column("notes", sa.JSON),
-    _column("findings", sa.JSON),
-    _column("summary", sa.JSON(none_as_null=True), null=True),
-    _column("experiment", sa.String(26), null=True),
-    _column("cell", sa.String(40), null=True),
-    _column("levels", sa.JSON(none_as_null=True), null=True),
-    _column("block", sa.Integer, null=True),
-    _column("attempt", sa.Integer, null=True),
-    _column("explained", sa.JSON),
-    _column("digest_version", sa.Integer, null=True),
-    _column("digest", sa.Text, null=True),
-    sa.Index("trial_newest", "started_at", "id"),
-    sa.Index("trial_place", "experiment", "block"),
-)
-_second = partial(_column, "second", sa.Integer, key=True)
-interval = sa.Table("interval", metadata, _of_trial(), *_recorded(record.Interval))
-tally = sa.Table("tally", metadata, _of_trial(), _second(), *_recorded(record.Tally))
-statement = sa.Table(
-    "statement", metadata, _of_trial(), _second(), *_recorded(record.StatementTally)
-)
-sample = sa.Table(
+    {
+        "id": ID, "state": STATE, "started_at": MOMENT, "ended_at": MOMENT, "heartbeat": MOMENT,
+        "version": CELL, "spec": JSON, "setup": JSON, "measured_ns": BIGINT, "error": WORDS,
+        "notes": JSON, "findings": JSON, "summary": JSON, "experiment": ID, "cell": CELL,
+        "levels": JSON, "block": INTEGER, "attempt": INTEGER, "explained": JSON,
+        "digest_version": INTEGER, "digest": TEXT,
+    },
+    null=(
+        "ended_at", "measured_ns", "error", "summary", "experiment", "cell", "levels", "block",
+        "attempt", "digest_version", "digest",
+    ),
+    indexes={"trial_newest": "started_at, id", "trial_place": "experiment, block"},
+)  # fmt: skip
+interval = _recorded("interval", record.Interval)
+tally = _recorded("tally", record.Tally)
+statement = _recorded("statement", record.StatementTally)
+sample = Table(
     "sample",
-    metadata,
-    _of_trial(),
-    _second(),
-    _column("source", Words, key=True),
-    _column("name", Words, key=True),
-    _column("value", SensorNumber, null=True),
-    _column("unit", Words),
-)
-observed = sa.Table(
+    {
+        "trial": ID, "second": INTEGER, "source": WORDS, "name": WORDS, "value": DOUBLE,
+        "unit": WORDS,
+    },
+    ("trial", "second", "source", "name"),
+    null=("value",),
+    owner="trial",
+)  # fmt: skip
+observed = Table(
     "observed",
-    metadata,
-    _of_trial(),
-    _column("node", Words, key=True),
-    _column("moved", sa.JSON),
-    _column("executed", sa.JSON),
-    _column("grown", sa.JSON),
-    _column("blocked", sa.JSON),
-    _column("looks", sa.BigInteger),
-    _column("events", sa.JSON),
-    _column("tenths", sa.LargeBinary),
-)
-tag = sa.Table(
-    "tag",
-    metadata,
-    _column("name", Words, key=True),
-    _column("id", sa.String(26), key=True),
-    sa.Index("ix_tag_id", "id"),
-)
-baseline = sa.Table(
-    "baseline",
-    metadata,
-    _column("name", Words, key=True),
-    _column("id", sa.String(26)),
-    sa.Index("ix_baseline_id", "id"),
-)
-disk = sa.Table(
+    {
+        "trial": ID, "node": WORDS, "moved": JSON, "executed": JSON, "grown": JSON,
+        "blocked": JSON, "looks": BIGINT, "events": JSON, "tenths": BYTES,
+    },
+    ("trial", "node"),
+    owner="trial",
+)  # fmt: skip
+tag = Table("tag", {"name": WORDS, "id": ID}, ("name", "id"), indexes={"ix_tag_id": "id"})
+baseline = Table("baseline", {"name": WORDS, "id": ID}, ("name",), indexes={"ix_baseline_id": "id"})
+disk = Table(
     "disk",
-    metadata,
-    _column("id", sa.String(26), key=True),
-    _column("name", Words),
-    _column("started_at", Moment),
-    _column("version", sa.String(40)),
-    _column("host", sa.JSON),
-    _column("device", Words),
-    _column("document", sa.JSON),
-    sa.Index("disk_newest", "started_at", "id"),
-)
+    {
+        "id": ID, "name": WORDS, "started_at": MOMENT, "version": CELL, "host": JSON,
+        "device": WORDS, "document": JSON,
+    },
+    indexes={"disk_newest": "started_at, id"},
+)  # fmt: skip
 # One row. Its table has a name by which a store is recognized.
-version = sa.Table("pgpaces", metadata, _column("version", sa.Integer))
+version = Table("pgpaces", {"version": INTEGER}, ())
 # The tables of a trial's parts, in the order in which rows can be deleted.
 PARTS = (observed, sample, statement, tally, interval)
+ALL = (experiment, failure, trial, *reversed(PARTS), tag, baseline, disk, version)

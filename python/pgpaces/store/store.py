@@ -14,19 +14,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import sqlalchemy as sa
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from pgpaces.core import record
 from pgpaces.core.errors import PlanError, StoreError, similar
 from pgpaces.core.record import Interval
 from pgpaces.core.series import Collection, Sample
-from pgpaces.spec.result import Observed, State, Trial
+from pgpaces.spec.result import Observed, Trial
 from pgpaces.store import backend, copying, encoding, listing, names, rows, schema
 from pgpaces.store import disks as disk_rows
 from pgpaces.store.backend import Backend
+from pgpaces.store.connection import Connection, Row, marks
 from pgpaces.store.listing import ExperimentRow, PlacedTrial, TrialRow
-from pgpaces.store.rows import ExperimentState, Row
+from pgpaces.store.rows import ExperimentState
 
 if TYPE_CHECKING:
     from pgpaces.analysis.digest import Digest
@@ -83,14 +84,14 @@ class Store:
 
     def close(self) -> None:
         """Closes its connections; further use opens new ones."""
-        self._backend.engine.dispose()
+        self._backend.close()
 
     def size_bytes(self) -> int:
         return self._backend.size_bytes()
 
     def begin(self, trial: Trial) -> None:
         with self._backend.writing() as connection:
-            connection.execute(sa.insert(schema.trial), rows.new_trial(trial))
+            connection.insert(schema.trial, [rows.new_trial(trial)])
 
     def add(
         self,
@@ -110,10 +111,13 @@ class Store:
         with self._backend.writing() as connection:
             if interval is not None and not _add_interval(connection, trial_id, interval):
                 return
-            if values:
-                connection.execute(self._backend.insert_new(schema.sample), values)
+            connection.insert(schema.sample, values, new_only=True)
             for each in observed:
-                _put_observed(connection, rows.observed_row(trial_id, each))
+                row = rows.observed_row(trial_id, each)
+                connection.insert(schema.observed, [row], new_only=True)
+                own = {name: value for name, value in row.items() if value}
+                same = "trial = ? AND node = ?"
+                connection.update(schema.observed, own, same, trial_id, each.node)
 
     def beat(self, trial_id: str) -> None:
         """Updates the heartbeat of a trial; call it every few seconds without a new interval."""
@@ -122,7 +126,7 @@ class Store:
 
     def observed(self, trial_id: str) -> tuple[Observed, ...]:
         with self._reading(f"run {trial_id}") as connection:
-            return rows.observed(_ordered(connection, schema.observed, trial_id))
+            return _observed(connection, trial_id)
 
     def finish(self, trial: Trial, brief: Mapping[str, Any], digest: Digest | None = None) -> None:
         values = {
@@ -135,8 +139,7 @@ class Store:
             **({} if digest is None else _digest_row(digest)),
         }
         with self._backend.writing() as connection:
-            ended = sa.update(schema.trial).where(schema.trial.c.id == trial.id)
-            connection.execute(ended.values(values))
+            connection.update(schema.trial, values, "id = ?", trial.id)
 
     def trials(
         self,
@@ -151,15 +154,15 @@ class Store:
 
         Unreadable ones are listed as damaged. skip: the number of newer ones to leave out.
         """
-        chosen = listing.RunFilter(limit, experiment, tag, single, skip)
-        with self._reading("a run") as connection, backend.cursor(connection) as cursor:
-            return listing.trials(cursor, chosen)
+        how: dict[str, Any] = {"experiment": experiment, "tag": tag, "single": single, "skip": skip}
+        with self._reading("a run") as connection:
+            return listing.trials(connection, limit, **how)
 
-    def states(
-        self, limit: int | None = None, *, experiment: str | None = None
-    ) -> list[tuple[str, State]]:
-        with self._reading("a run") as connection, backend.cursor(connection) as cursor:
-            return listing.states(cursor, limit, experiment)
+    def newest(self, limit: int) -> list[str]:
+        """The ids of the trials that began last, without reading more of them."""
+        query = "SELECT id FROM trial ORDER BY started_at DESC, id DESC LIMIT ?"
+        with self._reading("a run") as connection:
+            return connection.column(query, limit)
 
     def find(self, name: str) -> str:
         """The id of the trial that `name` means.
@@ -172,14 +175,12 @@ class Store:
     def load(self, trial_id: str) -> Trial:
         """A complete trial. Raises StoreError for a damaged one."""
         with self._reading(f"run {trial_id}") as connection:
-            row = connection.execute(
-                sa.select(schema.trial).where(schema.trial.c.id == trial_id)
-            ).mappings()
+            [row] = connection.select(schema.trial, "WHERE id = ?", trial_id)
             trial = replace(
-                rows.trial(row.one()),
+                rows.trial(row),
                 intervals=_intervals(connection, trial_id),
                 samples=_series(connection, trial_id).series(),
-                observed=rows.observed(_ordered(connection, schema.observed, trial_id)),
+                observed=_observed(connection, trial_id),
             )
             rows.check(trial)
         return trial
@@ -187,8 +188,7 @@ class Store:
     def head(self, trial_id: str) -> Trial:
         """A trial without its seconds and observations, also one that runs. Raises StoreError."""
         with self._reading(f"run {trial_id}") as connection:
-            query = sa.select(schema.trial).where(schema.trial.c.id == trial_id)
-            for row in connection.execute(query).mappings():
+            for row in connection.select(schema.trial, "WHERE id = ?", trial_id):
                 return rows.trial(row)
         raise StoreError(
             "not-in-store", what="run", name=trial_id, store=self.address, command="pgpaces runs"
@@ -217,8 +217,8 @@ class Store:
         for first in range(0, len(trial_ids), _BATCH):
             ids = trial_ids[first : first + _BATCH]
             with self._reading("a run") as connection:
-                query = sa.select(schema.trial).where(schema.trial.c.id.in_(ids))
-                by_id = {row["id"]: row for row in connection.execute(query).mappings()}
+                stored = connection.select(schema.trial, f"WHERE id IN {marks(ids)}", *ids)
+                by_id = {row["id"]: row for row in stored}
             digests += (self._digest(id_, by_id.get(id_)) for id_ in ids)
         return digests
 
@@ -239,16 +239,14 @@ class Store:
         if row["state"] != "running":
             # For the next call; a read-only store just does not get it.
             with contextlib.suppress(StoreError), self._backend.writing() as connection:
-                update = sa.update(schema.trial).where(schema.trial.c.id == id_)
-                connection.execute(update.values(_digest_row(digest)))
+                connection.update(schema.trial, _digest_row(digest), "id = ?", id_)
         return digest
 
     def begin_experiment(self, row: ExperimentRow) -> None:
-        columns = schema.experiment.c.keys()
-        values = {name: value for name, value in asdict(row).items() if name in columns}
-        values |= {"document": dict(row.document), "heartbeat": datetime.now(UTC)}
+        values = {**asdict(row), "heartbeat": datetime.now(UTC)}
+        own = {name: values[name] for name in schema.experiment.columns}
         with self._backend.writing() as connection:
-            connection.execute(sa.insert(schema.experiment), values)
+            connection.insert(schema.experiment, [own])
 
     def beat_experiment(self, experiment_id: str) -> None:
         """Updates its heartbeat; call it every few seconds while none of its trials runs."""
@@ -258,44 +256,40 @@ class Store:
         self._change_experiment(experiment_id, state=state, ended_at=datetime.now(UTC))
 
     def _change_experiment(self, id_: str, **values: Any) -> None:
-        update = sa.update(schema.experiment).where(schema.experiment.c.id == id_)
+        values["heartbeat"] = datetime.now(UTC)
         with self._backend.writing() as connection:
-            connection.execute(update.values(heartbeat=datetime.now(UTC), **values))
+            connection.update(schema.experiment, values, "id = ?", id_)
 
     def claim_experiment(self, experiment_id: str) -> bool:
         """Claims an experiment to resume it; false if another pgpaces runs it.
 
         Of two at once, one succeeds: the first to replace the heartbeat that both have read.
         """
-        e, values = schema.experiment.c, {"state": "running", "ended_at": None}
+        values = {"state": "running", "ended_at": None, "heartbeat": datetime.now(UTC)}
+        own = "SELECT heartbeat FROM experiment WHERE id = ?"
         with self._backend.writing() as connection:
-            own = sa.select(e.heartbeat).where(e.id == experiment_id)
-            heartbeat = connection.execute(own).scalar()
-            rows = _experiments(connection, id_=experiment_id)
+            read = connection.column(own, experiment_id)
+            rows = _whole(listing.experiments(connection, id_=experiment_id))
             if not rows or rows[0].state == "running":
                 return False
-            same = (e.id == experiment_id) & (e.heartbeat == heartbeat)
-            update = sa.update(schema.experiment).where(same)
-            result = connection.execute(update.values(heartbeat=datetime.now(UTC), **values))
-            return result.rowcount == 1
+            same = "id = ? AND heartbeat = ?"
+            return connection.update(schema.experiment, values, same, experiment_id, *read) == 1
 
-    def experiments(self, limit: int | None = None) -> list[ExperimentRow]:
-        """The experiments, newest first; one whose process died is interrupted.
+    def experiments(
+        self, limit: int | None = None, skip: int = 0, *, damaged: bool = False
+    ) -> list[ExperimentRow]:
+        """The experiments, newest first, after those to skip; if a process died, interrupted.
 
-        Raises StoreError for a damaged one.
+        damaged: with damaged ones. Otherwise raises StoreError for one.
         """
         with self._reading("an experiment") as connection:
-            return _experiments(connection, limit)
-
-    def experiment_lines(self, limit: int, skip: int = 0) -> list[ExperimentRow]:
-        """The same with damaged ones, after those to skip."""
-        with self._reading("an experiment") as connection, backend.cursor(connection) as cursor:
-            return listing.experiments(cursor, limit, skip)
+            rows = listing.experiments(connection, limit, skip)
+            return rows if damaged else _whole(rows)
 
     def experiment(self, experiment_id: str) -> ExperimentRow:
         """The experiment with this id. Raises PlanError if there is none."""
         with self._reading(f"experiment {experiment_id}") as connection:
-            for row in _experiments(connection, id_=experiment_id):
+            for row in _whole(listing.experiments(connection, id_=experiment_id)):
                 return row
         raise names.missing((schema.experiment,), experiment_id, [], store=self.address)
 
@@ -309,39 +303,33 @@ class Store:
 
     def is_experiment(self, id_: str) -> bool:
         with self._reading("a name") as connection:
-            own = sa.select(schema.experiment.c.id).where(schema.experiment.c.id == id_)
-            return connection.execute(own).first() is not None
+            return bool(connection.rows("SELECT 1 FROM experiment WHERE id = ?", id_))
 
     def ended(self, experiment_id: str) -> list[str]:
         """The ids of the trials of an experiment that do not run any more, in their order."""
         return [each.id for each in self.placed(experiment_id) if each.state != "running"]
 
     def placed(self, experiment_id: str) -> list[PlacedTrial]:
-        with (
-            self._reading(f"a run of experiment {experiment_id}") as connection,
-            backend.cursor(connection) as cursor,
-        ):
-            return listing.placed(cursor, experiment_id)
+        with self._reading(f"a run of experiment {experiment_id}") as connection:
+            return listing.placed(connection, experiment_id)
 
     def note_failure(
         self, experiment_id: str, cell: str, block: int, *, attempt: int, error: str
     ) -> None:
-        failed, f = Failure(cell, block, attempt, datetime.now(UTC), error), schema.failure.c
-        same = (f.experiment == experiment_id) & (f.cell == cell) & (f.block == block)
+        failed = Failure(cell, block, attempt, datetime.now(UTC), error)
+        same = "experiment = ? AND cell = ? AND block = ? AND attempt = ?"
         with self._backend.writing() as connection:
             # Replaces an earlier one of the same attempt.
-            connection.execute(sa.delete(schema.failure).where(same & (f.attempt == attempt)))
-            row = {"experiment": experiment_id, **asdict(failed)}
-            connection.execute(sa.insert(schema.failure), row)
+            delete = f"DELETE FROM failure WHERE {same}"
+            connection.execute(delete, experiment_id, cell, block, attempt)
+            connection.insert(schema.failure, [{"experiment": experiment_id, **asdict(failed)}])
 
     def failures(self, experiment_id: str) -> list[Failure]:
         with self._reading(f"experiment {experiment_id}") as connection:
-            f = schema.failure.c
-            query = sa.select(f.cell, f.block, f.attempt, f.at, f.error)
-            ordered = query.where(f.experiment == experiment_id).order_by(
-                f.at, f.cell, f.block, f.attempt
-            )
-            return [Failure(*row) for row in connection.execute(ordered)]
+            rest = "WHERE experiment = ? ORDER BY at, cell, block, attempt"
+            found = connection.select(schema.failure, rest, experiment_id)
+            names = Failure.__struct_fields__
+            return [Failure(*(row[name] for name in names)) for row in found]
 
     def add_disk(self, row: disk_rows.DiskRow) -> None:
         with self._backend.writing() as connection:
@@ -367,9 +355,9 @@ class Store:
     def untag(self, name: str, ids: Sequence[str] | None = None) -> int:
         """Removes a tag from trials and experiments (ids), by default all; returns their number."""
         with self._backend.writing() as connection:
-            t = schema.tag.c
-            tagged = (t.name == name) & (sa.true() if ids is None else t.id.in_(ids))
-            return connection.execute(sa.delete(schema.tag).where(tagged)).rowcount
+            chosen = "true" if ids is None else f"id IN {marks(ids)}"
+            query = f"DELETE FROM tag WHERE name = ? AND {chosen}"
+            return int(connection.execute(query, name, *(ids or ())).rowcount)
 
     def baseline(self, name: str, id_: str) -> None:
         """Makes a trial or experiment (its id) the baseline of this name. Raises PlanError."""
@@ -377,8 +365,8 @@ class Store:
             names.give(connection, schema.baseline, names.checked(name), id_=id_)
 
     def names(self, ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        with self._reading("a name") as connection, backend.cursor(connection) as cursor:
-            return {id_: each for id_, each in listing.names(cursor).items() if id_ in ids}
+        with self._reading("a name") as connection:
+            return {id_: each for id_, each in listing.names(connection).items() if id_ in ids}
 
     def uncopied(self, other: Store, ids: Sequence[str] | None = None) -> list[str]:
         """The ids of runs and experiments that the other store lacks or has in an older state.
@@ -390,11 +378,10 @@ class Store:
             tables = (schema.experiment, schema.trial)
             missing = [copying.uncopied(here, there, table) for table in tables]
             if ids is not None:
-                t, chosen = schema.trial.c, set(ids)
-                runs = sa.select(t.id).where(t.experiment.in_(ids))
-                whole = sa.select(t.experiment).where(t.id.in_(ids), t.experiment.is_not(None))
-                for query in (runs, whole):
-                    chosen |= set(here.execute(query).scalars())
+                chosen = set(ids)
+                for part, of in (("id", "experiment"), ("experiment", "id")):
+                    query = f"SELECT {part} FROM trial WHERE {of} IN {marks(ids)}"
+                    chosen |= set(here.column(query, *ids))
                 missing = [each & chosen for each in missing]
         return [id_ for each in missing for id_ in sorted(each)]
 
@@ -452,7 +439,7 @@ class Store:
             return newest[0].id
         return runs[0].experiment or runs[0].id
 
-    def _find(self, tables: tuple[sa.Table, ...], name: str) -> str:
+    def _find(self, tables: tuple[schema.Table, ...], name: str) -> str:
         with self._reading("a name") as connection:
             ids = names.find(connection, tables, name)
             if len(ids) == 1:
@@ -461,7 +448,7 @@ class Store:
         raise names.missing(tables, name, ids, store=self.address, near=near)
 
     @contextlib.contextmanager
-    def _reading(self, what: str) -> Iterator[sa.Connection]:
+    def _reading(self, what: str) -> Iterator[Connection]:
         try:
             with self._backend.reading() as connection:
                 yield connection
@@ -471,12 +458,8 @@ class Store:
             ) from None
 
 
-def _experiments(
-    connection: sa.Connection, limit: int | None = None, id_: str | None = None
-) -> list[ExperimentRow]:
-    """Experiments, newest first, or the one. Raises ValueError for a damaged one."""
-    with backend.cursor(connection) as cursor:
-        rows = listing.experiments(cursor, limit, id_=id_)
+def _whole(rows: list[ExperimentRow]) -> list[ExperimentRow]:
+    """The experiments. Raises ValueError for a damaged one."""
     for row in rows:
         if row.damage is not None:
             raise ValueError(row.damage)
@@ -489,50 +472,49 @@ def _digest_row(digest: Digest) -> dict[str, Any]:
     return {"digest": digests.text(digest), "digest_version": digests.VERSION}
 
 
-def _add_interval(connection: sa.Connection, trial_id: str, interval: Interval) -> bool:
+def _add_interval(connection: Connection, trial_id: str, interval: Interval) -> bool:
     """Inserts one interval; false if it is stored already."""
-    i = schema.interval.c
-    stored = sa.select(i.second).where(i.trial == trial_id, i.second == interval.second)
-    if connection.execute(stored).first() is not None:
+    own = {"trial": trial_id, "second": interval.second}
+    stored = "SELECT 1 FROM interval WHERE trial = ? AND second = ?"
+    if connection.rows(stored, *own.values()):
         return False
-    for table, values in rows.second_rows(trial_id, interval).items():
-        if values:
-            connection.execute(sa.insert(schema.metadata.tables[table]), values)
+    parts: tuple[tuple[schema.Table, Sequence[Any]], ...] = (
+        (schema.interval, [interval]),
+        (schema.tally, interval.tallies),
+        (schema.statement, interval.statements),
+    )
+    for table, records in parts:
+        connection.insert(table, ({**own, **record.row(each)} for each in records))
     _beat(connection, trial_id)
     return True
 
 
-def _beat(connection: sa.Connection, trial_id: str) -> None:
-    trial = sa.update(schema.trial).where(schema.trial.c.id == trial_id)
-    connection.execute(trial.values(heartbeat=datetime.now(UTC)))
+def _beat(connection: Connection, trial_id: str) -> None:
+    connection.update(schema.trial, {"heartbeat": datetime.now(UTC)}, "id = ?", trial_id)
 
 
-def _put_observed(connection: sa.Connection, row: Mapping[str, Any]) -> None:
-    """Inserts the observations of a server, or replaces its observations of the row's kinds."""
-    o = schema.observed.c
-    own = sa.and_(o.trial == row["trial"], o.node == row["node"])
-    if connection.execute(sa.select(o.node).where(own)).first() is None:
-        connection.execute(sa.insert(schema.observed), row)
-    elif values := {name: value for name, value in row.items() if value}:
-        connection.execute(sa.update(schema.observed).where(own), values)
+def _observed(connection: Connection, trial_id: str) -> tuple[Observed, ...]:
+    rest = "WHERE trial = ? ORDER BY node"
+    return rows.observed(connection.select(schema.observed, rest, trial_id))
 
 
-def _series(connection: sa.Connection, trial_id: str, after: int = BEFORE_ALL) -> Collection:
-    with backend.cursor(connection) as cursor:
-        return rows.series(cursor.each(rows.SAMPLES, (trial_id, after)))
-
-
-def _ordered(
-    connection: sa.Connection, table: sa.Table, trial_id: str, *, after: int | None = None
-) -> Sequence[Row]:
-    query = sa.select(table).where(table.c.trial == trial_id).order_by(*table.primary_key)
-    if after is not None:
-        query = query.where(table.c.second > after)
-    return connection.execute(query).mappings().all()
+def _series(connection: Connection, trial_id: str, after: int = BEFORE_ALL) -> Collection:
+    # Ordered as the key, so that no rows are sorted.
+    query = (
+        "SELECT second, source, name, value, unit FROM sample WHERE trial = ? AND second > ?"
+        " ORDER BY trial, second, source, name"
+    )
+    return rows.series(connection.each(query, trial_id, after))
 
 
 def _intervals(
-    connection: sa.Connection, trial_id: str, after: int | None = None
+    connection: Connection, trial_id: str, after: int = BEFORE_ALL
 ) -> tuple[Interval, ...]:
+    rest = "WHERE trial = ? AND second > ? ORDER BY {}"
     tables = (schema.interval, schema.tally, schema.statement)
-    return rows.intervals({t.name: _ordered(connection, t, trial_id, after=after) for t in tables})
+    return rows.intervals(
+        {
+            table.name: connection.select(table, rest.format(", ".join(table.key)), trial_id, after)
+            for table in tables
+        }
+    )

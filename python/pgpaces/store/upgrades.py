@@ -1,4 +1,4 @@
-"""The version of the schema, and the upgrade to each later one. Imports no database layer.
+"""The version of the schema, and the upgrade to each later one.
 
 Version 1 may change until 0.1.0 is tagged. From then on, every change of `schema.py` needs an
 upgrade here.
@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import sqlalchemy as sa
+    from pgpaces.store.connection import Connection
 
 # The first upgrades version 1 to 2. Each runs on SQLite and PostgreSQL and must not commit, because
 # all of them are one transaction. Write SQL: the tables in `schema.py` are of the newest
 # version.
-UPGRADES: tuple[Callable[[sa.Connection], None], ...] = ()
+UPGRADES: tuple[Callable[[Connection], None], ...] = ()
 
 
 def newest() -> int:

@@ -135,7 +135,7 @@ class _Pages:
         size, skip = _RUNS + 1, at["runs"] * _RUNS
         runs = store.trials(size, experiment=of.id if of else None, single=of is None, skip=skip)
         size, skip = _EXPERIMENTS + 1, at["experiments"] * _EXPERIMENTS
-        lines = [] if of else store.experiment_lines(size, skip)
+        lines = [] if of else store.experiments(size, skip, damaged=True)
         return page(
             "list.html",
             address=store.address,
@@ -152,9 +152,9 @@ class _Pages:
                 target = self._own()
             else:
                 store = self._site.store()
-                runs, rows = store.states(live.NEWEST), store.experiments(live.NEWEST)
+                runs, rows = store.trials(live.NEWEST), store.experiments(live.NEWEST)
                 paths = [f"/experiments/{row.id}" for row in rows if row.state == "running"]
-                paths += [f"/runs/{id_}" for id_, state in runs if state == "running"]
+                paths += [f"/runs/{run.id}" for run in runs if run.state == "running"]
                 target = next(iter(paths), None)
         except StoreError:  # the first load makes the store
             target = None
@@ -264,8 +264,8 @@ async def _watched(store: Store, experiment_id: str) -> AsyncIterator[str]:
 
     def read() -> dict[str, Any]:
         row = store.experiment(experiment_id)
-        trials = store.states(experiment=experiment_id)
-        running = [id_ for id_, state in trials if state == "running"]
+        trials = store.placed(experiment_id)
+        running = [each.id for each in trials if each.state == "running"]
         return {"state": row.state, "runs": len(trials) - len(running), "running": running}
 
     while True:

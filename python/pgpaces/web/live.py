@@ -177,7 +177,7 @@ class ProcessLoad(Struct, frozen=True, eq=False):
 
         known: ids of trials that are left out.
         """
-        for id_, _ in store.states(NEWEST):
+        for id_ in store.newest(NEWEST):
             if id_[:_TIME] >= self.since and id_ not in known and id_ not in self.others:
                 with contextlib.suppress(StoreError):
                     head = store.head(id_)
