@@ -157,7 +157,7 @@ ANSWERS = [
     function
     for name in pgpaces.__all__
     if inspect.isfunction(function := getattr(pgpaces, name))
-    and name != "capacity"
+    and name not in ("capacity", "open_sweep", "sweep")
     and function.__annotations__["return"] == "Answer"
 ]
 
@@ -523,10 +523,10 @@ def _arguments(function: Callable[..., Any], more: str = "") -> str:
     return f"{own}- As options of {link}: {_by_type(shared)}.\n"
 
 
-def _members(value: type, hidden: tuple[str, ...] = ()) -> str:
+def _members(value: type) -> str:
     rows = []
     for name, member in vars(value).items():
-        if name.startswith("_") or not inspect.getdoc(member) or name in hidden:
+        if name.startswith("_") or not inspect.getdoc(member):
             continue
         call = "" if isinstance(member, property) else "()"
         get = member.fget if isinstance(member, property) else member
@@ -602,7 +602,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "level-names": level_names,
     "run-arguments": run_arguments,
     "sweep-arguments": lambda: _arguments(calls.sweep),
-    "sweep-members": lambda: _members(calls.Sweep, hidden=("page",)),
     "answer-functions": answer_functions,
     "answer-schema": answer_schema,
     "answer-members": lambda: _members(pgpaces.Answer),

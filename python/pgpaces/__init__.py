@@ -4,7 +4,7 @@ import pgpaces
 run = pgpaces.run("reporting", rate=1, latency_limit="500ms")
 run.missed, run.latency.p99
 sweep = pgpaces.sweep("reporting", clients=[1, 2, 4, 8], rate_per_client=1, latency_limit="500ms")
-sweep.answer, sweep.frame(), sweep.plot()
+sweep.sentences, sweep.frame(), sweep.plot()
 better = pgpaces.compare("variant=triggers", "variant=log")
 better.sentences, better.value.estimate, better.plot()
 holds = pgpaces.capacity("reporting", latency_limit="500ms", missed="5%")
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pgpaces.answers.answer import Answer
-    from pgpaces.answers.calls import Sweep, capacity, check, compare, open_sweep, sweep
+    from pgpaces.answers.calls import capacity, check, compare, open_sweep, sweep
     from pgpaces.answers.trend import trend
     from pgpaces.answers.why import why
     from pgpaces.api import Result, open_run, run
@@ -29,7 +29,6 @@ _PLACES = {
     "Result": "api",
     "open_run": "api",
     "run": "api",
-    "Sweep": "answers.calls",
     "open_sweep": "answers.calls",
     "sweep": "answers.calls",
     "task": "spec.users",
@@ -45,7 +44,6 @@ __all__ = [
     "Answer",
     "PgpacesError",
     "Result",
-    "Sweep",
     "capacity",
     "check",
     "compare",

@@ -226,7 +226,7 @@ def test_folders_are_a_factor_so_that_an_encrypted_disk_meets_a_plain_one(pgpace
             data_dir=folders, store=store,
         )  # fmt: skip
         devices = {}
-        for digest in swept.digests:
+        for digest in swept.page.digests:
             assert digest.trial.state == "finished"
             place, server = digest.trial.place, digest.trial.server
             assert place is not None
@@ -235,7 +235,7 @@ def test_folders_are_a_factor_so_that_an_encrypted_disk_meets_a_plain_one(pgpace
         assert devices == {path: device_of(Path(path)).id for path in folders}
         assert devices[str(encrypted)] == f"fuse.gocryptfs {encrypted}"
         assert device_of(encrypted).encryption == "gocryptfs (file encryption)"
-        assert len({digest.trial.server.system_identifier for digest in swept.digests}) == 2
+        assert len({digest.trial.server.system_identifier for digest in swept.page.digests}) == 2
 
 
 def test_a_relative_folder_is_no_level():

@@ -155,7 +155,4 @@ def test_a_quota_in_the_middle_of_a_run_is_named(run_with, quota):
     # A rate that a busy machine keeps up too: as fast as it can, a load falls with any other work.
     trial = run_with(24, limiting, rate=1000, grace=1)
     found = {each.name: each.values for each in trial.findings if each.severity == "invalid"}
-    fell = found["throttled-throughput"]
-    assert fell["sensor"] == "CPU quota throttling"
-    assert fell["at_s"] == pytest.approx(limiting.limited_s, abs=2), fell
-    assert 10 <= found["cpu-quota-changed"]["at_s"] < 20, found
+    assert found["cpu-quota-changed"]["at_s"] == pytest.approx(limiting.limited_s, abs=2), found

@@ -34,7 +34,7 @@ from pgpaces.store.store import Store
 pytestmark = pytest.mark.postgres
 OF_THE_HOST = {
     "generator-began-late", "clock-apart-decides", "cpu-steal-high", "cpu-quota-changed", "too-hot",
-    "throttled-throughput", "throttled-latency", "throttling-unfinished", "io-errors",
+    "io-errors",
 }  # fmt: skip
 
 SLEEP = "\\set ms random(1, 5)\nSELECT pg_sleep(:ms / 1000.0);\n"

@@ -248,15 +248,19 @@ def test_a_sweep_in_python_tells_its_listener_and_goes_on(pgpaces, pg15, monkeyp
     }  # fmt: skip
     heard = Ear(ends_after=1)
     found = api.sweep("select-only", listener=heard, **levels)
-    assert (len(found.trials), found.missing) == (1, 1)
+    assert (len(found.trials), found.page.missing) == (1, 1)
     assert [trial.state for trial in heard.begun] == ["running"]
     assert Store.open(pgpaces.store).experiments()[0].state == "interrupted"
     heard = Ear()
-    again = api.sweep("select-only", listener=heard, resume=found.id, **levels)
-    assert (again.id, len(again.trials), again.missing) == (found.id, 2, 0)
+    again = api.sweep("select-only", listener=heard, resume=found.page.about.id, **levels)
+    assert (again.page.about.id, len(again.trials), again.page.missing) == (
+        found.page.about.id,
+        2,
+        0,
+    )
     assert [heard.done_count, len(heard.begun)] == [1, 1]
     levels_run = {
-        trial.trial.place.levels["clients"] for trial in again.digests if trial.trial.place
+        trial.trial.place.levels["clients"] for trial in again.page.digests if trial.trial.place
     }
     assert levels_run == {"1", "2"}
     assert len(again.frame()) >= 2

@@ -36,7 +36,7 @@ def pgpaces_home():
 
 def told(run: pgpaces.Result) -> str:
     """The first cause of a run; empty without one."""
-    cause = attribute([(run.trial, run.summary)]).cause
+    cause = attribute(run.trial, run.summary).cause
     return cause.key if cause else ""
 
 
@@ -47,7 +47,7 @@ def test_a_cause_is_named_first(pgpaces_home, tmp_path, key, record_property):
     for seed in range(FIRST, FIRST + TRIED_MAX):
         load = os.getloadavg()[0]
         run = causes.CAUSES[key](causes.Place(tmp_path, seed))
-        if attribute([(run.trial, run.summary)]).missed >= MISSED_MIN:
+        if attribute(run.trial, run.summary).missed >= MISSED_MIN:
             found.append((told(run), f"seed {seed}, run {run.id}, load {load:.1f}"))
         if len(found) == REPEATS:
             break

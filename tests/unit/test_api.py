@@ -267,7 +267,7 @@ def test_a_run_and_an_experiment_are_answers_with_all_that_answers_have(frozen, 
         assert card.count("<svg") == draw.available()
     assert run.trials == (run.id,)
     assert run.plot().name == "time-1"
-    assert set(sweep.trials) == {digest.trial.id for digest in sweep.digests}
+    assert set(sweep.trials) == {digest.trial.id for digest in sweep.page.digests}
     assert sweep.plot().name == "missed"
-    assert sweep.value == sweep.cells
+    assert sweep.value == sweep.page.rows
     assert run.value is run.summary

@@ -82,14 +82,6 @@ def test_what_a_late_generator_may_explain(changes, excused):
     assert summarize(of_trial(**changes)).generator.excused == excused
 
 
-@pytest.mark.parametrize(("part", "excused"), [(0.0, 30), (0.5, 28), (1.0, 27)])
-def test_no_generator_explains_what_was_due_while_no_client_was_connected(part, excused):
-    shown = of_trial(lag_ms=600.0)
-    first, *rest = shown.intervals
-    lost = replace(first, all_down_ns=round(part * SECOND_NS))
-    assert summarize(replace(shown, intervals=(lost, *rest))).generator.excused == excused
-
-
 @pytest.mark.parametrize(("allowed", "limited"), [(0.05, False), (0.01, True)])
 def test_a_generator_that_stood_still_explains_the_backlog_whatever_its_p99(allowed, limited):
     """It stood still from second 30 to 32, sent one of 100 a second late, the others after it."""

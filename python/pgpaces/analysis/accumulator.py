@@ -25,7 +25,7 @@ KINDS = ("latency", "lag", "service")
 _TALLY = ("due", *CLASSES, "retried", "retries", "count", *KINDS)
 _STATEMENT = ("failed", "retries", "count", "sum_ns")
 _LAGS = ("idle", "dispatch_ns", "dispatch_ns_max")
-_INTERVAL = (*_LAGS, "ended_ns", "in_flight_ns", "answered", "all_down_ns")
+_INTERVAL = (*_LAGS, "ended_ns", "in_flight_ns", "answered")
 # The most blocks: whenever there would be more, the seconds in a block are doubled. So a cut is
 # exact to 4 s in ten minutes, and always to a hundredth of the trial.
 _BLOCKS_MAX = 200
@@ -214,7 +214,7 @@ class Accumulator:
         if not whole:
             return
         lags = (dispatch.count, dispatch.sum_ns, dispatch.max_ns)
-        others = (interval.ended_ns, interval.in_flight_ns, answered, interval.all_down_ns)
+        others = (interval.ended_ns, interval.in_flight_ns, answered)
         self._intervals.add(second, (*lags, *others))
         self._dispatch.add(0, dispatch)
         self._cpu_ns += [_Rows("cpu_ns") for _ in interval.cpu_ns[len(self._cpu_ns) :]]
@@ -336,10 +336,6 @@ class Accumulator:
         """The longest lag of such a transaction in each second from 0 on, s."""
         seconds = self._intervals.seconds()
         return np.asarray(seconds.between(0, seconds.end).column("dispatch_ns_max") / 1e9)
-
-    def all_down(self, end: int) -> Numbers:
-        """The part of each second before `end` in which no client was connected."""
-        return np.asarray(self._intervals.seconds().between(0, end).column("all_down_ns") / 1e9)
 
     def cpu_shares(self, seconds: float) -> list[float]:
         """Each thread's share of a CPU in the first `seconds`; after them threads mostly wait."""

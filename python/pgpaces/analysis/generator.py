@@ -6,7 +6,7 @@ A trial is generator-limited only where the generator's lateness could change it
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -120,7 +120,8 @@ def examine(
     if cpu > _CPU_LIMIT or (late and _closed(trial)):
         excused = None
     elif late:
-        excused = _excused(trial, accumulator, measured, lags=times, still=still, span_s=span_s)
+        explained = _excused(trial, accumulator, measured.counts, lags=times, span_s=span_s)
+        excused = min(int(lost.sum()), explained + still)
     generator = Generator(
         cpu=cpu,
         dispatch_p99=p99,
@@ -170,17 +171,9 @@ def generators_needed(rate: float, per_core: float, cores: int) -> int:
 
 
 def _excused(
-    trial: Trial,
-    accumulator: Accumulator,
-    seconds: SecondSums,
-    *,
-    lags: Times,
-    still: int,
-    span_s: float,
+    trial: Trial, accumulator: Accumulator, counts: Counts, *, lags: Times, span_s: float
 ) -> int:
     """The most missed transactions that the generator's own lateness can explain.
-
-    still: those of a time in which it stood still, and of the backlog after it.
 
     With l the quantile q of the dispatch lag, all but 1 - q of the due transactions were sent late
     by no more than l. Of these, a late one would have been on time without l only if its service
@@ -189,40 +182,32 @@ def _excused(
     for at most 2 l longer, which is time for 2 l n / mean service others. So
     late within these + skipped up to that + (1 - q) due is a bound for each q; the least is used.
 
-    Where clients were the bottleneck, lateness accumulates over transactions: see `_queued`. Where
-    none was connected, what was due is late anyway.
+    Where clients were the bottleneck, lateness accumulates over transactions: see `_queued`.
     """
-    counts = seconds.counts
-    most = counts.late + counts.skipped
-    scripts = own_scripts(trial)
-    kinds = ("latency", "service")
-    times = {(n, kind): accumulator.times(kind, n, 0) for n in scripts for kind in kinds}
-    if not most:
-        return most
-    service = merge(times[n, "service"] for n in scripts)
-    limits = {n: ns for n, ns in zip(scripts, goal.limits_ns(trial), strict=False) if ns}
+    limits = {n: ns for n, ns in zip(own_scripts(trial), goal.limits_ns(trial), strict=False) if ns}
+    latencies, services = (
+        {n: accumulator.times(kind, n, 0) for n in own_scripts(trial)}
+        for kind in ("latency", "service")
+    )
+
+    def beyond(times: Mapping[int, Times], added_ns: float) -> int:
+        return sum(times_above(times[n], ns + added_ns) for n, ns in limits.items())
+
+    service = merge(services.values())
     late_anyhow = _queued(trial, counts.due, service, lags=lags, span_s=span_s)
-    lost, due = seconds.column("late") + seconds.column("skipped"), seconds.column("due")
-    down = accumulator.all_down(len(due)) * due
-    unconnected = sum(int(min(each)) for each in zip(lost, down, strict=True))
-    bounds = []
+    bounds = [counts.late + counts.skipped]
     for q in _QUANTILES:
         value_ns = values_at_ranks(lags, (math.ceil(q * lags.count),))[0]
         lag_ns = math.inf if value_ns is None else float(value_ns)
-
-        def beyond(kind: str, times_late: int, lag_ns: float = lag_ns) -> int:
-            ends = ((n, ns + times_late * lag_ns) for n, ns in limits.items())
-            return sum(times_above(times[n, kind], ns) for n, ns in ends)
-
-        out, room = beyond("latency", _TIMES_LATE), counts.skipped
+        out, room = beyond(latencies, _TIMES_LATE * lag_ns), counts.skipped
         if late_anyhow is not None:
             out = min(out, math.floor(late_anyhow * counts.due) - counts.skipped)
         elif service.mean_ns:
             room = math.ceil(_TIMES_LATE * lag_ns * service.count / service.mean_ns)
-        out = max(out, beyond("service", 1))
+        out = max(out, beyond(services, lag_ns))
         rest = math.ceil((1 - q) * counts.due)
         bounds.append(max(0, counts.late - out) + min(counts.skipped, room) + rest)
-    return min(most - unconnected, min(bounds) + still)
+    return min(bounds)
 
 
 def _queued(trial: Trial, due: int, service: Times, *, lags: Times, span_s: float) -> float | None:

@@ -1,9 +1,7 @@
 """Where a series changes its level, where it becomes steady, and whether it stays steady. Pure.
 
-For warm-up, flatness, throttling, and trends over runs. All of it is least squares from cumulative
-sums, and a change counts if it explains more than a multiple of the noise. `levels` finds all
-sudden changes. `change` finds the one change, sudden or gradual, that explains a series best.
-`warm_up` and `flatness` judge a series of one number per second.
+`levels` finds all sudden changes by least squares: a change counts if it explains more than a
+multiple of the noise. `warm_up` and `flatness` judge a series of one number per second.
 """
 
 from __future__ import annotations
@@ -18,17 +16,9 @@ from pgpaces.analysis.arrays import Numbers, np
 from pgpaces.analysis.stats import Z95, inefficiency, long_run, student_quantile
 from pgpaces.spec.result import Estimate
 
-# Length from which a change can be distinguished from noise.
-SECONDS_MIN = 15
 # The weight of a penalty for candidates, of which a test keeps some.
 CANDIDATES = 3.0
 _SHORTEST = 5
-_POINTS_MAX = 120
-# By simulation: Poisson and normal noise reach it in 0.5% of series of 20 to 600 s, noise with an
-# autocorrelation of 0.5 in 2% of 20 s and in 0.5% of longer ones.
-_GAIN_MIN = 30.0
-# Of a change whose time is known: 1 in 1000 of noise.
-_GAIN_AT_MIN = 12.0
 
 POINTS_MIN = 50
 FLATNESS_POINTS_MIN = 30
@@ -44,19 +34,6 @@ _BLOCKS = 600
 _WARM_UP_WEIGHT = 2.0
 # The weight of the penalty for levels that no other test confirms.
 _WEIGHT = 6.0
-
-
-class LevelShift(Struct, frozen=True):
-    """From one level to another: `before` until `start_s`, `after` from `end_s` on.
-
-    explained: the share of the series' variance that the shift explains.
-    """
-
-    start_s: float
-    end_s: float
-    before: float
-    after: float
-    explained: float
 
 
 def means(values: Numbers, most: int) -> tuple[Numbers, int]:
@@ -96,9 +73,9 @@ def levels(
 def noise(x: Numbers) -> tuple[float, float]:
     """The variance that levels of a series have, and its inefficiency (see `stats`).
 
-    Both are of what the largest change leaves: a ramp as of `change`, or the stretch that differs
-    most from the rest (the statistic of circular binary segmentation, Olshen et al., Biostatistics
-    5, 2004). The variance is multiplied by the inefficiency.
+    Both are of what the largest change leaves: the ramp that explains most, or the stretch that
+    differs most from the rest (the statistic of circular binary segmentation, Olshen et al.,
+    Biostatistics 5, 2004). The variance is multiplied by the inefficiency.
     """
     n, sums = len(x), _sums(x)
     start, end = np.triu_indices(n + 1, 1)
@@ -106,36 +83,17 @@ def noise(x: Numbers) -> tuple[float, float]:
     possible = np.minimum(length, n - length) >= _SHORTEST
     gain = (sums[end] - sums[start]) ** 2 * n / np.maximum(1, length * (n - length)) * possible
     best = int(gain.argmax())
-    place, explained = _best_ramp(x)
-    form = _ramp(n, *place)
+    (begins, ends), explained = _best_ramp(x)
+    form: Numbers = np.clip((np.arange(n) + 0.5 - begins) / max(ends - begins, 1e-9), 0.0, 1.0)
     if explained < gain[best]:
         form = np.zeros(n)
         form[start[best] : end[best]] = 1.0
-    return _noise(x, _fit(x, form)[2])
-
-
-def change(values: Numbers, other: LevelShift | None = None) -> LevelShift | None:
-    """The one change of level, sudden or gradual, that explains a series best; None for noise.
-
-    x(t) = a until t0, b from t1 on, a straight line between: least squares over all t0 <= t1. It
-    counts where it explains 30 times the residual variance, which is widened for autocorrelation.
-    With another change, that at the same time: then 12 times is enough. values: by second, none
-    missing; a series of more than 120 is averaged to at most 120 points.
-    """
-    if len(values) < SECONDS_MIN:
-        return None
-    x, size = means(values, _POINTS_MAX)
-    if other is None:
-        (start, end), _ = _best_ramp(x, _SHORTEST / size)
-    else:
-        start, end = other.start_s / size, other.end_s / size
-    form = _ramp(len(x), start, end)
-    step, gain, rest = _fit(x, form)
-    if gain < (_GAIN_MIN if other is None else _GAIN_AT_MIN) * _noise(x, rest)[0]:
-        return None
-    before = float(x.mean() - step * form.mean())
-    explained = gain / float(np.square(x - x.mean()).sum())
-    return LevelShift(start * size, end * size, before, before + step, explained)
+    form, rest = form - form.mean(), x - x.mean()
+    if (spread := float(form @ form)) > 0:
+        rest = rest - float(form @ rest) / spread * form
+    # Rounding alone is no noise.
+    least, neighbors = 1e-12 * float(np.mean(x * x)) or 1e-300, inefficiency(rest)
+    return max(least, float(rest.var())) * neighbors, neighbors
 
 
 def _sums(x: Numbers) -> Numbers:
@@ -143,28 +101,8 @@ def _sums(x: Numbers) -> Numbers:
     return np.concatenate([[0.0], np.cumsum(x - x.mean())])
 
 
-def _noise(x: Numbers, rest: Numbers) -> tuple[float, float]:
-    """The same of what is left of a series; rounding alone is no noise."""
-    least, neighbors = 1e-12 * float(np.mean(x * x)) or 1e-300, inefficiency(rest)
-    return max(least, float(rest.var())) * neighbors, neighbors
-
-
-def _ramp(n: int, start: float, end: float) -> Numbers:
-    """0 until the start, 1 from the end on, a straight line between."""
-    form: Numbers = np.clip((np.arange(n) + 0.5 - start) / max(end - start, 1e-9), 0.0, 1.0)
-    return form
-
-
-def _fit(x: Numbers, form: Numbers) -> tuple[float, float, Numbers]:
-    """The multiple of a form that fits best, the squares that it explains, and what is left."""
-    form, x = form - form.mean(), x - x.mean()
-    spread = float(form @ form)
-    step = float(form @ x) / spread if spread > 0 else 0.0
-    return step, step * step * spread, x - step * form
-
-
-def _best_ramp(x: Numbers, after: float = 1) -> tuple[tuple[float, float], float]:
-    """The ramp that explains most: start and end, and how much. after: points left at its start.
+def _best_ramp(x: Numbers) -> tuple[tuple[float, float], float]:
+    """The straight line between two levels that explains most: start and end, and how much.
 
     A ramp is the mean of the steps at k points in a row. So its product with x is a difference of
     sums of sums, and its sum of squares follows from the mean of the larger of two of the points.
@@ -173,7 +111,7 @@ def _best_ramp(x: Numbers, after: float = 1) -> tuple[tuple[float, float], float
     first, last = np.triu_indices(n, 1)
     k, left = last - first, n - 1 - first
     squares = left - (k - 1) * (4 * k + 1) / (6 * k) - (left - (k - 1) / 2) ** 2 / n
-    gain = (sums[last] - sums[first]) ** 2 / (k * k * squares) * (left >= after)
+    gain = (sums[last] - sums[first]) ** 2 / (k * k * squares) * (left >= 1)
     best = int(gain.argmax())
     start, end = float(first[best]), float(last[best])
     place = (start + 0.5, end + 0.5) if k[best] > 1 else (end, end)

@@ -70,7 +70,6 @@ def next_step_for(key: str, trial: Trial, failures: Mapping[str, int] = _NONE) -
         "load": "--rate" if of_rate else clients(trial),
         "less": rates if of_rate else multiples(trial, 0.5, 0.75, 1),
         "threads": f"{each},{2 * each},{4 * each}",
-        "shared_buffers": trial.server.settings.get("shared_buffers", "128MB"),
     }
     entry = causes.remedy(key)
     name, changed = entry.next, filled(entry.options, values)

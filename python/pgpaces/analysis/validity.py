@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct, field
 
 from pgpaces.analysis import generator, level_shift
-from pgpaces.analysis.accumulator import Accumulator, SecondSums, own_scripts
+from pgpaces.analysis.accumulator import Accumulator, SecondSums
 from pgpaces.analysis.generator import Generator
 from pgpaces.analysis.level_shift import Flatness
 from pgpaces.core.findings import Finding, finding, weight
@@ -125,32 +125,30 @@ def silences(
     every = (s.seconds for s in trial.samples if s.source in sources and s.name == _ALIVE)
     alive = {second for seconds in every for second in seconds}
     ended_s, usual_s = accumulator.ended_ns / 1e9, accumulator.service_ns_max / 1e9
-    found = []
+    found = list[Finding]()
     for start_s, end_s in accumulator.silences():
         silent_s = end_s - start_s
         # A query sent before the end and answered after it belongs to the last second.
         answered = any(start_s <= second < end_s - 1 for second in alive)
-        long, last = silent_s >= _SILENCE_S, end_s == ended_s
-        if long and not last and alive and not answered:
-            found.append(finding("server-silent", silent_s=silent_s, start_s=start_s))
-        elif long and last and unfinished and silent_s > _TIMES_USUAL * usual_s:
-            if answered:
-                found.append(finding("waiting-at-the-end", silent_s=silent_s))
-            else:
-                gone = finding("server-gone-silent", silent_s=silent_s, unfinished=unfinished)
-                found.append(gone)
+        if silent_s >= _SILENCE_S and not answered:
+            if end_s != ended_s:
+                values = {"silent_s": silent_s, "start_s": start_s}
+                found += [finding("server-silent", **values)] if alive else []
+            elif unfinished and silent_s > _TIMES_USUAL * usual_s:
+                values = {"silent_s": silent_s, "unfinished": unfinished}
+                found.append(finding("server-gone-silent", **values))
         usual_s = max(usual_s, silent_s)
     # A silence of the whole server explains single clients that wait.
-    return found or [*_unanswered(accumulator, own, own_scripts(trial))]
+    return found or [*_unanswered(accumulator, own)]
 
 
-def _unanswered(accumulator: Accumulator, own: SecondSums, scripts: range) -> Iterator[Finding]:
-    """Single clients that get no answer while others do: all figures but one average them away."""
+def _unanswered(accumulator: Accumulator, own: SecondSums) -> Iterator[Finding]:
+    """Clients that get no answer to the end: all figures but one average single ones away."""
     left, ended_s = own.column("unfinished"), accumulator.ended_ns / 1e9
     usual_s = accumulator.latency_ns_max / 1e9
     since = ended_s - max(_SILENCE_S, _TIMES_USUAL * usual_s)
     late = left[: max(0, int(since) - own.first)]
-    if late.any() and accumulator.succeeded(int(since), int(ended_s) + 1, scripts).any():
+    if late.any():
         waited_s = ended_s - own.first - int(late.argmax())
         yield finding("unanswered", count=int(late.sum()), waited_s=waited_s, usual_s=usual_s)
 

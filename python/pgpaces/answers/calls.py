@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -29,39 +29,6 @@ from pgpaces.trial import sweep as pipeline
 from pgpaces.trial.listener import SweepListener
 from pgpaces.trial.pairs import experiment_of_pairs
 
-if TYPE_CHECKING:
-    from pgpaces.analysis.cells import Row
-    from pgpaces.analysis.digest import Digest
-
-
-class Sweep(Answer, frozen=True):
-    """An experiment that was run, even in part: its cells, trials, words, tables and charts."""
-
-    @property
-    def id(self) -> str:
-        """The experiment's id in the store."""
-        return self.page.about.id
-
-    @property
-    def answer(self) -> str:
-        """The answer in words."""
-        return "\n".join(self.sentences)
-
-    @property
-    def cells(self) -> tuple[Row, ...]:
-        """The numbers of each cell over its trials, each with its interval."""
-        return self.page.rows
-
-    @property
-    def digests(self) -> tuple[Digest, ...]:
-        """Every trial: its answer, its series and its place."""
-        return self.page.digests
-
-    @property
-    def missing(self) -> int:
-        """The number of planned trials that did not run."""
-        return self.page.missing
-
 
 def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     what: str | Path,
@@ -78,15 +45,15 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     trust: bool = False,
     listener: SweepListener | None = None,
     **levels: Any,
-) -> Sweep:
+) -> Answer:
     """Runs every combination of levels and returns the results; the same as `pgpaces sweep`.
 
     what: an experiment file (.toml), a shipped workload or a folder. levels: by the name of an
     option, one or a list of them; settings as `set={"work_mem": ["4MB", "64MB"]}`, script variables
     as `define=...`, background workloads as in `pgpaces.run`, each option one level or a list.
     targets: DSNs by the name that the levels of `target` use. resume: the experiment to resume.
-    trust: as for `pgpaces.run`. Raises PgpacesError if the experiment cannot begin; trials that
-    fail are counted by `missing`.
+    trust: as for `pgpaces.run`. Raises PgpacesError if the experiment cannot begin; `page.missing`
+    of the answer counts planned trials that did not run.
     """
     base = of_arguments(what, levels, targets, quick=quick)
     excluded: tuple[Levels, ...] = tuple(
@@ -107,11 +74,11 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     return open_sweep(swept.id, store=store)
 
 
-def open_sweep(name: str = "last", *, store: str | Path | None = None) -> Sweep:
+def open_sweep(name: str = "last", *, store: str | Path | None = None) -> Answer:
     """A stored experiment: `last`, an id, the end or start of one, or its name."""
     with closing(Store.existing(store)) as opened:
         page = page_of(opened, (opened.find_experiment(name),))
-    return Sweep(page.first or sweep_section(page), lambda: page)
+    return Answer(page.first or sweep_section(page), lambda: page)
 
 
 def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
@@ -166,18 +133,19 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
         base = replace(base, name=name or base.name, design=design)
         question = capacity_search.CapacityQuestion(missed, goal, by, quick, soak)
         experiment, spec = capacity_search.ask(base, question, answer(trust))
+    here = costs.find(host_file)
     planned = pipeline.plan(
-        experiment,
-        store,
-        resume=resumed,
-        costs=costs.find(host_file),
-        goal=spec,
-        consent=answer(trust),
+        experiment, store, resume=resumed, costs=here, goal=spec, consent=answer(trust)
     )
+    return load_capacity(_whole(planned, listener), store=store)
+
+
+def _whole(planned: pipeline.PlannedSweep, listener: SweepListener | None) -> str:
+    """Runs a search or pairs and returns the experiment's id. Raises RunError if it gave up."""
     swept = pipeline.run(planned, listener)
     if swept.given_up:
         raise RunError("experiment-given-up", why=swept.given_up, id=swept.id)
-    return load_capacity(swept.id, store=store)
+    return swept.id
 
 
 def load_capacity(name: str = "last", *, store: str | Path | None = None) -> Answer:
@@ -234,11 +202,9 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
         goal = ComparisonGoal(metric, tuple(also), delta, pairs, same, seed)
         design, planned = experiment_of_pairs(of_arguments(run, levels, targets), (a, b), goal)
         sweep = pipeline.plan(design, store, goal=planned, consent=answer(trust))
-        swept = pipeline.run(sweep, listener)
-        if swept.given_up:
-            raise RunError("experiment-given-up", why=swept.given_up, id=swept.id)
+        id_ = _whole(sweep, listener)
         with closing(Store.existing(store)) as opened:
-            return answer_of(opened, swept.id)
+            return answer_of(opened, id_)
     if levels:
         raise PlanError("levels-of-stored-trials", levels=[*levels])
     goal = ComparisonGoal(metric, tuple(also), delta)

@@ -81,22 +81,18 @@ def report(names: tuple[str, ...], form: Form | None, **params: Any) -> None:
 def why(name: str, **params: Any) -> None:
     """Show which cause coincides with the late transactions of a run, and how to test it.
 
-    For an experiment, the command shows up to three cells that missed the limit. The result can
-    also be that no cause dominates.
+    For an experiment, the command shows the cell that missed the limit most, or the lowest load of
+    a capacity search that missed it. The result can also be that no cause dominates.
     """
-    from pgpaces.answers import why as attribution
+    from pgpaces.answers import why as question
 
     # An unknown form is an error before anything is read.
     output.check(params)
-    store = options.open_store(params["store_path"])
-    name = store.find_newest(name)
-    answers = attribution.sections(store, name)
-    output.show(answers, as_json=params["as_json"], verbose=params["verbose"])
+    name = options.open_store(params["store_path"]).find_newest(name)
+    answer = question.why(name, store=params["store_path"])
+    output.show((answer.section,), as_json=params["as_json"], verbose=params["verbose"])
     if params["output"]:
-        from pgpaces.answers.sweep.report import report
-
-        page = attribution.page_with(store, answers, name)
-        output.write_report(report(page), params["output"])
+        output.write_report(answer.document(), params["output"])
 
 
 @options.command(options.of("metric", "factor", "anyway", *options.ANSWER))

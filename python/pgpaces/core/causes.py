@@ -16,44 +16,35 @@ from pgpaces.core.findings import Finding, filled, with_names
 CATALOG = Path(__file__).with_name("causes.toml")
 
 
-class Form(Struct, frozen=True, forbid_unknown_fields=True):
-    """What to do about a cause in one of its forms. of: the cause."""
+class Remedy(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What to do about a cause, or about one of its forms."""
 
-    of: str
     advice: str
     next: str
     question: str
     options: str = ""
 
 
-class Cause(Struct, frozen=True, forbid_unknown_fields=True):
+class Cause(Remedy, frozen=True, kw_only=True):
     """A row of the catalog; its comments say what each text is."""
 
     title: str
     sentence: str
     signal: str
-    advice: str
-    next: str
-    question: str
-    options: str = ""
     evidence: Mapping[str, str] = field(default_factory=dict)
 
 
 class Catalog(Struct, frozen=True, forbid_unknown_fields=True):
     causes: Mapping[str, Cause]
-    forms: Mapping[str, Form]
+    forms: Mapping[str, Remedy]
     outcomes: Mapping[str, str]
     notes: Mapping[str, str]
-    against: Mapping[str, str]
     unread: Mapping[str, str]
 
     @property
     def observations(self) -> dict[str, str]:
-        """The sentences of evidence for and against causes, by name."""
-        every = dict(self.against)
-        for cause in self.causes.values():
-            every |= cause.evidence
-        return every
+        """The sentences of evidence, by name."""
+        return {n: text for cause in self.causes.values() for n, text in cause.evidence.items()}
 
 
 @functools.cache
@@ -89,6 +80,6 @@ def explanation(key: str) -> dict[str, str]:
     return {"name": f"cause-{key}", "severity": "cause", **shown}
 
 
-def remedy(key: str) -> Cause | Form:
+def remedy(key: str) -> Remedy:
     """What to do about a cause, or about a form of one."""
     return catalog().forms.get(key) or catalog().causes[key]

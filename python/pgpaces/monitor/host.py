@@ -285,9 +285,9 @@ class HostMonitor:
                 self._last = second
         return rows
 
-    def findings(self, series: Sequence[Series], pace: throttle.Pace) -> list[Finding]:
-        """What slowed the machine down. series: its samples. pace: of the load in their seconds."""
-        found = () if self._generator else throttle.machine_findings(series, pace)
+    def findings(self, series: Sequence[Series], seconds: int) -> list[Finding]:
+        """What slowed the machine down in the measured seconds. series: its samples."""
+        found = () if self._generator else throttle.machine_findings(series, seconds)
         return [replace(each, about=self.node) for each in found]
 
     def notes(self) -> list[Finding]:

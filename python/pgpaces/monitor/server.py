@@ -270,7 +270,7 @@ class ServerMonitor:
                 del standby._positions[lag.second]
             return lags
 
-    def findings(self, series: Iterable[Series], _pace: object = None) -> list[Finding]:
+    def findings(self, series: Iterable[Series], _seconds: int = 0) -> list[Finding]:
         """Findings about its cache, settings, and standbys. series: its samples."""
         with self._lock:
             blocks, seconds = self._counts.blocks(), list(self._counts.seconds)

@@ -15,7 +15,7 @@ import psycopg
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.analysis import bulk, throttle
+from pgpaces.analysis import bulk
 from pgpaces.core import sessions
 from pgpaces.core.errors import PgpacesError, PlanError
 from pgpaces.core.findings import Finding, Notes, finding
@@ -211,15 +211,15 @@ class Monitors:
     def observed(self) -> tuple[Observed, ...]:
         return tuple(monitor.observed() for monitor in self._servers)
 
-    def findings(self, series: Sequence[Series], pace: throttle.Pace) -> list[Finding]:
-        """The findings of all monitors. series: all samples. pace: of the load in their seconds."""
+    def findings(self, series: Sequence[Series], seconds: int) -> list[Finding]:
+        """The findings of all monitors. series: all samples. seconds: the measured ones."""
         by_node: dict[str, list[Series]] = {}
         for each in series:
             node, _, source = each.source.rpartition("/")
             by_node.setdefault(node, []).append(replace(each, source=source))
         findings = list[Finding]()
         for monitor in self._every:
-            findings += monitor.findings(by_node.get(monitor.node, []), pace)
+            findings += monitor.findings(by_node.get(monitor.node, []), seconds)
         findings += self._counters.findings()
         if self._silent_s:
             findings.append(finding("last-readings-missing", silent_s=self._silent_s))

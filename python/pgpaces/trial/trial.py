@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgpaces.analysis import goal, throttle, validity
+from pgpaces.analysis import goal, validity
 from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import Bucket, digest
 from pgpaces.analysis.stopping import LOOKS_S, certain_in, decide
@@ -195,7 +195,7 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
                 *trial.findings,
                 *load.findings,
                 *validity.given_up(accumulator.aborted, load.clients, error=recorder.first_error),
-                *monitors.findings(series, throttle.pace(accumulator, trial, measured_ns // 10**9)),
+                *monitors.findings(series, measured_ns // 10**9),
                 *held_back(ready.components, accumulator, guest=not ready.site.managed),
                 *_stored(recorder, store, before),
             ),

@@ -8,7 +8,7 @@ it only coincides: an experiment tells whether it is the cause.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -23,42 +23,38 @@ from pgpaces.analysis.next_step import MISSED_MIN, next_step_for
 from pgpaces.analysis.stats import inefficiency, student_quantile
 from pgpaces.analysis.summary import Summary
 from pgpaces.core import causes
-from pgpaces.core.findings import Finding, finding
+from pgpaces.core.findings import Finding
 from pgpaces.spec.result import Estimate, Trial
 
 # whole: the signal alone explains the outcome of a transaction. time: a share of the transactions'
-# own time. coinciding: something that went on at the same time, so only a contrast counts. The
-# strongest proof first.
+# own time. coinciding: something that went on at the same time, so only a contrast counts.
 Proof = Literal["whole", "time", "coinciding"]
-_PROOFS: Sequence[Proof] = ("whole", "time", "coinciding")
 
 
 class CauseRule(Struct, frozen=True):
     """A row of the table; its title, sentence and advice are in causes.toml.
 
-    signal: what a trial shows of it; None where that was not read. after: the
-    causes that it may result from, which claim the time that both explain. whatever: these claim it
-    also where they are not named. carried: transactions that wait for a client see the signal of
-    those that kept it busy. resource: a server can run out of it.
+    signal: what a trial shows of it; None where that was not read. after: the named causes that it
+    may result from, which claim the time that both explain. carried: transactions that wait for a
+    client see the signal of those that kept it busy. resource: a server can run out of it.
     """
 
     key: str
     signal: Measure
     proof: Proof
     after: tuple[str, ...] = ()
-    whatever: bool = False
     carried: bool = True
     resource: bool = True
 
 
 # What makes transactions longer: locks are held for longer, and clients are busy for longer.
 _LONGER = (
-    *("freeze", "generator", "quota", "checkpoint", "disk", "cache", "plan", "standby"),
+    *("freeze", "generator", "quota", "checkpoint", "disk", "plan", "standby"),
     *("network", "steal", "cpu"),
 )
 _BUSY = ("freeze", "quota", "generator", "steal", "plan", "others")
 _STOPPED = ("freeze", "quota", "checkpoint")
-_WAITING = (*_LONGER, "lock", "contention", "latch", "slowed", "others", "autovacuum")
+_WAITING = (*_LONGER, "lock", "contention", "latch", "others", "autovacuum")
 CAUSES = (
     CauseRule("failed", signals.failed_signal, "whole", carried=False, resource=False),
     CauseRule("freeze", signals.freeze_signal, "whole", resource=False),
@@ -70,22 +66,19 @@ CAUSES = (
     CauseRule("contention", signals.contention_signal, "time", (*_LONGER, "lock")),
     CauseRule("standby", waiting_signal("standby"), "time"),
     CauseRule("checkpoint", signals.checkpoint_signal, "time"),
-    CauseRule("disk", waiting_signal("wal", "read", "file"), "time", (*_STOPPED, "cache")),
-    CauseRule("cache", signals.cache_signal, "coinciding"),
+    CauseRule("disk", waiting_signal("disk"), "time", _STOPPED),
     CauseRule("latch", waiting_signal("latch"), "time", (*_STOPPED, "disk", "cpu")),
     CauseRule("plan", signals.plan_signal, "time"),
     CauseRule(
         "network", signals.network_signal, "time", ("freeze", "generator", "quota", "steal", "cpu")
     ),
     CauseRule("steal", signals.steal_signal, "coinciding"),
-    CauseRule("slowed", signals.slowed_signal, "coinciding", resource=False),
     CauseRule("cpu", signals.cpu_signal, "time", _BUSY),
     CauseRule("autovacuum", signals.autovacuum_signal, "coinciding", ("checkpoint",)),
     CauseRule("others", signals.others_signal, "coinciding", ("lock",), resource=False),
-    CauseRule(
-        "connections", signals.connections_signal, "time", _WAITING, whatever=True, carried=False
-    ),
+    CauseRule("connections", signals.connections_signal, "time", _WAITING, carried=False),
 )
+_RULES = {row.key: row for row in CAUSES}
 SHARE_MIN = 0.5
 # The least lift (at the lower end of its interval) and difference of shares of a contrast.
 LIFT_MIN, DIFFERENCE_MIN = 1.5, 0.2
@@ -96,8 +89,6 @@ _MEETINGS_MIN, _CHANCE_MAX = 3, 0.02
 _LONG = 0.5
 # The share from which on a signal is most of the transactions' time.
 _MOST = 0.6
-# Causes whose shares differ by no more are nearly a tie.
-_TIE = 0.1
 _TAIL = 0.025
 # Largest half width of the interval of a logarithm: a wider one says nothing.
 _HALF_MAX = math.log(1e6)
@@ -113,8 +104,8 @@ class PossibleCause(Struct, frozen=True):
     proof: what its signal proves by itself. share: of missed transactions that saw it, 0 to 1.
     on_time: the same of those on time; for a signal that is most of the transactions' time, this
     time as a share of that of the missed. lift: share / on_time; None where no transaction was on
-    time. evidence, against: observations for and against it. advice, command: the next experiment,
-    and the question that it answers. by_second: the signal, of one trial.
+    time. evidence: observations. advice, command: the next experiment, and the question that it
+    answers. by_second: the signal.
     """
 
     key: str
@@ -124,7 +115,6 @@ class PossibleCause(Struct, frozen=True):
     on_time: float
     lift: Estimate | None
     evidence: tuple[Finding, ...]
-    against: tuple[Finding, ...]
     advice: str
     command: str
     question: str
@@ -136,21 +126,20 @@ class PossibleCause(Struct, frozen=True):
 
 
 class Attribution(Struct, frozen=True):
-    """Why transactions of trials were late.
+    """Why transactions of a trial were late.
 
     missed, due: transactions. causes: the likeliest first. unexplained: the share of missed
-    transactions that saw no named cause, 0 to 1. unread: sources without samples. shown: the trial
-    with most missed, whose seconds are missed_by_second (shares; None where nothing was due).
+    transactions that saw no named cause, 0 to 1. unread: sources without samples. missed_by_second:
+    shares; None where nothing was due.
     """
 
-    trials: tuple[str, ...]
+    trial: str
     outcome: Outcome
     missed: int
     due: int
     causes: tuple[PossibleCause, ...]
     unexplained: float
     unread: tuple[str, ...]
-    shown: str = ""
     missed_by_second: tuple[float | None, ...] = ()
 
     @property
@@ -161,70 +150,48 @@ class Attribution(Struct, frozen=True):
     def limit(self) -> Limit | None:
         """The resource that was the limit; None where there is none, or monitors do not tell."""
         first = self.cause
-        if first is None or not next(row.resource for row in CAUSES if row.key == first.key):
+        if first is None or not _RULES[first.key].resource:
             return None
         return Limit(first.key, first.share, first.evidence)
 
-    @property
-    def ties(self) -> tuple[PossibleCause, ...]:
-        """Other named causes with nearly the same share, which another run may put first."""
-        named = [card for card in self.causes if card.named]
-        return tuple(c for c in named[1:] if c.share.value >= named[0].share.value - _TIE)
 
-
-def attribute(trials: Sequence[tuple[Trial, Summary]]) -> Attribution:
-    """Why transactions of these trials were late: whole trials of one cell, with their summaries.
+def attribute(trial: Trial, summary: Summary) -> Attribution:
+    """Why transactions of a whole trial were late.
 
     Raises ValueError for samples of monitors that cannot be read, StoreError for damaged counts.
     """
-    ids = tuple(trial.id for trial, _ in trials)
-    parts = [timeline(trial, summary) for trial, summary in trials]
-    parts = [part for part in parts if part.seconds > part.since]
-    missed_of = [int(part.missed[part.since :].sum()) for part in parts]
-    missed = sum(missed_of)
-    due = missed + sum(int(part.on_time[part.since :].sum()) for part in parts)
+    part = timeline(trial, summary)
+    missed, on_time = (int(each[part.since :].sum()) for each in (part.missed, part.on_time))
+    due = missed + on_time
     if missed < MISSED_MIN:
         outcome: Outcome = "too-few-missed" if missed else "nothing-missed"
-        return Attribution(ids, outcome, missed, due, (), float(bool(missed)), ())
-    worst = missed_of.index(max(missed_of))
-    seen = [_signals(part) for part in parts]
-    rows = [row for row in CAUSES if any(row.key in of_trial for of_trial in seen)]
-    prior = {row.key for row in rows}
+        return Attribution(trial.id, outcome, missed, due, (), float(bool(missed)), ())
+    seen = _signals(part)
+    prior: Collection[str] = seen.keys()
     # A cause that is not named itself claims no time of others, unless its proof is whole.
     for _ in range(2):
-        left = [_by_priority(of_trial, prior) for of_trial in seen]
-        cards = [_card(row, parts, left, worst=worst) for row in rows]
+        left = _by_priority(seen, prior)
+        cards = [_card(_RULES[key], part, signal) for key, signal in left.items()]
         prior = {card.key for card in cards if card.named or card.proof == "whole"}
-    cards = _ranked([c for c in cards if c.named or c.share.value >= _SHOWN_MIN])
-    named = {card.key for card in cards if card.named}
+    named = [np.nan_to_num(left[card.key].late) for card in cards if card.named]
     # Of several named causes in one second the largest signal counts.
-    explained = 0.0
-    for part, of_trial in zip(parts, left, strict=True):
-        late = [np.nan_to_num(signal.late) for key, signal in of_trial.items() if key in named]
-        covered = np.max(late, axis=0) if late else np.zeros(part.seconds)
-        explained += float((part.missed * covered)[part.since :].sum())
-    sources = {source for part in parts for source, _ in part.tracks}
+    explained = float((part.missed * np.max(named, axis=0))[part.since :].sum()) if named else 0.0
+    shown = [card for card in cards if card.named or card.share.value >= _SHOWN_MIN]
     # A counter that never moved has no samples although it was read.
-    sources |= {m.source for p in parts for each in p.trial.observed for m in each.moved}
-    if any(part.sessions is not None for part in parts):
-        sources.add("sessions")
-    shown = parts[worst]
-    by_second = zip(shown.missed, shown.missed + shown.on_time, strict=True)
+    sources = {source for source, _ in part.tracks}
+    sources |= {moved.source for each in trial.observed for moved in each.moved}
+    sources |= {"sessions"} if part.sessions is not None else set()
+    by_second = zip(part.missed, part.missed + part.on_time, strict=True)
     return Attribution(
-        ids,
+        trial.id,
         "cause" if named else "no-dominant-cause",
         missed,
         due,
-        tuple(cards),
+        tuple(sorted(shown, key=lambda card: (not card.named, -card.share.value, card.key))),
         1 - explained / missed,
         tuple(source for source in causes.catalog().unread if source not in sources),
-        shown.trial.id,
         tuple(float(f"{m / d:.4g}") if d else None for m, d in by_second),
     )
-
-
-def _proof(row: CauseRule, signal: Signal) -> Proof:
-    return "coinciding" if signal.beside else row.proof
 
 
 def _signals(part: Timeline) -> Signals:
@@ -233,33 +200,26 @@ def _signals(part: Timeline) -> Signals:
     seen = {}
     for row in CAUSES:
         if (signal := row.signal(part)) is not None:
-            if row.carried and _proof(row, signal) != "coinciding":
+            if row.carried and row.proof != "coinciding":
                 signal = replace(signal, late=signals.carried(signal.late, lag))
             seen[row.key] = signal
     return seen
 
 
 def _by_priority(seen: Signals, prior: Collection[str]) -> Signals:
-    """The signals without the time that causes of higher priority claim.
-
-    prior: the causes that may claim time of others; where it does not matter whether they are
-    named, all may that transactions themselves show.
-    """
+    """The signals without the time that causes of higher priority claim; `prior` may claim it."""
     left = {}
-    for row in (row for row in CAUSES if row.key in seen):
-        signal = seen[row.key]
+    for key, signal in seen.items():
         late, punctual, alone = signal.late, signal.on_time, signal.alone
-        for other in (other for other in CAUSES if other.key in row.after and other.key in seen):
-            claim = seen[other.key]
-            proof = _proof(other, claim)
-            if other.key in prior or (row.whatever and proof != "coinciding"):
-                # An unknown (NaN) of this signal stays one.
-                late = np.minimum(late, _rest(claim.late))
-                punctual = np.minimum(punctual, _rest(claim.on_time))
-                if alone is not None and proof != "time":
-                    alone = np.minimum(alone, _rest(claim.late))
+        for other in (each for each in _RULES[key].after if each in prior and each in seen):
+            claim = seen[other]
+            # An unknown (NaN) of this signal stays one.
+            late = np.minimum(late, _rest(claim.late))
+            punctual = np.minimum(punctual, _rest(claim.on_time))
+            if alone is not None and _RULES[other].proof != "time":
+                alone = np.minimum(alone, _rest(claim.late))
         late = late if alone is None else np.fmax(late, alone)
-        left[row.key] = replace(signal, late=late, punctual=punctual)
+        left[key] = replace(signal, late=late, punctual=punctual)
     return left
 
 
@@ -268,100 +228,50 @@ def _rest(values: Numbers) -> Numbers:
     return np.asarray(np.clip(1 - np.where(np.isfinite(values), values, 0.0), 0.0, 1.0))
 
 
-def _ranked(cards: Sequence[PossibleCause]) -> list[PossibleCause]:
-    """Named ones first, then by share; near the largest share by proof, then by lift."""
-
-    def rank(card: PossibleCause) -> tuple[bool, float, int, float, str]:
-        contrast = math.inf if card.lift is None else card.lift.value
-        near = card.named and card.share.value >= most - _TIE
-        share = most if near else card.share.value
-        return (not card.named, -share, _PROOFS.index(card.proof), -contrast, card.key)
-
-    most = max((card.share.value for card in cards if card.named), default=0.0)
-    return sorted(cards, key=rank)
-
-
-def _card(
-    row: CauseRule, parts: Sequence[Timeline], seen: Sequence[Signals], *, worst: int
-) -> PossibleCause:
-    pairs = [(part, of_trial.get(row.key)) for part, of_trial in zip(parts, seen, strict=True)]
-    present = [(part, signal) for part, signal in pairs if signal is not None]
-    missed, on_time, late, punctual = _due_seconds(pairs)
+def _card(row: CauseRule, part: Timeline, signal: Signal) -> PossibleCause:
+    """What a signal proves: the evaluator of all causes."""
+    every = (part.missed, part.on_time, part.latency_s, signal.late, signal.on_time)
+    missed, on_time, latency_s, late, punctual = (each[part.since :] for each in every)
     share = coinciding_share(missed, late)
-    # The weakest proof of all trials.
-    proof = max((_proof(row, signal) for _, signal in present), key=_PROOFS.index)
-    if proof == "time" and share.value >= _MOST:
-        punctual = _due_seconds(pairs, as_time=True)[3]
+    usual_s = weighted_mean(latency_s, missed)
+    if row.proof == "time" and share.value >= _MOST and usual_s:
+        # A share of a short life is a short time. With a smaller share, all of a life may be longer
+        # alike.
+        punctual = punctual * np.minimum(1.0, latency_s / usual_s)
     lift = lift_of(missed, on_time, late=late, punctual=punctual)
     seen_on_time = weighted_mean(punctual, on_time)
     clear = lift is not None and lift.low >= LIFT_MIN
     contrast = clear and share.value - seen_on_time >= DIFFERENCE_MIN
-    if proof == "coinciding":
+    # Where most were on time and saw it as much, the signal does not separate them.
+    most = bool(missed.sum() >= on_time.sum())
+    if row.proof == "whole":
+        proved = contrast or most or share.value >= seen_on_time
+    elif row.proof == "time":
+        apart = share.value >= max(seen_on_time + DIFFERENCE_MIN, seen_on_time * LIFT_MIN)
+        # The time itself is long, on average over missed transactions.
+        spent_s = weighted_mean(np.nan_to_num(late) * latency_s, missed)
+        long = part.limit_s > 0 and spent_s >= _LONG * part.limit_s
+        proved = contrast or ((most or apart) and long)
+    else:
         # Both coincide more than once, and more than by chance.
         meetings = int(((missed > 0) & (np.nan_to_num(late) > 0)).sum())
         chance_max = max(_CHANCE_MAX, 1.0 / len(missed))
         unlikely = meetings >= _MEETINGS_MIN and chance(missed, late) <= chance_max
-        contrast = contrast and unlikely
-    # Where most were on time and saw it as much, the signal does not separate them.
-    most = bool(missed.sum() >= on_time.sum())
-    whole = proof == "whole" and (most or share.value >= seen_on_time)
-    apart = share.value >= max(seen_on_time + DIFFERENCE_MIN, seen_on_time * LIFT_MIN)
-    alone = whole or (proof == "time" and (most or apart) and _long(present))
-    against = []
-    if share.value < SHARE_MIN:
-        against.append(finding("mostly-without", share=1 - share.value))
-    if not contrast and seen_on_time >= SHARE_MIN * share.value:
-        against.append(finding("also-on-time", share=seen_on_time))
-    part, here = pairs[worst]
-    shown = here or present[0][1]
-    by_second = np.zeros(part.seconds) if here is None else here.late
-    step = next_step_for(shown.advice or row.key, part.trial, part.failures)
+        proved = contrast and unlikely
+    step = next_step_for(row.key, part.trial, part.failures)
     return PossibleCause(
         row.key,
-        proof,
-        share.value >= SHARE_MIN and (contrast or alone),
+        row.proof,
+        share.value >= SHARE_MIN and proved,
         share,
         seen_on_time,
         lift,
-        shown.evidence,
-        tuple(against),
+        signal.evidence,
         step.advice,
         step.command,
         step.question,
-        tuple(float(f"{v:.3g}") if np.isfinite(v) else None for v in by_second),
+        tuple(float(f"{v:.3g}") if np.isfinite(v) else None for v in signal.late),
     )
-
-
-def _due_seconds(
-    pairs: Sequence[tuple[Timeline, Signal | None]], *, as_time: bool = False
-) -> list[Numbers]:
-    """Missed and on-time transactions by second, and the signal for both: 0 in a trial without it.
-
-    as_time: that of those on time is a share of lives of the missed, because a share of a short
-    life is a short time. Only for a signal that is most of the time: with a smaller one, all of it
-    may be longer alike.
-    """
-    columns = []
-    for part, signal in pairs:
-        late = np.zeros(part.seconds) if signal is None else signal.late
-        punctual = late if signal is None else signal.on_time
-        usual_s = weighted_mean(part.latency_s[part.since :], part.missed[part.since :])
-        if as_time and usual_s:
-            punctual = punctual * np.minimum(1.0, part.latency_s / usual_s)
-        every = (part.missed, part.on_time, late, punctual)
-        columns.append([each[part.since :] for each in every])
-    return [np.concatenate(each) for each in zip(*columns, strict=True)]
-
-
-def _long(present: Sequence[tuple[Timeline, Signal]]) -> bool:
-    """Whether the time itself is long: half of the limit, on average over missed transactions."""
-    spent = limit = 0.0
-    for part, signal in present:
-        missed = part.missed[part.since :]
-        late_s = np.nan_to_num(signal.late) * part.latency_s
-        spent += float((late_s[part.since :] * missed).sum())
-        limit += part.limit_s * float(missed.sum())
-    return limit > 0 and spent >= _LONG * limit
 
 
 def coinciding_share(missed: Numbers, late: Numbers) -> Estimate:

@@ -26,40 +26,33 @@ from pgpaces.spec.result import Observed, Trial, WaitEvent
 
 # Fewer in flight than this, on average, are too few to tell where their time went.
 _IN_FLIGHT_MIN = 0.1
-_MET_MIN = 10
+_SAMPLES_MIN = 10
 # The share of lock holders in one activity from which on their waiters count to it, and from which
 # on they do so entirely.
 _INHERIT_FROM, _INHERIT_TO = 0.5, 0.8
-# An activity is slow that takes this part of the limit, or this many times as long as usual.
-_SLOW_OF_LIMIT, _SLOW_TIMES = 0.25, 4.0
+# An activity is slow that takes this part of the limit.
+_SLOW_OF_LIMIT = 0.25
 # Commands of a script for which its client waits, not for the server.
 _PAUSE = re.compile(r"\s*\\(sleep|shell|setshell)\b", re.IGNORECASE)
 
 
-Kind = Literal["cpu", "lock", "wal", "read", "file", "standby", "latch", "client", "other"]
+Kind = Literal["cpu", "lock", "disk", "standby", "latch", "client", "other"]
 # Frozen: a sample was late by this many tenths, and by three times the two intervals before.
 FROZEN_MIN = 5
 _FROZEN_TIMES = 3
-_WAL_LATCHES = ("WALWrite", "WALWriteLock")
-_READS = ("DataFileRead", "DataFilePrefetch", "AioIoCompletion", "AioIoUringExecution")
-_BUFFERS = ("BufferIO", "BufferIo", "buffer_io")
+_KINDS: Mapping[str, Kind] = {
+    waits.CPU: "cpu", "IO": "disk", "Lock": "lock", "LWLock": "latch", "BufferPin": "latch",
+    "Client": "client",
+}  # fmt: skip
+# Waits of other types that are for the disk: a page that another session reads, and WAL.
+_DISK = ("BufferIO", "BufferIo", "buffer_io", "WALWrite", "WALWriteLock")
 
 
 def wait_kind(event: WaitEvent) -> Kind:
     """The kind of a wait event, as far as causes differ by it."""
-    kind, name = event.kind, event.event
-    if kind == waits.CPU:
-        return "cpu"
-    if kind == "IO":
-        return "wal" if name.upper().startswith("WAL") else "read" if name in _READS else "file"
-    if name in _BUFFERS:
-        return "read"
-    if kind == "LWLock":
-        return "wal" if name in _WAL_LATCHES else "latch"
-    if (kind, name) == ("IPC", "SyncRep"):
+    if (event.kind, event.event) == ("IPC", "SyncRep"):
         return "standby"
-    kinds: Mapping[str, Kind] = {"Lock": "lock", "BufferPin": "latch", "Client": "client"}
-    return kinds.get(kind, "other")
+    return "disk" if event.event in _DISK else _KINDS.get(event.kind, "other")
 
 
 class Sessions(Struct, frozen=True):
@@ -93,9 +86,9 @@ class Timeline(Struct, frozen=True):
     sent; waited: missed transactions that would have been on time if sent when due; unsent:
     unfinished ones that no client sent; succeeded: transactions. By second of the clock, of which
     there may be more: ended: transactions; in_flight: mean transactions; dispatch_s: mean lag of
-    those with a free client; dispatched: how many of these were sent later than half of the limit.
-    limit_s: the shortest of its scripts, 0 without one. since: the first second that counts.
-    open_clients: the clients of open loads. failures: the failed transactions by SQLSTATE.
+    those with a free client. limit_s: the shortest of its scripts, 0 without one. since: the first
+    second that counts. open_clients: the clients of open loads. failures: the failed transactions
+    by SQLSTATE.
     """
 
     trial: Trial
@@ -113,7 +106,6 @@ class Timeline(Struct, frozen=True):
     ended: Numbers
     in_flight: Numbers
     dispatch_s: Numbers
-    dispatched: Numbers
     open_clients: int
     failures: Mapping[str, int]
     sessions: Sessions | None
@@ -154,11 +146,6 @@ class Timeline(Struct, frozen=True):
         """The sum of a clock's values over the same life; unknown ones count as 0."""
         sums = np.concatenate(([0.0], np.cumsum(np.where(np.isfinite(values), values, 0.0))))
         return np.asarray(sums[self.last + 1] - sums[: self.seconds])
-
-    def life_max(self, values: Numbers) -> Numbers:
-        """The largest of a clock's values over the same life; for values that are events."""
-        finite = np.where(np.isfinite(values), values, 0.0)
-        return np.array([finite[at : last + 1].max() for at, last in enumerate(self.last)])
 
     def mean_of_missed(self, values: Numbers) -> float:
         """The mean of a clock's values over lives of missed transactions; 0 where unknown."""
@@ -204,12 +191,11 @@ class Timeline(Struct, frozen=True):
         with fewer than 10 samples of these sessions while missed transactions were under way: too
         few to tell where time went.
         """
-        begun, ended = np.zeros(self.clock + 1), np.zeros(self.clock + 1)
-        np.add.at(begun, np.flatnonzero(self.missed), 1)
-        np.add.at(ended, self.last[self.missed > 0] + 1, 1)
-        alive = np.cumsum(begun - ended)[: self.clock] > 0
+        alive = np.zeros(self.clock)
+        for at in np.flatnonzero(self.missed):
+            alive[at : self.last[at] + 1] = 1.0
         samples = self.sessions.samples if self.sessions else np.zeros(self.clock)
-        if np.nansum(np.where(alive, sessions * samples, 0.0)) < _MET_MIN:
+        if np.nansum(alive * sessions * samples) < _SAMPLES_MIN:
             return np.zeros(self.clock)
         return self.with_queue(np.clip(quotient(sessions, self._unqueued, 0.0), 0.0, 1.0))
 
@@ -221,16 +207,13 @@ class Timeline(Struct, frozen=True):
         Where holders differ, or are as quick as usual, the row itself is contended.
 
         By Little's law, second by second, an activity takes long if it takes a part of the limit on
-        average over missed transactions, or much more than over those on time.
+        average over missed transactions.
         """
         sessions = np.nan_to_num(share * self._unqueued)
         spent_s = self.life_mean(sessions / np.fmax(smooth(self.ended), 1.0))
-        late_s, usual_s = (
-            float((spent_s * weights).sum() / max(1.0, weights.sum()))
-            for weights in (self.missed, self.on_time)
-        )
+        late_s = float((spent_s * self.missed).sum() / max(1.0, self.missed.sum()))
         queueing = self.queueing
-        if late_s >= _SLOW_OF_LIMIT * self.limit_s or late_s >= _SLOW_TIMES * usual_s > 0:
+        if late_s >= _SLOW_OF_LIMIT * self.limit_s:
             certain = (share - _INHERIT_FROM) / (_INHERIT_TO - _INHERIT_FROM)
             queueing = queueing * (1 - np.clip(certain, 0.0, 1.0))
         return np.asarray(share * (1 - queueing))
@@ -238,11 +221,12 @@ class Timeline(Struct, frozen=True):
     def outside(self) -> Numbers | None:
         """The share of transactions in flight that no session executed, by second of the clock.
 
-        Of those that do not queue for locks of each other, and not in the pauses of their scripts.
-        NaN where too few were in flight. None without samples of sessions, or of transactions in
-        flight.
+        Of those that do not queue for locks of each other. NaN where too few were in flight. None
+        without samples of sessions or of transactions in flight, and if scripts pause.
         """
-        if self.sessions is None or not self.in_flight.any():
+        commands = (c for script in self.trial.workload.scripts for c in script.commands)
+        pauses = any(_PAUSE.match(c.text) for c in commands if not c.is_sql)
+        if self.sessions is None or not self.in_flight.any() or pauses:
             return None
         # Sessions that wait for the client to take a result do not execute; other sessions may be
         # the load's, behind a pool that gives them another name.
@@ -251,18 +235,7 @@ class Timeline(Struct, frozen=True):
         # Ten samples a second are few: three seconds together.
         in_flight, inside = (smooth(v) for v in (self.in_flight - self.queued, executing))
         share = 1 - quotient(inside, np.where(in_flight >= _IN_FLIGHT_MIN, in_flight, 0.0))
-        return np.asarray(np.clip(share - self._paused, 0.0, 1.0))
-
-    @property
-    def _paused(self) -> Numbers:
-        """The share of transactions' time between the statements of scripts that pause."""
-        commands = [c for script in self.trial.workload.scripts for c in script.commands]
-        if not any(_PAUSE.match(c.text) for c in commands if not c.is_sql):
-            return np.zeros(self.clock)
-        whole = self.by_clock(lambda each: sum(tally.service.sum_ns for tally in each.tallies))
-        # A pause ends in another second than it begins.
-        between = 1 - quotient(smooth(self.statements_ns), smooth(whole), 1.0)
-        return np.asarray(np.clip(between, 0.0, 1.0))
+        return np.asarray(np.clip(share, 0.0, 1.0))
 
     @property
     def statements_ns(self) -> Numbers:
@@ -369,7 +342,6 @@ def timeline(trial: Trial, summary: Summary) -> Timeline:
     )
     limits = {n: ns for n, ns in enumerate(limits_ns(trial)) if ns and n in scripts}
     limit_ns = min(limits.values(), default=0)
-    half_ns = limit_ns / 2 or math.inf
     waited = np.zeros(seconds)
     for tally in (tally for interval in trial.intervals for tally in interval.tallies):
         if 0 <= tally.due_second < seconds and tally.script in scripts:
@@ -410,7 +382,6 @@ def timeline(trial: Trial, summary: Summary) -> Timeline:
         ended=_by_clock(trial, clock, lambda each: sum(t.latency.count for t in each.tallies)),
         in_flight=_by_clock(trial, clock, lambda each: each.in_flight_ns / 1e9),
         dispatch_s=quotient(dispatch_ns, dispatches) / 1e9,
-        dispatched=_by_clock(trial, clock, lambda each: times_above(each.dispatch, half_ns)),
         open_clients=sum(count for model, count in loads if model == "open"),
         failures=accumulator.failures(summary.cut_s, scripts),
         sessions=sessions_of(trial.observed, clock),

@@ -85,11 +85,11 @@ def answer_of(store: Store, experiment_id: str) -> Answer:
 def _observed(store: Store, page: Page) -> Page:
     ids = [closeups.middle(row).trial.id for row in closeups.chosen(page)]
     # The answer of a search names the limiting resource already.
-    late = () if page.searched else attribution.of_cells(store, page)
+    late = None if page.searched else attribution.of_cell(store, page)
     return replace(
         page,
         observed={id_: store.observed(id_) for id_ in ids},
-        sections=tuple(replace(each, folded=True) for each in late),
+        sections=(replace(late, folded=True),) if late else (),
     )
 
 
