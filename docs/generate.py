@@ -392,7 +392,8 @@ def _type(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
         inner = _type(node["items"], definitions).split(" or ")
         return f"array of {' or '.join(f'{kind}s' for kind in inner)}"
     if node["type"] == "object":
-        return f"table of {_type(node['additionalProperties'], definitions)}"
+        inner = node.get("additionalProperties")
+        return f"table of {_type(inner, definitions)}" if inner else "table"
     return {"number": "float"}.get(node["type"], str(node["type"]))
 
 

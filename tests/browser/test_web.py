@@ -22,7 +22,7 @@ from pgpaces.show.numbers import milliseconds
 from pgpaces.spec.design import Design, Factor
 from pgpaces.spec.result import Blocked, Observed, Place, Trial
 from pgpaces.store.store import Store
-from pgpaces.trial import recorder
+from pgpaces.trial import record
 from pgpaces.web import app as serving
 from pgpaces.web import live
 from pgpaces.web.listening import listen
@@ -536,7 +536,7 @@ def test_the_link_of_a_load_opens_it_when_it_has_begun(browser, served):
 def test_numbers_of_the_list_and_of_a_comparison_are_those_of_the_store(browser, served):
     plan = {"limit_ns": 20_000_000, "rate": 40.0}
     summaries = [
-        recorder.store_imported(served.store, series([[ms] * 39 + [50.0]] * 5, id=id_, plan=plan))
+        record.store_imported(served.store, series([[ms] * 39 + [50.0]] * 5, id=id_, plan=plan))
         for id_, ms in zip(RUNS, (10.0, 12.0), strict=True)
     ]
     with opened_page(browser, served.url) as (page, _):

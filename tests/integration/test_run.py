@@ -224,11 +224,11 @@ def test_clean_starts_a_server_by_its_name_whatever_its_version(pgpaces):
 
 def test_a_run_whose_plans_take_long_still_runs(pgpaces_home, tmp_path, pg15, monkeypatch):
     import pgpaces
-    from pgpaces.trial import recorder
+    from pgpaces.trial import record
     from pgpaces.trial.monitors import Monitors
 
     path, explained = tmp_path / "results.db", Monitors.explain
-    monkeypatch.setattr(recorder, "_BEAT_S", 0.01)
+    monkeypatch.setattr(record, "_BEAT_S", 0.01)
 
     def explain(monitors: Monitors) -> None:
         beats = "SELECT heartbeat FROM trial"

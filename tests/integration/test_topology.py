@@ -230,7 +230,7 @@ def test_prepared_statements_in_transaction_mode_work_or_are_refused(pgpaces):
 
 
 def test_scripts_go_where_they_are_sent(folder, pgpaces_home, tmp_path, watcher):
-    nodes = layout(2, nodes=(("read", "standbys"),))
+    nodes = layout(2, options={"node.read": "standbys"})
     outcome, trial = run(folder, tmp_path / "r.db", 3, watcher, **nodes)
     reads = watcher.read_since("r")
     assert reads["primary"] == 0 < min(reads["standby1"], reads["standby2"])
@@ -270,7 +270,7 @@ def test_reporting_runs_on_a_standby_of_its_own_beside_the_application(
 
 @pytest.mark.slow
 def test_a_standby_refuses_what_writes_and_that_is_counted(folder, pgpaces_home, tmp_path):
-    writes = layout(1, node="standby1", scripts=(("write", None),))
+    writes = layout(1, options={"node": "standby1", "scripts": "write"})
     outcome, _ = run(folder, tmp_path / "r.db", 1, **writes)
     counts = outcome.summary.counts
     assert counts.failed == counts.due > 0
@@ -283,7 +283,7 @@ def killer() -> Watcher:
 
 
 def test_a_standby_that_dies_takes_its_own_share_alone(folder, pgpaces_home, tmp_path):
-    reads = layout(2, node="any", scripts=(("read", None),))
+    reads = layout(2, options={"node": "any", "scripts": "read"})
     outcome, trial = run(folder, tmp_path / "r.db", 4, killer(), **reads)
     assert trial.state == "finished"
     found = {script.name: script.counts for script in outcome.summary.scripts}
@@ -303,7 +303,7 @@ def test_a_standby_that_dies_takes_its_own_share_alone(folder, pgpaces_home, tmp
 @pytest.mark.slow
 def test_a_pooler_that_goes_on_without_a_standby_does_not_hide_that(folder, pgpaces_home, tmp_path):
     check("pgpool")
-    reads = layout(2, pool=PoolPlan("pgpool"), scripts=(("read", None),))
+    reads = layout(2, pool=PoolPlan("pgpool"), options={"scripts": "read"})
     outcome, _ = run(folder, tmp_path / "r.db", 3, killer(), **reads)
     assert "standby-lost: standby1: " in not_valid(outcome)
     nothing_is_left(pgpaces_home)

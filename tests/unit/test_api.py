@@ -11,7 +11,7 @@ from pgpaces.analysis.compare import Verdict
 from pgpaces.core.errors import PgpacesError, PlanError
 from pgpaces.show import draw
 from pgpaces.spec import spec
-from pgpaces.spec.load import trial_plan
+from pgpaces.spec.load import family, trial_plan
 from pgpaces.spec.target import PoolPlan
 from pgpaces.trial import trial as pipeline
 from tests.errors import raises, sentence
@@ -43,10 +43,10 @@ def test_a_layout_and_where_the_load_goes(asked):
     found = asked("reporting", standbys=2, pool="pgbouncer", pool_mode="transaction", pool_size=4)
     assert found.target.standbys == 2
     assert found.pool == PoolPlan("pgbouncer", "transaction", 4)
-    assert (found.node, found.nodes, found.background) == (None, (), ())
+    assert (family(found.spec, "node"), found.background) == ({}, ())
     assert asked("reporting", pool="pgpool").pool == PoolPlan("pgpool", "session", None)
-    assert asked("reporting", standbys=1, node="any").node == "any"
-    assert asked("reporting", node={"by_fk1": "standby1"}).nodes == (("by_fk1", "standby1"),)
+    assert asked("reporting", standbys=1, node="any").spec["node"] == "any"
+    assert asked("reporting", node={"by_fk1": "standby1"}).spec["node.by_fk1"] == "standby1"
 
 
 def test_workloads_at_the_same_time(asked):
@@ -62,7 +62,7 @@ def test_workloads_at_the_same_time(asked):
     found = dict(asked("simple-update", standbys=1, duration=7, background=beside).background)
     assert list(found) == ["reporting", "reader", "tpcb-like"]
     reporting, reader = found["reporting"], found["reader"]
-    assert (reporting.node, reporting.trial.load.rate) == ("standby1", 2.0)
+    assert (reporting.spec["node"], reporting.trial.load.rate) == ("standby1", 2.0)
     assert reporting.trial.limit_ns == 500_000_000
     assert reporting.trial.variables == (("hot", "3"),)
     assert reporting.trial.duration_ns == 7_000_000_000

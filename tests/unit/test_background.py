@@ -74,7 +74,7 @@ def test_an_experiment_with_workloads_beside_it_is_stored_without_a_password(tmp
     path = tmp_path / "some.toml"
     nodes = 'nodes = { standby1 = "host=b password=canary" }'
     path.write_text(f'{FILE}[targets.a]\ndsn = "host=a"\n{nodes}\n')
-    experiment = experiment_file.read(path).experiment()
+    experiment = experiment_file.read(path).checked()
     made = document.write(experiment, "sweep some.toml", "hash")
     found = document.read(made)
     assert found.design == experiment.design
@@ -149,7 +149,7 @@ def test_tables_beside_in_a_file(tmp_path):
     path = tmp_path / "some.toml"
     path.write_text(FILE)
     jsonschema.validate(tomllib.loads(FILE), experiment_file.schema())
-    design = experiment_file.read(path).experiment().design
+    design = experiment_file.read(path).checked().design
     assert [(f.name, f.levels) for f in design.factors] == [
         ("pool", ("none", "pgbouncer")),
         ("background.reporting.scale", ("1", "2")),
@@ -174,7 +174,7 @@ def test_what_runs_beside_it_is_part_of_what_an_experiment_goes_on_with(tmp_path
     def planned(text, sql):
         path.write_text(f'workload = "reporting"\n{text}')
         script.write_text(sql)
-        experiment = experiment_file.read(path).experiment()
+        experiment = experiment_file.read(path).checked()
         return sweep.plan(experiment, tmp_path / "results.db").workload_hash
 
     beside_it = '[background.q]\nworkload = "q.sql"\n'
@@ -187,7 +187,7 @@ def test_what_runs_beside_it_is_part_of_what_an_experiment_goes_on_with(tmp_path
 def test_a_node_that_one_cell_has_not_is_said_with_the_cell(tmp_path):
     path = tmp_path / "some.toml"
     path.write_text('workload = "reporting"\nnode = "standbys"\n[factors]\nstandbys = [0, 1]\n')
-    experiment = experiment_file.read(path).experiment()
+    experiment = experiment_file.read(path).checked()
     said = sentence("unknown-node", node="standbys")
     with pytest.raises(PlanError, match=f"cell standbys=0: .*{said}"):
         sweep.plan(experiment, tmp_path / "results.db")

@@ -26,7 +26,8 @@ from pgpaces.spec.design import Cell, Design, Experiment, Factor
 from pgpaces.spec.load import Load, TrialPlan
 from pgpaces.spec.result import Place
 from pgpaces.spec.workload import Command, of_command
-from pgpaces.trial.command import check, loaded
+from pgpaces.trial.monitors import loaded
+from pgpaces.trial.request import check_command
 from tests.errors import raises
 from tests.unit import faces
 from tests.unit.trials import SECOND_NS, planned, trial
@@ -131,9 +132,9 @@ def printed(made):
 
 def test_a_command_has_no_clients_that_come_after_one_another():
     once = TrialPlan(Load("closed"), duration_ns=None, transactions=1)
-    check(of_command(Command(("psql",))), once)
+    check_command(of_command(Command(("psql",))), once)
     with raises(PlanError, "command-runs-alone", option="--start-every"):
-        check(of_command(Command(("psql",))), replace(once, start_every_ns=SECOND_NS))
+        check_command(of_command(Command(("psql",))), replace(once, start_every_ns=SECOND_NS))
 
 
 @pytest.mark.parametrize(

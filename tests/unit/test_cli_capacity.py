@@ -16,7 +16,7 @@ from pgpaces.answers.calls import load_capacity
 from pgpaces.cli.answers import report
 from pgpaces.cli.sweep import capacity as face
 from pgpaces.core.errors import PlanError
-from pgpaces.spec.design import Cell, Design, Draft, Factor
+from pgpaces.spec.design import Cell, Design, Experiment, Factor
 from pgpaces.store.store import Store
 from pgpaces.trial import capacity, sweep
 from tests.errors import raises, sentence
@@ -114,7 +114,7 @@ def test_python_refuses_what_the_command_refuses(tmp_path, given, said):
 @settings(max_examples=20, deadline=None)
 @given(least=st.floats(0.1, 900.0), most=st.floats(1e3, 1e6))
 def test_the_ends_of_what_is_offered_can_be_offered(least, most):
-    draft = Draft(workload="tpcb-like").with_levels(
+    draft = Experiment(workload="tpcb-like").with_levels(
         {"rate": (f"{least!r}/s", f"{most!r}/s"), "latency_limit": ("50ms",)}
     )
     _, spec = capacity.ask(draft, missed="1%")
@@ -183,7 +183,7 @@ def test_python_asks_what_the_command_asks(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["reporting", "sensor", "garden", "tpcb-like", "bigtext"])
 @pytest.mark.parametrize("by", [{"rate": ("5/s",)}, {"rate_per_client": ("1/s",)}, {}])
 def test_the_saturating_trial_has_no_pause_whatever_pace_the_workload_has(name, by):
-    draft = Draft(workload=name).with_levels({"latency_limit": ("50ms",), **by})
+    draft = Experiment(workload=name).with_levels({"latency_limit": ("50ms",), **by})
     experiment, spec = capacity.ask(draft, missed="1%")
     [cell] = experiment.design.cells()
     asked = CellSearch(replace(spec, each=1.0), cell).ask()

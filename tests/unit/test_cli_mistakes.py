@@ -85,7 +85,7 @@ NAMED = {
     "sweep select-only -T auto -L 1s": PlanError("only-of-a-run", option="-T auto"),
     f"sweep select-only -c {LEVELS} --rate {LEVELS}":
         PlanError("too-many-trials", trials=10201, most=10000),
-    "sweep many.toml": PlanError("too-many-levels", factor="clients", count=10001, maximum=10000),
+    "sweep many.toml": PlanError("level-twice", factor="clients", level="1"),
     "run garden/users --script x":
         PlanError("unknown-task", workload="garden/users", script="x", known=["insert_plant"]),
     f"run {TOO_LONG}":

@@ -17,9 +17,9 @@ from pgpaces.database.access import Access
 from pgpaces.database.identity import Room
 from pgpaces.spec.load import Load
 from pgpaces.spec.target import PoolPlan, TargetPlan
-from pgpaces.trial import preparation, site
+from pgpaces.trial import prepare, site
 from pgpaces.trial.components import clients_at, component_loads, limits
-from pgpaces.trial.courtesy import Budget
+from pgpaces.trial.prepare import Budget
 from pgpaces.trial.request import backgrounds, check
 from pgpaces.trial.site import Site, restarting
 from tests.errors import raises, sentence
@@ -35,14 +35,15 @@ def works(draw):
     nodes = ("primary", *(f"standby{n}" for n in range(1, count + 1)))
     places = st.sampled_from([*nodes, "any", *(["standbys"] if count else [])])
     weights = draw(st.lists(st.integers(0, 9), min_size=1, max_size=3).filter(any))
-    own = tuple((name, draw(places)) for name in NAMES[: len(weights)] if draw(st.booleans()))
+    own = {f"node.{n}": draw(places) for n in NAMES[: len(weights)] if draw(st.booleans())}
+    own |= {"node": draw(places)} if draw(st.booleans()) else {}
     load = draw(
         st.sampled_from([Load("open", 37.5), Load("closed"), Load("paced", 2.0)])
         | st.floats(0.001, 1e6).map(lambda rate: Load("open", rate))
     )
     clients = draw(st.integers(4, 200))
     trial = {"load": load, "clients": clients, "seed": draw(st.integers(0, 2**64 - 1))}
-    return work(weights, node=draw(st.none() | places), nodes=own, trial=trial), nodes
+    return work(weights, spec=own, trial=trial), nodes
 
 
 @given(works())
@@ -100,7 +101,7 @@ def test_components_have_seeds_and_labels_of_their_own(one, other):
 
 def test_scripts_are_named_by_their_node_where_it_is_one_of_several_and_by_their_workload():
     found = component_loads(
-        [work((1, 1), nodes=(("read", "any"),), trial={"clients": 9})], NODES[:3], 90
+        [work((1, 1), spec={"node.read": "any"}, trial={"clients": 9})], NODES[:3], 90
     )
     assert [(component.node, component.labels) for component in found] == [
         ("primary", ("read on primary", "write")),
@@ -115,12 +116,12 @@ def test_scripts_are_named_by_their_node_where_it_is_one_of_several_and_by_their
 
 def test_a_limit_of_a_script_goes_where_the_script_goes():
     plan = {"clients": 4, "limit_ns": 500, "limits": (("read", 100), ("write", 900))}
-    one = work((1, 1), nodes=(("write", "standby1"),), trial=plan)
+    one = work((1, 1), spec={"node.write": "standby1"}, trial=plan)
     primary, standby = found = component_loads([one], NODES[:2], 90)
     assert primary.engine_plan().limits == [(0, 100)]
     assert standby.engine_plan().limits == [(0, 900)]
     assert limits(found, 500) == (("read", 100), ("write", 900))
-    one = work((1,), node="any", trial={"clients": 4, "limits": (("read", 100),)})
+    one = work((1,), spec={"node": "any"}, trial={"clients": 4, "limits": (("read", 100),)})
     assert limits(component_loads([one], NODES[:2], 90), None) == (
         ("read on primary", 100),
         ("read on standby1", 100),
@@ -159,7 +160,7 @@ def test_what_cannot_run_is_refused_before_anything_is_started(changes, beside, 
 
 
 def test_fewer_clients_than_servers_are_refused_where_only_the_server_knows_how_many():
-    open_load = work(node="any", trial={"load": Load("open", 0.1)})
+    open_load = work(spec={"node": "any"}, trial={"load": Load("open", 0.1)})
     with raises(PlanError, "too-few-clients", clients=1, servers=3):
         component_loads([open_load], NODES[:3], most=1)
 
@@ -191,7 +192,7 @@ def test_where_a_load_goes(asked, nodes, where):
 
 
 def test_a_script_without_weight_needs_no_client():
-    idle = work((1, 0), nodes=(("write", "standby1"),), trial={"clients": 1})
+    idle = work((1, 0), spec={"node.write": "standby1"}, trial={"clients": 1})
     check(replace(idle.request, target=TargetPlan(standbys=1)))
     (component,) = component_loads([idle], NODES[:2], 90)
     assert (component.node, component.labels, component.clients) == ("primary", ("read",), 1)
@@ -236,11 +237,11 @@ def test_what_a_killed_run_left_changed_is_put_back_before_a_trial_of_a_database
 
     request = work(target=TargetPlan(dsn="host=board", restart=restart)).request
     assert request.as_is
-    monkeypatch.setattr(preparation.changes, "put_back_leftovers", put_back)
+    monkeypatch.setattr(prepare.changes, "put_back_leftovers", put_back)
     where = Site(Access({}, Path("psql")), managed=False)
     with (
         pytest.raises(ServerError, match="put back"),
-        preparation.prepared(where, request, print, check=lambda: None),
+        prepare.prepared(where, request, print, check=lambda: None),
     ):
         pass
 

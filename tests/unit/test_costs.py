@@ -18,7 +18,7 @@ from pgpaces.spec.costs import Costs, MonthlyCost, monthly
 from pgpaces.spec.design import Design, Experiment
 from pgpaces.spec.target import Target, TargetPlan
 from pgpaces.trial import document
-from pgpaces.trial.ready_trial import host_facts
+from pgpaces.trial.record import host_facts
 from pgpaces.trial.request import costs_of_target
 from tests.errors import raises
 from tests.unit.experiments import made

@@ -14,7 +14,7 @@ from pgpaces.load import engine
 from pgpaces.spec.load import Load
 from pgpaces.spec.target import TargetPlan
 from pgpaces.trial.components import component_loads, threads_for
-from pgpaces.trial.courtesy import UNSEEN, Budget
+from pgpaces.trial.prepare import UNSEEN, Budget
 from pgpaces.trial.site import Site
 from tests.errors import raises
 from tests.unit.components import work

@@ -28,7 +28,7 @@ from pgpaces.database.access import Access
 from pgpaces.spec.design import Design
 from pgpaces.spec.load import GeneratorsPlan, Load, LogPlan
 from pgpaces.spec.target import TargetPlan
-from pgpaces.trial.stops import Stops
+from pgpaces.trial.listener import Stops
 from tests.errors import sentence
 from tests.unit.calling import refused
 from tests.unit.stored import begun, opened
@@ -182,7 +182,7 @@ def on_host(value: Any) -> Any:
 
 DEAD = {"host": "127.0.0.1", "port": "1", "dbname": "x"}
 ADMIN = Access(DEAD, Path("psql"))
-AWAY, LOST = ServerError("server-away", trials=1), OperationalError("lost")
+AWAY, LOST = ServerError("server-away"), OperationalError("lost")
 CHANGE = Ns(name="jit", dbname="", before="on", after=None, restart=False)
 LEDGER = Ns(changes=Answer([CHANGE]), current=Answer("off"), admin=Answer("x"), set=print,
             forget=print, change=print, reload=print, awaits_restart=Answer(False))  # fmt: skip

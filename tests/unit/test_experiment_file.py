@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pgpaces.core.errors import PlanError
 from pgpaces.spec import experiment_file, options, spec, workload
-from pgpaces.spec.design import Draft, share
+from pgpaces.spec.design import Design, Experiment, share
 from pgpaces.spec.load import trial_plan
 from pgpaces.spec.spec import complete, read
 from pgpaces.trial import document
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = [*ROOT.glob("examples/*.toml"), experiment_file.TEMPLATE]
 
 
-def draft(tmp_path, text):
+def written(tmp_path, text):
     path = tmp_path / "some.toml"
     path.write_text(text, encoding="utf-8")
     return experiment_file.read(path)
@@ -31,7 +31,7 @@ def draft(tmp_path, text):
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_every_example_is_an_experiment_and_fits_the_schema(path):
     jsonschema.validate(tomllib.loads(path.read_text()), experiment_file.schema())
-    experiment = experiment_file.read(path).experiment()
+    experiment = experiment_file.read(path).checked()
     for cell in experiment.design.cells():
         trial_plan(complete(read({**experiment.design.fixed, **dict(cell.levels)}), {}))
 
@@ -60,10 +60,10 @@ def test_every_example_is_an_experiment_and_fits_the_schema(path):
 )
 def test_a_file_that_is_wrong_says_where(tmp_path, text, name, values):
     with raises(PlanError, name, **values) as caught:
-        draft(tmp_path, text).experiment()
+        written(tmp_path, text).checked()
     assert ("some.toml" in caught.value.about) is ("workload" not in text + name)
     with pytest.raises(PlanError, match=r"some\.toml.*TOML"):
-        draft(tmp_path, "x = ")
+        written(tmp_path, "x = ")
 
 
 @pytest.mark.parametrize(
@@ -135,33 +135,30 @@ COMMAND_LINE = [
 
 @pytest.mark.parametrize(("before", "given_levels", "factors"), COMMAND_LINE)
 def test_the_command_line_goes_before_the_file(before, given_levels, factors):
-    merged = Draft(workload="w", levels=before).with_levels(given_levels)
-    assert [factor.name for factor in merged.experiment().design.factors] == factors
+    merged = Experiment("", "w", Design().with_levels(before)).with_levels(given_levels)
+    assert [factor.name for factor in merged.design.factors] == factors
 
 
 def test_another_kind_of_load_replaces_the_files():
-    merged = Draft(workload="w", levels={"users": ("4",), "pace": ("1/s",)}).with_levels(
-        {"rate": ("9/s",), "clients": ("2",)}
-    )
-    assert merged.levels == {"rate": ("9/s",), "clients": ("2",)}
+    design = Design(fixed={"users": "4", "pace": "1/s"})
+    merged = Experiment("", "w", design).with_levels({"rate": ("9/s",), "clients": ("2",)})
+    assert merged.design.levels == {"rate": ("9/s",), "clients": ("2",)}
 
 
 def test_what_is_excluded_follows_levels_that_were_replaced():
-    found = Draft(
-        workload="w",
-        levels={"clients": ("1", "2"), "scale": ("1", "9")},
-        exclude=({"clients": "1", "scale": "9"}, {"clients": "2", "scale": "9"}),
-    )
+    excluded = ({"clients": "1", "scale": "9"}, {"clients": "2", "scale": "9"})
+    levels = {"clients": ("1", "2"), "scale": ("1", "9")}
+    found = Experiment("", "w", Design().with_levels(levels, exclude=excluded))
     one = found.with_levels({"clients": ("2",)})
-    assert one.exclude == ({"scale": "9"},)
+    assert one.design.exclude == ({"scale": "9"},)
     others = found.with_levels({"clients": ("4", "8")})
-    assert others.exclude == ()
-    assert len(others.experiment().design.cells()) == 4
+    assert others.design.exclude == ()
+    assert len(others.design.cells()) == 4
 
 
 def test_a_new_file_is_written_once(tmp_path):
     experiment_file.create(tmp_path / "new.toml")
-    assert experiment_file.read(tmp_path / "new.toml").experiment().design.factors
+    assert experiment_file.read(tmp_path / "new.toml").checked().design.factors
     with raises(PlanError, "file-exists", path=tmp_path / "new.toml"):
         experiment_file.create(tmp_path / "new.toml")
 
@@ -172,11 +169,11 @@ def test_a_stored_experiment_is_read_as_it_was_written():
 
 
 def test_a_number_keeps_its_digits(tmp_path):
-    made = draft(
+    made = written(
         tmp_path, "workload = 'w'\nrate = 1234567.5\n[factors]\ndefine.x = [0.1234567, 1e6]"
     )
-    assert made.levels["rate"] == ("1234567.5",)
-    assert made.levels["define.x"] == ("0.1234567", "1e+06")
+    assert made.design.levels["rate"] == ("1234567.5",)
+    assert made.design.levels["define.x"] == ("0.1234567", "1e+06")
 
 
 def test_paths_of_background_workloads_are_relative_to_the_file_in_every_table(tmp_path):
@@ -187,21 +184,21 @@ quick = {background = {r = {workload = "./c"}}}
 [factors.background.r]
 workload = ["./a", "./d"]
 """
-    made = draft(tmp_path, text)
-    [excluded], [extra], quick = made.exclude, made.extra, made.quick or {}
+    made = written(tmp_path, text)
+    [excluded], [extra], quick = made.design.exclude, made.design.extra, made.quick or {}
     name = "background.r.workload"
-    assert excluded[name] == made.levels[name][0] == str(tmp_path / "a")
+    assert excluded[name] == made.design.levels[name][0] == str(tmp_path / "a")
     assert (extra[name], quick[name]) == (str(tmp_path / "b"), str(tmp_path / "c"))
 
 
 def test_a_variant_of_a_shipped_workload_is_no_path(tmp_path):
-    assert draft(tmp_path, "workload = 'garden/scripts'").workload == "garden/scripts"
+    assert written(tmp_path, "workload = 'garden/scripts'").workload == "garden/scripts"
     (tmp_path / "garden").mkdir()
-    assert draft(tmp_path, "workload = 'garden/x'").workload == str(tmp_path / "garden" / "x")
+    assert written(tmp_path, "workload = 'garden/x'").workload == str(tmp_path / "garden" / "x")
 
 
 def test_a_home_that_does_not_exist_is_an_error(tmp_path):
     with pytest.raises(PlanError, match="'~no-such-user' in '~no-such-user/x' is not a home"):
-        draft(tmp_path, "workload = '~no-such-user/x'")
+        written(tmp_path, "workload = '~no-such-user/x'")
     with raises(PlanError, "not-an-integer", what="quick.trials", value="²"):
-        draft(tmp_path, "workload = 'w'\nquick = {trials = '²'}").quickly()
+        written(tmp_path, "workload = 'w'\nquick = {trials = '²'}").quickly()

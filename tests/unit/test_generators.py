@@ -29,7 +29,7 @@ from pgpaces.load.cluster.load import DealtLoad
 from pgpaces.load.cluster.protocol import ClockOffset, LoadOrder, Ready, Report
 from pgpaces.load.cluster.workers import Worker, Workers
 from pgpaces.monitor.procfs import Item
-from pgpaces.spec.design import Ask, Cell, Draft
+from pgpaces.spec.design import Ask, Cell, Design, Experiment
 from pgpaces.spec.load import GeneratorsPlan, generators_of
 from pgpaces.spec.target import Target, TargetPlan
 from pgpaces.trial.components import keywords_for_generator
@@ -454,7 +454,7 @@ def test_elsewhere_only_what_was_typed_is_sent(here, dsn, password, service):
 def test_an_experiment_keeps_what_was_typed_of_its_targets():
     targets = (Target("db", "host=pi user=me password=secret dbname=d"),)
     levels = {"generators": ("ssh:a,b",), "target": ("db",)}
-    experiment = Draft(workload="reporting", levels=levels, targets=targets).experiment()
+    experiment = Experiment("e", "reporting", Design().with_levels(levels), targets=targets)
     target = PlannedSweep.of(experiment).request(Ask(Cell(()), 1)).target
     assert dict(target.typed) == {"password": "secret"}
     assert "secret" not in repr(target)

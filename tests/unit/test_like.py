@@ -28,7 +28,7 @@ from pgpaces.spec.result import Trial
 from pgpaces.store.store import Store
 from pgpaces.trial import site
 from pgpaces.trial import trial as pipeline
-from pgpaces.trial.request import Request, choose
+from pgpaces.trial.request import Request
 from pgpaces.trial.sweep import PlannedSweep
 from tests.unit.documented import parsed
 from tests.unit.sure import sure
@@ -151,22 +151,21 @@ def place(dsn: str | None, more: Iterable[tuple[str, str]] = ()) -> dict[str, st
     return {name: value for name, value in found.items() if not name.startswith("pass")}
 
 
+COMPARED = ("data_seed", "node", "missed", "on_store_error")
+
+
 def plain(request: Request) -> Request:
     """Without what can be written in several ways: DSNs (`place` compares them) and scripts."""
-    scale = request.scale or request.workload.scale
-    scale = 1 if request.as_is else scale
+    own = {n: v for n, v in request.spec.items() if n.partition(".")[0] in COMPARED}
     target = replace(request.target, dsn=None, nodes=())
-    scripts = choose(request.workload, request.scripts)
     background = tuple((name, plain(each)) for name, each in request.background)
-    workload = replace(request.workload, scripts=scripts)
+    workload = replace(request.workload, scripts=request.scripts)
     return replace(
         request,
         target=target,
-        scale=scale,
-        scripts=(),
         workload=workload,
         background=background,
-        spec={},
+        spec=own | {"scale": request.scale},
     )
 
 
@@ -200,19 +199,19 @@ def test_a_sweep_has_the_data_and_scripts_of_the_run(run, key, folder, monkeypat
         assert face == "run"
         return
     _, options = parsed([face, *words, "--store", "s.db"])
-    draft = sure(asked.draft(options))
-    made = draft.experiment(lambda _: None)
+    made = sure(asked.experiment(options)).checked(lambda _: None)
     planned = PlannedSweep.of(made)
     for cell in made.design.cells():
         again = planned.request(Ask(cell, 1))
         assert again.workload.scripts == first.workload.scripts
         assert again.workload.folder == first.workload.folder
         assert again.from_database == first.from_database
-        assert again.data_seed == first.data_seed
+        for name in ("data_seed", "node"):
+            assert again.spec.get(name) == first.spec.get(name)
         where = place(again.target.dsn, again.target.overrides)
         assert where == place(first.target.dsn)
         assert again.target.server == first.target.server
-        assert (again.node, again.pool) == (first.node, first.pool)
+        assert again.pool == first.pool
         fixed = 60 * SECOND_NS if first.trial.auto else first.trial.duration_ns
         assert (again.trial.auto, again.trial.duration_ns) == (False, fixed)
         names = ("limit_ns", "limits", "transactions", "protocol", "connect_each")
@@ -287,5 +286,5 @@ def test_diff_shows_the_options_and_the_setup_that_differ(folder, monkeypatch):
 def test_a_run_that_stops_when_it_is_certain_gives_its_load_to_others_without_that():
     stored = {"workload": "reporting", "duration": "auto", "variant": "auto", "clients": 4}
     assert "duration" not in spec.over(stored, {"shape": "steps:1:2"})
-    levels = spec.draft(stored).levels
+    levels = spec.experiment_of(stored).design.levels
     assert (levels.get("variant"), "duration" in levels) == (("auto",), False)

@@ -18,7 +18,7 @@ from pgpaces.monitor.procfs import Item
 from pgpaces.monitor.server import ServerMonitor
 from pgpaces.monitor.waits import Sampler
 from pgpaces.spec.result import Observed
-from pgpaces.trial.recorder import Recorder
+from pgpaces.trial.record import Recorder
 
 from .trials import SECOND_NS, times, trial
 

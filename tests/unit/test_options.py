@@ -158,6 +158,6 @@ def test_factors_stand_in_the_order_of_stored_designs_however_they_are_typed():
     assert [name for name in options.FACTORS if name in ORDER.split()] == ORDER.split()
     words = ["reporting", "--scale", "1,2", "--rate", "5,10", "--server", "15,18", "-c", "1,2"]
     given = sweep.make_context("sweep", words).params
-    draft = specs.draft(given | {"what": "reporting"})
-    assert draft is not None
-    assert list(draft.levels) == ["clients", "rate", "scale", "server"]
+    found = specs.experiment(given | {"what": "reporting"})
+    assert found is not None
+    assert list(found.design.levels) == ["clients", "rate", "scale", "server"]

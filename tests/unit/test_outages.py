@@ -14,7 +14,7 @@ from pgpaces.spec.design import Design, Experiment, Factor
 from pgpaces.spec.result import Place
 from pgpaces.store.store import Store
 from pgpaces.trial import sweep
-from pgpaces.trial.recorder import brief
+from pgpaces.trial.record import brief
 from tests.unit.trials import trial
 
 MS = 1_000_000

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgpaces.analysis.preview import Step, between, machine_span, preview
+from pgpaces.analysis.preview import Span, between, preview, trial_span
 from pgpaces.answers.sweep.preview import as_json, lines
 from pgpaces.show.numbers import clock
 from pgpaces.spec.design import Design, Experiment, Factor
@@ -13,49 +13,35 @@ from pgpaces.spec.load import Load, TrialPlan
 SECOND_NS = 1_000_000_000
 
 
-def step(seconds: int | None, *, writes: bool = False) -> Step:
+def span(seconds: int | None, *, writes: bool = False) -> Span | None:
     duration = None if seconds is None else seconds * SECOND_NS
     count = 10 if seconds is None else None
     plan = TrialPlan(
         Load("open", 1.0), clients=1, duration_ns=duration, transactions=count, warmup_ns=0
     )
-    return Step(plan, writes)
+    return trial_span(plan, writes=writes)
 
 
 @given(st.lists(st.integers(1, 3600), min_size=1, max_size=20), st.booleans())
 def test_trials_of_a_machine_take_at_least_their_loads(seconds, writes):
-    span = machine_span([step(n, writes=writes) for n in seconds])
-    assert span is not None
-    assert sum(seconds) < span.low < span.value < span.high
+    found = preview({"": [span(n, writes=writes) for n in seconds]}, {}).seconds
+    assert found is not None
+    assert sum(seconds) < found.low < found.value < found.high
 
 
 def test_machines_work_at_the_same_time():
     price = {"a": (2.0, "EUR")}
-    found = preview(3, {"a": [step(3599)] * 3, "b": [step(3599)]}, price)
-    alone = preview(3, {"a": [step(3599)] * 3}, {})
+    found = preview({"a": [span(3599)] * 3, "b": [span(3599)]}, price)
+    alone = preview({"a": [span(3599)] * 3}, {})
     assert found.seconds == alone.seconds
     assert (found.trials, dict(found.machines)) == (4, {"a": 3, "b": 1})
     assert found.cost == {"EUR": pytest.approx(6.0, rel=0.001)}, "of the one that has a price"
 
 
 def test_a_load_that_ends_by_count_has_no_known_length():
-    few, many = (preview(1, {"": [step(None), step(60)] * n}, {}) for n in (1, 2))
+    few, many = (preview({"": [span(None), span(60)] * n}, {}) for n in (1, 2))
     assert few.seconds is between(few, many).seconds is None
     assert any("unknown" in line for line in lines(Experiment("e", "w", Design()), few))
-
-
-def test_the_size_of_the_data_is_that_of_earlier_trials():
-    def said(*machines: list[tuple[str, int | None]], writes: bool = False) -> str:
-        own = [[Step(step(60).plan, writes, *each) for each in all_] for all_ in machines]
-        found = preview(1, dict(zip("xy", own, strict=False)), {})
-        text = "\n".join(lines(Experiment("e", "w", Design()), found))
-        return text.partition("  disk: ")[2]
-
-    a, b, other = ("a", 5_000_000), ("b", 9_000_000), ("c", None)
-    assert said([other]) == ""
-    assert said([a] * 9) == "5 MB for the data"
-    assert said([a, other]) == "at least 5 MB for the data"
-    assert said([a, b], [a], writes=True) == "19 MB for the data, 14 MB for its copy"
 
 
 @pytest.mark.parametrize(
@@ -70,7 +56,7 @@ def test_a_duration_is_said_as_people_say_it(seconds, text):
 def test_words_and_json_say_the_same():
     design = Design((Factor("clients", ("1", "2")),), trials=3)
     experiment = Experiment("pi", "reporting", design)
-    found = preview(2, {"": [step(60)] * 6}, {})
+    found = preview({"": [span(60)] * 6}, {})
     text = "\n".join(lines(experiment, found))
     assert "2 cells, 3 trials of each: 6 in all" in text
     assert "clients: 1, 2" in text
@@ -80,7 +66,7 @@ def test_words_and_json_say_the_same():
 
 
 def test_what_may_take_more_or_less_is_said_as_both():
-    few, many = (preview(1, {"a": [step(60)] * n}, {"a": (3600.0, "EUR")}) for n in (10, 30))
+    few, many = (preview({"a": [span(60)] * n}, {"a": (3600.0, "EUR")}) for n in (10, 30))
     assert few.seconds is not None
     assert many.seconds is not None
     found = between(few, many)

@@ -111,7 +111,6 @@ def file_of_a_workload() -> None:
     [
         (lambda: backend.opened(None), ""),
         (lambda: trust._record("x", Path(), ()), ""),
-        (trust._place, "cache/folders"),
         (
             lambda: Note(home.home() / "settings" / "x").write([SettingChange("a", "", None)]),
             "settings",

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pgpaces.core.errors import PlanError
 from pgpaces.server import profiles
 from pgpaces.server.profiles import differing
-from pgpaces.spec.design import Draft
+from pgpaces.spec.design import Experiment
 from tests.errors import raises
 
 
@@ -78,8 +78,8 @@ def test_nothing_differs_from_itself(settings):
 
 
 def experiment_of(*levels: str, own: dict[str, dict[str, str]] | None = None) -> object:
-    draft = Draft(workload="select-only", profiles=own or {})
-    return draft.with_levels({"profile": levels}).experiment(profiles.ready_made).profiles
+    draft = Experiment(workload="select-only", profiles=own or {})
+    return draft.with_levels({"profile": levels}).checked(profiles.ready_made).profiles
 
 
 def test_an_experiment_keeps_the_settings_of_the_profiles_that_it_names():

@@ -12,7 +12,7 @@ from pgpaces.analysis.volume import volume_of
 from pgpaces.core.record import Interval, Tally
 from pgpaces.spec.result import Trial
 from pgpaces.spec.workload import WorkloadScript, commands_in
-from pgpaces.trial.ready_trial import queries_of
+from pgpaces.trial.record import queries_of
 from tests.unit.sure import sure
 from tests.unit.trials import SECOND_NS, series
 
@@ -24,11 +24,6 @@ from tests.unit.trials import SECOND_NS, series
         ("\\set a 1\nBEGIN;\nSELECT :a; SELECT ';';\nEND;\n", 4),
         ("\\startpipeline\nSELECT 1;\nSELECT 2;\n\\endpipeline\n", 2),
         ("\\if :scale > 1\nSELECT 1;\n\\endif\n", None),
-        ("\\if :a > 1\nSELECT 1;\n\\elif :a > 0\nSELECT 2;\n\\else\nSELECT 3;\n\\endif\nEND;", 2),
-        ("\\if :a\nSELECT 1;\n\\elif :b\nSELECT 2;\n\\endif\n", None),
-        ("\\if :a\nSELECT 1;\nSELECT 2;\n\\else\nSELECT 3;\n\\endif\n", None),
-        ("\\if 1\n\\if 1\nEND;\n\\else\nEND;\n\\endif\n\\else\nEND;\n\\endif\nEND;\n", 2),
-        ("\\if :a\n\\set b 1\n\\endif\nSELECT :b;", 1),
         ("SELECT 1\\; SELECT 2\\; SELECT 3;", None),
         ("\\sleep 1 ms", 0),
     ],

@@ -20,7 +20,7 @@ from pgpaces.server import profiles
 from pgpaces.spec import costs
 from pgpaces.spec import spec as kinds
 from pgpaces.spec.design import Levels
-from pgpaces.spec.experiment_file import drafted
+from pgpaces.spec.experiment_file import of_arguments
 from pgpaces.spec.target import Target
 from pgpaces.spec.trust import answer
 from pgpaces.store.store import Store
@@ -55,20 +55,19 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
     trust: as for `pgpaces.run`. Raises PgpacesError if the experiment cannot begin; `page.missing`
     of the answer counts planned trials that did not run.
     """
-    draft = drafted(what, levels, targets, quick=quick)
-    if trials is not None:
-        draft = replace(draft, trials=trials)
+    base = of_arguments(what, levels, targets, quick=quick)
     excluded: tuple[Levels, ...] = tuple(
         {key: values[0] for key, values in kinds.of_values(part).items()} for part in exclude
     )
-    draft = replace(
-        draft,
-        name=name or draft.name,
-        seed=draft.seed if seed is None else seed,
-        exclude=(*draft.exclude, *excluded),
+    counts: dict[str, Any] = {"trials": trials, "seed": seed}
+    design = replace(
+        base.design,
+        exclude=(*base.design.exclude, *excluded),
+        **{key: count for key, count in counts.items() if count is not None},
     )
+    base = replace(base, name=name or base.name, design=design)
     resumed = None if resume is None else pipeline.find(resume, store)[0]
-    experiment = draft.experiment(profiles.ready_made)
+    experiment = base.checked(profiles.ready_made)
     here = costs.find(host_file)
     planned = pipeline.plan(experiment, store, resume=resumed, costs=here, consent=answer(trust))
     swept = pipeline.run(planned, listener)
@@ -129,11 +128,12 @@ def capacity(  # noqa: PLR0913 - the options of a command, all by keyword
         if changed:
             raise PlanError("fixed-by-resume", option=changed[0])
     else:
-        draft = drafted(what, levels, targets)
-        draft = replace(draft, name=name or draft.name, seed=draft.seed if seed is None else seed)
+        base = of_arguments(what, levels, targets)
+        design = base.design if seed is None else replace(base.design, seed=seed)
+        base = replace(base, name=name or base.name, design=design)
         asked: dict[str, Any] = {"missed": missed, "quantile": goal, "by": by}
         asked |= {"quick": quick, "soak": soak, "consent": answer(trust)}
-        experiment, spec = capacity_search.ask(draft, **asked)
+        experiment, spec = capacity_search.ask(base, **asked)
     here = costs.find(host_file)
     planned = pipeline.plan(
         experiment, store, resume=resumed, costs=here, goal=spec, consent=answer(trust)
@@ -201,7 +201,7 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
     """
     if run is not None:
         goal = ComparisonGoal(metric, tuple(also), delta, pairs, same, seed)
-        design, planned = experiment_of_pairs(drafted(run, levels, targets), (a, b), goal)
+        design, planned = experiment_of_pairs(of_arguments(run, levels, targets), (a, b), goal)
         sweep = pipeline.plan(design, store, goal=planned, consent=answer(trust))
         id_ = _whole(sweep, listener)
         with closing(Store.existing(store)) as opened:

@@ -71,11 +71,11 @@ def _new(names: tuple[str, str], params: Mapping[str, Any]) -> int:
     output.check(params)
     for option in _given(frozenset(("of", "factors"))):
         raise PlanError("only-of-stored-trials", option=option)
-    draft = specs.draft(params)
-    assert draft is not None, "a workload or a script is named"
+    base = specs.experiment(params)
+    assert base is not None, "a workload or a script is named"
     counts = {name: params[name] for name in ("pairs", "same") if params[name] is not None}
-    goal = replace(_goal(params), seed=draft.seed, **counts)
-    experiment, pairing = experiment_of_pairs(draft, names, goal)
+    goal = replace(_goal(params), seed=base.design.seed, **counts)
+    experiment, pairing = experiment_of_pairs(base, names, goal)
 
     def judge(page: Page) -> int:
         section = page.first

@@ -187,8 +187,8 @@ def _show_plan(request: Request, *, as_json: bool) -> None:
     plan = _plan(request)
     if as_json:
         takes = preview.as_json(alone, estimate)
-        names = ("seconds", "data_bytes", "copy_bytes", "cost")
-        put(escape.json_text(plan | {"spec": request.spec} | {name: takes[name] for name in names}))
+        plan |= {"spec": request.spec, "seconds": takes["seconds"], "cost": takes["cost"]}
+        put(escape.json_text(plan))
         return
     _, *takes_lines = preview.lines(alone, estimate)
     for line in (*_plan_lines(plan), *takes_lines):
@@ -198,10 +198,10 @@ def _show_plan(request: Request, *, as_json: bool) -> None:
 def _plan(request: Request) -> dict[str, Any]:
     from pgpaces.database import data
     from pgpaces.server import binaries
-    from pgpaces.trial.request import choose, dataset_of
+    from pgpaces.trial.request import dataset_of
     from pgpaces.trial.site import shown_source, shown_target
 
-    trial, scripts = request.trial, choose(request.workload, request.scripts)
+    trial, scripts = request.trial, request.scripts
     target, limit, programs = request.target, trial.limit_ns, None
     if target.dsn is not None:
         server = shown_target(target.dsn)
@@ -216,7 +216,7 @@ def _plan(request: Request) -> dict[str, Any]:
     return {
         "workload": request.workload.name,
         "scripts": {script.name: script.weight for script in scripts},
-        "scale": None if request.workload.alone else request.scale or request.workload.scale,
+        "scale": None if request.workload.alone else request.scale,
         "from_database": shown_source(request.from_database),
         "server": server,
         "databases": list(databases),
@@ -227,7 +227,7 @@ def _plan(request: Request) -> dict[str, Any]:
         "guard": None if target.dsn is None else trial.guard,
         "transactions_each": trial.transactions,
         "latency_limit_ms": None if limit is None else limit / 1e6,
-        "missed_max": request.missed_max,
+        "missed_max": request.spec.get("missed"),
     }
 
 

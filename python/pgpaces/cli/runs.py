@@ -336,7 +336,7 @@ def import_(files: Sequence[str], store_path: str | None, **params: Any) -> None
     from pgpaces.core.units import duration_ns
     from pgpaces.imports import pgbench as imported
     from pgpaces.store.store import Store, new_id
-    from pgpaces.trial import recorder
+    from pgpaces.trial import record
 
     limit = params["latency_limit"]
     limit_ns = None if limit is None else duration_ns(limit, "--latency-limit", bare="ms")
@@ -351,7 +351,7 @@ def import_(files: Sequence[str], store_path: str | None, **params: Any) -> None
     version_ = version("pgpaces")
     trial = imported.trial(logs, new_id(), version=version_, limit_ns=limit_ns, **facts)
     store = Store.open(store_path)
-    recorder.store_imported(store, trial)
+    record.store_imported(store, trial)
     if params["tag"] is not None:
         store.tag(params["tag"], trial.id)
     for each in trial.findings:

@@ -1,4 +1,4 @@
-"""What a command line asks for: the spec of a run, or the draft of an experiment.
+"""What a command line asks for: the spec of a run, or an experiment.
 
 With `--like`, typed options replace those of a stored run or experiment. Programs of a workload's
 folder run after consent: asked on a terminal, or granted by `--trust`.
@@ -26,7 +26,7 @@ from pgpaces.show import escape
 from pgpaces.spec import options as table
 
 if TYPE_CHECKING:
-    from pgpaces.spec.design import Draft
+    from pgpaces.spec.design import Experiment
     from pgpaces.spec.result import Trial
     from pgpaces.spec.spec import Spec
     from pgpaces.spec.target import Target
@@ -103,20 +103,20 @@ def check_unchanged(trial: Trial | None, workload: Workload, params: Mapping[str
     raise PlanError("workload-changed", workload=workload.name, changed=changed or ["the data"])
 
 
-def draft(params: Mapping[str, Any]) -> Draft | None:
+def experiment(params: Mapping[str, Any]) -> Experiment | None:
     """The experiment of file and options; None where neither names one.
 
     params: of the command, with quick, missed and trials if it has them.
     """
-    from pgpaces.spec import design as drafts
     from pgpaces.spec import experiment_file
+    from pgpaces.spec.design import Experiment, share
 
     what = params["what"]
     for name in ("restart_command", "observe_command", "price_per_hour", "target_node"):
         if params[name] and not params["target"]:
             raise PlanError("needs-target", option=f"--{name.replace('_', '-')}")
     if params["like"] is not None:
-        base = _draft_like(params)
+        base = _experiment_like(params)
         base = replace(base, workload=what, files=()) if what else base
     elif what is None and not params["files"]:
         if params["target"] or _levels(params, targets=()):
@@ -125,29 +125,28 @@ def draft(params: Mapping[str, Any]) -> Draft | None:
     elif what is not None and (what.endswith(".toml") or is_there(what, Path.is_file)):
         base = experiment_file.read(Path(what))
     else:
-        base = drafts.Draft(workload=what, name=what.strip("./").replace("/", "-") if what else "")
+        base = Experiment(what.strip("./").replace("/", "-") if what else "", what)
     if params.get("quick"):
         base = base.quickly()
     targets = tuple(_target(text, params) for text in params["target"])
-    if params.get("trials"):
-        trials = table.OF_COMMANDS["trials"].kind.read(str(params["trials"]))
-        base = replace(base, trials=trials)
     base = base.with_levels(_levels(params, targets))
+    counts = {"seed": params["seed"]} if params["seed"] is not None else {}
+    if params.get("trials"):
+        counts["trials"] = table.OF_COMMANDS["trials"].kind.read(str(params["trials"]))
     by_name = {target.name: target for target in (*base.targets, *targets)}
     missed = params.get("missed")
     return replace(
         base,
         name=params["name"] or base.name,
-        seed=base.seed if params["seed"] is None else params["seed"],
-        missed_max=base.missed_max if missed is None else drafts.share(missed, "--missed"),
+        design=replace(base.design, **counts),
+        missed_max=base.missed_max if missed is None else share(missed, "--missed"),
         targets=tuple(by_name.values()),
         files=tuple(params["files"]) or base.files,
         from_database=params["from_database"] or base.from_database,
     )
 
 
-def _draft_like(params: Mapping[str, Any]) -> Draft:
-    from pgpaces.spec import design as drafts
+def _experiment_like(params: Mapping[str, Any]) -> Experiment:
     from pgpaces.spec import spec as specs
     from pgpaces.spec import trust
     from pgpaces.trial import document
@@ -155,9 +154,9 @@ def _draft_like(params: Mapping[str, Any]) -> Draft:
     with contextlib.closing(options.open_store(params["store_path"])) as store:
         id_ = store.find_any(params["like"])
         if store.is_experiment(id_):
-            return drafts.of(document.read(store.experiment(id_).document))
+            return document.read(store.experiment(id_).document)
     trial = _like(params)
-    found = specs.draft(trial.spec)
+    found = specs.experiment_of(trial.spec)
     if found.workload is not None and not found.files and params["what"] is None:
         check_unchanged(trial, trust.find(found.workload, consent(params)), params)
     return found

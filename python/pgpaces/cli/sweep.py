@@ -56,15 +56,15 @@ def sweep(**params: Any) -> int:
     file, resume = params["resume"] or "", None
     if params["what"] is None and file.endswith(".toml") and is_there(file, Path.is_file):
         params |= {"what": file, "resume": "last"}
-    draft, experiment, goal = specs.draft(params), None, None
+    base, experiment, goal = specs.experiment(params), None, None
     if params["resume"] is not None:
-        if draft is None:
+        if base is None:
             _check_fixed(params, ("quick", "trials", "seed", "missed", "name", "from_database"))
-        by_file = draft is not None and params["resume"] == "last"
-        name = draft.name if draft is not None and by_file else params["resume"]
+        by_file = base is not None and params["resume"] == "last"
+        name = base.name if base is not None and by_file else params["resume"]
         resume, experiment, goal = pipeline.find(name, params["store_path"])
-    if draft is not None:
-        experiment = draft.experiment(profiles.ready_made)
+    if base is not None:
+        experiment = base.checked(profiles.ready_made)
     if experiment is None:
         raise PlanError("workload-or-file-missing")
     each = experiment.design.trials
@@ -98,20 +98,20 @@ def capacity(**params: Any) -> int:
         if params[name]:
             raise PlanError("search-chooses", option=f"--{name}")
     # Here --quick and --missed apply to the search, not to its trials.
-    draft = specs.draft({**params, "quick": False, "missed": None})
-    if params["like"] is not None and draft is not None:
-        draft = draft.without("duration", "transactions", "warmup", "shape")
+    base = specs.experiment({**params, "quick": False, "missed": None})
+    if params["like"] is not None and base is not None:
+        base = base.without("duration", "transactions", "warmup", "shape")
     resume = None
     if params["resume"] is not None:
         resume, experiment, goal = asking.stored(params["resume"], params["store_path"])
-    elif draft is None:
+    elif base is None:
         raise PlanError("workload-or-file-missing")
-    if draft is None:
+    if base is None:
         names = ("missed", "quantile", "by", "quick", "seed", "name", "from_database")
         _check_fixed(params, (*names, *(("soak",) if soak_given else ())))
     else:
         asked = {name: params[name] for name in ("missed", "quantile", "by", "quick", "soak")}
-        experiment, goal = asking.ask(draft, consent=specs.consent(params), **asked)
+        experiment, goal = asking.ask(base, consent=specs.consent(params), **asked)
     return carry_out(experiment, params, resume=resume, goal=goal)
 
 

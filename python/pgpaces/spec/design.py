@@ -1,4 +1,4 @@
-"""An experiment: its draft, factors and their levels, cells, and the order of trials.
+"""An experiment: its factors and their levels, cells, and the order of trials.
 
 Pure: knows no clock, no files, no server. Levels are texts as typed.
 """
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from msgspec import Struct, field
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from pgpaces.core.errors import PlanError
 from pgpaces.core.redaction import Redacted
@@ -44,9 +45,8 @@ class Factor(Struct, frozen=True):
     def __post_init__(self) -> None:
         if not self.levels:
             raise PlanError("no-levels", factor=self.name)
-        twice = {level for level in self.levels if self.levels.count(level) > 1}
-        if twice:
-            raise PlanError("level-twice", factor=self.name, level=sorted(twice)[0])
+        if twice := sorted(level for level, count in Counter(self.levels).items() if count > 1):
+            raise PlanError("level-twice", factor=self.name, level=twice[0])
 
 
 class Cell(Struct, frozen=True):
@@ -97,6 +97,21 @@ class Design(Struct, frozen=True):
     extra: tuple[Levels, ...] = ()
     trials: Trials = 1
     seed: int = 1
+
+    def with_levels(
+        self, levels: Mapping[str, tuple[str, ...]], factors: Iterable[str] = (), **changes: Any
+    ) -> Design:
+        """It with these levels by name; several of a name, or a name in `factors`, are a factor."""
+        several = [n for n, own in levels.items() if len(own) > 1 or n in factors]
+        fixed = {n: own[0] for n, own in levels.items() if n not in several}
+        varied = tuple(Factor(name, levels[name]) for name in several)
+        return replace(self, factors=varied, fixed=fixed, **changes)
+
+    @property
+    def levels(self) -> dict[str, tuple[str, ...]]:
+        """The levels of every name, also those that all cells share."""
+        varied = {factor.name: factor.levels for factor in self.factors}
+        return varied | {name: (level,) for name, level in self.fixed.items()}
 
     def __post_init__(self) -> None:
         if self.trials != "auto" and not 1 <= self.trials <= 10_000:
@@ -157,27 +172,6 @@ class Design(Struct, frozen=True):
         )
 
 
-class Experiment(Redacted, frozen=True):
-    """The specification of an experiment.
-
-    workload: a shipped one's name, or a folder. files: scripts, FILE or FILE@WEIGHT, that run
-    instead of the workload's. question: in a sentence, for the page. missed_max: a cell with at
-    most this share missed passes. profiles: settings of managed servers, by name.
-    from_database: the database whose copy is measured, instead of the workload's own data.
-    """
-
-    REDACTED: ClassVar = ("from_database",)  # not in the repr: it may hold a password
-    name: str
-    workload: str | None
-    design: Design
-    question: str = ""
-    missed_max: float = 0.05
-    targets: tuple[Target, ...] = ()
-    profiles: Mapping[str, Levels] = field(default_factory=dict)
-    files: tuple[str, ...] = ()
-    from_database: str | None = None
-
-
 def level_text(level: str) -> str:
     """A level as it is shown: an empty one, such as of a setting, in quotes."""
     return level or "''"
@@ -203,81 +197,71 @@ def in_cell(error: PlanError, cell: Cell) -> PlanError:
     return error.at(f"cell {cell}") if cell.levels else error
 
 
-# Fields that a draft and its experiment have in common.
-_OF_EXPERIMENT = frozenset(Experiment.__struct_fields__)
 # The levels of --quick if the file has no [quick].
 QUICK: Mapping[str, str] = {"duration": "5s", "warmup": "1s"}
 
 
-class Draft(Struct, frozen=True):
-    """An unchecked experiment; see Experiment.
+class Experiment(Redacted, frozen=True):
+    """The specification of an experiment.
 
-    It holds levels by name, one or several; a name with several, or under `[factors]`, becomes a
-    factor. Later levels replace earlier ones.
-
-    levels: by name, in the order of the tables in reports. factors: names that are factors even
-    with one level. quick: the levels of `quick`, including `trials`.
+    workload: a shipped one's name, or a folder. files: scripts, FILE or FILE@WEIGHT, that run
+    instead of the workload's. question: in a sentence, for the page. missed_max: a cell with at
+    most this share missed passes. profiles: settings of managed servers, by name. quick: the levels
+    of `--quick`, including `trials`.
+    from_database: the database whose copy is measured, instead of the workload's own data.
     """
 
+    REDACTED: ClassVar = ("from_database",)  # not in the repr: it may hold a password
     name: str = ""
     workload: str | None = None
+    design: Design = field(default_factory=Design)
     question: str = ""
     missed_max: float = 0.05
-    trials: Trials = 1
-    seed: int = 1
-    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    factors: frozenset[str] = frozenset()
-    exclude: tuple[Levels, ...] = ()
-    extra: tuple[Levels, ...] = ()
     targets: tuple[Target, ...] = ()
     profiles: Mapping[str, Levels] = field(default_factory=dict)
     files: tuple[str, ...] = ()
     from_database: str | None = None
     quick: Levels = field(default_factory=dict)
 
-    def with_levels(self, new: Mapping[str, tuple[str, ...]]) -> Draft:
+    def with_levels(self, new: Mapping[str, tuple[str, ...]]) -> Experiment:
         """With new levels of these names; removes the parts of `exclude` about replaced levels.
 
         Raises PlanError for an unknown name.
         """
         for name in new:
             check_name(name)
-        removed = replaced(new)
-        merged = {name: own for name, own in self.levels.items() if name not in removed}
-        merged |= new
-        varied = {name for name, own in merged.items() if len(own) > 1}
+        design, gone = self.design, replaced(new)
+        kept = {name: own for name, own in design.levels.items() if name not in gone}
         # What is left of the exclusions after levels were replaced.
         narrowed = []
-        for part in self.exclude:
+        for part in design.exclude:
             if any(level not in new.get(name, (level,)) for name, level in part.items()):
                 continue
             rest = {n: level for n, level in part.items() if len(new.get(n, ("", ""))) > 1}
             if rest:
                 narrowed.append(rest)
-        return replace(
-            self,
-            levels=merged,
-            factors=frozenset(name for name in self.factors - removed if name not in new) | varied,
-            exclude=tuple(narrowed),
-        )
+        factors = {factor.name for factor in design.factors} - new.keys()
+        made = design.with_levels(kept | dict(new), factors, exclude=tuple(narrowed))
+        return replace(self, design=made)
 
-    def without(self, *names: str) -> Draft:
-        left = {name: own for name, own in self.levels.items() if name not in names}
-        return replace(self, levels=left, factors=self.factors - set(names))
+    def without(self, *names: str) -> Experiment:
+        left = {name: own for name, own in self.design.levels.items() if name not in names}
+        factors = [factor.name for factor in self.design.factors]
+        return replace(self, design=self.design.with_levels(left, factors))
 
-    def quickly(self) -> Draft:
+    def quickly(self) -> Experiment:
         """With short trials, each once or as `quick` says, to see that everything works."""
         quick = dict(self.quick or QUICK)
         trials = quick.pop("trials", None)
-        draft = self.with_levels({name: (level,) for name, level in quick.items()})
+        short = self.with_levels({name: (level,) for name, level in quick.items()})
         if trials is None:
-            return draft
+            return short
         if (number := digits(trials)) is None:
             raise PlanError("not-an-integer", what="quick.trials", value=trials, low=1, high=10_000)
-        return replace(draft, trials=number)
+        return replace(short, design=replace(short.design, trials=number))
 
-    def experiment(self, ready_made: Callable[[str], Levels | None] = lambda _: None) -> Experiment:
-        """The experiment, with the settings of each profile. Raises PlanError if it is invalid.
+    def checked(self, ready_made: Callable[[str], Levels | None] = lambda _: None) -> Experiment:
+        """It with a name, and the settings of each profile. Raises PlanError if it is invalid.
 
         ready_made: the settings of a profile that the file does not define; None: no such profile.
         """
@@ -285,52 +269,19 @@ class Draft(Struct, frozen=True):
         for name in self._named("profile"):
             if name not in ("default", *profiles) and (settings := ready_made(name)) is not None:
                 profiles[name] = settings
-        several = [n for n, own in self.levels.items() if len(own) > 1 or n in self.factors]
-        definitions = {
-            "target": {target.name for target in self.targets},
-            "profile": {"default", *profiles},
-        }
-        for name, defined in definitions.items():
+        targets = {target.name for target in self.targets}
+        for name, defined in {"target": targets, "profile": {"default", *profiles}}.items():
             for level in self._named(name):
                 if level not in defined:
-                    raise PlanError(
-                        "undefined-target" if name == "target" else "undefined-profile",
-                        level=level,
-                        defined=sorted(defined) or None,
-                    )
-        design = Design(
-            factors=tuple(Factor(name, self.levels[name]) for name in several),
-            fixed={n: own[0] for n, own in self.levels.items() if n not in several},
-            exclude=self.exclude,
-            extra=self.extra,
-            trials=self.trials,
-            seed=self.seed,
-        )
+                    error = "undefined-target" if name == "target" else "undefined-profile"
+                    raise PlanError(error, level=level, defined=sorted(defined) or None)
         if self.workload is None and not self.files:
             raise PlanError("no-workload")
-        own = {name: value for name, value in asdict(self).items() if name in _OF_EXPERIMENT}
-        own |= {"name": self.name or self.workload or "scripts", "profiles": profiles}
-        return Experiment(design=design, **own)
+        return replace(self, name=self.name or self.workload or "scripts", profiles=profiles)
 
     def _named(self, name: str) -> list[str]:
-        extra = [part[name] for part in self.extra if name in part]
-        return [*self.levels.get(name, ()), *extra]
-
-
-def of(experiment: Experiment) -> Draft:
-    """The draft of an experiment, to change it and run it again."""
-    design = experiment.design
-    several = {factor.name: factor.levels for factor in design.factors}
-    own = {name: getattr(experiment, name) for name in _OF_EXPERIMENT & {*Draft.__struct_fields__}}
-    return Draft(
-        levels={**several, **{name: (level,) for name, level in design.fixed.items()}},
-        factors=frozenset(several),
-        exclude=design.exclude,
-        extra=design.extra,
-        trials=design.trials,
-        seed=design.seed,
-        **own,
-    )
+        extra = [part[name] for part in self.design.extra if name in part]
+        return [*self.design.levels.get(name, ()), *extra]
 
 
 def share(text: str, what: str) -> float:

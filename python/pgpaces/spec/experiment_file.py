@@ -1,4 +1,4 @@
-"""Experiment files: TOML in, a draft of an experiment out; their JSON Schema; a new one.
+"""Experiment files: TOML in, an experiment out; their JSON Schema; a new one.
 
 Reads files; knows no server and no results.
 """
@@ -17,7 +17,7 @@ from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.home import expanded
 from pgpaces.core.units import COUNT_MAX, SEED_MAX
 from pgpaces.spec import costs, options, workload
-from pgpaces.spec.design import Draft, goal_share
+from pgpaces.spec.design import Design, Experiment, goal_share
 from pgpaces.spec.spec import level_of, of_values
 from pgpaces.spec.target import Target
 
@@ -55,71 +55,48 @@ KEYS = {
 }
 
 
-_LEVEL = (str, bool, int, float)
-_LEVELS_MAX = 10_000
-# Type and default of each key; a key without a default is required.
-_OF_TARGETS: dict[str, tuple[Any, ...]] = {
-    "dsn": (str,),
-    "kind": (str | None, None),
-    "alter_system": (bool, False),
-    "restart": (str | None, None),
-    "observe_command": (str | None, None),
-    "nodes": (dict[str, str], msgspec.field(default_factory=dict)),
-}
-_OF_FILE: dict[str, tuple[Any, ...]] = {
-    "name": (str, ""),
-    "question": (str, ""),
-    "workload": (str | None, None),
-    "files": (list[str], msgspec.field(default_factory=list)),
-    "from_database": (str | None, None),
-    "trials": (Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)] | Literal["auto"], 1),
-    "seed": (Annotated[int, msgspec.Meta(ge=0, le=SEED_MAX)], 1),
-    "missed": (str, "5%"),
-    "factors": (dict[str, Any], msgspec.field(default_factory=dict)),
-    "exclude": (list[dict[str, Any]], msgspec.field(default_factory=list)),
-    "cells": (list[dict[str, Any]], msgspec.field(default_factory=list)),
-    "profiles": (dict[str, dict[str, Any]], msgspec.field(default_factory=dict)),
-    "quick": (dict[str, Any], msgspec.field(default_factory=dict)),
-}
+class _Target(costs.Costs, frozen=True, kw_only=True):
+    """`[targets.NAME]`."""
+
+    dsn: str
+    kind: str | None = None
+    alter_system: bool = False
+    restart: str | None = None
+    observe_command: str | None = None
+    nodes: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-def _model() -> Any:
-    """The class of the file's keys that are not levels; created only if a file is read."""
+class _File(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys of a file that are not levels."""
 
-    def fields(of: Mapping[str, tuple[Any, ...]], place: str) -> list[Any]:
-        return [
-            (name, Annotated[kind, msgspec.Meta(description=KEYS[place + name])], *default)
-            for name, (kind, *default) in of.items()
-        ]
-
-    table = msgspec.defstruct(
-        "Target",
-        fields(_OF_TARGETS, "targets."),
-        bases=(costs.Costs,),
-        frozen=True,
-        kw_only=True,
-    )
-    tables_of: Any = dict[str, table]  # type: ignore[valid-type]
-    file = {**_OF_FILE, "targets": (tables_of, msgspec.field(default_factory=dict))}
-    return msgspec.defstruct("ExperimentFile", fields(file, ""), frozen=True, kw_only=True)
+    name: str = ""
+    question: str = ""
+    workload: str | None = None
+    files: list[str] = []
+    from_database: str | None = None
+    trials: Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)] | Literal["auto"] = 1
+    seed: Annotated[int, msgspec.Meta(ge=0, le=SEED_MAX)] = 1
+    missed: str = "5%"
+    factors: dict[str, Any] = {}
+    exclude: list[dict[str, Any]] = []
+    cells: list[dict[str, Any]] = []
+    profiles: dict[str, dict[str, Any]] = {}
+    quick: dict[str, Any] = {}
+    targets: dict[str, _Target] = {}
 
 
-def read(path: Path) -> Draft:
-    """The draft that a file describes. Raises PlanError with the key and the defect."""
+def read(path: Path) -> Experiment:
+    """The experiment in a file, unchecked as a whole. Raises PlanError with the wrong key."""
     raw = tables.document(path, PlanError, new=path)
     try:
-        return _draft(path, tables.table(_model(), raw, examples=_EXAMPLES), raw)
+        return _experiment(path, tables.table(_File, raw, examples=_EXAMPLES), raw)
     except PlanError as error:
         raise error.at(str(path)) from None
 
 
-def _draft(path: Path, keys: Any, raw: Mapping[str, Any]) -> Draft:
+def _experiment(path: Path, keys: _File, raw: Mapping[str, Any]) -> Experiment:
     others = {name: level for name, level in raw.items() if name not in keys.__struct_fields__}
-    single = {name: (_resolved(path, name, level),) for name, level in _flat(others)}
-    factors = {
-        name: [_resolved(path, name, level) for level in _several(name, several)]
-        for name, several in _flat(keys.factors)
-    }
+    single, factors = _texts(path, others), _texts(path, keys.factors, lists=True)
     for name in single:
         try:
             options.check_name(name)
@@ -131,17 +108,19 @@ def _draft(path: Path, keys: Any, raw: Mapping[str, Any]) -> Draft:
     twice = [name for name in factors if name in single]
     if twice:
         raise PlanError("factor-twice", factor=twice[0])
-    return Draft(
+    return Experiment(
         name=keys.name or path.stem,
         workload=_near(path, keys.workload) if keys.workload else None,
         question=keys.question,
         missed_max=goal_share(keys.missed, "missed"),
-        trials=keys.trials,
-        seed=keys.seed,
-        levels={**_texts(factors), **_texts(single)},
-        factors=frozenset(factors),
-        exclude=tuple(_one(path, part) for part in keys.exclude),
-        extra=tuple(_one(path, part) for part in keys.cells),
+        design=Design().with_levels(
+            {**factors, **single},
+            factors,
+            exclude=tuple(_one(path, part) for part in keys.exclude),
+            extra=tuple(_one(path, part) for part in keys.cells),
+            trials=keys.trials,
+            seed=keys.seed,
+        ),
         targets=tuple(_target(name, table) for name, table in keys.targets.items()),
         profiles={name: _one(path, table) for name, table in keys.profiles.items()},
         files=tuple(_near(path, file, script=True) for file in keys.files),
@@ -150,8 +129,8 @@ def _draft(path: Path, keys: Any, raw: Mapping[str, Any]) -> Draft:
     )
 
 
-def _target(name: str, keys: Any) -> Target:
-    rest = {key: getattr(keys, key) for key in _OF_TARGETS}
+def _target(name: str, keys: _Target) -> Target:
+    rest = {key: getattr(keys, key) for key in _Target.__annotations__}
     own = costs.Costs(**{key: getattr(keys, key) for key in costs.KEYS})
     return Target(name=name, costs=own if own.plain() else None, **rest)
 
@@ -165,39 +144,30 @@ def _flat(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _several(name: str, value: object) -> list[Any]:
-    if not isinstance(value, list):
-        raise PlanError("factor-not-a-list", factor=name, value=value)
-    if not value:
-        raise PlanError("no-levels", factor=name)
-    if len(value) > _LEVELS_MAX:
-        raise PlanError("too-many-levels", factor=name, count=len(value), maximum=_LEVELS_MAX)
-    return value
-
-
-def _text(name: str, level: object) -> str:
-    """A level as one writes it on a command line. Raises PlanError for other types."""
-    if not isinstance(level, _LEVEL):
-        raise PlanError("not-a-level", key=name, value=level)
-    return level_of(level)
-
-
-def _texts(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    for name, value in values.items():
-        if isinstance(value, tuple) and isinstance(value[0], list | dict):
-            raise PlanError("levels-outside-factors", key=name, value=value[0])
-    return {name: tuple(_text(name, level) for level in value) for name, value in values.items()}
+def _texts(
+    path: Path, table: Mapping[str, Any], *, lists: bool = False
+) -> dict[str, tuple[str, ...]]:
+    """Levels as one writes them on a command line. lists: each name has a list of them."""
+    found = {}
+    for name, value in _flat(table):
+        if isinstance(value, list) is not lists:
+            if lists:
+                raise PlanError("factor-not-a-list", factor=name, value=value)
+            raise PlanError("levels-outside-factors", key=name, value=value)
+        found[name] = tuple(_text(path, name, level) for level in (value if lists else [value]))
+    return found
 
 
 def _one(path: Path, part: Mapping[str, Any]) -> dict[str, str]:
-    return {name: _text(name, _resolved(path, name, level)) for name, level in _flat(part)}
+    return {name: level for name, (level,) in _texts(path, part).items()}
 
 
-def _resolved(path: Path, name: str, level: Any) -> Any:
-    """A level; the path of a background workload is relative to the folder of the file."""
+def _text(path: Path, name: str, level: Any) -> str:
+    if not isinstance(level, str | bool | int | float):
+        raise PlanError("not-a-level", key=name, value=level)
     if name.startswith("background.") and name.endswith(".workload") and isinstance(level, str):
         return _near(path, level, script=level.endswith(".sql"))
-    return level
+    return level_of(level)
 
 
 def _near(path: Path, name: str, *, script: bool = False) -> str:
@@ -211,51 +181,47 @@ def _near(path: Path, name: str, *, script: bool = False) -> str:
 
 
 def schema() -> dict[str, Any]:
-    generated = msgspec.json.schema(_model())
-    generated |= generated["$defs"].pop("ExperimentFile")
-    del generated["$ref"]
+    """The JSON Schema of experiment files."""
+    generated = msgspec.json.schema(_File)
+    definitions = generated["$defs"]
+    own, target = definitions.pop("_File")["properties"], definitions["_Target"]["properties"]
+    for key, text in KEYS.items():
+        table, _, name = key.rpartition(".")
+        (target if table else own).setdefault(name, {})["description"] = text
     level: dict[str, Any] = {"type": ["string", "boolean", "integer", "number"]}
-    many: dict[str, Any] = {"type": "array", "items": level, "minItems": 1}
-    about = {name: option.help for name, option in options.FACTORS.items()}
-    families = "^({})\\..+$".format("|".join(options.FAMILIES))
-    single = {name: {**level, "description": text} for name, text in about.items()}
-    several = {name: {**many, "description": text} for name, text in about.items()}
-    for table in TABLES:
-        text = options.texts()[table]["family"]
-        single[table] = {"type": "object", "additionalProperties": level, "description": text}
-        several[table] = {"type": "object", "additionalProperties": many, "description": text}
-    background = options.texts()["background"]["family"]
-    inner: dict[str, Any] = {"type": "object", "description": background}
-    single["background"] = several["background"] = {
-        **inner,
-        "additionalProperties": {"type": "object"},
+    part = _levels(level)
+    quick = {**part["properties"], "trials": {"type": "integer", "minimum": 1}}
+    own |= {
+        "factors": {**_levels({"type": "array", "items": level, "minItems": 1}), **own["factors"]},
+        "exclude": {**own["exclude"], "items": part},
+        "cells": {**own["cells"], "items": part},
+        "quick": {**part, "properties": quick, "description": KEYS["quick"]},
+        **part["properties"],
     }
-    one_each = {"type": "object", "additionalProperties": level}
-    single["node"] = {"anyOf": [single["node"], one_each], "description": about["node"]}
-    part = {
-        "type": "object",
-        "properties": single,
-        "patternProperties": {families: level},
-        "additionalProperties": False,
-    }
-    own = generated["properties"]
-    own["factors"] = {
-        "type": "object",
-        "description": KEYS["factors"],
-        "properties": several,
-        "patternProperties": {families: many},
-        "additionalProperties": False,
-    }
-    for key in ("exclude", "cells"):
-        own[key] = {"type": "array", "items": part, "description": KEYS[key]}
-    quick = {**single, "trials": {"type": "integer", "minimum": 1}}
-    own["quick"] = {**part, "properties": quick, "description": KEYS["quick"]}
-    own.update(single)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **generated,
+        "$defs": definitions,
+        **part,
+        "properties": own,
         "title": "An experiment of pgpaces",
-        "patternProperties": {families: level},
+    }
+
+
+def _levels(level: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a table of levels. level: the schema of each."""
+    texts, table = options.texts(), {"type": "object", "additionalProperties": level}
+    names = {name: {**level, "description": each.help} for name, each in options.FACTORS.items()}
+    names |= {name: {**table, "description": texts[name]["family"]} for name in TABLES}
+    names["node"] = {"anyOf": [level, table], "description": texts["node"]["help"]}
+    names["background"] = {
+        "type": "object",
+        "additionalProperties": {"type": "object"},
+        "description": texts["background"]["family"],
+    }
+    return {
+        "type": "object",
+        "properties": names,
+        "patternProperties": {"^({})\\..+$".format("|".join(options.FAMILIES)): level},
         "additionalProperties": False,
     }
 
@@ -271,20 +237,19 @@ def create(path: Path) -> None:
         raise PlanError("cannot-write", path=path, why=error.strerror) from None
 
 
-def drafted(
+def of_arguments(
     what: str | Path,
     levels: Mapping[str, Any],
     targets: Mapping[str, str | Target] | None,
     *,
     quick: bool = False,
-) -> Draft:
+) -> Experiment:
     """The experiment that arguments describe. Raises PlanError."""
     text = str(what)
-    draft = read(Path(text)) if text.endswith(".toml") else Draft(workload=text)
-    draft = draft.quickly() if quick else draft
-    draft = draft.with_levels(of_values(levels))
+    found = read(Path(text)) if text.endswith(".toml") else Experiment(workload=text)
+    found = (found.quickly() if quick else found).with_levels(of_values(levels))
     own = [
         target if isinstance(target, Target) else Target(name, target)
         for name, target in (targets or {}).items()
     ]
-    return replace(draft, targets=(*draft.targets, *own))
+    return replace(found, targets=(*found.targets, *own))

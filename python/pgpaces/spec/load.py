@@ -14,7 +14,6 @@ from msgspec import Meta, Struct
 
 from pgpaces.core.errors import PlanError
 from pgpaces.core.units import (
-    COUNT_MAX,
     NUMBER,
     RATE_MAX,
     RATE_MIN,
@@ -23,7 +22,6 @@ from pgpaces.core.units import (
     digits,
     duration_ns,
     rate_per_s,
-    whole,
 )
 
 # The duration of a run that stops as soon as its verdict is certain, its longest time, its warm-up.
@@ -48,15 +46,6 @@ _ONLY_OF_SCRIPTS: Mapping[str, Any] = {
     "threads": None,
     "log": None,
 }
-
-# The optional integers of a TrialPlan: name, minimum, maximum.
-_RANGES = (
-    ("clients", 1, 100_000),
-    ("threads", 1, THREADS_MAX),
-    ("transactions", 1, COUNT_MAX),
-    ("max_tries", 0, COUNT_MAX),
-    ("seed", 0, 2**64 - 1),
-)
 
 Count = Annotated[int, Meta(ge=0)]
 Model = Literal["open", "closed", "paced"]
@@ -397,10 +386,7 @@ class TrialPlan(LoadOptions, frozen=True):
     generators: GeneratorsPlan | None = None
 
     def __post_init__(self) -> None:
-        """Raises PlanError for values that are out of range or exclude each other."""
-        for name, low, high in _RANGES:
-            if (value := getattr(self, name)) is not None:
-                whole(value, name, low, high=high)
+        """Raises PlanError for values that exclude each other."""
         if self.start_every_ns:
             self._check_start_every()
         if self.policy == "skip" and self.load.model == "closed":

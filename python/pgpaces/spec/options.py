@@ -80,16 +80,22 @@ def _folder(text: str) -> str:
     return text
 
 
+def _count_or_text(text: str) -> int | str:
+    return text if (count := digits(text)) is None else count
+
+
+def weighted(text: str) -> tuple[str, int | None]:
+    """The name and the weight of NAME or NAME@WEIGHT. Raises PlanError."""
+    name, at, weight = text.rpartition("@")
+    if at and digits(weight) is None:
+        raise PlanError("not-a-number", what="weight", value=weight).at(text)
+    return (name, digits(weight)) if at else (text, None)
+
+
 def _scripts(text: str) -> tuple[tuple[str, int | None], ...]:
-    scripts = []
-    for word in text.split():
-        name, at, weight = word.rpartition("@")
-        if at and digits(weight) is None:
-            raise PlanError("not-a-number", what="weight", value=weight).at(word)
-        scripts.append((name, digits(weight)) if at else (word, None))
-    if not scripts:
+    if not text.split():
         raise PlanError("no-scripts")
-    return tuple(scripts)
+    return tuple(weighted(word) for word in text.split())
 
 
 # Groups of options, in the order of help and reference.
@@ -199,12 +205,12 @@ OPTIONS: tuple[Option, ...] = (
     Option("describe", SWITCH, GENERATOR, default=False, flag=True),
     Option("threads", _whole(1, 1024), GENERATOR, short="-j", metavar="N"),
     Option("poll", _one_of("auto", "epoll", "io_uring"), GENERATOR, default="auto"),
-    Option("generators", Kind(python="int | str"), GENERATOR, metavar="N|ssh:HOST,...", whole=True,
-           rare=True, follows=("threads", "poll", "clients")),
+    Option("generators", Kind(_count_or_text, "int | str"), GENERATOR, metavar="N|ssh:HOST,...",
+           whole=True, rare=True, follows=("threads", "poll", "clients")),
     Option("cluster", TEXT, GENERATOR, metavar="ADDRESS", whole=True, rare=True,
            follows=("threads", "poll", "clients")),
     Option("insecure_cluster", SWITCH, GENERATOR, default=False, flag=True, whole=True, rare=True),
-    Option("seed", Kind(int, "int"), GENERATOR, metavar="N", default=1, factor=False),
+    Option("seed", _whole(0, 2**64 - 1), GENERATOR, metavar="N", default=1, factor=False),
     Option("define", TEXT, WORKLOAD, short="-D", metavar="NAME=VALUE", several=True, factor=False,
            follows=("variable ",), keyword="variables", type="Mapping[str, object]"),
     Option("on_connect", TEXT, GENERATOR, metavar="SQL", several=True, factor=False),

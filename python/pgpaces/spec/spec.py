@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from pgpaces.core.errors import PlanError
-from pgpaces.core.units import digits, duration_ns, duration_text, exact, rate_per_s
-from pgpaces.spec.design import Draft, goal_share
+from pgpaces.core.units import duration_ns, duration_text, exact, rate_per_s, whole
+from pgpaces.spec.design import Design, Experiment, goal_share
 from pgpaces.spec.load import AUTO, TrialPlan, family
 from pgpaces.spec.options import (
     BY_NAME,
@@ -130,16 +130,17 @@ def value_of(name: str, value: Any, what: str = "") -> Any:
         return goal_share(value, "--missed")
     option = BY_NAME.get(name if name in BY_NAME else name.partition(".")[0])
     plain = name.startswith("background.") or (name, value) == ("duration", AUTO)
-    if option is None or plain or not isinstance(value, str):
+    if option is None or plain:
         return value
+    if not isinstance(value, str):
+        span = option.kind.span
+        return value if span is None else whole(value, option.name, span[0], high=span[1])
     if option.kind is RATE:
         return f"{exact(rate_per_s(value, what or option.word))}/s"
     if option.kind is DURATION:
         bare = "ms" if option.name == "latency_limit" else "s"
         zero = option.name in _ZERO
         return duration_text(duration_ns(value, what or option.word, zero=zero, bare=bare))
-    if option.name == "generators":
-        return value if (count := digits(value)) is None else count
     try:
         found = option.kind.read(value)
     except PlanError as error:
@@ -222,7 +223,7 @@ def over(stored: Spec, typed: Spec) -> dict[str, Any]:
     return {**kept, **typed}
 
 
-def draft(spec: Spec) -> Draft:
+def experiment_of(spec: Spec) -> Experiment:
     """The experiment of one cell with the load of a stored spec. Raises PlanError."""
     known = over(spec, {})
     for name in known:
@@ -241,13 +242,12 @@ def draft(spec: Spec) -> Draft:
         targets = (Target(name="target", dsn=dsn, observe_command=observe, nodes=nodes),)
         own["target"] = ("target",)
     workload = known.get("workload")
-    return Draft(
+    return Experiment(
         name=(workload or "").strip("./").replace("/", "-"),
         workload=workload,
         files=tuple(known.get("files", ())),
         from_database=known.get("from_database"),
-        seed=known.get("seed", 1),
-        levels=own,
+        design=Design(seed=known.get("seed", 1)).with_levels(own),
         targets=targets,
         **({"missed_max": spec["missed"]} if "missed" in spec else {}),
     )

@@ -9,7 +9,6 @@ from msgspec import Struct, field
 
 from pgpaces.core.errors import PlanError
 from pgpaces.core.redaction import Redacted
-from pgpaces.core.units import whole
 from pgpaces.spec.costs import Costs
 
 _SECRETS = frozenset(
@@ -74,11 +73,9 @@ class PoolPlan(Struct, frozen=True):
     size: int | None = None
 
     def __post_init__(self) -> None:
-        """Raises PlanError for a mode or size that the pooler does not have."""
+        """Raises PlanError for a mode that the pooler does not have."""
         if self.pooler == "pgpool" and self.mode != "session":
             raise PlanError("pgpool-pool-mode", mode=self.mode)
-        if self.size is not None:
-            whole(self.size, "pool_size", 1, high=10_000)
 
 
 class Target(Redacted, frozen=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Mapping
 from datetime import datetime
@@ -181,17 +180,3 @@ def _row(values: tuple[Any, ...], names: tuple[str, ...]) -> TrialRow:
 
 def _damage(error: Exception) -> str:
     return " ".join(str(error).split()[:20])
-
-
-_SETUPS = """SELECT setup FROM trial WHERE state = 'finished'
- ORDER BY started_at DESC LIMIT 500"""
-
-
-def sizes(connection: Connection) -> dict[str, int]:
-    """The sizes of recent trials' data in bytes, by fingerprint."""
-    sizes: dict[str, int] = {}
-    for (text,) in connection.each(_SETUPS):
-        with contextlib.suppress(*encoding.UNREADABLE):
-            prepared = json.loads(text)["workload"]["prepared"]
-            sizes.setdefault(str(prepared["fingerprint"]), int(prepared["size_bytes"]))
-    return sizes

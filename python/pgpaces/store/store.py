@@ -44,16 +44,6 @@ def new_id() -> str:
     return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
 
 
-def data_sizes(place: Path | str | None) -> dict[str, int]:
-    """The sizes of recent trials' data in bytes, by fingerprint; none without a store."""
-    try:
-        store = Store.existing(place)
-        with store._reading("a run") as connection:
-            return listing.sizes(connection)
-    except StoreError:
-        return {}
-
-
 class Failure(Struct, frozen=True):
     """A trial that never began, and why."""
 

@@ -14,7 +14,7 @@ from pgpaces.core.errors import PlanError
 from pgpaces.core.units import duration_ns, rate_per_s
 from pgpaces.server import profiles
 from pgpaces.spec import options, trust
-from pgpaces.spec.design import Ask, Draft, Experiment, goal_share, in_cell
+from pgpaces.spec.design import Ask, Experiment, goal_share, in_cell
 from pgpaces.trial import sweep
 
 SOAK = "10min"
@@ -35,7 +35,7 @@ _GOAL = re.compile(r"\s*p(\d+(?:\.\d+)?)\s*<=?\s*(\S.*?)\s*")
 
 
 def ask(
-    draft: Draft,
+    base: Experiment,
     *,
     missed: str | None = None,
     quantile: str | None = None,
@@ -52,30 +52,32 @@ def ask(
     search chooses the number and length of trials. consent: whether the workload's folder may
     execute programs.
     """
-    draft, missed_max = _threshold(draft, missed, quantile)
-    pauses = {"rate_per_client", "think_time"} & draft.levels.keys()
+    base, missed_max = _threshold(base, missed, quantile)
+    levels = base.design.levels
+    pauses = {"rate_per_client", "think_time"} & levels.keys()
     usual: Kind = "clients" if pauses else "rate"
-    load = by or ("users" if {"users", "pace"} & draft.levels.keys() else usual)
-    ends = draft.levels.get(load, ())
-    draft = draft.without(load, "duration", "transactions")
+    load = by or ("users" if {"users", "pace"} & levels.keys() else usual)
+    ends = levels.get(load, ())
+    own = {n: v for n, v in levels.items() if n not in (load, "duration", "transactions")}
     for name in _OTHERS[load]:
-        if name in draft.levels:
+        if name in own:
             option = name.replace("_", "-")
             raise PlanError("cannot-combine", options=[f"--by {load}", f"--{option}"])
     if load == "clients" and not pauses:
         # A pause of zero, so that the workload's default rate does not make it an open load.
-        draft = draft.with_levels({"think_time": ("0s",)})
-    draft = replace(
-        draft,
+        own["think_time"] = ("0s",)
+    design = base.design.with_levels(
+        own,
+        {factor.name for factor in base.design.factors},
+        exclude=tuple(part for part in base.design.exclude if load not in part),
+        extra=tuple(part for part in base.design.extra if load not in part),
         trials=1,
-        missed_max=missed_max,
-        exclude=tuple(part for part in draft.exclude if load not in part),
-        extra=tuple(part for part in draft.extra if load not in part),
     )
     lowest, start, highest = _range(load, ends)
     soak_s = 0.0 if quick else duration_ns(soak, "--soak", zero=True, bare="s") / 1e9
     goal = CapacityGoal(missed_max, start, lowest, highest, load, quick, soak_s)
-    experiment = draft.experiment(profiles.ready_made)
+    base = replace(base, design=design, missed_max=missed_max)
+    experiment = base.checked(profiles.ready_made)
     each = _each(experiment, goal, consent, begins=len(ends) == 1)
     clients = experiment.design.fixed.get("clients")
     return experiment, SearchSpec(goal, each, *(() if clients is None else (int(clients),)))
@@ -92,14 +94,16 @@ def stored(name: str, store: str | Path | None) -> tuple[str, Experiment, Search
     return id_, experiment, goal
 
 
-def _threshold(draft: Draft, missed: str | None, quantile: str | None) -> tuple[Draft, float]:
-    """The share that may be missed, and the draft with the limit that belongs to it."""
+def _threshold(
+    base: Experiment, missed: str | None, quantile: str | None
+) -> tuple[Experiment, float]:
+    """The share that may be missed, and the experiment with the limit that belongs to it."""
     if quantile is None:
-        return draft, goal_share(missed, "--missed") if missed else draft.missed_max
+        return base, goal_share(missed, "--missed") if missed else base.missed_max
     match = _GOAL.fullmatch(quantile)
     if match is None or not 0 < float(match[1]) < 100:
         raise PlanError("not-a-quantile-goal", goal=quantile)
-    limited = any(name.partition(".")[0] == "latency_limit" for name in draft.levels)
+    limited = any(name.partition(".")[0] == "latency_limit" for name in base.design.levels)
     if missed is not None or limited:
         other = "--latency-limit" if missed is None else "--missed"
         raise PlanError("cannot-combine", options=["--goal", other])
@@ -108,7 +112,7 @@ def _threshold(draft: Draft, missed: str | None, quantile: str | None) -> tuple[
     duration_ns(match[2], "the time in --goal")
     # Rounded to decimal digits, so that p99 is exactly 0.01.
     missed_max = round(1 - float(match[1]) / 100, 12)
-    return draft.with_levels({"latency_limit": (match[2],)}), missed_max
+    return base.with_levels({"latency_limit": (match[2],)}), missed_max
 
 
 def _range(load: Kind, ends: tuple[str, ...]) -> tuple[float, float, float]:

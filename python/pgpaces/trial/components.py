@@ -10,32 +10,36 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pgpaces.core.findings import Finding, finding
 from pgpaces.core.texts import encoded
+from pgpaces.database import identity, settings
+from pgpaces.database.access import Access
+from pgpaces.database.settings import Applied
 from pgpaces.load import engine as generator
 from pgpaces.load.command import CommandLoad
 from pgpaces.load.composite import RunningLoad
 from pgpaces.load.python_users.load import UsersLoad, user_connection
 from pgpaces.spec.load import TrialPlan
-from pgpaces.spec.setup import ComponentFacts, Prepared, ScriptCommand
+from pgpaces.spec.setup import ComponentFacts, PoolFacts, Prepared, ScriptCommand
 from pgpaces.spec.target import without_secrets
 from pgpaces.spec.workload import WorkloadScript
 from pgpaces.trial.request import (
     PRIMARY,
     Request,
     check_clients,
-    choose,
     node_of,
     nodes_of,
     source_of,
     typed_at,
 )
+from pgpaces.trial.site import Site
 
 if TYPE_CHECKING:
     from pgpaces.load.cluster.load import DealtLoad
@@ -138,6 +142,52 @@ class ComponentLoad(Struct, frozen=True):
             limit_ns=self.plan.limit_ns,
             limits=limits([self], self.plan.limit_ns),
         )
+
+
+class ReadyTrial(Struct, frozen=True):
+    """A trial whose data and servers stand ready.
+
+    works: its own workload, and background workloads. nodes: access to its servers, and to a pool,
+    whose facts are in `pool`.
+    """
+
+    request: Request
+    works: tuple[Work, ...]
+    site: Site
+    applied: Applied
+    components: tuple[ComponentLoad, ...]
+    nodes: Mapping[str, Access]
+    pool: PoolFacts
+
+    @property
+    def prepared(self) -> Prepared:
+        return self.works[0].prepared
+
+    def way(self, node: str, dbname: str) -> generator.Connection:
+        """The connection to a database on a node, with the requested session settings."""
+        access = self.nodes[node]
+        present = access.keywords.get("options", "")
+        overrides = {k: v for k, v in access.keywords.items() if k != "options"}
+        overrides["dbname"] = dbname
+        overrides["options"] = settings.as_options(present, self.applied.options)
+        overrides["application_name"] = overrides.get("application_name") or "pgpaces"
+        return generator.resolve("", **overrides)
+
+    def connection(self, component: ComponentLoad) -> generator.Connection:
+        return self.way(component.node, component.work.prepared.dbname)
+
+    def primary(self) -> generator.Connection:
+        """The connection to the primary, whose counters and facts are the trial's."""
+        return self.way(PRIMARY, self.prepared.dbname)
+
+
+def as_superuser(where: Site, request: Request) -> Finding | None:
+    """A finding if unconfirmed workloads run as a superuser on an external server, else None."""
+    every = (request, *(other for _, other in request.background))
+    names = [each.workload.name for each in every if not each.workload.trusted]
+    if not names or where.managed or not identity.is_superuser(where.access):
+        return None
+    return finding("unconfirmed-superuser", workloads=names)
 
 
 def _dealt(
@@ -247,7 +297,7 @@ def clients_at(request: Request, nodes: Sequence[str]) -> dict[str, int]:
     """The clients of a workload at each node; empty if their number was not requested."""
     if request.trial.clients is None:
         return {}
-    weights = _weights(request, choose(request.workload, request.scripts), nodes)
+    weights = _weights(request, request.scripts, nodes)
     shares = [sum(own.values(), Fraction()) for own in weights.values()]
     return dict(zip(weights, _shares(request.trial.clients, shares), strict=True))
 

@@ -1,17 +1,28 @@
-"""The monitors of a trial, during its load and once after it: guard, servers, machines, plans."""
+"""The monitors of a trial: guard, servers and machines during its load, plans after it.
+
+Around a command, also the counters of the server that tell what the command did.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+import psycopg
+from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.core.errors import PgpacesError
+from pgpaces.analysis import bulk
+from pgpaces.core import sessions
+from pgpaces.core.errors import PgpacesError, PlanError
 from pgpaces.core.findings import Finding, Notes, finding
 from pgpaces.core.locality import is_local
 from pgpaces.core.messages import message
 from pgpaces.core.series import Sample, Series
+from pgpaces.core.texts import encoded
 from pgpaces.load import engine as generator
 from pgpaces.load.composite import Together
 from pgpaces.load.engine import for_driver
@@ -20,16 +31,24 @@ from pgpaces.monitor.host import HostMonitor, ThisMachine
 from pgpaces.monitor.remote import NearbySource, RemoteCommand
 from pgpaces.monitor.server import ServerMonitor
 from pgpaces.spec.result import Blocked, Explained, Observed
-from pgpaces.trial.command import Counters
-from pgpaces.trial.components import ComponentLoad
+from pgpaces.trial.components import ComponentLoad, ReadyTrial
 from pgpaces.trial.listener import Listener
-from pgpaces.trial.ready_trial import ReadyTrial
 from pgpaces.trial.request import POOL, PRIMARY
 
 # Characters of a script up to which its statements are explained: that executes each once more.
 _EXPLAINED_MAX = 2**20
 # Seconds between observations that are stored as a whole, at least.
 _WHOLE_S = 10
+
+# Maximum waits for the server's counters to settle (of a pool), the interval, the equal readings.
+_COUNTED_S, _IDLE_S, _LOOK_S, _STILL = 4.0, 12.0, 0.25, 3
+# Rows and columns of an answer that is not a number, of which a finding shows the values.
+_SHOWN = 3
+# Not pg_stat_database: that view also counts rows of catalogs and of dropped tables.
+_INSERTED = "SELECT relid, n_tup_ins FROM pg_catalog.pg_stat_user_tables"
+_WAL = "SELECT pg_catalog.pg_current_wal_insert_lsn() - '0/0'::pg_lsn"
+_COUNTED = "counted"  # the key of a query's count, which belongs to no table
+_SIZE = "SELECT pg_catalog.pg_database_size(pg_catalog.current_database())"
 
 
 @contextlib.contextmanager
@@ -209,3 +228,137 @@ class Monitors:
             notes.add(*monitor.notes())
         notes.add(*self._notes)
         return notes
+
+
+class Counters:
+    """The server's counters around a command: its rows, WAL, and the size of its database."""
+
+    def __init__(self, ready: ReadyTrial) -> None:
+        """For the trial's own command, else the first background one; else reads nothing."""
+        found = next((each for each in ready.components if each.command is not None), None)
+        self._load = None if found is None else found.command
+        self._before: _Reading | None = None
+        if found is not None:
+            others = (each for each in ready.components if each is not found)
+            self._others = any(each.work.request.workload.writes for each in others)
+            work = found.work
+            self._pooled = found.node != "primary"
+            self._keywords = for_driver(ready.way("primary", work.prepared.dbname))
+            command = work.request.workload.command
+            self._rows = command.rows if command else None
+            if self._rows is not None:
+                self._read()  # an error of syntax is found before the load
+
+    def begin(self) -> None:
+        """To be called just before the load begins."""
+        if self._load is not None:
+            self._before = self._read()
+
+    def findings(self) -> list[Finding]:
+        load = self._load
+        if load is None or self._before is None:
+            return []
+        start, now = self._before, self._read(still=True)
+        rows = None if now.rows is None else loaded(start.rows or {}, now.rows, load.executions)
+        values = {
+            **load.did(),
+            "rows": rows,
+            "wal_bytes": None if start.wal is None or now.wal is None else now.wal - start.wal,
+            "size_before_bytes": start.size,
+            "size_after_bytes": now.size,
+            "others_wrote": True if self._others else None,
+        }
+        known = {name: value for name, value in values.items() if value is not None}
+        findings = [finding(bulk.WORK, **known)]
+        if now.why is not None:
+            findings.append(now.why)
+        elif rows is None and now.rows is not None:
+            findings.append(finding("rows-remade"))
+        return findings
+
+    def _read(self, *, still: bool = False) -> _Reading:
+        """The current numbers; None for one that is not readable. still: once they settle."""
+        try:
+            session = sessions.connect(self._keywords, "pgpaces sensor", prepare_threshold=None)
+        except psycopg.Error:
+            return _Reading()
+        with session:
+
+            def one(text: str) -> float | None:
+                with contextlib.suppress(psycopg.Error, TypeError, ValueError):
+                    row = session.execute(encoded(text)).fetchone()
+                    return None if row is None else float(row[0])
+                return None
+
+            wal, size = one(_WAL), one(_SIZE)
+            if self._rows is not None:
+                counted, why = _number_of(session, self._rows)
+                return _Reading(None if counted is None else {_COUNTED: counted}, wal, size, why)
+            with contextlib.suppress(psycopg.Error):
+                return _Reading(self._inserted(session, still=still), wal, size)
+            return _Reading(None, wal, size)
+
+    def _inserted(self, session: Any, *, still: bool) -> dict[Any, float]:
+        """The inserted rows of each table.
+
+        Sessions report them when they end, or shortly after; those of a pool do not end, and report
+        them after ten idle seconds.
+        """
+        started, counts = time.monotonic(), list[dict[Any, float]]()
+        while True:
+            counts.append(dict(session.execute(_INSERTED.encode()).fetchall()))
+            settled = len(counts) >= _STILL and all(c == counts[-1] for c in counts[-_STILL:])
+            nothing = self._before is not None and counts[-1] == self._before.rows
+            patience_s = _IDLE_S if self._pooled and nothing else _COUNTED_S
+            waited_s = time.monotonic() - started
+            if not still or (settled and not (self._pooled and nothing)) or waited_s > patience_s:
+                return counts[-1]
+            time.sleep(_LOOK_S)
+
+
+class _Reading(Struct, frozen=True):
+    """A reading: rows by table, WAL position and size of the database in bytes.
+
+    why: why the query for rows returned no number.
+    """
+
+    rows: Mapping[Any, float] | None = None
+    wal: float | None = None
+    size: float | None = None
+    why: Finding | None = None
+
+
+def _number_of(session: Any, query: str) -> tuple[float, None] | tuple[None, Finding]:
+    """The number that a user's query returns, or why it returns none.
+
+    Raises PlanError for a query that the server cannot parse.
+    """
+    try:
+        rows = session.execute(encoded(query)).fetchall()
+    except psycopg.errors.SyntaxError as error:
+        raise PlanError("rows-query", query=query, why=error.diag.message_primary) from None
+    except psycopg.Error as error:
+        why = error.diag.message_primary or str(error)
+        return None, finding("rows-unknown", query=query, error=why)
+    try:
+        ((value,),) = rows
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        answer = [str(value) for row in rows[:_SHOWN] for value in row[:_SHOWN]]
+        return None, finding("rows-not-a-number", query=query, answer=answer)
+    return number, None
+
+
+def loaded(
+    before: Mapping[Any, float], after: Mapping[Any, float], executions: int
+) -> float | None:
+    """The rows loaded into the tables that exist afterwards; a new table was empty before.
+
+    None if several executions may each have created tables: only those of the last one remain.
+    """
+    created = any(count for table, count in after.items() if table not in before)
+    if created and executions > 1:
+        return None
+    return max(0.0, sum(count - before.get(table, 0.0) for table, count in after.items()))

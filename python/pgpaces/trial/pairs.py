@@ -8,15 +8,15 @@ from pgpaces.analysis.compare import ComparisonGoal
 from pgpaces.analysis.sequential import Pairing
 from pgpaces.core.errors import PlanError
 from pgpaces.spec import options, spec
-from pgpaces.spec.design import Draft, Experiment, Levels
+from pgpaces.spec.design import Design, Experiment, Levels
 
 
 def experiment_of_pairs(
-    draft: Draft, names: tuple[str, str], goal: ComparisonGoal
+    base: Experiment, names: tuple[str, str], goal: ComparisonGoal
 ) -> tuple[Experiment, Pairing]:
     """The experiment of A and B, `FACTOR=LEVEL,...` each. Raises PlanError.
 
-    Their levels replace those of the draft; every other option has one level.
+    Their levels replace those of the base; every other option has one level.
     """
     from pgpaces.server import profiles
 
@@ -32,13 +32,12 @@ def experiment_of_pairs(
         raise PlanError("different-factors", factors=sorted(a.keys() ^ b.keys()))
     if a == b:
         raise PlanError("same-levels", levels=names[0])
-    others = {name: texts for name, texts in draft.levels.items() if name not in a}
+    others = {name: texts for name, texts in base.design.levels.items() if name not in a}
     for name, texts in others.items():
         if len(texts) > 1:
             raise PlanError("level-not-chosen", factor=name, count=len(texts), level=texts[0])
-    draft = replace(draft, levels=others, factors=frozenset(), exclude=(), extra=(a, b), trials=1)
-    draft = replace(draft, seed=goal.seed)
-    return draft.experiment(profiles.ready_made), Pairing(a, b, goal)
+    base = replace(base, design=Design(extra=(a, b), seed=goal.seed).with_levels(others))
+    return base.checked(profiles.ready_made), Pairing(a, b, goal)
 
 
 def levels_in(text: str) -> Levels:

@@ -15,7 +15,7 @@ from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.home import is_there
 from pgpaces.core.locality import is_local, is_loopback
 from pgpaces.core.redaction import Redacted
-from pgpaces.core.units import SEED_MAX, digits, duration_text, whole
+from pgpaces.core.units import digits, duration_text
 from pgpaces.database import data
 from pgpaces.database.access import typed
 from pgpaces.database.data import DatasetSpec
@@ -32,15 +32,13 @@ from pgpaces.spec.spec import Spec
 from pgpaces.spec.target import PoolPlan, TargetPlan
 from pgpaces.spec.users import call
 from pgpaces.spec.workload import Workload, WorkloadScript, commands_in
-from pgpaces.trial import command
 from pgpaces.trial.site import shown_source, shown_target
 
-_SCALE_MAX = 1_000_000
 # The duration of a background workload of a trial that ends by count: it ends with the trial.
 _UNTIL_ENDED_NS = 30 * 86_400 * 1_000_000_000
 # Names of a spec that are stored as the workload and the target have them, without passwords.
 _RESOLVED = (
-    *("workload", "files", "variant", "command", "input", "rows", "from_database", "missed"),
+    *("workload", "files", "variant", "command", "input", "rows", "from_database"),
     *("profile", "target", "observe_command"),
 )
 _POOLERS = "--pool pgbouncer or --pool pgpool"
@@ -52,42 +50,32 @@ OnStoreError = Literal["continue", "stop"]
 
 
 class Request(Redacted, frozen=True):
-    """A trial to run: its workload, load and server.
+    """A trial to run: its workload, options and server.
 
-    scripts: names of those to run, with weights; empty: all. keep: store the trial.
-    on_store_error: while the store refuses writes, continue in memory, or let nothing new fall due.
-    place: of the trial in its experiment, if any. from_database: the database whose copy is
-    measured instead of the workload's data; one copy for each `occasion`.
-    expected: facts of the server in the earlier trials with which this one is compared.
-    observe: sample the server during the load, and read plans after it.
-    node: where the load goes; by default the pool if there is one, else the primary; nodes: of
-    individual scripts. pool: a pooler in front of a managed server. background: other workloads
-    that run during this one, by name. costs: of the server's machine. missed_max: the share of
-    due transactions that may be missed, if requested. spec: see spec/spec.py.
+    spec: its options as the trial stores them, without a password, see spec/spec.py. trial: what
+    they mean for the load. target: where the load goes. keep: store the trial. place: of the trial
+    in its experiment, if any. from_database: the database whose copy is measured instead of the
+    workload's data; one copy for each `occasion`. observe: sample the server during the load, and
+    read plans after it. pool: a pooler in front of a managed server. background: other workloads
+    that run during this one, by name. expected: facts of the server in the earlier trials with
+    which this one is compared. costs: of the server's machine.
     """
 
     REDACTED: ClassVar = ("from_database", "expected")  # not in the repr: may hold a password
     workload: Workload
     trial: TrialPlan
     target: TargetPlan = field(default_factory=TargetPlan)
-    scale: int | None = None
-    data_seed: int = 1
-    scripts: tuple[tuple[str, int | None], ...] = ()
+    spec: Spec = field(default_factory=dict)
     store: Path | str | None = None
     keep: bool = True
-    on_store_error: OnStoreError = "continue"
     place: Place | None = None
     from_database: str | None = None
     occasion: str = ""
     observe: bool = True
-    node: str | None = None
-    nodes: tuple[tuple[str, str], ...] = ()
     pool: PoolPlan | None = None
     background: tuple[tuple[str, Request], ...] = ()
     expected: ServerFacts | None = None
     costs: Costs | None = None
-    missed_max: float | None = None
-    spec: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def as_is(self) -> bool:
@@ -102,6 +90,18 @@ class Request(Redacted, frozen=True):
     def node_names(self) -> tuple[str, ...]:
         return (*self.target.node_names, *(("pool",) if self.pool else ()))
 
+    @property
+    def scale(self) -> int:
+        usual = 1 if self.as_is else self.workload.scale
+        found: int = self.spec.get("scale", usual)
+        return found
+
+    @property
+    def scripts(self) -> tuple[WorkloadScript, ...]:
+        """The scripts that run, with their weights. Raises PlanError for unknown ones."""
+        text = self.spec.get("scripts")
+        return choose(self.workload, options.FACTORS["scripts"].kind.read(text) if text else ())
+
 
 def request_of(
     asked: Spec,
@@ -110,31 +110,21 @@ def request_of(
     target: TargetPlan | None = None,
     consent: trust.Consent = trust.refuse,
     auto: bool = False,
+    on_store_error: OnStoreError = "continue",
     **more: Any,
 ) -> Request:
     """The trial of a spec. Raises PlanError, TrustError.
 
+    on_store_error: while the store refuses writes, continue in memory, or let nothing new fall due.
     auto: see `complete`. target: an external server, if it is resolved. consent: whether folders
     of background workloads may execute programs. more: other fields of the request.
     """
     values = specs.complete(specs.read(asked), base.load, auto=auto)
     where = target_of(values, alone=base.alone)
-    scripts = values.get("scripts")
-    request = Request(
-        workload=base,
-        trial=trial_plan(values),
-        target=target or where,
-        scale=values.get("scale"),
-        data_seed=values["data_seed"],
-        scripts=options.FACTORS["scripts"].kind.read(scripts) if scripts else (),
-        node=values.get("node"),
-        nodes=tuple(family(values, "node").items()),
-        from_database=values.get("from_database"),
-        missed_max=values.get("missed"),
-        **{"pool": pool_of(values), **more},
-    )
+    own = {"pool": pool_of(values), "from_database": values.get("from_database"), **more}
+    request = Request(base, trial_plan(values), target or where, **own)
     request = replace(request, background=backgrounds(request, values, consent))
-    return replace(request, spec=_stored(request, values))
+    return replace(request, spec=_stored(request, {**values, "on_store_error": on_store_error}))
 
 
 def with_fields(request: Request, **fields: Any) -> Request:
@@ -162,13 +152,11 @@ def _stored(request: Request, values: Spec) -> dict[str, Any]:
         "rows": alone and alone.rows,
         **{n: value for n, value in values.items()
            if n not in _RESOLVED and n.partition(".")[0] not in ("background", "target_node")},
-        "missed": request.missed_max,
         "from_database": shown_source(request.from_database),
         "target": shown_target(target.dsn or "", **dict(target.overrides)) if on_server else None,
         "observe_command": target.observe_command,
         **{f"server_set.{name}": value for name, value in target.server_settings},
         **{f"target_node.{name}": shown_target(dsn) for name, dsn in target.nodes},
-        "on_store_error": request.on_store_error,
     }  # fmt: skip
     for name, other in request.background:
         found[f"background.{name}.workload"] = other.workload.reference or other.workload.name
@@ -187,16 +175,6 @@ def _files(scripts: Sequence[WorkloadScript]) -> list[str]:
     ]
 
 
-def _weighted(file: str) -> tuple[str, int]:
-    """The path and the weight of FILE or FILE@WEIGHT. Raises PlanError."""
-    path, at, weight = file.rpartition("@")
-    if not at or (digits(weight) is None and is_there(Path(file), Path.is_file)):
-        return file, 1
-    if (number := digits(weight)) is None:
-        raise PlanError("not-a-number", what="weight", value=weight).at(f"--file '{file}'")
-    return path, number
-
-
 def workload_of(
     asked: Spec, consent: trust.Consent, *, name: str = "scripts", typed: bool = False
 ) -> Workload:
@@ -205,10 +183,14 @@ def workload_of(
     name: of scripts without a workload. typed: the user named the scripts in this call, which
     therefore need no consent.
     """
-    files = [_weighted(file) for file in asked.get("files", ())]
-    scripts = tuple(
-        workload.read_script(*file) if typed else trust.script(*file, consent) for file in files
-    )
+    scripts = []
+    for file in asked.get("files", ()):
+        # What follows an @ is a weight, unless a file has such a name.
+        plain = digits(file.rpartition("@")[2]) is None and is_there(file, Path.is_file)
+        path, weight = (file, None) if plain else options.weighted(file)
+        weight = 1 if weight is None else weight
+        read = workload.read_script(path, weight) if typed else trust.script(path, weight, consent)
+        scripts.append(read)
     variant = asked.get("variant")
     if "workload" not in asked:
         if variant is not None:
@@ -218,7 +200,7 @@ def workload_of(
         return workload.of_scripts(name, scripts)
     base = trust.find(asked["workload"], consent)
     base = base if variant is None else trust.variant(base, variant, consent)
-    return replace(base, scripts=scripts) if scripts else base
+    return replace(base, scripts=tuple(scripts)) if scripts else base
 
 
 def run_of(
@@ -351,8 +333,8 @@ def shares_data(main: Request, other: Request) -> bool:
 def dataset_of(request: Request) -> DatasetSpec:
     return DatasetSpec(
         request.workload,
-        request.scale or request.workload.scale,
-        request.data_seed,
+        request.scale,
+        request.spec.get("data_seed", 1),
         own=request.target.own,
         fresh=request.target.fresh,
         from_database=request.from_database,
@@ -364,20 +346,17 @@ def dataset_of(request: Request) -> DatasetSpec:
 def check(request: Request) -> None:
     """Raises PlanError, ScriptError, TrustError for an invalid request. Starts nothing."""
     trust.check(request.workload)
-    if not request.as_is and request.scale is not None:
-        whole(request.scale, "scale", 1, high=_SCALE_MAX)
-    whole(request.data_seed, "data_seed", 0, high=SEED_MAX)
-    scripts = choose(request.workload, request.scripts)
+    scripts = request.scripts
     if not any(script.weight for script in scripts):
         raise PlanError("no-script-runs", script=scripts[0].name)
     request.trial.limits_of([script.name for script in scripts])
-    command.check(request.workload, request.trial)
+    check_command(request.workload, request.trial)
     check_users(request.workload, request.trial)
     check_generators(request.trial.generators, request.target)
     commands_of(request.workload, scripts)
     if request.pool is not None:
         _check_pool(request)
-    for name, node in request.nodes:
+    for name, node in family(request.spec, "node").items():
         if name not in {script.name for script in scripts}:
             listed = [script.name for script in scripts]
             raise PlanError("node-of-other-script", script=name, node=node, scripts=listed)
@@ -392,6 +371,26 @@ def check(request: Request) -> None:
             check(other)
         except PlanError as error:
             raise error.at(f"background {name}") from None
+
+
+def check_command(workload: Workload, trial: TrialPlan) -> None:
+    """Raises PlanError for options that a command does not support."""
+    command = workload.command
+    if command is None:
+        return
+    if workload.scripts != (command.script,):
+        raise PlanError("runs-no-scripts", workload=workload.name, kind="command")
+    if trial.load.model != "closed" or trial.load.think != "none":
+        raise PlanError("command-with-rate", workload=workload.name)
+    several = {
+        "--generators": trial.generators is not None,
+        f"--clients {trial.clients}": (trial.clients or 1) > 1,
+        "--start-every": bool(trial.start_every_ns),
+    }
+    for option, used in several.items():
+        if used:
+            raise PlanError("command-runs-alone", option=option)
+    trial.check_without_scripts()
 
 
 def check_users(workload: Workload, trial: TrialPlan) -> None:
@@ -453,7 +452,7 @@ def _check_pool(request: Request) -> None:
         raise PlanError("pool-without-tls")
     program = pooler.find(request.pool.pooler)
     pooler.check(request.pool, program, request.trial.protocol)
-    scripts = [script.name for script in choose(request.workload, request.scripts)]
+    scripts = [script.name for script in request.scripts]
     pooled = {node_of(request, name, request.node_names) for name in scripts} == {POOL}
     if pooled and request.trial.clients is not None and not request.trial.connect_each:
         pooler.check_slots(request.pool, request.trial.clients)
@@ -462,7 +461,8 @@ def _check_pool(request: Request) -> None:
 def node_of(request: Request, script: str, nodes: Sequence[str]) -> str:
     """The node of a script: as requested, else the pool if there is one, else the primary."""
     default = POOL if POOL in nodes else PRIMARY
-    return dict(request.nodes).get(script, request.node or default)
+    found: str = request.spec.get(f"node.{script}", request.spec.get("node", default))
+    return found
 
 
 def nodes_of(name: str, nodes: Sequence[str]) -> tuple[str, ...]:

@@ -19,16 +19,15 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pgpaces.analysis.certainty import Certainty
-from pgpaces.analysis.preview import Preview, Step, between, preview
+from pgpaces.analysis.preview import Preview, Span, between, preview, trial_span
 from pgpaces.analysis.sequential import Pairing, Tell
 from pgpaces.core.errors import PgpacesError, PlanError, StoreError
 from pgpaces.core.locality import is_local
 from pgpaces.core.redaction import Redacted
-from pgpaces.database import data
 from pgpaces.database.access import typed
 from pgpaces.load import engine as generator
 from pgpaces.load.engine import for_driver
-from pgpaces.server import access, binaries, embedded, packages
+from pgpaces.server import embedded, packages
 from pgpaces.spec import spec as specs
 from pgpaces.spec import trust, workload
 from pgpaces.spec.costs import Costs
@@ -39,20 +38,18 @@ from pgpaces.spec.setup import ServerFacts
 from pgpaces.spec.target import Target, TargetPlan
 from pgpaces.store.listing import ExperimentRow
 from pgpaces.store.rows import ExperimentState
-from pgpaces.store.store import Store, data_sizes, new_id
+from pgpaces.store.store import Store, new_id
 from pgpaces.trial import document
-from pgpaces.trial.listener import Progress, SweepListener
+from pgpaces.trial.listener import Progress, Stops, SweepListener, signals
 from pgpaces.trial.machine import LASTING, Machine
 from pgpaces.trial.request import (
     OnStoreError,
     Request,
     check,
-    dataset_of,
     request_of,
     workload_of,
 )
 from pgpaces.trial.site import shown_source, source_database, without_pg_variables
-from pgpaces.trial.stops import Stops, signals
 from pgpaces.trial.strategies import Goal, Strategy, resumed, strategies
 from pgpaces.trial.trial import TrialContext
 
@@ -298,38 +295,30 @@ def _done(store: Store, experiment_id: str) -> list[tuple[int, str]]:
 
 
 def _preview(planned: PlannedSweep, asks: Sequence[Ask]) -> Preview:
-    sizes, cells = data_sizes(planned.store), {ask.cell.key: ask for ask in asks}
+    cells = {ask.cell.key: ask for ask in asks}
     requests = {key: planned.request(ask) for key, ask in cells.items()}
-    each = {key: _step(request, sizes) for key, request in requests.items()}
-    steps: dict[str, list[Step]] = {}
+    spans: dict[str, list[Span | None]] = {}
     prices: dict[str, tuple[float, str]] = {}
     for machine, own in by_machine(asks, planned.machines).items():
-        steps[machine] = [each[ask.cell.key] for ask in own]
-        for costs in (requests[ask.cell.key].costs for ask in own):
-            if costs is not None and (hourly := costs.an_hour) is not None:
-                prices[machine] = (hourly, costs.currency)
-    return preview(len(cells), steps, prices)
+        spans[machine] = [_span(requests[ask.cell.key]) for ask in own]
+        for ask in own:
+            prices |= _prices(machine, requests[ask.cell.key])
+    return preview(spans, prices)
 
 
 def preview_of(request: Request) -> Preview:
-    """The time and size of one run. Raises PlanError, ScriptError, TrustError if it cannot be."""
+    """The time and cost of one run. Raises PlanError, ScriptError, TrustError if it cannot be."""
     check(request)
-    hourly = None if request.costs is None else request.costs.an_hour
-    prices = {HERE: (hourly, request.costs.currency)} if request.costs and hourly else {}
-    return preview(1, {HERE: [_step(request, data_sizes(request.store))]}, prices)
+    return preview({HERE: [_span(request)]}, _prices(HERE, request))
 
 
-def _step(request: Request, sizes: Mapping[str, int]) -> Step:
-    """A trial of a cell for the preview. sizes: of data, by its fingerprint."""
-    spec = dataset_of(request)
-    fingerprints = data.fingerprints(spec)
-    measured = fingerprints & sizes.keys() if spec.from_database is None else ()
-    return Step(
-        request.trial,
-        request.workload.writes and not request.as_is,
-        (request.target, fingerprints),
-        0 if request.as_is else max((sizes[each] for each in measured), default=None),
-    )
+def _prices(machine: str, request: Request) -> dict[str, tuple[float, str]]:
+    costs = request.costs
+    return {machine: (costs.an_hour, costs.currency)} if costs and costs.an_hour else {}
+
+
+def _span(request: Request) -> Span | None:
+    return trial_span(request.trial, writes=request.workload.writes and not request.as_is)
 
 
 def run(
@@ -345,7 +334,6 @@ def run(
     fails is tried once more and then left out; an unreachable machine does not delay the others.
     """
     listener, stops = listener or SweepListener(), Stops()
-    _get_servers(planned, listener)
     store = Store.open(planned.store)
     state: ExperimentState = "interrupted"
     with contextlib.ExitStack() as own:
@@ -423,20 +411,6 @@ def _machines(planned: PlannedSweep, store: Store) -> tuple[list[Machine], Progr
     if planned.total is not None:
         progress.done = planned.total - sum(progress.left.values())
     return machines, progress
-
-
-def _get_servers(planned: PlannedSweep, listener: SweepListener) -> None:
-    """Fetches missing PostgreSQL versions before the first trial rather than between two.
-
-    Raises PlanError, ServerError for servers that are not available.
-    """
-    targets = {planned.requests[ask.block, ask.cell.key].target for ask in planned.asks}
-    for target in sorted(targets, key=lambda target: target.server or ""):
-        if target.dsn is not None or not binaries.is_version(target.server or "18"):
-            continue
-        installation = packages.locate(target.server, listener.say)
-        if target.tls:
-            access.check_tls(installation)
 
 
 def _begin(store: Store, planned: PlannedSweep) -> None:

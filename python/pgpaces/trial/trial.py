@@ -34,15 +34,13 @@ from pgpaces.spec.load import GeneratorsPlan
 from pgpaces.spec.result import State, Trial
 from pgpaces.spec.target import TargetPlan
 from pgpaces.store.store import Store
-from pgpaces.trial import preparation
-from pgpaces.trial.courtesy import held_back
-from pgpaces.trial.listener import Listener
+from pgpaces.trial.components import ReadyTrial
+from pgpaces.trial.listener import Listener, Stops, signals
 from pgpaces.trial.monitors import monitoring
-from pgpaces.trial.ready_trial import ReadyTrial, trial_of
-from pgpaces.trial.recorder import Recorder
+from pgpaces.trial.prepare import held_back, prepared
+from pgpaces.trial.record import Recorder, trial_of
 from pgpaces.trial.request import Request, check, check_generators
 from pgpaces.trial.site import Site, site, source_database, without_pg_variables
-from pgpaces.trial.stops import Stops, signals
 
 # How often, in seconds, a listener learns when the verdict is certain.
 _EVERY_S = 5
@@ -134,7 +132,7 @@ class TrialContext(Struct, frozen=True):
 def run_at(where: Site, request: Request, context: TrialContext) -> Outcome:
     """Runs one trial on a running server. Raises as `run`."""
     stops = context.stops
-    with preparation.prepared(where, request, context.listener.say, check=stops.check) as ready:
+    with prepared(where, request, context.listener.say, check=stops.check) as ready:
         stops.check()
         return _measure(ready, context)
 
@@ -144,7 +142,7 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
     plan = ready.components[0].engine_plan()
     before = store.size_bytes() if store else 0
     trial = trial_of(ready)
-    stops_on_store_error = ready.request.on_store_error == "stop"
+    stops_on_store_error = ready.request.spec.get("on_store_error") == "stop"
     error: PgpacesError | None = None
     with monitoring(ready, listener) as monitors:
         load, facts = _loads(ready, context)

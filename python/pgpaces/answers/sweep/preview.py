@@ -1,4 +1,4 @@
-"""The time, disk space and cost of a planned experiment, in words and as plain values."""
+"""The time and cost of a planned experiment, in words and as plain values."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from pgpaces.answers.trials import levels_listed
 from pgpaces.core.messages import message
 from pgpaces.show.numbers import clock
 from pgpaces.spec.design import Experiment
-from pgpaces.spec.result import fields
 
 
 def lines(
     experiment: Experiment, preview: Preview, *, chosen: bool = False, goals: Iterable[str] = ()
 ) -> Iterator[str]:
-    """Lines about cells, time, disk space and cost.
+    """Lines about cells, time and cost.
 
     chosen: trials are chosen one after another; goals: for which question, in words.
     """
@@ -47,10 +46,6 @@ def lines(
         machines = len(preview.machines)
         at = message("preview-machines", machines=machines) if machines > 1 else ""
         yield message("preview-time", time=clock(span.value), ends=ends, machines=at)
-    if preview.data_bytes:
-        copies = preview.copy_bytes and message("preview-copies", copy_bytes=preview.copy_bytes)
-        name = "preview-data" if preview.data_known else "preview-data-least"
-        yield message(name, data_bytes=preview.data_bytes, copies=copies or "")
     for currency, cost in preview.cost.items():
         yield message("preview-price", cost=max(cost, 0.01), currency=currency)
 
@@ -68,6 +63,5 @@ def as_json(experiment: Experiment, preview: Preview) -> dict[str, Any]:
         "trials_to_run_least": preview.trials_least,
         "trials_by_machine": {name or "here": n for name, n in preview.machines.items()},
         "seconds": None if preview.seconds is None else asdict(preview.seconds),
-        **fields(preview, "data_bytes", "copy_bytes", "data_known"),
         "cost": dict(preview.cost),
     }

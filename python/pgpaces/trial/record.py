@@ -1,30 +1,39 @@
-"""A trial whose data and servers stand ready: the ways to them, and the record of it."""
+"""The record of a trial: its facts before it starts, then its seconds as they come, then its end.
+
+Every second goes to the store and to an accumulator.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.core.findings import Finding, finding
+from pgpaces.analysis.accumulator import Accumulator
+from pgpaces.analysis.digest import Digest, digest
+from pgpaces.analysis.summary import Summary
+from pgpaces.core.errors import StoreError
+from pgpaces.core.findings import Finding, Notes, finding
 from pgpaces.core.locality import is_local
-from pgpaces.database import identity, settings
-from pgpaces.database.access import Access
-from pgpaces.database.settings import Applied
-from pgpaces.load import engine as generator
+from pgpaces.core.messages import message
+from pgpaces.core.record import Interval
+from pgpaces.core.series import Collection, Sample, Series
+from pgpaces.core.texts import Say, Warned
+from pgpaces.database import identity
 from pgpaces.load.engine import for_driver
 from pgpaces.monitor import machine
 from pgpaces.spec.costs import Costs
-from pgpaces.spec.result import Trial
+from pgpaces.spec.result import Estimate, Observed, Trial
 from pgpaces.spec.setup import (
     HostFacts,
-    PoolFacts,
-    Prepared,
     ScriptCommand,
     ScriptFacts,
     ServerFacts,
@@ -32,50 +41,14 @@ from pgpaces.spec.setup import (
     WorkloadFacts,
 )
 from pgpaces.spec.workload import WorkloadScript
-from pgpaces.store.store import new_id
-from pgpaces.trial.components import ComponentLoad, Work
-from pgpaces.trial.request import POOL, PRIMARY, Request
-from pgpaces.trial.site import Site
+from pgpaces.store.store import Store, new_id
+from pgpaces.trial.components import ReadyTrial, Work, as_superuser
+from pgpaces.trial.request import POOL, PRIMARY
 
 # Characters of a script, or of a line of it, that are stored; the hash is of all of it.
 _KEPT_MAX = 2**20
-
-
-class ReadyTrial(Struct, frozen=True):
-    """A trial whose data and servers stand ready.
-
-    works: its own workload, and background workloads. nodes: access to its servers, and to a pool,
-    whose facts are in `pool`.
-    """
-
-    request: Request
-    works: tuple[Work, ...]
-    site: Site
-    applied: Applied
-    components: tuple[ComponentLoad, ...]
-    nodes: Mapping[str, Access]
-    pool: PoolFacts
-
-    @property
-    def prepared(self) -> Prepared:
-        return self.works[0].prepared
-
-    def way(self, node: str, dbname: str) -> generator.Connection:
-        """The connection to a database on a node, with the requested session settings."""
-        access = self.nodes[node]
-        present = access.keywords.get("options", "")
-        overrides = {k: v for k, v in access.keywords.items() if k != "options"}
-        overrides["dbname"] = dbname
-        overrides["options"] = settings.as_options(present, self.applied.options)
-        overrides["application_name"] = overrides.get("application_name") or "pgpaces"
-        return generator.resolve("", **overrides)
-
-    def connection(self, component: ComponentLoad) -> generator.Connection:
-        return self.way(component.node, component.work.prepared.dbname)
-
-    def primary(self) -> generator.Connection:
-        """The connection to the primary, whose counters and facts are the trial's."""
-        return self.way(PRIMARY, self.prepared.dbname)
+# Well within the time after which a silent run counts as interrupted.
+_BEAT_S = 5.0
 
 
 def trial_of(ready: ReadyTrial) -> Trial:
@@ -156,26 +129,9 @@ def queries_of(script: WorkloadScript, commands: Sequence[ScriptCommand]) -> int
     """
     if script.queries is not None or not commands:
         return script.queries
-    if "\\;" in script.text:
+    if "\\;" in script.text or any(each.text.startswith("\\if") for each in commands):
         return None
-    sums, others, whole = [0], list[set[int]](), list[bool]()
-    for command in commands:
-        word = "" if command.is_sql else command.text.split(None, 1)[0].lower()
-        if command.is_sql:
-            sums[-1] += 1
-        elif word == "\\if":
-            sums.append(0)
-            others.append(set())
-            whole.append(False)
-        elif word in ("\\elif", "\\else"):
-            others[-1].add(sums[-1])
-            sums[-1], whole[-1] = 0, word == "\\else"
-        elif word == "\\endif":
-            every = others.pop() | {sums.pop()} | (set() if whole.pop() else {0})
-            if len(every) > 1:
-                return None
-            sums[-1] += every.pop()
-    return sums[0]
+    return sum(command.is_sql for command in commands)
 
 
 def _server(ready: ReadyTrial) -> ServerFacts:
@@ -217,15 +173,6 @@ def _notes(ready: ReadyTrial) -> Iterator[Finding]:
         yield finding("several-queues", queues=len(own), nodes=nodes, clients=clients)
 
 
-def as_superuser(where: Site, request: Request) -> Finding | None:
-    """A finding if unconfirmed workloads run as a superuser on an external server, else None."""
-    every = (request, *(other for _, other in request.background))
-    names = [each.workload.name for each in every if not each.workload.trusted]
-    if not names or where.managed or not identity.is_superuser(where.access):
-        return None
-    return finding("unconfirmed-superuser", workloads=names)
-
-
 def _findings(ready: ReadyTrial, now: ServerFacts) -> Iterator[Finding]:
     """What is unusual before the load begins.
 
@@ -243,3 +190,141 @@ def _findings(ready: ReadyTrial, now: ServerFacts) -> Iterator[Finding]:
         yield finding("pool-unused", pooler=ready.pool.pooler, nodes=list(where))
     if (warning := as_superuser(ready.site, request)) is not None:
         yield warning
+
+
+class Recorder:
+    """Stores intervals and samples as they come, adds intervals to the accumulator, and drops them.
+
+    What the store refuses stays in memory and is written later. error: the first error of the
+    store. delayed: the number of seconds that it refused at first. notes: without repetitions.
+    first_error: the first error of a client. unread: stored samples could not be read back.
+    """
+
+    def __init__(self, store: Store | None, trial: Trial, say: Say) -> None:
+        self._store, self.trial, self._say = store, trial, say
+        self.accumulator = Accumulator()
+        self.notes = Notes()
+        self.first_error = ""
+        self.error: StoreError | None = None
+        self.delayed = 0
+        self._waiting: deque[tuple[Interval | None, Sequence[Sample], Sequence[Observed]]] = deque()
+        self._unstored = Collection()
+        self._failing = self._sampled = self.unread = False
+
+    def begin(self) -> None:
+        """Stores that the trial starts. Raises StoreError: nothing is lost yet."""
+        if self._store:
+            self._store.begin(self.trial)
+
+    def add(
+        self,
+        interval: Interval,
+        samples: Sequence[Sample] = (),
+        observed: Sequence[Observed] = (),
+    ) -> None:
+        """Adds a second, without the lines that were printed immediately, and what is new since.
+
+        observed: observations that replace those of their kind, see Store.add.
+        """
+        errors = (text for level, text in interval.lines if level == "error")
+        self.first_error = self.first_error or next(errors, "")
+        self.notes.add(*interval.notes)
+        self.accumulator.add(interval)
+        self._keep(replace(interval, lines=()), samples, observed)
+        try:
+            self._flush()
+        except StoreError as error:
+            self.delayed += 1
+            self.error = self.error or error
+            if not self._failing:
+                self._say(Warned(message("store-refuses", error=error.message)))
+            self._failing = True
+        else:
+            if self._failing:
+                self._say(message("store-accepts-again"))
+            self._failing = False
+
+    def series(self, last: Sequence[Sample]) -> tuple[Series, ...]:
+        """All samples: read from the store, and those that it refused. last: the last ones."""
+        self._keep(None, last, ())
+        with contextlib.suppress(StoreError):
+            self._flush()
+        collection = self._unstored
+        if self._store and self._sampled:
+            try:
+                collection = self._store.series(self.trial.id)
+            except StoreError:
+                self.unread = True
+        for _, samples, _ in self._waiting:
+            collection.add(samples)
+        return collection.series()
+
+    def _keep(
+        self, interval: Interval | None, samples: Sequence[Sample], observed: Sequence[Observed]
+    ) -> None:
+        self._sampled = self._sampled or bool(samples)
+        if self._store:
+            self._waiting.append((interval, samples, observed))
+        else:
+            self._unstored.add(samples)
+
+    def _flush(self) -> None:
+        while self._store and self._waiting:
+            interval, samples, observed = self._waiting[0]
+            self._store.add(self.trial.id, interval, samples, observed=observed)
+            self._waiting.popleft()
+
+    @contextlib.contextmanager
+    def beating(self) -> Iterator[None]:
+        """Between the last second and the end, which may take minutes, the trial still runs."""
+        ended = threading.Event()
+
+        def beat() -> None:
+            while self._store and not ended.wait(_BEAT_S):
+                with contextlib.suppress(StoreError):
+                    self._store.beat(self.trial.id)
+
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def finish(self, trial: Trial, result: Digest) -> None:
+        """Stores the end of the trial, and its digest. Raises StoreError; may be repeated."""
+        self._flush()
+        if self._store:
+            self._store.add(trial.id, None, observed=trial.observed)
+            self._store.finish(trial, brief(result.summary), result)
+
+
+def store_imported(store: Store, trial: Trial) -> Summary:
+    """Stores a whole imported trial; returns its answer. Raises StoreError."""
+    result = digest(trial)
+    store.begin(trial)
+    for interval in trial.intervals:
+        store.add(trial.id, interval)
+    store.finish(trial, brief(result.summary), result)
+    return result.summary
+
+
+def brief(summary: Summary) -> dict[str, Any]:
+    missed = summary.missed
+    return {
+        "due": summary.counts.due,
+        "missed": summary.counts.missed,
+        "missed_share": None if missed is None else [missed.value, missed.low, missed.high],
+        "validity": summary.validity.state,
+        "throughput": summary.throughput.value,
+        "p50_ms": _finite(summary.latency.p50, "value"),
+        "p99_ms": _finite(summary.latency.p99, "value"),
+        "p99_low_ms": _finite(summary.latency.p99, "low"),
+        "p99_high_ms": _finite(summary.latency.p99, "high"),
+    }
+
+
+def _finite(estimate: Estimate | None, name: str) -> float | None:
+    value = math.nan if estimate is None else getattr(estimate, name)
+    return value if math.isfinite(value) else None

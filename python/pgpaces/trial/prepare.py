@@ -1,0 +1,326 @@
+"""Prepares everything that a trial needs, and cleans up after it.
+
+In this order: what a killed run left changed is put back, settings of the whole server (some
+restart it, which would end the sessions that hold the data), data, settings of sessions and
+databases, up-to-date standbys, a pool, a command to time.
+
+On a server that pgpaces does not manage, a load is a guest. It takes at most half of the free
+connections, unless the user asked for clients, and always leaves a few to others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from pgpaces.analysis.accumulator import Accumulator
+from pgpaces.core.errors import ConnectionsError, PrepareError
+from pgpaces.core.findings import Finding, finding
+from pgpaces.core.locality import is_local
+from pgpaces.core.messages import message
+from pgpaces.core.texts import Say, Warned
+from pgpaces.database import changes, data, identity, inputs, programs, psql, settings, streaming
+from pgpaces.database.access import Access
+from pgpaces.database.identity import Room
+from pgpaces.database.settings import Applied, Terms
+from pgpaces.load import engine as generator
+from pgpaces.load.command import CommandLoad, Executions
+from pgpaces.load.engine import for_driver
+from pgpaces.server import pooler
+from pgpaces.spec.setup import PoolFacts, Prepared
+from pgpaces.trial.components import (
+    ComponentLoad,
+    ReadyTrial,
+    Work,
+    as_superuser,
+    clients_at,
+    component_loads,
+)
+from pgpaces.trial.request import (
+    POOL,
+    PRIMARY,
+    Request,
+    commands_of,
+    dataset_of,
+    shares_data,
+)
+from pgpaces.trial.site import Site, restarting
+
+Check = Callable[[], None]
+# How long a command has to end by itself when it is stopped.
+_POLITE_NS = 5_000_000_000
+# Sessions of pgpaces during a load: those that lock its data, a server's sensors, the guard.
+_OF_DATA, _OF_SENSORS, _OF_GUARD = 2, 2, 2
+# Connections that stay free on a server of others, beside those reserved for superusers.
+LEFT_FREE = 3
+# Clients that nobody asked for, where free connections cannot be counted.
+UNSEEN = 20
+# Connections where a pooler of ours hides their number: it takes 100, and sensors need some.
+_OF_A_POOLER = 90
+_HELD_BACK_MIN = 0.01
+
+
+@contextlib.contextmanager
+def prepared(where: Site, request: Request, say: Say, *, check: Check) -> Iterator[ReadyTrial]:
+    """A trial whose data, settings, standbys and pool stand ready within this context.
+
+    check: raises StoppedError after a request to stop; preparation calls it with each progress
+    message, which is every few seconds.
+    """
+    target = request.target
+    restart = restarting(target.restart, where.access) if target.restart else None
+    pooled = request.pool is not None
+    terms = Terms(where.managed, target.alter_system, restart, say, pooled)
+    changes.put_back_leftovers(where.access, restart, say)
+    changing = {n: v for n, v in request.trial.settings if n not in where.start_settings}
+    whole = settings.server_contexts(where.access, changing) if changing else {}
+    of_server = {name: changing[name] for name in whole}
+    rest = {name: value for name, value in changing.items() if name not in whole}
+    untouched = request.as_is and not changing
+    with contextlib.ExitStack() as stack:
+        around = Applied()
+        if of_server:
+            way = settings.applied(where.access, where.access.dbname, of_server, terms=terms)
+            around = stack.enter_context(way)
+            if where.managed:
+                stack.enter_context(streaming.on_standbys(where.standbys, of_server))
+        budget = Budget(where, request)
+        works = stack.enter_context(_works(where, request, say, check=check))
+        inner = Applied()
+        # The facts of the first database stand for the trial.
+        for dbname in [] if untouched else dict.fromkeys(w.prepared.dbname for w in works):
+            applied = stack.enter_context(settings.applied(where.access, dbname, rest, terms=terms))
+            inner = inner if inner.how else applied
+        effect = Applied(inner.options, {**around.how, **inner.how}, inner.verified)
+        effect = replace(effect, verified={**around.verified, **inner.verified})
+        check()
+        components = component_loads(
+            works,
+            (*request.target.node_names, *([POOL] if pooled else [])),
+            budget.clients(),
+            local=is_local(where.access.keywords),
+        )
+        if not where.managed:
+            say(budget.line(works[0].prepared.dbname, sum(c.clients for c in components)))
+        if where.standbys:
+            say(message("standbys-awaited"))
+            streaming.wait_for_standbys(where.access, where.standbys, say, check=check)
+        nodes, about = stack.enter_context(_pool(where, request, components, say=say))
+        ready = ReadyTrial(request, works, where, effect, components, nodes, about)
+        for component in components:
+            generator.probe(ready.connection(component))
+        yield replace(
+            ready,
+            components=tuple(
+                stack.enter_context(_with_command(ready, component, say, check=check))
+                for component in components
+            ),
+        )
+
+
+@contextlib.contextmanager
+def _works(where: Site, request: Request, say: Say, *, check: Check) -> Iterator[tuple[Work, ...]]:
+    def say_and_check(text: str) -> None:
+        check()
+        say(text)
+
+    if (warning := as_superuser(where, request)) is not None:
+        say(Warned(str(warning)))
+    sharing = [other for _, other in request.background if shares_data(request, other)]
+    writes = any(each.workload.writes for each in (request, *sharing))
+    with contextlib.ExitStack() as stack:
+        own = stack.enter_context(_data(where, request, say_and_check, writes=writes))
+        works = [_work("", request, own)]
+        for name, other in request.background:
+            prepared = own
+            if not shares_data(request, other):
+                data_of_other = _data(where, other, say_and_check, writes=other.workload.writes)
+                prepared = stack.enter_context(data_of_other)
+            works.append(_work(name, other, prepared))
+        yield tuple(works)
+
+
+def _work(name: str, request: Request, prepared: Prepared) -> Work:
+    scripts = request.scripts
+    commands = commands_of(request.workload, scripts)
+    return Work(name, request, scripts, commands, prepared, request.scale)
+
+
+@contextlib.contextmanager
+def _data(where: Site, request: Request, say: Say, *, writes: bool) -> Iterator[Prepared]:
+    if request.as_is:
+        yield data.as_is(where.access)
+        return
+    spec = dataset_of(request)
+    spec = replace(spec, workload=replace(spec.workload, writes=writes))
+    with data.prepare(where.access, spec, say) as prepared:
+        yield prepared
+
+
+@contextlib.contextmanager
+def _pool(
+    where: Site, request: Request, components: tuple[ComponentLoad, ...], *, say: Say
+) -> Iterator[tuple[Mapping[str, Access], PoolFacts]]:
+    """Access to all nodes, including a requested managed pool, and the facts of that pool.
+
+    It is started for each trial: no connection in it is older than the trial's settings.
+    """
+    nodes = {"primary": where.access, **where.nodes}
+    if request.pool is None:
+        yield nodes, PoolFacts()
+        return
+    clients = sum(component.clients for component in components if component.node == POOL)
+    # Clients that keep a connection of the pool; pgbouncer has a pool for each database.
+    keeping: Counter[str] = Counter()
+    for component in components:
+        if component.node == POOL and not component.plan.connect_each:
+            keeping[component.work.prepared.dbname] += component.clients
+    most = max(keeping.values(), default=0)
+    pooler.check_slots(
+        request.pool, most if request.pool.pooler == "pgbouncer" else keeping.total()
+    )
+    with pooler.pool(request.pool, max(1, clients), where.servers, say=say) as running:
+        way = {"host": running.host, "port": str(running.port)}
+        keywords = {k: v for k, v in where.access.keywords.items() if k not in ("host", "port")}
+        about = PoolFacts(
+            pooler=request.pool.pooler,
+            version=running.version,
+            mode=request.pool.mode,
+            size=running.size,
+        )
+        yield {**nodes, POOL: replace(where.access, keywords={**keywords, **way})}, about
+
+
+@contextlib.contextmanager
+def _with_command(
+    ready: ReadyTrial, component: ComponentLoad, say: Say, *, check: Callable[[], None]
+) -> Iterator[ComponentLoad]:
+    """The component with its command, if it has one, ready to run within this context.
+
+    check: raises if the end was requested while something runs before a command. Raises PlanError
+    for unknown placeholders, RunError for a missing program, PrepareError if the command to run
+    before it fails.
+    """
+    work, plan = component.work, component.plan
+    workload, command = work.request.workload, work.request.workload.command
+    if command is None:
+        yield component
+        return
+    keywords = for_driver(ready.connection(component))
+    way = psql.ClientProgram(ready.site.access.psql, keywords, keywords["dbname"])
+    values = {"seed": str(work.request.spec.get("data_seed", 1)), **work.variables()}
+    with (
+        programs.program_environment(way, workload, values, say=say) as environment,
+        contextlib.ExitStack() as stack,
+    ):
+        # Not `grace`, which is at least the latency limit: that may be an hour here.
+        polite_ns = _POLITE_NS if plan.grace_ns is None else plan.grace_ns
+
+        def order(run: tuple[str, ...] | str, succeeds: tuple[int, ...]) -> programs.CommandOrder:
+            base = environment.order(component.labels[0], run)
+            timeout_ns = command.timeout_ns
+            return replace(base, succeeds=succeeds, timeout_ns=timeout_ns, polite_ns=polite_ns)
+
+        def say_and_check(text: str) -> None:
+            say(text)
+            check()
+
+        runner = programs.Runner(environment.files, environment.scratch)
+        stack.callback(runner.close)
+        measured = order(command.run, command.succeeds)
+        if command.before is not None:
+            what = message("before-command", workload=workload.name)
+            say(what)
+            before = order(command.before, (0,))
+            result = programs.run_reporting(runner, before, what, say=say_and_check)
+            if result is None or result.failed:
+                why, output = (result.failed, result.output) if result else ("stopped", "")
+                raise PrepareError("before-failed", workload=workload.name, why=why, output=output)
+        executions = Executions(
+            transactions=plan.transactions,
+            duration_ns=plan.duration_ns,
+            warmup_ns=plan.warmup,
+            limit_ns=dict(plan.limits).get(component.scripts[0].name, plan.limit_ns) or None,
+            accompanies=bool(work.name),
+        )
+        load = CommandLoad(measured, executions, runner, say=say)
+        if command.input:
+            words = [inputs.filled(pattern, environment.values) for pattern in command.input]
+            paths = inputs.matching(words, environment.folder)
+            load.input_bytes = sum(path.stat().st_size for path in paths)
+        yield replace(component, command=load)
+
+
+class Budget:
+    """The connections of the servers of a trial. Raises ConnectionsError if they are too few."""
+
+    def __init__(self, where: Site, request: Request) -> None:
+        self._guest, self._where, self._request = not where.managed, where, request
+        self._room: Room | None = None
+        self._check()
+
+    def clients(self) -> int:
+        """The most that a load takes where nobody said how many, by what is free now."""
+        self._room = identity.room(self._where.access, guest=self._guest)
+        free = None if self._room is None else self._usable(PRIMARY, self._room)
+        if not self._guest:
+            return _OF_A_POOLER if free is None else free
+        return UNSEEN if free is None else max(1, free // 2)
+
+    def _check(self) -> None:
+        request = self._request
+        needs: Counter[str] = Counter()
+        every = (request, *(other for _, other in request.background))
+        for each in every:
+            needs.update(clients_at(each, request.node_names))
+        if request.pool is not None:
+            through = needs.pop(POOL, 0)
+            needs[PRIMARY] += min(through, request.pool.size or through)
+        needs[PRIMARY] = needs[PRIMARY] or int(self._guest)
+        for node, access in {PRIMARY: self._where.access, **self._where.standbys}.items():
+            room = identity.room(access, guest=self._guest) if needs[node] else None
+            if room is None or (free := self._usable(node, room)) >= needs[node]:
+                continue
+            name, numbers = "too-few-connections", {"enough": needs[node] + 20}
+            if self._guest:
+                name = "too-few-connections-left"
+                numbers = {"sessions": room.others, "most": room.most, "reserved": LEFT_FREE}
+            error = ConnectionsError(name, free=max(0, free), needed=needs[node], **numbers)
+            raise error.at("" if node == PRIMARY else node)
+
+    def _usable(self, node: str, room: Room) -> int:
+        request = self._request
+        free = room.free - _OF_SENSORS * request.observe
+        if node == PRIMARY and not request.as_is:
+            free -= _OF_DATA
+        if self._guest:
+            free -= LEFT_FREE + _OF_GUARD * request.trial.guard
+        return free
+
+    def line(self, dbname: str, clients: int) -> str:
+        keywords, room = self._where.access.keywords, self._room
+        host = "localhost" if is_local(keywords) else keywords.get("host", "")
+        values = {"dbname": dbname, "host": host, "clients": clients}
+        if room is None:
+            return message("target-without-count", **values)
+        values |= {"others": room.others, "free": room.free, "most": room.most}
+        return message("target", **values)
+
+
+def held_back(
+    components: Sequence[ComponentLoad], accumulator: Accumulator, *, guest: bool
+) -> Iterator[Finding]:
+    """A finding if a load waited for clients that it did not take out of courtesy."""
+    own = [component for component in components if not component.work.name]
+    plan, taken = own[0].work.request.trial, sum(component.clients for component in own)
+    wanted = plan.clients_for(None)
+    if not guest or plan.clients is not None or taken >= wanted:
+        return
+    sent, at_once = accumulator.sent_count, accumulator.dispatch()[0].count
+    waited = 1 - at_once / sent if sent else 0.0
+    if waited < _HELD_BACK_MIN:
+        return
+    yield finding("connection-cap", percent=100 * waited, clients=taken, wanted=wanted)
