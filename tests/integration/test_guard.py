@@ -128,19 +128,44 @@ def test_before_the_load_a_line_says_what_it_meets(pgpaces, pg15, script):
     assert re.search(f"{said}\n", ended.err)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("SELECT * FROM missing;\n", ('relation "missing" does not exist', "42P01")),
-        ("SELECT 1 / (:client_id * 0);\n", ("division by zero", "22012")),
-    ],
-)
-def test_a_script_that_always_fails_ends_the_run_early(pgpaces, pg15, script, text, said):
-    words = ("-f", script(text), "-c", "4", *SHORT, "--target", pg15.dsn("postgres"))
-    ended = pgpaces("run", *words)
-    assert ended.code == 5
-    for part in (*said, "--keep-going"):
-        assert part in ended.err
-    assert 50 <= pgpaces("show", "last", "--json").json()["counts"]["failed"] <= 54
-    pgpaces("run", *words, "--keep-going")
+def test_a_script_that_cannot_work_is_refused_before_the_load(pgpaces, pg15, script):
+    words = ("-f", script("SELECT * FROM missing;\n"), "-c", "4", *SHORT)
+    target = ("--target", pg15.dsn("postgres"))
+    refused = pgpaces("run", *words, *target)
+    assert (refused.code, pgpaces("show").code) == (5, 2)
+    for said in ('relation "missing" does not exist', "42P01", "--from-database", "--keep-going"):
+        assert said in refused.err
+    pgpaces("run", *words, *target, "--keep-going")
     assert pgpaces("show", "last", "--json").json()["counts"]["failed"] > 500
+
+
+def test_a_script_that_always_fails_ends_the_run_early(pgpaces, pg15, script):
+    words = ("-f", script("SELECT 1 / (:client_id * 0);\n"), "-c", "4", *SHORT)
+    target = ("--target", pg15.dsn("postgres"))
+    ended = pgpaces("run", *words, *target)
+    assert ended.code == 5
+    for said in ("division by zero", "22012", "--keep-going"):
+        assert said in ended.err
+    assert 50 <= pgpaces("show", "last", "--json").json()["counts"]["failed"] <= 54
+    pgpaces("run", *words, *target, "--keep-going")
+    assert pgpaces("show", "last", "--json").json()["counts"]["failed"] > 500
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT * FROM x;\n", "CREATE TEMP TABLE x (); SELECT * FROM x;\n"]
+)
+def test_what_a_script_makes_itself_is_not_missed_before_the_load(pgpaces, script, text):
+    """Its own scripts run once on a managed server, and are rolled back."""
+    words = ("-f", script(text.replace("; ", ";\n")), "-c", "1", "-t", "1")
+    assert pgpaces("run", *words).code == (5 if text.startswith("SELECT") else 0)
+
+
+@pytest.mark.parametrize("copied", [False, True], ids=["managed", "copy"])
+def test_what_runs_once_before_the_load_ends_after_ten_seconds(pgpaces, pg15, script, copied):
+    """The script fails if its statements have the timeout, which they do not have in the load."""
+    timed = "current_setting('statement_timeout') = '10s'"
+    path = script(f"SELECT CASE WHEN {timed} THEN current_setting('missing.setting') END;\n")
+    source = ("--from-database", pg15.dsn("postgres")) if copied else ()
+    refused = pgpaces("run", "-f", path, "-c", "1", "-t", "1", *source)
+    assert refused.code == 5
+    assert 'unrecognized configuration parameter "missing.setting"' in refused.err

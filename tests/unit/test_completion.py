@@ -34,6 +34,10 @@ def test_options_and_their_choices_are_offered():
         assert isinstance(offered(name), list)
 
 
+def test_the_names_that_can_be_explained_are_offered():
+    assert offered("explain", incomplete="generator-lat") == ["generator-late"]
+
+
 @pytest.mark.parametrize("command", ["run", "sweep", "capacity"])
 def test_a_workload_is_a_shipped_one_or_a_folder(command):
     assert offered(command) == ["file", *workload.shipped()]

@@ -162,8 +162,12 @@ def _explanations() -> dict[str, dict[str, str]]:
     return every | {entry["name"]: entry for entry in entries}
 
 
+def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in _explanations() if name.startswith(incomplete)]
+
+
 @options.command(options.of("json"))
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=_names)
 def explain(name: str | None, as_json: bool) -> None:
     """Explain a finding, an error, a metric, or a cause. Without a name, list all names.
 

@@ -2,7 +2,7 @@
 
 In this order: what a killed run left changed is put back, settings of the whole server (some
 restart it, which would end the sessions that hold the data), data, settings of sessions and
-databases, up-to-date standbys, a pool, a command to time.
+databases, up-to-date standbys, a pool, a look at the scripts, a command to time.
 
 On a server that pgpaces does not manage, a load is a guest. It takes at most half of the free
 connections, unless the user asked for clients, and always leaves a few to others.
@@ -14,21 +14,32 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import psycopg
 from msgspec.structs import replace
 
 from pgpaces.analysis.accumulator import Accumulator
-from pgpaces.core.errors import ConnectionsError, PrepareError
+from pgpaces.core import sessions
+from pgpaces.core.errors import (
+    ConnectionsError,
+    HopelessError,
+    PgpacesError,
+    PrepareError,
+    ServerError,
+    hopeless_name,
+)
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.locality import is_local
 from pgpaces.core.messages import message
-from pgpaces.core.texts import Say, Warned
+from pgpaces.core.sessions import Session
+from pgpaces.core.texts import Say, Warned, encoded
 from pgpaces.database import changes, data, identity, inputs, programs, psql, settings, streaming
 from pgpaces.database.access import Access
 from pgpaces.database.identity import Room
 from pgpaces.database.settings import Applied, Terms
 from pgpaces.load import engine as generator
 from pgpaces.load.command import CommandLoad, Executions
-from pgpaces.load.engine import for_driver
+from pgpaces.load.engine import Connection, for_driver
+from pgpaces.monitor import plans
 from pgpaces.server import pooler
 from pgpaces.spec.setup import PoolFacts, Prepared
 from pgpaces.trial.components import (
@@ -50,6 +61,11 @@ from pgpaces.trial.request import (
 from pgpaces.trial.site import Site, restarting
 
 Check = Callable[[], None]
+_TIMEOUT_MS = 10_000
+# Characters of a script up to which it is looked at.
+_LENGTH_MAX = 2**20
+# SQLSTATE classes of a script that cannot work: login, catalog, schema, and syntax or access.
+_CANNOT_WORK = ("28", "3D", "3F", "42")
 # How long a command has to end by itself when it is stopped.
 _POLITE_NS = 5_000_000_000
 # Sessions of pgpaces during a load: those that lock its data, a server's sensors, the guard.
@@ -111,7 +127,7 @@ def prepared(where: Site, request: Request, say: Say, *, check: Check) -> Iterat
         nodes, about = stack.enter_context(_pool(where, request, components, say=say))
         ready = ReadyTrial(request, works, where, effect, components, nodes, about)
         for component in components:
-            generator.probe(ready.connection(component))
+            _probe(ready, component)
         yield replace(
             ready,
             components=tuple(
@@ -119,6 +135,15 @@ def prepared(where: Site, request: Request, say: Say, *, check: Check) -> Iterat
                 for component in components
             ),
         )
+
+
+def _probe(ready: ReadyTrial, component: ComponentLoad) -> None:
+    """Raises ServerError, HopelessError if it cannot log in or its scripts cannot run."""
+    connection, request = ready.connection(component), component.work.request
+    generator.probe(connection)
+    if not request.trial.keep_going:
+        alone = ready.site.managed and request.workload.alone
+        check_scripts(component, connection, runs=alone or request.from_database is not None)
 
 
 @contextlib.contextmanager
@@ -192,6 +217,58 @@ def _pool(
             size=running.size,
         )
         yield {**nodes, POOL: replace(where.access, keywords={**keywords, **way})}, about
+
+
+def check_scripts(component: ComponentLoad, connection: Connection, *, runs: bool) -> None:
+    """Raises HopelessError for a statement that the server does not accept.
+
+    The server plans each statement (EXPLAIN), which finds typos, missing relations and missing
+    rights and executes nothing. runs: nothing there can be harmed, as in a copy or on a managed
+    server, so it also runs scripts once, in a transaction that is rolled back.
+    """
+    if not component.work.request.workload.is_scripts:
+        return
+    try:
+        # Each statement is prepared, so that several in one text are refused.
+        with sessions.connect(
+            for_driver(connection), "pgpaces check", autocommit=False, prepare_threshold=0
+        ) as session:
+            session.execute(f"SET LOCAL statement_timeout = {_TIMEOUT_MS}".encode())
+            for sql in component.plan.on_connect:
+                session.execute(encoded(sql))
+            variables = tuple(component.work.variables().items())
+            for script in component.scripts:
+                if len(script.text) > _LENGTH_MAX or not script.weight:
+                    continue
+                try:
+                    found = generator.rehearse(
+                        script.name, script.text, variables, seed=component.plan.seed
+                    )
+                except PgpacesError:  # its clients give up, too
+                    continue
+                _check_statements(session, script.name, [sql for _, sql in found], runs=runs)
+            session.rollback()
+    except (psycopg.Error, ServerError):
+        return  # the load itself finds out, and says it
+
+
+def _check_statements(session: Session, name: str, statements: list[str], *, runs: bool) -> None:
+    for sql in statements:
+        kind = plans.kind_of(sql)
+        if kind == "transaction":
+            continue
+        if kind != "plan" and not runs:
+            return  # what follows may need what this one makes
+        try:
+            with session.transaction():
+                session.execute(encoded(sql if runs else f"EXPLAIN {sql}"))
+        except psycopg.Error as error:
+            state = error.sqlstate or ""
+            if state[:2] in _CANNOT_WORK and ";" not in sql.rstrip().rstrip(";"):
+                why = f"{error.diag.message_primary or error}: {sql}"
+                values = {"script": name, "why": why, "sqlstate": state}
+                raise HopelessError(hopeless_name(state), **values) from None
+            return
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ from pgpaces.core.redaction import Redacted
 from pgpaces.database.access import typed
 from pgpaces.load import engine as generator
 from pgpaces.load.engine import for_driver
-from pgpaces.server import embedded, packages
+from pgpaces.server import access, binaries, embedded, packages
 from pgpaces.spec import spec as specs
 from pgpaces.spec import trust, workload
 from pgpaces.spec.costs import Costs
@@ -334,6 +334,7 @@ def run(
     fails is tried once more and then left out; an unreachable machine does not delay the others.
     """
     listener, stops = listener or SweepListener(), Stops()
+    _get_servers(planned, listener)
     store = Store.open(planned.store)
     state: ExperimentState = "interrupted"
     with contextlib.ExitStack() as own:
@@ -411,6 +412,20 @@ def _machines(planned: PlannedSweep, store: Store) -> tuple[list[Machine], Progr
     if planned.total is not None:
         progress.done = planned.total - sum(progress.left.values())
     return machines, progress
+
+
+def _get_servers(planned: PlannedSweep, listener: SweepListener) -> None:
+    """Fetches missing PostgreSQL versions before the first trial rather than between two.
+
+    Raises PlanError, ServerError for servers that are not available.
+    """
+    targets = {planned.requests[ask.block, ask.cell.key].target for ask in planned.asks}
+    for target in sorted(targets, key=lambda target: target.server or ""):
+        if target.dsn is not None or not binaries.is_version(target.server or "18"):
+            continue
+        installation = packages.locate(target.server, listener.say)
+        if target.tls:
+            access.check_tls(installation)
 
 
 def _begin(store: Store, planned: PlannedSweep) -> None:
