@@ -35,7 +35,7 @@ def test_options_and_their_choices_are_offered():
 
 
 def test_the_names_that_can_be_explained_are_offered():
-    assert offered("explain", incomplete="generator-lat") [:1] == ["generator-late-decides"]
+    assert offered("explain", incomplete="generator-lat")[:1] == ["generator-late-decides"]
 
 
 @pytest.mark.parametrize("command", ["run", "sweep", "capacity"])

@@ -135,13 +135,14 @@ BESIDE = {"background.r.workload": "reporting"}
 @pytest.mark.parametrize(
     ("changes", "beside", "said"),
     [
-        ({"node": "standby1"}, {}, "unknown-node {'node': 'standby1',"),
-        ({"node": "standbys"}, {}, "unknown-node {'node': 'standbys',"),
-        ({"node": "pool"}, {}, "unknown-node {'node': 'pool',"),
-        ({"nodes": (("read", "nowhere"),)}, {}, "unknown-node {'node': 'nowhere',"),
-        ({"nodes": (("other", "primary"),)}, {}, "node-of-other-script {'script': 'other',"),
-        ({"node": "standby3", "target": STANDBYS}, {}, "unknown-node {'node': 'standby3',"),
-        ({"node": "any", "trial": {"clients": 2}, "target": STANDBYS}, {},
+        ({"spec": {"node": "standby1"}}, {}, "unknown-node {'node': 'standby1',"),
+        ({"spec": {"node": "standbys"}}, {}, "unknown-node {'node': 'standbys',"),
+        ({"spec": {"node": "pool"}}, {}, "unknown-node {'node': 'pool',"),
+        ({"spec": {"node.read": "nowhere"}}, {}, "unknown-node {'node': 'nowhere',"),
+        ({"spec": {"node.other": "primary"}}, {}, "node-of-other-script {'script': 'other',"),
+        ({"spec": {"node": "standby3"}, "target": STANDBYS}, {},
+         "unknown-node {'node': 'standby3',"),
+        ({"spec": {"node": "any"}, "trial": {"clients": 2}, "target": STANDBYS}, {},
          "too-few-clients {'clients': 2, 'servers': 3}"),
         ({"target": TargetPlan(dsn="host=board"), "pool": PoolPlan("pgbouncer")}, {},
          "managed-only {'option': 'pool'}"),
@@ -178,12 +179,12 @@ def test_a_workload_beside_another_runs_as_long_as_that():
     [
         ({}, ("primary",), ["primary"]),
         ({}, ("primary", "pool"), ["pool"]),
-        ({"node": "primary"}, ("primary", "pool"), ["primary"]),
-        ({"node": "any"}, ("primary",), ["primary"]),
-        ({"node": "any"}, NODES, ["primary", "standby1", "standby2", "standby3"]),
-        ({"node": "standbys"}, NODES, ["standby1", "standby2", "standby3"]),
-        ({"node": "standby2"}, NODES, ["standby2"]),
-        ({"node": "standby1", "nodes": (("read", "primary"),)}, NODES, ["primary"]),
+        ({"spec": {"node": "primary"}}, ("primary", "pool"), ["primary"]),
+        ({"spec": {"node": "any"}}, ("primary",), ["primary"]),
+        ({"spec": {"node": "any"}}, NODES, ["primary", "standby1", "standby2", "standby3"]),
+        ({"spec": {"node": "standbys"}}, NODES, ["standby1", "standby2", "standby3"]),
+        ({"spec": {"node": "standby2"}}, NODES, ["standby2"]),
+        ({"spec": {"node": "standby1", "node.read": "primary"}}, NODES, ["primary"]),
     ],
 )
 def test_where_a_load_goes(asked, nodes, where):
@@ -209,10 +210,10 @@ def test_clients_that_are_counted_beforehand_are_those_of_the_lanes(given_):
     ("clients", "asked", "about", "free"),
     [
         # 50 for each of three; two are of sensors, and on the primary two more lock the data.
-        (150, {"node": "any"}, "", None),
-        (97, {"node": "primary"}, "", None),
-        (98, {"node": "primary"}, "", 97),
-        (100, {"node": "standby1"}, "standby1: ", 99),
+        (150, {"spec": {"node": "any"}}, "", None),
+        (97, {"spec": {"node": "primary"}}, "", None),
+        (98, {"spec": {"node": "primary"}}, "", 97),
+        (100, {"spec": {"node": "standby1"}}, "standby1: ", 99),
     ],
 )
 def test_a_server_needs_connections_for_the_clients_that_come_to_it(

@@ -6,7 +6,7 @@ The same figures stand in docs/explanation/validity-and-intervals.md.
 import numpy as np
 import pytest
 
-from pgpaces.analysis import across, cells, crossing
+from pgpaces.analysis import across, crossing
 from pgpaces.analysis.cells import Row
 from pgpaces.analysis.stats import quantile_ranks
 from pgpaces.core.times import quantile_rank
@@ -107,34 +107,3 @@ def test_where_the_share_is_far_from_the_threshold_three_trials_tell():
     ]
     assert found[:200].count("pass") > 150
     assert found[200:].count("fail") > 150
-
-
-def boards(draw, slow, count=3, pairs=8):
-    """Logarithms of mean service times of boards, of which the first is slower by a factor."""
-    return [
-        {
-            f"board{n}": float(place + draw.normal(0, 0.03) + (np.log(slow) if n == 0 else 0))
-            for n in range(count)
-        }
-        for place in draw.normal(3, 1, pairs)
-    ]
-
-
-@pytest.mark.parametrize("runs", seeds(150, 300))
-@pytest.mark.parametrize("count", [2, 3, 6])
-@pytest.mark.parametrize("pairs", [3, 8])
-def test_of_equal_boards_one_is_said_to_stand_apart_in_five_percent_at_most(count, pairs, runs):
-    draw = np.random.default_rng(5)
-    wrong = sum(apart(boards(draw, 1.0, count, pairs), count) != set() for _ in range(runs))
-    assert wrong / runs <= 0.05
-
-
-def test_a_board_that_is_slower_by_15_percent_is_found_and_it_alone():
-    draw = np.random.default_rng(6)
-    found = [apart(boards(draw, 1.15), 3) for _ in range(300)]
-    assert found.count({"board0"}) / 300 > 0.95
-    assert sum("board1" in each or "board2" in each for each in found) / 300 <= 0.05
-
-
-def apart(groups, count):
-    return {each.name for each in cells.machines_of_kind("pi4", groups, count) if each.apart}

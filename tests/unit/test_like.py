@@ -61,7 +61,7 @@ def test_more_tries_are_tried_only_where_most_failures_are_of_those_that_are_ret
         messages = ((state, f"message of {state}"),)
         intervals.append(replace(each, tallies=tuple(tallies), messages=messages))
     made = replace(made, intervals=tuple(intervals))
-    cause = sure(attribute([(made, summarize(made))]).cause)
+    cause = sure(attribute(made, summarize(made)).cause)
     assert cause.key == "failed"
     assert ("--max-tries 1,10" in cause.command) == retried
     assert cause.evidence[0].values["message"] == f"message of {states[0]}"

@@ -63,8 +63,8 @@ def test_a_percentile_that_there_is_not_has_no_unit(capsys):
 
 def test_a_trial_of_a_search_is_a_line_with_its_load_and_without_its_role(capsys):
     due, done = told(capsys, outcome(), LONG).splitlines()
-    assert due == "set.work_mem=4MB, 171/s: what is known"
-    assert done.startswith("set.work_mem=4MB, 171/s: 1.33/s, p99 –, missed 0.0% (0.0 to ")
+    assert due == "set.work_mem=4MB, rate=171/s: what is known"
+    assert done.startswith("set.work_mem=4MB, rate=171/s: 1.33/s, p99 –, missed 0.0% (0.0 to ")
     assert told(capsys, outcome(), LONG, 0) == "", "nothing is to be told"
 
 
@@ -103,7 +103,7 @@ def test_on_a_terminal_the_line_of_a_trial_is_rewritten(monkeypatch):
         ear.interval(interval)
     listener.done("", LONG, outcome())
     assert [rewrite for _, rewrite in told] == [True, False]
-    assert told[0][0].startswith("set.work_mem=4MB, 171/s: 1 s: 2/s")
+    assert told[0][0].startswith("set.work_mem=4MB, rate=171/s: 1 s: 2/s")
 
 
 def test_what_clients_are_told_again_and_again_is_told_a_few_times_and_counted(capsys):
