@@ -114,6 +114,7 @@ def test_what_a_session_can_set_travels_with_the_connections(access, name, value
     [
         ("work_mem", "64MB", "1MB"),
         ("search_path", '"two words", public', "mine"),
+        ("search_path", "", "mine"),
     ],
 )
 @pytest.mark.usefixtures("drops_options")
@@ -129,6 +130,14 @@ def test_options_that_get_lost_become_settings_of_our_database(access, ours, nam
     with applied(access, ours, {name: value}, terms=Terms()):
         assert ask(access, query, ours) == value
     assert ask(access, query, ours) == other
+
+
+@pytest.mark.usefixtures("drops_options")
+def test_a_role_that_overrides_an_empty_list_is_named_and_not_the_servers_file(access, ours):
+    mine = "ALTER ROLE CURRENT_USER {} search_path"
+    with altered(access, f"{mine.format('SET')} = mine", undo=(mine.format("RESET"),)):
+        wanted = {"search_path": ""}
+        refused(access, wanted, "setting-not-in-effect", dbname=ours, value="", shown="mine")
 
 
 def test_options_that_get_lost_before_a_database_of_somebodys_change_nothing_there(
@@ -259,7 +268,18 @@ def test_a_setting_that_needs_one_restarts_the_server_and_again_at_the_end(own):
     assert auto_conf(access) is None
 
 
-def test_a_list_that_the_servers_file_sets_is_not_emptied_but_put_back(own):
+def test_an_empty_list_is_set_where_no_file_sets_another(own):
+    access, terms = access_to(own), Terms(alter_system=True, restart=own.restart)
+    name, empty = "shared_preload_libraries", {"shared_preload_libraries": ""}
+    with applied(access, "postgres", {name: "auto_explain"}, terms=terms):
+        with applied(access, "postgres", empty, terms=terms) as effect:
+            assert (effect.how, effect.verified) == ({name: "restart"}, empty)
+            assert ask(access, f"SHOW {name}") == ""
+        assert ask(access, f"SHOW {name}") == "auto_explain"
+    assert auto_conf(access) is None
+
+
+def test_a_list_that_the_servers_file_sets_is_not_emptied(own):
     access, terms = access_to(own), Terms(alter_system=True, restart=own.restart)
     conf = own.data / "postgresql.conf"
     text = conf.read_text()
@@ -267,7 +287,7 @@ def test_a_list_that_the_servers_file_sets_is_not_emptied_but_put_back(own):
     try:
         values = {"setting": "shared_preload_libraries", "value": "", "shown": "auto_explain"}
         wanted = {"shared_preload_libraries": ""}
-        refused(access, wanted, "setting-not-in-effect", terms=terms, **values)
+        refused(access, wanted, "list-not-emptied", terms=terms, **values)
     finally:
         conf.write_text(text)
         own.restart()

@@ -201,18 +201,29 @@ class SettingChanges:
 
 
 def set_to(admin: Session, change: SettingChange, value: str | None) -> None:
-    """Sets it, or resets it for None and for an empty list, which SQL cannot write."""
+    """Sets it, or for None resets it; ignores `before` and `after`.
+
+    SQL has no literal for an empty list: '' is a list of one empty name. A database gets the
+    value of the session; the whole server is left with that of postgresql.conf.
+    """
     database = with_names("ALTER DATABASE {}", change.dbname)
     scope = sql.Composed([sql.SQL("ALTER SYSTEM")]) if change.dbname == SYSTEM else database
     name = sql.SQL(".").join(map(Identifier, change.name.split(".")))
-    values = [] if value is None else [value]
-    if value is not None and change.name.lower() in _LISTS:
-        values = names_in(value)
-    if values:
-        literals = sql.SQL(", ").join(map(sql.Literal, values))
-        admin.execute(sql.SQL("{} SET {} = {}").format(scope, name, literals))
-    else:
+    is_empty = value is not None and is_empty_list(change.name, value)
+    if is_empty and change.dbname != SYSTEM:
+        with admin.transaction():
+            admin.execute("SELECT set_config(%s, '', true)", (change.name,))
+            admin.execute(sql.SQL("{} SET {} FROM CURRENT").format(scope, name))
+    elif value is None or is_empty:
         admin.execute(sql.SQL("{} RESET {}").format(scope, name))
+    else:
+        names = names_in(value) if change.name.lower() in _LISTS else [value]
+        literals = sql.SQL(", ").join(map(sql.Literal, names))
+        admin.execute(sql.SQL("{} SET {} = {}").format(scope, name, literals))
+
+
+def is_empty_list(name: str, value: str) -> bool:
+    return name.lower() in _LISTS and not names_in(value)
 
 
 def settings_of(admin: Session, dbname: str) -> list[tuple[str, str]]:

@@ -241,6 +241,8 @@ def _is_in_effect(session: Session, setting: _Setting, how: How) -> tuple[str, b
     current, source, file, pending = row
     if how == "connection":
         return current, source == "client"
+    if changes.is_empty_list(setting.name, setting.value):
+        return current, not current and not pending
     altered = source == "configuration file" and str(file).endswith("/postgresql.auto.conf")
     return current, altered and not pending
 
@@ -298,6 +300,9 @@ def _verified(access: Access, dbname: str, effect: Applied, *, settings: list[_S
             how = effect.how[setting.name]
             shown[setting.name], matches = _is_in_effect(session, setting, how)
             if not matches:
+                is_empty = changes.is_empty_list(setting.name, setting.value)
+                by_file = is_empty and how in ("reload", "restart")
+                name = "list-not-emptied" if by_file else "setting-not-in-effect"
                 values = {"value": setting.value, "shown": shown[setting.name]}
-                raise ServerError("setting-not-in-effect", setting=setting.name, **values)
+                raise ServerError(name, setting=setting.name, **values)
     return replace(effect, verified=shown)
