@@ -244,7 +244,7 @@ def _of_trials(found: Sequence[Missed]) -> tuple[str, int]:
     for look in certainty.LOOKS:
         seen = found[:look]
         counts, within = [(each.missed, each.due) for each in seen], [e.clusters for e in seen]
-        share = across.share_at_look(counts, within, certainty.errors(look))
+        share = across.share_at_look(counts, within, certainty.at_look(look)[1])
         if (verdict := goal.verdict(share, ALLOWED)) != "unknown":
             break
     return verdict, look

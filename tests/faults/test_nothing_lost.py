@@ -537,7 +537,7 @@ main()
 @pytest.mark.parametrize(
     ("words", "moment", "answer"),
     [
-        (("run", "tpcb-like"), "trial.summarize", " tx/s"),
+        (("run", "tpcb-like"), "trial.digest", " tx/s"),
         (("run", "tpcb-like"), "run.section", " tx/s"),
         (("sweep", "tpcb-like", "--trials", "1"), "report.report", "pgpaces report"),
     ],

@@ -126,7 +126,7 @@ def test_a_damaged_digest_is_made_anew_from_the_seconds(store, text):
 def test_a_digest_of_older_rules_is_made_anew_and_kept(store):
     trial = kept(store, judged_trial())
     made = digested(trial)
-    store.finish(trial, {}, replace(made, latency=()))
+    store.finish(trial, {}, replace(made, series=()))
     overwrite(store, "UPDATE trial SET digest_version = 0 WHERE id = :id", id=trial.id)
     assert store.digests([trial.id]) == [made]
     overwrite(store, "DELETE FROM tally WHERE trial = :id", id=trial.id)

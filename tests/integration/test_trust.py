@@ -44,9 +44,20 @@ def load(made: Path, server: Postgres, consent: trust.Consent) -> None:
     psql.run(way, found.init[0], VALUES, say=print, trusted=found.trusted)
 
 
-def test_who_deceives_our_search_does_not_deceive_psql(tmp_path, pg15):
+# Our search takes the command for a part of a string, of a name or of data; psql does not.
+DECEIVING = {
+    "old strings": "SET standard_conforming_strings = off;\nSELECT '\\'';\n\\! {}\nSELECT '';\n",
+    "a name with dollars": "SELECT 1 AS x$a$;\n\\! {}\n-- $a$\n",
+    "a table called stdin": (
+        "CREATE TEMP TABLE stdin (copy int);\nSELECT copy t FROM stdin;\n\\! {}\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DECEIVING)
+def test_who_deceives_our_search_does_not_deceive_psql(tmp_path, pg15, name):
     mark = tmp_path / "ran"
-    made = folder(tmp_path, f"SELECT 1; \\! touch {mark}\n")
+    made = folder(tmp_path, DECEIVING[name].format(f"touch {mark}"))
     assert not trust.actions_of(trust.find(str(made)))
     with raises(TrustError, "psql-commands-untrusted"):
         load(made, pg15, trust.refuse)

@@ -6,10 +6,11 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import across
 from pgpaces.analysis.cells import row
-from pgpaces.analysis.certainty import ERRORS, LOOKS, Certainty, UntilCertain, errors
+from pgpaces.analysis.certainty import ERRORS, LOOKS, Certainty, UntilCertain, at_look
 from pgpaces.analysis.goal import verdict
 from pgpaces.analysis.sequential import Tell
 from pgpaces.analysis.stats import INDEPENDENT, Clusters
+from pgpaces.core.findings import Finding
 from pgpaces.spec.design import Cell
 from tests.unit.test_chosen import digest, run
 
@@ -42,20 +43,39 @@ def test_only_cells_whose_verdict_is_unknown_get_more_trials():
 def test_the_interval_is_that_of_its_look_and_decides():
     digests = [t.digest for t in run(STRATEGY, found({"1": 0, "2": 0, "4": 0}))]
     one = [each for each in digests if each.trial.place.levels["users"] == "1"]
-    at_look = row(CELLS[0], one, errors=errors).missed
-    assert verdict(at_look, 0.05) == "pass"
-    at_95 = row(CELLS[0], one, errors=lambda _: (0.05, 0.05)).missed
-    assert at_look.high > at_95.high, "wider than one of 95%"
+    decided = row(CELLS[0], one, at_look=at_look).missed
+    assert verdict(decided, 0.05) == "pass"
+    at_95 = row(CELLS[0], one, at_look=lambda n: (n, (0.05, 0.05))).missed
+    assert decided.high > at_95.high, "wider than one of 95%"
 
 
 def test_an_interrupted_trial_is_run_again_and_a_failed_one_when_resumed():
-    first = STRATEGY.ask([])
+    first, told = STRATEGY.ask([]), run(STRATEGY, found({"1": 150, "2": 0, "4": 0}), told=[])
     cut = [Tell.of(digest(first, 300, 0)), Tell(first.cell, 1, None, again=True, attempt=2)]
-    again = next(a for a in STRATEGY._next(cut).values() if a.cell == first.cell)
+    again = STRATEGY._next(first.cell, cut)
     assert (again.block, again.attempt) == (1, 3)
     failed = [Tell(first.cell, n, None, "no such table") for n in (1, 2)]
-    assert STRATEGY.given_up(failed) == f"no trial of {first.cell} could be run: no such table"
+    assert STRATEGY.given_up(failed) == f"trials of {first.cell} could not be run: no such table"
     assert STRATEGY.resumed(failed) == []
+    gap = [tell for tell in told if tell.block != 2]
+    assert [STRATEGY.ask(gap).block, STRATEGY.left(gap)] == [2, 1]
+    own = UntilCertain(STRATEGY.goal, CELLS[:1])
+    assert own.ask(told) is None, "it has the results of other machines, too"
+
+
+def test_an_outage_is_made_up_for_when_the_experiment_is_resumed():
+    lost = digest(STRATEGY.ask([]), 300, 0, invalid="killed")
+    validity = replace(lost.summary.validity, findings=(Finding("no-connection"),))
+    lost = replace(lost, summary=replace(lost.summary, validity=validity))
+    assert STRATEGY.resumed([Tell.of(lost)]) == []
+
+
+def test_few_misses_do_not_make_intervals_wider_with_more_trials():
+    highs = [
+        across.share_at_look([(0, 300)] * look, [INDEPENDENT] * look, at).high
+        for look, at in zip(LOOKS, ERRORS, strict=True)
+    ]
+    assert highs == sorted(highs, reverse=True)
 
 
 def test_a_cell_whose_first_trials_are_invalid_is_given_up():

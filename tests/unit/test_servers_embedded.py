@@ -254,6 +254,8 @@ REFUSALS = [
         ("could not map anonymous shared memory: Cannot", "memory-too-small", ()),
         ('data directory "/d" has wrong ownership', "data-of-other-user", (DATA,)),
         ('data directory "/d" has invalid permissions', "data-permissions", (DATA,)),
+        ("Read-only file system", "read-only-disk", ()),
+        ("pre-existing shared memory block", "data-used-by-earlier-server", ()),
     )),
 ]  # fmt: skip
 

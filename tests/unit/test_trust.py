@@ -63,6 +63,12 @@ OUTSIDE = {
     "script, absolute": (TOML.replace('"s.sql"', '"/etc/passwd"'), {}),
     "script, above": (TOML.replace('"s.sql"', '"../secret.sql"'), {}),
     "users, above": (USERS.replace('"users.py"', '"../secret.py"'), {}),
+    "a word of a program": (program('["sh", "../secret.sh"]'), {}),
+    "input of a program": (TOML.replace('"init.sql"', '{ run = "x", input = ["../s*"] }'), {}),
+    "included": (TOML, {"init_sql": "\\i /etc/passwd\n"}),
+    "included, quoted": (TOML, {"init_sql": "\\ir '../secret.sql'\n"}),
+    "included by an included one": (TOML, {"init_sql": "\\i a.sql", "a_sql": "\\i ../secret.sql"}),
+    "copied": (TOML, {"init_sql": "\\copy t from '/etc/passwd'\n"}),
     "no name": (TOML.replace('"s.sql"', '"s\\u0000.sql"'), {}),
 }
 
@@ -125,12 +131,14 @@ EXECUTES = {
     ),
     "shell": (TOML, {"s_sql": "\\shell touch x\nSELECT 1;"}, "\\shell touch x"),
     "setshell": (TOML, {"s_sql": "\\setshell a id -u\nSELECT 1;"}, "\\setshell a id -u"),
-    "psql's shell": (TOML, {"init_sql": "SELECT 1;\n \\! touch x\n"}, "\\! touch x"),
+    "psql's shell": (TOML, {"init_sql": "SELECT 1; \\! touch x\n"}, "\\! touch x"),
+    "psql's pipe": (TOML, {"init_sql": "SELECT 1 \\g |sh\n"}, "\\g |sh"),
     "backticks of psql": (TOML, {"init_sql": "\\set a `id`\n"}, "\\set a `id`"),
+    "included": (TOML, {"init_sql": "\\ir a.sql", "a_sql": "\\! id"}, "\\! id"),
     "the server's": (
         TOML,
         {"init_sql": "copy t /* x */ from -- y\n Program 'id';"},
-        "copy t /* x */ from -- y Program 'id'",
+        "copy t from Program 'id'",
     ),
     "the server's, in a script": (TOML, {"s_sql": "COPY t TO PROGRAM 'sh';"}, "COPY t TO PROGRAM"),
     "the server's, in a function": (
@@ -162,13 +170,19 @@ COPY "a\\b" FROM stdin;
 \\N
 \\\\! data
 \\.
-SELECT 1 \\; SELECT :'x', '\\d';
+SELECT 1 \\; SELECT :'x', '\\d', 'copy t to program x';
 """
 
 
 def test_sql_without_commands_of_psql_is_not_asked_about(tmp_path):
     found = trust.find(str(folder(tmp_path, init_sql=HARMLESS)))
     assert trust.actions_of(found) == ()
+
+
+def test_what_a_search_takes_long_for_is_no_text(tmp_path):
+    for piece in ("/*", "'", "$$", "$a$", "e'", '"', "\\! ", "copy ", "copy t from stdin;\n"):
+        made = folder(tmp_path, init_sql=piece * 50_000)
+        assert isinstance(trust.actions_of(workload.read(made)), tuple)  # within the time of a test
 
 
 def test_scripts_of_the_user_are_the_users_own(tmp_path):
@@ -322,15 +336,15 @@ def test_what_workload_new_makes_is_confirmed_until_it_changes(tmp_path):
         trust.find(str(theirs))
 
 
-def test_copies_go_with_their_process(tmp_path):
+def test_copies_go_with_their_process_and_those_of_a_killed_one_with_the_next(tmp_path, home):
     made = folder(tmp_path)
-    code = f"from pgpaces.spec import trust; print(trust.find({str(made)!r}).folder, end='')"
-    ended = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    copy = Path(ended.stdout)
-    assert (copy.name, copy.exists(), copy.parent.exists()) == ("theirs", False, False)
+    code = f"from pgpaces.spec import trust; trust.find({str(made)!r}); import os; "
+    for last, left in (("os.kill(os.getpid(), 9)", 1), ("", 0)):
+        subprocess.run([sys.executable, "-c", code + last], check=False)
+        assert len(list((home / "cache" / "folders").iterdir())) == left
 
 
-def test_a_folder_that_is_too_large_is_refused(tmp_path, monkeypatch):
+def test_a_folder_that_is_too_large_or_too_deep_is_refused(tmp_path, monkeypatch):
     made = folder(tmp_path)
     (made / "data").write_bytes(b"x" * 5000)
     monkeypatch.setattr(trust, "_TOTAL_BYTES", 4000)
@@ -338,7 +352,19 @@ def test_a_folder_that_is_too_large_is_refused(tmp_path, monkeypatch):
         trust.find(str(made))
     # A long file is linked: it costs no room.
     monkeypatch.setattr(trust, "_COPY_BYTES", 4000)
-    assert (trust.find(str(made)).folder / "data").samefile(made / "data")
+    assert (trust.find(str(made)).folder / "data").stat().st_nlink == 2
+    (made / "/".join("d" * 80)).mkdir(parents=True)
+    with raises(WorkloadError, "folder-too-deep", path=made):
+        trust.find(str(made))
+
+
+@pytest.mark.parametrize("where", [".", "home"])
+def test_a_home_in_the_folder_is_not_copied_into_itself(tmp_path, monkeypatch, where):
+    made = folder(tmp_path)
+    monkeypatch.setenv("PGPACES_HOME", str(made / where))
+    copy = trust.find(str(made)).folder
+    assert copy.is_relative_to(made)
+    assert not list(copy.rglob("folders"))
 
 
 def test_a_home_that_cannot_be_written_keeps_no_workload_from_running(tmp_path, monkeypatch):

@@ -195,6 +195,10 @@ def unknown(connection: Any, greenhouse: int) -> None:
     pass
 
 
+def placed(connection: Any, /) -> None:
+    pass
+
+
 def number_of(town: int) -> None:
     pass
 
@@ -208,8 +212,10 @@ def switch_of(town: bool) -> None:
     [
         (unknown, True, "unknown-parameter", {"parameter": "greenhouse"}),
         (act, False, "unknown-parameter", {"parameter": "connection"}),
+        (placed, True, "positional-parameter", {"parameter": "connection"}),
         (number_of, True, "variable-type", {"variable": "town", "value": "Ulm", "type": "int"}),
         (switch_of, True, "variable-type", {"variable": "town", "value": "Ulm", "type": "bool"}),
+        (dict, True, "no-signature", {}),
     ],
 )
 def test_a_parameter_that_cannot_be_given_is_a_sentence(function, is_task, name, values):

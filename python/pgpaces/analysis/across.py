@@ -127,7 +127,7 @@ def share_at_look(
         return None
     effect = sum(own.effect * n for own, (_, n) in zip(clusters, trials, strict=True)) / due
     within = Clusters(effect, sum(own.freedom for own in clusters))
-    between = pearson(trials) if len(trials) > 1 else 0.0
+    between = pearson(trials) if len(trials) > 1 and 0 < missed < due else 0.0
 
     def end(tail: float) -> tuple[float, float]:
         freedom = max(_FREEDOM_MIN, len(trials) - 1)

@@ -18,7 +18,8 @@ from pgpaces.spec.result import Counts, Estimate, Trial
 
 # Numbers of trials by name.
 Numbers = Mapping[str, Callable[[Digest], Estimate | None]]
-Errors = Callable[[int], tuple[float, float]]
+# The trials of the last look, and the errors of an interval there, by the number of trials.
+Looks = Callable[[int], tuple[int, tuple[float, float]]]
 
 
 class Row(Struct, frozen=True):
@@ -101,12 +102,12 @@ def rows(
     kinds: Mapping[str, str] | None = None,
     *,
     numbers: Numbers | None = None,
-    errors: Errors | None = None,
+    at_look: Looks | None = None,
 ) -> tuple[Row, ...]:
     """A row for each cell, in their order, also for cells without trials.
 
     kinds: the kind of each target that has one. Targets of a kind are replicates of one cell.
-    numbers: of trials, in addition to those of transactions. errors: see `row`.
+    numbers: of trials, in addition to those of transactions. at_look: see `row`.
     """
     groups: dict[str, tuple[Cell, list[Digest]]] = {}
     of_cell = {}
@@ -116,7 +117,7 @@ def rows(
     for digest in digests:
         if digest.trial.place and digest.trial.place.cell in of_cell:
             of_cell[digest.trial.place.cell].append(digest)
-    return tuple(row(*group, numbers, errors=errors) for group in groups.values())
+    return tuple(row(*group, numbers, at_look=at_look) for group in groups.values())
 
 
 def row(
@@ -124,12 +125,12 @@ def row(
     digests: Sequence[Digest],
     numbers: Numbers | None = None,
     *,
-    errors: Errors | None = None,
+    at_look: Looks | None = None,
 ) -> Row:
     """The row of a cell by its trials. Of a block's attempts the newest finished one counts.
 
-    errors: of the interval of the missed share by the number of trials, if that number depended on
-    the results; None: 5%.
+    at_look: if the number of trials depends on their results, the missed share is that of the
+    trials of the last look, with the errors of that look; None: all trials, and 95%.
     """
     newest, superseded = _newest(digests)
     good = tuple(digest for digest in newest if sound(digest))
@@ -156,10 +157,11 @@ def row(
     more = {name: combined(read, bounded=False) for name, read in (numbers or {}).items()}
     counts = (astuple(digest.summary.counts) for digest in used)
     shares = {name: _share(name, machines) for name in SHARES}
-    if errors is not None and good:
-        pairs = [(each.summary.counts.missed, each.summary.counts.due) for each in good]
-        within = [each.summary.clusters for each in good]
-        shares["missed"] = across.share_at_look(pairs, within, errors(len(good)))
+    if at_look is not None and good:
+        count, errors = at_look(len(good))
+        seen = [each.summary for each in good[:count]]
+        pairs = [(each.counts.missed, each.counts.due) for each in seen]
+        shares["missed"] = across.share_at_look(pairs, [each.clusters for each in seen], errors)
     return Row(
         cell,
         used,

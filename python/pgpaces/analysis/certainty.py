@@ -1,43 +1,44 @@
 """Trials of a cell until its verdict is certain: `sweep --trials auto`, as ask and tell. Pure.
 
-A cell is looked at after its first, second, third, 4th, 6th, 8th, 12th and 16th trial. As in a run
-that stops by itself (stopping.py), each look has an interval of a higher level, and all looks
-together contain the true share with 95%. A trial is never cut short.
+A cell is looked at after its first, 4th, 6th, 8th, 12th and 16th valid trial. As in a run that
+stops by itself (stopping.py), each look has an interval of a higher level, and all looks together
+contain the true share with 95%. From the second look on the spread between trials counts; the
+first rests on one trial, so it is right as often as that only if trials differ by chance alone.
+Two or three trials do not show their spread. A trial is never cut short.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
 from pgpaces.analysis import goal
-from pgpaces.analysis.cells import row
+from pgpaces.analysis.cells import Row, row
 from pgpaces.analysis.sequential import Expected, Tell, cut_short, last_attempts
 from pgpaces.core.messages import message
 from pgpaces.spec.design import Ask, Cell, place
 
 # After how many valid trials a cell is looked at. ERRORS: of the intervals whose lower and upper
 # end are those of each look, as in stopping.py: FAIL spends 2.5% in all, PASS 0.75%.
-LOOKS = (1, 2, 3, 4, 6, 8, 12, 16)
+LOOKS = (1, 4, 6, 8, 12, 16)
 ERRORS = (
     (0.00020, 0.00006),
-    (0.00062, 0.00018),
-    (0.00120, 0.00035),
-    (0.00195, 0.00056),
-    (0.00494, 0.00142),
-    (0.00829, 0.00234),
-    (0.02096, 0.00596),
-    (0.03619, 0.01005),
+    (0.00295, 0.00088),
+    (0.00511, 0.00147),
+    (0.00838, 0.00237),
+    (0.02102, 0.00597),
+    (0.03624, 0.01006),
 )
-# A cell whose first trials are all invalid is given up: the next one would be invalid, too.
-_INVALID_MAX = 2
+# A cell with so many trials without a result, and no more with one, is given up.
+_LOST_MAX = 2
 
 
-def errors(trials: int) -> tuple[float, float]:
-    """The errors of the lower and the upper end of a cell's interval after so many valid trials."""
-    return ERRORS[max(0, bisect_right(LOOKS, trials) - 1)]
+def at_look(trials: int) -> tuple[int, tuple[float, float]]:
+    """The valid trials of the last look, and the errors of the lower and upper end there."""
+    last = max(0, bisect_right(LOOKS, trials) - 1)
+    return LOOKS[last], ERRORS[last]
 
 
 class Certainty(Struct, frozen=True):
@@ -66,42 +67,63 @@ class UntilCertain(Struct, frozen=True):
 
     def ask(self, tells: Sequence[Tell]) -> Ask | None:
         """The next trial: of the lowest block that an uncertain cell lacks."""
-        asks = self._order([ask for ask in self._next(tells).values() if ask])
+        asks = self._order([ask for cell in self.cells if (ask := self._next(cell, tells))])
         return asks[0] if asks else None
 
     def left(self, tells: Sequence[Tell]) -> int:
-        return sum(ask is not None for ask in self._next(tells).values())
+        return sum(self._next(cell, tells) is not None for cell in self.cells)
 
     def given_up(self, tells: Sequence[Tell]) -> str:
-        """Which cells could not be measured; empty if all were."""
-        ended = [cell for cell, ask in self._next(tells).items() if ask is None]
-        own = {cell: [t for t in tells if t.cell.key == cell.key] for cell in ended}
-        failed = [cell for cell, all_ in own.items() if all(t.digest is None for t in all_)]
+        """The cells without a verdict for want of trials that ran; empty if there are none."""
+        own = {cell: self._done(cell, tells) for cell in self.cells}
+        failed = [
+            cell
+            for cell, done in own.items()
+            if any(not _ran(tell) for tell in done)
+            and self._next(cell, tells) is None
+            and not self._certain(self._row(cell, done))
+        ]
         if not failed:
             return ""
         error = next((t.error for t in own[failed[0]] if t.error), "")
         return message("cells-not-measured", cells=[str(cell) for cell in failed], error=error)
 
     def resumed(self, tells: Sequence[Tell]) -> list[Tell]:
-        """Trials that could not be run are run again."""
-        return [tell for tell in tells if tell.digest is not None]
+        """Without trials that failed, or that an outage made invalid: these are run again."""
+        return [
+            tell
+            for tell in tells
+            if cut_short(tell)
+            or (_ran(tell) and tell.digest and not tell.digest.summary.validity.outage)
+        ]
 
     def _order(self, asks: Sequence[Ask]) -> list[Ask]:
         return sorted(asks, key=lambda ask: (ask.block, place(self.goal.seed, ask.block, ask.cell)))
 
-    def _next(self, tells: Sequence[Tell]) -> Mapping[Cell, Ask | None]:
-        by_cell: dict[str, list[Tell]] = {cell.key: [] for cell in self.cells}
-        for tell in tells:
-            by_cell[tell.cell.key].append(tell)
-        return {cell: self._of_cell(cell, by_cell[cell.key]) for cell in self.cells}
+    def _done(self, cell: Cell, tells: Iterable[Tell]) -> list[Tell]:
+        """The last attempt of each block of a cell."""
+        own = (tell for tell in tells if tell.cell.key == cell.key)
+        return last_attempts(sorted(own, key=lambda tell: tell.block))
 
-    def _of_cell(self, cell: Cell, tells: Sequence[Tell]) -> Ask | None:
-        done = last_attempts(tells)
-        if done and cut_short(done[-1]):
-            return Ask(cell, done[-1].block, attempt=done[-1].attempt + 1)
-        now = row(cell, [tell.digest for tell in done if tell.digest], errors=errors)
+    def _row(self, cell: Cell, done: Iterable[Tell]) -> Row:
+        return row(cell, [tell.digest for tell in done if tell.digest], at_look=at_look)
+
+    def _certain(self, now: Row) -> bool:
+        """Whether it has a verdict at its last look. Between looks there is no other one."""
+        return now.sound and goal.verdict(now.missed, self.goal.missed_max) != "unknown"
+
+    def _next(self, cell: Cell, tells: Iterable[Tell]) -> Ask | None:
+        done = self._done(cell, tells)
+        if cut := next((tell for tell in done if cut_short(tell)), None):
+            return Ask(cell, cut.block, attempt=cut.attempt + 1)
+        now = self._row(cell, done)
         valid = len(now.trials) if now.sound else 0
-        certain = valid in LOOKS and goal.verdict(now.missed, self.goal.missed_max) != "unknown"
-        if certain or len(done) >= LOOKS[-1] or (not valid and len(done) >= _INVALID_MAX):
+        lost = len(done) - valid
+        if valid >= LOOKS[-1] or lost >= max(_LOST_MAX, valid + 1) or self._certain(now):
             return None
-        return Ask(cell, len(done) + 1)
+        run = {tell.block for tell in done}
+        return Ask(cell, next(n for n in range(1, len(run) + 2) if n not in run))
+
+
+def _ran(tell: Tell) -> bool:
+    return tell.digest is not None and tell.digest.trial.state == "finished"

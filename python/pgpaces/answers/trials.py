@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pgpaces.core.findings import Finding
@@ -38,14 +38,6 @@ def limits_of(plan: TrialPlan | ComponentFacts) -> tuple[str, ...]:
 def explains_nothing(finding: Finding) -> bool:
     """Whether the finding is about missed requests but may explain none of them."""
     return finding.values.get("explains") == 0
-
-
-def at_nodes(components: Sequence[ComponentFacts]) -> str:
-    """The clients of each node, in parentheses; empty where all are at the primary."""
-    if {component.node for component in components} <= {"primary"}:
-        return ""
-    each = ", ".join(f"{component.clients} at {component.node}" for component in components)
-    return f" ({each})"
 
 
 def layout(server: ServerFacts) -> str:
@@ -83,11 +75,6 @@ def levels_text(pairs: Iterable[tuple[str, str]], joint: str = ", ") -> str:
 
 def levels_listed(present: Mapping[str, Iterable[str]]) -> str:
     return "; ".join(f"{name}: {', '.join(map(level_text, own))}" for name, own in present.items())
-
-
-def levels_alone(pairs: Iterable[tuple[str, str]]) -> str:
-    """Levels whose factors are named elsewhere."""
-    return ", ".join(level_text(level) for _, level in pairs)
 
 
 def longer(experiment: str, needed_s: float) -> str:

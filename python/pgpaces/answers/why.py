@@ -122,7 +122,10 @@ def _own(page: Page) -> list[Row]:
 def _of_row(store: Store, row: Row) -> Section:
     """The trial of a row that missed most."""
     worst = max(row.trials, key=lambda each: each.summary.counts.missed)
-    return _section(store, worst, cell_name(row.cell))
+    about = cell_name(row.cell)
+    if len(row.trials) > 1:
+        about = message("why-run-of-cell", cell=about, run=worst.trial.id[-8:])
+    return _section(store, worst, about)
 
 
 def _worst(rows: Iterable[Row]) -> Row:
@@ -200,7 +203,8 @@ def _values(answer: Attribution) -> Values:
         yield "advice", said("why-advice", text=cause.advice)
     if answer.causes:
         others = answer.causes[1 if cause else 0 :][:_ALSO_MAX]
-        yield "also", said("why-also", others=_shares(others), unexplained=answer.unexplained)
+        name = "why-also" if others else "why-also-nothing"
+        yield "also", said(name, others=_shares(others), unexplained=answer.unexplained)
     for source in answer.unread:
         yield "not read", said("why-unread", source=causes.catalog().unread[source])
 

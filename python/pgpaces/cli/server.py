@@ -43,7 +43,7 @@ def start(**params: Any) -> None:
         installation,
         name=params["name"] or "",
         data_dir=Path(params["data_dir"]) if params["data_dir"] else None,
-        settings=settings,
+        settings=profiles.known(settings, installation.major),
         tcp=tls,
         tls=tls,
     )

@@ -105,7 +105,7 @@ class RunError(PgpacesError):
 
 
 class HopelessError(RunError):
-    """A script cannot work: its first transactions all failed."""
+    """A script cannot work: a statement is refused, or its first transactions all failed."""
 
 
 class LogError(RunError):

@@ -122,8 +122,9 @@ def create(admin: Session, dbname: str, owned: Ownership, *, make: Callable[[str
     """
     name = _NEW_PREFIX + secrets.token_hex(8)
     if admin.info.server_version >= _NOTICES_SINCE:
-        # So that the server notices a kill of pgpaces during a long copy.
-        admin.execute("SET client_connection_check_interval = '1s'")
+        # So that the server notices a kill of pgpaces during a long copy, where its system can.
+        with contextlib.suppress(psycopg.errors.InvalidParameterValue):
+            admin.execute("SET client_connection_check_interval = '1s'")
     # The backend holds it while it works on the database, also after its client was killed.
     admin.execute("SELECT /* pgpaces */ pg_advisory_lock(%s, hashtext(%s))", (LOCK_CLASS, name))
     try:
@@ -151,6 +152,8 @@ def drop_leftovers(admin: Session, locks: Session, *, say: Say) -> int:
             say(message("leftover-dropped", dbname=dbname))
             admin.execute(forced_drop(admin, dbname))
             freed += bytes_taken
+        except psycopg.errors.InvalidCatalogName:  # its maker has just renamed it
+            continue
         except psycopg.DatabaseError as error:
             if error.sqlstate is None:
                 raise

@@ -156,6 +156,9 @@ def _look_up(access: Access, dbname: str, requested: Mapping[str, str]) -> list[
         settings = []
         for name, value in requested.items():
             known = name.lower() in catalog
+            # A server without jit need not know that it is off.
+            if not known and (name.lower(), value.lower()) == ("jit", "off"):
+                continue
             if not known and not _CUSTOM_NAME.fullmatch(name):
                 version = session.info.parameter_status("server_version")
                 near = similar(name.lower(), [row[0] for row in rows])

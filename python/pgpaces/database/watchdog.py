@@ -33,6 +33,7 @@ HURRY_S = 1.0  # for what must end because pgpaces has ended
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 REPORT_S = 5.0
 TAIL_LINES, LINE_BYTES = 12, 400
+READS_MAX = 64  # at the end of a command
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -77,8 +78,9 @@ class Tail:
         """Reads the rest: processes in the background may keep the pipe open."""
         os.set_blocking(self.pipe.fileno(), False)
         with contextlib.suppress(BlockingIOError):
-            while self.read():
-                pass
+            for _ in range(READS_MAX):  # one that writes without end is not waited for
+                if not self.read():
+                    break
         self.pipe.close()
 
 

@@ -30,7 +30,8 @@ OF_GENERATOR = ("cpu_busy", "cpu_iowait", "cpu_steal")
 TEXT_MAX = 200
 _SERVERS = ("postgres", "postmaster")
 _PATIENCE_S = 1.0
-_Name = Annotated[str, Meta(max_length=80)]
+_NAME_MAX, _VALUES_MAX, _NOTES_MAX = 80, 500, 5
+_Name = Annotated[str, Meta(max_length=_NAME_MAX)]
 
 
 class HostSample(Struct, frozen=True):
@@ -160,15 +161,16 @@ class _Line(Struct, omit_defaults=True):
 
     time: float
     monotonic: float
-    values: Annotated[Mapping[_Name, tuple[float | None, _Name]], Meta(max_length=500)]
-    notes: Annotated[list[Finding], Meta(max_length=5)] = []
+    values: Annotated[Mapping[_Name, tuple[float | None, _Name]], Meta(max_length=_VALUES_MAX)]
+    notes: Annotated[list[Finding], Meta(max_length=_NOTES_MAX)] = []
 
 
 def line(sample: HostSample, notes: Sequence[Finding] = ()) -> bytes:
     """A sample as a line of `pgpaces observe`. notes: what it cannot read."""
     at = time.time() - (time.monotonic() - sample.at_s)
-    values = {i.name: (float(f"{i.value:.5g}"), i.unit) for i in sample.items}
-    document = _Line(round(at, 3), round(sample.at_s, 4), values, list(notes))
+    kept = [each for each in sample.items if len(each.name) <= _NAME_MAX][:_VALUES_MAX]
+    values = {i.name: (float(f"{i.value:.5g}"), i.unit) for i in kept}
+    document = _Line(round(at, 3), round(sample.at_s, 4), values, list(notes)[:_NOTES_MAX])
     return msgspec.json.encode(document) + b"\n"
 
 

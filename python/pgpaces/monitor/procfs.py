@@ -21,7 +21,7 @@ _CHIPS = ("coretemp", "k10temp", "nvme", "drivetemp")
 # A machine may have hundreds of CPUs, disks, and zones: so many of each are read.
 _EACH_MAX = 16
 _CLOCKS = "sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq"
-_PI_THROTTLED = "sys/devices/platform/soc/soc:firmware/get_throttled"
+_PI_THROTTLED = "sys/devices/platform/soc*/*firmware/get_throttled"
 
 
 class Item(NamedTuple):
@@ -73,6 +73,7 @@ class Probe:
         self._zones = list(self._temperatures())
         # Not by psutil, which reads all CPUs: each may be woken up for that.
         self._clocks = self._found(_CLOCKS)
+        self._pi = self._found(_PI_THROTTLED)[:1]
         counts = ("sys/block/*/device/ioerr_cnt", "sys/fs/ext4/*/errors_count")
         self._errors = [path for pattern in counts for path in self._found(pattern)]
 
@@ -91,7 +92,7 @@ class Probe:
             *self._quotas(),
             *([Item("cpu_frequency", sum(clocks) / len(clocks) / 1000, "MHz")] if clocks else ()),
             *(item for zone in self._zones for item in parsed(zone.path, zone.items)),
-            *parsed(root / _PI_THROTTLED, pi_throttled),
+            *(item for path in self._pi for item in parsed(path, pi_throttled)),
             *(
                 Item("io_errors", count, "", "event", str(path))
                 for path in self._errors
@@ -195,7 +196,8 @@ def memory(text: str) -> Iterator[Item]:
     """/proc/meminfo, in bytes."""
     sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in text.splitlines()}
     yield Item("memory_available", sizes["MemAvailable"], "B")
-    yield Item("swap_used", sizes["SwapTotal"] - sizes["SwapFree"], "B")
+    if "SwapTotal" in sizes:  # not in every sandbox
+        yield Item("swap_used", sizes["SwapTotal"] - sizes["SwapFree"], "B")
 
 
 def pressure(text: str, resource: str) -> Iterator[Item]:

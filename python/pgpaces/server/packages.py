@@ -21,8 +21,7 @@ import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -146,10 +145,16 @@ def extract(
 ) -> None:
     """Unpack members (all by default) below the folder. Raises TarError.
 
-    Python before 3.11.4 has no filter. These packages are verified, and their programs are run.
+    Python before 3.11.4, which Debian 12 has, has no filter.
     """
-    how: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-    tar.extractall(folder, members, **how)
+    if hasattr(tarfile, "data_filter"):
+        tar.extractall(folder, members, filter="data")
+        return
+    members = list(tar if members is None else members)
+    for member in members:
+        if member.name.startswith("/") or ".." in PurePosixPath(member.name).parts:
+            raise tarfile.ExtractError(f"{member.name!r} would be outside the folder")
+    tar.extractall(folder, members)
 
 
 def locate(version: str | None, say: Say) -> Installation:

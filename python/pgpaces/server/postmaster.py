@@ -34,6 +34,7 @@ LINES_SHOWN = 5
 _CAUSES = {
     "disk-full": r"No space left on device|Disk quota exceeded",
     "permission-denied": r"Permission denied",
+    "read-only-disk": r"Read-only file system",
     "data-of-other-build": r"unrecognized configuration parameter \"[^\"]+\" in file"
     r"|database files are incompatible with server",
     "no-such-setting": r"unrecognized configuration parameter \"(?P<setting>[^\"]+)\"",
@@ -49,6 +50,7 @@ _CAUSES = {
         r"lock file \"postmaster\.pid\" already exists"
         r"[\s\S]*\(PID (?P<pid>\d+)\)[^\"]*\"(?P<folder>[^\"]+)\""
     ),
+    "data-used-by-earlier-server": r"pre-existing shared memory block",
     "data-of-other-user": r"has wrong ownership",
     "data-permissions": r"has invalid permissions",
     "library-missing": r"error while loading shared libraries: (?P<library>\S+):",

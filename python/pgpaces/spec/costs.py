@@ -41,6 +41,11 @@ class Costs(tables.Table, frozen=True):
     def __post_init__(self) -> None:
         if None not in (self.price_per_month, self.price_per_hour):
             raise PlanError("cannot-combine", options=["price_per_month", "price_per_hour"])
+        for name in ("price_per_month", "price_per_hour"):
+            if not 0 <= (getattr(self, name) or 0) <= sys.float_info.max:
+                raise PlanError(
+                    "out-of-range", what=name, value=getattr(self, name), range="from 0"
+                )
 
     @property
     def a_month(self) -> float | None:

@@ -220,7 +220,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("verbose_errors", SWITCH, GENERATOR, default=False, flag=True, factor=False),
     Option("keep_going", SWITCH, GENERATOR, default=False, flag=True),
     Option("guard", SWITCH, BACKGROUND, default=True, flag=True, whole=True),
-    Option("scale", _whole(1, 1_000_000), WORKLOAD, short="-s", metavar="N", follows=_DATA),
+    Option("scale", _whole(1, 2**31 - 1), WORKLOAD, short="-s", metavar="N", follows=_DATA),
     Option("data_seed", _whole(0, SEED_MAX), WORKLOAD, metavar="N", default=1, follows=_DATA,
            rare=True),
     Option("variant", TEXT, WORKLOAD, rare=True, metavar="NAME", run=False, follows=_WORKLOAD),

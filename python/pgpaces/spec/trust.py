@@ -4,23 +4,26 @@ Programs of shipped workloads and of the user's own options are executed. Every 
 from a private copy, so that later changes of the folder are not executed; its digest is that of the
 copy.
 
-HOME/trust/DIGEST has the confirmations, by the digest of all files of a folder, or of a script.
+HOME/trust/DIGEST          confirmations, by the digest of all files of a folder, or a script
+HOME/cache/folders/NAME    copies, which exist as long as the pgpaces process that uses them
 
 An unconfirmed workload executes no programs: scripts run, and psql runs SQL without its commands.
 
-The engine's parser finds the programs of scripts. A search for lines with commands of psql, and for
-COPY ... PROGRAM, is only a hint. The guard is that psql itself refuses its commands.
+The programs that files would execute are found by the engine's parser in scripts, and by a simple
+search in SQL files: an indication, no guard. The guard is that psql itself refuses its commands.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
-import functools
+import fcntl
 import hashlib
 import os
 import re
 import shlex
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
@@ -39,15 +42,34 @@ from pgpaces.spec.workload import Workload, WorkloadScript, commands_in
 _LEFT_OUT = {".git", ".hg", ".svn", "__pycache__"}
 # Prefixes, so that no script has the digest of a folder, whatever its text.
 _FOLDER, _SCRIPT = b"pgpaces folder 1\n", b"pgpaces script 1\n"
-_COPY_BYTES = 64 * 2**20  # a larger file is linked
+_COPY_BYTES = 64 * 2**20  # a larger file is linked, if possible
 _TOTAL_BYTES = 2**30
+_DEPTH = 64
+_CHUNK_BYTES = 2**20
 
 
 _SHELL = ("\\shell", "\\setshell")
+_INCLUDES_MAX = 100
 _MODULES = (".py", ".pyc", ".so")
-# Lines of SQL that are commands of psql, and statements by which the server runs a program.
-_PSQL = re.compile(r"^[ \t]*\\[a-z!][^\n]*", re.MULTILINE)
-_PROGRAM = re.compile(r"\bcopy\b[^;]{0,500}?\bprogram\b[^;]{0,500}", re.IGNORECASE)
+# An unterminated part extends to the end of the text, so that the search does not backtrack.
+_PARTS = re.compile(
+    r"--[^\n]*|/\*.*?(?:\*/|\Z)"
+    r"|(?P<data>\bcopy\s+(?:\"[^\"]*\"|[^\s(;'\"\\])+\s*(?:\([^();'\\]*\))?\s*from\s+stdin\b"
+    r"[^;\\]{0,500};[^\n]*\n.*?(?:^\\\.|\Z))"
+    r"|(?P<string>\$(?P<tag>[^\W\d]\w*)?\$.*?(?:\$(?P=tag)\$|\Z)"
+    r"|\$\$.*?(?:\$\$|\Z)"
+    r"|\be'(?:[^'\\]|\\.|'')*(?:'|\Z)|'(?:[^']|'')*(?:'|\Z)|\"(?:[^\"]|\"\")*(?:\"|\Z))"
+    r"|\\[;:]|(?P<psql>\\[^\n]*)",
+    re.DOTALL | re.IGNORECASE | re.MULTILINE,
+)
+_PROGRAM = re.compile(r"\b(?:from|to)\s+program\b\s*(?:e?'|\$|:)[^;\n]{0,500}", re.IGNORECASE)
+_COPY = re.compile(r"\bcopy\b[^;]*\Z", re.IGNORECASE)
+_COPY_CHARACTERS = 500  # before its program
+_FILE = re.compile(
+    r"\\(?P<what>include_relative|include|ir|i|copy)\b(?P<rest>[^\n]*)", re.IGNORECASE
+)
+_COPIED = re.compile(r".*\b(?:from|to)\s+(?!program\b|stdin\b|stdout\b|pstd)(?P<rest>.*)", re.I)
+_NAME = re.compile(r"\s*(?:'(?P<single>(?:[^']|'')*)'|\"(?P<double>[^\"]*)\"|(?P<bare>[^\s;]+))")
 
 
 class Action(Struct, frozen=True):
@@ -146,6 +168,9 @@ class _Copy(Struct, frozen=True):
 
 
 _COPIES: dict[Path, _Copy] = {}
+# The folder of this process's copies, by the home; and the locks on it against other processes.
+_PLACES: dict[Path, Path] = {}
+_LOCKS: list[int] = []
 _CONFIRMED: set[str] = set()
 
 
@@ -181,10 +206,9 @@ def _record(digest: str, path: Path, listed: tuple[Action, ...]) -> None:
 def _copied(folder: Path) -> _Copy:
     original = folder.resolve()
     try:
-        place = Path(tempfile.mkdtemp(dir=_folder_of_copies().name, prefix=""))
+        place = Path(tempfile.mkdtemp(dir=_place(), prefix=""))
         target = place / original.name
-        _copy(original, target)
-        copy = _Copy(target, original, _digest(target))
+        copy = _Copy(target, original, _Copying(original, target).digest())
     except OSError as error:
         raise WorkloadError("cannot-copy-folder", path=folder, why=str(error)) from None
     # One copy of the same content is enough.
@@ -197,88 +221,140 @@ def _copied(folder: Path) -> _Copy:
     return copy
 
 
-@functools.cache
-def _folder_of_copies() -> tempfile.TemporaryDirectory[str]:
-    """It is removed when this process ends."""
-    return tempfile.TemporaryDirectory(prefix="pgpaces-")
+def _place() -> Path:
+    """A private folder that is removed at the end of this process, or by a later one after a kill.
 
-
-def _paths(root: Path) -> Iterator[Path]:
-    """What a copy of a folder consists of: links, folders, and regular files, in a fixed order."""
-    own = home().resolve()
-
-    def fail(error: OSError) -> None:
-        raise error
-
-    for at, folders, files in os.walk(root, onerror=fail):
-        folder = Path(at)
-        folders[:] = sorted(n for n in folders if n not in _LEFT_OUT and folder / n != own)
-        for path in (folder / name for name in (*folders, *sorted(files))):
-            if path.is_symlink() or path.is_dir() or path.is_file():
-                yield path
-
-
-def _copy(original: Path, target: Path) -> None:
-    """Copies a folder. Raises WorkloadError if it is too large or its links lead out of it."""
-    size = 0
-    target.mkdir()
-    for path in _paths(original):
-        at = path.relative_to(original)
-        copy = target / at
-        if path.is_symlink():
-            copy.symlink_to(os.path.relpath(_inside(path, original), path.parent.resolve()))
-        elif path.is_dir():
-            copy.mkdir()
-        elif (about := path.stat()).st_size > _COPY_BYTES:
-            try:
-                os.link(path, copy, follow_symlinks=False)
-            except OSError:  # on another file system
-                copy.symlink_to(path)
-        else:
-            if (size := size + about.st_size) > _TOTAL_BYTES:
-                gib = _TOTAL_BYTES // 2**30
-                raise WorkloadError("folder-too-large", path=original, maximum=gib)
-            # Not through a link that has replaced the file meanwhile.
-            source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            with os.fdopen(source, "rb") as file, copy.open("xb") as made:
-                shutil.copyfileobj(file, made)
-            copy.chmod(0o700 if about.st_mode & 0o111 else 0o600)
-
-
-def _inside(link: Path, folder: Path) -> Path:
-    """Where a link leads. Raises WorkloadError if that is outside of its folder."""
+    A temporary folder if the home is not writable. Raises OSError.
+    """
+    root = home() / "cache" / "folders"
+    if (existing := _PLACES.get(root)) is not None and existing.is_dir():
+        return existing
     try:
-        to = link.resolve()
-    except (OSError, RuntimeError):
-        to = Path("/")  # a loop
-    if not to.is_relative_to(folder):
-        about = f"workload {folder.name}"
-        raise WorkloadError("outside-folder", file=link.relative_to(folder), to=to).at(about)
-    return to
+        make_folder(root)
+        lock = os.open(root, os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for remains in root.iterdir():
+                _remove_unlocked(remains)
+            place = Path(tempfile.mkdtemp(dir=root, prefix=""))
+            _LOCKS.append(os.open(place, os.O_RDONLY))
+            fcntl.flock(_LOCKS[-1], fcntl.LOCK_EX)
+        finally:
+            os.close(lock)
+    except OSError:
+        place = Path(tempfile.mkdtemp(prefix="pgpaces-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    _PLACES[root] = place
+    return place
 
 
-def _digest(folder: Path) -> str:
-    """A digest of the names, kinds, and contents of all files in a copy."""
-    found = hashlib.sha256(_FOLDER)
-    for path in _paths(folder):
-        words = [os.fsencode(path.relative_to(folder))]
-        if path.is_symlink() and not path.readlink().is_absolute():
-            words += [b"link", os.fsencode(path.readlink())]
-        elif path.is_file():
-            with path.open("rb") as file:
-                content = hashlib.file_digest(file, "sha256").digest()
-            words += [b"program" if path.stat().st_mode & 0o111 else b"file", content]
-        for word in words:  # each with its length, so that no two lists are the same
-            found.update(b"%d:%s" % (len(word), word))
-    return found.hexdigest()
+def _remove_unlocked(place: Path) -> None:
+    """Removes the folder of a process that was killed."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(place, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(place, ignore_errors=True)
+        finally:
+            os.close(descriptor)
+
+
+class _Copying:
+    def __init__(self, original: Path, target: Path) -> None:
+        self._original, self._target = original, target
+        root = home().resolve()
+        self._excluded = {root, root / "cache" / "folders"}  # the copy is in them
+        self._hash = hashlib.sha256(_FOLDER)
+        self._bytes = 0
+
+    def digest(self) -> str:
+        """Copies the folder; returns the digest. Raises WorkloadError, OSError."""
+        self._folder(Path())
+        return self._hash.hexdigest()
+
+    def _folder(self, at: Path) -> None:
+        if len(at.parts) > _DEPTH:
+            raise WorkloadError("folder-too-deep", path=self._original, maximum=_DEPTH)
+        (self._target / at).mkdir()
+        with os.scandir(self._original / at) as iterator:
+            entries = sorted(iterator, key=lambda entry: os.fsencode(entry.name))
+        for entry in entries:
+            path = at / entry.name
+            if entry.name in _LEFT_OUT or self._original / path in self._excluded:
+                continue
+            if entry.is_symlink():
+                self._link(path)
+            elif entry.is_dir(follow_symlinks=False):
+                self._add(b"folder", os.fsencode(path))
+                self._folder(path)
+            elif entry.is_file(follow_symlinks=False):
+                self._file(path)
+
+    def _add(self, *words: bytes) -> None:
+        """Adds words to the digest, each with its length, so that no two lists are the same."""
+        for word in words:
+            self._hash.update(b"%d:%s" % (len(word), word))
+
+    def _link(self, path: Path) -> None:
+        link = self._original / path
+        try:
+            to = link.resolve()
+        except (OSError, RuntimeError):
+            to = Path("/")  # a loop
+        if not to.is_relative_to(self._original):
+            about = f"workload {self._original.name}"
+            raise WorkloadError("outside-folder", file=path, to=to).at(about)
+        text = os.path.relpath(to, link.parent.resolve())
+        (self._target / path).symlink_to(text)
+        self._add(b"link", os.fsencode(path), os.fsencode(text))
+
+    def _file(self, path: Path) -> None:
+        descriptor = os.open(self._original / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                return
+            mode = 0o700 if status.st_mode & 0o111 else 0o600
+            self._add(b"file", os.fsencode(path), b"%o" % mode)
+            if status.st_size > _COPY_BYTES and self._linked(path, status):
+                self._add(hashlib.file_digest(file, "sha256").digest())
+                return
+            content = hashlib.sha256()
+            with (self._target / path).open("xb") as copy:
+                for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""):
+                    size = len(chunk)
+                    self._bytes += size
+                    if self._bytes > _TOTAL_BYTES:
+                        gib = _TOTAL_BYTES // 2**30
+                        raise WorkloadError("folder-too-large", path=self._original, maximum=gib)
+                    content.update(chunk)
+                    copy.write(chunk)
+            (self._target / path).chmod(mode)
+            self._add(content.digest())
+
+    def _linked(self, path: Path, status: os.stat_result) -> bool:
+        """Makes the copy a hard link to the file that is being read; whether that succeeded."""
+        target = self._target / path
+        try:
+            os.link(self._original / path, target, follow_symlinks=False)
+        except OSError:
+            return False
+        if os.path.samestat(target.lstat(), status):
+            return True
+        target.unlink()
+        return False
 
 
 def actions_of(candidate: Workload) -> tuple[Action, ...]:
-    """The actions of a workload, without those of scripts that the user named."""
+    """The actions of a workload, without those of scripts that the user named.
+
+    Raises WorkloadError if SQL includes files outside of the folder, as far as the search finds it.
+    """
     found = [*programs_of(candidate)]
     for step in candidate.init:
         if step.run is None:
-            found += _of_sql(_relative(candidate.folder, step.path), step.text)
+            visited = {step.path.resolve()}
+            found += _of_sql(candidate.folder, step.path, step.text, visited=visited)
     for name, command in _commands(candidate):
         if command.is_sql:
             found += _of_server(name, command.text)
@@ -286,7 +362,7 @@ def actions_of(candidate: Workload) -> tuple[Action, ...]:
 
 
 def actions_of_folder(candidate: Workload) -> tuple[Action, ...]:
-    """The actions of a workload, its base and its variants."""
+    """The actions of a workload, its base and its variants. Raises as `actions_of`."""
     every = [candidate]
     for name in (None, *candidate.variants):
         try:
@@ -347,12 +423,53 @@ def _of_shell(commands: Iterable[tuple[str, ScriptCommand]]) -> Iterator[Action]
             yield Action("shell command of a script", name, command.text)
 
 
-def _of_sql(name: str, text: str) -> Iterator[Action]:
-    for line in dict.fromkeys(_PSQL.findall(text)):
-        yield Action("command of psql", name, line.strip())
-    yield from _of_server(name, text)
+def _of_sql(folder: Path, path: Path, text: str, *, visited: set[Path]) -> Iterator[Action]:
+    """Actions of a file for psql, and of its includes whose names are no variables."""
+    name, plain, last, lines = _relative(folder, path), list[str](), 0, set[str]()
+    for part in _PARTS.finditer(text):
+        plain += [text[last : part.start()], part["string"] or " "]
+        last = part.end()
+        if part["psql"] and part["psql"] not in lines:
+            lines.add(part["psql"])
+            yield Action("command of psql", name, part["psql"].strip())
+            for file in _included(folder, path, part["psql"]):
+                if file.resolve() not in visited and len(visited) < _INCLUDES_MAX:
+                    visited.add(file.resolve())
+                    try:
+                        more = file.read_text("utf-8", "replace") if file.is_file() else ""
+                    except OSError:
+                        continue
+                    yield from _of_sql(folder, file, more, visited=visited)
+    yield from _of_server(name, "".join([*plain, text[last:]]))
+
+
+def _included(folder: Path, path: Path, line: str) -> Iterator[Path]:
+    """The files that a command of psql reads as SQL. Raises WorkloadError for one elsewhere."""
+    for match in _FILE.finditer(line):
+        rest = match["rest"]
+        if match["what"].lower() == "copy":
+            copied = _COPIED.fullmatch(rest)
+            rest = copied["rest"] if copied else ""
+        name = _NAME.match(rest)
+        if name is None:
+            continue
+        file = (name["single"] or "").replace("''", "'") or name["double"] or name["bare"] or ""
+        if not file or ":" in file or "`" in file or file.startswith("~"):
+            continue  # the name is only known while psql runs
+        try:
+            inside = (path.parent / file).resolve().is_relative_to(folder.resolve())
+        except (OSError, RuntimeError, ValueError):
+            inside = False
+        if not inside:
+            about = f"workload {folder.name}: {path.name}"
+            raise WorkloadError("outside-folder", file=file).at(about)
+        if match["what"].lower() != "copy":
+            yield path.parent / file
 
 
 def _of_server(name: str, text: str) -> Iterator[Action]:
-    for statement in _PROGRAM.findall(text):
-        yield Action("program that the server runs", name, " ".join(statement.split()))
+    for match in _PROGRAM.finditer(text):
+        start = max(0, match.start() - _COPY_CHARACTERS)
+        if (copy := _COPY.search(text[start : match.start()])) is not None:
+            command = " ".join(f"{copy[0]}{match[0]}".split())
+            yield Action("program that the server runs", name, command)

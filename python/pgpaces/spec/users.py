@@ -311,9 +311,16 @@ def call(function: Callable[..., Any], variables: Mapping[str, str], *, task: bo
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """The parameters that can be passed by name."""
+    """The parameters that can be passed by name. Raises WorkloadError if one cannot."""
+    try:
+        every = inspect.signature(function).parameters.values()
+    except (ValueError, TypeError):
+        raise WorkloadError("no-signature", function=_name(function)) from None
+    for parameter in every:
+        if parameter.kind is parameter.POSITIONAL_ONLY and parameter.default is parameter.empty:
+            name = _name(function)
+            raise WorkloadError("positional-parameter", function=name, parameter=parameter.name)
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    every = inspect.signature(function).parameters.values()
     return [parameter for parameter in every if parameter.kind in by_name]
 
 

@@ -230,11 +230,36 @@ class CommandKeys(tables.Table, frozen=True, kw_only=True):
     succeeds: Annotated[tuple[Annotated[int, Meta(ge=0, le=255)], ...], Meta(min_length=1)] = (0,)
 
 
+class CommandVariant(tables.Table, frozen=True, kw_only=True):
+    """`[command]` of a variant."""
+
+    run: _Words | None = None
+    before: _Words | None = None
+    input: tuple[str, ...] | None = None
+    rows: str | None = None
+    timeout: str | None = None
+
+
 class Program(tables.Table, frozen=True, kw_only=True):
     """A program of `init`."""
 
     run: _Words
     input: tuple[str, ...] = ()
+
+
+class Variant(tables.Table, frozen=True, kw_only=True):
+    """`[variants.NAME]`: the keys that differ."""
+
+    description: str | None = None
+    kind: Literal["scripts", "command", "users"] | None = None
+    scale: Annotated[int, Meta(ge=1, le=_SCALE_MAX)] | None = None
+    writes: bool | None = None
+    init: tuple[str | Program, ...] | None = None
+    scripts: Annotated[tuple[Script, ...], Meta(min_length=1, max_length=1000)] | None = None
+    command: CommandVariant | None = None
+    users: str | None = None
+    load: LoadDefaults | None = None
+    variables: Mapping[str, str | int | float] | None = None
 
 
 class DataFileKeys(tables.Table, frozen=True, kw_only=True):
@@ -249,7 +274,7 @@ class DataFileKeys(tables.Table, frozen=True, kw_only=True):
 
 
 class File(tables.Table, frozen=True, kw_only=True):
-    """The whole file. variants: by name, the keys that differ; checked when a variant is read."""
+    """The whole file."""
 
     description: str
     kind: Literal["scripts", "command", "users"] = "scripts"
@@ -263,7 +288,7 @@ class File(tables.Table, frozen=True, kw_only=True):
     variables: Mapping[str, str | int | float] = field(default_factory=dict)
     files: Mapping[str, DataFileKeys] = field(default_factory=dict)
     needs: Needs = field(default_factory=Needs)
-    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    variants: Mapping[str, Variant] = field(default_factory=dict)
 
 
 def read_script(path: str, weight: int = 1) -> WorkloadScript:
@@ -375,7 +400,7 @@ def read(folder: Path, variant: str | None = None) -> Workload:
         kind = base.get("kind", "scripts")
         if own.get("kind", kind) != kind:
             base = {k: v for k, v in base.items() if k not in (*_OF_A_KIND, "load")}
-        if isinstance(own.get("command"), dict):
+        if "command" in own:
             own["command"] = {**base.get("command", {}), **own["command"]}
         document, name = _checked({**base, **own}, path), f"{name}/{variant}"
     kind = document.kind
@@ -384,6 +409,7 @@ def read(folder: Path, variant: str | None = None) -> Workload:
     for other in _OF_A_KIND:
         if other != kind and getattr(document, other):
             raise WorkloadError("two-kinds", workload=name, own=kind, other=other)
+    _check_words(folder, document)
     command = _command(name, document)
     users_file = _inside(folder, document.users) if document.users else None
     load = {k: str(v) for k, v in asdict(document.load).items() if v is not None}
@@ -428,6 +454,17 @@ def _command(name: str, document: File) -> Command | None:
         raise WorkloadError(error.name, **error.values).at(f"workload {name}") from None
     own = {name: value for name, value in asdict(keys).items() if name != "timeout"}
     return Command(timeout_ns=timeout_ns, **own)
+
+
+def _check_words(folder: Path, document: File) -> None:
+    """Raises WorkloadError if words of programs name files above the folder."""
+    programs: list[Program | CommandKeys] = [e for e in document.init if not isinstance(e, str)]
+    programs += [document.command] if document.command else []
+    for each in programs:
+        for words in (each.run, getattr(each, "before", None) or (), each.input):
+            for word in () if isinstance(words, str) else words:
+                if Path(word).parts[:1] == ("..",):
+                    _inside(folder, word)
 
 
 def _init_step(folder: Path, entry: str | Program) -> InitStep:

@@ -52,6 +52,7 @@ _LOGIN_ERRORS = {
     "password": "store-login-rejected",
     "": "store-unreachable",
 }
+_IDLE_MAX = 2  # connections that wait for their next use
 
 
 class Backend:
@@ -100,7 +101,10 @@ class Backend:
             except BaseException:
                 connection.driver.close()
                 raise
-            self._idle.append(connection)
+            if len(self._idle) < _IDLE_MAX:
+                self._idle.append(connection)
+            else:
+                connection.driver.close()
 
     def _connection(self) -> Connection:
         """An idle connection that still works, or a new one."""
@@ -117,8 +121,9 @@ class Backend:
 
     def close(self) -> None:
         """Closes its connections; further use opens new ones."""
-        while self._idle:
-            self._idle.pop().driver.close()
+        with contextlib.suppress(IndexError):  # other threads take connections, too
+            while True:
+                self._idle.pop().driver.close()
 
     @contextlib.contextmanager
     def store_errors(self) -> Iterator[None]:
@@ -235,6 +240,8 @@ def _server(written: str) -> Backend:
     with backend.reading() as connection:
         encoding = connection.column("SHOW server_encoding")[0]
         info = connection.driver.info
+        # As it was given: one of a password file is read again when a connection is made.
+        given = {o.keyword: o.val for o in connection.driver.pgconn.info}.get(b"password")
     omitted = ("service", "servicefile", "client_encoding")
     resolved = {
         "connect_timeout": str(_PATIENCE_S),
@@ -243,7 +250,7 @@ def _server(written: str) -> Backend:
         "keepalives_interval": "2",
         "keepalives_count": "3",
         "fallback_application_name": "pgpaces store",
-        **({"password": info.password} if info.password else {}),
+        **({"password": given.decode()} if given else {}),
         **{name: v for name, v in info.get_parameters().items() if name not in omitted},
     }
     backend.connect = lambda: _connected("", resolved)

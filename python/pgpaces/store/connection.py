@@ -28,9 +28,14 @@ class Connection:
         """The driver's cursor after a statement."""
         return self.driver.execute(self._sql(sql), [self._stored(each) for each in values])
 
-    def each(self, sql: str, *values: Any) -> Iterator[tuple[Any, ...]]:
-        """The rows of a query, one after the other, as the driver returns them."""
-        cursor = self.execute(sql, *values)
+    def each(self, sql: str, *values: Any, stream: bool = False) -> Iterator[tuple[Any, ...]]:
+        """The rows of a query, one after the other.
+
+        stream: for many large rows, in a transaction: a server keeps those that are not read yet.
+        """
+        cursor = self.driver.cursor("pgpaces_rows") if stream and not self.sqlite else None
+        stored = [self._stored(each) for each in values]
+        cursor = (cursor or self.driver).execute(self._sql(sql), stored)
         while part := cursor.fetchmany(_ROWS):
             yield from part
 
@@ -41,12 +46,13 @@ class Connection:
         """The first value of each row."""
         return [row[0] for row in self.each(sql, *values)]
 
-    def select(self, table: Table, rest: str = "", *values: Any) -> Iterator[dict[str, Any]]:
-        """Rows of a table by the names of columns. rest: a condition and so on."""
+    def select(
+        self, table: Table, rest: str = "", *values: Any, stream: bool = False
+    ) -> Iterator[dict[str, Any]]:
+        """Rows of a table by the names of columns. rest: a condition; stream: see each."""
         reads = [(name, kind.read) for name, kind in table.columns.items()]
-        for row in self.each(
-            f"SELECT {', '.join(table.columns)} FROM {table.name} {rest}", *values
-        ):
+        sql = f"SELECT {', '.join(table.columns)} FROM {table.name} {rest}"
+        for row in self.each(sql, *values, stream=stream):
             yield {
                 name: value if value is None or read is None else read(value)
                 for (name, read), value in zip(reads, row, strict=True)
@@ -55,13 +61,14 @@ class Connection:
     def insert(self, table: Table, rows: Iterable[Row], *, new_only: bool = False) -> None:
         """Inserts rows with the same columns. new_only: those whose keys are not stored yet."""
         part: list[list[Any]] = []
-        sql = ""
+        names: list[str] = []
         for row in rows:
-            if not sql:
-                marks = ", ".join("?" * len(row))
-                sql = self._sql(f"INSERT INTO {table.name} ({', '.join(row)}) VALUES ({marks})")
+            if not names:
+                names = list(row)
+                values = marks(names)
+                sql = self._sql(f"INSERT INTO {table.name} ({', '.join(names)}) VALUES {values}")
                 sql += " ON CONFLICT DO NOTHING" if new_only else ""
-            part.append([self._stored(value) for value in row.values()])
+            part.append([self._stored(row[name]) for name in names])
             if len(part) == _ROWS:
                 self.driver.cursor().executemany(sql, part)
                 part = []

@@ -27,7 +27,7 @@ def copy(here: Connection, there: Connection, id_: str) -> None:
     _delete_trials(there, "id = ?", id_)
     there.insert(trial, here.select(trial, "WHERE id = ?", id_))
     for table in reversed(PARTS):
-        there.insert(table, here.select(table, "WHERE trial = ?", id_))
+        there.insert(table, here.select(table, "WHERE trial = ?", id_, stream=True))
     _delete_experiment(there, id_)
     there.insert(experiment, here.select(experiment, "WHERE id = ?", id_))
     there.insert(failure, here.select(failure, "WHERE experiment = ?", id_))

@@ -43,6 +43,8 @@ _PERMANENT = (PlanError, ConsentError, WorkloadError, ScriptError)
 LASTING = (PlanError, WorkloadError, ScriptError, ConnectionsError)
 # Errors by a server that answers: another cell may fit.
 _ANSWERED = (ConnectionsError, ConsentError, PrepareError)
+# A server counts as away after this number of trials in a row that could not reach it.
+AWAY_AFTER = 3
 # Wait for a server that earlier trials reached and that is away now: it may be restarting.
 BACK_S = 120.0
 _LOOK_S = 1.0
@@ -64,7 +66,7 @@ class Machine(Struct):
     expected: dict[TargetPlan, ServerFacts] = field(default_factory=dict)
     errors: list[PgpacesError] = field(default_factory=list)
     failure: BaseException | None = None
-    _away: set[TargetPlan] = field(default_factory=set)
+    _away: dict[object, int] = field(default_factory=dict)
     _reached: set[TargetPlan] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -88,8 +90,9 @@ class Machine(Struct):
         """Runs one trial, twice if it fails. Raises StoreError if it cannot be stored."""
         listener, stops, request = context.listener, context.stops, self.request(ask)
         assert isinstance(listener, SweepListener)
-        if request.target in self._away:
-            self.errors.append(ServerError("server-away"))
+        key = _server(request)
+        if self._away.get(key, 0) >= AWAY_AFTER:
+            self.errors.append(ServerError("server-away", trials=AWAY_AFTER))
             self._ended(ask, self.errors[-1], context.store)
             self.progress.ended(self.name, None, self.left, well=False)
             return
@@ -117,23 +120,13 @@ class Machine(Struct):
         if stops.requests and not well:
             return
         if not well:
-            self._failed(request, outcome, listener)
+            error = outcome.error if isinstance(outcome, Outcome) else outcome
+            if error is None and killed:
+                error = RunError("trial-killed", why=str(killed))
+            self.errors.append(error or RunError("trial-incomplete"))
         self._ended(ask, outcome, context.store)
         self.progress.ended(self.name, time.monotonic() - started, self.left, well=well)
-
-    def _failed(
-        self, request: Request, outcome: Outcome | PgpacesError, listener: SweepListener
-    ) -> None:
-        if isinstance(outcome, Outcome):
-            killed = outcome.killed and RunError("trial-killed", why=str(outcome.killed))
-            self.errors.append(outcome.error or killed or RunError("trial-incomplete"))
-            return
-        self.errors.append(outcome)
-        unreachable = isinstance(outcome, ServerError) and not isinstance(outcome, _ANSWERED)
-        # A managed server that does not start with one cell's settings may start with another's.
-        if unreachable and request.target.dsn is not None:
-            self._away.add(request.target)
-            listener.away(self.name, outcome, max(0, self.left - 1))
+        self._count_away(key, outcome, listener)
 
     def _ended(self, ask: Ask, outcome: Outcome | PgpacesError, store: Store | None) -> None:
         tell = Tell(ask.cell, ask.block, None, attempt=ask.attempt)
@@ -143,6 +136,16 @@ class Machine(Struct):
         elif store and not isinstance(self.strategy, Listed):  # all digests of one need much memory
             tell = Tell.of(store.digests([outcome.trial.id])[0])
         self.results.append(tell)
+
+    def _count_away(
+        self, key: object, outcome: Outcome | PgpacesError, listener: SweepListener
+    ) -> None:
+        if not isinstance(outcome, ServerError) or isinstance(outcome, _ANSWERED):
+            self._away[key] = 0
+            return
+        self._away[key] = self._away.get(key, 0) + 1
+        if self._away[key] == AWAY_AFTER:
+            listener.away(self.name, outcome, self.progress.left[self.name])
 
     def _attempt(
         self, request: Request, attempt: int, sites: _Sites, *, context: TrialContext
@@ -176,7 +179,7 @@ class Machine(Struct):
 
     def _await(self, request: Request, sites: _Sites, context: TrialContext) -> None:
         target, stops = request.target, context.stops
-        if target.dsn is None or target not in self._reached:
+        if target.dsn is None or target not in self._reached or self._away.get(_server(request), 0):
             return
         deadline, announced = time.monotonic() + BACK_S, False
         while not stops.requests and time.monotonic() < deadline:
@@ -188,6 +191,12 @@ class Machine(Struct):
                     context.listener.say(message("server-awaited", error=error.message))
                 announced = True
             stops.rest(_LOOK_S)
+
+
+def _server(request: Request) -> object:
+    """What is away if trials do not reach it: of a managed server, with these settings."""
+    target = request.target
+    return target if target.dsn is not None else (target, request.trial.settings)
 
 
 def _lost(outcome: Outcome | PgpacesError) -> StoreError | None:

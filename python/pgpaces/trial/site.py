@@ -20,7 +20,7 @@ from pgpaces.core.texts import Say, Warned
 from pgpaces.database import identity, psql, streaming
 from pgpaces.database.access import Access, connect, is_dsn, keywords_of
 from pgpaces.load import engine as generator
-from pgpaces.server import binaries, embedded, packages, topology
+from pgpaces.server import binaries, embedded, packages, profiles, topology
 from pgpaces.server.folder import Transport, quoted
 from pgpaces.spec.target import TargetPlan, without_secrets
 
@@ -121,7 +121,7 @@ def _managed_server(target: TargetPlan, say: Say, name: str) -> Iterator[embedde
         installation,
         name=name,
         data_dir=Path(target.data_dir) if target.data_dir else None,
-        settings=settings,
+        settings=profiles.known(settings, installation.major),
         tcp=target.tls is not None,
         tls=target.tls is True,
     )

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import cells, crossing, differences, goal
 from pgpaces.analysis.cells import Row
-from pgpaces.analysis.certainty import errors
+from pgpaces.analysis.certainty import at_look
 from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.parts import (
@@ -132,7 +132,7 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         digests,
         kinds,
         numbers={each.key: each.of_trial for each in bulk.NUMBERS},
-        errors=errors if experiment and experiment.design.trials == "auto" else None,
+        at_look=at_look if experiment and experiment.design.trials == "auto" else None,
     )
     shown = _shown(factors, untrimmed)
     main = crossing.main_factor(shown)

@@ -140,6 +140,8 @@ def _of_verdicts(page: Page, ran: Sequence[Row]) -> Iterator[Finding]:
             yield finding("not-monotonic", levels_text(line.levels, " and "))
     if not _limited(ran):
         return
+    if page.about.chosen:
+        return  # its trials end where more of them do not pay
     needs = [crossing.needed_s(row, page.missed_max) for row in ran]
     finite = sorted(need for need in needs if need is not None and need <= _LONG_S)
     if finite:

@@ -84,7 +84,13 @@ def cells(page: Page) -> Table:
         [*levels, ("trials", _trials), *columns],
         items=page.rows,
         labels=len(levels),
-        note=message("table-cells-alone" if one else "table-cells"),
+        note=message(
+            "table-cells-auto"
+            if page.about.chosen
+            else "table-cells-alone"
+            if one
+            else "table-cells"
+        ),
         # Without a limit the answer is the cell of the highest throughput, which is omitted last.
         spare=spare if page.limits else (*(name for name in spare if name != last), last),
         absent=_absent(page),
