@@ -215,6 +215,9 @@ def plan(
     the folders of workloads may execute programs. Raises PlanError, WorkloadError, ScriptError.
     """
     design = experiment.design
+    kinds = [target.kind for target in experiment.targets if target.kind]
+    if design.trials == "auto" and len(kinds) > len(set(kinds)):
+        raise PlanError("cannot-combine", options=["--trials auto", "targets of the same kind"])
     if goal is None and design.trials == "auto":
         goal = Certainty(experiment.missed_max, design.seed)
     made = PlannedSweep.of(
