@@ -5,6 +5,7 @@ Statements are SQL that both databases accept, with `?` in place of values.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -36,8 +37,9 @@ class Connection:
         cursor = self.driver.cursor("pgpaces_rows") if stream and not self.sqlite else None
         stored = [self._stored(each) for each in values]
         cursor = (cursor or self.driver).execute(self._sql(sql), stored)
-        while part := cursor.fetchmany(_ROWS):
-            yield from part
+        with contextlib.closing(cursor):
+            while part := cursor.fetchmany(_ROWS):
+                yield from part
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         return list(self.each(sql, *values))
