@@ -55,7 +55,9 @@ def test_an_interrupted_trial_is_run_again_and_a_failed_one_when_resumed():
     again = STRATEGY._next(first.cell, cut)
     assert (again.block, again.attempt) == (1, 3)
     failed = [Tell(first.cell, n, None, "no such table") for n in (1, 2)]
-    assert STRATEGY.given_up(failed) == f"trials of {first.cell} could not be run: no such table"
+    assert (
+        STRATEGY.given_up(failed) == f"pgpaces could not run trials of {first.cell}: no such table"
+    )
     assert STRATEGY.resumed(failed) == []
     gap = [tell for tell in told if tell.block != 2]
     assert [STRATEGY.ask(gap).block, STRATEGY.left(gap)] == [2, 1]

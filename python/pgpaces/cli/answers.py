@@ -30,9 +30,10 @@ def report_of(store: Store, *names: str) -> Report:
 @options.command(options.of("output", "json", "store"))
 @options.argument("name", metavar="[RUN|EXPERIMENT]", default="last")
 def show(name: str, **params: Any) -> None:
-    """Show the full result of a run or an experiment. The default is the newest (`last`).
+    """Show the full result of a run or an experiment.
 
-    RUN or EXPERIMENT is a tag, the name of an experiment, an id, or the end of an id.
+    The default is the newest run or experiment (`last`). RUN or EXPERIMENT is a tag, the name of an
+    experiment, an id, or the end of an id.
     """
     store = options.open_store(params["store_path"])
     id_ = store.find_newest(name)
@@ -59,9 +60,10 @@ def show(name: str, **params: Any) -> None:
 )
 @options.argument("names", nargs=-1, metavar="[EXPERIMENT|RUN]...")
 def report(names: tuple[str, ...], form: Form | None, **params: Any) -> None:
-    """Write a report of an experiment or of runs. The default is the newest (`last`).
+    """Write a report of an experiment or of runs.
 
-    If the runs belong to no experiment, the settings in which they differ become the factors.
+    The default is the newest run or experiment (`last`). If the runs belong to no experiment, the
+    settings in which they differ become the factors.
     """
     from pgpaces.show import render
 
@@ -81,8 +83,9 @@ def report(names: tuple[str, ...], form: Form | None, **params: Any) -> None:
 def why(name: str, **params: Any) -> None:
     """Show which cause coincides with the late transactions of a run, and how to test it.
 
-    For an experiment, the command shows the cell that missed the limit most, or the lowest load of
-    a capacity search that missed it. The result can also be that no cause dominates.
+    For an experiment, the command shows the cell with the largest share of missed transactions. For
+    a capacity search, it shows the lowest load that missed the limit. The result can also be that
+    no cause dominates.
     """
     from pgpaces.answers import why as question
 
@@ -100,8 +103,8 @@ def why(name: str, **params: Any) -> None:
 def trend(names: tuple[str, ...], **params: Any) -> None:
     """Report whether the results of similar runs changed, since when, and by how much.
 
-    The command needs 8 runs. One RUN (by default the newest) selects all runs that differ from it
-    only in time. pgpaces refuses runs that differ in anything else.
+    The command needs at least 8 runs. One RUN (by default the newest) selects all runs that differ
+    from it only in time. pgpaces refuses runs that differ in anything else.
     """
     from pgpaces.answers import trend as question
 

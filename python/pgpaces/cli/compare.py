@@ -47,9 +47,9 @@ def compare(a: str, b: str, **params: Any) -> int:
     the same block of an experiment are pairs. Without pairs the result is less certain, and the
     report says so. pgpaces refuses to compare trials that also differ in other factors.
 
-    With --run, pgpaces runs pairs of new trials until the verdict is clear. Both trials of a pair
-    have the same arrivals and run in random order. To resume an interrupted comparison, run
-    `pgpaces sweep --resume`.
+    With --run, pgpaces runs pairs of new trials until the verdict is certain, or until --pairs is
+    reached. Both trials of a pair have the same arrivals and run in random order. To resume an
+    interrupted comparison, run `pgpaces sweep --resume`.
     """
     from pgpaces.answers.compare import compared
 

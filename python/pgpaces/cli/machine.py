@@ -74,7 +74,8 @@ def disk(names: Sequence[str], action: str | None, **params: Any) -> int:
     """Measure the disk of the directory PATH with fio: its class and its speed for PostgreSQL.
 
     pgpaces writes to a new directory in PATH and always removes it. It asks for confirmation before
-    it writes more than 1 GB. It stores the result, and reports of servers on the same disk use it.
+    it writes more than 1 GB. pgpaces stores the result and includes it in reports of servers on the
+    same disk.
     """
     output.check(params)
     least, most = (1, 1) if action is None else _ACTIONS[action]

@@ -37,7 +37,7 @@ _OF_COMMAND = (
 )
 @options.argument("workload", required=False)
 def run(**params: Any) -> int:
-    """Run WORKLOAD and report the share of transactions on time.
+    """Run WORKLOAD and report the share of on-time transactions.
 
     WORKLOAD is the name of a shipped workload or a directory. With --file, your scripts run instead
     of the workload's scripts. Without WORKLOAD, your scripts run in the existing database of

@@ -167,7 +167,10 @@ def _line(row: TrialRow) -> tuple[str, str, str, str, str, str]:
 @options.argument("other", metavar="STORE")
 @options.argument("names", metavar="[RUN|EXPERIMENT]...", nargs=-1)
 def copy(other: str, names: Sequence[str], dry_run: bool, store_path: str | None) -> None:
-    """Copy complete runs and experiments to another STORE; by default, everything it lacks."""
+    """Copy complete runs and experiments to another STORE.
+
+    The default is everything that STORE does not have.
+    """
     from pgpaces.store.store import Store
 
     store = options.open_store(store_path)
@@ -224,7 +227,10 @@ def tag(tag: str, names: Sequence[str], remove: bool, store_path: str | None) ->
 @options.argument("baseline", metavar="NAME")
 @options.argument("name", metavar="RUN|EXPERIMENT")
 def baseline(baseline: str, name: str, store_path: str | None) -> None:
-    """Make a run or experiment the baseline NAME, and replace any earlier baseline NAME."""
+    """Use a run or experiment as the baseline NAME.
+
+    An earlier baseline with this name is replaced.
+    """
     store = options.open_store(store_path)
     store.baseline(baseline, store.find_newest(name))
 
@@ -264,7 +270,10 @@ def delete(names: Sequence[str], yes: bool, dry_run: bool, store_path: str | Non
 )
 @options.argument("name", metavar="RUN")
 def export(name: str, form: str | None, output: str | None, store_path: str | None) -> None:
-    """Export RUN with one row per second, due second, and script; times are in ms."""
+    """Export RUN as one row for each combination of second, due second, and script.
+
+    Times are in ms.
+    """
     store = options.open_store(store_path)
     trial = store.load(store.find(name))
     ending = Path(output or "").suffix[1:]

@@ -55,7 +55,9 @@ def start(**params: Any) -> None:
 
 @server.subcommand(name="list")
 def list_() -> None:
-    """List running managed servers, installed PostgreSQL versions, and versions to fetch."""
+    """List running managed servers, installed PostgreSQL versions, and versions that you can
+    fetch.
+    """
     from pgpaces.server import binaries, embedded, packages
 
     for each in embedded.running():
@@ -99,7 +101,7 @@ def diff(left: str, right: str) -> None:
     """Show which settings differ between A and B. Each is a profile, a running server, or a DSN.
 
     If one side is a profile, the command compares only the settings in the profile. Between two
-    servers, it ignores settings that belong to one server, for example addresses and files.
+    servers, it ignores addresses, file paths, and settings that can contain secrets.
     """
     from pgpaces.server import profiles
     from pgpaces.show import escape

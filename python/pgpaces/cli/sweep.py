@@ -84,7 +84,7 @@ def sweep(**params: Any) -> int:
 def capacity(**params: Any) -> int:
     """Find the highest load at which WORKLOAD passes, and the lowest load at which it fails.
 
-    Levels work as in `pgpaces sweep`; pgpaces searches the capacity of each combination. For the
+    Levels work as in `pgpaces sweep`; pgpaces finds the capacity of each combination. For the
     load itself, one level is the start of the search, and two levels set the search range.
     """
     from pgpaces.trial import capacity as asking

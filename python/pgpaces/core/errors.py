@@ -99,13 +99,15 @@ class ScriptError(PgpacesError):
 
 
 class RunError(PgpacesError):
-    """The load could not start or go on, none of it succeeded, or its answer was not written."""
+    """The load could not start or continue, no transaction succeeded, or the result could not be
+    written.
+    """
 
     exit_code = 5
 
 
 class HopelessError(RunError):
-    """A script cannot work: a statement is refused, or its first transactions all failed."""
+    """A script cannot work: the server rejects a statement, or all first transactions failed."""
 
 
 class LogError(RunError):
