@@ -276,6 +276,6 @@ def test_each_has_an_answer_of_its_own_with_its_own_limit_and_policy():
     assert found.latency.estimate("p50").value == pytest.approx(50, rel=0.01)
     reporting, idle = (each for name, each in values(made, found) if name == "background")
     nodes = ["standby1", "standby2"]
-    about = {"name": "reporting", "nodes": nodes, "limit": "1s", "missed": 0.125, "due": 32}
+    about = {"name": "reporting", "nodes": nodes, "limit": "1 s", "missed": 0.125, "due": 32}
     assert about.items() <= reporting.values.items()
     assert idle == said("background-idle", name="idle", nodes=["primary"])

@@ -315,11 +315,11 @@ def test_a_limit_of_one_script_is_not_said_to_be_that_of_all():
         for d in whole_page().digests
     ]
     page = page_of(own)
-    assert page.limits == ("500ms", "by_fk1 200ms")
+    assert page.limits == ("500 ms", "by_fk1 200 ms")
     assert page.limit is None
-    assert whole_page().limit == "500ms"
-    assert "&gt; 500ms" in html(reported())
-    assert "&gt; 500ms" not in html(report_of(page))
+    assert whole_page().limit == "500 ms"
+    assert "&gt; 500 ms" in html(reported())
+    assert "&gt; 500 ms" not in html(report_of(page))
 
 
 def test_the_first_trial_of_an_experiment_does_not_answer_for_it():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pgpaces.core.findings import Finding
 from pgpaces.core.messages import message
-from pgpaces.core.units import duration_text
+from pgpaces.core.units import duration_words
 from pgpaces.show.numbers import plural
 from pgpaces.spec.design import ROLE, Cell, level_text
 from pgpaces.spec.load import TrialPlan
@@ -31,8 +31,8 @@ _PAIRS_MAX = 200
 
 def limits_of(plan: TrialPlan | ComponentFacts) -> tuple[str, ...]:
     """The latency limits; that of all scripts first, then those of single scripts."""
-    whole = (duration_text(plan.limit_ns),) if plan.limit_ns else ()
-    return (*whole, *(f"{name} {duration_text(ns)}" for name, ns in plan.limits if ns))
+    whole = (duration_words(plan.limit_ns),) if plan.limit_ns else ()
+    return (*whole, *(f"{name} {duration_words(ns)}" for name, ns in plan.limits if ns))
 
 
 def explains_nothing(finding: Finding) -> bool:

@@ -67,6 +67,11 @@ def duration_text(ns: float) -> str:
     return f"{ns / 1000:.15g}us" if ns else "0s"
 
 
+def duration_words(ns: float) -> str:
+    """The same as one reads it: `500 ms`."""
+    return re.sub(r"(?<=[0-9])(?=[a-z])", " ", duration_text(ns))
+
+
 def rate_per_s(text: str, what: str = "rate") -> float:
     """Transactions a second of `1/s`, `30/min`, `1000/h`, or a bare number a second.
 

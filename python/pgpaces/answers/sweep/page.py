@@ -27,7 +27,7 @@ from pgpaces.analysis.parts import (
 from pgpaces.answers import bulk
 from pgpaces.answers.disk import in_short
 from pgpaces.answers.trials import limits_of
-from pgpaces.core.units import duration_text
+from pgpaces.core.units import duration_words
 from pgpaces.show.section import Facts, Section
 from pgpaces.spec.design import Cell, Experiment, Factor, level_text
 from pgpaces.spec.result import Trial
@@ -154,7 +154,7 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         rows=rows,
         missed_max=missed_max,
         limits=limits,
-        limit=duration_text(one_ns) if one_ns and not own else None,
+        limit=duration_words(one_ns) if one_ns and not own else None,
         options=_options(digests, experiment, chosen=about.chosen),
         statements=tuple(statements_of(rows)),
         plans=plans_of(rows),
