@@ -39,8 +39,9 @@ def _no_command_left():
     """A command that outlives a test that failed would make the next one fail too."""
     yield
     for child in psutil.Process().children():
-        if child.cmdline()[1:3] == ["-m", "pgpaces"]:
-            child.kill()
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            if child.cmdline()[1:3] == ["-m", "pgpaces"]:
+                child.kill()
 
 
 @pytest.fixture(scope="module")
