@@ -217,7 +217,7 @@ def stopped(load: Load, runs: int) -> list[Tally]:
 
 
 def trials(load: Load, cells: int, seconds: int = 30) -> Iterator[str]:
-    """What `--trials auto` says of so many cells with trials of such a length: rows of a table."""
+    """Rows of a table: the verdicts of `--trials auto` on simulated cells, a row for each share."""
     limits_ms = [getattr(truth(load, RUN_S), name) for name in SHARES.values()]
     most, said = certainty.LOOKS[-1], [Counter[tuple[str, int]]() for _ in SHARES]
     for seed in range(cells // BATCH):

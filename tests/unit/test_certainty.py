@@ -52,7 +52,7 @@ def test_the_interval_is_that_of_its_look_and_decides():
 def test_an_interrupted_trial_is_run_again_and_a_failed_one_when_resumed():
     first, told = STRATEGY.ask([]), run(STRATEGY, found({"1": 150, "2": 0, "4": 0}), told=[])
     cut = [Tell.of(digest(first, 300, 0)), Tell(first.cell, 1, None, again=True, attempt=2)]
-    again = STRATEGY._next(first.cell, cut)
+    again = UntilCertain(STRATEGY.goal, (first.cell,)).ask(cut)
     assert (again.block, again.attempt) == (1, 3)
     failed = [Tell(first.cell, n, None, "no such table") for n in (1, 2)]
     assert (
