@@ -326,6 +326,9 @@ def test_after_a_failover_clients_work_on_the_new_primary(fragile, standby, star
     fragile.execute("CREATE TABLE IF NOT EXISTS written (x int)")
     fragile.execute("GRANT ALL ON written TO PUBLIC")
     standby.wait_until("SELECT to_regclass('written') IS NOT NULL")
+    # An asynchronous standby may lack the last commits that the primary acknowledged.
+    fragile.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+    fragile.execute("SELECT pg_reload_conf()")
     both = {
         "host": f"{fragile.folder},{standby.folder}", "port": f"{fragile.port},{standby.port}",
         "target_session_attrs": "read-write", "application_name": NAME,
@@ -346,6 +349,8 @@ def test_after_a_failover_clients_work_on_the_new_primary(fragile, standby, star
         assert written >= done.done
     finally:
         start_again(fragile)
+        fragile.execute("ALTER SYSTEM RESET synchronous_standby_names")
+        fragile.execute("SELECT pg_reload_conf()")
         fragile.execute("TRUNCATE written")
 
 
