@@ -31,6 +31,7 @@ import startup
 import syscalls
 import tools
 import users
+import wire
 from figures import HEAD, Figure, Finding, Note, baseline, document, line, row, verdicts
 from page import write
 from place import confine, facts, place
@@ -46,6 +47,9 @@ SECTIONS: dict[str, Section] = {
     "instructions": instructions.section,
     "syscalls": syscalls.section,
     "cpu": cpu.section,
+    "tls": wire.tls,
+    "logins": wire.logins,
+    "results": wire.results,
     "queueing": latency.queueing,
     "dispatch": latency.dispatch,
     "sensors": sensors.section,

@@ -14,7 +14,7 @@ import shutil
 import socket
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +44,19 @@ OTHERS, BOUND = ("pgbench", "sysbench"), "bare loop"
 
 @dataclass(frozen=True)
 class Case:
-    """What is run, the way to its server (variables of libpq), and what of ours (an Order's)."""
+    """What is run, the way to its server (variables of libpq), and what of ours (an Order's).
+
+    ours, pgbench: what else each is asked for: fields of an Order, words of a command line.
+    """
 
     name: str
     script: Path
     way: Mapping[str, str]
     clients: int
     what: str = "pipeline"
+    protocol: str = "prepared"
+    ours: Mapping[str, Any] = field(default_factory=dict)
+    pgbench: tuple[object, ...] = ()
 
     @property
     def label(self) -> str:
@@ -155,9 +161,10 @@ def _alternately(session: Session, case: Case) -> dict[str, tuple[Cost, ...]]:
 def pgbench(session: Session, case: Case) -> Cost:
     """One run of pgbench."""
     program = session.place.program("pgbench")
-    what = (program, case.script, "prepared", case.clients)
-    start = programs.run(programs.pgbench(*what, "-t", 1), case.way)
-    whole = programs.run(programs.pgbench(*what, "-T", seconds(session)), case.way)
+    what = (program, case.script, case.protocol, case.clients)
+    start = programs.run(programs.pgbench(*what, *case.pgbench, "-t", 1), case.way)
+    length = ("-T", seconds(session))
+    whole = programs.run(programs.pgbench(*what, *case.pgbench, *length), case.way)
     done = programs.pgbench_done(whole.output) - case.clients
     tps = programs.pgbench_value(whole.output, "tps")
     return Cost(1e6 * (whole.cpu_s - start.cpu_s) / done, tps)
@@ -166,8 +173,9 @@ def pgbench(session: Session, case: Case) -> Cost:
 def ours(session: Session, case: Case) -> Cost:
     """One run of ours."""
     order = Order(
-        str(case.script), "prepared", case.clients, seconds=seconds(session), what=case.what
-    )
+        str(case.script), case.protocol, case.clients, seconds=seconds(session), what=case.what,
+        **case.ours,
+    )  # fmt: skip
     found = programs.run_ours(order, case.way)
     return Cost(found["cpu_us"], found["transactions"] / seconds(session))
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import cpu
 import fake
 import programs
 from figures import Figure, Finding, Goal, Note
@@ -17,15 +19,19 @@ from session import Session
 QUEUEING, DISPATCH = "Client queueing", "Dispatch lag"
 BUSY = 63
 SERVICE_MS = 1
-RATE, CLIENTS = 5000, 16
+# Clients by rate: so many that one is free.
+OPEN = {1_000: 16, 10_000: 32, 50_000: 64}
+FAKE_FROM = 50_000
+LESS = Goal("ratio", "at most", 0.99)
 
 
 @dataclass(frozen=True)
 class Lag:
-    """How long after it was due a transaction began, in ms."""
+    """How long after it was due a transaction began, in ms; CPU microseconds of one."""
 
     mean: float
     p99: float
+    cpu: float
 
 
 def queueing(session: Session) -> Iterator[Finding]:
@@ -54,21 +60,36 @@ def _queueing(
 
 
 def dispatch(session: Session) -> Iterator[Finding]:
-    """How late transactions of a Poisson schedule begin on an idle server."""
+    """How late transactions of a Poisson schedule begin, and what each costs, by the rate."""
     yield Note(
         DISPATCH,
-        "pgpaces: of transactions whose client was idle; pgbench: of all, from its log; with"
-        f" {CLIENTS} clients, so that one is free",
+        "pgpaces: of transactions whose client was idle; pgbench: of all, from its log; with enough"
+        " clients that one is free",
     )
-    ways: list[Callable[[], Lag]] = [lambda: _pgbench_lag(session)]
-    ways += [lambda b=backend: _our_lag(session, b) for backend in session.backends]  # type: ignore[misc]
+    for rate, clients in OPEN.items():
+        if rate < FAKE_FROM:
+            yield from _open(session, session.place.environment(), rate, clients)
+        elif fake.is_built():
+            # So many do not fit beside PostgreSQL on two CPUs.
+            with fake.server(session.place.home) as way:
+                yield from _open(session, way, rate, clients)
+        else:
+            yield Note(DISPATCH, fake.NOT_BUILT)
+
+
+def _open(session: Session, way: Mapping[str, str], rate: int, clients: int) -> Iterator[Finding]:
+    ways: list[Callable[[], Lag]] = [partial(_pgbench_lag, session, way, rate, clients)]
+    ways += [partial(_our_lag, session, way, rate, clients, b) for b in session.backends]
     theirs, *found = programs.columns(programs.alternately(_rounds(session), *ways))
     for backend, ours in zip(session.backends, found, strict=True):
-        name = f"Poisson {RATE}/s, {backend}"
-        mine, other = (tuple(lag.p99 for lag in lags) for lags in (ours, theirs))
-        yield Figure(DISPATCH, f"{name}, p99", "ms", mine, other, Goal("ours", "at most", 0.2))
-        mine, other = (tuple(lag.mean for lag in lags) for lags in (ours, theirs))
-        yield Figure(DISPATCH, f"{name}, mean", "ms", mine, other, paged=False)
+        name = f"Poisson {rate}/s, {backend}"
+        for what, unit, goal in (
+            ("p99", "ms", Goal("ours", "at most", 0.2) if rate == min(OPEN) else LESS),
+            ("mean", "ms", LESS),
+            ("CPU", "us", None),
+        ):
+            mine, other = (tuple(getattr(lag, what.lower()) for lag in of) for of in (ours, theirs))
+            yield Figure(DISPATCH, f"{name}, {what}", unit, mine, other, goal, paged=what != "mean")
 
 
 def _rounds(session: Session) -> int:
@@ -113,26 +134,31 @@ def _our_times(session: Session, way: dict[str, str], backend: str) -> float:
     return float(found["latency_us"]["mean"]) / 1e3 / beside
 
 
-def _pgbench_lag(session: Session) -> Lag:
-    """From its log of transactions: the report has the mean only."""
-    what = (session.place.program("pgbench"), programs.SELECT, "prepared", CLIENTS)
+def _pgbench_lag(session: Session, way: Mapping[str, str], rate: int, clients: int) -> Lag:
+    """From its log of transactions: the report has the mean only. Its CPU is without the log."""
+    what = (session.place.program("pgbench"), programs.SELECT, "prepared", clients)
+    words = ("-R", rate, "-T", _seconds(session))
+    case = cpu.Case("", programs.SELECT, way, clients, pgbench=("-R", rate))
     with tempfile.TemporaryDirectory() as folder:
         log = ("-l", "--log-prefix", Path(folder) / "log")
-        command = programs.pgbench(*what, "-R", RATE, "-T", _seconds(session), *log)
-        programs.run(command, session.place.environment())
+        programs.run(programs.pgbench(*what, *words, *log), way)
         lines = [text for file in Path(folder).iterdir() for text in file.read_text().splitlines()]
     lags = sorted(int(text.split()[6]) / 1e3 for text in lines)
-    return Lag(sum(lags) / len(lags), lags[math.ceil(0.99 * len(lags)) - 1])
+    p99 = lags[math.ceil(0.99 * len(lags)) - 1]
+    return Lag(sum(lags) / len(lags), p99, cpu.pgbench(session, case).cpu_us)
 
 
-def _our_lag(session: Session, backend: str) -> Lag:
+def _our_lag(
+    session: Session, way: Mapping[str, str], rate: int, clients: int, backend: str
+) -> Lag:
     order = Order(
         str(programs.SELECT),
         "prepared",
-        CLIENTS,
+        clients,
         seconds=_seconds(session),
-        rate=RATE,
+        rate=rate,
         poll=session.poll(backend),
     )
-    found = programs.run_ours(order, session.place.environment())["dispatch_us"]
-    return Lag(found["mean"] / 1e3, found["p99"] / 1e3)
+    found = programs.run_ours(order, way)
+    lag = found["dispatch_us"]
+    return Lag(lag["mean"] / 1e3, lag["p99"] / 1e3, found["cpu_us"])

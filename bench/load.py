@@ -27,8 +27,8 @@ from pgpaces.spec.target import TargetPlan
 class Order:
     """What is to be run. rate: a second in all; pace: of each user; neither: a closed load.
 
-    look: whether distributions are added up in the end, which callgrind should not see. observe:
-    sensors look at the server, in a pipeline.
+    connect_each: each transaction logs in. look: whether distributions are added up in the end,
+    which callgrind should not see. observe: sensors look at the server, in a pipeline.
     """
 
     script: str
@@ -37,6 +37,7 @@ class Order:
     describe: bool = False
     transactions: int | None = None
     seconds: float | None = None
+    connect_each: bool = False
     rate: float | None = None
     pace: float | None = None
     poll: str | None = None
@@ -57,6 +58,7 @@ class Order:
             "warmup": "0s",
             "protocol": self.protocol,
             "describe": self.describe,
+            "connect_each": self.connect_each or None,
             "poll": self.poll,  # only an engine that knows backends is asked for one
             **{f"define.{name}": value for name, value in self.variables.items()},
         }

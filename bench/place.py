@@ -70,6 +70,18 @@ def environment(home: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
+def secured(found: Place) -> Iterator[dict[str, str]]:
+    """The way to a second server with the same data, which is by TCP with verified TLS."""
+    installation = _installation(str(found.server.major))
+    spec = embedded.ServerSpec(installation, name="secured", settings=SETTINGS, tcp=True, tls=True)
+    with embedded.start(spec) as server:
+        way = {**environment(found.home), **server.environment(Transport.TCP)}
+        command = [found.program("pgbench"), "-i", "-q", "-s", str(SCALE)]
+        subprocess.run(command, check=True, capture_output=True, env=way)
+        yield way
+
+
+@contextlib.contextmanager
 def place(version: str | None) -> Iterator[Place]:
     """A server with data of scale 10, and nothing of it afterwards."""
     home = Path(tempfile.mkdtemp(prefix="pgpaces-bench-", dir="/tmp"))
