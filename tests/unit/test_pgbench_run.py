@@ -92,7 +92,7 @@ def test_every_option_of_the_load_reaches_the_plan():
         continue_on_error=True, exit_on_abort=True,
         connect_each=True, per_command=True, verbose_errors=True, debug=True,
         log=True, failures_detailed=True,
-        aggregate_s=2, defines=(("scale", "9"),),
+        aggregate_s=2, defines={"scale": "9"},
     )  # fmt: skip
     plan = planned(options, Facts(4))
     assert (plan.load.model, plan.load.rate, plan.load.arrivals) == ("open", 5.0, "poisson")
