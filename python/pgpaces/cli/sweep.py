@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,7 @@ def sweep(**params: Any) -> int:
     base, experiment, goal = specs.experiment(params), None, None
     if params["resume"] is not None:
         if base is None:
-            _check_fixed(params, ("quick", "trials", "seed", "missed", "name", "from_database"))
+            _check_fixed("quick", "trials", "missed")
         by_file = base is not None and params["resume"] == "last"
         name = base.name if base is not None and by_file else params["resume"]
         resume, experiment, goal = pipeline.find(name, params["store_path"])
@@ -90,9 +90,7 @@ def capacity(**params: Any) -> int:
     from pgpaces.trial import capacity as asking
 
     output.check(params)
-    source = click.get_current_context().get_parameter_source("soak")
-    soak_given = source is click.core.ParameterSource.COMMANDLINE
-    if params["quick"] and soak_given:
+    if params["quick"] and "soak" in options.typed():
         raise PlanError("cannot-combine", options=["--quick", "--soak"])
     for name in ("duration", "transactions"):
         if params[name]:
@@ -107,20 +105,18 @@ def capacity(**params: Any) -> int:
     elif base is None:
         raise PlanError("workload-or-file-missing")
     if base is None:
-        names = ("missed", "quantile", "by", "quick", "seed", "name", "from_database")
-        _check_fixed(params, (*names, *(("soak",) if soak_given else ())))
+        _check_fixed("missed", "quantile", "by", "quick", "soak")
     else:
         asked = {name: params[name] for name in ("missed", "quantile", "by", "quick", "soak")}
         experiment, goal = asking.ask(base, consent=specs.consent(params), **asked)
     return carry_out(experiment, params, resume=resume, goal=goal)
 
 
-def _check_fixed(params: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Raises PlanError for an option that a resumed experiment has already."""
-    for name in names:
-        if params[name] is not None and params[name] is not False:
-            word = {"quantile": "goal"}.get(name, name).replace("_", "-")
-            raise PlanError("fixed-by-resume", option=f"--{word}")
+def _check_fixed(*names: str) -> None:
+    """Raises PlanError for a typed option that a resumed experiment has already."""
+    for name, option in options.typed().items():
+        if name in (*names, "seed", "name", "from_database"):
+            raise PlanError("fixed-by-resume", option=option)
 
 
 def carry_out(
