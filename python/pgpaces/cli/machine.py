@@ -22,7 +22,7 @@ from pgpaces.core.messages import message
 from pgpaces.show import escape
 
 if TYPE_CHECKING:
-    from pgpaces.store.disks import DiskRow
+    from pgpaces.store.listing import DiskRow
 
 _NOT_WORKING_EXIT = 5
 _ACTIONS = {"list": (0, 0), "show": (1, 1), "compare": (2, 9)}  # the numbers of disks
@@ -121,7 +121,7 @@ def _measure(path: Path, **params: Any) -> int:
     from pgpaces.cli.progress import Teller
     from pgpaces.disk import fio, measure
     from pgpaces.monitor import machine
-    from pgpaces.store.disks import DiskRow
+    from pgpaces.store.listing import DiskRow
     from pgpaces.store.store import Store, new_id
 
     quick, size = params["quick"], params["size"]
