@@ -14,10 +14,13 @@ from pgpaces.cli.output import announce, fail, put, with_store
 from pgpaces.cli.run import warn_of_names
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.home import is_there
+from pgpaces.core.texts import Warned
+from pgpaces.show import escape
+from pgpaces.spec import costs, experiment_file
+from pgpaces.spec.design import Experiment
 
 if TYPE_CHECKING:
     from pgpaces.answers.sweep.page import Page
-    from pgpaces.spec.design import Experiment
     from pgpaces.trial.strategies import Goal
     from pgpaces.trial.sweep import PlannedSweep, SweepResult
 
@@ -38,15 +41,11 @@ def sweep(**params: Any) -> int:
     several LEVELS, separated by commas, is a factor; write \\, for a comma within a level. FILE can
     describe the experiment instead; options on the command line override it.
     """
-    from pgpaces.spec import experiment_file
-
     if params["new"]:
         experiment_file.create(Path(params["new"]))
         announce("experiment-written", path=params["new"])
         return 0
     if params["schema"]:
-        from pgpaces.show import escape
-
         put(escape.json_text(experiment_file.schema()))
         return 0
     output.check(params)
@@ -132,7 +131,6 @@ def carry_out(
     A dry run only prints the plan. judge: gives the exit code if all trials were run; by default
     the verdict does. Raises as `trial.sweep.plan`.
     """
-    from pgpaces.spec import costs
     from pgpaces.trial import sweep as pipeline
 
     planned = pipeline.plan(
@@ -155,7 +153,6 @@ def carry_out(
     from pgpaces.answers.sweep.report import report
     from pgpaces.answers.sweep.screen import unmeasured
     from pgpaces.cli.progress import SweepProgress, followed
-    from pgpaces.core.texts import Warned
 
     progress = SweepProgress(params["progress"])
 
@@ -198,7 +195,6 @@ def carry_out(
 def _preview(planned: PlannedSweep, params: Mapping[str, Any]) -> None:
     """Prints the plan and its costs in time and space: on stdout for a dry run, else on stderr."""
     from pgpaces.answers.sweep.preview import as_json, lines
-    from pgpaces.show import escape
 
     warn_of_names(planned.requests.values())
     if params["dry_run"] and params["as_json"]:
