@@ -32,7 +32,7 @@ TRIAL = Trial(
     *known(**{name: {} for name in LEAST}).values(),
     "1",
 )
-OPTIONS = Options(seed=1, scripts=(ScriptOption("a.sql"),), transactions=10)
+OPTIONS = Options(seed=1, scripts=(ScriptOption("a.sql", content="SELECT 1;"),), transactions=10)
 SECOND = Interval(
     0, tallies=(Tally(0, 0, on_time=3),), ended_ns=10**9, lines=(("error", "client 0 aborted"),)
 )
@@ -129,7 +129,7 @@ def test_what_cannot_run_is_refused_before_anything_is_changed(monkeypatch, rate
     monkeypatch.setattr(run, "connect", lambda *_: Setup(session, {}))  # type: ignore[arg-type]
     options = replace(OPTIONS, rate=rate, store=False)
     with raises(PlanError, "rate-out-of-range", what="--rate"):
-        run.run(options, ["SELECT 1;"], Voice("p"))
+        run.run(options, Voice("p"))
     assert session.queries == []
 
 

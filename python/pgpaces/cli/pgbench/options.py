@@ -78,6 +78,11 @@ class ScriptOption(Struct, frozen=True):
     name: str
     weight: int = 1
     builtin: bool = False
+    content: str = ""
+
+    @property
+    def text(self) -> str:
+        return builtin_text(self.name) if self.builtin else self.content
 
     @property
     def description(self) -> str:
@@ -140,8 +145,8 @@ class Options(Redacted, frozen=True):
 
 
 # Called for options whose order matters, as they are parsed: with `seed`, `clients` or `script`,
-# and the value. An exception ends the parsing.
-Told = Callable[[str, Any], None]
+# and the value; returns the content of a script. An exception ends the parsing.
+Told = Callable[[str, Any], str | None]
 
 
 class _Line(Struct):
@@ -160,7 +165,7 @@ class _Line(Struct):
         self.modes.add(option.mode)
         value, before = option.value(text), self.options
         if isinstance(value, ScriptOption):
-            self.tell("script", value)
+            value = replace(value, content=self.tell("script", value) or "")
             if len(before.scripts) >= _SCRIPTS_MAX:
                 raise OptionError(f"at most {_SCRIPTS_MAX} SQL scripts are allowed")
             value = (*before.scripts, value)

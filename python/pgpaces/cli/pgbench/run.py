@@ -7,7 +7,6 @@ import os
 import re
 import sys
 import time
-from collections.abc import Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -153,13 +152,13 @@ def initialize(options: Options, voice: Voice) -> int:
     return 0
 
 
-def run(options: Options, texts: Sequence[str], voice: Voice) -> int:
-    """Runs the scripts with these texts and prints the report; the exit code.
+def run(options: Options, voice: Voice) -> int:
+    """Runs the scripts and prints the report; the exit code.
 
     Raises ScriptError where one cannot be sent by the protocol.
     """
-    for script, text in zip(options.scripts, texts, strict=True):
-        commands_in(script.description, text, parameters=options.protocol != "simple")
+    for script in options.scripts:
+        commands_in(script.description, script.text, parameters=options.protocol != "simple")
     setup = connect(options, voice, "setup")
     with contextlib.closing(setup.session) as session:
         server = session.info.parameter_status("server_version") or "unknown"
@@ -175,12 +174,12 @@ def run(options: Options, texts: Sequence[str], voice: Voice) -> int:
                 f" {kind}: {amount} dbName: {info.dbname}"
             )
             voice.tell(("info", text))
-        facts = _facts(options, session, texts, voice=voice)
+        facts = _facts(options, session, voice)
         scripts = [
             workload.WorkloadScript(
-                script.description, script.weight, text, source=script.description
+                script.description, script.weight, script.text, source=script.description
             )
-            for script, text in zip(options.scripts, texts, strict=True)
+            for script in options.scripts
         ]
         name = options.scripts[0].name if len(scripts) == 1 else "multiple scripts"
         made = workload.of_scripts(name, scripts, "run by pgpaces pgbench")
@@ -196,11 +195,11 @@ def run(options: Options, texts: Sequence[str], voice: Voice) -> int:
     return _end(options, facts, outcome, watch=watch)
 
 
-def _facts(options: Options, session: Session, texts: Sequence[str], *, voice: Voice) -> Facts:
+def _facts(options: Options, session: Session, voice: Voice) -> Facts:
     """The facts to report: of the tables only where a builtin script runs. Raises ServerError."""
     commands = [
-        [command.text for command in commands_in(script.description, text)]
-        for script, text in zip(options.scripts, texts, strict=True)
+        [command.text for command in commands_in(script.description, script.text)]
+        for script in options.scripts
         if options.per_command
     ]
     if not options.builtin_used:
