@@ -25,7 +25,7 @@ from pgpaces.core.errors import PlanError, RunError
 from pgpaces.disk import fio, measure
 from pgpaces.monitor.machine import device_of
 from pgpaces.spec.setup import HostFacts
-from pgpaces.store.disks import DiskRow
+from pgpaces.store.listing import DiskRow
 from pgpaces.store.store import Store, new_id
 
 SMALL = fio.DiskRequest(fio.SIZE_MIN, 1, fio.Lengths(1, 1, 1, 3))

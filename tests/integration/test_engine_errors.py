@@ -130,6 +130,15 @@ def test_clients_that_the_server_does_not_answer_are_given_up():
     assert caught.value.name == "clients-not-let-in"
 
 
+@pytest.mark.slow
+def test_a_statement_that_is_longer_than_any_message_ends_its_client(fake_server):
+    """With the values of its variables; it takes a memory of 2 GiB."""
+    script = f"SELECT fake_rows(1, {2**26 - 1024}) \\gset\nSELECT " + ":fake_rows" * 33
+    with pytest.raises(PgpacesError) as caught:
+        Load(fake_server().dsn(), [("one", 1, script)], replace(PLAN, clients=1)).finish()
+    assert (caught.value.name, caught.value.values["command"]) == ("statement-not-sent", "SQL")
+
+
 def test_bytes_of_another_process_that_are_no_seconds_are_refused():
     with pytest.raises(PgpacesError) as caught:
         _engine.Ledger(PLAN, [1]).interval([b"?"], 0)
@@ -137,15 +146,18 @@ def test_bytes_of_another_process_that_are_no_seconds_are_refused():
 
 
 # A system call, what it fails with in a process of its own, and the way to wait.
-CALLS = {"x86_64": {"epoll_create1": 291, "epoll_wait": 232, "sendto": 44},
-         "aarch64": {"epoll_create1": 20, "epoll_wait": 22, "sendto": 206}}  # fmt: skip
+# By `clock_gettime` a process asks only for CPU time: the other clocks need no system call.
+CALLS = {
+    "x86_64": {"epoll_create1": 291, "epoll_wait": 232, "sendto": 44, "clock_gettime": 228},
+    "aarch64": {"epoll_create1": 20, "epoll_wait": 22, "sendto": 206, "clock_gettime": 113},
+}
 NUMBERS = {"io_uring_setup": 425, "clone3": 435, **CALLS.get(platform.machine(), {})}
 FAILING = [
     ("io_uring_setup", "ENOSYS", "io-uring-unsupported"),
     ("io_uring_setup", "ENOMEM", "io-uring-needs-memory"),
     ("io_uring_setup", "EIO", "io-uring-failed"), ("epoll_create1", "EMFILE", "no-event-queue"),
     ("epoll_wait", "EIO", "waiting-failed"), ("clone3", "EAGAIN", "thread-not-started"),
-    ("sendto", "ECONNRESET", "sending-failed"),
+    ("sendto", "ECONNRESET", "sending-failed"), ("clock_gettime", "EPERM", "engine-panicked"),
 ]  # fmt: skip
 CHILD = """
 from tests.engine_load import PLAN, Load

@@ -22,8 +22,7 @@ from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.core.series import Sample
 from pgpaces.spec.result import Place, Trial
 from pgpaces.spec.setup import HostFacts
-from pgpaces.store.disks import DiskRow
-from pgpaces.store.listing import ExperimentRow
+from pgpaces.store.listing import DiskRow, ExperimentRow
 from pgpaces.store.store import Store, new_id
 
 

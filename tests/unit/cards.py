@@ -6,7 +6,7 @@ from typing import Any
 from pgpaces.analysis import disks
 from pgpaces.analysis.disks import Device, Disk, JobRun
 from pgpaces.spec.setup import HostFacts
-from pgpaces.store.disks import DiskRow
+from pgpaces.store.listing import DiskRow
 
 
 def run(job: str, per_s: float, seconds: float = 10, number: int = 1) -> JobRun:

@@ -141,7 +141,7 @@ def written(path: str, text: str, then: Any) -> Any:
 
 def measured(folder: Path, patch: pytest.MonkeyPatch) -> None:
     patch.setattr("pgpaces.disk.measure.prepare", print)
-    patch.setattr("pgpaces.cli.machine._with_progress", Answer(Ns(measured=())))
+    patch.setattr("pgpaces.disk.measure.measure", Answer(Ns(measured=())))
     words = ["disk", str(folder), "--yes", "--store", f"{folder}/x"]
     raise refused(CliRunner().invoke(cli, words))
 

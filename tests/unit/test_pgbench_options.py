@@ -65,7 +65,7 @@ VALUES = [
     ("-h h", "host", "h"),
     ("-p 1", "port", "1"),
     ("-U u", "user", "u"),
-    ("-D a=1 -D b=x=y -D a=2", "defines", (("a", "2"), ("b", "x=y"))),
+    ("-D a=1 -D b=x=y -D a=2", "defines", {"a": "2", "b": "x=y"}),
     ("-L 1.5", "limit_us", 1500),
     ("-L 0.0004", "limit_us", 0),
     ("-R 0x10", "rate", 16.0),

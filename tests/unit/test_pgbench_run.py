@@ -32,7 +32,7 @@ TRIAL = Trial(
     *known(**{name: {} for name in LEAST}).values(),
     "1",
 )
-OPTIONS = Options(seed=1, scripts=(ScriptOption("a.sql"),), transactions=10)
+OPTIONS = Options(seed=1, scripts=(ScriptOption("a.sql", content="SELECT 1;"),), transactions=10)
 SECOND = Interval(
     0, tallies=(Tally(0, 0, on_time=3),), ended_ns=10**9, lines=(("error", "client 0 aborted"),)
 )
@@ -92,7 +92,7 @@ def test_every_option_of_the_load_reaches_the_plan():
         continue_on_error=True, exit_on_abort=True,
         connect_each=True, per_command=True, verbose_errors=True, debug=True,
         log=True, failures_detailed=True,
-        aggregate_s=2, defines=(("scale", "9"),),
+        aggregate_s=2, defines={"scale": "9"},
     )  # fmt: skip
     plan = planned(options, Facts(4))
     assert (plan.load.model, plan.load.rate, plan.load.arrivals) == ("open", 5.0, "poisson")
@@ -129,7 +129,7 @@ def test_what_cannot_run_is_refused_before_anything_is_changed(monkeypatch, rate
     monkeypatch.setattr(run, "connect", lambda *_: Setup(session, {}))  # type: ignore[arg-type]
     options = replace(OPTIONS, rate=rate, store=False)
     with raises(PlanError, "rate-out-of-range", what="--rate"):
-        run.run(options, ["SELECT 1;"], Voice("p"))
+        run.run(options, Voice("p"))
     assert session.queries == []
 
 

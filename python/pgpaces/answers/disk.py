@@ -38,7 +38,7 @@ from pgpaces.show.section import (
 from pgpaces.spec.result import Estimate
 
 if TYPE_CHECKING:
-    from pgpaces.store.disks import DiskRow
+    from pgpaces.store.listing import DiskRow
 
 # A disk whose rate in the second half is below this share of the first has slowed down.
 _SLOWER = 0.8

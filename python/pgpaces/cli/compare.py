@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 from msgspec.structs import replace
 
 from pgpaces.cli import options, output, specs
@@ -55,9 +53,9 @@ def compare(a: str, b: str, **params: Any) -> int:
 
     if params["what"] is not None or params["files"] or params["like"] is not None:
         return _new((a, b), params)
-    own = {param.name for param in click.get_current_context().command.params}
-    for option in _given(own - _OF_STORED):
-        raise PlanError("only-of-new-pairs", option=option)
+    for name, option in options.typed().items():
+        if name not in _OF_STORED:
+            raise PlanError("only-of-new-pairs", option=option)
     store, factors, of = options.open_store(params["store_path"]), params["factors"], params["of"]
     comparison = compared(store, (a, b), _goal(params), factors=factors, of=of)
     section = _tell(store, comparison, params)
@@ -69,8 +67,9 @@ def _new(names: tuple[str, str], params: Mapping[str, Any]) -> int:
     from pgpaces.trial.pairs import experiment_of_pairs
 
     output.check(params)
-    for option in _given(frozenset(("of", "factors"))):
-        raise PlanError("only-of-stored-trials", option=option)
+    for name, option in options.typed().items():
+        if name in ("of", "factors"):
+            raise PlanError("only-of-stored-trials", option=option)
     base = specs.experiment(params)
     assert base is not None, "a workload or a script is named"
     counts = {name: params[name] for name in ("pairs", "same") if params[name] is not None}
@@ -84,14 +83,6 @@ def _new(names: tuple[str, str], params: Mapping[str, Any]) -> int:
         return EXITS[section.value.outcome] if params["gate"] else 0
 
     return carry_out(experiment, params, goal=pairing, judge=judge)
-
-
-def _given(names: AbstractSet[str | None]) -> Iterator[str]:
-    context = click.get_current_context()
-    for param in context.command.params:
-        source = context.get_parameter_source(param.name or "")
-        if source is ParameterSource.COMMANDLINE and param.name in names:
-            yield param.opts[-1]
 
 
 @options.command(

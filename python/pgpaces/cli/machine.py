@@ -16,12 +16,13 @@ from msgspec.structs import replace
 
 from pgpaces.cli import options, output
 from pgpaces.cli.output import announce, put, silence
+from pgpaces.core import units
 from pgpaces.core.errors import PlanError, RunError
+from pgpaces.core.messages import message
+from pgpaces.show import escape
 
 if TYPE_CHECKING:
-    from pgpaces.analysis.disks import Disk
-    from pgpaces.disk.fio import DiskRequest
-    from pgpaces.store.disks import DiskRow
+    from pgpaces.store.listing import DiskRow
 
 _NOT_WORKING_EXIT = 5
 _ACTIONS = {"list": (0, 0), "show": (1, 1), "compare": (2, 9)}  # the numbers of disks
@@ -87,7 +88,6 @@ def disk(names: Sequence[str], action: str | None, **params: Any) -> int:
     if action is None:
         return _measure(Path(names[0]), **params)
     from pgpaces.answers import disk as words
-    from pgpaces.show import escape
     from pgpaces.show.numbers import STARTED, moment
 
     store = options.open_store(params["store_path"])
@@ -118,12 +118,10 @@ def _measure(path: Path, **params: Any) -> int:
     """Measures, stores and prints; an error of the store does not suppress the result."""
     from importlib.metadata import version
 
-    from pgpaces.core import units
-    from pgpaces.core.messages import message
+    from pgpaces.cli.progress import Teller
     from pgpaces.disk import fio, measure
     from pgpaces.monitor import machine
-    from pgpaces.show import escape
-    from pgpaces.store.disks import DiskRow
+    from pgpaces.store.listing import DiskRow
     from pgpaces.store.store import Store, new_id
 
     quick, size = params["quick"], params["size"]
@@ -146,7 +144,18 @@ def _measure(path: Path, **params: Any) -> int:
         click.echo(writes, err=True)
         click.confirm(message("confirm-continue"), abort=True, err=True)
     started = datetime.now(UTC)
-    measured = _with_progress(path, request)
+    teller, said = Teller(), ""
+
+    def report(name: str, seconds: float) -> None:
+        nonlocal said
+        if (text := f"{name}: {seconds:.0f} s" if teller.terminal else name) != said:
+            teller.tell(text, rewrite=True)
+        said = text
+
+    try:
+        measured = measure.measure(path, request, report)
+    finally:
+        teller.done()
     if not measured.measured:
         raise RunError("no-job-completed")
     name = params["name"] or ""
@@ -158,24 +167,6 @@ def _measure(path: Path, **params: Any) -> int:
     if not params["as_json"]:
         announce("disk-stored", id=row.id)
     return output.INTERRUPTED_EXIT if measured.missing else 0
-
-
-def _with_progress(path: Path, request: DiskRequest) -> Disk:
-    from pgpaces.cli.progress import Teller
-    from pgpaces.disk import measure
-
-    teller, said = Teller(), ""
-
-    def report(name: str, seconds: float) -> None:
-        nonlocal said
-        if (text := f"{name}: {seconds:.0f} s" if teller.terminal else name) != said:
-            teller.tell(text, rewrite=True)
-        said = text
-
-    try:
-        return measure.measure(path, request, report)
-    finally:
-        teller.done()
 
 
 def _print(rows: Sequence[DiskRow], *, action: str = "", **params: Any) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from pgpaces.cli.main import HELP, Suggesting, describe
 from pgpaces.core.errors import PlanError, similar
@@ -50,7 +51,12 @@ class Option(click.Option):
         try:
             return super().type_cast_value(ctx, value)
         except click.BadParameter:
-            raise bad_value(self, value) from None
+            values = {"what": word(self), "value": value, "about": _about(self)}
+            if not isinstance(self.type, click.Choice):
+                raise PlanError("not-a-number", **values) from None
+            values["choices"] = [*map(str, self.type.choices)]
+            near = similar(value, values["choices"])
+            raise PlanError("not-a-choice", near=near, **values) from None
 
 
 def argument(name: str, **more: Any) -> Decorator:
@@ -92,9 +98,13 @@ class Command(click.Command):
         except click.UsageError as error:
             error.ctx = error.ctx or ctx
             raise
-        if rest and not isinstance(self, click.Group) and not ctx.resilient_parsing:
-            raise extra_argument(ctx, rest)
-        return rest
+        if not rest or isinstance(self, click.Group) or ctx.resilient_parsing:
+            return rest
+        if (first := rest[0]) not in _UNITS:
+            raise PlanError("extra-argument", argument=first, usage=_usage(ctx))
+        before = sys.argv[sys.argv.index(first) - 1] if first in sys.argv else ""
+        number = before if before.isdecimal() else "500"
+        raise PlanError("unit-apart", unit=first, number=number)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The groups: all options of a short command, else the usual ones and the number left."""
@@ -205,6 +215,16 @@ ANSWER = ("output", "json", "verbose", "store")
 RUNNING = ("dry_run", "progress", "live", "metrics", "on_store_error", "host_file", "trust")
 
 
+def typed() -> dict[str, str]:
+    """The parameters that the command line has, in the order of the command, as it names them."""
+    context = click.get_current_context()
+    return {
+        param.name: param.opts[-1]
+        for param in context.command.params
+        if param.name and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
+    }
+
+
 def open_store(path: str | None) -> Store:
     """The store of a path or DSN, by default the user's. Raises StoreError if there is none."""
     from pgpaces.store.store import Store
@@ -259,15 +279,6 @@ def _no_option(name: str, context: click.Context) -> PlanError:
     )
 
 
-def bad_value(param: click.Parameter, value: Any) -> PlanError:
-    values = {"what": word(param), "value": value, "about": _about(param)}
-    if isinstance(param.type, click.Choice):
-        choices = [*map(str, param.type.choices)]
-        near = similar(value, choices)
-        return PlanError("not-a-choice", choices=choices, near=near, **values)
-    return PlanError("not-a-number", **values)
-
-
 def word(param: click.Parameter) -> str:
     return max(param.opts, key=len)
 
@@ -276,14 +287,6 @@ def _about(param: click.Parameter) -> str | None:
     if not isinstance(param, click.Option):
         return None
     return f"{' '.join(filter(None, (word(param), param.metavar)))}: {param.help}"
-
-
-def extra_argument(context: click.Context, words: Sequence[str]) -> PlanError:
-    [first, *_] = words
-    if first not in _UNITS:
-        return PlanError("extra-argument", argument=first, usage=_usage(context))
-    before = sys.argv[sys.argv.index(first) - 1] if first in sys.argv else ""
-    return PlanError("unit-apart", unit=first, number=before if before.isdecimal() else "500")
 
 
 def _completions(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,13 @@ from pgpaces.cli import options, output, specs
 from pgpaces.cli.output import announce, fail, put
 from pgpaces.core.errors import PlanError, RunError, ServerError, StoreError
 from pgpaces.core.home import is_there
+from pgpaces.core.texts import Warned
 from pgpaces.show import escape
+from pgpaces.spec import workload as workloads
+from pgpaces.spec.design import Design, Experiment
+from pgpaces.spec.workload import Workload
 
 if TYPE_CHECKING:
-    from pgpaces.spec.workload import Workload
     from pgpaces.trial.request import Request
     from pgpaces.trial.trial import Outcome
 
@@ -63,8 +66,6 @@ def load(**params: Any) -> int:
     The command runs in the current directory. The PG* environment variables name an empty database
     on a managed server, or the existing database of --target.
     """
-    from pgpaces.spec import workload
-
     spec, _ = specs.spec(params)
     text = spec.get("command")
     if text is None:
@@ -72,16 +73,15 @@ def load(**params: Any) -> int:
         raise click.MissingParameter(ctx=context, param=context.command.params[0])
     if not text.strip():
         raise PlanError("empty-command")
-    if text in workload.shipped() or is_there(Path(text, workload.FILE)):
+    if text in workloads.shipped() or is_there(Path(text, workloads.FILE)):
         raise PlanError("workload-as-command", workload=text)
-    command = workload.Command(text, None, tuple(spec.get("input", ())), spec.get("rows"))
-    return _measure(workload.of_command(command), spec, {**params, "files": ()})
+    command = workloads.Command(text, None, tuple(spec.get("input", ())), spec.get("rows"))
+    return _measure(workloads.of_command(command), spec, {**params, "files": ()})
 
 
 def _measure(workload: Workload, spec: Mapping[str, Any], params: Mapping[str, Any]) -> int:
     from pgpaces.analysis import condition
     from pgpaces.cli.progress import TrialProgress, followed, outputs_of
-    from pgpaces.core.texts import Warned
     from pgpaces.trial import trial as pipeline
     from pgpaces.trial.request import run_of
 
@@ -178,7 +178,6 @@ def warn_of_names(requests: Iterable[Request]) -> None:
 def _show_plan(request: Request, *, as_json: bool) -> None:
     """Prints the plan. Raises PlanError, ScriptError, TrustError for a request that cannot run."""
     from pgpaces.answers.sweep import preview
-    from pgpaces.spec.design import Design, Experiment
     from pgpaces.trial import sweep
 
     estimate = sweep.preview_of(request)
@@ -190,9 +189,20 @@ def _show_plan(request: Request, *, as_json: bool) -> None:
         plan |= {"spec": request.spec, "seconds": takes["seconds"], "cost": takes["cost"]}
         put(escape.json_text(plan))
         return
+    lines = [plan["workload"]]
+    for name, value in plan.items():
+        if name in ("workload", "clients_chosen", "capped") or value in (None, [], {}):
+            continue
+        text = str(value)
+        if isinstance(value, dict):
+            text = ", ".join(f"{each} (weight {weight})" for each, weight in value.items())
+        elif isinstance(value, list):
+            text = ", ".join(value)
+        elif isinstance(value, bool | float):
+            text = f"{value:g}" if isinstance(value, float) else "on" if value else "off"
+        lines.append(f"  {name.replace('_', ' '):18} {text}")
     _, *takes_lines = preview.lines(alone, estimate)
-    for line in (*_plan_lines(plan), *takes_lines):
-        put(f"{escape.line(line)}\n")
+    put("".join(f"{escape.line(line)}\n" for line in (*lines, *takes_lines)))
 
 
 def _plan(request: Request) -> dict[str, Any]:
@@ -229,19 +239,3 @@ def _plan(request: Request) -> dict[str, Any]:
         "latency_limit_ms": None if limit is None else limit / 1e6,
         "missed_max": request.spec.get("missed"),
     }
-
-
-def _plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
-    """The known values of a plan, each after its name."""
-    yield plan["workload"]
-    for name, value in plan.items():
-        if name in ("workload", "clients_chosen", "capped") or value in (None, [], {}):
-            continue
-        text = str(value)
-        if isinstance(value, dict):
-            text = ", ".join(f"{each} (weight {weight})" for each, weight in value.items())
-        elif isinstance(value, list):
-            text = ", ".join(value)
-        elif isinstance(value, bool | float):
-            text = f"{value:g}" if isinstance(value, float) else "on" if value else "off"
-        yield f"  {name.replace('_', ' '):18} {text}"

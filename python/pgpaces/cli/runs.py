@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from pgpaces.cli import options
 from pgpaces.cli.output import announce, put, put_table, save
@@ -22,10 +21,10 @@ from pgpaces.core.metrics import header
 from pgpaces.show import escape
 from pgpaces.show.numbers import NOT_KNOWN, STARTED, moment, ms, percent, plural
 from pgpaces.spec.result import fields
+from pgpaces.store import address
+from pgpaces.store.listing import ExperimentRow, TrialRow
 
 if TYPE_CHECKING:
-    from pgpaces.spec.result import Trial
-    from pgpaces.store.listing import ExperimentRow, TrialRow
     from pgpaces.store.store import Store
 
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
@@ -40,106 +39,67 @@ _FORMS = ("csv", "json", "parquet")
 @click.pass_context
 def runs(context: click.Context, /, **params: Any) -> None:
     """List the newest runs in the store. The subcommands tag, copy, and delete runs."""
+    store_path, limit = params["store_path"], params["limit"]
+    experiment, tag = params["experiment"], params["tag"]
     if context.invoked_subcommand is not None:
         # Options before a subcommand: `--store` must not be lost on `delete`.
-        for each in context.command.params:
-            if context.get_parameter_source(each.name or "") == ParameterSource.COMMANDLINE:
-                command = context.invoked_subcommand
-                raise PlanError("option-before-command", option=each.opts[0], command=command)
+        for option in options.typed().values():
+            command = context.invoked_subcommand
+            raise PlanError("option-before-command", option=option, command=command)
         return
-    limit, store_path, as_json = params["limit"], params["store_path"], params["as_json"]
-    experiment, tag = params["experiment"], params["tag"]
-    if params["experiments"]:
-        if experiment or tag:
-            chosen = "--experiment" if experiment else "--tag"
-            raise PlanError("cannot-combine", options=["--experiments", chosen])
-        _list_experiments(_experiments(store_path, limit), as_json)
-        return
-    folded = experiment is None and tag is None and not as_json
-    experiments = _experiments(store_path, limit) if folded else []
-    rows = _runs(store_path, limit, experiment, tag=tag, single=folded)
-    if as_json:
-        put(escape.json_text([_plain(row) for row in rows]))
-        return
-    _print_runs(rows, experiments, limit)
-    if not rows and not experiments:
-        announce("no-runs-match" if experiment or tag else "no-runs")
-
-
-def _print_runs(rows: Sequence[TrialRow], experiments: Sequence[ExperimentRow], limit: int) -> None:
-    lines = [(row.started_at, _line(row)) for row in rows]
-    for each in experiments:
-        name, id_, started, runs, state = _experiment_line(each)
-        trials = plural(int(runs), "trial")
-        lines.append((each.started_at, (f"{name}: {trials}", id_, started, "", "", state)))
-    lines.sort(key=lambda each: each[0] or _LONG_AGO, reverse=True)
-    if lines:
-        names = ("workload", "run", STARTED, header("missed"), header("p99"), "state")
-        put_table(names, [line for _, line in lines[:limit]])
+    selected = experiment is not None or tag is not None
+    if params["experiments"] and selected:
+        chosen = "--tag" if experiment is None else "--experiment"
+        raise PlanError("cannot-combine", options=["--experiments", chosen])
+    # Unless runs are selected, those of an experiment are one line.
+    folded = not selected and not params["as_json"]
+    trials: list[TrialRow] = []
+    experiments: list[ExperimentRow] = []
+    if not _absent(store_path):
+        store = options.open_store(store_path)
+        if params["experiments"] or folded:
+            experiments = store.experiments(limit, damaged=True)
+        if not params["experiments"]:
+            of = None if experiment is None else store.find_experiment(experiment)
+            trials = store.trials(limit, experiment=of, tag=tag, single=folded)
+    found: list[TrialRow | ExperimentRow] = [*trials, *experiments]
+    if params["as_json"]:
+        put(escape.json_text([_plain(row) for row in found]))
+    elif not found:
+        absent = "no-experiments" if params["experiments"] else "no-runs"
+        announce("no-runs-match" if selected else absent)
+    elif params["experiments"]:
+        names = ("name", "experiment", STARTED, "runs", "state")
+        put_table(names, map(_experiment_line, experiments))
+    else:
+        found.sort(key=lambda row: row.started_at or _LONG_AGO, reverse=True)
+        columns = ("workload", "run", STARTED, header("missed"), header("p99"), "state")
+        put_table(columns, map(_line, found[:limit]))
 
 
 def _absent(path: str | None) -> bool:
     """Whether there are no results yet: no store was named, and the default one does not exist."""
-    from pgpaces.store import address
-
     place = address.default()
     with contextlib.suppress(OSError):  # opening the store raises the error
         return not address.named(path) and isinstance(place, Path) and not place.exists()
     return False
 
 
-def _runs(
-    path: str | None, limit: int, experiment: str | None, *, tag: str | None, single: bool
-) -> list[TrialRow]:
-    if _absent(path):
-        return []
-    store = options.open_store(path)
-    chosen = None if experiment is None else store.find_experiment(experiment)
-    return store.trials(limit, experiment=chosen, tag=tag, single=single)
-
-
-def _experiments(path: str | None, limit: int) -> list[ExperimentRow]:
-    return [] if _absent(path) else options.open_store(path).experiments(limit, damaged=True)
-
-
-def _title(row: TrialRow) -> str:
-    if row.damage:
-        return row.damage
-    paused = any(row.spec.get(name) for name in ("rate", "rate_per_client", "users", "think_time"))
-    load = row.load if paused or not row.load else "closed"
-    names = f" [{', '.join(row.names)}]" if row.names else ""
-    return f"{row.workload}, {load}, -c {row.clients}{names}"
-
-
-def _plain(row: TrialRow) -> dict[str, Any]:
+def _plain(row: TrialRow | ExperimentRow) -> dict[str, Any]:
+    state = "damaged" if row.damage else row.state
+    started = row.started_at and row.started_at.isoformat()
+    if isinstance(row, ExperimentRow):
+        ended = row.ended_at and row.ended_at.isoformat()
+        values = {"name": row.name, "state": state, "started_at": started, "ended_at": ended}
+        return {"experiment": row.id, **values, **fields(row, "runs", "names")}
     return {
         "run": row.id,
-        "state": "damaged" if row.damage else row.state,
+        "state": state,
         "damage": row.damage,
-        "started_at": row.started_at and row.started_at.isoformat(),
+        "started_at": started,
         **fields(row, "workload", "load", "server", "experiment", "names"),
         **(row.summary or {}),
     }
-
-
-def _list_experiments(rows: Sequence[ExperimentRow], as_json: bool) -> None:
-    if as_json:
-        document = [
-            {
-                "experiment": row.id,
-                "name": row.name,
-                "state": "damaged" if row.damage else row.state,
-                "started_at": row.started_at and row.started_at.isoformat(),
-                "ended_at": row.ended_at and row.ended_at.isoformat(),
-                **fields(row, "runs", "names"),
-            }
-            for row in rows
-        ]
-        put(escape.json_text(document))
-    elif rows:
-        put_table(("name", "experiment", STARTED, "runs", "state"), map(_experiment_line, rows))
-    else:
-        announce("no-experiments")
 
 
 def _experiment_line(row: ExperimentRow) -> tuple[str, str, str, str, str]:
@@ -149,12 +109,18 @@ def _experiment_line(row: ExperimentRow) -> tuple[str, str, str, str, str]:
     return (row.damage or row.name) + names, row.id[-8:], started, str(row.runs), state
 
 
-def _line(row: TrialRow) -> tuple[str, str, str, str, str, str]:
+def _line(row: TrialRow | ExperimentRow) -> tuple[str, str, str, str, str, str]:
+    if isinstance(row, ExperimentRow):
+        title, id_, started, _, state = _experiment_line(row)
+        return f"{title}: {plural(row.runs, 'trial')}", id_, started, "", "", state
+    paused = any(row.spec.get(name) for name in ("rate", "rate_per_client", "users", "think_time"))
+    load = row.load if paused or not row.load else "closed"
+    names = f" [{', '.join(row.names)}]" if row.names else ""
     summary = row.summary or {}
     share, p99_ms = summary.get("missed_share"), summary.get("p99_ms")
     marked = row.state == "finished" and summary.get("validity") == "invalid"
     return (
-        _title(row),
+        row.damage or f"{row.workload}, {load}, -c {row.clients}{names}",
         row.id[-8:],
         moment(row.started_at, "%m-%d %H:%M"),
         percent(share[0]) if share else NOT_KNOWN,
@@ -274,25 +240,16 @@ def export(name: str, form: str | None, output: str | None, store_path: str | No
 
     Times are in ms.
     """
+    from msgspec import to_builtins
+
+    from pgpaces.show import data
+
     store = options.open_store(store_path)
     trial = store.load(store.find(name))
     ending = Path(output or "").suffix[1:]
     chosen = form or (ending if ending in _FORMS else "csv")
     if not output and chosen == "parquet" and sys.stdout.isatty():
         raise PlanError("binary-form", form=chosen)
-    content = _exported(trial, chosen)
-    if output:
-        save(content, Path(output))
-        announce("written", path=output)
-    else:
-        put(content)
-
-
-def _exported(trial: Trial, form: str) -> bytes:
-    from msgspec import to_builtins
-
-    from pgpaces.show import data
-
     rows = [
         {
             "run": trial.id,
@@ -310,19 +267,25 @@ def _exported(trial: Trial, form: str) -> bytes:
         for interval in trial.intervals
         for tally in interval.tallies
     ]
-    if form == "parquet":
-        return data.parquet(rows)
-    if form == "csv":
-        return data.csv(rows).encode()
-    document = {
-        "run": trial.id,
-        "state": trial.state,
-        "started_at": trial.started_at.isoformat(),
-        "spec": dict(trial.spec),
-        "setup": to_builtins(trial.setup),
-        "intervals": rows,
-    }
-    return escape.json_text(document).encode()
+    if chosen == "parquet":
+        content = data.parquet(rows)
+    elif chosen == "csv":
+        content = data.csv(rows).encode()
+    else:
+        document = {
+            "run": trial.id,
+            "state": trial.state,
+            "started_at": trial.started_at.isoformat(),
+            "spec": dict(trial.spec),
+            "setup": to_builtins(trial.setup),
+            "intervals": rows,
+        }
+        content = escape.json_text(document).encode()
+    if output:
+        save(content, Path(output))
+        announce("written", path=output)
+    else:
+        put(content)
 
 
 def _ms(ns: float | None) -> float | None:

@@ -13,6 +13,10 @@ from pgpaces.cli import options
 from pgpaces.cli.output import announce, put
 from pgpaces.core.errors import PlanError
 from pgpaces.core.messages import message
+from pgpaces.server import binaries, embedded, packages
+from pgpaces.server import profiles as known
+from pgpaces.server.folder import Transport, data_series, server_folder
+from pgpaces.show import escape
 from pgpaces.spec.load import family
 from pgpaces.spec.spec import named
 
@@ -32,18 +36,15 @@ def server() -> None:
 )
 def start(**params: Any) -> None:
     """Start a server that keeps running, and print its PG* environment variables."""
-    from pgpaces.server import embedded, packages, profiles
-    from pgpaces.server.folder import Transport
-
     installation = packages.locate(params["wanted"], _say)
     profile, tls = params["profile"], params["tls"]
-    settings = dict(profiles.find(profile).settings) if profile else {}
+    settings = dict(known.find(profile).settings) if profile else {}
     settings |= family(named({"server_set": params["server_set"]}), "server_set")
     spec = embedded.ServerSpec(
         installation,
         name=params["name"] or "",
         data_dir=Path(params["data_dir"]) if params["data_dir"] else None,
-        settings=profiles.known(settings, installation.major),
+        settings=known.known(settings, installation.major),
         tcp=tls,
         tls=tls,
     )
@@ -58,8 +59,6 @@ def list_() -> None:
     """List running managed servers, installed PostgreSQL versions, and versions that you can
     fetch.
     """
-    from pgpaces.server import binaries, embedded, packages
-
     for each in embedded.running():
         name = "server-running" if each.stays else "server-running-for"
         values = {"version": each.version, "name": each.name, "folder": each.socket_dir}
@@ -84,8 +83,6 @@ def fetch(versions: tuple[str, ...]) -> None:
     VERSION is a major version (14), an exact version (14.23), or a version from one registry
     (pypi:14, maven:11).
     """
-    from pgpaces.server import packages
-
     for version in versions:
         put(f"{packages.fetch(packages.checked(version), _say)}\n")
 
@@ -103,11 +100,8 @@ def diff(left: str, right: str) -> None:
     If one side is a profile, the command compares only the settings in the profile. Between two
     servers, it ignores addresses, file paths, and settings that can contain secrets.
     """
-    from pgpaces.server import profiles
-    from pgpaces.show import escape
-
     sides = [_settings_of(name) for name in (left, right)]
-    rows = profiles.differing(*(settings for _, settings, _ in sides))
+    rows = known.differing(*(settings for _, settings, _ in sides))
     named = [{name.lower() for name in settings} for _, settings, profile in sides if profile]
     if len(named) == 1:
         rows = [row for row in rows if row[0] in named[0]]
@@ -128,7 +122,6 @@ def diff(left: str, right: str) -> None:
 
 def _settings_of(name: str) -> tuple[str, Mapping[str, str], bool]:
     """The name of a side as it is shown, its settings, and whether it is a profile."""
-    from pgpaces.server import embedded, profiles
     from pgpaces.trial.site import server_settings, shown_target
 
     running = {each.name: each for each in embedded.running()}
@@ -137,7 +130,7 @@ def _settings_of(name: str) -> tuple[str, Mapping[str, str], bool]:
     if "=" in name or "://" in name:
         return shown_target(name), server_settings(name), False
     try:
-        return name, profiles.find(name).settings, True
+        return name, known.find(name).settings, True
     except PlanError as error:
         servers, hint = ", ".join(sorted(running)), error.hint
         raise PlanError(
@@ -151,11 +144,8 @@ def profiles() -> None:
 
     Your own profiles are files in the directory `profiles` of the data directory.
     """
-    from pgpaces.server import profiles as shipped
-    from pgpaces.show import escape
-
-    for name in shipped.names():
-        profile = shipped.find(name)
+    for name in known.names():
+        profile = known.find(name)
         put(escape.line(f"{name:12} {profile.about}") + "\n")
         for setting, value in profile.settings.items():
             put(escape.line(f"{'':12} {setting} = {value}") + "\n")
@@ -165,8 +155,6 @@ def profiles() -> None:
 @options.argument("name")
 def stop(name: str) -> None:
     """Stop the server NAME."""
-    from pgpaces.server import embedded
-
     embedded.stop(name)
     announce("stopped", server=name)
 
@@ -176,8 +164,6 @@ def stop(name: str) -> None:
 def clean(name: str, data_dir: str | None, target: str | None) -> None:
     """Drop the prepared data on the managed server NAME (by default, the embedded server)."""
     from pgpaces.database import ownership
-    from pgpaces.server import binaries
-    from pgpaces.server.folder import data_series, server_folder
     from pgpaces.spec.target import TargetPlan
     from pgpaces.trial.site import site
 

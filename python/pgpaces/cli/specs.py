@@ -19,19 +19,24 @@ from msgspec.structs import replace
 
 from pgpaces.cli import options
 from pgpaces.cli.output import SECRET, announce
+from pgpaces.core import tables
 from pgpaces.core.errors import PlanError
 from pgpaces.core.home import is_there
+from pgpaces.core.messages import message
 from pgpaces.core.units import SEED_MAX
 from pgpaces.show import escape
+from pgpaces.spec import costs, experiment_file, trust
 from pgpaces.spec import options as table
+from pgpaces.spec import spec as specs
+from pgpaces.spec.design import Experiment, share
+from pgpaces.spec.load import family
+from pgpaces.spec.spec import Spec, named
+from pgpaces.spec.target import Target
+from pgpaces.spec.trust import Action, Consent, Question
+from pgpaces.spec.workload import Workload
 
 if TYPE_CHECKING:
-    from pgpaces.spec.design import Experiment
     from pgpaces.spec.result import Trial
-    from pgpaces.spec.spec import Spec
-    from pgpaces.spec.target import Target
-    from pgpaces.spec.trust import Action, Consent, Question
-    from pgpaces.spec.workload import Workload
 
 
 def _levels_of(name: str) -> options.Decorator:
@@ -70,8 +75,6 @@ def spec(params: Mapping[str, Any]) -> tuple[Spec, Trial | None]:
 
     No run if something else than the run's workload is to run. Raises PlanError, StoreError.
     """
-    from pgpaces.spec import spec as specs
-
     context = click.get_current_context(silent=True)
     usual = click.core.ParameterSource.DEFAULT
     names = (name for name in (*table.BY_NAME, *specs.WHAT) if name in params)
@@ -108,9 +111,6 @@ def experiment(params: Mapping[str, Any]) -> Experiment | None:
 
     params: of the command, with quick, missed and trials if it has them.
     """
-    from pgpaces.spec import experiment_file
-    from pgpaces.spec.design import Experiment, share
-
     what = params["what"]
     for name in ("restart_command", "observe_command", "price_per_hour", "target_node"):
         if params[name] and not params["target"]:
@@ -147,8 +147,6 @@ def experiment(params: Mapping[str, Any]) -> Experiment | None:
 
 
 def _experiment_like(params: Mapping[str, Any]) -> Experiment:
-    from pgpaces.spec import spec as specs
-    from pgpaces.spec import trust
     from pgpaces.trial import document
 
     with contextlib.closing(options.open_store(params["store_path"])) as store:
@@ -163,8 +161,6 @@ def _experiment_like(params: Mapping[str, Any]) -> Experiment:
 
 
 def _levels(params: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, tuple[str, ...]]:
-    from pgpaces.spec.spec import named
-
     names = (*table.FACTORS, *_FAMILIES, "background")
     given = {name: params[name] for name in names if name != "target"}
     own = {"target": tuple(target.name for target in targets)} if targets else {}
@@ -175,11 +171,6 @@ def _target(text: str, params: Mapping[str, Any]) -> Target:
     """A target of `NAME=DSN`, or of a DSN, which is named after its server."""
     from psycopg.pq import Conninfo
 
-    from pgpaces.core import tables
-    from pgpaces.spec.costs import Costs, read_file
-    from pgpaces.spec.load import family
-    from pgpaces.spec.spec import named
-    from pgpaces.spec.target import Target
     from pgpaces.trial import sweep as pipeline
     from pgpaces.trial.request import node_addresses
 
@@ -188,18 +179,18 @@ def _target(text: str, params: Mapping[str, Any]) -> Target:
     keywords = {each.keyword.decode() for each in Conninfo.get_defaults()}
     if not equals or not re.fullmatch(r"[A-Za-z0-9_.-]+", name) or name in keywords:
         name, dsn = pipeline.label(text), text
-    price, host_file, costs = params["price_per_hour"], params["host_file"], None
+    price, host_file, own = params["price_per_hour"], params["host_file"], None
     if price is not None and host_file is not None:
         raise PlanError("price-given-twice")
     if price is not None:
-        costs = tables.table(Costs, {"price_per_hour": price})
+        own = tables.table(costs.Costs, {"price_per_hour": price})
     elif host_file is not None:
-        costs = read_file(Path(host_file))
+        own = costs.read_file(Path(host_file))
     nodes = family(named({"target_node": params["target_node"]}), "target_node")
     return Target(
         name=name,
         dsn=dsn,
-        costs=costs,
+        costs=own,
         alter_system=params["allow_alter_system"],
         restart=params["restart_command"],
         observe_command=params["observe_command"],
@@ -230,8 +221,6 @@ def consent(params: Mapping[str, Any]) -> Consent:
             typed |= {word, *word.partition("=")[2].split(",")}
 
     def answer(question: Question) -> bool:
-        from pgpaces.core.messages import message
-
         script = question.path.is_file() and str(question.path) in typed
         if params["trust"] or script:
             return True

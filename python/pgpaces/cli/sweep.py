@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,13 @@ from pgpaces.cli.output import announce, fail, put, with_store
 from pgpaces.cli.run import warn_of_names
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.home import is_there
+from pgpaces.core.texts import Warned
+from pgpaces.show import escape
+from pgpaces.spec import costs, experiment_file
+from pgpaces.spec.design import Experiment
 
 if TYPE_CHECKING:
     from pgpaces.answers.sweep.page import Page
-    from pgpaces.spec.design import Experiment
     from pgpaces.trial.strategies import Goal
     from pgpaces.trial.sweep import PlannedSweep, SweepResult
 
@@ -38,15 +41,11 @@ def sweep(**params: Any) -> int:
     several LEVELS, separated by commas, is a factor; write \\, for a comma within a level. FILE can
     describe the experiment instead; options on the command line override it.
     """
-    from pgpaces.spec import experiment_file
-
     if params["new"]:
         experiment_file.create(Path(params["new"]))
         announce("experiment-written", path=params["new"])
         return 0
     if params["schema"]:
-        from pgpaces.show import escape
-
         put(escape.json_text(experiment_file.schema()))
         return 0
     output.check(params)
@@ -59,7 +58,7 @@ def sweep(**params: Any) -> int:
     base, experiment, goal = specs.experiment(params), None, None
     if params["resume"] is not None:
         if base is None:
-            _check_fixed(params, ("quick", "trials", "seed", "missed", "name", "from_database"))
+            _check_fixed("quick", "trials", "missed")
         by_file = base is not None and params["resume"] == "last"
         name = base.name if base is not None and by_file else params["resume"]
         resume, experiment, goal = pipeline.find(name, params["store_path"])
@@ -90,9 +89,7 @@ def capacity(**params: Any) -> int:
     from pgpaces.trial import capacity as asking
 
     output.check(params)
-    source = click.get_current_context().get_parameter_source("soak")
-    soak_given = source is click.core.ParameterSource.COMMANDLINE
-    if params["quick"] and soak_given:
+    if params["quick"] and "soak" in options.typed():
         raise PlanError("cannot-combine", options=["--quick", "--soak"])
     for name in ("duration", "transactions"):
         if params[name]:
@@ -107,20 +104,18 @@ def capacity(**params: Any) -> int:
     elif base is None:
         raise PlanError("workload-or-file-missing")
     if base is None:
-        names = ("missed", "quantile", "by", "quick", "seed", "name", "from_database")
-        _check_fixed(params, (*names, *(("soak",) if soak_given else ())))
+        _check_fixed("missed", "quantile", "by", "quick", "soak")
     else:
         asked = {name: params[name] for name in ("missed", "quantile", "by", "quick", "soak")}
         experiment, goal = asking.ask(base, consent=specs.consent(params), **asked)
     return carry_out(experiment, params, resume=resume, goal=goal)
 
 
-def _check_fixed(params: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Raises PlanError for an option that a resumed experiment has already."""
-    for name in names:
-        if params[name] is not None and params[name] is not False:
-            word = {"quantile": "goal"}.get(name, name).replace("_", "-")
-            raise PlanError("fixed-by-resume", option=f"--{word}")
+def _check_fixed(*names: str) -> None:
+    """Raises PlanError for a typed option that a resumed experiment has already."""
+    for name, option in options.typed().items():
+        if name in (*names, "seed", "name", "from_database"):
+            raise PlanError("fixed-by-resume", option=option)
 
 
 def carry_out(
@@ -136,7 +131,6 @@ def carry_out(
     A dry run only prints the plan. judge: gives the exit code if all trials were run; by default
     the verdict does. Raises as `trial.sweep.plan`.
     """
-    from pgpaces.spec import costs
     from pgpaces.trial import sweep as pipeline
 
     planned = pipeline.plan(
@@ -159,7 +153,6 @@ def carry_out(
     from pgpaces.answers.sweep.report import report
     from pgpaces.answers.sweep.screen import unmeasured
     from pgpaces.cli.progress import SweepProgress, followed
-    from pgpaces.core.texts import Warned
 
     progress = SweepProgress(params["progress"])
 
@@ -202,7 +195,6 @@ def carry_out(
 def _preview(planned: PlannedSweep, params: Mapping[str, Any]) -> None:
     """Prints the plan and its costs in time and space: on stdout for a dry run, else on stderr."""
     from pgpaces.answers.sweep.preview import as_json, lines
-    from pgpaces.show import escape
 
     warn_of_names(planned.requests.values())
     if params["dry_run"] and params["as_json"]:

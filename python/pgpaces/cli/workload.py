@@ -7,8 +7,13 @@ from pathlib import Path
 import click
 
 from pgpaces.cli import options
-from pgpaces.cli.output import announce, put
+from pgpaces.cli.output import announce, put, rendered
+from pgpaces.cli.specs import action_lines
+from pgpaces.core.errors import PlanError
 from pgpaces.core.messages import message
+from pgpaces.show import escape
+from pgpaces.spec import trust
+from pgpaces.spec import workload as workloads
 
 
 @options.group()
@@ -19,11 +24,8 @@ def workload() -> None:
 @workload.subcommand(name="list")
 def list_() -> None:
     """List the shipped workloads."""
-    from pgpaces.show.escape import lines
-    from pgpaces.spec import workload as workloads
-
     for name in workloads.shipped():
-        put(lines(f"{name:15} {workloads.find(name).description}\n"))
+        put(escape.lines(f"{name:15} {workloads.find(name).description}\n"))
 
 
 @workload.subcommand()
@@ -33,14 +35,9 @@ def show(name: str) -> None:
 
     The command does not execute anything.
     """
-    from pgpaces.cli.specs import action_lines
-    from pgpaces.show.escape import line, lines
-    from pgpaces.spec import trust
-    from pgpaces.spec import workload as workloads
-
     workload = workloads.find(name)
     for text in (f"{workload.name}: {workload.description}", f"directory {workload.folder}"):
-        put(f"{line(text)}\n")
+        put(f"{escape.line(text)}\n")
     if executed := trust.actions_of_folder(workload):
         put("".join(f"{text}\n" for text in (message("executes"), *action_lines(executed))))
     elif not workload.trusted:
@@ -50,18 +47,15 @@ def show(name: str) -> None:
     files += [workload.users_file] if workload.users_file is not None else []
     for path in files:
         text = path.read_text(encoding="utf-8", errors="replace")
-        put(lines(f"\n# {path.name}\n{text.rstrip()}\n"))
+        put(escape.lines(f"\n# {path.name}\n{text.rstrip()}\n"))
     for script in workload.scripts if workload.users_file is None else ():
-        put(lines(f"\n-- {script.name}, weight {script.weight}\n{script.text.rstrip()}\n"))
+        put(escape.lines(f"\n-- {script.name}, weight {script.weight}\n{script.text.rstrip()}\n"))
 
 
 @workload.subcommand()
 @options.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 def new(folder: Path) -> None:
     """Create a small example workload in DIR."""
-    from pgpaces.spec import trust
-    from pgpaces.spec import workload as workloads
-
     path = workloads.create(folder)
     trust.confirm_made(path)
     command = f"pgpaces run {path if '/' in str(path) else f'./{path}'}"
@@ -84,10 +78,7 @@ def from_statements(
     """
     from pgpaces.capture import CaptureOptions, capture
     from pgpaces.capture.folder import captured, command_for
-    from pgpaces.cli.output import rendered
     from pgpaces.cli.progress import Teller
-    from pgpaces.core.errors import PlanError
-    from pgpaces.show import escape
 
     if no_values and logs:
         raise PlanError("cannot-combine", options=["--no-values", "--log"])

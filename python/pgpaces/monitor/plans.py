@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from textwrap import shorten
 from typing import Any, Literal
 
-from psycopg import pq
+from psycopg.pq import ExecStatus
 
 from pgpaces.analysis.plan_text import node_name
 from pgpaces.core import sessions
@@ -79,61 +79,42 @@ def explain(
     ):
         session.execute(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT_S}s'".encode())
         block = sessions.scalar(session, "SELECT current_setting('block_size')::int")
-        explainer = _Explainer(session, analyze, Notes() if notes is None else notes)
+        notes = Notes() if notes is None else notes
         plans = [
             read(text, (script, command), block, analyze=analyze)
             for script, command, sql in statements
-            if (text := explainer.plan(sql)) is not None
+            if (text := _plan(session, sql, analyze=analyze, notes=notes)) is not None
         ]
         session.rollback()
         return plans
 
 
-class _Explainer:
-    def __init__(
-        self,
-        session: sessions.Session,
-        analyze: bool,
-        notes: Notes,
-    ) -> None:
-        self._session, self._analyze, self._notes = session, analyze, notes
-        self._encoding = sessions.encoding_of(session)
-
-    def plan(self, sql: str) -> str | None:
-        """The plan as JSON; None for a statement without one or with an error; psycopg.Error."""
-        kind = kind_of(sql)
-        if kind == "transaction" or (kind != "plan" and not self._analyze):
-            return None
-        # A statement may be as long as the protocol takes.
-        statement = shorten(sql[:_SUMMARY_MAX], 60, placeholder="...")
-        how = "ANALYZE, BUFFERS, FORMAT JSON" if self._analyze else "FORMAT JSON"
-        self._session.execute("SAVEPOINT statement")
-        try:
-            if kind == "copy":
-                raise _FailedError("COPY")
-            result = self._once(f"EXPLAIN ({how}) {sql}" if kind == "plan" else sql)
-        except _FailedError as error:
-            self._session.execute("ROLLBACK TO statement")
-            self._notes.add(finding("statement-without-plan", statement=statement, why=str(error)))
-            return None
-        self._session.execute("RELEASE statement")
-        value = result.get_value(0, 0) if kind == "plan" and result.ntuples else None
-        text = "" if value is None else value.decode(self._encoding, "replace")
-        if kind == "plan" and not has_plan(text):
-            self._notes.add(finding("statement-replaced-by-rules", statement=statement))
-            return None
-        return text or None
-
-    def _once(self, sql: str) -> pq.abc.PGresult:
-        """The result of one statement; the server rejects several at once."""
-        result = self._session.pgconn.exec_params(encoded(sql), None)
-        if result.status in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
-            return result
-        raise _FailedError(result.get_error_message(self._encoding).strip().splitlines()[0])
-
-
-class _FailedError(Exception):
-    """A statement failed; the transaction can go on."""
+def _plan(session: sessions.Session, sql: str, *, analyze: bool, notes: Notes) -> str | None:
+    """The plan as JSON; None for a statement without one or with an error; psycopg.Error."""
+    kind = kind_of(sql)
+    if kind == "transaction" or (kind != "plan" and not analyze):
+        return None
+    # A statement may be as long as the protocol takes.
+    statement = shorten(sql[:_SUMMARY_MAX], 60, placeholder="...")
+    how = "ANALYZE, BUFFERS, FORMAT JSON" if analyze else "FORMAT JSON"
+    encoding, result, why = sessions.encoding_of(session), None, "COPY"
+    session.execute("SAVEPOINT statement")
+    if kind != "copy":
+        # One statement: the server rejects several at once.
+        text = f"EXPLAIN ({how}) {sql}" if kind == "plan" else sql
+        result = session.pgconn.exec_params(encoded(text), None)
+        why = result.get_error_message(encoding).strip().partition("\n")[0]
+    if result is None or result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+        session.execute("ROLLBACK TO statement")
+        notes.add(finding("statement-without-plan", statement=statement, why=why))
+        return None
+    session.execute("RELEASE statement")
+    value = result.get_value(0, 0) if kind == "plan" and result.ntuples else None
+    plan = "" if value is None else value.decode(encoding, "replace")
+    if kind == "plan" and not has_plan(plan):
+        notes.add(finding("statement-replaced-by-rules", statement=statement))
+        return None
+    return plan or None
 
 
 def kind_of(sql: str) -> Kind:

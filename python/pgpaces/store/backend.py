@@ -66,7 +66,7 @@ class Backend:
     def reading(self) -> Iterator[Connection]:
         """A connection with a consistent snapshot of the store."""
         level = "" if self.path else " ISOLATION LEVEL REPEATABLE READ"
-        with self._transaction(f"BEGIN{level}") as connection:
+        with self.transaction(f"BEGIN{level}") as connection:
             yield connection
 
     @contextlib.contextmanager
@@ -75,21 +75,11 @@ class Backend:
         if self.path is not None and not self.path.exists():
             # SQLite would continue to write to the removed file.
             raise StoreError("store-removed", store=self.address)
-        with self._transaction("BEGIN IMMEDIATE" if self.path else "BEGIN") as connection:
+        with self.transaction("BEGIN IMMEDIATE" if self.path else "BEGIN") as connection:
             yield connection
 
     @contextlib.contextmanager
-    def changing_schema(self) -> Iterator[Connection]:
-        """A transaction that changes the schema, after those of other processes."""
-        # A stricter level would hide what another process committed while this one waited.
-        begin = "BEGIN IMMEDIATE" if self.path else "BEGIN ISOLATION LEVEL READ COMMITTED"
-        with self._transaction(begin, _UPGRADE_MS) as connection:
-            if not connection.sqlite:
-                connection.execute("SELECT pg_advisory_xact_lock(?)", _LOCK)
-            yield connection
-
-    @contextlib.contextmanager
-    def _transaction(self, begin: str, busy_ms: int = address.BUSY_MS) -> Iterator[Connection]:
+    def transaction(self, begin: str, busy_ms: int = address.BUSY_MS) -> Iterator[Connection]:
         with self.store_errors():
             connection = self._connection()
             try:
@@ -139,7 +129,13 @@ class Backend:
             if self.path and is_there(self.path, Path.is_dir):
                 raise StoreError("store-is-folder", store=self.address) from None
             why = " ".join(str(error).split())
-            name = _file_error(error) if self.path else _server_error(error, why)
+            if not self.path:
+                name = _server_error(error, why)
+            elif isinstance(error, sqlite3.DatabaseError) and not isinstance(error, _OF_USE):
+                name = "not-a-store"
+            else:
+                code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+                name = _SQLITE_ERRORS.get(code, "store-failed")
             raise StoreError(name, store=self.address, why=why) from None
 
     def size_bytes(self) -> int:
@@ -160,12 +156,12 @@ def opened(place: Path | str | None) -> Backend:
     if not isinstance(location, Path):
         return _up_to_date(_server(location))
     backend = Backend(lambda: address.writable(location), str(location), location)
-    if location.parent == home():
-        with backend.store_errors():
+    with backend.store_errors():
+        if location.parent == home():
             make_folder(location.parent)
-    elif not _test(location.parent, str(location), Path.is_dir):
-        folder = str(location.parent)
-        raise StoreError("store-without-folder", store=str(location), folder=folder)
+        elif not location.parent.is_dir():
+            folder = str(location.parent)
+            raise StoreError("store-without-folder", store=str(location), folder=folder)
     return _up_to_date(backend)
 
 
@@ -174,15 +170,17 @@ def existing(place: Path | str | None) -> Backend:
     location = address.located(place)
     if not isinstance(location, Path):
         backend = _server(location)
-    elif not _test(location, str(location), _has_content):
-        if address.named(place):
-            raise StoreError("store-absent", store=str(location))
-        command = "pgpaces run reporting"
-        raise StoreError("none-yet", what="run", store=str(location), command=command)
     else:
         can_write = os.access(location, os.W_OK) and os.access(location.parent, os.W_OK)
         connect = address.writable if can_write else address.readable
         backend = Backend(lambda: connect(location), str(location), location)
+        with backend.store_errors():
+            empty = not location.exists() or (location.is_file() and not location.stat().st_size)
+        if empty and address.named(place):
+            raise StoreError("store-absent", store=str(location))
+        if empty:
+            command = "pgpaces run reporting"
+            raise StoreError("none-yet", what="run", store=str(location), command=command)
     with backend.reading() as connection:
         empty = not _version(connection, backend.address)
     if empty and isinstance(location, Path) and location.parent == home():
@@ -190,25 +188,6 @@ def existing(place: Path | str | None) -> Backend:
     if empty:
         raise StoreError("store-absent", store=backend.address)
     return _up_to_date(backend)
-
-
-def _has_content(path: Path) -> bool:
-    return path.exists() and not (path.is_file() and not path.stat().st_size)
-
-
-def _test(path: Path, shown: str, test: Callable[[Path], bool]) -> bool:
-    """The result of a test of a path. Raises StoreError for an OSError in it."""
-    try:
-        return test(path)
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise StoreError("store-unusable", store=shown, why=why) from None
-
-
-def _file_error(error: BaseException) -> str:
-    if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, _OF_USE):
-        return "not-a-store"
-    return _SQLITE_ERRORS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "store-failed")
 
 
 def _connected(written: str, keywords: address.Keywords) -> psycopg.Connection[Any]:
@@ -274,7 +253,11 @@ def _up_to_date(backend: Backend) -> Backend:
     with backend.reading() as connection:
         if _version(connection, backend.address) == upgrades.newest():
             return backend
-    with backend.changing_schema() as connection:
+    # A stricter level would hide what another process committed while this one waited.
+    begin = "BEGIN IMMEDIATE" if backend.path else "BEGIN ISOLATION LEVEL READ COMMITTED"
+    with backend.transaction(begin, _UPGRADE_MS) as connection:
+        if not connection.sqlite:
+            connection.execute("SELECT pg_advisory_xact_lock(?)", _LOCK)
         if version := _version(connection, backend.address):
             for upgrade in upgrades.UPGRADES[version - 1 :]:
                 upgrade(connection)

@@ -1,4 +1,7 @@
-"""Trials and experiments for lists, of which some may be damaged. Works on an open connection."""
+"""Trials, experiments, and disks for lists, of which some may be damaged.
+
+Works on an open connection.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,14 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
-from pgpaces.core.errors import PlanError
+from pgpaces.analysis.disks import Device, Disk, stored_disk
+from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.core.messages import message
 from pgpaces.spec import setup
 from pgpaces.spec.load import load_of
 from pgpaces.spec.result import Brief, State
-from pgpaces.store import encoding, rows
+from pgpaces.spec.setup import HostFacts
+from pgpaces.store import encoding, rows, schema
 from pgpaces.store.connection import Connection
 
 
@@ -65,6 +70,17 @@ class PlacedTrial(Struct, frozen=True):
     brief: Mapping[str, Any] | None
 
 
+class DiskRow(Struct, frozen=True):
+    """A measured disk. host: facts of its machine. name: the user's name for it."""
+
+    id: str
+    name: str
+    started_at: datetime
+    version: str
+    host: HostFacts
+    disk: Disk
+
+
 _TRIALS = "SELECT id, state, started_at, heartbeat, spec, setup, summary, experiment FROM trial"
 _NEWEST = " ORDER BY started_at DESC, id DESC"
 _NAMES = "SELECT 0, id, name FROM baseline UNION ALL SELECT 1, id, name FROM tag ORDER BY 1, 3"
@@ -85,14 +101,29 @@ def trials(
         conditions["experiment = ?"] = experiment
     if tag is not None:
         conditions["id IN (SELECT id FROM tag WHERE name = ?)"] = tag
-    # Not by the index on experiment: sorting all rows would take longer than the newest ones.
-    terms = [*conditions, *(["coalesce(experiment, '') = ''"] if single else [])]
-    where = " WHERE " + " AND ".join(terms) if terms else ""
+    if single:
+        # Not by the index on experiment: sorting all rows would take longer than the newest ones.
+        conditions["coalesce(experiment, '') = ?"] = ""
+    stored = _page(connection, _TRIALS, conditions, limit=limit, skip=skip)
+    return [_row(*each) for each in stored]
+
+
+def _page(
+    connection: Connection,
+    query: str,
+    conditions: Mapping[str, object],
+    *,
+    limit: int | None,
+    skip: int,
+) -> list[tuple[tuple[Any, ...], tuple[str, ...]]]:
+    """The newest rows that meet the conditions, each with its names."""
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     end = {} if limit is None else {" LIMIT ?": limit, " OFFSET ?": skip}
-    query = _TRIALS + where + _NEWEST + "".join(end)
     by_id = names(connection)
-    stored = connection.rows(query, *conditions.values(), *end.values())
-    return [_row(values, by_id.get(values[0], ())) for values in stored]
+    stored = connection.rows(
+        f"{query}{where}{_NEWEST}{''.join(end)}", *conditions.values(), *end.values()
+    )
+    return [(values, by_id.get(values[0], ())) for values in stored]
 
 
 def names(connection: Connection) -> dict[str, tuple[str, ...]]:
@@ -114,12 +145,9 @@ def experiments(
     connection: Connection, limit: int | None = None, skip: int = 0, *, id_: str | None = None
 ) -> list[ExperimentRow]:
     """The newest experiments after those to skip, or the one; unreadable ones as damaged."""
-    where = {} if id_ is None else {" WHERE id = ?": id_}
-    end = {} if limit is None else {" LIMIT ?": limit, " OFFSET ?": skip}
-    query = f"{_EXPERIMENTS}{''.join(where)}{_NEWEST}{''.join(end)}"
-    by_id = names(connection)
-    stored = connection.rows(query, *where.values(), *end.values())
-    return [_experiment(values, by_id.get(values[0], ())) for values in stored]
+    chosen = {} if id_ is None else {"id = ?": id_}
+    stored = _page(connection, _EXPERIMENTS, chosen, limit=limit, skip=skip)
+    return [_experiment(*each) for each in stored]
 
 
 def _experiment(values: tuple[Any, ...], names: tuple[str, ...]) -> ExperimentRow:
@@ -180,3 +208,21 @@ def _row(values: tuple[Any, ...], names: tuple[str, ...]) -> TrialRow:
 
 def _damage(error: Exception) -> str:
     return " ".join(str(error).split()[:20])
+
+
+def disks(connection: Connection, id_: str | None = None) -> list[DiskRow]:
+    """Disks, newest first; or the one. In a list, a damaged one hides no other."""
+    rest = _NEWEST if id_ is None else "WHERE id = ?"
+    found = []
+    for row in connection.select(schema.disk, rest, *([] if id_ is None else [id_])):
+        try:
+            if not isinstance(row["document"], dict):
+                raise TypeError(f"the disk {row['id']} has no facts")
+            host = setup.read(HostFacts, row["host"], "its host")
+            disk = stored_disk(row["document"])
+        except (StoreError, TypeError, ValueError):
+            if id_ is not None:
+                raise
+            host, disk = HostFacts(), Disk("", Device(""), 0, False, "")
+        found.append(DiskRow(row["id"], row["name"], row["started_at"], row["version"], host, disk))
+    return found

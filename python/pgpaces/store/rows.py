@@ -1,4 +1,4 @@
-"""Trials and their seconds as rows of tables, and back. Knows no connection.
+"""Trials and their seconds as rows of tables, and back.
 
 Damaged values raise one of encoding.UNREADABLE; the store turns it into a message.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar, cast, get_args, get_type_hints
 
@@ -23,10 +23,12 @@ from pgpaces.core.times import counted
 from pgpaces.core.units import SECOND_NS
 from pgpaces.spec import setup
 from pgpaces.spec.result import Observed, Place, State, Trial
-from pgpaces.store import encoding
-from pgpaces.store.connection import Row
+from pgpaces.store import encoding, schema
+from pgpaces.store.connection import Connection, Row
 
 R = TypeVar("R", Interval, Tally, StatementTally)
+# Smaller than every second of a trial.
+BEFORE_ALL = -(2**31)
 # Columns of a trial that are fields with the same name.
 _OF_TRIAL = (
     *("id", "started_at", "ended_at", "spec", "setup", "version"),
@@ -76,11 +78,10 @@ def observed_row(trial_id: str, observed: Observed) -> dict[str, Any]:
     return {"trial": trial_id, **values, **waits}
 
 
-def observed(observed_rows: Iterable[Row]) -> tuple[Observed, ...]:
-    return tuple(
-        setup.read(Observed, {**row, "waits": row}, "what was seen of a server")
-        for row in observed_rows
-    )
+def observed(connection: Connection, trial_id: str) -> tuple[Observed, ...]:
+    stored = connection.select(schema.observed, "WHERE trial = ? ORDER BY node", trial_id)
+    what = "what was seen of a server"
+    return tuple(setup.read(Observed, {**row, "waits": row}, what) for row in stored)
 
 
 def trial(row: Row) -> Trial:
@@ -119,8 +120,8 @@ def check(trial: Trial) -> None:
     seconds = []
     for interval in trial.intervals:
         seconds += [second := interval.second, *(tally.due_second for tally in interval.tallies)]
-        _check_histograms(interval)
         parts: list[Tally | StatementTally] = [*interval.tallies, *interval.statements]
+        _check_histograms(interval)
         for each in parts:
             if commands and each.script >= len(commands):
                 raise ValueError(message("second-of-no-script", second=second, script=each.script))
@@ -142,11 +143,16 @@ def _check_histograms(interval: Interval) -> None:
                 raise ValueError(message("second-of-other-histogram", **values))
 
 
-def series(sample_rows: Iterable[tuple[Any, ...]]) -> Collection:
-    """The series of samples (second, source, name, value, unit) as stored; they are checked."""
+def series(connection: Connection, trial_id: str, after: int = BEFORE_ALL) -> Collection:
+    """The samples of a trial after a second; they are checked."""
+    # Ordered as the key, so that no rows are sorted.
+    query = (
+        "SELECT second, source, name, value, unit FROM sample WHERE trial = ? AND second > ?"
+        " ORDER BY trial, second, source, name"
+    )
     collection = Collection()
     stored: dict[tuple[Any, ...], Series] = {}
-    for second, source, name, value, unit in sample_rows:
+    for second, source, name, value, unit in connection.each(query, trial_id, after):
         key = source, name, unit
         if key not in stored:
             texts = setup.read(tuple[str, str, str], list(key), "a sample")
@@ -155,27 +161,30 @@ def series(sample_rows: Iterable[tuple[Any, ...]]) -> Collection:
     return collection
 
 
-def intervals(tables: Mapping[str, Iterable[Row]]) -> tuple[Interval, ...]:
-    """A trial's intervals from the rows of three tables, each in order; gaps stay gaps."""
-    seconds = {row["second"]: _record(Interval, row) for row in tables["interval"]}
-    tallies = _by_second(tables["tally"], Tally, seconds, what="counts")
-    statements = _by_second(tables["statement"], StatementTally, seconds, what="statements")
-    return tuple(
-        replace(interval, tallies=tuple(tallies[second]), statements=tuple(statements[second]))
-        for second, interval in seconds.items()
+def intervals(
+    connection: Connection, trial_id: str, after: int = BEFORE_ALL
+) -> tuple[Interval, ...]:
+    """A trial's intervals after a second, in order; gaps stay gaps."""
+
+    def records(table: schema.Table, kind: type[R]) -> Iterator[tuple[int, R]]:
+        rest = f"WHERE trial = ? AND second > ? ORDER BY {', '.join(table.key)}"
+        for row in connection.select(table, rest, trial_id, after):
+            values = record.of_row(kind, row)
+            yield row["second"], setup.read(kind, values, f"second {row['second']}")
+
+    seconds = dict(records(schema.interval, Interval))
+    tallies: dict[int, list[Any]] = {second: [] for second in seconds}
+    statements: dict[int, list[Any]] = {second: [] for second in seconds}
+    parts: tuple[tuple[schema.Table, Any, dict[int, list[Any]], str], ...] = (
+        (schema.tally, Tally, tallies, "counts"),
+        (schema.statement, StatementTally, statements, "statements"),
     )
-
-
-def _record(kind: type[R], row: Row) -> R:
-    return setup.read(kind, record.of_row(kind, row), f"second {row['second']}")
-
-
-def _by_second(
-    part_rows: Iterable[Row], kind: type[Any], seconds: Iterable[int], *, what: str
-) -> dict[int, list[Any]]:
-    parts: dict[int, list[Any]] = {second: [] for second in seconds}
-    for row in part_rows:
-        if row["second"] not in parts:
-            raise ValueError(message("second-without-interval", second=row["second"], what=what))
-        parts[row["second"]].append(_record(kind, row))
-    return parts
+    for table, kind, by_second, what in parts:
+        for second, each in records(table, kind):
+            if second not in by_second:
+                raise ValueError(message("second-without-interval", second=second, what=what))
+            by_second[second].append(each)
+    return tuple(
+        replace(each, tallies=tuple(tallies[second]), statements=tuple(statements[second]))
+        for second, each in seconds.items()
+    )

@@ -14,28 +14,25 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import asdict, replace
 
 from pgpaces.core import record
 from pgpaces.core.errors import PlanError, StoreError, similar
 from pgpaces.core.record import Interval
 from pgpaces.core.series import Collection, Sample
-from pgpaces.spec.result import Observed, Trial
-from pgpaces.store import backend, copying, encoding, listing, names, rows, schema
-from pgpaces.store import disks as disk_rows
+from pgpaces.spec.result import Observed, Trial, fields
+from pgpaces.store import backend, encoding, listing, names, rows, schema
 from pgpaces.store.backend import Backend
 from pgpaces.store.connection import Connection, Row, marks
-from pgpaces.store.listing import ExperimentRow, PlacedTrial, TrialRow
-from pgpaces.store.rows import ExperimentState
+from pgpaces.store.listing import DiskRow, ExperimentRow, PlacedTrial, TrialRow
+from pgpaces.store.rows import BEFORE_ALL, ExperimentState
 
 if TYPE_CHECKING:
     from pgpaces.analysis.digest import Digest
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _BATCH = 100
-# Smaller than every second of a trial.
-BEFORE_ALL = -(2**31)
 
 
 def new_id() -> str:
@@ -109,15 +106,26 @@ class Store:
         """
         values = [{"trial": trial_id, **asdict(sample)} for sample in samples]
         with self._backend.writing() as connection:
-            if interval is not None and not _add_interval(connection, trial_id, interval):
-                return
+            if interval is not None:
+                own = {"trial": trial_id, "second": interval.second}
+                stored = "SELECT 1 FROM interval WHERE trial = ? AND second = ?"
+                if connection.rows(stored, *own.values()):
+                    return
+                parts: tuple[tuple[schema.Table, Sequence[Any]], ...] = (
+                    (schema.interval, [interval]),
+                    (schema.tally, interval.tallies),
+                    (schema.statement, interval.statements),
+                )
+                for table, records in parts:
+                    connection.insert(table, ({**own, **record.row(each)} for each in records))
+                _beat(connection, trial_id)
             connection.insert(schema.sample, values, new_only=True)
             for each in observed:
                 row = rows.observed_row(trial_id, each)
                 connection.insert(schema.observed, [row], new_only=True)
-                own = {name: value for name, value in row.items() if value}
+                known = {name: value for name, value in row.items() if value}
                 same = "trial = ? AND node = ?"
-                connection.update(schema.observed, own, same, trial_id, each.node)
+                connection.update(schema.observed, known, same, trial_id, each.node)
 
     def beat(self, trial_id: str) -> None:
         """Updates the heartbeat of a trial; call it every few seconds without a new interval."""
@@ -126,7 +134,7 @@ class Store:
 
     def observed(self, trial_id: str) -> tuple[Observed, ...]:
         with self._reading(f"run {trial_id}") as connection:
-            return _observed(connection, trial_id)
+            return rows.observed(connection, trial_id)
 
     def finish(self, trial: Trial, brief: Mapping[str, Any], digest: Digest | None = None) -> None:
         values = {
@@ -178,9 +186,9 @@ class Store:
             [row] = connection.select(schema.trial, "WHERE id = ?", trial_id)
             trial = replace(
                 rows.trial(row),
-                intervals=_intervals(connection, trial_id),
-                samples=_series(connection, trial_id).series(),
-                observed=_observed(connection, trial_id),
+                intervals=rows.intervals(connection, trial_id),
+                samples=rows.series(connection, trial_id).series(),
+                observed=rows.observed(connection, trial_id),
             )
             rows.check(trial)
         return trial
@@ -197,7 +205,7 @@ class Store:
     def seconds(self, trial_id: str, after: int = BEFORE_ALL) -> tuple[Interval, ...]:
         """The intervals of a trial whose second is larger than `after`, in order."""
         with self._reading(f"run {trial_id}") as connection:
-            return _intervals(connection, trial_id, after)
+            return rows.intervals(connection, trial_id, after)
 
     def series(self, trial_id: str, after: int = BEFORE_ALL) -> Collection:
         """The samples of a trial; each series by second. Also while it runs.
@@ -205,7 +213,7 @@ class Store:
         after: only of larger seconds.
         """
         with self._reading(f"run {trial_id}") as connection:
-            return _series(connection, trial_id, after)
+            return rows.series(connection, trial_id, after)
 
     def digests(self, trial_ids: Sequence[str]) -> list[Digest]:
         """The digests of trials, in this order.
@@ -331,21 +339,25 @@ class Store:
             names = Failure.__struct_fields__
             return [Failure(*(row[name] for name in names)) for row in found]
 
-    def add_disk(self, row: disk_rows.DiskRow) -> None:
+    def add_disk(self, row: DiskRow) -> None:
+        """Stores it, unless it is stored already: so it can be repeated."""
+        values = fields(row, "id", "name", "started_at", "version")
+        values |= {"host": to_builtins(row.host), "device": row.disk.device.id}
+        values["document"] = row.disk.document()
         with self._backend.writing() as connection:
-            disk_rows.add(connection, row)
+            connection.insert(schema.disk, [values], new_only=True)
 
-    def disks(self) -> list[disk_rows.DiskRow]:
+    def disks(self) -> list[DiskRow]:
         with self._reading("a disk") as connection:
-            return disk_rows.listed(connection)
+            return listing.disks(connection)
 
-    def disk(self, name: str) -> disk_rows.DiskRow:
+    def disk(self, name: str) -> DiskRow:
         """The disk that `name` means: `last`, its name (the newest), an id, or a part of one.
 
         Raises PlanError where none or several fit.
         """
         with self._reading(f"disk {name}") as connection:
-            return disk_rows.listed(connection, id_=self._find((schema.disk,), name))[0]
+            return listing.disks(connection, self._find((schema.disk,), name))[0]
 
     def tag(self, name: str, id_: str) -> None:
         """Tags a trial or experiment (its id). Raises PlanError for an invalid name."""
@@ -374,9 +386,18 @@ class Store:
         ids: only these, with the runs of experiments and the experiments of runs among them.
         Experiments come first, then runs by age.
         """
+        missing: list[set[str]] = []
         with self._reading("a run") as here, other._reading("a run") as there:
-            tables = (schema.experiment, schema.trial)
-            missing = [copying.uncopied(here, there, table) for table in tables]
+            for table in (schema.experiment, schema.trial):
+                query = f"SELECT id, state, heartbeat FROM {table.name}"
+                own, have = (
+                    {id_: (state, encoding.moment(beat)) for id_, state, beat in side.each(query)}
+                    for side in (here, there)
+                )
+                missing.append({
+                    id_ for id_, seen in own.items()
+                    if id_ not in have or (have[id_] != seen and have[id_][1] <= seen[1])
+                })  # fmt: skip
             if ids is not None:
                 chosen = set(ids)
                 for part, of in (("id", "experiment"), ("experiment", "id")):
@@ -388,11 +409,19 @@ class Store:
     def copy(self, other: Store, id_: str) -> str | None:
         """Copies a run, or an experiment without its runs; returns why it cannot be read, if so.
 
-        Raises StoreError if the other store cannot be written.
+        Replaces an earlier copy, and is atomic, so it can be repeated. Raises StoreError if the
+        other store cannot be written.
         """
+        trial, experiment, failure = schema.trial, schema.experiment, schema.failure
         try:
             with self._backend.reading() as here, other._backend.writing() as there:
-                copying.copy(here, there, id_)
+                _delete(there, "id = ?", id_)
+                there.insert(trial, here.select(trial, "WHERE id = ?", id_))
+                for table in reversed(schema.PARTS):
+                    parts = here.select(table, "WHERE trial = ?", id_, stream=True)
+                    there.insert(table, parts)
+                there.insert(experiment, here.select(experiment, "WHERE id = ?", id_))
+                there.insert(failure, here.select(failure, "WHERE experiment = ?", id_))
         except encoding.UNREADABLE as error:
             damage = StoreError("store-damaged", what=id_, store=self.address, why=str(error))
             return damage.message
@@ -404,21 +433,34 @@ class Store:
         Without ids, also copies the measurements of disks.
         """
         with self._reading("a name") as here, other._backend.writing() as there:
-            copying.copy_names(here, there, None if ids is None else set(ids))
+            kept = {row["name"] for row in there.select(schema.baseline)}
+            for table, have in ((schema.tag, set()), (schema.baseline, kept)):
+                for row in list(here.select(table)):
+                    if row["name"] not in have and (ids is None or row["id"] in ids):
+                        names.give(there, table, row["name"], id_=row["id"])
             if ids is None:
-                disk_rows.copy(here, there)
+                there.insert(schema.disk, here.select(schema.disk), new_only=True)
 
     def delete(self, id_: str) -> None:
         """Deletes a run, or an experiment with its runs, for good.
 
         Raises PlanError for a running one.
         """
+        query = (
+            "SELECT id, heartbeat FROM trial WHERE (id = ? OR experiment = ?)"
+            " AND state = 'running' UNION ALL"
+            " SELECT id, heartbeat FROM experiment WHERE id = ? AND state = 'running'"
+        )
         with self._reading(id_) as connection:
-            running = copying.running(connection, id_)
-        if running:
-            raise PlanError("trial-running", id=running[0])
+            for running, beat in connection.rows(query, id_, id_, id_):
+                if not encoding.silent(encoding.moment(beat)):
+                    raise PlanError("trial-running", id=running)
+        ids = "(SELECT id FROM trial WHERE experiment = ?)"
         with self._backend.writing() as connection:
-            copying.delete(connection, id_)
+            for table in (schema.tag, schema.baseline):
+                where = f"id = ? OR id IN {ids}"
+                connection.execute(f"DELETE FROM {table.name} WHERE {where}", id_, id_)
+            _delete(connection, "id = ? OR experiment = ?", id_, id_)
 
     def find_any(self, name: str) -> str:
         """The id of the trial or experiment that `name` means; `last`: of the newest trial.
@@ -458,6 +500,16 @@ class Store:
             ) from None
 
 
+def _delete(connection: Connection, trials: str, *ids: str) -> None:
+    """Deletes the trials that meet this condition, and the experiment with this id."""
+    chosen = f"(SELECT id FROM trial WHERE {trials})"
+    for table in schema.PARTS:
+        connection.execute(f"DELETE FROM {table.name} WHERE trial IN {chosen}", *ids)
+    connection.execute(f"DELETE FROM trial WHERE {trials}", *ids)
+    connection.execute("DELETE FROM failure WHERE experiment = ?", ids[0])
+    connection.execute("DELETE FROM experiment WHERE id = ?", ids[0])
+
+
 def _whole(rows: list[ExperimentRow]) -> list[ExperimentRow]:
     """The experiments. Raises ValueError for a damaged one."""
     for row in rows:
@@ -472,49 +524,5 @@ def _digest_row(digest: Digest) -> dict[str, Any]:
     return {"digest": digests.text(digest), "digest_version": digests.VERSION}
 
 
-def _add_interval(connection: Connection, trial_id: str, interval: Interval) -> bool:
-    """Inserts one interval; false if it is stored already."""
-    own = {"trial": trial_id, "second": interval.second}
-    stored = "SELECT 1 FROM interval WHERE trial = ? AND second = ?"
-    if connection.rows(stored, *own.values()):
-        return False
-    parts: tuple[tuple[schema.Table, Sequence[Any]], ...] = (
-        (schema.interval, [interval]),
-        (schema.tally, interval.tallies),
-        (schema.statement, interval.statements),
-    )
-    for table, records in parts:
-        connection.insert(table, ({**own, **record.row(each)} for each in records))
-    _beat(connection, trial_id)
-    return True
-
-
 def _beat(connection: Connection, trial_id: str) -> None:
     connection.update(schema.trial, {"heartbeat": datetime.now(UTC)}, "id = ?", trial_id)
-
-
-def _observed(connection: Connection, trial_id: str) -> tuple[Observed, ...]:
-    rest = "WHERE trial = ? ORDER BY node"
-    return rows.observed(connection.select(schema.observed, rest, trial_id))
-
-
-def _series(connection: Connection, trial_id: str, after: int = BEFORE_ALL) -> Collection:
-    # Ordered as the key, so that no rows are sorted.
-    query = (
-        "SELECT second, source, name, value, unit FROM sample WHERE trial = ? AND second > ?"
-        " ORDER BY trial, second, source, name"
-    )
-    return rows.series(connection.each(query, trial_id, after))
-
-
-def _intervals(
-    connection: Connection, trial_id: str, after: int = BEFORE_ALL
-) -> tuple[Interval, ...]:
-    rest = "WHERE trial = ? AND second > ? ORDER BY {}"
-    tables = (schema.interval, schema.tally, schema.statement)
-    return rows.intervals(
-        {
-            table.name: connection.select(table, rest.format(", ".join(table.key)), trial_id, after)
-            for table in tables
-        }
-    )

@@ -23,7 +23,8 @@ from pgpaces.core.series import Series
 from pgpaces.core.times import quantiles_ms
 from pgpaces.monitor.host import GENERATOR, OF_GENERATOR, SOURCE
 from pgpaces.spec.result import Blocked, Counts, Trial, counts
-from pgpaces.store.store import BEFORE_ALL, Store, new_id
+from pgpaces.store.rows import BEFORE_ALL
+from pgpaces.store.store import Store, new_id
 
 # The numbers of a row, in order. Times in ms; outcomes are those that became known in the second.
 COLUMNS = (

@@ -33,7 +33,7 @@ from pgpaces.spec.design import Cell, Experiment, Factor, level_text
 from pgpaces.spec.result import Trial
 
 if TYPE_CHECKING:
-    from pgpaces.store.disks import DiskRow
+    from pgpaces.store.listing import DiskRow
 
 
 class About(Struct, frozen=True):

@@ -12,6 +12,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,6 @@ from pgpaces.cli.pgbench.options import (
     Line,
     OptionError,
     PgbenchError,
-    ScriptOption,
-    builtin_text,
     parse,
 )
 from pgpaces.core.errors import PgpacesError, ScriptError
@@ -60,48 +59,37 @@ class Voice:
                 self.tell((level, text))
 
 
-class Texts:
-    """Reads and checks each script when its option is parsed, and stores its text."""
+def _raise_limit(clients: int) -> None:
+    """Raises the limit of open files as the clients need it. Raises OptionError."""
+    import resource
 
-    def __init__(self, voice: Voice) -> None:
-        self._voice = voice
-        self._files: list[str] = []
+    needed = clients + 3
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        advice = "Reduce number of clients, or use limit/ulimit to increase the system limit."
+        message = f"need at least {needed} open files, but system limit is {hard}"
+        raise OptionError(message, ("hint", advice))
+    if soft != hard:
+        # The maximum, as threads, the store and Python itself open more.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
-    def __call__(self, name: str, value: Any) -> None:
-        getattr(self, name)(value)
 
-    def seed(self, value: int) -> None:
-        self._voice.tell(("info", f"setting random seed to {value}"))
-
-    def clients(self, count: int) -> None:
-        """Raises the limit of open files as the clients need it. Raises OptionError."""
-        import resource
-
-        needed = count + 3
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if hard != resource.RLIM_INFINITY and hard < needed:
-            advice = "Reduce number of clients, or use limit/ulimit to increase the system limit."
-            message = f"need at least {needed} open files, but system limit is {hard}"
-            raise OptionError(message, ("hint", advice))
-        if soft != hard:
-            # The maximum, as threads, the store and Python itself open more.
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-    def script(self, script: ScriptOption) -> None:
-        if script.builtin:
-            return
-        text = _read(script.name)
+def _take(voice: Voice, name: str, value: Any) -> str | None:
+    """Does what an option needs as soon as it is parsed; the content of a script."""
+    if name == "seed":
+        voice.tell(("info", f"setting random seed to {value}"))
+    elif name == "clients":
+        _raise_limit(value)
+    elif not value.builtin:
         from pgpaces.spec.workload import commands_in
 
+        text = _read(value.name)
         try:
-            commands_in(script.name, text)
+            commands_in(value.name, text)
         except ScriptError as error:
             raise OptionError(error.message) from None  # pgbench has no hint for it
-        self._files.append(text)
-
-    def of(self, scripts: Sequence[ScriptOption]) -> list[str]:
-        files = iter(self._files)
-        return [builtin_text(s.name) if s.builtin else next(files) for s in scripts]
+        return text
+    return None
 
 
 def _read(name: str) -> str:
@@ -125,11 +113,10 @@ def main(argv: Sequence[str], program: str) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")  # as it was read
     voice = Voice(program)
-    texts = Texts(voice)
     command = f"{program} pgbench" if program == "pgpaces" else program
     try:
         try:
-            options = parse(argv, os.environ, texts, command=command)
+            options = parse(argv, os.environ, partial(_take, voice), command=command)
         except AnsweredError as answer:
             if answer.stream == "stderr":
                 sys.stderr.write(answer.text)
@@ -142,7 +129,7 @@ def main(argv: Sequence[str], program: str) -> int:
 
         if options.initialize:
             return run.initialize(options, voice)
-        return run.run(options, texts.of(options.scripts), voice)
+        return run.run(options, voice)
     except PgbenchError as error:
         voice.tell(*error.lines)
         return error.exit_code

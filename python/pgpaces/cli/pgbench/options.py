@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from msgspec import Struct, field
-from msgspec.structs import fields
+from msgspec.structs import replace
 
 from pgpaces.core.redaction import Redacted
 from pgpaces.database.pgbench_tables import ALL_STEPS, DEFAULT_STEPS, PartitionMethod
@@ -78,6 +78,11 @@ class ScriptOption(Struct, frozen=True):
     name: str
     weight: int = 1
     builtin: bool = False
+    content: str = ""
+
+    @property
+    def text(self) -> str:
+        return builtin_text(self.name) if self.builtin else self.content
 
     @property
     def description(self) -> str:
@@ -87,13 +92,13 @@ class ScriptOption(Struct, frozen=True):
 class Options(Redacted, frozen=True):
     """All options; None for one that is absent and has no default.
 
-    limit_us: 0 for none. dbname: also a connection string. defines: names and values as typed.
+    limit_us: 0 for none. dbname: also a connection string. defines: values by name, as typed.
     """
 
     REDACTED: ClassVar = ("dbname",)
     seed: int
     initialize: bool = False
-    dbname: str = ""  # a connection string may hold a password
+    dbname: str | None = None  # a connection string may hold a password
     host: str | None = None
     port: str | None = None
     user: str | None = None
@@ -102,7 +107,7 @@ class Options(Redacted, frozen=True):
     clients: int = 1
     jobs: int = 1
     connect_each: bool = False
-    defines: tuple[tuple[str, str], ...] = ()
+    defines: Mapping[str, str] = field(default_factory=dict)
     protocol: Literal["simple", "extended", "prepared"] = "simple"
     scale: int | None = None
     no_vacuum: bool = False
@@ -140,25 +145,35 @@ class Options(Redacted, frozen=True):
 
 
 # Called for options whose order matters, as they are parsed: with `seed`, `clients` or `script`,
-# and the value. An exception ends the parsing.
-Told = Callable[[str, Any], None]
+# and the value; returns the content of a script. An exception ends the parsing.
+Told = Callable[[str, Any], str | None]
 
 
 class _Line(Struct):
     command: str
     tell: Told
-    values: dict[str, Any] = field(default_factory=dict)
-    scripts: list[ScriptOption] = field(default_factory=list)
-    defines: dict[str, str] = field(default_factory=dict)
+    options: Options
     operands: list[str] = field(default_factory=list)
     modes: set[str] = field(default_factory=set)
-
-    def get(self, name: str) -> Any:
-        return self.values.get(name, _DEFAULTS.get(name))
 
     def usage_error(self, message: str, level: str = "info") -> OptionError:
         hint = f'Try "{self.command} --help" for more information.'
         return OptionError(message, ("hint", hint), level=level)
+
+    def put(self, option: PgbenchOption, text: str) -> None:
+        """Takes an option with its text, in the order of the command line."""
+        self.modes.add(option.mode)
+        value, before = option.value(text), self.options
+        if isinstance(value, ScriptOption):
+            value = replace(value, content=self.tell("script", value) or "")
+            if len(before.scripts) >= _SCRIPTS_MAX:
+                raise OptionError(f"at most {_SCRIPTS_MAX} SQL scripts are allowed")
+            value = (*before.scripts, value)
+        elif option.field == "defines":
+            value = {**before.defines, **value}
+        self.options = replace(before, **{option.field: value})
+        if option.field in ("seed", "clients"):
+            self.tell(option.field, value)
 
 
 def whole(text: str, name: str, low: int, *, high: int = INT_MAX) -> int:
@@ -225,10 +240,6 @@ def narrowed(text: str) -> int:
     return (value + 2**31) % 2**32 - 2**31
 
 
-_DEFAULTS = {f.name: f.default for f in fields(Options)}
-_Set = Callable[[_Line, str], None]
-
-
 def _list_of_builtins() -> str:
     lines = [f"  {name:>13}: {description}\n" for name, description in BUILTINS.items()]
     return "Available builtin scripts:\n" + "".join(lines)
@@ -252,72 +263,40 @@ def builtin_text(name: str) -> str:
     return (SHIPPED / name / f"{name}.sql").read_text(encoding="utf-8")
 
 
-def _flag(name: str, value: bool = True) -> _Set:
-    return lambda line, _text: line.values.update({name: value})
-
-
-def _text(name: str) -> _Set:
-    return lambda line, text: line.values.update({name: text})
-
-
-def _count(name: str, shown: str, low: int = 1, *, high: int = INT_MAX) -> _Set:
-    return lambda line, text: line.values.update({name: whole(text, shown, low, high=high)})
-
-
 def _checked(
-    name: str, what: str, read: Callable[[str], Any], *, holds: Callable[[Any], bool]
-) -> _Set:
-    def put(line: _Line, text: str) -> None:
+    what: str, read: Callable[[str], Any], *, holds: Callable[[Any], bool]
+) -> Callable[[str], Any]:
+    def checked(text: str) -> Any:
         value = read(text)
         if not holds(value):
             raise OptionError(f'{what}: "{text}"')
-        line.values[name] = value
+        return value
 
-    return put
-
-
-def _clients(line: _Line, text: str) -> None:
-    line.values["clients"] = whole(text, "-c/--client", 1)
-    line.tell("clients", line.values["clients"])
+    return checked
 
 
-def _define(line: _Line, text: str) -> None:
+def _define(text: str) -> dict[str, str]:
     name, _, value = text.partition("=")
     if not name or not value:
         raise OptionError(f'invalid variable definition: "{text}"')
     if not _VARIABLE.fullmatch(name):
         raise OptionError(f'option: invalid variable name: "{name}"')
-    line.defines[name] = value
+    return {name: value}
 
 
-def _add_script(line: _Line, script: ScriptOption) -> None:
-    line.tell("script", script)
-    if len(line.scripts) >= _SCRIPTS_MAX:
-        raise OptionError(f"at most {_SCRIPTS_MAX} SQL scripts are allowed")
-    line.scripts.append(script)
-
-
-def _builtin(line: _Line, text: str) -> None:
+def _builtin(text: str) -> ScriptOption:
     if text == "list":
         raise AnsweredError(_list_of_builtins() + "\n")
     name, weight = weighted(text)
-    _add_script(line, ScriptOption(_find_builtin(name), weight, builtin=True))
+    return ScriptOption(_find_builtin(name), weight, builtin=True)
 
 
-def _named_builtin(name: str) -> _Set:
-    return lambda line, _text: _add_script(line, ScriptOption(name, builtin=True))
-
-
-def _file(line: _Line, text: str) -> None:
-    _add_script(line, ScriptOption(*weighted(text)))
-
-
-def _show_script(_line: _Line, text: str) -> None:
+def _show_script(text: str) -> None:
     name = _find_builtin(text)
     raise AnsweredError(f"-- {name}: {BUILTINS[name]}\n{builtin_text(name)}\n")
 
 
-def _init_steps(line: _Line, text: str) -> None:
+def _init_steps(text: str) -> str:
     if not text:
         raise OptionError("no initialization steps specified")
     for step in text:
@@ -326,100 +305,101 @@ def _init_steps(line: _Line, text: str) -> None:
                 f'unrecognized initialization step "{step}"',
                 ("detail", f'Allowed step characters are: "{ALL_STEPS}".'),
             )
-    line.values["steps"] = text
+    return text
 
 
-def _latency_limit(line: _Line, text: str) -> None:
-    limit_ms = real(text)
-    if limit_ms <= 0:
-        raise OptionError(f'invalid latency limit: "{text}"')
-    line.values["limit_us"] = int(limit_ms * 1000)
-
-
-def _random_seed(line: _Line, text: str, where: str = "--random-seed option") -> None:
+def _random_seed(text: str, where: str = "--random-seed option") -> int:
     try:
-        line.values["seed"] = random_seed(text)
+        return random_seed(text)
     except OptionError as error:
         last = ("error", f"error while setting random seed from {where}")
         raise OptionError(str(error), *error.lines[1:], last) from None
-    line.tell("seed", line.values["seed"])
 
 
 class PgbenchOption(Struct, frozen=True):
-    """An option: its names, its mode, its effect, and whether it takes a value.
+    """An option: its names, its mode, its field of Options, and how its text is read.
 
-    extra: not an option of today's pgbench, so no abbreviation matches it.
+    read: converts the text, or is the range of an integer; None: it takes no value, and puts `flag`
+    into the field. extra: not an option of today's pgbench, so no abbreviation matches it.
     """
 
     long: str
     short: str
     mode: Literal["init", "run", "both"]
-    put: _Set
-    takes: bool = True
+    field: str
+    read: Callable[[str], Any] | tuple[int, int] | None = None
+    flag: bool | ScriptOption = True
     extra: bool = False
 
+    def value(self, text: str) -> Any:
+        if isinstance(self.read, tuple):
+            shown = f"-{self.short}/--{self.long}" if self.short else f"--{self.long}"
+            return whole(text, shown, self.read[0], high=self.read[1])
+        return self.read(text) if self.read else self.flag
 
+
+_COUNT = (1, INT_MAX)
 _MODES, _METHODS = ("simple", "extended", "prepared"), ("range", "hash")
 _GOT = 'invalid partition method, expecting "range" or "hash", got'
-_RATE = _checked("rate", "invalid rate limit", real, holds=lambda v: v > 0)
-_SAMPLING_RATE = _checked(
-    "sampling_rate", "invalid sampling rate", real, holds=lambda v: 0 < v <= 1
+_LIMIT = _checked("invalid latency limit", real, holds=lambda ms: ms > 0)
+_RATE = _checked("invalid rate limit", real, holds=lambda v: v > 0)
+_SAMPLING_RATE = _checked("invalid sampling rate", real, holds=lambda v: 0 < v <= 1)
+_MAX_TRIES = _checked("invalid number of maximum tries", narrowed, holds=lambda v: v >= 0)
+_PROTOCOL = _checked("invalid query mode (-M)", str, holds=_MODES.__contains__)
+_PARTITION_METHOD = _checked(_GOT, str.lower, holds=_METHODS.__contains__)
+_SELECT_ONLY, _SIMPLE_UPDATE = (
+    ScriptOption(name, builtin=True) for name in ("select-only", "simple-update")
 )
-_MAX_TRIES = _checked(
-    "max_tries", "invalid number of maximum tries", narrowed, holds=lambda v: v >= 0
-)
-_PROTOCOL = _checked("protocol", "invalid query mode (-M)", str, holds=_MODES.__contains__)
-_PARTITION_METHOD = _checked("partition_method", _GOT, str.lower, holds=_METHODS.__contains__)
 # In pgbench's order, in which the possibilities of an ambiguous abbreviation are listed.
 OPTIONS = (
-    PgbenchOption("builtin", "b", "run", _builtin),
-    PgbenchOption("client", "c", "run", _clients),
-    PgbenchOption("connect", "C", "run", _flag("connect_each"), takes=False),
-    PgbenchOption("dbname", "d", "both", _text("dbname")),
-    PgbenchOption("define", "D", "run", _define),
-    PgbenchOption("file", "f", "run", _file),
-    PgbenchOption("fillfactor", "F", "init", _count("fillfactor", "-F/--fillfactor", 10, high=100)),
-    PgbenchOption("host", "h", "both", _text("host")),
-    PgbenchOption("initialize", "i", "both", _flag("initialize"), takes=False),
-    PgbenchOption("init-steps", "I", "init", _init_steps),
-    PgbenchOption("jobs", "j", "run", _count("jobs", "-j/--jobs")),
-    PgbenchOption("log", "l", "run", _flag("log"), takes=False),
-    PgbenchOption("latency-limit", "L", "run", _latency_limit),
-    PgbenchOption("no-vacuum", "n", "both", _flag("no_vacuum"), takes=False),
-    PgbenchOption("port", "p", "both", _text("port")),
-    PgbenchOption("progress", "P", "run", _count("progress_s", "-P/--progress")),
-    PgbenchOption("protocol", "M", "run", _PROTOCOL),
-    PgbenchOption("quiet", "q", "init", _flag("quiet"), takes=False),
-    PgbenchOption("report-per-command", "r", "run", _flag("per_command"), takes=False),
-    PgbenchOption("rate", "R", "run", _RATE),
-    PgbenchOption("scale", "s", "both", _count("scale", "-s/--scale")),
-    PgbenchOption("select-only", "S", "run", _named_builtin("select-only"), takes=False),
-    PgbenchOption("skip-some-updates", "N", "run", _named_builtin("simple-update"), takes=False),
-    PgbenchOption("time", "T", "run", _count("duration_s", "-T/--time")),
-    PgbenchOption("transactions", "t", "run", _count("transactions", "-t/--transactions")),
-    PgbenchOption("username", "U", "both", _text("user")),
-    PgbenchOption("vacuum-all", "v", "run", _flag("vacuum_all"), takes=False),
-    PgbenchOption("unlogged-tables", "", "init", _flag("unlogged"), takes=False),
-    PgbenchOption("tablespace", "", "init", _text("tablespace")),
-    PgbenchOption("index-tablespace", "", "init", _text("index_tablespace")),
-    PgbenchOption("sampling-rate", "", "run", _SAMPLING_RATE),
-    PgbenchOption("aggregate-interval", "", "run", _count("aggregate_s", "--aggregate-interval")),
-    PgbenchOption("progress-timestamp", "", "run", _flag("progress_timestamp"), takes=False),
-    PgbenchOption("log-prefix", "", "run", _text("log_prefix")),
-    PgbenchOption("foreign-keys", "", "init", _flag("foreign_keys"), takes=False),
-    PgbenchOption("random-seed", "", "run", _random_seed),
-    PgbenchOption("show-script", "", "both", _show_script),
-    PgbenchOption("partitions", "", "init", _count("partitions", "--partitions", 0)),
-    PgbenchOption("partition-method", "", "init", _PARTITION_METHOD),
-    PgbenchOption("failures-detailed", "", "run", _flag("failures_detailed"), takes=False),
-    PgbenchOption("max-tries", "", "run", _MAX_TRIES),
-    PgbenchOption("verbose-errors", "", "run", _flag("verbose_errors"), takes=False),
-    PgbenchOption("exit-on-abort", "", "run", _flag("exit_on_abort"), takes=False),
-    PgbenchOption("debug", "", "both", _flag("debug"), takes=False),
-    PgbenchOption("continue-on-error", "", "run", _flag("continue_on_error"), takes=False),
-    PgbenchOption("no-store", "", "run", _flag("store", False), takes=False, extra=True),
+    PgbenchOption("builtin", "b", "run", "scripts", _builtin),
+    PgbenchOption("client", "c", "run", "clients", _COUNT),
+    PgbenchOption("connect", "C", "run", "connect_each"),
+    PgbenchOption("dbname", "d", "both", "dbname", str),
+    PgbenchOption("define", "D", "run", "defines", _define),
+    PgbenchOption("file", "f", "run", "scripts", lambda text: ScriptOption(*weighted(text))),
+    PgbenchOption("fillfactor", "F", "init", "fillfactor", (10, 100)),
+    PgbenchOption("host", "h", "both", "host", str),
+    PgbenchOption("initialize", "i", "both", "initialize"),
+    PgbenchOption("init-steps", "I", "init", "steps", _init_steps),
+    PgbenchOption("jobs", "j", "run", "jobs", _COUNT),
+    PgbenchOption("log", "l", "run", "log"),
+    PgbenchOption("latency-limit", "L", "run", "limit_us", lambda ms: int(_LIMIT(ms) * 1000)),
+    PgbenchOption("no-vacuum", "n", "both", "no_vacuum"),
+    PgbenchOption("port", "p", "both", "port", str),
+    PgbenchOption("progress", "P", "run", "progress_s", _COUNT),
+    PgbenchOption("protocol", "M", "run", "protocol", _PROTOCOL),
+    PgbenchOption("quiet", "q", "init", "quiet"),
+    PgbenchOption("report-per-command", "r", "run", "per_command"),
+    PgbenchOption("rate", "R", "run", "rate", _RATE),
+    PgbenchOption("scale", "s", "both", "scale", _COUNT),
+    PgbenchOption("select-only", "S", "run", "scripts", flag=_SELECT_ONLY),
+    PgbenchOption("skip-some-updates", "N", "run", "scripts", flag=_SIMPLE_UPDATE),
+    PgbenchOption("time", "T", "run", "duration_s", _COUNT),
+    PgbenchOption("transactions", "t", "run", "transactions", _COUNT),
+    PgbenchOption("username", "U", "both", "user", str),
+    PgbenchOption("vacuum-all", "v", "run", "vacuum_all"),
+    PgbenchOption("unlogged-tables", "", "init", "unlogged"),
+    PgbenchOption("tablespace", "", "init", "tablespace", str),
+    PgbenchOption("index-tablespace", "", "init", "index_tablespace", str),
+    PgbenchOption("sampling-rate", "", "run", "sampling_rate", _SAMPLING_RATE),
+    PgbenchOption("aggregate-interval", "", "run", "aggregate_s", _COUNT),
+    PgbenchOption("progress-timestamp", "", "run", "progress_timestamp"),
+    PgbenchOption("log-prefix", "", "run", "log_prefix", str),
+    PgbenchOption("foreign-keys", "", "init", "foreign_keys"),
+    PgbenchOption("random-seed", "", "run", "seed", _random_seed),
+    PgbenchOption("show-script", "", "both", "", _show_script),
+    PgbenchOption("partitions", "", "init", "partitions", (0, INT_MAX)),
+    PgbenchOption("partition-method", "", "init", "partition_method", _PARTITION_METHOD),
+    PgbenchOption("failures-detailed", "", "run", "failures_detailed"),
+    PgbenchOption("max-tries", "", "run", "max_tries", _MAX_TRIES),
+    PgbenchOption("verbose-errors", "", "run", "verbose_errors"),
+    PgbenchOption("exit-on-abort", "", "run", "exit_on_abort"),
+    PgbenchOption("debug", "", "both", "debug"),
+    PgbenchOption("continue-on-error", "", "run", "continue_on_error"),
+    PgbenchOption("no-store", "", "run", "store", flag=False, extra=True),
     # The name of --report-per-command in old versions of pgbench.
-    PgbenchOption("report-latencies", "", "run", _flag("per_command"), takes=False, extra=True),
+    PgbenchOption("report-latencies", "", "run", "per_command", extra=True),
 )
 _SHORT = {option.short: option for option in OPTIONS if option.short}
 (_DEBUG,) = (option for option in OPTIONS if option.long == "debug")
@@ -450,7 +430,7 @@ def _long(line: _Line, word: str, left: Iterator[str]) -> tuple[PgbenchOption, s
         names = " ".join(f"'--{option.long}'" for option in matches)
         raise line.usage_error(f"option '--{word}' is ambiguous; possibilities: {names}")
     option = matches[0]
-    if not option.takes:
+    if option.read is None:
         if equals:
             raise line.usage_error(f"option '--{option.long}' doesn't allow an argument")
         return option, ""
@@ -469,7 +449,7 @@ def _cluster(line: _Line, letters: str, left: Iterator[str]) -> Iterator[tuple[P
             byte = letter.encode("utf-8", "surrogateescape")[:1]
             shown = byte.decode("utf-8", "surrogateescape")
             raise line.usage_error(f"invalid option -- '{shown}'")
-        if not option.takes:
+        if option.read is None:
             yield option, ""
             continue
         rest = letters[at + 1 :]
@@ -485,31 +465,26 @@ def _cluster(line: _Line, letters: str, left: Iterator[str]) -> Iterator[tuple[P
         return
 
 
-def _check_initialization(line: _Line) -> None:
-    if "run" in line.modes:
+def _initialization(options: Options, modes: set[str]) -> Options:
+    if "run" in modes:
         raise OptionError(
             "some of the specified options cannot be used in initialization (-i) mode"
         )
-    method = line.get("partition_method")
-    if method is not None and not line.get("partitions"):
+    if options.partition_method is not None and not options.partitions:
         raise OptionError("--partition-method requires greater than zero --partitions")
-    if line.get("no_vacuum"):
-        line.values["steps"] = line.get("steps").replace("v", " ")
+    return replace(options, steps=options.steps.replace("v", " ")) if options.no_vacuum else options
 
 
-def _check_run(line: _Line) -> None:
-    if "init" in line.modes:
-        raise OptionError("some of the specified options cannot be used in benchmarking mode")
-    transactions, duration = line.get("transactions"), line.get("duration_s")
-    if transactions and duration:
-        raise OptionError(
-            "specify either a number of transactions (-t) or a duration (-T), not both"
-        )
-    if not transactions and not duration:
-        line.values["transactions"] = _DEFAULT_TRANSACTIONS
-    sampling, aggregate = line.get("sampling_rate") is not None, line.get("aggregate_s")
-    seconds, logged = duration or 0, line.get("log")
+def _run(options: Options, modes: set[str]) -> Options:
+    if not options.scripts:
+        options = replace(options, scripts=(ScriptOption("tpcb-like", builtin=True),))
+    logged, sampling = options.log, options.sampling_rate is not None
+    seconds, aggregate = options.duration_s or 0, options.aggregate_s
     problems = {
+        "some of the specified options cannot be used in benchmarking mode": "init" in modes,
+        "specify either a number of transactions (-t) or a duration (-T), not both": (
+            options.transactions and seconds
+        ),
         "log sampling (--sampling-rate) is allowed only when logging transactions (-l)": (
             sampling and not logged
         ),
@@ -519,24 +494,27 @@ def _check_run(line: _Line) -> None:
             aggregate and not logged
         ),
         "log file prefix (--log-prefix) is allowed only when logging transactions (-l)": (
-            line.get("log_prefix") is not None and not logged
+            options.log_prefix is not None and not logged
         ),
         f"number of seconds for aggregation ({aggregate}) must not be higher than"
         f" test duration ({seconds})": seconds and aggregate > seconds,
         f"duration ({seconds}) must be a multiple of aggregation interval ({aggregate})": (
             seconds and aggregate and seconds % aggregate
         ),
+        "--progress-timestamp is allowed only under --progress": (
+            options.progress_timestamp and not options.progress_s
+        ),
+        "an unlimited number of transaction tries can only be used with"
+        " --latency-limit or a duration (-T)": (
+            not options.max_tries and not options.limit_us and not seconds
+        ),
     }
     for message, holds in problems.items():
         if holds:
             raise OptionError(message)
-    if line.get("progress_timestamp") and not line.get("progress_s"):
-        raise OptionError("--progress-timestamp is allowed only under --progress")
-    if not line.get("max_tries") and not line.get("limit_us") and not duration:
-        raise OptionError(
-            "an unlimited number of transaction tries can only be used with"
-            " --latency-limit or a duration (-T)"
-        )
+    if options.transactions or seconds:
+        return options
+    return replace(options, transactions=_DEFAULT_TRANSACTIONS)
 
 
 def _database(environ: Mapping[str, str]) -> str:
@@ -571,23 +549,20 @@ def parse(
 
         text = f"pgbench (PostgreSQL) {VERSION}, by pgpaces {version('pgpaces')}\n"
         raise AnsweredError(text, "stdout")
-    line = _Line(command, tell)
-    if (seed := environ.get("PGBENCH_RANDOM_SEED")) is not None:
-        _random_seed(line, seed, "PGBENCH_RANDOM_SEED environment variable")
-    for option, value in _parsed(line, argv):
-        option.put(line, value)
-        line.modes.add(option.mode)
-    initialize = line.get("initialize")
-    if not line.scripts and not initialize:
-        line.scripts.append(ScriptOption("tpcb-like", builtin=True))
-    if not initialize and not sum(script.weight for script in line.scripts):
+    line = _Line(command, tell, Options(seed=random_seed("time")))
+    if (chosen := environ.get("PGBENCH_RANDOM_SEED")) is not None:
+        seed = _random_seed(chosen, "PGBENCH_RANDOM_SEED environment variable")
+        line.options = replace(line.options, seed=seed)
+        tell("seed", seed)
+    for option, text in _parsed(line, argv):
+        line.put(option, text)
+    options, operands = line.options, line.operands
+    if options.scripts and not options.initialize and not sum(s.weight for s in options.scripts):
         raise OptionError("total script weight must not be zero")
-    line.values["jobs"] = min(line.get("jobs"), line.get("clients"))
-    if "dbname" not in line.values:
-        line.values["dbname"] = line.operands.pop(0) if line.operands else _database(environ)
-    if line.operands:
-        first = line.operands[0]
+    if options.dbname is None:
+        options = replace(options, dbname=operands.pop(0) if operands else _database(environ))
+    if operands:
+        first = operands[0]
         raise line.usage_error(f'too many command-line arguments (first is "{first}")', "error")
-    (_check_initialization if initialize else _check_run)(line)
-    line.values.setdefault("seed", random_seed("time"))
-    return Options(**line.values, scripts=tuple(line.scripts), defines=tuple(line.defines.items()))
+    options = replace(options, jobs=min(options.jobs, options.clients))
+    return (_initialization if options.initialize else _run)(options, line.modes)

@@ -7,7 +7,6 @@ import os
 import re
 import sys
 import time
-from collections.abc import Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -67,7 +66,7 @@ def _parameters(options: Options, program: str, purpose: str) -> dict[str, str]:
     every = {"host": options.host, "port": options.port, "user": options.user}
     every |= {"fallback_application_name": program}
     parameters = {name: value for name, value in every.items() if value}
-    name = options.dbname
+    name = options.dbname or ""
     if name.startswith(("postgresql://", "postgres://")) or "=" in name:
         # All its values are texts, whatever their declared type.
         return parameters | {k: str(v) for k, v in conninfo.conninfo_to_dict(name).items()}
@@ -90,7 +89,7 @@ def connect(options: Options, voice: Voice, purpose: str) -> Setup:
             parameters["password"] = _ask_password(voice)
             conn = _attempt(parameters)
     except psycopg.ProgrammingError as error:  # not a connection string
-        raise _unconnected(_without_pieces(str(error), options.dbname), purpose) from None
+        raise _unconnected(_without_pieces(str(error), options.dbname or ""), purpose) from None
     if conn.status != ConnStatus.OK:
         raise _unconnected(decoded(conn.error_message), purpose)
     session = sessions.with_text(psycopg.Connection(conn))
@@ -153,13 +152,13 @@ def initialize(options: Options, voice: Voice) -> int:
     return 0
 
 
-def run(options: Options, texts: Sequence[str], voice: Voice) -> int:
-    """Runs the scripts with these texts and prints the report; the exit code.
+def run(options: Options, voice: Voice) -> int:
+    """Runs the scripts and prints the report; the exit code.
 
     Raises ScriptError where one cannot be sent by the protocol.
     """
-    for script, text in zip(options.scripts, texts, strict=True):
-        commands_in(script.description, text, parameters=options.protocol != "simple")
+    for script in options.scripts:
+        commands_in(script.description, script.text, parameters=options.protocol != "simple")
     setup = connect(options, voice, "setup")
     with contextlib.closing(setup.session) as session:
         server = session.info.parameter_status("server_version") or "unknown"
@@ -175,12 +174,12 @@ def run(options: Options, texts: Sequence[str], voice: Voice) -> int:
                 f" {kind}: {amount} dbName: {info.dbname}"
             )
             voice.tell(("info", text))
-        facts = _facts(options, session, texts, voice=voice)
+        facts = _facts(options, session, voice)
         scripts = [
             workload.WorkloadScript(
-                script.description, script.weight, text, source=script.description
+                script.description, script.weight, script.text, source=script.description
             )
-            for script, text in zip(options.scripts, texts, strict=True)
+            for script in options.scripts
         ]
         name = options.scripts[0].name if len(scripts) == 1 else "multiple scripts"
         made = workload.of_scripts(name, scripts, "run by pgpaces pgbench")
@@ -196,11 +195,11 @@ def run(options: Options, texts: Sequence[str], voice: Voice) -> int:
     return _end(options, facts, outcome, watch=watch)
 
 
-def _facts(options: Options, session: Session, texts: Sequence[str], *, voice: Voice) -> Facts:
+def _facts(options: Options, session: Session, voice: Voice) -> Facts:
     """The facts to report: of the tables only where a builtin script runs. Raises ServerError."""
     commands = [
-        [command.text for command in commands_in(script.description, text)]
-        for script, text in zip(options.scripts, texts, strict=True)
+        [command.text for command in commands_in(script.description, script.text)]
+        for script in options.scripts
         if options.per_command
     ]
     if not options.builtin_used:
@@ -215,36 +214,12 @@ def _facts(options: Options, session: Session, texts: Sequence[str], *, voice: V
 def _request(
     options: Options, facts: Facts, scripts: workload.Workload, *, target: TargetPlan
 ) -> Request:
-    asked = _spec(options, facts)
-    request = request_of(asked, scripts, target=target, keep=options.store, observe=False)
-    log = None
-    if options.log:
-        log = LogPlan(
-            prefix=options.log_prefix or "pgbench_log",
-            sampling=options.sampling_rate or 1.0,
-            aggregate_s=options.aggregate_s or None,
-            detailed=options.failures_detailed,
-        )
-    return with_fields(
-        request,
-        backlog="drop",
-        continue_on_error=options.continue_on_error,
-        exit_on_abort=options.exit_on_abort,
-        recover=False,
-        time_commands=options.per_command,
-        notices=True,
-        debug=options.debug,
-        log=log,
-    )
-
-
-def _spec(options: Options, facts: Facts) -> dict[str, Any]:
     limit_ns, duration_s = options.limit_us * 1000, options.duration_s
     length: dict[str, Any] = {"transactions": options.transactions}
     if duration_s is not None:
         length = {"duration": duration_text(min(duration_s * _SECOND_NS, _FOREVER_NS))}
-    variables = {"scale": str(facts.scale), **dict(options.defines)}
-    return {
+    variables = {"scale": str(facts.scale), **options.defines}
+    asked = {
         **({"think_time": "0s"} if options.rate is None else {"rate": f"{exact(options.rate)}/s"}),
         **({"latency_limit": duration_text(min(limit_ns, _FOREVER_NS))} if limit_ns else {}),
         **length,
@@ -264,6 +239,25 @@ def _spec(options: Options, facts: Facts) -> dict[str, Any]:
         "connect_each": options.connect_each,
         "verbose_errors": options.verbose_errors,
     }
+    log = None
+    if options.log:
+        log = LogPlan(
+            prefix=options.log_prefix or "pgbench_log",
+            sampling=options.sampling_rate or 1.0,
+            aggregate_s=options.aggregate_s or None,
+            detailed=options.failures_detailed,
+        )
+    return with_fields(
+        request_of(asked, scripts, target=target, keep=options.store, observe=False),
+        backlog="drop",
+        continue_on_error=options.continue_on_error,
+        exit_on_abort=options.exit_on_abort,
+        recover=False,
+        time_commands=options.per_command,
+        notices=True,
+        debug=options.debug,
+        log=log,
+    )
 
 
 class _Watch(Listener):
