@@ -183,11 +183,13 @@ def on_host(value: Any) -> Any:
 DEAD = {"host": "127.0.0.1", "port": "1", "dbname": "x"}
 ADMIN = Access(DEAD, Path("psql"))
 AWAY, LOST = ServerError("server-away"), OperationalError("lost")
-CHANGE = Ns(name="jit", dbname="", before="on", after=None, restart=False)
-LEDGER = Ns(changes=Answer([CHANGE]), current=Answer("off"), admin=Answer("x"), set=print,
-            forget=print, change=print, reload=print, awaits_restart=Answer(False))  # fmt: skip
-GONE = {"SettingChanges": Answer(Ns(open=Answer(LOST), close=print)), "matching": Answer([1]),
-        "connect": contextlib.nullcontext, "Note.of": Answer(Ns(path=Path("/")))}  # fmt: skip
+CHANGE = Ns(name="jit", dbname="", before="on", after=None)
+JOURNAL = Ns(changes=[CHANGE], current=Answer("off"), admin=Answer("x"), set=print, record=print,
+             change=print, reload=print, ensure_open=Answer(), awaits_restart=Answer(False),
+             access=ADMIN, close=print, _admin=None, terms=Ns(restart=Answer(AWAY)),
+             _open=Answer(LOST))  # fmt: skip
+GONE = {"matching": Answer([1]), "connect": contextlib.nullcontext, "note_of": Answer(Path("/"))}
+JIT = Ns(name="jit", value="", context="postmaster")
 COPY = {"users": Answer(0), "_check_room": Answer()}
 RUNNING = Ns(name="a", data_dir=Path("/a"), settings={}, tcp_host=None, certificate=None)
 RECORD = Ns(pid=2**30, stays=True, name="a", data_dir=Path("/a"))
@@ -211,13 +213,13 @@ CASES: dict[str, Any] = {
                            ("source-not-permitted", InsufficientPrivilege()))},
     "database-of-other-role": call("database.ownership:check_owner", Answer((0, "a", "b")), "x"),
     "configuration-not-reloaded": call(
-        "database.changes:SettingChanges.reload", Ns(admin=Answer("x")), parts={"_LOADED_S": -1}),
-    "cannot-change-settings": call("database.changes:opened", ADMIN, parts=GONE),
-    "settings-left-changed": call("database.changes:put_back_leftovers", 0, 0, print, parts=GONE),
-    "settings-not-taken-back": call("database.changes:put_back", LEDGER, None, print),
+        "database.changes:Journal.reload", Ns(admin=Answer("x")), parts={"_LOADED_S": -1}),
+    "cannot-change-settings": call("database.changes:Journal.ensure_open", JOURNAL),
+    "settings-left-changed": call(
+        "database.changes:Journal.put_back_leftovers", JOURNAL, parts=GONE),
+    "settings-not-taken-back": call("database.changes:Journal.put_back", JOURNAL),
     "server-stopped-by-settings": call(
-        "database.settings:_alter_system", LEDGER, [Ns(name="jit", value="", context="postmaster")],
-        Ns(managed=False, restart=Answer(AWAY))),
+        "database.settings:_change", JOURNAL, "x", [JIT], how={"jit": "restart"}),
     "statements-unreadable": call("capture.reader:reading", DEAD),
     "guard-cannot-query": lambda *_: resolve_name("pgpaces.monitor.guard:_Session")(
         DEAD, "x", print).look(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import select
 import time
 from collections.abc import Iterator, Mapping
@@ -173,12 +172,3 @@ def size(admin: Session, dbname: str) -> int:
 
 def with_names(text: LiteralString, *names: str) -> sql.Composed:
     return sql.SQL(text).format(*map(Identifier, names))
-
-
-def server_id(admin: Session, access: Access) -> str:
-    """The system identifier of a server; a hash of its address if the role may not read it."""
-    try:
-        return str(scalar(admin, "SELECT system_identifier::text FROM pg_control_system()"))
-    except psycopg.errors.InsufficientPrivilege:
-        address = [access.keywords.get(word, "") for word in ("host", "hostaddr", "port")]
-        return hashlib.sha256("\0".join(address).encode()).hexdigest()[:16]

@@ -132,7 +132,7 @@ def _give(admin: Session, dbname: str, settings: list[tuple[str, str]], *, say: 
     refused = []
     for name, value in settings:
         try:
-            changes.set_to(admin, changes.SettingChange(name, dbname, None), value)
+            changes.set_to(admin, changes.SettingChange(name, dbname), value)
         except psycopg.DatabaseError as error:
             if error.sqlstate is None:  # the session is gone
                 raise
