@@ -21,7 +21,7 @@ from pgpaces.database.changes import (
     write_note,
 )
 from pgpaces.database.data import DatasetSpec
-from pgpaces.database.ownership import Ownership
+from pgpaces.database.ownership import Database, Ownership
 from pgpaces.spec import workload
 from pgpaces.spec.setup import ServerFacts
 from tests.errors import raises
@@ -223,7 +223,7 @@ def test_nothing_is_locked_on_a_server_without_leftovers(monkeypatch, tmp_path):
         assert journal.changes == []
 
 
-OWNED = Ownership("w", "f", "ready", own=True)
+FOUND = Database("mine", Ownership("w", "f", "ready", own=True), -1, "me", "me", droppable=True)
 
 
 @pytest.mark.parametrize("may_mark", [False, True])
@@ -248,7 +248,7 @@ def test_a_database_of_ones_own_is_marked_before_it_is_emptied(monkeypatch, may_
     spec = DatasetSpec(workload.find("tpcb-like"), 1, 1, own="mine", fresh=True)
     target = data.DatabaseTarget("mine", "f", spec)
     with contextlib.nullcontext() if may_mark else pytest.raises(ConsentError):
-        data._empty_own(Access({}, Path("psql")), session, target, exists=True, owned=OWNED)
+        data._empty_own(Access({}, Path("psql")), session, target, found=FOUND)
     dropped = ['DROP SCHEMA "public" CASCADE', "CREATE SCHEMA IF NOT EXISTS public"]
     assert done == (["preparing", *dropped] if may_mark else [])
 
@@ -256,9 +256,10 @@ def test_a_database_of_ones_own_is_marked_before_it_is_emptied(monkeypatch, may_
 def test_clean_leaves_the_copy_of_a_trial_that_has_no_session_in_it_yet(monkeypatch):
     """The trial locks the database of which it is a copy."""
     copy = Ownership("not UTF-8: \udce9", "f", ownership.COPY)
-    owned, dropped = [(name, copy.text(), 1) for name in ("pgpaces_a_run", "pgpaces_b_run")], []
+    names, dropped = ("pgpaces_a_run", "pgpaces_b_run"), []
+    owned = [(name, copy.text(), -1, "me", "me", True) for name in names]
 
-    def execute(statement):
+    def execute(statement, _=()):
         if isinstance(statement, str):
             return SimpleNamespace(fetchall=lambda: owned)
         return dropped.append(statement.as_string(None))
@@ -269,6 +270,7 @@ def test_clean_leaves_the_copy_of_a_trial_that_has_no_session_in_it_yet(monkeypa
 
     monkeypatch.setattr(ownership, "connect", session)
     monkeypatch.setattr(ownership, "common", session)
+    monkeypatch.setattr(ownership, "size", lambda *_: 1)
     monkeypatch.setattr(ownership, "drop_leftovers", lambda *_, say: 0)
     monkeypatch.setattr(ownership, "locked", lambda locks, name: name != "pgpaces_a")
     with raises(PrepareError, "databases-in-use", databases=["pgpaces_a_run"], freed_bytes=1):

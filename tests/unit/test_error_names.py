@@ -189,6 +189,7 @@ JOURNAL = Ns(changes=[CHANGE], current=Answer("off"), admin=Answer("x"), set=pri
              access=ADMIN, close=print, _admin=None, terms=Ns(restart=Answer(AWAY)),
              _open=Answer(LOST))  # fmt: skip
 GONE = {"matching": Answer([1]), "connect": contextlib.nullcontext, "note_of": Answer(Path("/"))}
+OTHERS = Ns(owned="x", droppable=False, owner="a", role="b")
 JIT = Ns(name="jit", value="", context="postmaster")
 COPY = {"users": Answer(0), "_check_room": Answer()}
 RUNNING = Ns(name="a", data_dir=Path("/a"), settings={}, tcp_host=None, certificate=None)
@@ -207,11 +208,13 @@ CASES: dict[str, Any] = {
     "no-space-for-database": preparing(DiskFull()),
     "database-in-use": preparing(ObjectInUse()),
     "cannot-prepare-database": preparing(LOST),
-    **{name: call("database.copies:create_from_source", ADMIN, Answer((8,)), "shop", dbname="x",
+    **{name: call("database.copies:copy_source", ADMIN, Answer((8,)), "shop", dbname="x",
                   **QUIET, parts=COPY | {"copy": Answer(error)})
        for name, error in (("copy-fills-disk", DiskFull()),
                            ("source-not-permitted", InsufficientPrivilege()))},
-    "database-of-other-role": call("database.ownership:check_owner", Answer((0, "a", "b")), "x"),
+    "database-of-other-role": call(
+        "database.data:_ensure", ADMIN, Answer(), Ns(dbname="x", spec=Ns(from_database=None)),
+        **QUIET, parts={"ownership.find": Answer(OTHERS)}),
     "configuration-not-reloaded": call(
         "database.changes:Journal.reload", Ns(admin=Answer("x")), parts={"_LOADED_S": -1}),
     "cannot-change-settings": call("database.changes:Journal.ensure_open", JOURNAL),

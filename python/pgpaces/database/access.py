@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import select
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import LiteralString
 
@@ -118,18 +118,18 @@ def common(access: Access) -> Iterator[Session]:
         yield session
 
 
-def locked(admin: Session, name: str) -> bool:
-    """Takes a lock until the end of the session; false if another pgpaces has it.
-
-    The server needs a moment to notice that a client was killed, so it tries for some time.
-    """
-    query = "SELECT /* pgpaces */ pg_try_advisory_lock(%s, hashtext(%s))"
+def soon(admin: Session, is_so: Callable[[], bool]) -> bool:
+    """Whether it is so now or soon: a server needs a moment to notice that a client is gone."""
     deadline = time.monotonic() + NOTICED_S
-    while not (taken := scalar(admin, query, (LOCK_CLASS, name))):
-        if time.monotonic() > deadline:
-            break
+    while not (so := is_so()) and time.monotonic() < deadline:
         admin.execute("SELECT pg_sleep(0.05)")
-    return bool(taken)
+    return so
+
+
+def locked(admin: Session, name: str) -> bool:
+    """Takes a lock until the end of the session; false if another pgpaces has it."""
+    query = "SELECT /* pgpaces */ pg_try_advisory_lock(%s, hashtext(%s))"
+    return soon(admin, lambda: bool(scalar(admin, query, (LOCK_CLASS, name))))
 
 
 @contextlib.contextmanager

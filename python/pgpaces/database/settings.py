@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from pgpaces.core.errors import ConsentError, PgpacesError, PlanError, ServerError, similar
 from pgpaces.core.sessions import Session, errors, scalar
+from pgpaces.database import ownership
 from pgpaces.database.access import Access, connect
 from pgpaces.database.changes import SYSTEM, Journal, SettingChange, is_empty_list
-from pgpaces.database.ownership import Ownership, comment_on
 
 How = Literal["connection", "database", "reload", "restart"]
 _OF_SESSIONS = ("user", "superuser", "backend", "superuser-backend")
@@ -134,7 +134,8 @@ def _scopes(journal: Journal, dbname: str, settings: list[_Setting]) -> dict[str
     managed = False
     if any(each.context in _SETTABLE for each in lost):
         with connect(access) as admin:
-            managed = Ownership.read(comment_on(admin, dbname)[1]) is not None
+            found = ownership.find(admin, dbname)
+            managed = found is not None and found.owned is not None
     how: dict[str, How] = {}
     for each in settings:
         if each in of_sessions and each not in lost:
