@@ -113,11 +113,11 @@ def test_so_long_as_something_falls_due_it_is_run_again(load):
 
 
 @needs("Linux")
-def test_the_watchdog_has_none_of_our_variables_of_libpq(monkeypatch):
+def test_the_supervisor_has_none_of_our_variables_of_libpq(monkeypatch):
     monkeypatch.setenv("PGPASSWORD", "s3cr3t")
     monkeypatch.setenv("OTHER", "kept")
     runner = Runner()
-    variables = Path(f"/proc/{runner._watchdog.pid}/environ")
+    variables = Path(f"/proc/{runner.process.pid}/environ")
     found = variables.read_bytes()
     runner.close()
     assert b"s3cr3t" not in found
@@ -204,15 +204,15 @@ def test_beside_others_it_ends_with_them_and_the_cut_one_is_not_counted(load, tm
 
 
 @needs("Linux")
-def test_when_its_watchdog_is_killed_the_load_says_so_and_the_command_ends(tmp_path):
+def test_when_its_supervisor_is_killed_the_load_says_so_and_the_command_ends(tmp_path):
     runner = Runner()
     order = CommandOrder("it", ("/bin/sh", "-c", "echo $$ > pid; exec sleep 60"), {}, tmp_path)
     made = CommandLoad(order, Executions(), runner)
     made.begin(0)
     pid = started(tmp_path / "pid")
-    os.kill(runner._watchdog.pid, signal.SIGKILL)
+    os.kill(runner.process.pid, signal.SIGKILL)
     found = []
-    with raises(RunError, "watchdog-ended"):
+    with raises(RunError, "supervisor-ended"):
         found += list(made)
     until(lambda: not alive(pid), "the command has ended")
     runner.close()
@@ -228,7 +228,7 @@ text = "trap '' TERM; (setsid sleep 60 & echo $! > child); echo $$ > pid; while 
 order = CommandOrder("it", ("/bin/sh", "-c", text), {"PATH": "/usr/bin:/bin"}, Path(sys.argv[1]))
 scratch = Path(sys.argv[1]) / "scratch"
 scratch.mkdir()
-load = CommandLoad(order, Executions(), Runner((), scratch))
+load = CommandLoad(order, Executions(), Runner([scratch]))
 load.begin()
 list(load)
 """

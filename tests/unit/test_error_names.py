@@ -239,7 +239,8 @@ CASES: dict[str, Any] = {
     "process-does-not-end": call("server.embedded:_end", BUSY, RECORD),
     "server-held": call("server.embedded:_claim", BUSY, RECORD, print, parts={"ENDING_S": -1}),
     "starting-server-silent": call(
-        "server.postmaster:Postmaster.wait", Ns(_has_ended=Answer(), _log=Path("/"), _log_text=str),
+        "server.postmaster:Postmaster.wait",
+        Ns(_supervisor=Ns(read=lambda _: None), _log=Path("/"), _log_text=str),
         bool, "x", print, parts={"SILENCE_S_MAX": -1}),
     "pooler-in-use": call(
         "server.pooler:pool", Ns(pooler="pgpool"), 1, [RECORD], **QUIET,

@@ -1,6 +1,6 @@
 """Load by a command: any program, timed from its start to its end, repeatedly.
 
-One execution is one transaction of a closed load with one client. The program runs under a watchdog
+One execution is one transaction of a closed load with one client. The program runs under a supervisor
 (database/programs.py), which takes the times and ends it with pgpaces.
 """
 

@@ -301,7 +301,7 @@ def _with_command(
             say(text)
             check()
 
-        runner = programs.Runner(environment.files, environment.scratch)
+        runner = programs.Runner([environment.scratch], environment.files)
         stack.callback(runner.close)
         measured = order(command.run, command.succeeds)
         if command.before is not None:
