@@ -10,7 +10,6 @@ import contextlib
 import errno
 import os
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -19,7 +18,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from pgpaces.core.errors import PgpacesError, PrepareError, RunError, TrustError
 from pgpaces.core.home import home, make_folder
@@ -27,7 +25,6 @@ from pgpaces.core.messages import message
 from pgpaces.core.redaction import Redacted
 from pgpaces.core.sessions import Session
 from pgpaces.core.texts import Say
-from pgpaces.core.units import SECOND_NS
 from pgpaces.database import psql
 from pgpaces.database.inputs import filled, located, named, used_names
 from pgpaces.server.supervisor import Order, Supervisor
@@ -36,24 +33,13 @@ from pgpaces.spec.workload import InitStep, Workload
 _SHELL = "/bin/sh"
 # Keywords that every libpq understands; the others are in variables, which old versions ignore.
 _DSN = ("host", "hostaddr", "port", "user", "dbname")
-_FOREVER_NS = 2**62
 
 
-class CommandOrder(Redacted, frozen=True):
-    """An order to run a command: its name, words, variables, folder, and inherited descriptors.
-
-    secret: a text to mask in its output.
-    """
+class CommandOrder(Order, frozen=True, kw_only=True):
+    """An order to run a command, by its name. secret: a text to mask in its output."""
 
     REDACTED: ClassVar = ("variables", "secret")
     name: str
-    words: tuple[str, ...]
-    variables: Mapping[str, str]
-    folder: Path
-    files: tuple[int, ...] = ()
-    timeout_ns: int = 2 * 3600 * SECOND_NS
-    polite_ns: int = 5 * SECOND_NS
-    succeeds: tuple[int, ...] = (0,)
     secret: str | None = None
 
     def shown(self, output: str) -> str:
@@ -91,18 +77,7 @@ class Runner(Supervisor):
 
         report: gets the last line of its output every few seconds.
         """
-        polite = ((signal.SIGTERM, order.polite_ns / 1e9),)
-        self.send(
-            Order(
-                words=order.words,
-                variables=order.variables,
-                folder=order.folder,
-                files=order.files,
-                ending=polite if order.polite_ns else (),
-                timeout_s=order.timeout_ns / 1e9,
-                succeeds=order.succeeds,
-            )
-        )
+        self.send(order)
         begun = self._answer()
         if "refused" in begun:
             return None
@@ -165,7 +140,14 @@ class ProgramEnvironment(Redacted, frozen=True):
             raise RunError("program-not-found", program=words[0])
         if "cache" in named(run):
             _make_cache(Path(self.values["cache"]))
-        return CommandOrder(name, words, variables, self.folder, self.files, secret=self.secret)
+        return CommandOrder(
+            name=name,
+            words=words,
+            folder=self.folder,
+            variables=variables,
+            files=self.files,
+            secret=self.secret,
+        )
 
 
 def _make_cache(folder: Path) -> None:
@@ -257,15 +239,21 @@ def make_data(
             say(what)
             if step.run is None:
                 words = psql.words(client.program, step, variables, trusted=workload.trusted)
-                folder = step.path.parent.absolute()
-                order = CommandOrder(step.name, words, for_psql.variables, folder, for_psql.files)
+                order = CommandOrder(
+                    name=step.name,
+                    words=words,
+                    folder=step.path.parent.absolute(),
+                    variables=for_psql.variables,
+                    files=for_psql.files,
+                    secret=client.keywords.get("password"),
+                )
             else:
                 # Hide values that it does not name: data is reused after a change of these.
                 visible = {"scale", "seed", "dsn", "dbname", "scratch", "cache", "python"}
                 visible |= used_names(step)
                 hidden = {name for name in programs.values if name.lower() not in visible}
                 order = programs.order(step.name, step.run, hidden)
-            ended = run_reporting(runner, replace(order, timeout_ns=_FOREVER_NS), what, say=say)
+            ended = run_reporting(runner, order, what, say=say)
             if ended is None or ended.failed:
                 raise _failure(step, ended, trusted=workload.trusted)
 

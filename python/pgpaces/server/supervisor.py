@@ -14,12 +14,13 @@ import sys
 import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import field
 
 from pgpaces.core.errors import RunError
+from pgpaces.core.redaction import Redacted
 from pgpaces.server.binaries import server_environment
 
 _open_pipes: "weakref.WeakSet[IO[bytes]]" = weakref.WeakSet()
@@ -36,7 +37,7 @@ os.register_at_fork(after_in_child=_close_after_fork)
 Signals = tuple[tuple[int, float], ...]
 
 
-class Order(Struct, frozen=True, kw_only=True):
+class Order(Redacted, frozen=True, kw_only=True):
     """An order to run a program. files: descriptors that it inherits.
 
     variables: of its environment; None: those of `server_environment`. user: options of Popen.
@@ -45,12 +46,13 @@ class Order(Struct, frozen=True, kw_only=True):
     log.
     """
 
+    REDACTED: ClassVar[tuple[str, ...]] = ("variables",)
     words: tuple[str, ...]
     folder: Path = Path("/")
     variables: Mapping[str, str] | None = None
     files: tuple[int, ...] = ()
     user: Mapping[str, Any] = field(default_factory=dict)
-    ending: Signals = ()
+    ending: Signals = ((signal.SIGTERM, 5.0),)
     hurry: Signals = ((signal.SIGTERM, 1.0),)
     death: int | None = signal.SIGKILL
     timeout_s: float = float("inf")
@@ -94,7 +96,8 @@ class Supervisor:
         """Sends an order, stop, kill, or leave. If the process is gone, `read` shows it."""
         text = order
         if isinstance(order, Order):
-            text = json.dumps(msgspec.to_builtins(order, enc_hook=str))
+            keys = {name: getattr(order, name) for name in Order.__struct_fields__}
+            text = json.dumps(msgspec.to_builtins(keys, enc_hook=str))
         line = f"{text}\n".encode()
         with contextlib.suppress(OSError, ValueError):
             # Unbuffered: a signal handler may send in the middle of another line.

@@ -11,6 +11,7 @@ connections, unless the user asked for clients, and always leaves a few to other
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -294,8 +295,8 @@ def _with_command(
 
         def order(run: tuple[str, ...] | str, succeeds: tuple[int, ...]) -> programs.CommandOrder:
             base = environment.order(component.labels[0], run)
-            timeout_ns = command.timeout_ns
-            return replace(base, succeeds=succeeds, timeout_ns=timeout_ns, polite_ns=polite_ns)
+            timeout_s, ending = command.timeout_ns / 1e9, ((signal.SIGTERM, polite_ns / 1e9),)
+            return replace(base, succeeds=succeeds, timeout_s=timeout_s, ending=ending)
 
         def say_and_check(text: str) -> None:
             say(text)
