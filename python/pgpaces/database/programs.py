@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -31,6 +32,8 @@ from pgpaces.server.supervisor import Order, Supervisor
 from pgpaces.spec.workload import InitStep, Workload
 
 _SHELL = "/bin/sh"
+# How psql ends, which then cancels its statement.
+_CANCEL = ((signal.SIGINT, 5.0),)
 # Keywords that every libpq understands; the others are in variables, which old versions ignore.
 _DSN = ("host", "hostaddr", "port", "user", "dbname")
 
@@ -245,6 +248,8 @@ def make_data(
                     folder=step.path.parent.absolute(),
                     variables=for_psql.variables,
                     files=for_psql.files,
+                    ending=_CANCEL,
+                    hurry=_CANCEL,
                     secret=client.keywords.get("password"),
                 )
             else:
