@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from msgspec import Struct
 from psycopg.pq import Conninfo
@@ -22,7 +22,7 @@ from pgpaces.server.binaries import output_of, parse_version, running
 from pgpaces.server.folder import quoted
 from pgpaces.spec.workload import InitStep
 
-_TAIL_LINES = 12
+_TAIL_LINES = 24
 _RESTRICT = "\\restrict"
 # Names of files, which libpq resolves in a program's working directory.
 _FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl", "sslcrldir", "passfile")
@@ -168,14 +168,13 @@ def pipe(source: ClientProgram, target: ClientProgram, progress: Callable[[float
         for process in (dumps, restores):
             # A dump is in the encoding of its database, which may have bytes that are not UTF-8.
             del process.variables["PGCLIENTENCODING"]
-        dump_errors, restore_errors = (
-            stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)
-        )
+        # Of both: if one fails, the other does too, and the cause comes first.
+        errors = stack.enter_context(tempfile.TemporaryFile())
         first = stack.enter_context(
-            running(dump, **dumps.options(), stdout=subprocess.PIPE, stderr=dump_errors)
+            running(dump, **dumps.options(), stdout=subprocess.PIPE, stderr=errors)
         )
         second = stack.enter_context(
-            running(restore, **restores.options(), stdin=first.stdout, stderr=restore_errors)
+            running(restore, **restores.options(), stdin=first.stdout, stderr=errors)
         )
         # So that pg_dump gets SIGPIPE when pg_restore ends.
         if first.stdout is not None:
@@ -186,12 +185,7 @@ def pipe(source: ClientProgram, target: ClientProgram, progress: Callable[[float
             except subprocess.TimeoutExpired:
                 progress(time.monotonic() - started)
         if first.returncode or second.returncode:
-            # If one fails, the other does too; report both, the cause first.
-            why = "\n".join(filter(None, (_tail(dump_errors), _tail(restore_errors))))
+            errors.seek(0)
+            lines = errors.read().decode("utf-8", "replace").strip().splitlines()
+            why = "\n".join(lines[-_TAIL_LINES:])
             raise PrepareError("copy-failed", dbname=source.dbname, why=why)
-
-
-def _tail(file: IO[bytes]) -> str:
-    file.seek(0)
-    lines = file.read().decode("utf-8", "replace").strip().splitlines()
-    return "\n".join(lines[-_TAIL_LINES:])

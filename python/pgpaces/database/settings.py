@@ -20,6 +20,7 @@ from pgpaces.core.sessions import Session, errors, scalar
 from pgpaces.database import ownership
 from pgpaces.database.access import Access, connect
 from pgpaces.database.changes import SYSTEM, Journal, SettingChange, is_empty_list
+from pgpaces.server import profiles
 
 How = Literal["connection", "database", "reload", "restart"]
 _OF_SESSIONS = ("user", "superuser", "backend", "superuser-backend")
@@ -104,12 +105,9 @@ def _look_up(access: Access, dbname: str, requested: Mapping[str, str]) -> list[
         ).fetchall()
         catalog = {row[0].lower(): row for row in rows}
         settings = []
-        for name, value in requested.items():
-            known = name.lower() in catalog
-            # A server without jit need not know that it is off.
-            if not known and (name.lower(), value.lower()) == ("jit", "off"):
-                continue
-            if not known and not _CUSTOM_NAME.fullmatch(name):
+        major = session.info.server_version // 10_000
+        for name, value in profiles.known(requested, major).items():
+            if name.lower() not in catalog and not _CUSTOM_NAME.fullmatch(name):
                 version = session.info.parameter_status("server_version")
                 near = similar(name.lower(), [row[0] for row in rows])
                 raise PlanError("unknown-setting", setting=name, version=version, near=near)
