@@ -1,5 +1,6 @@
 """Programs that make data, on a real server."""
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -115,3 +116,21 @@ def test_a_program_ends_with_us(pgpaces_home, tmp_path, pg15):
     ours.kill()
     ours.wait()
     until(lambda: not alive(int(pid.read_text())), "it has ended")
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_sql_that_makes_data_is_canceled_on_the_server_when_pgpaces_ends(
+    pgpaces_home, tmp_path, pg15, how
+):
+    made = folder(tmp_path, 'run = "true"')
+    (made / "table.sql").write_text("SELECT pg_sleep(611);")
+    pgpaces = Command(pgpaces_home, tmp_path / "results.db")
+    ours = pgpaces.start("run", made, "--trust", "--target", pg15.dsn("postgres"))
+    runs = (
+        "SELECT count(*) = {} FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep(611)%'"
+        " AND state = 'active'"
+    )
+    pg15.wait_until(runs.format(1))
+    ours.send_signal(how)
+    ours.wait()
+    pg15.wait_until(runs.format(0))

@@ -1,9 +1,11 @@
 """Settings on real servers: applied as mildly as they can be, verified, and put back."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,10 +18,11 @@ from tests.servers import access_to, postgres_15
 
 from pgpaces.core.errors import ConsentError, PlanError, ServerError
 from pgpaces.core.messages import message
-from pgpaces.database import identity, settings
+from pgpaces.database import changes, identity, settings
 from pgpaces.database.access import Access, connect
+from pgpaces.database.changes import Journal, Terms
 from pgpaces.database.ownership import Ownership, set_ownership
-from pgpaces.database.settings import Terms, applied
+from pgpaces.database.settings import Applied
 
 pytestmark = pytest.mark.postgres
 ALLOWED = Terms(alter_system=True)
@@ -35,6 +38,18 @@ def _home(pgpaces_home):
 def own(certificates):
     """A server that tests may restart."""
     yield from postgres_15("pgpaces-settings-", certificates, {"maintenance_work_mem": "32MB"})
+
+
+@contextlib.contextmanager
+def applied(
+    access: Access, dbname: str, wanted: dict[str, str], *, terms: Terms
+) -> Iterator[Applied]:
+    """Settings of a trial that applies no others."""
+    with (
+        changes.journal(access, terms) as journal,
+        settings.applied(journal, dbname, wanted) as effect,
+    ):
+        yield effect
 
 
 def ask(access: Access, query: str, dbname: str = "postgres") -> Any:
@@ -206,9 +221,13 @@ def test_two_of_us_do_not_change_one_server_at_once(access):
         assert ask(access, "SHOW bgwriter_delay") == "100ms"
 
 
+def within(journal: Journal, name: str, value: str) -> contextlib.AbstractContextManager[Applied]:
+    return settings.applied(journal, "postgres", {name: value})
+
+
 def test_within_its_own_changes_a_run_may_make_more(access):
-    with applied(access, "postgres", {"bgwriter_delay": "100ms"}, terms=ALLOWED):
-        with applied(access, "postgres", {"checkpoint_timeout": "6min"}, terms=ALLOWED):
+    with changes.journal(access, ALLOWED) as journal, within(journal, "bgwriter_delay", "100ms"):
+        with within(journal, "checkpoint_timeout", "6min"):
             assert ask(access, "SHOW checkpoint_timeout") == "6min"
         assert auto_conf(access) == "bgwriter_delay=100ms"
         assert ask(access, "SHOW checkpoint_timeout") == "5min"
@@ -271,8 +290,8 @@ def test_a_setting_that_needs_one_restarts_the_server_and_again_at_the_end(own):
 def test_an_empty_list_is_set_where_no_file_sets_another(own):
     access, terms = access_to(own), Terms(alter_system=True, restart=own.restart)
     name, empty = "shared_preload_libraries", {"shared_preload_libraries": ""}
-    with applied(access, "postgres", {name: "auto_explain"}, terms=terms):
-        with applied(access, "postgres", empty, terms=terms) as effect:
+    with changes.journal(access, terms) as journal, within(journal, name, "auto_explain"):
+        with within(journal, name, "") as effect:
             assert (effect.how, effect.verified) == ({name: "restart"}, empty)
             assert ask(access, f"SHOW {name}") == ""
         assert ask(access, f"SHOW {name}") == "auto_explain"
@@ -298,8 +317,9 @@ def test_a_restart_within_is_survived_and_seen(own):
     before = identity.facts(access, "postgres")
     terms = Terms(alter_system=True, restart=own.restart)
     with (
-        applied(access, "postgres", {"bgwriter_delay": "100ms"}, terms=ALLOWED),
-        applied(access, "postgres", {"max_connections": "50"}, terms=terms),
+        changes.journal(access, terms) as journal,
+        within(journal, "bgwriter_delay", "100ms"),
+        within(journal, "max_connections", "50"),
     ):
         assert ask(access, "SHOW bgwriter_delay") == "100ms"
         assert ask(access, "SHOW max_connections") == "50"
@@ -308,7 +328,7 @@ def test_a_restart_within_is_survived_and_seen(own):
     assert change.values["fact"] == "pg_postmaster_start_time"
 
 
-def test_a_server_that_does_not_start_with_a_setting_is_started_without(own):
+def test_a_server_that_does_not_start_with_a_setting_is_named_with_it(own):
     access = access_to(own)
 
     def restart() -> None:
@@ -317,10 +337,13 @@ def test_a_server_that_does_not_start_with_a_setting_is_started_without(own):
         except AssertionError:
             raise ServerError("it does not start") from None
 
-    terms = Terms(managed=True, restart=restart)
+    terms = Terms(alter_system=True, restart=restart)
     wanted, said = {"shared_preload_libraries": "nosuch"}, ["shared_preload_libraries = nosuch"]
-    refused(access, wanted, "server-started-without-settings", terms=terms, settings=said)
-    assert auto_conf(access) is None
+    refused(access, wanted, "server-stopped-by-settings", terms=terms, settings=said)
+    (own.data / "postgresql.auto.conf").write_text("")
+    own.restart()
+    with applied(access, "postgres", {}, terms=terms):
+        assert auto_conf(access) is None
 
 
 KILLED = """
@@ -328,14 +351,18 @@ import os, signal
 from pathlib import Path
 from pgpaces.database import changes
 from pgpaces.database.access import Access
-from pgpaces.database.settings import Terms, applied
+from pgpaces.database.changes import Terms
+from pgpaces.database.settings import applied
 where = {where!r}
 if where != "inside":
     def die(*_):
         os.kill(os.getpid(), signal.SIGKILL)
-    setattr(changes.SettingChanges, where, die)
+    setattr(changes.Journal, where, die)
 access = Access({keywords!r}, Path("psql"))
-with applied(access, "postgres", {{"bgwriter_delay": "100ms"}}, terms=Terms(alter_system=True)):
+with (
+    changes.journal(access, Terms(alter_system=True)) as journal,
+    applied(journal, "postgres", {{"bgwriter_delay": "100ms"}}),
+):
     os.kill(os.getpid(), signal.SIGKILL)
 """
 

@@ -28,7 +28,7 @@ from pgpaces.core.errors import PlanError, ServerError
 from pgpaces.core.record import Interval
 from pgpaces.database import streaming
 from pgpaces.database.access import Access, connect
-from pgpaces.database.changes import Note
+from pgpaces.database.changes import note_of
 from pgpaces.load import engine
 from pgpaces.server import embedded, packages, pooler, topology
 from pgpaces.server.folder import ServerFolder, ServerRecord, Transport
@@ -436,7 +436,7 @@ def test_settings_to_put_back_on_a_primary_are_not_taken_for_those_of_its_standb
     """Both have one system identifier."""
     primary, standby = (cluster.access(each) for each in (cluster.primary, cluster.standby))
     with connect(primary) as admin, connect(standby) as other:
-        assert Note.of(admin, primary).path != Note.of(other, standby).path
+        assert note_of(admin, primary) != note_of(other, standby)
 
 
 def test_a_standby_whose_replay_is_paused_is_given_up_and_found_again(cluster, monkeypatch):

@@ -8,7 +8,7 @@ from tests.errors import raises
 from tests.servers import Postgres, access_to
 
 from pgpaces.core.errors import TrustError
-from pgpaces.database import identity, psql
+from pgpaces.database import identity, programs, psql
 from pgpaces.spec import trust
 
 pytestmark = pytest.mark.postgres
@@ -41,7 +41,7 @@ def load(made: Path, server: Postgres, consent: trust.Consent) -> None:
     found = trust.find(str(made), consent)
     access = access_to(server)
     way = psql.ClientProgram(access.psql, access.keywords, "postgres")
-    psql.run(way, found.init[0], VALUES, say=print, trusted=found.trusted)
+    programs.make_data(way, found, VALUES, say=print)
 
 
 # Our search takes the command for a part of a string, of a name or of data; psql does not.

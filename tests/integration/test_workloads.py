@@ -11,7 +11,7 @@ from tests.servers import access_to
 
 import pgpaces
 from pgpaces.core.units import SEED_MAX
-from pgpaces.database import psql
+from pgpaces.database import programs, psql
 from pgpaces.database.access import Access, connect
 from pgpaces.spec import workload
 
@@ -126,8 +126,7 @@ def made(access: Access, name: str, seed: int) -> Iterator[psycopg.Connection[tu
         try:
             way = psql.ClientProgram(access.psql, access.keywords, dbname)
             variables = {"scale": "1", "seed": str(seed)}
-            for step in workload.find(name).init:
-                psql.run(way, step, variables, say=lambda _: None)
+            programs.make_data(way, workload.find(name), variables, say=lambda _: None)
             with psycopg.connect(
                 **{**access.keywords, "dbname": dbname}, autocommit=True
             ) as session:

@@ -25,7 +25,14 @@ from tests.needs import needs
 from tests.processes import alive, started
 from tests.waiting import until
 
-FAST_NS = 200_000_000
+FAST_S = 0.2
+
+
+def of_shell(text, folder, **more):
+    words = ("/bin/sh", "-c", text)
+    return CommandOrder(
+        name="it", words=words, folder=folder, **{"variables": dict(os.environ)} | more
+    )
 
 
 @pytest.fixture
@@ -38,8 +45,7 @@ def runner():
 @pytest.fixture
 def load(runner, tmp_path):
     def make(text, order=None, **asked):
-        words, variables = ("/bin/sh", "-c", text), dict(os.environ)
-        given_ = CommandOrder("it", words, variables, tmp_path, polite_ns=FAST_NS, **(order or {}))
+        given_ = of_shell(text, tmp_path, ending=((signal.SIGTERM, FAST_S),), **(order or {}))
         return CommandLoad(given_, Executions(**asked), runner)
 
     return make
@@ -71,8 +77,8 @@ def test_every_execution_that_succeeds_is_on_time_and_follows_the_one_before(loa
         ("echo out; echo one >&2; printf two >&2; exit 3", {}, {}, {"exit 3": "one\ntwo"}),
         ("echo out; exit 1", {}, {}, {"exit 1": "out"}),
         ("kill -9 $$", {}, {}, {"signal 9": ""}),
-        ("sleep 60", {"timeout_ns": FAST_NS}, {}, {"timeout": ""}),
-        ("trap '' TERM; sleep 60; sleep 60", {"timeout_ns": FAST_NS}, {}, {"timeout": ""}),
+        ("sleep 60", {"timeout_s": FAST_S}, {}, {"timeout": ""}),
+        ("trap '' TERM; sleep 60; sleep 60", {"timeout_s": FAST_S}, {}, {"timeout": ""}),
         ("exit 0", {"succeeds": (3,)}, {}, {"exit 0": ""}),
         ("echo pass s3cr3t >&2; exit 1", {"secret": "s3cr3t"}, {}, {"exit 1": "pass ***"}),
         # Of two executions each has its own words.
@@ -93,7 +99,7 @@ def test_one_that_fails_is_counted_by_how_it_ended_with_what_it_said(
 
 
 def test_a_program_that_is_not_there_is_a_failed_execution(runner, tmp_path):
-    order = CommandOrder("it", (str(tmp_path / "absent"),), {}, tmp_path)
+    order = CommandOrder(name="it", words=(str(tmp_path / "absent"),), folder=tmp_path)
     assert failures(run(CommandLoad(order, Executions(), runner))) == {"exit 127": 1}
 
 
@@ -113,11 +119,11 @@ def test_so_long_as_something_falls_due_it_is_run_again(load):
 
 
 @needs("Linux")
-def test_the_watchdog_has_none_of_our_variables_of_libpq(monkeypatch):
+def test_the_supervisor_has_none_of_our_variables_of_libpq(monkeypatch):
     monkeypatch.setenv("PGPASSWORD", "s3cr3t")
     monkeypatch.setenv("OTHER", "kept")
     runner = Runner()
-    variables = Path(f"/proc/{runner._watchdog.pid}/environ")
+    variables = Path(f"/proc/{runner.process.pid}/environ")
     found = variables.read_bytes()
     runner.close()
     assert b"s3cr3t" not in found
@@ -193,7 +199,7 @@ def test_what_it_leaves_in_the_background_ends_with_it(load, tmp_path, detached)
 def test_beside_others_it_ends_with_them_and_the_cut_one_is_not_counted(load, tmp_path):
     own = load("until test -e pid; do sleep 0.05; done")
     other_runner = Runner()
-    order = CommandOrder("other", ("/bin/sh", "-c", "echo $$ > pid; exec sleep 60"), {}, tmp_path)
+    order = of_shell("echo $$ > pid; exec sleep 60", tmp_path, variables={})
     other = CommandLoad(order, Executions(None, accompanies=True), other_runner)
     found = run(Together([own], [other]))
     other_runner.close()
@@ -204,15 +210,15 @@ def test_beside_others_it_ends_with_them_and_the_cut_one_is_not_counted(load, tm
 
 
 @needs("Linux")
-def test_when_its_watchdog_is_killed_the_load_says_so_and_the_command_ends(tmp_path):
+def test_when_its_supervisor_is_killed_the_load_says_so_and_the_command_ends(tmp_path):
     runner = Runner()
-    order = CommandOrder("it", ("/bin/sh", "-c", "echo $$ > pid; exec sleep 60"), {}, tmp_path)
+    order = of_shell("echo $$ > pid; exec sleep 60", tmp_path, variables={})
     made = CommandLoad(order, Executions(), runner)
     made.begin(0)
     pid = started(tmp_path / "pid")
-    os.kill(runner._watchdog.pid, signal.SIGKILL)
+    os.kill(runner.process.pid, signal.SIGKILL)
     found = []
-    with raises(RunError, "watchdog-ended"):
+    with raises(RunError, "supervisor-ended"):
         found += list(made)
     until(lambda: not alive(pid), "the command has ended")
     runner.close()
@@ -225,10 +231,11 @@ from types import SimpleNamespace
 from pgpaces.load.command import CommandLoad, Executions
 from pgpaces.database.programs import CommandOrder, Runner
 text = "trap '' TERM; (setsid sleep 60 & echo $! > child); echo $$ > pid; while :; do sleep 1; done"
-order = CommandOrder("it", ("/bin/sh", "-c", text), {"PATH": "/usr/bin:/bin"}, Path(sys.argv[1]))
+words, variables = ("/bin/sh", "-c", text), {"PATH": "/usr/bin:/bin"}
+order = CommandOrder(name="it", words=words, folder=Path(sys.argv[1]), variables=variables)
 scratch = Path(sys.argv[1]) / "scratch"
 scratch.mkdir()
-load = CommandLoad(order, Executions(), Runner((), scratch))
+load = CommandLoad(order, Executions(), Runner([scratch]))
 load.begin()
 list(load)
 """

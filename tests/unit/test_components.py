@@ -232,13 +232,13 @@ def test_a_server_needs_connections_for_the_clients_that_come_to_it(
 def test_what_a_killed_run_left_changed_is_put_back_before_a_trial_of_a_database_as_it_stands(
     restart, monkeypatch
 ):
-    def put_back(access, by, say):
-        assert (by is not None) == (restart is not None)
+    def put_back(journal):
+        assert (journal.terms.restart is not None) == (restart is not None)
         raise ServerError("put back")
 
     request = work(target=TargetPlan(dsn="host=board", restart=restart)).request
     assert request.as_is
-    monkeypatch.setattr(prepare.changes, "put_back_leftovers", put_back)
+    monkeypatch.setattr(prepare.changes.Journal, "put_back_leftovers", put_back)
     where = Site(Access({}, Path("psql")), managed=False)
     with (
         pytest.raises(ServerError, match="put back"),

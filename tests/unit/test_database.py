@@ -1,7 +1,6 @@
 """What of servers and databases needs no server: names, lists, notes, whether one is the same."""
 
 import contextlib
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,9 +12,16 @@ from msgspec.structs import replace
 from pgpaces.core.errors import ConsentError, PrepareError, ServerError
 from pgpaces.database import access, changes, data, identity, ownership, settings
 from pgpaces.database.access import Access
-from pgpaces.database.changes import Note, SettingChange, names_in, put_back
+from pgpaces.database.changes import (
+    Journal,
+    SettingChange,
+    Terms,
+    names_in,
+    read_note,
+    write_note,
+)
 from pgpaces.database.data import DatasetSpec
-from pgpaces.database.ownership import Ownership
+from pgpaces.database.ownership import Database, Ownership
 from pgpaces.spec import workload
 from pgpaces.spec.setup import ServerFacts
 from tests.errors import raises
@@ -125,17 +131,14 @@ def test_behind_a_pgbouncer_that_shows_them_the_limits_are_the_poolers(monkeypat
 
 
 def test_a_note_says_what_to_put_back_until_nothing_is(tmp_path):
-    note = Note(tmp_path / "settings" / "1.json")
-    changes = [
-        SettingChange("work_mem", "", None),
-        SettingChange("fsync", "d", "on", "off", restart=True),
-    ]
-    assert note.read() == []
-    note.write(changes)
-    assert Note(tmp_path / "settings" / "1.json").read() == changes
+    note = tmp_path / "settings" / "1.json"
+    changes = [SettingChange("work_mem", "", None), SettingChange("fsync", "d", "on", "off")]
+    assert read_note(note) == []
+    write_note(note, changes)
+    assert read_note(note) == changes
     [file] = (tmp_path / "settings").iterdir()
     assert file.stat().st_mode & 0o777 == 0o600, "a value may be a secret"
-    note.write([])
+    write_note(note, [])
     assert list((tmp_path / "settings").iterdir()) == []
 
 
@@ -144,20 +147,25 @@ def test_a_note_that_cannot_be_read_is_not_passed_over(tmp_path, text):
     path = tmp_path / "1.json"
     path.write_text(text)
     with raises(ServerError, "settings-note-unreadable", path=path):
-        Note(path).read()
+        read_note(path)
 
 
-@dataclass
-class Ledger:
-    """Changes of a server that is a dictionary: the values in its files, and those in effect."""
+class JournalOf(Journal):
+    """The journal of a server that is a dictionary: values in its files, and those in effect.
 
-    left: list[SettingChange]
-    files: dict[str, str | None]
-    effect: dict[str, str | None]
-    restarted: list[str] = field(default_factory=list)
+    restart: whether its settings take effect by a restart.
+    """
 
-    def changes(self):
-        return list(self.left)
+    def __init__(self, changes, files, effect, *, restart):
+        super().__init__(Access({}, Path("psql")), Terms(restart=self.restart, say=print))
+        self.changes, self.files, self.effect = changes, files, effect
+        self.needs_restart, self.restarts = restart, 0
+
+    def ensure_open(self):
+        pass
+
+    def record(self, changes):
+        self.changes = changes
 
     def current(self, change):
         return self.files.get(change.name)
@@ -165,60 +173,57 @@ class Ledger:
     def set(self, change, value):
         self.files[change.name] = value
 
-    def needing(self):
-        return frozenset(change.name for change in self.left if change.restart)
-
     def reload(self):
-        self.effect |= {n: v for n, v in self.files.items() if n not in self.needing()}
+        if not self.needs_restart:
+            self.effect |= self.files
 
     def awaits_restart(self, names):
         return any(self.effect[name] != self.files[name] for name in names)
 
-    def reopen(self):
-        self.restarted += sorted(self.needing())
+    def restart(self):
+        self.restarts += 1
         self.effect |= self.files
-
-    def forget(self, done):
-        self.left = [change for change in self.left if change not in done]
 
 
 ONE = SettingChange("a", "", None, "2")
 
 
 @pytest.mark.parametrize(
-    ("left", "file", "effect", "restarts"),
+    ("left", "file", "effect", "restart", "restarts"),
     [
         # What a killed run put back in the file alone takes effect by the next one.
-        *(([replace(ONE, before=before, restart=restart)], before, "2", restart)
+        *(([replace(ONE, before=before)], before, "2", restart, int(restart))
           for restart in (False, True) for before in (None, "1")),
         # Its restart failed, and its owner removed the settings before starting it.
-        ([replace(ONE, restart=True)], None, None, False),
+        ([ONE], None, None, True, 0),
         # It was changed twice.
-        ([ONE, SettingChange("a", "", "2", "3")], "3", "3", False),
-        ([ONE, SettingChange("a", "", "2", "2")], "2", "2", False),
+        ([ONE, SettingChange("a", "", "2", "3")], "3", "3", False, 0),
+        ([ONE, SettingChange("a", "", "2", "2")], "2", "2", False, 0),
+        ([ONE, SettingChange("a", "", "2", "3")], "3", "3", True, 1),
     ],
 )  # fmt: skip
 def test_what_a_killed_run_changed_is_put_back_with_no_restart_too_many(
-    left, file, effect, restarts
+    left, file, effect, restart, restarts
 ):
-    ledger = Ledger(list(left), {"a": file}, {"a": effect})
-    put_back(ledger, lambda: None, print)
-    assert (ledger.left, ledger.effect) == ([], {"a": left[0].before})
-    assert ledger.restarted == ["a"] * restarts
+    journal = JournalOf(list(left), {"a": file}, {"a": effect}, restart=restart)
+    journal.put_back()
+    assert (journal.changes, journal.effect) == ([], {"a": left[0].before})
+    assert journal.restarts == restarts
 
 
 def test_nothing_is_locked_on_a_server_without_leftovers(monkeypatch, tmp_path):
     """There are notes, of other servers."""
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path))
-    Note(tmp_path / "settings" / "1.json").write([SettingChange("a", "", None)])
+    write_note(tmp_path / "settings" / "1.json", [SettingChange("a", "", None)])
     monkeypatch.setattr(changes, "connect", lambda access: contextlib.nullcontext())
-    note = Note(tmp_path / "settings" / "2.json")
-    monkeypatch.setattr(Note, "of", lambda admin, access: note)
+    note = tmp_path / "settings" / "2.json"
+    monkeypatch.setattr(changes, "note_of", lambda admin, access: note)
     monkeypatch.setattr(changes, "locked", lambda *_: pytest.fail("a lock"))
-    changes.put_back_leftovers(Access({}, Path("psql")), None, print)
+    with changes.journal(Access({}, Path("psql")), Terms()) as journal:
+        assert journal.changes == []
 
 
-OWNED = Ownership("w", "f", "ready", own=True)
+FOUND = Database("mine", Ownership("w", "f", "ready", own=True), -1, "me", "me", droppable=True)
 
 
 @pytest.mark.parametrize("may_mark", [False, True])
@@ -243,7 +248,7 @@ def test_a_database_of_ones_own_is_marked_before_it_is_emptied(monkeypatch, may_
     spec = DatasetSpec(workload.find("tpcb-like"), 1, 1, own="mine", fresh=True)
     target = data.DatabaseTarget("mine", "f", spec)
     with contextlib.nullcontext() if may_mark else pytest.raises(ConsentError):
-        data._empty_own(Access({}, Path("psql")), session, target, exists=True, owned=OWNED)
+        data._empty_own(Access({}, Path("psql")), session, target, found=FOUND)
     dropped = ['DROP SCHEMA "public" CASCADE', "CREATE SCHEMA IF NOT EXISTS public"]
     assert done == (["preparing", *dropped] if may_mark else [])
 
@@ -251,9 +256,10 @@ def test_a_database_of_ones_own_is_marked_before_it_is_emptied(monkeypatch, may_
 def test_clean_leaves_the_copy_of_a_trial_that_has_no_session_in_it_yet(monkeypatch):
     """The trial locks the database of which it is a copy."""
     copy = Ownership("not UTF-8: \udce9", "f", ownership.COPY)
-    owned, dropped = [(name, copy.text(), 1) for name in ("pgpaces_a_run", "pgpaces_b_run")], []
+    names, dropped = ("pgpaces_a_run", "pgpaces_b_run"), []
+    owned = [(name, copy.text(), -1, "me", "me", True) for name in names]
 
-    def execute(statement):
+    def execute(statement, _=()):
         if isinstance(statement, str):
             return SimpleNamespace(fetchall=lambda: owned)
         return dropped.append(statement.as_string(None))
@@ -264,6 +270,7 @@ def test_clean_leaves_the_copy_of_a_trial_that_has_no_session_in_it_yet(monkeypa
 
     monkeypatch.setattr(ownership, "connect", session)
     monkeypatch.setattr(ownership, "common", session)
+    monkeypatch.setattr(ownership, "size", lambda *_: 1)
     monkeypatch.setattr(ownership, "drop_leftovers", lambda *_, say: 0)
     monkeypatch.setattr(ownership, "locked", lambda locks, name: name != "pgpaces_a")
     with raises(PrepareError, "databases-in-use", databases=["pgpaces_a_run"], freed_bytes=1):

@@ -183,11 +183,14 @@ def on_host(value: Any) -> Any:
 DEAD = {"host": "127.0.0.1", "port": "1", "dbname": "x"}
 ADMIN = Access(DEAD, Path("psql"))
 AWAY, LOST = ServerError("server-away"), OperationalError("lost")
-CHANGE = Ns(name="jit", dbname="", before="on", after=None, restart=False)
-LEDGER = Ns(changes=Answer([CHANGE]), current=Answer("off"), admin=Answer("x"), set=print,
-            forget=print, change=print, reload=print, awaits_restart=Answer(False))  # fmt: skip
-GONE = {"SettingChanges": Answer(Ns(open=Answer(LOST), close=print)), "matching": Answer([1]),
-        "connect": contextlib.nullcontext, "Note.of": Answer(Ns(path=Path("/")))}  # fmt: skip
+CHANGE = Ns(name="jit", dbname="", before="on", after=None)
+JOURNAL = Ns(changes=[CHANGE], current=Answer("off"), admin=Answer("x"), set=print, record=print,
+             change=print, reload=print, ensure_open=Answer(), awaits_restart=Answer(False),
+             access=ADMIN, close=print, _admin=None, terms=Ns(restart=Answer(AWAY)),
+             _open=Answer(LOST))  # fmt: skip
+GONE = {"matching": Answer([1]), "connect": contextlib.nullcontext, "note_of": Answer(Path("/"))}
+OTHERS = Ns(owned="x", droppable=False, owner="a", role="b")
+JIT = Ns(name="jit", value="", context="postmaster")
 COPY = {"users": Answer(0), "_check_room": Answer()}
 RUNNING = Ns(name="a", data_dir=Path("/a"), settings={}, tcp_host=None, certificate=None)
 RECORD = Ns(pid=2**30, stays=True, name="a", data_dir=Path("/a"))
@@ -205,19 +208,21 @@ CASES: dict[str, Any] = {
     "no-space-for-database": preparing(DiskFull()),
     "database-in-use": preparing(ObjectInUse()),
     "cannot-prepare-database": preparing(LOST),
-    **{name: call("database.copies:create_from_source", ADMIN, Answer((8,)), "shop", dbname="x",
+    **{name: call("database.copies:copy_source", ADMIN, Answer((8,)), "shop", dbname="x",
                   **QUIET, parts=COPY | {"copy": Answer(error)})
        for name, error in (("copy-fills-disk", DiskFull()),
                            ("source-not-permitted", InsufficientPrivilege()))},
-    "database-of-other-role": call("database.ownership:check_owner", Answer((0, "a", "b")), "x"),
+    "database-of-other-role": call(
+        "database.data:_ensure", ADMIN, Answer(), Ns(dbname="x", spec=Ns(from_database=None)),
+        **QUIET, parts={"ownership.find": Answer(OTHERS)}),
     "configuration-not-reloaded": call(
-        "database.changes:SettingChanges.reload", Ns(admin=Answer("x")), parts={"_LOADED_S": -1}),
-    "cannot-change-settings": call("database.changes:opened", ADMIN, parts=GONE),
-    "settings-left-changed": call("database.changes:put_back_leftovers", 0, 0, print, parts=GONE),
-    "settings-not-taken-back": call("database.changes:put_back", LEDGER, None, print),
+        "database.changes:Journal.reload", Ns(admin=Answer("x")), parts={"_LOADED_S": -1}),
+    "cannot-change-settings": call("database.changes:Journal.ensure_open", JOURNAL),
+    "settings-left-changed": call(
+        "database.changes:Journal.put_back_leftovers", JOURNAL, parts=GONE),
+    "settings-not-taken-back": call("database.changes:Journal.put_back", JOURNAL),
     "server-stopped-by-settings": call(
-        "database.settings:_alter_system", LEDGER, [Ns(name="jit", value="", context="postmaster")],
-        Ns(managed=False, restart=Answer(AWAY))),
+        "database.settings:_change", JOURNAL, "x", [JIT], how={"jit": "restart"}),
     "statements-unreadable": call("capture.reader:reading", DEAD),
     "guard-cannot-query": lambda *_: resolve_name("pgpaces.monitor.guard:_Session")(
         DEAD, "x", print).look(),
@@ -234,7 +239,8 @@ CASES: dict[str, Any] = {
     "process-does-not-end": call("server.embedded:_end", BUSY, RECORD),
     "server-held": call("server.embedded:_claim", BUSY, RECORD, print, parts={"ENDING_S": -1}),
     "starting-server-silent": call(
-        "server.postmaster:Postmaster.wait", Ns(_has_ended=Answer(), _log=Path("/"), _log_text=str),
+        "server.postmaster:Postmaster.wait",
+        Ns(_supervisor=Ns(read=lambda _: None), _log=Path("/"), _log_text=str),
         bool, "x", print, parts={"SILENCE_S_MAX": -1}),
     "pooler-in-use": call(
         "server.pooler:pool", Ns(pooler="pgpool"), 1, [RECORD], **QUIET,

@@ -14,8 +14,8 @@ from pgpaces.core import fetch, home
 from pgpaces.core.errors import PlanError, PrepareError, ServerError
 from pgpaces.core.messages import message
 from pgpaces.database import inputs, programs
-from pgpaces.database.changes import Note, SettingChange
-from pgpaces.server import access, embedded, os_user, packages, postmaster
+from pgpaces.database.changes import SettingChange, write_note
+from pgpaces.server import access, binaries, embedded, os_user, packages, postmaster
 from pgpaces.server.binaries import Installation, Source
 from pgpaces.server.embedded import ServerSpec, running, stop
 from pgpaces.server.folder import ServerRecord, server_folder
@@ -64,7 +64,7 @@ def test_a_standby_takes_the_place_of_no_server_of_the_users(tmp_path):
 def test_the_server_does_not_inherit_what_would_change_it_or_a_password(monkeypatch):
     for name in ("PGPASSWORD", "PGDATA", "PGPORT", "LC_MESSAGES", "LANGUAGE", "TZ"):
         monkeypatch.setenv(name, "x")
-    told = postmaster.server_environment()
+    told = binaries.server_environment()
     assert told["LC_ALL"] == "C"
     assert told["TZ"] == "x"
     assert not {"PGPASSWORD", "PGDATA", "PGPORT", "LC_MESSAGES", "LANGUAGE"} & told.keys()
@@ -112,7 +112,7 @@ def file_of_a_workload() -> None:
         (lambda: backend.opened(None), ""),
         (lambda: trust._record("x", Path(), ()), ""),
         (
-            lambda: Note(home.home() / "settings" / "x").write([SettingChange("a", "", None)]),
+            lambda: write_note(home.home() / "settings" / "x", [SettingChange("a", "")]),
             "settings",
         ),
         (lambda: programs._make_cache(home.home() / "cache" / "workloads"), "cache/workloads"),

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 import pgpaces
 from pgpaces.cli import specs
 from pgpaces.cli.main import cli
 from pgpaces.core.errors import PlanError, TrustError, WorkloadError
 from pgpaces.core.messages import message
-from pgpaces.database import psql
+from pgpaces.database import programs, psql
 from pgpaces.spec import trust, workload
 from pgpaces.spec.load import Load, TrialPlan
 from pgpaces.trial.request import Request, backgrounds
@@ -511,15 +512,20 @@ def test_on_a_terminal_it_is_asked_once_with_a_list(tmp_path, typed, code):
     assert dry_run(made) == code
 
 
+def make_data(program: Path, found: workload.Workload, *, trusted: bool) -> None:
+    way = psql.ClientProgram(program, {}, "d")
+    values = {"scale": "1", "seed": "1"}
+    programs.make_data(way, replace(found, trusted=trusted), values, say=print)
+
+
 def test_a_psql_that_cannot_be_restricted_is_not_given_unconfirmed_sql(tmp_path):
     old = tmp_path / "psql"
     old.write_text("#!/bin/sh\necho '  \\gexec'\n")
     old.chmod(0o755)
-    step = trust.find(str(folder(tmp_path))).init[0]
-    way = psql.ClientProgram(old, {}, "d")
+    found = trust.find(str(folder(tmp_path)))
     with raises(TrustError, "psql-without-restrict", psql=old):
-        psql.run(way, step, {}, say=print, trusted=False)
-    psql.run(way, step, {}, say=print)
+        make_data(old, found, trusted=False)
+    make_data(old, found, trusted=True)
 
 
 def test_psql_reads_no_file_of_the_users_and_is_restricted_before_it_reads_anything(tmp_path):
@@ -528,11 +534,11 @@ def test_psql_reads_no_file_of_the_users_and_is_restricted_before_it_reads_anyth
     script = f"#!/bin/sh\nprintf '%s\\n' '\\restrict'\nprintf '%s ' \"$@\" > {told}\n"
     noting.write_text(script)
     noting.chmod(0o755)
-    step = trust.find(str(folder(tmp_path))).init[0]
-    psql.run(psql.ClientProgram(noting, {}, "d"), step, {}, say=print, trusted=False)
+    found = trust.find(str(folder(tmp_path)))
+    make_data(noting, found, trusted=False)
     words = told.read_text().split()
     assert words[0] == "-X"
     assert words.index("\\restrict") == words.index("-c") + 1 < words.index("-f")
-    psql.run(psql.ClientProgram(noting, {}, "d"), step, {}, say=print)
+    make_data(noting, found, trusted=True)
     assert "\\restrict" not in (words := told.read_text().split())
     assert words[0] == "-X"

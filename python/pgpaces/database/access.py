@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import select
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import LiteralString
 
@@ -119,18 +118,18 @@ def common(access: Access) -> Iterator[Session]:
         yield session
 
 
-def locked(admin: Session, name: str) -> bool:
-    """Takes a lock until the end of the session; false if another pgpaces has it.
-
-    The server needs a moment to notice that a client was killed, so it tries for some time.
-    """
-    query = "SELECT /* pgpaces */ pg_try_advisory_lock(%s, hashtext(%s))"
+def soon(admin: Session, is_so: Callable[[], bool]) -> bool:
+    """Whether it is so now or soon: a server needs a moment to notice that a client is gone."""
     deadline = time.monotonic() + NOTICED_S
-    while not (taken := scalar(admin, query, (LOCK_CLASS, name))):
-        if time.monotonic() > deadline:
-            break
+    while not (so := is_so()) and time.monotonic() < deadline:
         admin.execute("SELECT pg_sleep(0.05)")
-    return bool(taken)
+    return so
+
+
+def locked(admin: Session, name: str) -> bool:
+    """Takes a lock until the end of the session; false if another pgpaces has it."""
+    query = "SELECT /* pgpaces */ pg_try_advisory_lock(%s, hashtext(%s))"
+    return soon(admin, lambda: bool(scalar(admin, query, (LOCK_CLASS, name))))
 
 
 @contextlib.contextmanager
@@ -173,12 +172,3 @@ def size(admin: Session, dbname: str) -> int:
 
 def with_names(text: LiteralString, *names: str) -> sql.Composed:
     return sql.SQL(text).format(*map(Identifier, names))
-
-
-def server_id(admin: Session, access: Access) -> str:
-    """The system identifier of a server; a hash of its address if the role may not read it."""
-    try:
-        return str(scalar(admin, "SELECT system_identifier::text FROM pg_control_system()"))
-    except psycopg.errors.InsufficientPrivilege:
-        address = [access.keywords.get(word, "") for word in ("host", "hostaddr", "port")]
-        return hashlib.sha256("\0".join(address).encode()).hexdigest()[:16]

@@ -8,12 +8,12 @@ changed in the meantime stays.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,12 +22,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 from psycopg import sql
 
-from pgpaces.core.errors import ServerError
+from pgpaces.core.errors import PgpacesError, ServerError
 from pgpaces.core.home import home, make_folder, matching
 from pgpaces.core.messages import message
 from pgpaces.core.sessions import Identifier, Session, errors, scalar
-from pgpaces.core.texts import Say
-from pgpaces.database.access import Access, common, connect, locked, server_id, with_names
+from pgpaces.core.texts import Say, Warned
+from pgpaces.database.access import Access, common, connect, locked, with_names
 
 # Settings that are lists of names: the server quotes each, so each must be a separate literal.
 _LISTS = (
@@ -42,126 +42,105 @@ class SettingChange(Struct, frozen=True):
     """A setting of the whole server (dbname is SYSTEM) or of one database.
 
     before: the value in postgresql.auto.conf or the database's settings, None: none. after: the
-    value there after the change, None before that is known. restart: it takes effect by a restart.
+    value there after the change, None before that is known.
     """
 
     name: str
     dbname: str
-    before: str | None
+    before: str | None = None
     after: str | None = None
-    restart: bool = False
 
 
-class Note:
-    def __init__(self, path: Path) -> None:
-        self.path = path
+class Terms(Struct, frozen=True):
+    """The permitted ways to change settings of a server.
 
-    @classmethod
-    def of(cls, admin: Session, access: Access) -> Note:
-        """The note of a server; a standby has its own, though its `server_id` is its primary's."""
-        part = "-standby" if scalar(admin, "SELECT pg_is_in_recovery()") else ""
-        return cls(_folder() / f"{server_id(admin, access)}{part}.json")
-
-    def read(self) -> list[SettingChange]:
-        """All changes, the oldest first. Raises ServerError."""
-        try:
-            return msgspec.convert(json.loads(self.path.read_text("utf-8")), list[SettingChange])
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError) as error:
-            raise ServerError("settings-note-unreadable", path=self.path, why=str(error)) from None
-
-    def write(self, changes: list[SettingChange]) -> None:
-        """Replaces the file, durably; removes it where no change is left."""
-        try:
-            if not changes:
-                self.path.unlink(missing_ok=True)
-                return
-            make_folder(self.path.parent)
-            new = self.path.with_suffix(".new")
-            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                json.dump(msgspec.to_builtins(changes), file)
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(self.path)
-        except OSError as error:
-            raise ServerError("home-unusable", path=self.path, why=error.strerror) from None
-
-
-def _folder() -> Path:
-    return home() / "settings"
-
-
-# Notes whose lock a thread of this process has: it may make further changes.
-_LOCKED: set[tuple[Path, int]] = set()
-
-
-class SettingChanges:
-    """The changes of settings on one server, under a lock of that server.
-
-    A restart of the server ends the session: `reopen` opens a new one.
+    managed: it is a managed server. alter_system: the user allows settings of the whole server.
+    restart: restarts it and returns when it is ready; it ends all sessions, also the one that
+    locks the prepared database. pooled: the load uses a pooler that drops options.
     """
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
-        self._stack = contextlib.ExitStack()
-        self.admin: Session
-        self._note: Note
-        self._outer: list[SettingChange] | None = None
+    managed: bool = False
+    alter_system: bool = False
+    restart: Callable[[], None] | None = None
+    say: Say = lambda _: None
+    pooled: bool = False
 
-    def open(self) -> bool:
+
+class Journal:
+    """The changes of settings on one server, the oldest first, under a lock of that server.
+
+    It connects and takes the lock before the first change, and again after a restart.
+    """
+
+    def __init__(self, access: Access, terms: Terms) -> None:
+        self.access, self.terms = access, terms
+        self.changes: list[SettingChange] = []
+        self._stack = contextlib.ExitStack()
+        self._admin: Session | None = None
+        self._note = Path()
+
+    def _open(self) -> bool:
         """Connects and takes the lock; false if another pgpaces has it. Raises ServerError."""
         self.close()
-        self.admin = self._stack.enter_context(connect(self._access))
-        self._note = Note.of(self.admin, self._access)
-        key = (self._note.path, threading.get_ident())
-        if key not in _LOCKED:
-            if not locked(self._stack.enter_context(common(self._access)), "settings"):
-                return False
-            _LOCKED.add(key)
-            self._stack.callback(_LOCKED.discard, key)
-            self._outer = self._outer or []
-        elif self._outer is None:
-            self._outer = self._note.read()
-        return True
+        self._admin = self._stack.enter_context(common(self.access))
+        self._note = note_of(self._admin, self.access)
+        is_ours = locked(self._admin, "settings")
+        self.changes = read_note(self._note) if is_ours else []
+        return is_ours
 
     def ensure_open(self) -> None:
-        """Connects again if the session ended, as by a restart. Raises ServerError."""
-        try:
-            self.admin.execute("SELECT 1")
-        except psycopg.Error:
-            self.reopen()
-
-    def reopen(self) -> None:
-        """Connects again after a restart. Raises ServerError."""
-        if not self.open():
-            raise ServerError("settings-locked")
+        """Connects if there is no session, as after a restart. Raises ServerError."""
+        with contextlib.suppress(psycopg.Error):
+            if self._admin is not None:
+                self._admin.execute("SELECT 1")
+                return
+        with errors("cannot-change-settings"):
+            if not self._open():
+                raise ServerError("settings-locked")
 
     def close(self) -> None:
         """Releases the lock; ignores errors of dead sessions."""
         with contextlib.suppress(Exception):
             self._stack.close()
-        self._stack = contextlib.ExitStack()
+        self._stack, self._admin = contextlib.ExitStack(), None
 
-    def changes(self) -> list[SettingChange]:
-        """The changes to put back: all of the note except the changes of an outer block."""
-        return [change for change in self._note.read() if change not in (self._outer or [])]
+    @property
+    def admin(self) -> Session:
+        assert self._admin is not None
+        return self._admin
 
-    def forget(self, done: list[SettingChange]) -> None:
-        self._note.write([change for change in self._note.read() if change not in done])
+    @contextlib.contextmanager
+    def putting_back(self) -> Iterator[None]:
+        """Puts back what was changed within it. An error in that hides no earlier error."""
+        first = len(self.changes)
+        self.ensure_open()
+        try:
+            yield
+        except BaseException as error:
+            try:
+                self.put_back(first)
+            except (psycopg.Error, PgpacesError) as second:
+                text = Warned(message("settings-not-put-back", error=str(second)))
+                self.terms.say(text)
+                error.add_note(text)
+            raise
+        try:
+            self.put_back(first)
+        except (psycopg.Error, ServerError) as error:
+            raise ServerError("settings-not-restored", why=str(error).strip()) from None
+
+    def record(self, changes: list[SettingChange]) -> None:
+        """Makes these the changes, in the note first. Raises ServerError."""
+        write_note(self._note, changes)
+        self.changes = changes
 
     def change(self, change: SettingChange, value: str) -> None:
         """Records and makes a change. Raises ServerError, psycopg.Error."""
         change = replace(change, before=self.current(change))
-        others = self._note.read()
-        self._note.write([*others, change])
-        try:
-            self.set(change, value)
-        except BaseException:
-            if self.current(change) == change.before:
-                self._note.write(others)
-            raise
-        self._note.write([*others, replace(change, after=self.current(change))])
+        others = self.changes
+        self.record([*others, change])
+        self.set(change, value)
+        self.record([*others, replace(change, after=self.current(change))])
 
     def set(self, change: SettingChange, value: str | None) -> None:
         set_to(self.admin, change, value)
@@ -198,6 +177,108 @@ class SettingChanges:
             " WHERE pending_restart AND lower(name) = ANY(%s)"
         )
         return bool(scalar(self.admin, query, ([name.lower() for name in names],)))
+
+    def put_back(self, first: int = 0) -> None:
+        """Undoes the changes from `first` on, the last first, and verifies it.
+
+        Raises ServerError, psycopg.Error.
+        """
+        self.ensure_open()
+        changes, terms = self.changes[first:], self.terms
+        foreign = []
+        for change in reversed(changes):
+            current = self.current(change)
+            if current == change.before:
+                continue
+            if change.after is not None and current != change.after:
+                terms.say(message("setting-of-other-session", setting=change.name))
+                foreign.append(change)
+            else:
+                self.set(change, change.before)
+        undone = [change for change in changes if change not in foreign]
+        # Also what a killed run put back in the file: the kill may have come before the reload.
+        if of_server := [change.name for change in undone if change.dbname == SYSTEM]:
+            self.reload()
+            if self.awaits_restart(of_server):
+                if terms.restart is None:
+                    terms.say(message("settings-await-restart"))
+                else:
+                    terms.restart()
+                    self.ensure_open()
+        oldest = {(change.name.lower(), change.dbname): change for change in reversed(undone)}
+        wrong = [change for change in oldest.values() if self.current(change) != change.before]
+        self.record([*self.changes[:first], *wrong])
+        if wrong:
+            raise ServerError("settings-not-taken-back", settings=[change.name for change in wrong])
+
+    def put_back_leftovers(self) -> None:
+        """Undoes the changes that a killed pgpaces left on this server. Raises ServerError."""
+        if not matching(_folder(), "*.json"):
+            return
+        with connect(self.access) as admin:
+            if not note_of(admin, self.access).exists():
+                return
+        with contextlib.closing(self), errors("settings-left-changed"):
+            if self._open() and self.changes:
+                names = [change.name for change in self.changes]
+                self.terms.say(message("settings-of-killed-run", settings=names))
+                self.put_back()
+
+
+@contextlib.contextmanager
+def journal(access: Access, terms: Terms) -> Iterator[Journal]:
+    """The journal of a server, after what a killed run left changed is put back.
+
+    Raises ServerError.
+    """
+    with contextlib.closing(Journal(access, terms)) as made:
+        made.put_back_leftovers()
+        yield made
+
+
+def _folder() -> Path:
+    return home() / "settings"
+
+
+def note_of(admin: Session, access: Access) -> Path:
+    """The note of a server, by its system identifier, or its address if the role may not read that.
+
+    A standby, whose identifier is its primary's, has its own note.
+    """
+    part = "-standby" if scalar(admin, "SELECT pg_is_in_recovery()") else ""
+    try:
+        name = str(scalar(admin, "SELECT system_identifier::text FROM pg_control_system()"))
+    except psycopg.errors.InsufficientPrivilege:
+        address = [access.keywords.get(word, "") for word in ("host", "hostaddr", "port")]
+        name = hashlib.sha256("\0".join(address).encode()).hexdigest()[:16]
+    return _folder() / f"{name}{part}.json"
+
+
+def read_note(path: Path) -> list[SettingChange]:
+    """All changes, the oldest first. Raises ServerError."""
+    try:
+        return msgspec.convert(json.loads(path.read_text("utf-8")), list[SettingChange])
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        raise ServerError("settings-note-unreadable", path=path, why=str(error)) from None
+
+
+def write_note(path: Path, changes: Sequence[SettingChange]) -> None:
+    """Replaces the file, durably; removes it if no change is left. Raises ServerError."""
+    try:
+        if not changes:
+            path.unlink(missing_ok=True)
+            return
+        make_folder(path.parent)
+        new = path.with_suffix(".new")
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump(msgspec.to_builtins(changes), file)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except OSError as error:
+        raise ServerError("home-unusable", path=path, why=error.strerror) from None
 
 
 def set_to(admin: Session, change: SettingChange, value: str | None) -> None:
@@ -243,71 +324,3 @@ def names_in(text: str) -> list[str]:
     return [
         word[1:-1].replace('""', '"') if word.startswith('"') else word.strip() for word in words
     ]
-
-
-@contextlib.contextmanager
-def opened(access: Access) -> Iterator[SettingChanges]:
-    """The changes of a server, open for more. Raises ServerError if another pgpaces has them."""
-    ledger = SettingChanges(access)
-    with contextlib.closing(ledger), errors("cannot-change-settings"):
-        if not ledger.open():
-            raise ServerError("settings-locked")
-        yield ledger
-
-
-Restart = Callable[[], None]
-
-
-def put_back(ledger: SettingChanges, restart: Restart | None, say: Say) -> None:
-    """Undoes all changes, the last first, and verifies it. Raises ServerError, psycopg.Error."""
-    changes = ledger.changes()
-    foreign, needs_restart = [], False
-    for change in reversed(changes):
-        current = ledger.current(change)
-        if current == change.before:
-            continue
-        if change.after is not None and current != change.after:
-            say(message("setting-of-other-session", setting=change.name))
-            foreign.append(change)
-        else:
-            ledger.set(change, change.before)
-            needs_restart |= change.restart
-    undone = [change for change in changes if change not in foreign]
-    # Also what a killed run put back in the file: the kill may have come before the reload.
-    if of_server := [change.name for change in undone if change.dbname == SYSTEM]:
-        ledger.reload()
-        if needs_restart or ledger.awaits_restart(of_server):
-            if restart is None:
-                say(message("settings-await-restart"))
-            else:
-                restart()
-                ledger.reopen()
-    oldest = {(change.name.lower(), change.dbname): change for change in reversed(undone)}
-    wrong = [change for change in oldest.values() if ledger.current(change) != change.before]
-    ledger.forget([change for change in changes if change not in wrong])
-    if wrong:
-        raise ServerError("settings-not-taken-back", settings=[change.name for change in wrong])
-
-
-def put_back_leftovers(access: Access, restart: Restart | None, say: Say) -> None:
-    """Undoes the changes that a killed pgpaces left on this server. Raises ServerError."""
-    if not matching(_folder(), "*.json"):
-        return
-    with connect(access) as admin:
-        if not Note.of(admin, access).path.exists():
-            return
-    ledger = SettingChanges(access)
-    with contextlib.closing(ledger), errors("settings-left-changed"):
-        if ledger.open() and (left := ledger.changes()):
-            names = [change.name for change in left]
-            say(message("settings-of-killed-run", settings=names))
-            put_back(ledger, restart, say)
-
-
-def server_file(admin: Session) -> tuple[Path, bytes] | None:
-    """The path and content of postgresql.auto.conf; None if it is not writable from here."""
-    path = Path(scalar(admin, "SELECT current_setting('data_directory')")) / "postgresql.auto.conf"
-    try:
-        return (path, path.read_bytes()) if os.access(path, os.W_OK) else None
-    except OSError:
-        return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import psycopg
@@ -23,8 +23,6 @@ from pgpaces.core.sessions import Identifier, Session, scalar
 from pgpaces.core.texts import Say, Warned
 from pgpaces.database import changes, ownership, psql
 from pgpaces.database.access import (
-    MAINTENANCE,
-    NOTICED_S,
     Access,
     connect,
     execute_within,
@@ -32,6 +30,7 @@ from pgpaces.database.access import (
     keywords_of,
     preparation_errors,
     size,
+    soon,
     source_name,
     with_names,
 )
@@ -67,16 +66,10 @@ def clone(
     dbname = ownership.run_name(origin.dbname)
     started = time.monotonic()
     with preparation_errors(dbname):
-        exists, comment = ownership.comment_on(admin, dbname)
-        if exists and Ownership.read(comment) is None:
-            raise ConsentError("database-not-owned", dbname=dbname)
         say(message("copying", dbname=origin.dbname))
-        if exists:
-            admin.execute(ownership.forced_drop(admin, dbname))
-        copying = time.monotonic()
         owned = Ownership(workload, origin.fingerprint, COPY)
         ownership.create(admin, dbname, owned, make=lambda name: copy(admin, name, origin.dbname))
-        clone_seconds = time.monotonic() - copying
+        clone_seconds = time.monotonic() - started
     try:
         yield origin.but(
             dbname=dbname,
@@ -132,7 +125,7 @@ def _give(admin: Session, dbname: str, settings: list[tuple[str, str]], *, say: 
     refused = []
     for name, value in settings:
         try:
-            changes.set_to(admin, changes.SettingChange(name, dbname, None), value)
+            changes.set_to(admin, changes.SettingChange(name, dbname), value)
         except psycopg.DatabaseError as error:
             if error.sqlstate is None:  # the session is gone
                 raise
@@ -193,40 +186,22 @@ def _is_being_vacuumed(admin: Session, dbname: str) -> bool:
     return bool(scalar(admin, query, {"name": dbname}))
 
 
-@contextlib.contextmanager
-def session_outside(access: Access, source: str | None) -> Iterator[Session]:
-    """An administrative session outside the source database, which a copy needs free.
+def copy_source(access: Access, admin: Session, source: str, *, dbname: str, say: Say) -> None:
+    """Makes `dbname` as a copy of the source database, which may be on another server.
 
-    Raises ConsentError for the database in which every pgpaces has sessions.
-    """
-    if source == MAINTENANCE:
-        raise ConsentError("source-used-by-pgpaces", source=source)
-    is_in_it = source is not None and source == access.dbname and not is_dsn(source)
-    with connect(access, MAINTENANCE if is_in_it else None) as admin:
-        yield admin
-
-
-def create_from_source(
-    access: Access, admin: Session, source: str, *, dbname: str, say: Say
-) -> None:
-    """Makes `dbname` as a copy of the source database; empty if that is on another server.
-
-    Raises ConsentError where sessions use it, DatabaseAbsentError, PrepareError, psycopg.Error.
+    Raises ConsentError if sessions use it, DatabaseAbsentError, PrepareError, ServerError,
+    psycopg.Error.
     """
     if is_dsn(source):
-        _create_for_dump(access, admin, source, dbname=dbname, say=say)
+        _copy_by_pg_dump(access, admin, source, dbname=dbname, say=say)
         return
     query = "SELECT pg_database_size(oid) FROM pg_catalog.pg_database WHERE datname = %s"
     needed_bytes = scalar(admin, query, (source,))
     if needed_bytes is None:
         raise DatabaseAbsentError("source-missing", source=source)
-    # Sessions that were just closed get a moment to be gone.
-    deadline = time.monotonic() + NOTICED_S
-    while (used := users(admin, source)) and time.monotonic() < deadline:
-        admin.execute("SELECT pg_sleep(0.05)")
-    if used:
-        dsn = f"dbname={source} host=..."
-        raise ConsentError("cannot-copy-in-use", dbname=source, sessions=used, dsn=dsn)
+    if not soon(admin, lambda: not users(admin, source)):
+        sessions, dsn = users(admin, source), f"dbname={source} host=..."
+        raise ConsentError("cannot-copy-in-use", dbname=source, sessions=sessions, dsn=dsn)
     _check_room(access, admin, source, needed_bytes=needed_bytes)
     say(message("copying-source", dbname=source, size_bytes=needed_bytes))
     try:
@@ -237,28 +212,6 @@ def create_from_source(
     except psycopg.errors.DiskFull as error:
         values = {"needed_bytes": needed_bytes, "why": error.diag.message_primary}
         raise PrepareError("copy-fills-disk", source=source, **values) from None
-
-
-def fill_from_source(access: Access, admin: Session, source: str, *, dbname: str, say: Say) -> None:
-    """Copies the data from another server. Raises PrepareError, ServerError, psycopg.Error."""
-    if not is_dsn(source):
-        return
-    name = source_name(source)
-    with _session_in(access, source) as session:
-        version = session.info.server_version // 10_000
-        needed_bytes = size(session, name)
-    dump, restore = psql.dump_programs(access.psql, access.folders, version)
-
-    def progress(seconds: float) -> None:
-        values = {"copied_bytes": size(admin, dbname), "needed_bytes": needed_bytes}
-        say(message("copying-by-pg-dump", dbname=name, **values, waited_s=seconds))
-
-    reader = psql.ClientProgram(dump, keywords_of(source), name)
-    psql.pipe(reader, psql.ClientProgram(restore, access.keywords, dbname), progress)
-    # A dump has neither statistics nor a visibility map; plans depend on both.
-    say(message("copy-analyzed", dbname=name))
-    with connect(access, dbname) as session:
-        session.execute("VACUUM ANALYZE")
 
 
 def _check_room(access: Access, admin: Session, source: str, *, needed_bytes: int) -> None:
@@ -274,9 +227,11 @@ def _check_room(access: Access, admin: Session, source: str, *, needed_bytes: in
         raise PrepareError("copy-too-large", source=source, **values)
 
 
-def _create_for_dump(access: Access, admin: Session, source: str, *, dbname: str, say: Say) -> None:
-    with _session_in(access, source) as session:
-        psql.dump_programs(access.psql, access.folders, session.info.server_version // 10_000)
+def _copy_by_pg_dump(access: Access, admin: Session, source: str, *, dbname: str, say: Say) -> None:
+    name = source_name(source)
+    with connect(Access(keywords_of(source), access.psql)) as session:
+        version = session.info.server_version // 10_000
+        dump, restore = psql.dump_programs(access.psql, access.folders, version)
         row: Any = session.execute(
             "SELECT pg_database_size(oid), pg_encoding_to_char(encoding), datcollate, datctype,"
             # From JSON, as older servers lack these columns.
@@ -285,19 +240,37 @@ def _create_for_dump(access: Access, admin: Session, source: str, *, dbname: str
             " to_json(d) ->> 'daticurules'"
             " FROM pg_catalog.pg_database d WHERE datname = current_database()"
         ).fetchone()
-        settings = changes.settings_of(session, source_name(source))
-    _check_room(access, admin, source_name(source), needed_bytes=row[0])
-    start = sql.SQL("CREATE DATABASE {} TEMPLATE template0 ENCODING {} LC_COLLATE {} LC_CTYPE {}")
+        settings = changes.settings_of(session, name)
+    _check_room(access, admin, name, needed_bytes=row[0])
+    _create_sorted_like(admin, dbname, row[1:], say=say)
+    _give(admin, dbname, settings, say=say)
+
+    def progress(seconds: float) -> None:
+        values = {"copied_bytes": size(admin, dbname), "needed_bytes": row[0]}
+        say(message("copying-by-pg-dump", dbname=name, **values, waited_s=seconds))
+
+    reader = psql.ClientProgram(dump, keywords_of(source), name)
+    psql.pipe(reader, psql.ClientProgram(restore, access.keywords, dbname), progress)
+    # A dump has neither statistics nor a visibility map; plans depend on both.
+    say(message("copy-analyzed", dbname=name))
+    with connect(access, dbname) as session:
+        session.execute("VACUUM ANALYZE")
+
+
+def _create_sorted_like(admin: Session, dbname: str, source: Sequence[str], *, say: Say) -> None:
+    """Creates an empty database that sorts as the source; else by libc's names, or by C."""
+    encoding, collate, ctype, provider, *of_provider = source
     libc: sql.Composable = sql.SQL(
         " LOCALE_PROVIDER libc" if admin.info.server_version >= _PROVIDERS_SINCE else ""
     )
     own = libc
-    if row[4] in _PROVIDERS:
-        own = sql.SQL(_PROVIDERS[row[4]] + (" ICU_RULES {}" if row[6] else "")).format(*row[5:7])
-    # As the source sorts; if this server cannot, by the same names of libc, or by C.
-    ways = [(row[2:4], own), (row[2:4], libc), (("C", "C"), libc)]
+    if provider in _PROVIDERS:
+        rules = " ICU_RULES {}" if of_provider[1] else ""
+        own = sql.SQL(_PROVIDERS[provider] + rules).format(*of_provider)
+    start = sql.SQL("CREATE DATABASE {} TEMPLATE template0 ENCODING {} LC_COLLATE {} LC_CTYPE {}")
+    ways = [((collate, ctype), own), ((collate, ctype), libc), (("C", "C"), libc)]
     for place, (locale, end) in enumerate(ways):
-        create = start.format(Identifier(dbname), row[1], *locale) + end + ownership.UNFINISHED
+        create = start.format(Identifier(dbname), encoding, *locale) + end + ownership.UNFINISHED
         try:
             admin.execute(create)
             break
@@ -306,8 +279,3 @@ def _create_for_dump(access: Access, admin: Session, source: str, *, dbname: str
                 raise
             told = message("copy-sorted-otherwise", error=error.diag.message_primary)
             say(Warned(told))
-    _give(admin, dbname, settings, say=say)
-
-
-def _session_in(access: Access, source: str) -> contextlib.AbstractContextManager[Session]:
-    return connect(Access(keywords_of(source), access.psql))

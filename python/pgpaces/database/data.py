@@ -19,9 +19,11 @@ from pgpaces.core.sessions import Session
 from pgpaces.core.texts import Say, encoded
 from pgpaces.database import copies, inputs, ownership, programs, psql
 from pgpaces.database.access import (
+    MAINTENANCE,
     Access,
     common,
     connect,
+    is_dsn,
     locked,
     preparation_errors,
     size,
@@ -29,11 +31,9 @@ from pgpaces.database.access import (
     source_name,
     with_names,
 )
-from pgpaces.database.ownership import PREPARING, READY, Ownership
+from pgpaces.database.ownership import PREPARING, READY, Database, Ownership
 from pgpaces.spec.setup import Prepared
 from pgpaces.spec.workload import Workload
-
-_MAJORS = range(9, 100)
 
 
 class DatasetSpec(Redacted, frozen=True):
@@ -81,8 +81,12 @@ def prepare(access: Access, spec: DatasetSpec, say: Say) -> Iterator[Prepared]:
 
     Raises ConsentError for a database that pgpaces does not own, PrepareError if making it fails.
     """
-    workload = spec.workload
-    with copies.session_outside(access, spec.from_database) as admin, common(access) as locks:
+    workload, source = spec.workload, spec.from_database
+    if source == MAINTENANCE:
+        raise ConsentError("source-used-by-pgpaces", source=source)
+    # Outside the source database, which a copy needs free.
+    is_in_it = source is not None and source == access.dbname and not is_dsn(source)
+    with connect(access, MAINTENANCE if is_in_it else None) as admin, common(access) as locks:
         fingerprint = _fingerprint(spec.identity(), admin.info.server_version // 10_000)
         dbname = spec.own or _dbname(spec, fingerprint)
         if not locked(locks, dbname):
@@ -127,12 +131,6 @@ def _fingerprint(identity: str, major: int) -> str:
     return hashlib.sha256(encoded(f"{identity} {major}")).hexdigest()[:10]
 
 
-def fingerprints(spec: DatasetSpec) -> frozenset[str]:
-    """The fingerprints of its data on servers of any version. Raises RunError."""
-    identity = spec.identity()
-    return frozenset(_fingerprint(identity, major) for major in _MAJORS)
-
-
 def names(spec: DatasetSpec, major: int | None) -> tuple[str, ...]:
     """The databases of a trial on a server of this version: that of the data, and its copy.
 
@@ -158,68 +156,59 @@ def _dbname(spec: DatasetSpec, fingerprint: str) -> str:
 
 def _ensure(access: Access, admin: Session, target: DatabaseTarget, *, say: Say) -> bool:
     """Makes the data unless the database has it; returns whether it did."""
-    dbname, spec = target.dbname, target.spec
-    exists, comment = ownership.comment_on(admin, dbname)
-    owned = Ownership.read(comment)
-    ready = owned is not None and (owned.fingerprint, owned.state) == (target.fingerprint, READY)
-    if exists and owned is not None:
-        ownership.check_owner(admin, dbname)
-    if ready and not spec.fresh and ownership.is_whole(admin, dbname):
-        return False
-    if spec.from_database is None:
+    dbname, spec, source = target.dbname, target.spec, target.spec.from_database
+    found = ownership.find(admin, dbname)
+    if found is not None and found.owned is not None:
+        if not found.droppable:
+            values = {"owner": found.owner, "role": found.role}
+            raise ConsentError("database-of-other-role", dbname=dbname, **values)
+        ready = (found.owned.fingerprint, found.owned.state) == (target.fingerprint, READY)
+        if ready and not spec.fresh and found.limit != ownership.HALF_DROPPED:
+            return False
+    if source is None:
         programs.check_extensions(admin, spec.workload)
+
+    def make(name: str) -> None:
+        if source is not None:
+            copies.copy_source(access, admin, source, dbname=name, say=say)
+        else:
+            admin.execute(with_names("CREATE DATABASE {}", name) + ownership.UNFINISHED)
 
     with preparation_errors(dbname):
         if spec.own is not None:
-            _empty_own(access, admin, target, exists=exists, owned=owned)
+            _empty_own(access, admin, target, found=found)
         else:
-            if exists and owned is None:
-                raise ConsentError("database-not-owned", dbname=dbname)
-            if exists:
-                admin.execute(ownership.forced_drop(admin, dbname))
-            _create(access, admin, target, say=say)
+            state = PREPARING if source is None else READY
+            ownership.create(admin, dbname, target.ownership(state), make=make)
+    if source is None:
+        _fill(access, admin, target, say=say)
+    return True
+
+
+def _fill(access: Access, admin: Session, target: DatabaseTarget, *, say: Say) -> None:
+    """Makes the data in the database; drops a managed one if that fails."""
+    dbname, spec = target.dbname, target.spec
+
+    def say_step(step: str) -> None:
+        say(message("data-prepared", workload=spec.workload.name, scale=spec.scale, step=step))
+
     try:
         with preparation_errors(dbname):
-            _fill(access, admin, target, say=say)
+            client = psql.ClientProgram(access.psql, access.keywords, dbname)
+            programs.make_data(client, spec.workload, spec.values(), say=say_step)
     except BaseException:
         if spec.own is None:
             with contextlib.suppress(Exception):
                 admin.execute(ownership.drop(dbname))
         raise
     ownership.set_ownership(admin, dbname, target.ownership(READY))
-    return True
-
-
-def _create(access: Access, admin: Session, target: DatabaseTarget, *, say: Say) -> None:
-    source = target.spec.from_database
-
-    def make(name: str) -> None:
-        if source is not None:
-            copies.create_from_source(access, admin, source, dbname=name, say=say)
-        else:
-            admin.execute(with_names("CREATE DATABASE {}", name) + ownership.UNFINISHED)
-
-    ownership.create(admin, target.dbname, target.ownership(PREPARING), make=make)
-
-
-def _fill(access: Access, admin: Session, target: DatabaseTarget, *, say: Say) -> None:
-    dbname, spec = target.dbname, target.spec
-
-    def say_step(step: str) -> None:
-        say(message("data-prepared", workload=spec.workload.name, scale=spec.scale, step=step))
-
-    if spec.from_database is not None:
-        copies.fill_from_source(access, admin, spec.from_database, dbname=dbname, say=say)
-    else:
-        client = psql.ClientProgram(access.psql, access.keywords, dbname)
-        programs.make_data(client, spec.workload, spec.values(), say=say_step)
 
 
 def _empty_own(
-    access: Access, admin: Session, target: DatabaseTarget, *, exists: bool, owned: Ownership | None
+    access: Access, admin: Session, target: DatabaseTarget, *, found: Database | None
 ) -> None:
     """Marks and empties a database of --own. Raises ConsentError for other data without --fresh."""
-    if not exists:
+    if found is None:
         quoted = shlex.quote(target.dbname)
         raise ConsentError("own-missing", dbname=target.dbname, quoted=quoted)
     with connect(access, target.dbname) as session:
@@ -231,7 +220,7 @@ def _empty_own(
             " WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'"
         ).fetchall()
         used = [name for name, count in schemas if count or name != "public"]
-        if used and owned is None and not target.spec.fresh:
+        if used and found.owned is None and not target.spec.fresh:
             raise ConsentError("own-not-empty", dbname=target.dbname, schemas=used)
         # Before anything is dropped: a role that may not mark it drops nothing, and after a kill
         # no mark says that the data is ready.

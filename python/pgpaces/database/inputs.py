@@ -6,6 +6,7 @@ HOME/cache/files/HASH-NAME    of a package of PyPI: fetched once, its hash check
 from __future__ import annotations
 
 import functools
+import glob
 import hashlib
 import os
 import re
@@ -113,24 +114,15 @@ def matching(patterns: Sequence[str], folder: Path) -> set[Path]:
     """The files that match patterns relative to the folder. Raises RunError if none matches one."""
     matches: set[Path] = set()
     for pattern in patterns:
-        files = {path.resolve() for path in _named(pattern, folder.resolve())}
-        files = {path for path in files if is_there(path, Path.is_file)}
+        # Path.glob takes no absolute patterns.
+        names = glob.glob(pattern, root_dir=folder, recursive=True, include_hidden=True)  # noqa: PTH207
+        # A name with brackets is no pattern if it is that of a file.
+        paths = [folder / name for name in (pattern, *names)]
+        files = {path.resolve() for path in paths if is_there(path, Path.is_file)}
         if not files:
             raise RunError("input-matches-nothing", pattern=pattern, folder=folder)
         matches |= files
     return matches
-
-
-def _named(pattern: str, folder: Path) -> list[Path]:
-    """The paths that a pattern names; the names of the folder and its parents are no pattern."""
-    whole = folder / pattern  # the pattern itself, if it is absolute
-    if is_there(whole, Path.is_file):
-        return [whole]
-    root = Path(whole.anchor) if Path(pattern).is_absolute() else folder
-    try:
-        return list(root.glob(str(whole.relative_to(root))))
-    except (OSError, ValueError, IndexError):  # an invalid pattern; depends on the Python version
-        return []
 
 
 def _files(workload: Workload, step: InitStep, variables: Mapping[str, str]) -> list[Path]:

@@ -12,8 +12,8 @@ import contextlib
 import json
 import re
 import secrets
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import LiteralString
 
 import msgspec
 import psycopg
@@ -26,13 +26,13 @@ from pgpaces.core.sessions import Session, scalar
 from pgpaces.core.texts import Say, Warned
 from pgpaces.database.access import (
     LOCK_CLASS,
-    NOTICED_S,
     Access,
     common,
     connect,
     locked,
     preparation_errors,
     size,
+    soon,
     with_names,
 )
 
@@ -44,7 +44,7 @@ _NEW = re.compile(_NEW_PREFIX + "[0-9a-f]{16}")
 # The end of CREATE DATABASE: a kill may come before the database has a comment.
 UNFINISHED = sql.SQL(f" CONNECTION LIMIT {LOCK_CLASS}")
 # PostgreSQL's limit of connections of a database whose DROP DATABASE was interrupted.
-_HALF_DROPPED = -2
+HALF_DROPPED = -2
 _NOTICES_SINCE = 140_000
 
 
@@ -71,34 +71,42 @@ class Ownership(Struct, frozen=True):
             return None
 
 
-def is_whole(admin: Session, dbname: str) -> bool:
-    """Whether no DROP DATABASE of it was interrupted, after which no session can connect."""
-    query = "SELECT datconnlimit <> -2 FROM pg_catalog.pg_database WHERE datname = %s"
-    return bool(scalar(admin, query, (dbname,)))
+class Database(Struct, frozen=True):
+    """A database as the server's catalog has it. limit: of connections; role: who asks.
+
+    droppable: the role may drop it.
+    """
+
+    name: str
+    owned: Ownership | None
+    limit: int
+    owner: str
+    role: str
+    droppable: bool
 
 
-def comment_on(admin: Session, dbname: str) -> tuple[bool, str | None]:
-    query = (
-        "SELECT shobj_description(oid, 'pg_database') FROM pg_catalog.pg_database"
-        " WHERE datname = %s"
+def databases(
+    session: Session, condition: LiteralString, parameters: Sequence[object] = ()
+) -> list[Database]:
+    """The databases that meet a condition.
+
+    The server checks it: names of other databases may be in an encoding that it cannot convert.
+    """
+    query: LiteralString = (
+        "SELECT datname, shobj_description(oid, 'pg_database'), datconnlimit,"
+        " pg_get_userbyid(datdba), current_user, pg_has_role(datdba, 'USAGE')"
+        " FROM pg_catalog.pg_database WHERE "
     )
-    row = admin.execute(query, (dbname,)).fetchone()
-    return (False, None) if row is None else (True, row[0])
+    rows = session.execute(query + condition, parameters).fetchall()
+    return [Database(name, Ownership.read(text), *more) for name, text, *more in rows]
+
+
+def find(session: Session, dbname: str) -> Database | None:
+    return next(iter(databases(session, "datname = %s", (dbname,))), None)
 
 
 def set_ownership(admin: Session, dbname: str, owned: Ownership) -> None:
     admin.execute(with_names("COMMENT ON DATABASE {} IS ", dbname) + sql.Literal(owned.text()))
-
-
-def check_owner(admin: Session, dbname: str) -> None:
-    """Raises ConsentError for a database of another role."""
-    query = (
-        "SELECT pg_has_role(datdba, 'USAGE'), pg_get_userbyid(datdba), current_user"
-        " FROM pg_catalog.pg_database WHERE datname = %s"
-    )
-    row = admin.execute(query, (dbname,)).fetchone()
-    if row is not None and not row[0]:
-        raise ConsentError("database-of-other-role", dbname=dbname, owner=row[1], role=row[2])
 
 
 def drop(dbname: str, *, if_exists: bool = False) -> sql.Composed:
@@ -116,10 +124,15 @@ def run_name(dbname: str) -> str:
 
 
 def create(admin: Session, dbname: str, owned: Ownership, *, make: Callable[[str], object]) -> None:
-    """Creates a managed database. make: creates it, UNFINISHED, under the name of its argument.
+    """Creates a managed database, in place of an earlier one.
 
-    Raises psycopg.Error and the errors of `make`; then drops it, if the server still runs.
+    make: creates it, UNFINISHED, under the name of its argument. Raises ConsentError for a database
+    of others, psycopg.Error, and the errors of `make`; then drops it, if the server still runs.
     """
+    if (found := find(admin, dbname)) is not None:
+        if found.owned is None:
+            raise ConsentError("database-not-owned", dbname=dbname)
+        admin.execute(forced_drop(admin, dbname))
     name = _NEW_PREFIX + secrets.token_hex(8)
     if admin.info.server_version >= _NOTICES_SINCE:
         # So that the server notices a kill of pgpaces during a long copy, where its system can.
@@ -167,27 +180,24 @@ def clean(access: Access) -> int:
     A database of --own stays: the user created it. Raises PrepareError, also for databases in use,
     when all others are dropped.
     """
-    query = (
-        "SELECT datname, shobj_description(oid, 'pg_database'),"
-        " coalesce(pg_database_size(oid), 0)"
-        " FROM pg_catalog.pg_database WHERE NOT datistemplate AND pg_has_role(datdba, 'USAGE')"
-        # Names of other databases may be in an encoding that the server cannot convert.
-        " AND shobj_description(oid, 'pg_database') LIKE 'pgpaces %' ORDER BY 1"
+    ours = (
+        "NOT datistemplate AND pg_has_role(datdba, 'USAGE')"
+        " AND shobj_description(oid, 'pg_database') LIKE 'pgpaces %%' ORDER BY 1"
     )
     used: list[str] = []
     with connect(access) as admin, common(access) as locks:
         freed = drop_leftovers(admin, locks, say=lambda _: None)
-        for dbname, comment, bytes_taken in admin.execute(query).fetchall():
-            owned = Ownership.read(comment)
+        for found in databases(admin, ours):
             # Another pgpaces is making one with the prefix.
-            if owned is None or owned.own or dbname.startswith(_NEW_PREFIX):
+            if found.owned is None or found.owned.own or found.name.startswith(_NEW_PREFIX):
                 continue
-            with preparation_errors(dbname), contextlib.suppress(psycopg.errors.ObjectInUse):
-                if locked(locks, _lock_of(dbname, owned)):
-                    admin.execute(drop(dbname))
+            bytes_taken = size(admin, found.name)
+            with preparation_errors(found.name), contextlib.suppress(psycopg.errors.ObjectInUse):
+                if locked(locks, _lock_of(found.name, found.owned)):
+                    admin.execute(drop(found.name))
                     freed += bytes_taken
                     continue
-            used.append(dbname)
+            used.append(found.name)
     if used:
         raise PrepareError("databases-in-use", databases=used, freed_bytes=freed)
     return freed
@@ -198,25 +208,21 @@ def _leftovers(admin: Session, locks: Session) -> Iterator[str]:
 
     Without databases of other roles; none on a standby, where nothing can be dropped.
     """
-    query = (
-        "SELECT datname, shobj_description(oid, 'pg_database'), datconnlimit"
-        " FROM pg_catalog.pg_database"
-        " WHERE pg_has_role(datdba, 'USAGE') AND NOT pg_is_in_recovery() AND datname ~ '^pgpaces_'"
-    )
-    for dbname, comment, limit in admin.execute(query).fetchall():
-        owned = Ownership.read(comment)
-        if _NEW.fullmatch(dbname):
-            ours = owned is not None or limit in (LOCK_CLASS, _HALF_DROPPED)
-            if ours and not _is_being_made(admin, dbname):
-                yield dbname
+    ours = "pg_has_role(datdba, 'USAGE') AND NOT pg_is_in_recovery() AND datname ~ '^pgpaces_'"
+    for found in databases(admin, ours):
+        owned = found.owned
+        if _NEW.fullmatch(found.name):
+            marked = owned is not None or found.limit in (LOCK_CLASS, HALF_DROPPED)
+            if marked and not _is_being_made(admin, found.name):
+                yield found.name
         elif owned is None:
             continue
-        elif limit == _HALF_DROPPED:
-            yield dbname
+        elif found.limit == HALF_DROPPED:
+            yield found.name
         elif not owned.own and owned.state in (COPY, PREPARING):
-            lock = (LOCK_CLASS, _lock_of(dbname, owned))
+            lock = (LOCK_CLASS, _lock_of(found.name, owned))
             if scalar(locks, "SELECT /* pgpaces */ pg_try_advisory_lock(%s, hashtext(%s))", lock):
-                yield dbname
+                yield found.name
                 locks.execute("SELECT /* pgpaces */ pg_advisory_unlock(%s, hashtext(%s))", lock)
 
 
@@ -232,9 +238,4 @@ def _is_being_made(admin: Session, name: str) -> bool:
         " AND classid::bigint = %s AND objid::bigint = hashtext(%s)::bigint & 4294967295"
         " AND objsubid = 2)"
     )
-    deadline = time.monotonic() + NOTICED_S
-    while is_made := bool(scalar(admin, query, (LOCK_CLASS, name))):
-        if time.monotonic() > deadline:
-            break
-        admin.execute("SELECT pg_sleep(0.05)")
-    return is_made
+    return not soon(admin, lambda: not scalar(admin, query, (LOCK_CLASS, name)))

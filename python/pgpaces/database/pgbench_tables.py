@@ -9,20 +9,16 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Literal
 
+import psycopg
 from msgspec import Struct
+from psycopg.pq import DiagnosticField as Field
+from psycopg.pq.abc import PGresult
 
 from pgpaces.core.errors import PrepareError, ServerError
+from pgpaces.core.sessions import Session
 from pgpaces.core.texts import Say, decoded, encoded
 
-if TYPE_CHECKING:
-    import psycopg
-    from psycopg.pq.abc import PGresult
-
-    from pgpaces.core.sessions import Session
-
-PartitionMethod = Literal["range", "hash"]
 Progress = Callable[[str, int], None]
 """Prints a line of progress; its arguments are the text and the length of the previous text.
 
@@ -31,8 +27,6 @@ and an empty text erases it. Elsewhere every text except the empty one is a line
 """
 Complain = Callable[["TablesError"], None]
 
-DEFAULT_STEPS = "dtgvp"
-ALL_STEPS = "dtgGvpf"
 ACCOUNTS, TELLERS = 100_000, 10  # of each branch; there is one branch for each unit of scale
 ROWS_A_BRANCH = {"branches": 1, "tellers": TELLERS, "accounts": ACCOUNTS}
 TABLES = ("pgbench_accounts", "pgbench_branches", "pgbench_history", "pgbench_tellers")
@@ -67,7 +61,7 @@ class Tables(Struct, frozen=True):
     tablespace: str | None = None
     index_tablespace: str | None = None
     partitions: int = 0
-    partition_method: PartitionMethod = "range"
+    partition_method: str = "range"
     quiet: bool = False
 
 
@@ -226,8 +220,6 @@ class _Work(Struct):
     @contextlib.contextmanager
     def sent(self, statement: str) -> Iterator[bytes]:
         """A statement to send; an error is one of it."""
-        import psycopg
-
         self.statement = statement
         try:
             yield encoded(statement)
@@ -246,8 +238,6 @@ class _Work(Struct):
 
     def copy(self, name: str) -> None:
         """Fill a table by COPY, with frozen rows where the server can: not below a partitioned."""
-        import psycopg
-
         table, freeze = f"pgbench_{name}", ""
         if self.connection.info.server_version >= _FREEZE_VERSION:
             query = "SELECT relkind = 'r' FROM pg_catalog.pg_class WHERE oid = '{}'::regclass"
@@ -300,8 +290,6 @@ def initialize(
     Raises TablesError with pgbench's message if a step fails, and for KeyboardInterrupt after
     canceling the statement. The connection may then be in a failed transaction: close it.
     """
-    import psycopg
-
     if tables.foreign_keys and "f" not in steps:
         steps += "f"
     work = _Work(connection, tables, say, progress)
@@ -338,30 +326,21 @@ def vacuum_before_run(connection: Session, accounts: bool, say: Say, *, complain
 
     Errors go to `complain`, and the next statement follows.
     """
+    small = ("vacuum pgbench_branches", "vacuum pgbench_tellers", "truncate pgbench_history")
+    steps: dict[str, tuple[str, ...]] = {"starting vacuum...": small}
+    if accounts:
+        steps["starting vacuum pgbench_accounts..."] = ("vacuum analyze pgbench_accounts",)
     with notices(connection, say):
-        say("starting vacuum...")
-        for statement in (
-            "vacuum pgbench_branches",
-            "vacuum pgbench_tellers",
-            "truncate pgbench_history",
-        ):
-            _try(connection, statement, complain)
-        say("end.\n")
-        if accounts:
-            say("starting vacuum pgbench_accounts...")
-            _try(connection, "vacuum analyze pgbench_accounts", complain)
+        for text, statements in steps.items():
+            say(text)
+            for statement in statements:
+                try:
+                    connection.execute(statement.encode())
+                except psycopg.Error as error:
+                    detail = "(ignoring this error and continuing anyway)"
+                    why = _message_of(connection, error)
+                    complain(TablesError("pgbench-tables", text=why, detail=detail))
             say("end.\n")
-
-
-def _try(connection: Session, statement: str, complain: Complain) -> None:
-    import psycopg
-
-    try:
-        connection.execute(statement.encode())
-    except psycopg.Error as error:
-        detail = "(ignoring this error and continuing anyway)"
-        text = _message_of(connection, error)
-        complain(TablesError("pgbench-tables", text=text, detail=detail))
 
 
 def scale_of(connection: Session) -> int:
@@ -369,8 +348,6 @@ def scale_of(connection: Session) -> int:
 
     Raises ServerError if it cannot be read.
     """
-    import psycopg
-
     try:
         row = connection.execute("select count(*) from pgbench_branches").fetchone()
     except psycopg.Error as error:
@@ -399,8 +376,6 @@ def partitions_of(connection: Session) -> tuple[str, int]:
 
     With the number of partitions. Raises ServerError for no such table or another method.
     """
-    import psycopg
-
     try:
         row = connection.execute(_PARTITIONS.encode()).fetchone()
     except psycopg.Error:
@@ -425,7 +400,6 @@ def _advice(connection: Session) -> str:
 @contextlib.contextmanager
 def notices(connection: Session, say: Say) -> Iterator[None]:
     """Say the server's notices as libpq prints them, with ends of lines."""
-    from psycopg.pq import DiagnosticField as Field
 
     def handler(notice: PGresult) -> None:
         def words(field: Field) -> str:

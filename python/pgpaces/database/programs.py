@@ -1,59 +1,48 @@
 """Programs of a workload: their environment, and how they run so that none outlives pgpaces.
 
-They run in sequence under a watchdog (watchdog.py), which ends them when pgpaces ends. The same
-environment serves a program that makes data and one that is timed.
+They run in sequence under a supervisor, which ends them when pgpaces ends. The same environment
+serves a program that makes data and one that is timed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
+import errno
 import os
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any, ClassVar
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from pgpaces.core.errors import PrepareError, RunError
+from pgpaces.core.errors import PgpacesError, PrepareError, RunError, TrustError
 from pgpaces.core.home import home, make_folder
 from pgpaces.core.messages import message
 from pgpaces.core.redaction import Redacted
 from pgpaces.core.sessions import Session
 from pgpaces.core.texts import Say
-from pgpaces.core.units import SECOND_NS
 from pgpaces.database import psql
 from pgpaces.database.inputs import filled, located, named, used_names
-from pgpaces.spec.workload import Workload
+from pgpaces.server.supervisor import Order, Supervisor
+from pgpaces.spec.workload import InitStep, Workload
 
-_WATCHDOG = Path(__file__).with_name("watchdog.py")
 _SHELL = "/bin/sh"
+# How psql ends, which then cancels its statement.
+_CANCEL = ((signal.SIGINT, 5.0),)
 # Keywords that every libpq understands; the others are in variables, which old versions ignore.
 _DSN = ("host", "hostaddr", "port", "user", "dbname")
-_FOREVER_NS = 2**62
 
 
-class CommandOrder(Redacted, frozen=True):
-    """An order to run a command: its name, words, variables, folder, and inherited descriptors.
-
-    secret: a text to mask in its output.
-    """
+class CommandOrder(Order, frozen=True, kw_only=True):
+    """An order to run a command, by its name. secret: a text to mask in its output."""
 
     REDACTED: ClassVar = ("variables", "secret")
     name: str
-    words: tuple[str, ...]
-    variables: Mapping[str, str]
-    folder: Path
-    files: tuple[int, ...] = ()
-    timeout_ns: int = 2 * 3600 * SECOND_NS
-    polite_ns: int = 5 * SECOND_NS
-    succeeds: tuple[int, ...] = (0,)
     secret: str | None = None
 
     def shown(self, output: str) -> str:
@@ -76,30 +65,13 @@ class Execution(Struct, frozen=True):
     stopped: bool = False
 
 
-class Runner:
-    """Runs commands in sequence. They end with pgpaces, however it ends."""
+class Runner(Supervisor):
+    """Runs commands in sequence. They end with pgpaces, however it ends.
 
-    def __init__(self, files: Sequence[int] = (), scratch: Path | None = None) -> None:
-        """Starts the watchdog. Raises RunError.
+    line: the last line of the running command, as of the last report.
+    """
 
-        files: descriptors that commands may inherit. scratch: a folder that is removed at the end.
-        """
-        try:
-            self._watchdog = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_WATCHDOG), str(scratch or "")],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                pass_fds=files,
-                # Without the PG* variables, which may hold a password.
-                env={k: v for k, v in os.environ.items() if not k.startswith("PG")},
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise RunError("program-failed", program=sys.executable, why=error.strerror) from None
-        assert self._watchdog.stdout is not None
-        self._answers = self._watchdog.stdout
-        self.line = ""  # the last line of the running command, as of the last report
-        self._answer()  # its start must not count as time of the first command
+    line = ""
 
     def run(
         self, order: CommandOrder, due_ns: int, report: Callable[[str], None] = lambda _: None
@@ -108,69 +80,32 @@ class Runner:
 
         report: gets the last line of its output every few seconds.
         """
-        words = {
-            "run": order.words,
-            "variables": dict(order.variables),
-            "folder": str(order.folder),
-            "files": order.files,
-            "timeout_s": order.timeout_ns / 1e9,
-            "polite_s": order.polite_ns / 1e9,
-        }
-        self._send(json.dumps(words).encode() + b"\n")
+        self.send(order)
         begun = self._answer()
         if "refused" in begun:
             return None
-        if "absent" in begun:
-            now = time.monotonic_ns()
-            return Execution(due_ns, now, now, "exit 127", f"{order.words[0]}: {begun['absent']}")
         while "line" in (ended := self._answer()):
             self.line = order.shown(ended["line"])
             report(self.line)
-        failed = _class(ended, order.succeeds)
-        shown = order.shown(ended["output"]) if failed else ""
-        cpu_s = float(ended["cpu_s"])
-        stopped = bool(ended["stopped"])
-        return Execution(due_ns, begun["sent"], ended["done"], failed, shown, cpu_s, stopped)
+        ended["output"] = order.shown(ended["output"])
+        return Execution(due_ns, begun["sent_ns"], **ended)
 
     def stop(self) -> None:
         """Lets nothing new begin, and ends the running command politely. Does not wait."""
-        self._send(b"stop\n")
+        self.send("stop")
 
     def kill(self) -> None:
         """The same by force."""
-        self._send(b"kill\n")
+        self.send("kill")
 
     def close(self) -> None:
-        if self._watchdog.stdin is not None:
-            self._watchdog.stdin.close()
-        self._watchdog.wait()
-
-    def _send(self, line: bytes) -> None:
-        assert self._watchdog.stdin is not None
-        # If the watchdog is gone, `_answer` raises.
-        with contextlib.suppress(OSError, ValueError):
-            # Unbuffered: a signal handler may send in the middle of another line.
-            while line:
-                line = line[os.write(self._watchdog.stdin.fileno(), line) :]
+        super().close()
+        self.process.wait()
 
     def _answer(self) -> dict[str, Any]:
-        line = self._answers.readline()
-        if not line.endswith(b"\n"):
-            raise RunError("watchdog-ended")
-        answer: dict[str, Any] = json.loads(line)
+        if not (answer := self.read()):
+            raise RunError("supervisor-ended")
         return answer
-
-
-def _class(ended: Mapping[str, Any], succeeds: Sequence[int]) -> str:
-    """The class of a failure; empty on success. Some programs that are ended exit with 0."""
-    code = int(ended["code"])
-    if ended["timed_out"]:
-        return "timeout"
-    if code < 0:
-        return f"signal {-code}"
-    if code in succeeds:
-        return "stopped" if ended["stopped"] else ""
-    return f"exit {code}"
 
 
 class ProgramEnvironment(Redacted, frozen=True):
@@ -208,7 +143,14 @@ class ProgramEnvironment(Redacted, frozen=True):
             raise RunError("program-not-found", program=words[0])
         if "cache" in named(run):
             _make_cache(Path(self.values["cache"]))
-        return CommandOrder(name, words, variables, self.folder, self.files, secret=self.secret)
+        return CommandOrder(
+            name=name,
+            words=words,
+            folder=self.folder,
+            variables=variables,
+            files=self.files,
+            secret=self.secret,
+        )
 
 
 def _make_cache(folder: Path) -> None:
@@ -241,7 +183,7 @@ def program_environment(
                 own = {"program": name, "package": package}
                 raise RunError("workload-program-missing", workload=workload.name, **own)
         files = located(workload, values, say)
-        # After the slow steps: the watchdog, which always removes it, starts soon after.
+        # After the slow steps: the supervisor, which always removes it, starts soon after.
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pgpaces-")))
         yield ProgramEnvironment(
             workload.folder.resolve(),
@@ -283,29 +225,53 @@ def make_data(
 ) -> None:
     """Runs the steps that make a workload's data: SQL files by psql, and programs.
 
-    values: scale, seed, and the variables. Raises PrepareError, PlanError, RunError.
+    values: scale, seed, and the variables. Raises PrepareError, PlanError, RunError, and TrustError
+    for commands of psql in a workload that is not trusted.
     """
     variables = {name: values[name] for name in ("scale", "seed")}
     with contextlib.ExitStack() as stack:
+        files, scratch = [], []
         if any(step.run is not None for step in workload.init):
             programs = stack.enter_context(program_environment(client, workload, values, say=say))
-            runner = Runner(programs.files, programs.scratch)
-            stack.callback(runner.close)
+            files, scratch = [*programs.files], [programs.scratch]
+        for_psql = stack.enter_context(psql.environment(client))
+        runner = Runner(scratch, [*files, *for_psql.files])
+        stack.callback(runner.close)
         for number, step in enumerate(workload.init, 1):
             what = f"{step.name} ({number} of {len(workload.init)})"
             say(what)
             if step.run is None:
-                psql.run(client, step, variables, say=say, what=what, trusted=workload.trusted)
-                continue
-            # Hide values that it does not name: data is reused after a change of these.
-            visible = {"scale", "seed", "dsn", "dbname", "scratch", "cache", "python"}
-            visible |= used_names(step)
-            hidden = {name for name in programs.values if name.lower() not in visible}
-            order = replace(programs.order(step.name, step.run, hidden), timeout_ns=_FOREVER_NS)
+                words = psql.words(client.program, step, variables, trusted=workload.trusted)
+                order = CommandOrder(
+                    name=step.name,
+                    words=words,
+                    folder=step.path.parent.absolute(),
+                    variables=for_psql.variables,
+                    files=for_psql.files,
+                    ending=_CANCEL,
+                    hurry=_CANCEL,
+                    secret=client.keywords.get("password"),
+                )
+            else:
+                # Hide values that it does not name: data is reused after a change of these.
+                visible = {"scale", "seed", "dsn", "dbname", "scratch", "cache", "python"}
+                visible |= used_names(step)
+                hidden = {name for name in programs.values if name.lower() not in visible}
+                order = programs.order(step.name, step.run, hidden)
             ended = run_reporting(runner, order, what, say=say)
             if ended is None or ended.failed:
-                why = "stopped" if ended is None else f"{ended.failed}\n{ended.output}"
-                raise PrepareError("data-failed", step=step.name, why=why)
+                raise _failure(step, ended, trusted=workload.trusted)
+
+
+def _failure(step: InitStep, ended: Execution | None, *, trusted: bool) -> PgpacesError:
+    if ended is None:
+        return PrepareError("data-failed", step=step.name, why="stopped")
+    why = ended.output if step.run is None else f"{ended.failed}\n{ended.output}"
+    # In any language, psql's message names the command that it expects.
+    if step.run is None and not trusted and "\\unrestrict" in why:
+        return TrustError("psql-commands-untrusted", step=step.name, why=why)
+    full = os.strerror(errno.ENOSPC) in why
+    return PrepareError("data-disk-full" if full else "data-failed", step=step.name, why=why)
 
 
 def run_reporting(runner: Runner, order: CommandOrder, what: str, *, say: Say) -> Execution | None:

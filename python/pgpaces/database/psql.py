@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import os
 import secrets
@@ -13,20 +12,20 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from msgspec import Struct
+from psycopg.pq import Conninfo
 
 from pgpaces.core.errors import PrepareError, ServerError, TrustError
-from pgpaces.core.texts import Say
 from pgpaces.server.binaries import output_of, parse_version, running
 from pgpaces.server.folder import quoted
 from pgpaces.spec.workload import InitStep
 
-_TAIL_LINES = 12
+_TAIL_LINES = 24
 _RESTRICT = "\\restrict"
 # Names of files, which libpq resolves in a program's working directory.
-_FILES = ("sslrootcert", "sslcert", "sslkey", "passfile")
+_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl", "sslcrldir", "passfile")
 
 
 class ClientProgram(Struct, frozen=True):
@@ -40,45 +39,23 @@ class ClientProgram(Struct, frozen=True):
         return f"ClientProgram({self.program}, {self.dbname})"
 
 
-def run(
-    client: ClientProgram,
-    step: InitStep,
-    variables: Mapping[str, str],
-    *,
-    say: Say,
-    what: str = "",
-    trusted: bool = True,
-) -> None:
-    """Runs a file in its directory. say: gets `what` and the elapsed time every few seconds.
+def words(
+    program: Path, step: InitStep, variables: Mapping[str, str], *, trusted: bool
+) -> tuple[str, ...]:
+    """The command line of a psql that runs a file, in the file's folder.
 
     trusted: psql executes the meta-commands in the file, which execute programs and read files.
-    Raises PrepareError with psql's last lines, TrustError for meta-commands without trust.
+    Raises TrustError if this psql cannot refuse them.
     """
     # By its absolute path: neither from the PATH nor from the file's folder.
-    words = [str(client.program.absolute()), "-X", "-q", "-v", "ON_ERROR_STOP=1"]
+    line = [str(program.absolute()), "-X", "-q", "-v", "ON_ERROR_STOP=1"]
     for name, value in variables.items():
-        words += ["-v", f"{name}={value}"]
+        line += ["-v", f"{name}={value}"]
     if not trusted:
-        if not _restricts(client.program.absolute()):
-            raise TrustError("psql-without-restrict", psql=client.program)
-        words += ["-c", f"{_RESTRICT} {secrets.token_hex(16)}"]
-    words += ["-f", f"./{step.path.name}"]
-    started = time.monotonic()
-    how = {"cwd": step.path.parent, "stderr": subprocess.PIPE, "text": True, "errors": "replace"}
-    with environment(client) as process, running(words, **process.options(), **how) as program:
-        while True:
-            try:
-                _, errors = program.communicate(timeout=5)
-                break
-            except subprocess.TimeoutExpired:
-                say(f"{what}, {time.monotonic() - started:.0f} s")
-    if program.returncode != 0:
-        tail = "\n".join(errors.strip().splitlines()[-_TAIL_LINES:])
-        # In any language, psql's message names the command that it expects.
-        if not trusted and "\\unrestrict" in tail:
-            raise TrustError("psql-commands-untrusted", step=step.name, why=tail)
-        full = os.strerror(errno.ENOSPC) in tail
-        raise PrepareError("data-disk-full" if full else "data-failed", step=step.name, why=tail)
+        if not _restricts(program.absolute()):
+            raise TrustError("psql-without-restrict", psql=program)
+        line += ["-c", f"{_RESTRICT} {secrets.token_hex(16)}"]
+    return (*line, "-f", f"./{step.path.name}")
 
 
 @functools.lru_cache(maxsize=8)
@@ -87,16 +64,11 @@ def _restricts(program: Path) -> bool:
     return _RESTRICT in output_of(program, "--help=commands")
 
 
-_KEYWORDS = (
-    *("host", "hostaddr", "port", "user", "passfile", "options", "connect_timeout"),
-    *("sslmode", "sslnegotiation", "sslrootcert", "sslcert", "sslkey", "sslcertmode", "sslsni"),
-    *("ssl_min_protocol_version", "ssl_max_protocol_version", "gssencmode", "require_auth"),
-    *("channel_binding", "target_session_attrs", "load_balance_hosts"),
-)
-# Variables of libpq by keyword: its letters in capitals; one keeps the underscore.
+# Variables of libpq by keyword, but for a password and what a service has already given.
 _VARIABLES = {
-    **{keyword: f"PG{keyword.replace('_', '').upper()}" for keyword in _KEYWORDS},
-    "connect_timeout": "PGCONNECT_TIMEOUT",
+    option.keyword.decode(): option.envvar.decode()
+    for option in Conninfo.get_defaults()
+    if option.envvar and option.keyword not in (b"password", b"service")
 }
 
 
@@ -196,14 +168,13 @@ def pipe(source: ClientProgram, target: ClientProgram, progress: Callable[[float
         for process in (dumps, restores):
             # A dump is in the encoding of its database, which may have bytes that are not UTF-8.
             del process.variables["PGCLIENTENCODING"]
-        dump_errors, restore_errors = (
-            stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)
-        )
+        # Of both: if one fails, the other does too, and the cause comes first.
+        errors = stack.enter_context(tempfile.TemporaryFile())
         first = stack.enter_context(
-            running(dump, **dumps.options(), stdout=subprocess.PIPE, stderr=dump_errors)
+            running(dump, **dumps.options(), stdout=subprocess.PIPE, stderr=errors)
         )
         second = stack.enter_context(
-            running(restore, **restores.options(), stdin=first.stdout, stderr=restore_errors)
+            running(restore, **restores.options(), stdin=first.stdout, stderr=errors)
         )
         # So that pg_dump gets SIGPIPE when pg_restore ends.
         if first.stdout is not None:
@@ -214,12 +185,7 @@ def pipe(source: ClientProgram, target: ClientProgram, progress: Callable[[float
             except subprocess.TimeoutExpired:
                 progress(time.monotonic() - started)
         if first.returncode or second.returncode:
-            # If one fails, the other does too; report both, the cause first.
-            why = "\n".join(filter(None, (_tail(dump_errors), _tail(restore_errors))))
+            errors.seek(0)
+            lines = errors.read().decode("utf-8", "replace").strip().splitlines()
+            why = "\n".join(lines[-_TAIL_LINES:])
             raise PrepareError("copy-failed", dbname=source.dbname, why=why)
-
-
-def _tail(file: IO[bytes]) -> str:
-    file.seek(0)
-    lines = file.read().decode("utf-8", "replace").strip().splitlines()
-    return "\n".join(lines[-_TAIL_LINES:])

@@ -103,5 +103,5 @@ def on_standbys(standbys: Mapping[str, Access], settings: Mapping[str, str]) -> 
 
 def _alter_system(access: Access, name: str, value: str | None) -> None:
     with connect(access, "postgres") as session:
-        set_to(session, SettingChange(name, SYSTEM, None), value)
+        set_to(session, SettingChange(name, SYSTEM), value)
         session.execute("SELECT pg_catalog.pg_reload_conf()")

@@ -1,7 +1,7 @@
 """Load by a command: any program, timed from its start to its end, repeatedly.
 
-One execution is one transaction of a closed load with one client. The program runs under a watchdog
-(database/programs.py), which takes the times and ends it with pgpaces.
+One execution is one transaction of a closed load with one client. The program runs under a
+supervisor (database/programs.py), which takes the times and ends it with pgpaces.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ from pgpaces.server.folder import (
     server_folders,
 )
 from pgpaces.server.os_user import OsUser, check_entry, os_user_for, reachable
-from pgpaces.server.postmaster import Postmaster, SupervisorOrder
+from pgpaces.server.postmaster import Postmaster
 
 CLAIM_S = 0.1  # interval of checks of the lock while another pgpaces has it
 ENDING_S = 20.0  # for the server of a killed pgpaces to end
@@ -279,15 +279,9 @@ def _launch(
     """Start the server and wait until it is ready; end it if anything fails."""
     write_rules(folder.access, record.major, tls=record.certificate is not None)
     folder.rotate_log()
-    order = SupervisorOrder(
-        argv=_command(record, folder),
-        os_user=os_user,
-        lock=terms.lock,
-        stays=terms.stay,
-        files=folder.runtime_files,
-        folder=record.socket_dir,
-    )
-    process = Postmaster(order, folder.log)
+    command = _command(record, folder)
+    order = postmaster.service(command, os_user, lock=terms.lock, stays=terms.stay)
+    process = Postmaster(order, folder.log, (record.socket_dir, *folder.runtime_files))
     try:
         process.wait(
             lambda: is_ready(record.data_dir, process.pid),

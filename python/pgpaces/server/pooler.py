@@ -118,17 +118,10 @@ def pool(
         spec = PoolSpec(plan, program, size, clients, tuple(servers), socket_dir, folder.path)
         argv, files = _command(spec, os_user)
         folder.rotate_log()
-        order = postmaster.SupervisorOrder(
-            argv=argv,
-            os_user=os_user,
-            lock=lock,
-            stays=False,
-            files=files,
-            folder=socket_dir,
-            ending=signal.SIGTERM if plan.pooler == "pgbouncer" else signal.SIGINT,
-        )
+        ending = signal.SIGTERM if plan.pooler == "pgbouncer" else signal.SIGINT
+        order = postmaster.service(argv, os_user, lock=lock, ending=ending)
         say(message("pooler-starts", pooler=plan.pooler, version=program.version))
-        process = postmaster.Postmaster(order, folder.log)
+        process = postmaster.Postmaster(order, folder.log, (socket_dir, *files))
     finally:
         os.close(lock)
     try:

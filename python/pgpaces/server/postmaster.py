@@ -1,32 +1,22 @@
 """Runs initdb and pg_basebackup, starts and ends one PostgreSQL process, and names its errors.
 
-The parent of PostgreSQL is supervise.py. pgpaces holds the other end of its standard input; when
-pgpaces ends, for whatever reason, supervise.py ends the server.
+Its parent is a supervisor, which ends it when pgpaces ends, for whatever reason.
 """
 
-import contextlib
-import json
-import os
 import re
-import select
 import shutil
 import signal
 import subprocess
-import sys
 import time
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import IO
-
-import msgspec
-from msgspec import Struct
 
 from pgpaces.core.errors import ServerError
 from pgpaces.core.messages import message
 from pgpaces.core.texts import Say
-from pgpaces.server.binaries import Installation, run, server_environment
+from pgpaces.server.binaries import Installation, run
 from pgpaces.server.os_user import OsUser, make_private_folder, options_of
+from pgpaces.server.supervisor import Order, Supervisor
 
 LINES_SHOWN = 5
 # The name of an error, and what PostgreSQL writes; its groups are values of the error. The first
@@ -70,8 +60,10 @@ OF_COPIES = ("standby.signal", "recovery.conf", "backup_label")
 SILENCE_S_MAX = 60.0  # longest time without a new line in the log before a start has failed
 PATIENCE_S = 3.0  # after it, report the last line of the log: recovery can take minutes
 POLL_S = 0.01
-END_S_MAX = 90.0  # longer than the worst case of supervise.py
-_open_pipes: "weakref.WeakSet[IO[bytes]]" = weakref.WeakSet()
+END_S_MAX = 90.0  # longer than the worst case of the signals below
+CLEAN_S = 60.0  # for the checkpoint of a fast shutdown, while pgpaces waits
+FAST_S = 3.0  # for the same after the end of pgpaces
+IMMEDIATE_S = 8.0
 
 
 def refusal(program: str, output: str, place: Path, *, data: Path | None) -> ServerError:
@@ -105,15 +97,6 @@ def last_lines(output: str, count: int = LINES_SHOWN) -> str:
 
 def _bare(line: str) -> str:
     return _PREFIX.sub("", line).replace(":  ", ": ", 1)
-
-
-def _close_after_fork() -> None:
-    """Close the pipes in a forked child, which may outlive pgpaces."""
-    for pipe in list(_open_pipes):
-        pipe.close()
-
-
-os.register_at_fork(after_in_child=_close_after_fork)
 
 
 def initialize(
@@ -166,43 +149,40 @@ def _run(
     return run(argv, stderr=subprocess.STDOUT, cwd="/", pass_fds=(lock,), **options)
 
 
-class SupervisorOrder(Struct, frozen=True):
-    """The command and user for supervise.py, and the files to remove afterwards.
+def service(
+    argv: tuple[str, ...],
+    os_user: OsUser | None,
+    *,
+    lock: int,
+    stays: bool = False,
+    ending: signal.Signals = signal.SIGINT,
+) -> Order:
+    """The order to run PostgreSQL or a pooler. ending: the signal for a clean shutdown.
 
-    ending: the signal for a clean shutdown.
+    It inherits the lock and holds it as long as it runs.
     """
-
-    argv: tuple[str, ...]
-    os_user: OsUser | None
-    lock: int
-    stays: bool
-    files: tuple[Path, ...]
-    folder: Path
-    ending: signal.Signals = signal.SIGINT
+    return Order(
+        words=argv,
+        files=(lock,),
+        user=options_of(os_user),
+        # PostgreSQL itself kills its children 5 s after SIGQUIT.
+        ending=((ending, CLEAN_S), (signal.SIGQUIT, IMMEDIATE_S)),
+        hurry=((ending, FAST_S), (signal.SIGQUIT, IMMEDIATE_S)),
+        death=None if stays else ending,
+        service=True,
+    )
 
 
 class Postmaster:
-    def __init__(self, order: SupervisorOrder, log: Path) -> None:
+    """A running service. remove: files and folders that are removed when it has ended."""
+
+    def __init__(self, order: Order, log: Path, remove: Iterable[Path]) -> None:
         self.pid = 0
         self._say: Say = lambda _: None
         self._log = log
-        self._output = b""
         with log.open("ab") as log_file:
-            self._supervisor = subprocess.Popen(
-                [sys.executable, "-I", "-S", Path(__file__).with_name("supervise.py")],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log_file,
-                bufsize=0,
-                cwd="/",
-                env=server_environment(),
-                pass_fds=(order.lock,),
-                start_new_session=True,
-            )
-        if self._supervisor.stdin is not None:
-            _open_pipes.add(self._supervisor.stdin)
-            weakref.finalize(self, self._supervisor.stdin.close)  # a Popen object alone stays alive
-        self._send(json.dumps(msgspec.to_builtins(order, enc_hook=str)))
+            self._supervisor = Supervisor(remove, order.files, log_file)
+        self._supervisor.send(order)
 
     def wait(
         self, ready: Callable[[], bool], what: str, say: Say, *, data: Path | None = None
@@ -216,8 +196,10 @@ class Postmaster:
         size = 0
         while not ready():
             now = time.monotonic()
-            if self._has_ended(POLL_S):
-                raise refusal(what, self._log_text(), self._log, data=data)
+            if (answer := self._supervisor.read(POLL_S)) is not None:
+                self.pid = answer.get("pid", self.pid)
+                if not answer or "done_ns" in answer:
+                    raise refusal(what, self._log_text(), self._log, data=data)
             if (new_size := self._log.stat().st_size) != size:
                 size, quiet_since = new_size, now
                 if now - started > PATIENCE_S:
@@ -229,53 +211,31 @@ class Postmaster:
 
     def leave(self) -> None:
         """Let the server run on without pgpaces and without a supervisor."""
-        self._send("leave")
+        self._supervisor.send("leave")
         self._finish()
 
     def stop(self) -> None:
         """Shut the server down cleanly; return when it has ended and its files are removed."""
-        self._send("stop")
+        self._supervisor.send("stop")
         self._finish()
 
     def end(self) -> None:
         """End the server within seconds, as the end of pgpaces would."""
-        if self._supervisor.stdin is not None:
-            self._supervisor.stdin.close()
+        self._supervisor.close()
         self._finish()
 
-    def _send(self, line: str) -> None:
-        """Send a line to the supervisor; `_finish` notices if that has ended."""
-        if self._supervisor.stdin is None or self._supervisor.stdin.closed:
-            return
-        with contextlib.suppress(BrokenPipeError):
-            self._supervisor.stdin.write(f"{line}\n".encode())
-
-    def _has_ended(self, timeout_s: float) -> bool:
-        """Read the supervisor's output: the pid, and whether the server has ended."""
-        if self._supervisor.stdout is None:
-            return True
-        if not select.select([self._supervisor.stdout], [], [], timeout_s)[0]:
-            return False
-        chunk = os.read(self._supervisor.stdout.fileno(), 4096)
-        self._output += chunk
-        for line in self._output.decode().splitlines():
-            if line.startswith("pid "):
-                self.pid = int(line.split()[1])
-        return not chunk or b"exit" in self._output
-
     def _finish(self) -> None:
+        process = self._supervisor.process
         try:
-            self._supervisor.wait(PATIENCE_S)
+            process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             values = {"line": last_lines(self._log_text(), 1), "pid": self.pid}
             self._say(message("server-ending", wait_s=END_S_MAX - PATIENCE_S, **values))
             try:
-                self._supervisor.wait(END_S_MAX - PATIENCE_S)
+                process.wait(END_S_MAX - PATIENCE_S)
             except subprocess.TimeoutExpired as error:
                 raise ServerError("process-does-not-end", pid=self.pid) from error
-        for pipe in (self._supervisor.stdin, self._supervisor.stdout):
-            if pipe is not None:
-                pipe.close()
+        self._supervisor.close()
 
     def _log_text(self) -> str:
         return self._log.read_text(errors="replace")

@@ -11,6 +11,7 @@ connections, unless the user asked for clients, and always leaves a few to other
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -34,8 +35,9 @@ from pgpaces.core.sessions import Session
 from pgpaces.core.texts import Say, Warned, encoded
 from pgpaces.database import changes, data, identity, inputs, programs, psql, settings, streaming
 from pgpaces.database.access import Access
+from pgpaces.database.changes import Terms
 from pgpaces.database.identity import Room
-from pgpaces.database.settings import Applied, Terms
+from pgpaces.database.settings import Applied
 from pgpaces.load import engine as generator
 from pgpaces.load.command import CommandLoad, Executions
 from pgpaces.load.engine import Connection, for_driver
@@ -90,25 +92,20 @@ def prepared(where: Site, request: Request, say: Say, *, check: Check) -> Iterat
     restart = restarting(target.restart, where.access) if target.restart else None
     pooled = request.pool is not None
     terms = Terms(where.managed, target.alter_system, restart, say, pooled)
-    changes.put_back_leftovers(where.access, restart, say)
     changing = {n: v for n, v in request.trial.settings if n not in where.start_settings}
-    whole = settings.server_contexts(where.access, changing) if changing else {}
-    of_server = {name: changing[name] for name in whole}
-    rest = {name: value for name, value in changing.items() if name not in whole}
-    untouched = request.as_is and not changing
-    with contextlib.ExitStack() as stack:
-        around = Applied()
-        if of_server:
-            way = settings.applied(where.access, where.access.dbname, of_server, terms=terms)
-            around = stack.enter_context(way)
-            if where.managed:
-                stack.enter_context(streaming.on_standbys(where.standbys, of_server))
+    with changes.journal(where.access, terms) as journal, contextlib.ExitStack() as stack:
+        whole = settings.server_contexts(where.access, changing)
+        of_server = {name: changing[name] for name in whole}
+        rest = {name: value for name, value in changing.items() if name not in whole}
+        around = stack.enter_context(settings.applied(journal, where.access.dbname, of_server))
+        if where.managed:
+            stack.enter_context(streaming.on_standbys(where.standbys, of_server))
         budget = Budget(where, request)
         works = stack.enter_context(_works(where, request, say, check=check))
         inner = Applied()
         # The facts of the first database stand for the trial.
-        for dbname in [] if untouched else dict.fromkeys(w.prepared.dbname for w in works):
-            applied = stack.enter_context(settings.applied(where.access, dbname, rest, terms=terms))
+        for dbname in dict.fromkeys(work.prepared.dbname for work in works):
+            applied = stack.enter_context(settings.applied(journal, dbname, rest))
             inner = inner if inner.how else applied
         effect = Applied(inner.options, {**around.how, **inner.how}, inner.verified)
         effect = replace(effect, verified={**around.verified, **inner.verified})
@@ -298,14 +295,14 @@ def _with_command(
 
         def order(run: tuple[str, ...] | str, succeeds: tuple[int, ...]) -> programs.CommandOrder:
             base = environment.order(component.labels[0], run)
-            timeout_ns = command.timeout_ns
-            return replace(base, succeeds=succeeds, timeout_ns=timeout_ns, polite_ns=polite_ns)
+            timeout_s, ending = command.timeout_ns / 1e9, ((signal.SIGTERM, polite_ns / 1e9),)
+            return replace(base, succeeds=succeeds, timeout_s=timeout_s, ending=ending)
 
         def say_and_check(text: str) -> None:
             say(text)
             check()
 
-        runner = programs.Runner(environment.files, environment.scratch)
+        runner = programs.Runner([environment.scratch], environment.files)
         stack.callback(runner.close)
         measured = order(command.run, command.succeeds)
         if command.before is not None:

@@ -16,7 +16,6 @@ from pgpaces.core.home import is_there
 from pgpaces.core.locality import is_local, is_loopback
 from pgpaces.core.redaction import Redacted
 from pgpaces.core.units import digits, duration_text
-from pgpaces.database import data
 from pgpaces.database.access import typed
 from pgpaces.database.data import DatasetSpec
 from pgpaces.load import engine as generator
@@ -327,7 +326,7 @@ def shares_data(main: Request, other: Request) -> bool:
         return True
     if main.from_database is not None or main.as_is or main.target.own is not None:
         return False
-    return data.fingerprints(dataset_of(main)) == data.fingerprints(dataset_of(other))
+    return dataset_of(main).identity() == dataset_of(other).identity()
 
 
 def dataset_of(request: Request) -> DatasetSpec:

@@ -19,10 +19,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pgpaces.core.redaction import Redacted
-from pgpaces.database.pgbench_tables import ALL_STEPS, DEFAULT_STEPS, PartitionMethod
 
 VERSION = "20devel"
 _SCRIPTS_MAX = 128
+_DEFAULT_STEPS, _ALL_STEPS = "dtgvp", "dtgGvpf"
 _DEFAULT_TRANSACTIONS = 10
 
 INT_MAX = 2**31 - 1
@@ -128,7 +128,7 @@ class Options(Redacted, frozen=True):
     log_prefix: str | None = None
     sampling_rate: float | None = None
     aggregate_s: int = 0
-    steps: str = DEFAULT_STEPS
+    steps: str = _DEFAULT_STEPS
     fillfactor: int = 100
     quiet: bool = False
     foreign_keys: bool = False
@@ -136,7 +136,7 @@ class Options(Redacted, frozen=True):
     tablespace: str | None = None
     index_tablespace: str | None = None
     partitions: int = 0
-    partition_method: PartitionMethod | None = None
+    partition_method: Literal["range", "hash"] | None = None
     store: bool = True
 
     @property
@@ -300,10 +300,10 @@ def _init_steps(text: str) -> str:
     if not text:
         raise OptionError("no initialization steps specified")
     for step in text:
-        if step not in ALL_STEPS + " ":
+        if step not in _ALL_STEPS + " ":
             raise OptionError(
                 f'unrecognized initialization step "{step}"',
-                ("detail", f'Allowed step characters are: "{ALL_STEPS}".'),
+                ("detail", f'Allowed step characters are: "{_ALL_STEPS}".'),
             )
     return text
 
