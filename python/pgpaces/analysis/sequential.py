@@ -158,6 +158,10 @@ class Pairing(Struct, frozen=True):
         a = tuple(self.a.items())
         return Cell(a), Cell(tuple(self.b.items())), Cell((*a, (ROLE, AGAIN)))
 
+    def over(self, _: Sequence[Cell]) -> Pairing:
+        """It has its own cells."""
+        return self
+
     def names(self) -> tuple[str, str]:
         a, b, _ = self.cells
         return str(a), str(b)

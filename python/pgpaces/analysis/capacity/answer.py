@@ -16,19 +16,16 @@ from pgpaces.analysis.capacity.curve import (
     TRIALS_MIN,
     UNITS,
     CapacityGoal,
-    Fit,
+    Ends,
     Kind,
+    Points,
     TrialPoint,
-    excused,
-    fitted,
     load_bounds,
     load_text,
     load_verdict,
-    of_curve,
-    of_role,
 )
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.goal import Limit, Verdict
+from pgpaces.analysis.goal import Limit, Verdict, out_of_order
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.messages import Message, message, said
 from pgpaces.spec.costs import monthly
@@ -40,8 +37,6 @@ _QUICK_MARGIN = 1.2
 # An answer this narrow is enough, as the log of the lowest fail over the highest pass: two steps.
 _ENOUGH = 0.041
 _TAIL_95 = 0.025
-# The fewest trials for which the interval of a line is useful.
-_LINE_MIN = 8
 # Between neighboring loads whose log odds differ by more (a factor of 20) a curve is no evidence.
 # _CLIFF times the threshold is far too much.
 _JUMP, _CLIFF, _SHARE_MIN = 3.0, 8.0, 1e-6
@@ -157,31 +152,33 @@ def highest(cells: Sequence[Capacity]) -> Highest | None:
     return Highest(best.cell, all(end is not None and end <= best.passes for end in fails))
 
 
-def judge(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
+def judge(points: Points) -> Capacity:
     """The answer of all trials so far."""
-    passes, fails = claims(points, goal)
-    fit = _fit(points, goal, _TAIL_95)
-    loads = _load_verdicts(points, goal, (passes, fails))
+    goal, (passes, fails) = points.goal, claims(points)
+    loads = _load_verdicts(points, (passes, fails))
     soak = None
-    if soaks := of_role(points, "soak"):
+    if soaks := points.of_role("soak"):
         last = soaks[-1]
         low, high = load_bounds([last])
         over: Verdict = "fail" if low > goal.missed_max else "unknown"
         met = last.share <= goal.missed_max
         soak = LoadVerdict(last.load, "pass" if met else over, 1, last.share, low, high)
-    invalid = tuple(p.invalid or message("nothing-was-due") for p in points if not p.valid)
+    invalid = tuple(p.invalid or message("nothing-was-due") for p in points.every if not p.valid)
     findings = []
     if passes is not None and passes >= goal.highest:
         findings.append(finding("capacity-above-range", load=load_text(goal.highest, goal.load)))
     elif fails is not None and fails <= goal.lowest:
         findings.append(finding("capacity-below-range", lowest=load_text(goal.lowest, goal.load)))
-    verdicts = [at.verdict for at in loads]
-    if "fail" in verdicts and "pass" in verdicts[verdicts.index("fail") :]:
+    if out_of_order([at.verdict for at in loads]):
         findings.append(finding("not-monotonic"))
     if invalid:
-        values = {"invalid": len(invalid), "trials": len(points), "reasons": sorted({*invalid})}
+        values = {
+            "invalid": len(invalid),
+            "trials": len(points.every),
+            "reasons": sorted({*invalid}),
+        }
         findings.append(finding("invalid-trials", **values))
-    if any(point.excused for point in points if point.valid):
+    if any(point.excused for point in points.every if point.valid):
         findings.append(finding("generator-late-loads"))
     return Capacity(
         load=goal.load,
@@ -189,24 +186,20 @@ def judge(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
         goal=goal,
         passes=passes,
         fails=fails,
-        estimate=None if fit is None else _estimate(fit, points, goal),
+        estimate=_estimate(points),
         soak=soak,
         findings=tuple(findings),
-        trials=len(points),
+        trials=len(points.every),
         invalid=invalid,
         loads=loads,
     )
 
 
-# The highest pass and the lowest fail; None if there is none.
-Ends = tuple[float | None, float | None]
-
-
-def claims(points: Sequence[TrialPoint], goal: CapacityGoal) -> Ends:
+def claims(points: Points) -> Ends:
     """What passes, with all that missed; what fails, without what the generator may explain."""
-    passes, fails = _ends(points, goal)
-    if any(point.excused for point in points):
-        _, without = _ends(excused(points), goal)
+    goal, (passes, fails) = points.goal, _ends(points)
+    if any(point.excused for point in points.every):
+        _, without = _ends(points.without_excused)
         fails = None if fails is None or without is None else max(fails, without)
     if not goal.quick:
         return passes, fails
@@ -222,9 +215,9 @@ def claims(points: Sequence[TrialPoint], goal: CapacityGoal) -> Ends:
     return passes, fails
 
 
-def narrow(points: Sequence[TrialPoint], goal: CapacityGoal) -> bool:
+def narrow(points: Points) -> bool:
     """Whether more long trials would not narrow the answer, or not enough."""
-    passes, fails = claims(points, goal)
+    goal, (passes, fails) = points.goal, claims(points)
     if (passes or 0.0) >= goal.highest or (fails or math.inf) <= goal.lowest:
         return True
     if passes is None or fails is None:
@@ -244,9 +237,9 @@ def safely_rounded(bound: float | None, whole: bool, turn: int) -> float | None:
 _Loads = dict[float, list[TrialPoint]]
 
 
-def _by_load(points: Sequence[TrialPoint], goal: CapacityGoal) -> _Loads:
+def _by_load(points: Points) -> _Loads:
     """The trials of the curve at each load, in ascending order."""
-    ordered = sorted(of_curve(points, goal), key=lambda point: point.load)
+    ordered = sorted(points.of_curve, key=lambda point: point.load)
     return {load: list(own) for load, own in groupby(ordered, lambda point: point.load)}
 
 
@@ -254,12 +247,12 @@ def _share(points: Sequence[TrialPoint]) -> float:
     return sum(point.missed for point in points) / sum(point.due for point in points)
 
 
-def _ends(points: Sequence[TrialPoint], goal: CapacityGoal) -> Ends:
+def _ends(points: Points) -> Ends:
     """The highest pass and the lowest fail: of the curve, else of the loads by their own trials.
 
     The curve's are widened where the trials at a load contradict them.
     """
-    loads = _by_load(points, goal)
+    goal, loads = points.goal, _by_load(points)
     verdicts = {load: load_verdict(own, goal) for load, own in loads.items()}
     passed = [load for load, verdict in verdicts.items() if verdict == "pass"]
     failed = min((load for load, verdict in verdicts.items() if verdict == "fail"), default=None)
@@ -268,7 +261,7 @@ def _ends(points: Sequence[TrialPoint], goal: CapacityGoal) -> Ends:
     missed = {load: _share(own) > goal.missed_max for load, own in loads.items()}
     # A server whose odds bend upward crosses later than a line: loads that met the goal show that.
     met = max((load for load in loads if not missed[load]), default=-math.inf)
-    if (fit := _fit(points, goal)) is None:
+    if (fit := points.crossing()) is None:
         passes, fails = max((load for load in passed if load < least_failed), default=None), failed
     else:
         passes, fails = _of_curve_alone(fit, loads, goal, met=met)
@@ -281,11 +274,7 @@ def _ends(points: Sequence[TrialPoint], goal: CapacityGoal) -> Ends:
     return passes, fails
 
 
-def _fit(points: Sequence[TrialPoint], goal: CapacityGoal, *tail: float) -> Fit | None:
-    return fitted(points, goal, *tail) if len(of_curve(points, goal)) >= _LINE_MIN else None
-
-
-def _of_curve_alone(fit: Fit, loads: _Loads, goal: CapacityGoal, *, met: float) -> Ends:
+def _of_curve_alone(fit: Estimate, loads: _Loads, goal: CapacityGoal, *, met: float) -> Ends:
     """The ends of the curve's interval, within the loads of the trials.
 
     A server may pass up to some load and fail beyond. Between two neighbors whose odds are too far
@@ -306,7 +295,7 @@ def _of_curve_alone(fit: Fit, loads: _Loads, goal: CapacityGoal, *, met: float) 
             break
         shares = (min(max(_share(loads[at]), _SHARE_MIN), 1 - _SHARE_MIN) for at in (below, above))
         less, more = (math.log(share / (1 - share)) for share in shares)
-        if math.log(below) <= fit.x <= math.log(above) and more - less >= _JUMP:
+        if math.log(below) <= fit.value <= math.log(above) and more - less >= _JUMP:
             low, high = min(low, below), max(high, above)
     if goal.whole:
         # Ignore rounding errors next to an integer.
@@ -316,12 +305,10 @@ def _of_curve_alone(fit: Fit, loads: _Loads, goal: CapacityGoal, *, met: float) 
     return (low if low >= goal.lowest else None), (high if high <= goal.highest else None)
 
 
-def _load_verdicts(
-    points: Sequence[TrialPoint], goal: CapacityGoal, ends: Ends
-) -> tuple[LoadVerdict, ...]:
+def _load_verdicts(points: Points, ends: Ends) -> tuple[LoadVerdict, ...]:
     """The loads. In a quick search a load has the answer's verdict unless its trials differ."""
-    (passes, fails), found = ends, []
-    for load, own in _by_load(points, goal).items():
+    goal, (passes, fails), found = points.goal, ends, []
+    for load, own in _by_load(points).items():
         share, (low, high), verdict = _share(own), load_bounds(own), load_verdict(own, goal)
         if goal.quick:
             low, high, verdict = 0.0, 1.0, "unknown"
@@ -333,16 +320,17 @@ def _load_verdicts(
     return tuple(found)
 
 
-def _estimate(fit: Fit, points: Sequence[TrialPoint], goal: CapacityGoal) -> Estimate | None:
-    if fit.x in (fit.low, fit.high):
+def _estimate(points: Points) -> Estimate | None:
+    fit = points.crossing(_TAIL_95)
+    if fit is None or fit.value in (fit.low, fit.high):
         return None
     if fit.low == -math.inf:
-        return Estimate.alone(math.exp(fit.x), fit.n)
-    without = fitted(excused(points), goal, _TAIL_95)
+        return Estimate.alone(math.exp(fit.value), fit.n)
+    without = points.without_excused.crossing(_TAIL_95)
     high = max(each.high for each in (fit, without or fit))
-    margin = _QUICK_MARGIN if goal.quick else 1.0
+    margin = _QUICK_MARGIN if points.goal.quick else 1.0
     low, high = math.exp(fit.low) / margin, margin * math.exp(high) if high < 700 else math.inf
-    return Estimate(math.exp(fit.x), low, high, fit.n)
+    return Estimate(math.exp(fit.value), low, high, fit.n)
 
 
 def equivalent(
