@@ -28,7 +28,7 @@ def shares(truth, spread):
         size = (1 - truth) / (truth * spread**2) - 1
         own = draw.beta(truth * size, (1 - truth) * size, trials)
         hits = [(int(k), 400) for k in draw.binomial(400, own)]
-        found = across.share([hits], 1.0)
+        found = across.share([[(k, n, 1.0) for k, n in hits]])
         assert found is not None
         return found
 

@@ -124,7 +124,12 @@ def row(
         parts = [[read(digest) for digest in trials] for trials in machines]
         return across.together(parts, bounded=bounded)
 
-    estimates = {name: _share(name, machines) for name in SHARES}
+    estimates = {
+        name: trial_estimate(used[0], name)
+        if len(used) == 1
+        else across.share([[_hits(digest, name) for digest in trials] for trials in machines])
+        for name in SHARES
+    }
     if looks is not None and good:
         count, errors = looks.last(len(good))
         seen = [each.summary for each in good[:count]]
@@ -176,29 +181,14 @@ def trial_estimate(digest: Digest, name: str) -> Estimate | None:
             return None if latency.sd is None else Estimate.alone(latency.sd, latency.count)
     if name not in SHARES:
         return latency.estimate(name)
-    hits = getattr(summary.counts, name)
-    return across.share([[(hits, summary.counts.due)]], _within(digest, name))
+    return across.share([[_hits(digest, name)]])
 
 
-def _share(name: str, machines: Sequence[Sequence[Digest]]) -> Estimate | None:
-    hits = [
-        [(getattr(d.summary.counts, name), d.summary.counts.due) for d in trials]
-        for trials in machines
-    ]
-    every = [digest for trials in machines for digest in trials]
-    if len(every) == 1:
-        return trial_estimate(every[0], name)
-    due = sum(digest.summary.counts.due for digest in every)
-    weighted = sum(_within(digest, name) * digest.summary.counts.due for digest in every)
-    return across.share(hits, weighted / due if due else 1.0)
-
-
-def _within(digest: Digest, name: str) -> float:
-    """The dispersion of a share over windows of its trial."""
+def _hits(digest: Digest, name: str) -> across.Hits:
+    counts, cut, within = digest.summary.counts, digest.summary.cut_s, 1.0
     if name == "missed" or not digest.series:
-        return digest.summary.clusters.phi
-    if not getattr(digest.summary.counts, name):
-        return 1.0
-    cut = digest.summary.cut_s
-    used = [bucket for bucket in digest.series if bucket.start_s >= cut]
-    return dispersion(windows(used, name))
+        within = digest.summary.clusters.phi
+    elif getattr(counts, name):
+        used = [bucket for bucket in digest.series if bucket.start_s >= cut]
+        within = dispersion(windows(used, name))
+    return getattr(counts, name), counts.due, within
