@@ -15,8 +15,8 @@ from pgpaces.analysis.capacity.curve import (
     CapacityGoal,
     Points,
     TrialPoint,
+    judge_load,
     load_text,
-    load_verdict,
     share_bounds,
 )
 from pgpaces.analysis.capacity.search import (
@@ -377,10 +377,10 @@ def test_the_bounds_are_those_of_a_poisson_count():
     low, high = share_bounds([clean], 0.05)
     assert high == pytest.approx(2.9957 / 6000, rel=1e-3)
     assert low == 0
-    assert load_verdict([clean] * 4, BASE) == "pass"
-    assert load_verdict([replace(clean, missed=600)] * 4, BASE) == "fail"
-    assert load_verdict([replace(clean, missed=60)] * 4, BASE) == "unknown"
-    assert load_verdict([clean], BASE) == "unknown", "one trial is no verdict"
+    assert judge_load([clean] * 4, BASE).verdict == "pass"
+    assert judge_load([replace(clean, missed=600)] * 4, BASE).verdict == "fail"
+    assert judge_load([replace(clean, missed=60)] * 4, BASE).verdict == "unknown"
+    assert judge_load([clean], BASE).verdict == "unknown", "one trial is no verdict"
 
 
 GOALS = st.builds(

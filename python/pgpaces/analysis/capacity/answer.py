@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import groupby, pairwise
+from itertools import pairwise
 from statistics import median
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pgpaces.analysis.capacity.curve import (
     TRIALS_MIN,
@@ -18,11 +19,11 @@ from pgpaces.analysis.capacity.curve import (
     CapacityGoal,
     Ends,
     Kind,
+    LoadVerdict,
     Points,
     TrialPoint,
-    load_bounds,
+    judge_load,
     load_text,
-    load_verdict,
 )
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.goal import Limit, Verdict, out_of_order
@@ -49,22 +50,6 @@ _BOUNDS = {
     (False, True): "capacity-fails",
     (False, False): "capacity-unknown",
 }
-
-
-class LoadVerdict(Struct, frozen=True):
-    """A load with long trials, countable by these alone, or the load of the soak.
-
-    share: missed of due; low, high: the one-sided bounds of the long-run share. In a quick search
-    every load, without bounds, because trials of seconds are no measure of their own spread; its
-    verdict is the answer's, unless its trials say something else.
-    """
-
-    load: float
-    verdict: Verdict
-    trials: int
-    share: float
-    low: float
-    high: float
 
 
 class Equivalents(Struct, frozen=True):
@@ -155,14 +140,14 @@ def highest(cells: Sequence[Capacity]) -> Highest | None:
 def judge(points: Points) -> Capacity:
     """The answer of all trials so far."""
     goal, (passes, fails) = points.goal, claims(points)
-    loads = _load_verdicts(points, (passes, fails))
+    loads = points.loads
+    if goal.quick:
+        loads = [_in_quick_search(at, goal, (passes, fails)) for at in loads]
     soak = None
     if soaks := points.of_role("soak"):
-        last = soaks[-1]
-        low, high = load_bounds([last])
-        over: Verdict = "fail" if low > goal.missed_max else "unknown"
-        met = last.share <= goal.missed_max
-        soak = LoadVerdict(last.load, "pass" if met else over, 1, last.share, low, high)
+        soak = judge_load(soaks[-1:], goal)
+        over: Verdict = "fail" if soak.low > goal.missed_max else "unknown"
+        soak = replace(soak, verdict="pass" if soak.share <= goal.missed_max else over)
     invalid = tuple(p.invalid or message("nothing-was-due") for p in points.every if not p.valid)
     findings = []
     if passes is not None and passes >= goal.highest:
@@ -191,7 +176,7 @@ def judge(points: Points) -> Capacity:
         findings=tuple(findings),
         trials=len(points.every),
         invalid=invalid,
-        loads=loads,
+        loads=tuple(loads),
     )
 
 
@@ -234,69 +219,55 @@ def safely_rounded(bound: float | None, whole: bool, turn: int) -> float | None:
     return float(f"{steps * step:.3g}")
 
 
-_Loads = dict[float, list[TrialPoint]]
-
-
-def _by_load(points: Points) -> _Loads:
-    """The trials of the curve at each load, in ascending order."""
-    ordered = sorted(points.of_curve, key=lambda point: point.load)
-    return {load: list(own) for load, own in groupby(ordered, lambda point: point.load)}
-
-
-def _share(points: Sequence[TrialPoint]) -> float:
-    return sum(point.missed for point in points) / sum(point.due for point in points)
-
-
 def _ends(points: Points) -> Ends:
     """The highest pass and the lowest fail: of the curve, else of the loads by their own trials.
 
     The curve's are widened where the trials at a load contradict them.
     """
-    goal, loads = points.goal, _by_load(points)
-    verdicts = {load: load_verdict(own, goal) for load, own in loads.items()}
-    passed = [load for load, verdict in verdicts.items() if verdict == "pass"]
-    failed = min((load for load, verdict in verdicts.items() if verdict == "fail"), default=None)
+    goal, loads = points.goal, points.loads
+    passed = [at.load for at in loads if at.verdict == "pass"]
+    failed = next((at.load for at in loads if at.verdict == "fail"), None)
     least_failed = math.inf if failed is None else failed
     most_passed = max(passed, default=-math.inf)
-    missed = {load: _share(own) > goal.missed_max for load, own in loads.items()}
     # A server whose odds bend upward crosses later than a line: loads that met the goal show that.
-    met = max((load for load in loads if not missed[load]), default=-math.inf)
+    met = max((at.load for at in loads if at.share <= goal.missed_max), default=-math.inf)
     if (fit := points.crossing()) is None:
         passes, fails = max((load for load in passed if load < least_failed), default=None), failed
     else:
-        passes, fails = _of_curve_alone(fit, loads, goal, met=met)
+        passes, fails = _of_curve_alone(fit, points, met)
     if passes is not None and passes >= least_failed:
-        passes = max((load for load in loads if load < least_failed), default=None)
+        passes = max((at.load for at in loads if at.load < least_failed), default=None)
     if fails is not None and fails <= most_passed:
-        fails = min((load for load in loads if load > most_passed), default=None)
+        fails = next((at.load for at in loads if at.load > most_passed), None)
     if fails is not None and fails <= met:
-        fails = min((load for load in loads if load > met and missed[load]), default=None)
+        fails = next((at.load for at in loads if at.load > met), None)
     return passes, fails
 
 
-def _of_curve_alone(fit: Estimate, loads: _Loads, goal: CapacityGoal, *, met: float) -> Ends:
+def _of_curve_alone(fit: Estimate, points: Points, met: float) -> Ends:
     """The ends of the curve's interval, within the loads of the trials.
 
     A server may pass up to some load and fail beyond. Between two neighbors whose odds are too far
     apart a curve is no evidence, and none is needed if every trial up to one load met the goal and
     all from the next on missed far too much.
     """
-    low = min(math.exp(fit.low), max(loads)) if fit.low > -math.inf else 0.0
-    high = max(math.exp(fit.high), min(loads)) if fit.high < 700 else math.inf
+    goal, loads = points.goal, points.loads
+    low = min(math.exp(fit.low), loads[-1].load) if fit.low > -math.inf else 0.0
+    high = max(math.exp(fit.high), loads[0].load) if fit.high < 700 else math.inf
     far = min(_CLIFF * goal.missed_max, 0.5)
-    every = [point for own in loads.values() for point in own]
     for below, above in pairwise(loads):
         if (
-            min(len(loads[below]), len(loads[above])) >= TRIALS_MIN
-            and all(p.share <= goal.missed_max for p in every if p.load <= below)
-            and all(p.share >= far for p in every if p.load >= above)
+            min(below.trials, above.trials) >= TRIALS_MIN
+            and all(p.share <= goal.missed_max for p in points.of_curve if p.load <= below.load)
+            and all(p.share >= far for p in points.of_curve if p.load >= above.load)
         ):
-            low, high = below, above
+            low, high = below.load, above.load
             break
-        shares = (min(max(_share(loads[at]), _SHARE_MIN), 1 - _SHARE_MIN) for at in (below, above))
+        shares = (min(max(at.share, _SHARE_MIN), 1 - _SHARE_MIN) for at in (below, above))
         less, more = (math.log(share / (1 - share)) for share in shares)
-        if math.log(below) <= fit.value <= math.log(above) and more - less >= _JUMP:
-            low, high = min(low, below), max(high, above)
+        between = math.log(below.load) <= fit.value <= math.log(above.load)
+        if between and more - less >= _JUMP:
+            low, high = min(low, below.load), max(high, above.load)
     if goal.whole:
         # Ignore rounding errors next to an integer.
         low = float(math.floor(low + 1e-9))
@@ -305,19 +276,15 @@ def _of_curve_alone(fit: Estimate, loads: _Loads, goal: CapacityGoal, *, met: fl
     return (low if low >= goal.lowest else None), (high if high <= goal.highest else None)
 
 
-def _load_verdicts(points: Points, ends: Ends) -> tuple[LoadVerdict, ...]:
-    """The loads. In a quick search a load has the answer's verdict unless its trials differ."""
-    goal, (passes, fails), found = points.goal, ends, []
-    for load, own in _by_load(points).items():
-        share, (low, high), verdict = _share(own), load_bounds(own), load_verdict(own, goal)
-        if goal.quick:
-            low, high, verdict = 0.0, 1.0, "unknown"
-            if share <= goal.missed_max and passes is not None and load <= passes:
-                verdict = "pass"
-            elif share > goal.missed_max and fails is not None and load >= fails:
-                verdict = "fail"
-        found.append(LoadVerdict(load, verdict, len(own), share, low, high))
-    return tuple(found)
+def _in_quick_search(at: LoadVerdict, goal: CapacityGoal, ends: Ends) -> LoadVerdict:
+    """A load with the verdict of the answer, or without one if its trials say something else."""
+    passes, fails = ends
+    verdict: Verdict = "unknown"
+    if at.share <= goal.missed_max and passes is not None and at.load <= passes:
+        verdict = "pass"
+    elif at.share > goal.missed_max and fails is not None and at.load >= fails:
+        verdict = "fail"
+    return replace(at, verdict=verdict, low=0.0, high=1.0)
 
 
 def _estimate(points: Points) -> Estimate | None:

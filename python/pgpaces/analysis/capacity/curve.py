@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import groupby
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.analysis.goal import Verdict
+from pgpaces.analysis.goal import Verdict, verdict
 from pgpaces.analysis.stats import chi_squared_quantile, dispersion, pearson, student_quantile
 from pgpaces.core.messages import message
 from pgpaces.spec.result import Estimate
@@ -110,6 +111,22 @@ def load_text(load: float, kind: Kind) -> str:
     return message(_TEXTS[kind], load=load)
 
 
+class LoadVerdict(Struct, frozen=True):
+    """A load with long trials, countable by these alone, or the load of the soak.
+
+    share: missed of due; low, high: the one-sided bounds of the long-run share. In a quick search
+    every load, without bounds, because trials of seconds are no measure of their own spread; its
+    verdict is the answer's, unless its trials say something else.
+    """
+
+    load: float
+    verdict: Verdict
+    trials: int
+    share: float
+    low: float
+    high: float
+
+
 class Points(Struct, frozen=True, dict=True):
     """The trials of a search so far, in the order in which they ran, and its goal."""
 
@@ -129,6 +146,13 @@ class Points(Struct, frozen=True, dict=True):
     def without_excused(self) -> Points:
         """The points without the misses that a late generator may explain."""
         return Points(excused(self.every), self.goal)
+
+    @cached_property
+    def loads(self) -> list[LoadVerdict]:
+        """The loads of the curve in ascending order, each judged by its own trials alone."""
+        ordered = sorted(self.of_curve, key=lambda point: point.load)
+        groups = groupby(ordered, lambda point: point.load)
+        return [judge_load([*own], self.goal) for _, own in groups]
 
     @cached_property
     def bracket(self) -> Ends:
@@ -208,22 +232,17 @@ def share_bounds(points: Sequence[TrialPoint], tail: float = TAIL) -> tuple[floa
     return low, min(1.0, high)
 
 
-def load_bounds(points: Sequence[TrialPoint]) -> tuple[float, float]:
-    """The same; the low one also holds without what a late generator may explain."""
+def judge_load(points: Sequence[TrialPoint], goal: CapacityGoal) -> LoadVerdict:
+    """A load by its own trials alone; of a single one there is no verdict."""
     low, high = share_bounds(points)
     if any(point.excused for point in points):
+        # The low bound also holds without what a late generator may explain.
         low = min(low, share_bounds(excused(points))[0])
-    return low, high
-
-
-def load_verdict(points: Sequence[TrialPoint], goal: CapacityGoal) -> Verdict:
-    """The verdict on a load by its own trials alone, which are all at that load."""
-    if len(points) < TRIALS_MIN:
-        return "unknown"
-    low, high = load_bounds(points)
-    if high <= goal.missed_max:
-        return "pass"
-    return "fail" if low > goal.missed_max else "unknown"
+    due = sum(point.due for point in points)
+    share = Estimate(sum(point.missed for point in points) / due, low, high, due)
+    known = len(points) >= TRIALS_MIN
+    said = verdict(share, goal.missed_max) if known else "unknown"
+    return LoadVerdict(points[0].load, said, len(points), share.value, low, high)
 
 
 def _near(long: Sequence[TrialPoint], at: float, spread: float) -> list[TrialPoint]:

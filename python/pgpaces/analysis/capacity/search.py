@@ -33,8 +33,8 @@ from pgpaces.analysis.capacity.curve import (
     Role,
     TrialPoint,
     clearly_misses,
+    judge_load,
     load_text,
-    load_verdict,
 )
 from pgpaces.analysis.digest import Digest, windows
 from pgpaces.analysis.goal import Limit
@@ -174,9 +174,9 @@ def _next_long(points: Points, highest: float) -> NextLoad | None:
         at = [p for p in points.of_curve if p.load == edge]
         if len(at) < _EDGE:
             return NextLoad(edge, min(_length_s(points, "long", edge), _EDGE_MAX_S), "long")
-        if edge >= highest and load_verdict(at, goal) == "pass":
+        if edge >= highest and judge_load(at, goal).verdict == "pass":
             return None
-        if edge <= goal.lowest and load_verdict(at, goal) == "fail":
+        if edge <= goal.lowest and judge_load(at, goal).verdict == "fail":
             return None
     n = len(points.of_role("long"))
     # Spread around the center, which moves every four trials.
