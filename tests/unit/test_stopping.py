@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from pgpaces.analysis import goal, stopping
 from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.stats import INDEPENDENT, Clusters, proportion, share
-from pgpaces.analysis.stopping import OF_RUN, Missed, certain_in, would_decide
+from pgpaces.analysis.stopping import LOOKS_OF_RUN, Missed, certain_in, would_decide
 from pgpaces.analysis.summary import so_far, summarize
 from pgpaces.answers.run import section
 from pgpaces.core.findings import finding
@@ -46,13 +46,13 @@ def test_boundaries_are_the_published_ones(monkeypatch):
 
 
 def test_each_look_has_its_part_of_the_error_and_later_ones_have_more():
-    sides = np.array(OF_RUN.errors).T
+    sides = np.array(LOOKS_OF_RUN.errors).T
     for found, error in zip(sides, (bench.FAIL, bench.PASS), strict=True):
         assert found == pytest.approx(bench.errors(error), abs=1e-5)
         assert (np.diff(found) > 0).all()
     assert bench.FAIL + bench.PASS <= 0.05
-    assert [OF_RUN.last(ran_s)[1] for ran_s in (0, 30, 44.9, 45, 301)] == [
-        OF_RUN.errors[look] for look in (0, 0, 0, 1, 7)
+    assert [LOOKS_OF_RUN.last(ran_s)[1] for ran_s in (0, 30, 44.9, 45, 301)] == [
+        LOOKS_OF_RUN.errors[look] for look in (0, 0, 0, 1, 7)
     ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import astuple
 from pgpaces.analysis import across
 from pgpaces.analysis.digest import Digest, windows
 from pgpaces.analysis.stats import dispersion
-from pgpaces.analysis.stopping import Looks
+from pgpaces.analysis.stopping import LookSchedule
 from pgpaces.core.metrics import SHARES, TIMES
 from pgpaces.spec.design import HERE, Cell
 from pgpaces.spec.result import Counts, Estimate
@@ -75,7 +75,7 @@ def rows(
     kinds: Mapping[str, str] | None = None,
     *,
     numbers: Numbers | None = None,
-    looks: Looks | None = None,
+    looks: LookSchedule | None = None,
 ) -> tuple[Row, ...]:
     """A row for each cell, in their order, also for cells without trials.
 
@@ -101,7 +101,7 @@ def row(
     digests: Sequence[Digest],
     numbers: Numbers | None = None,
     *,
-    looks: Looks | None = None,
+    looks: LookSchedule | None = None,
 ) -> Row:
     """The row of a cell by its trials. Of a block's attempts the newest finished one counts.
 

@@ -17,11 +17,11 @@ from msgspec.structs import replace
 from pgpaces.analysis import goal
 from pgpaces.analysis.cells import Row, row
 from pgpaces.analysis.sequential import Expected, Tell, cut_short, last_attempts
-from pgpaces.analysis.stopping import OF_CELL
+from pgpaces.analysis.stopping import LOOKS_OF_CELL
 from pgpaces.core.messages import message
 from pgpaces.spec.design import Ask, Cell, place
 
-_MOST = OF_CELL.at[-1]
+_MOST = LOOKS_OF_CELL.at[-1]
 # A cell with so many trials without a result, and no more with one, is given up.
 _LOST_MAX = 2
 
@@ -89,7 +89,7 @@ class Certainty(Struct, frozen=True):
         return last_attempts(sorted(own, key=lambda tell: tell.block))
 
     def _row(self, cell: Cell, done: Iterable[Tell]) -> Row:
-        return row(cell, [tell.digest for tell in done if tell.digest], looks=OF_CELL)
+        return row(cell, [tell.digest for tell in done if tell.digest], looks=LOOKS_OF_CELL)
 
     def _certain(self, now: Row) -> bool:
         """Whether it has a verdict at its last look. Between looks there is no other one."""

@@ -38,7 +38,7 @@ FACTOR, MORE_MS = 2.0, 5.0
 LAG_MORE_S = 30.0
 
 
-class Looks(Struct, frozen=True):
+class LookSchedule(Struct, frozen=True):
     """The looks at results that grow, and the errors of the intervals at each look.
 
     at: seconds after the warm-up, or valid trials. errors: the lower and the upper end of a look's
@@ -59,7 +59,7 @@ class Looks(Struct, frozen=True):
         return self.at[look], self.errors[look]
 
 
-OF_RUN = Looks(
+LOOKS_OF_RUN = LookSchedule(
     (30, 45, 60, 90, 120, 180, 240, 300),
     (
         (0.00050, 0.00015),
@@ -72,7 +72,7 @@ OF_RUN = Looks(
         (0.03440, 0.00943),
     ),
 )
-OF_CELL = Looks(
+LOOKS_OF_CELL = LookSchedule(
     (1, 4, 6, 8, 12, 16),
     (
         (0.00020, 0.00006),
@@ -100,17 +100,17 @@ class Missed(Struct, frozen=True):
 
     def share(self, ran_s: float) -> Estimate | None:
         """The share, with the interval of a run that ends so long after its warm-up."""
-        return stats.share(self.missed, self.due, self.clusters, errors=OF_RUN.last(ran_s)[1])
+        return stats.share(self.missed, self.due, self.clusters, errors=LOOKS_OF_RUN.last(ran_s)[1])
 
 
 def level(ran_s: float) -> float:
     """The level of the interval of the same run."""
-    return 1 - sum(OF_RUN.last(ran_s)[1]) / 2
+    return 1 - sum(LOOKS_OF_RUN.last(ran_s)[1]) / 2
 
 
 def certain_in(found: Missed, ran_s: float, allowed: float) -> float | None:
     """The seconds until the look that decides if the share stays as measured; None without one."""
-    for look in OF_RUN.at[bisect_right(OF_RUN.at, ran_s) :] if found.due else ():
+    for look in LOOKS_OF_RUN.at[bisect_right(LOOKS_OF_RUN.at, ran_s) :] if found.due else ():
         then = found.longer(1 + (look - ran_s) / found.seconds)
         if goal.verdict(then.share(look), allowed) != "unknown":
             return look - ran_s
@@ -125,7 +125,7 @@ def would_decide(
     seconds: length of the part with this interval. ran_s: after which it stopped; None: a fixed
     length.
     """
-    below, above = (ERROR, ERROR) if ran_s is None else OF_RUN.last(ran_s)[1]
+    below, above = (ERROR, ERROR) if ran_s is None else LOOKS_OF_RUN.last(ran_s)[1]
     error = above if missed is not None and missed.value < allowed else below
     needed = goal.needed_s(missed, seconds, allowed, error=error)
     return needed if needed is not None and needed <= REASONABLE_S else None

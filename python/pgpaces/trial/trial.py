@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from pgpaces.analysis import goal, validity
 from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import Bucket, digest
-from pgpaces.analysis.stopping import OF_RUN, certain_in
+from pgpaces.analysis.stopping import LOOKS_OF_RUN, certain_in
 from pgpaces.analysis.summary import Summary, so_far
 from pgpaces.core.errors import PgpacesError, StoreError
 from pgpaces.core.findings import Finding, finding
@@ -221,7 +221,7 @@ class Looks:
     def __init__(self, trial: Trial, listener: Listener) -> None:
         self._trial, self._listener = trial, listener
         self._wait_s = math.ceil(max(goal.limits_ns(trial), default=0) / 1e9)
-        self._left = [*OF_RUN.at] if trial.plan.auto else []
+        self._left = [*LOOKS_OF_RUN.at] if trial.plan.auto else []
         self._ended_s: int | None = None
 
     def after(self, second: int, accumulator: Accumulator, load: Together) -> None:

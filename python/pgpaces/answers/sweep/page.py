@@ -23,7 +23,7 @@ from pgpaces.analysis.parts import (
     plans_of,
     statements_of,
 )
-from pgpaces.analysis.stopping import OF_CELL
+from pgpaces.analysis.stopping import LOOKS_OF_CELL
 from pgpaces.answers import bulk
 from pgpaces.answers.disk import in_short
 from pgpaces.answers.trials import limits_of
@@ -128,7 +128,7 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         digests,
         kinds,
         numbers={each.key: each.of_trial for each in bulk.NUMBERS},
-        looks=OF_CELL if experiment and experiment.design.trials == "auto" else None,
+        looks=LOOKS_OF_CELL if experiment and experiment.design.trials == "auto" else None,
     )
     shown = _shown(factors, untrimmed)
     main = crossing.main_factor(shown)
