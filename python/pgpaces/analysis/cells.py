@@ -10,7 +10,7 @@ from msgspec.structs import astuple
 
 from pgpaces.analysis import across
 from pgpaces.analysis.digest import Digest, windows
-from pgpaces.analysis.stats import dispersion
+from pgpaces.analysis.stats import dispersion, proportion
 from pgpaces.analysis.stopping import LookSchedule
 from pgpaces.core.metrics import SHARES, TIMES
 from pgpaces.spec.design import HERE, Cell
@@ -181,7 +181,8 @@ def trial_estimate(digest: Digest, name: str) -> Estimate | None:
             return None if latency.sd is None else Estimate.alone(latency.sd, latency.count)
     if name not in SHARES:
         return latency.estimate(name)
-    return across.share([[_hits(digest, name)]])
+    hits, due, within = _hits(digest, name)
+    return proportion(hits, due, max(1.0, within))
 
 
 def _hits(digest: Digest, name: str) -> across.Hits:
