@@ -54,7 +54,7 @@ def section(_session: Session) -> Iterator[Finding]:
             sides[1:], sides[:1], goal, basis="runs"
         ),
         "trend, 1,000 runs": lambda: trend.trend(runs),
-        "capacity": lambda: judge(points, LIMIT),
+        "capacity": lambda: judge(capacity.Points(points, LIMIT)),
         "50 cells": lambda: cells.rows(LOADS.cells(), loads),
     }
     took = {name: min(_took(made) for _ in range(AGAIN)) for name, made in asked.items()}

@@ -17,16 +17,16 @@ from loads import Load, truth
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from pgpaces.analysis import across, certainty, goal, level_shift, stats, stopping
+from pgpaces.analysis import across, goal, level_shift, stats
 from pgpaces.analysis.stats import Clusters
-from pgpaces.analysis.stopping import LOOKS_S, Missed, decide
+from pgpaces.analysis.stopping import LOOKS_OF_CELL, LOOKS_OF_RUN, Missed
 from pgpaces.core.times import quantile_rank
 
 Numbers = NDArray[np.float64]
 Counts = NDArray[np.int64]
 # The errors that all looks may spend on FAIL and on PASS, and the exponent of the power family.
 FAIL, PASS, EXPONENT = 0.025, 0.0075, 2.0
-RUN_S, BATCH, _SEED = LOOKS_S[-1], 100, 1
+RUN_S, BATCH, _SEED = LOOKS_OF_RUN.at[-1], 100, 1
 ALLOWED = 0.05
 # True shares that miss, and the quantile of the latency that is then the limit.
 SHARES = {0.05: "p95", 0.03: "p97", 0.08: "p92"}
@@ -60,7 +60,7 @@ def spent(part: float, error: float) -> float:
     return float(error * part**EXPONENT)
 
 
-def errors(error: float, looks_s: Sequence[int] = LOOKS_S) -> list[float]:
+def errors(error: float, looks_s: Sequence[int] = LOOKS_OF_RUN.at) -> list[float]:
     """The error of a two-sided interval at each look, if all spend this error on each side.
 
     An interval excludes the true share on a side at its look, and at none before, with what the
@@ -175,7 +175,7 @@ class Tally(Struct):
         def until(end_s: int) -> int:
             return sum(n for (_, at), n in decided.items() if at <= end_s)
 
-        middle = next((f"{look}s" for look in LOOKS_S if 2 * until(look) >= runs), "-")
+        middle = next((f"{look}s" for look in LOOKS_OF_RUN.at if 2 * until(look) >= runs), "-")
         return (
             *self.key,
             str(runs),
@@ -195,10 +195,10 @@ def batch(load: Load, runs: int, seed: int) -> list[Tally]:
     for run in range(runs):
         seconds = Seconds.of(due[:, run], latency[:, run])
         left = dict(enumerate(limits_ms))
-        for look in LOOKS_S:
+        for look in LOOKS_OF_RUN.at:
             found = seconds.missed(look, list(left.values()), cold=load.cold > 0)
             for place, missed in zip(list(left), found, strict=True):
-                verdict = decide(missed, look, ALLOWED).verdict
+                verdict = goal.verdict(missed.share(look), ALLOWED)
                 if verdict != "unknown" or look == RUN_S:
                     tallies[place].said[verdict, look] += 1
                     del left[place]
@@ -219,7 +219,7 @@ def stopped(load: Load, runs: int) -> list[Tally]:
 def trials(load: Load, cells: int, seconds: int = 30) -> Iterator[str]:
     """Rows of a table: the verdicts of `--trials auto` on simulated cells, a row for each share."""
     limits_ms = [getattr(truth(load, RUN_S), name) for name in SHARES.values()]
-    most, said = certainty.LOOKS[-1], [Counter[tuple[str, int]]() for _ in SHARES]
+    most, said = LOOKS_OF_CELL.at[-1], [Counter[tuple[str, int]]() for _ in SHARES]
     for seed in range(cells // BATCH):
         due, latency = load.trials(seconds, most * BATCH, _SEED + seed)
         inside = [due[:, run] < seconds for run in range(most * BATCH)]
@@ -241,10 +241,10 @@ def trials(load: Load, cells: int, seconds: int = 30) -> Iterator[str]:
 
 def _of_trials(found: Sequence[Missed]) -> tuple[str, int]:
     verdict = "unknown"
-    for look in certainty.LOOKS:
+    for look in LOOKS_OF_CELL.at:
         seen = found[:look]
         counts, within = [(each.missed, each.due) for each in seen], [e.clusters for e in seen]
-        share = across.share_at_look(counts, within, certainty.at_look(look)[1])
+        share = across.share_at_look(counts, within, LOOKS_OF_CELL.last(look)[1])
         if (verdict := goal.verdict(share, ALLOWED)) != "unknown":
             break
     return verdict, look
@@ -252,9 +252,9 @@ def _of_trials(found: Sequence[Missed]) -> tuple[str, int]:
 
 if __name__ == "__main__":
     for name, error in (("fail", FAIL), ("pass", PASS)):
-        for looks in (LOOKS_S, certainty.LOOKS):
+        for looks in (LOOKS_OF_RUN.at, LOOKS_OF_CELL.at):
             print(name, *(f"{each:.5f}" for each in errors(error, looks)))
-    print("the program", stopping.ERRORS, certainty.ERRORS)
+    print("the program", LOOKS_OF_RUN.errors, LOOKS_OF_CELL.errors)
     print("load  busy  missed  pass  fail  trials")
     for load in LOADS:
         print(*trials(load, 500), sep="\n", flush=True)

@@ -9,7 +9,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from pgpaces.analysis.capacity.answer import Capacity, judge
-from pgpaces.analysis.capacity.curve import CapacityGoal, TrialPoint
+from pgpaces.analysis.capacity.curve import CapacityGoal, Points, TrialPoint
 from pgpaces.analysis.capacity.search import NextLoad, cost_s, next_trial
 
 Numbers = NDArray[np.float64]
@@ -138,10 +138,10 @@ def search(queue: Queue, goal: CapacityGoal, noise: Sequence[float], seed: int) 
         asks: dict[int, NextLoad] = {}
         for i in range(len(points)):
             if i not in found:
-                if (said := next_trial(points[i], goal)) is not None:
+                if (said := next_trial(Points(points[i], goal))) is not None:
                     asks[i] = said
                 else:
-                    found[i] = judge(points[i], goal)
+                    found[i] = judge(Points(points[i], goal))
         for role in ("short", "long"):
             ids = [i for i, ask in asks.items() if ask.role == role]
             if ids:

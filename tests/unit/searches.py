@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from pgpaces.analysis.capacity.curve import CapacityGoal
-from pgpaces.analysis.capacity.search import CellSearch, SearchSpec
+from pgpaces.analysis.capacity.search import CapacitySearch, CellSearch
 from pgpaces.analysis.digest import Digest, digest
 from pgpaces.analysis.sequential import Tell, role
 from pgpaces.core.findings import finding
@@ -120,7 +120,7 @@ def searched(
     **changes: Any,
 ) -> CellSearch:
     """A search as far as so many trials take it."""
-    search = CellSearch(SearchSpec(goal), cell)
+    search = CellSearch(CapacitySearch(goal), cell)
     while len(search.tells) < most and (asked := search.ask()) is not None:
         at = float(dict(asked.cell.levels)[goal.load].removesuffix("/s"))
         number = len(search.tells) + 1

@@ -53,11 +53,11 @@ def test_ends_that_are_no_numbers_or_agree_are_not_averaged(trials, expected):
 
 
 def test_a_share_is_wilsons_where_trials_agree_and_wider_where_trials_or_machines_differ():
-    found = across.share([[(4, 300), (4, 300)]], 1.0)
+    found = across.share([[(4, 300, 1.0)] * 2])
     assert (found.low, found.high) == pytest.approx((0.0068, 0.0261), abs=1e-4)
-    agreed = across.share([[(30, 300)] * 4], 1.0)
-    trials = across.share([[(10, 300), (50, 300), (12, 300), (48, 300)]], 1.0)
-    machines = across.share([[(10, 300), (12, 300)], [(50, 300), (48, 300)]], 1.0)
+    agreed = across.share([[(30, 300, 1.0)] * 4])
+    trials = across.share([[(n, 300, 1.0) for n in (10, 50, 12, 48)]])
+    machines = across.share([[(n, 300, 1.0) for n in own] for own in ((10, 12), (50, 48))])
     assert agreed.high - agreed.low < trials.high - trials.low < machines.high - machines.low
 
 

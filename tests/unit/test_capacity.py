@@ -13,16 +13,16 @@ from msgspec.structs import replace
 from pgpaces.analysis.capacity.answer import judge
 from pgpaces.analysis.capacity.curve import (
     CapacityGoal,
+    Points,
     TrialPoint,
+    judge_load,
     load_text,
-    load_verdict,
     share_bounds,
 )
 from pgpaces.analysis.capacity.search import (
     INVALID_MOST,
     CapacitySearch,
     NextLoad,
-    SearchSpec,
     cost_s,
     next_trial,
 )
@@ -69,8 +69,8 @@ def run(goal, share, invalid=lambda _: "", rate=1.0):
     """A search against a server without chance."""
     points = []
     for _ in range(TRIALS_MOST):
-        if (said := next_trial(points, goal)) is None:
-            return judge(points, goal), points
+        if (said := next_trial(Points(points, goal))) is None:
+            return judge(Points(points, goal)), points
         points.append(point(said, share(said.load), rate, invalid(said)))
     raise AssertionError("the search does not end")
 
@@ -208,7 +208,7 @@ def test_what_is_out_of_order_is_called_that():
     ask = NextLoad(100, 60, "long")
     points = [point(ask, 0.05) for _ in range(4)]
     points += [point(replace(ask, load=load), 0.0) for load in (110, 112) for _ in range(4)]
-    found = judge(points, BASE)
+    found = judge(Points(points, BASE))
     assert names(found) == ["not-monotonic"]
     assert found.passes is None or found.passes < 100
 
@@ -233,7 +233,7 @@ def test_a_load_of_a_quick_search_whose_trials_differ_from_the_answer_has_no_ver
     _, points = run(QUICK, slope(175, 30))
     lowest = min(points, key=lambda point: point.load)
     other = [replace(p, missed=p.due // 80) if p is lowest else p for p in points]
-    found = judge(other, QUICK)
+    found = judge(Points(other, QUICK))
     assert found.loads[0].load == lowest.load < found.passes
     assert found.loads[0].verdict == "unknown"
 
@@ -289,7 +289,7 @@ def test_a_load_that_no_trial_came_near_is_neither_proved_nor_refuted(short, lon
         *trials("short", dict(zip((100, 112), short, strict=True)), 20),
         *trials("long", dict.fromkeys(loads, long), 60),
     ]
-    found = judge(points, BASE)
+    found = judge(Points(points, BASE))
     if long:
         assert found.passes is None
         assert found.fails <= 98.7
@@ -313,17 +313,17 @@ def test_a_load_that_no_trial_came_near_is_neither_proved_nor_refuted(short, lon
 def test_a_long_soak_below_the_capacity_has_a_verdict(missed, excused, said):
     goal = replace(BASE, soak_s=600)
     points = []
-    while (ask := next_trial(points, goal)) is not None:
+    while (ask := next_trial(Points(points, goal))) is not None:
         soak = ask.role == "soak"
         of = point(ask, missed if soak else slope(175, 10)(ask.load))
         points.append(replace(of, excused=of.missed) if soak and excused else of)
     assert points[-1].role == "soak"
-    found = judge(points, goal)
+    found = judge(Points(points, goal))
     assert points[-1].load == pytest.approx(0.9 * found.passes, rel=0.01)
     assert found.soak.verdict == said
     values = {"load": load_text(found.soak.load, "rate"), "soak_s": 600}
     assert message(f"soak-{said}", missed=found.soak.share, **values) in sentences(found)
-    assert message("soak-missing") in sentences(judge(points[:-1], goal))
+    assert message("soak-missing") in sentences(judge(Points(points[:-1], goal)))
 
 
 @pytest.mark.parametrize(
@@ -343,16 +343,16 @@ def test_a_load_whose_trials_met_the_goal_is_not_said_to_miss_it(goal, above, fa
         for load, of in [*shares.items(), *((load, [share]) for load, share in above.items())]
         for share in of
     ]
-    found = judge(fine, goal)
+    found = judge(Points(fine, goal))
     assert found.fails == fails
     assert sentences(found)[0].endswith("unknown above") is (fails is None)
 
 
 def test_a_load_whose_misses_the_generator_may_explain_has_not_failed():
     fine = [TrialPoint(100, "long", 6000, 600, 60.0, excused=600) for _ in range(4)]
-    [load] = judge(fine, BASE).loads
+    [load] = judge(Points(fine, BASE)).loads
     assert (load.verdict, load.low) == ("unknown", 0)
-    [load] = judge([replace(each, excused=0) for each in fine], BASE).loads
+    [load] = judge(Points([replace(each, excused=0) for each in fine], BASE)).loads
     assert load.verdict == "fail"
 
 
@@ -365,7 +365,7 @@ def test_searches_never_say_that_a_rate_misses_the_goal_whose_trials_met_it(fast
 def test_going_on_with_stored_trials_asks_the_same():
     _, points = run(BASE, slope(175, 10))
     for n in range(len(points)):
-        ask = next_trial(tuple(points[:n]), BASE)
+        ask = next_trial(Points(tuple(points[:n]), BASE))
         assert isinstance(ask, NextLoad)
         assert (ask.load, ask.role) == (points[n].load, points[n].role)
 
@@ -377,10 +377,10 @@ def test_the_bounds_are_those_of_a_poisson_count():
     low, high = share_bounds([clean], 0.05)
     assert high == pytest.approx(2.9957 / 6000, rel=1e-3)
     assert low == 0
-    assert load_verdict([clean] * 4, BASE) == "pass"
-    assert load_verdict([replace(clean, missed=600)] * 4, BASE) == "fail"
-    assert load_verdict([replace(clean, missed=60)] * 4, BASE) == "unknown"
-    assert load_verdict([clean], BASE) == "unknown", "one trial is no verdict"
+    assert judge_load([clean] * 4, BASE).verdict == "pass"
+    assert judge_load([replace(clean, missed=600)] * 4, BASE).verdict == "fail"
+    assert judge_load([replace(clean, missed=60)] * 4, BASE).verdict == "unknown"
+    assert judge_load([clean], BASE).verdict == "unknown", "one trial is no verdict"
 
 
 GOALS = st.builds(
@@ -416,8 +416,8 @@ POINTS = st.lists(
 @settings(max_examples=150, deadline=None)
 def test_any_trials_lead_to_a_load_that_can_be_offered_or_to_an_answer(goal, points):
     points = [point for point in points if goal.lowest <= point.load <= goal.highest]
-    said = next_trial(points, goal)
-    found = judge(points, goal)
+    said = next_trial(Points(points, goal))
+    found = judge(Points(points, goal))
     if said is not None:
         assert goal.lowest <= said.load <= goal.highest
         assert 0 < said.seconds < math.inf
@@ -432,7 +432,7 @@ def test_any_trials_lead_to_a_load_that_can_be_offered_or_to_an_answer(goal, poi
 def test_every_search_ends(goal, points, rng):
     found = [point for point in points if goal.lowest <= point.load <= goal.highest]
     for _ in range(TRIALS_MOST):
-        if (said := next_trial(found, goal)) is None:
+        if (said := next_trial(Points(found, goal))) is None:
             break
         invalid = "CPU time stolen" if rng.random() < 0.1 else ""
         found.append(point(said, rng.random() ** 4, invalid=invalid))
@@ -443,7 +443,7 @@ def test_every_search_ends(goal, points, rng):
 def test_the_preview_of_a_search_has_the_fewest_and_the_most_trials():
     cell = Cell(())
     for goal, ends in ((BASE, (12, 20)), (QUICK, (5, 5))):
-        asks = CapacitySearch(SearchSpec(goal, 1.0), (cell,)).expected()
+        asks = CapacitySearch(goal, 1.0, cells=(cell,)).expected()
         assert [len(each) - 7 for each in asks] == [*ends]
         assert len({ask.cell.key for ask in asks[1]}) == len(asks[1])
 

@@ -64,7 +64,7 @@ def of_level(level, at, *, quick=False):
 
 def page(found):
     digests = [tell.digest for each in found for tell in each.tells]
-    design = differences.as_chosen(Design(), digests)
+    design = Design(extra=tuple(dict(cell.levels) for cell in differences.cells_of(digests)))
     made = gather(digests, About(START, "0", chosen=True), Experiment("e", "w", design))
     answer = section(found)
     return replace(made, first=answer, searched="rate")

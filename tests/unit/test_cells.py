@@ -33,15 +33,15 @@ def test_a_row_sums_counts_and_says_what_all_its_trials_say():
     row = cells.row(CELL, GOOD)
     assert (row.sound, row.trials) == (True, tuple(GOOD))
     assert row.counts.due == sum(d.summary.counts.due for d in GOOD)
-    assert row.missed.value == row.counts.missed / row.counts.due
+    assert row.estimate("missed").value == row.counts.missed / row.counts.due
     values = [d.summary.latency.p95.value for d in GOOD]
-    assert row.p95.value == pytest.approx(sum(values) / 3)
-    assert row.p95.low < min(values) < max(values) < row.p95.high
+    assert row.estimate("p95").value == pytest.approx(sum(values) / 3)
+    assert row.estimate("p95").low < min(values) < max(values) < row.estimate("p95").high
     cell = Cell((("clients", "8"), (WORKERS, "0")))
     row = cells.row(cell, [made(Ask(cell, block), 20) for block in (1, 2)])
     parts = [row.estimate(name) for name in cells.SHARES[:4]]
-    assert row.missed.value > 0.1
-    assert sum(p.value for p in parts if p) == pytest.approx(row.missed.value)
+    assert row.estimate("missed").value > 0.1
+    assert sum(p.value for p in parts if p) == pytest.approx(row.estimate("missed").value)
 
 
 A, B, C = GOOD
@@ -64,7 +64,7 @@ def test_what_is_not_valid_or_has_no_end_counts_only_where_there_is_nothing_else
     [row] = cells.rows([CELL], given)
     assert [d.trial.id for d in row.trials] == [d.trial.id for d in counted]
     assert row.sound is (defect == "")
-    assert (row.missed is None) is (not counted)
+    assert (row.estimate("missed") is None) is (not counted)
     if counted:
         assert row.defect == defect
         assert len(row.trials) + len(row.left_out) + len(row.superseded) == len(given)
@@ -94,5 +94,8 @@ def test_targets_of_one_kind_are_one_cell():
 def test_a_cell_of_one_trial_has_the_intervals_of_its_trial():
     trial = made(Ask(CELL, 1), 60)
     row = cells.row(CELL, [trial])
-    assert row.missed == trial.summary.missed == cells.trial_estimate(trial, "missed")
-    assert (row.throughput, row.p95) == (trial.summary.throughput, trial.summary.latency.p95)
+    assert row.estimate("missed") == trial.summary.missed == cells.trial_estimate(trial, "missed")
+    assert (row.estimate("throughput"), row.estimate("p95")) == (
+        trial.summary.throughput,
+        trial.summary.latency.p95,
+    )

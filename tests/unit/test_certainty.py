@@ -6,16 +6,17 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import across
 from pgpaces.analysis.cells import row
-from pgpaces.analysis.certainty import ERRORS, LOOKS, Certainty, UntilCertain, at_look
+from pgpaces.analysis.certainty import Certainty
 from pgpaces.analysis.goal import verdict
 from pgpaces.analysis.sequential import Tell
 from pgpaces.analysis.stats import INDEPENDENT, Clusters
+from pgpaces.analysis.stopping import LOOKS_OF_CELL, LookSchedule
 from pgpaces.core.findings import Finding
 from pgpaces.spec.design import Cell
 from tests.unit.test_chosen import digest, run
 
 CELLS = tuple(Cell((("users", str(n)),)) for n in (1, 2, 4))
-STRATEGY = UntilCertain(Certainty(0.05, 1), CELLS)
+STRATEGY = Certainty(0.05, 1, CELLS)
 
 
 def found(missed):
@@ -43,16 +44,16 @@ def test_only_cells_whose_verdict_is_unknown_get_more_trials():
 def test_the_interval_is_that_of_its_look_and_decides():
     digests = [t.digest for t in run(STRATEGY, found({"1": 0, "2": 0, "4": 0}))]
     one = [each for each in digests if each.trial.place.levels["users"] == "1"]
-    decided = row(CELLS[0], one, at_look=at_look).missed
+    decided = row(CELLS[0], one, looks=LOOKS_OF_CELL).estimate("missed")
     assert verdict(decided, 0.05) == "pass"
-    at_95 = row(CELLS[0], one, at_look=lambda n: (n, (0.05, 0.05))).missed
+    at_95 = row(CELLS[0], one, looks=LookSchedule((1,), ((0.05, 0.05),))).estimate("missed")
     assert decided.high > at_95.high, "wider than one of 95%"
 
 
 def test_an_interrupted_trial_is_run_again_and_a_failed_one_when_resumed():
     first, told = STRATEGY.ask([]), run(STRATEGY, found({"1": 150, "2": 0, "4": 0}), told=[])
     cut = [Tell.of(digest(first, 300, 0)), Tell(first.cell, 1, None, again=True, attempt=2)]
-    again = UntilCertain(STRATEGY.goal, (first.cell,)).ask(cut)
+    again = STRATEGY.over([first.cell]).ask(cut)
     assert (again.block, again.attempt) == (1, 3)
     failed = [Tell(first.cell, n, None, "no such table") for n in (1, 2)]
     assert (
@@ -61,7 +62,7 @@ def test_an_interrupted_trial_is_run_again_and_a_failed_one_when_resumed():
     assert STRATEGY.resumed(failed) == []
     gap = [tell for tell in told if tell.block != 2]
     assert [STRATEGY.ask(gap).block, STRATEGY.left(gap)] == [2, 1]
-    own = UntilCertain(STRATEGY.goal, CELLS[:1])
+    own = STRATEGY.over(CELLS[:1])
     assert own.ask(told) is None, "it has the results of other machines, too"
 
 
@@ -75,7 +76,7 @@ def test_an_outage_is_made_up_for_when_the_experiment_is_resumed():
 def test_few_misses_do_not_make_intervals_wider_with_more_trials():
     highs = [
         across.share_at_look([(0, 300)] * look, [INDEPENDENT] * look, at).high
-        for look, at in zip(LOOKS, ERRORS, strict=True)
+        for look, at in zip(LOOKS_OF_CELL.at, LOOKS_OF_CELL.errors, strict=True)
     ]
     assert highs == sorted(highs, reverse=True)
 
@@ -92,12 +93,12 @@ def test_all_looks_together_are_wrong_in_at_most_5_percent(effect, apart, first)
     """
     rng, wrong, runs = np.random.default_rng(3), 0, 1000
     for _ in range(runs):
-        shares = np.clip(rng.normal(0.05, apart, LOOKS[-1]), 0.001, 1)
+        shares = np.clip(rng.normal(0.05, apart, LOOKS_OF_CELL.at[-1]), 0.001, 1)
         missed = (effect * rng.binomial(int(3000 / effect), shares)).astype(int).tolist()
         within = Clusters(effect, 30) if effect > 1 else INDEPENDENT
         wrong += any(
             verdict(across.share_at_look(trials, [within] * look, at), 0.05) != "unknown"
-            for look, at in [*zip(LOOKS, ERRORS, strict=True)][first:]
+            for look, at in [*zip(LOOKS_OF_CELL.at, LOOKS_OF_CELL.errors, strict=True)][first:]
             for trials in [[(m, 3000) for m in missed[:look]]]
         )
     assert wrong <= 0.05 * runs + 14, "5%, and two standard errors more"

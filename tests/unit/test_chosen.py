@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import compare
 from pgpaces.analysis.capacity.curve import CapacityGoal
-from pgpaces.analysis.capacity.search import CapacitySearch, CellSearch, SearchSpec, trial_point
+from pgpaces.analysis.capacity.search import CapacitySearch, CellSearch, trial_point
 from pgpaces.analysis.digest import Bucket, Digest
 from pgpaces.analysis.sequential import AGAIN, SATURATING, Pairing, Tell, role
 from pgpaces.analysis.validity import Validity
@@ -24,7 +24,7 @@ from tests.unit.experiments import made
 from tests.unit.trials import changed
 
 BASE = made(Ask(Cell(()), 1), 12)
-SPEC = SearchSpec(CapacityGoal(0.01, 10.0, 0.1, 1e6), each=1.0)
+SPEC = CapacitySearch(CapacityGoal(0.01, 10.0, 0.1, 1e6), each=1.0)
 PAIRING = Pairing({"variant": "old"}, {"variant": "new"}, compare.ComparisonGoal("throughput"))
 Found = Callable[[Ask], Digest | None]
 
@@ -83,7 +83,7 @@ def holds(at, saturated=400.0):
 
 
 def answer(told, cell, spec=SPEC):
-    [search] = CapacitySearch(spec, (cell,)).of_cells(told)
+    [search] = spec.over((cell,)).of_cells(told)
     return search
 
 
@@ -98,7 +98,7 @@ def attempt(of, number, state):
 
 def test_a_search_finds_where_a_server_breaks_and_soaks_below_it():
     cell = Cell((("set.work_mem", "4MB"),))
-    told = run(strategy := CapacitySearch(SPEC, (cell,)), holds(173.0))
+    told = run(strategy := SPEC.over((cell,)), holds(173.0))
     assert strategy.given_up(told) == ""
     found = answer(told, cell)
     assert found.ended
@@ -119,7 +119,7 @@ def test_a_saturating_trial_says_where_the_search_begins_and_is_no_bound(saturat
             return None
         return holds(173.0, saturated or 0.0)(ask)
 
-    told = run(CapacitySearch(replace(SPEC, each=each), (Cell(()),)), found)
+    told = run(replace(SPEC, each=each, cells=(Cell(()),)), found)
     assert dict(told[begins[0]].cell.levels)["rate"] == begins[1]
     assert answer(told, Cell(())).capacity.passes is not None
 
@@ -153,7 +153,7 @@ def test_cells_are_searched_in_turn_and_each_has_an_answer_of_its_own():
     def found(ask):
         return holds(limits[dict(ask.cell.levels)["variant"]])(ask)
 
-    told = run(CapacitySearch(SPEC, cells), found)
+    told = run(SPEC.over(cells), found)
     for cell in cells:
         capacity = answer(told, cell).capacity
         assert capacity.passes <= limits[dict(cell.levels)["variant"]]
@@ -165,7 +165,7 @@ def test_cells_are_searched_in_turn_and_each_has_an_answer_of_its_own():
 
 
 def test_who_goes_on_with_an_interrupted_search_asks_for_the_same_trial():
-    strategy = CapacitySearch(SPEC, (Cell(()),))
+    strategy = SPEC.over((Cell(()),))
     told = run(strategy, holds(173.0))
     for n in range(len(told)):
         again = [Tell.of(t.digest) for t in told[:n] if t.digest is not None]
@@ -180,7 +180,7 @@ def test_who_goes_on_with_an_interrupted_search_asks_for_the_same_trial():
 
 def test_a_search_that_was_interrupted_at_its_beginning_again_and_again_goes_on():
     """What was cut short, before anything was due, measured nothing and is no reason to give up."""
-    strategy = CapacitySearch(SPEC, (Cell(()),))
+    strategy = SPEC.over((Cell(()),))
     told = []
     for _ in range(4):
         ask = strategy.ask(told)
@@ -198,16 +198,16 @@ def nothing(ask):
 
 @pytest.mark.parametrize("resumes", [1, 2])
 def test_a_search_that_was_given_up_as_nothing_succeeded_begins_again_when_it_is_resumed(resumes):
-    strategy, cells = CapacitySearch(SPEC, (Cell(()),)), (Cell(()),)
+    strategy, cells = SPEC.over((Cell(()),)), (Cell(()),)
     told = []
     for _ in range(resumes):
-        told = strategies.resumed(SPEC, cells, told)
+        told = SPEC.over(cells).resumed(told)
         begun = len(told)
         while (ask := strategy.ask(told)) is not None:
             told.append(Tell.of(nothing(ask)))
         assert len(told) == begun + 2
         assert strategy.given_up(told).startswith("every transaction failed")
-    given_up, told = len(told), strategies.resumed(SPEC, cells, told)
+    given_up, told = len(told), SPEC.over(cells).resumed(told)
     while (ask := strategy.ask(told)) is not None:
         told.append(Tell.of(holds(173.0)(ask)))
     again = run(strategy, holds(173.0))
@@ -225,15 +225,15 @@ def test_a_search_that_is_resumed_keeps_the_results_of_cells_that_have_some():
     def found(ask):
         return nothing(ask) if ask.cell.matches({"variant": "b"}) else holds(173.0)(ask)
 
-    told = run(CapacitySearch(SPEC, cells), found)
-    kept = [t for t in strategies.resumed(SPEC, cells, told) if not t.again]
+    told = run(SPEC.over(cells), found)
+    kept = [t for t in SPEC.over(cells).resumed(told) if not t.again]
     assert kept == [t for t in told if t.cell.matches({"variant": "a"})]
-    assert strategies.resumed(PAIRING, cells, told) == told
+    assert PAIRING.over(cells).resumed(told) == told
 
 
 def test_attempts_that_failed_change_nothing_of_a_search():
     cell = Cell(())
-    told = run(CapacitySearch(SPEC, (cell,)), holds(173.0))
+    told = run(SPEC.over((cell,)), holds(173.0))
     stored = [
         attempt(one, n, state) for one in told for n, state in ((1, "failed"), (2, "finished"))
     ]
@@ -242,7 +242,7 @@ def test_attempts_that_failed_change_nothing_of_a_search():
 
 
 def test_trials_that_cannot_be_run_end_a_search_without_an_answer():
-    strategy = CapacitySearch(replace(SPEC, each=None), (Cell(()),))
+    strategy = replace(SPEC, each=None, cells=(Cell(()),))
     told = run(strategy, lambda _: None, most=30)
     assert strategy.given_up(told) == "it broke"
     assert strategy.given_up(told[:1]) == ""
@@ -271,7 +271,7 @@ def test_a_quick_search_has_short_trials_and_no_soak():
         asked.append((role(ask.cell), ask.options["duration"]))
         return holds(173.0)(ask)
 
-    run(CapacitySearch(SearchSpec(goal, 1.0), (Cell(()),)), found)
+    run(CapacitySearch(goal, 1.0, cells=(Cell(()),)), found)
     assert set(asked) == {(SATURATING, "5s"), ("short", "5s"), ("long", "5s")}
 
 
@@ -283,11 +283,11 @@ def test_a_search_whose_server_went_away_is_given_up_and_says_why(after):
         gone = ask.cell.matches({"variant": "b"}) and ask.block > after
         return None if gone else holds(173.0)(ask)
 
-    strategy = CapacitySearch(SPEC, cells)
+    strategy = SPEC.over(cells)
     told = run(strategy, found)
     assert strategy.given_up(told) == "it broke"
     assert strategy.given_up(told[:2]) == ""
-    alone = CapacitySearch(SPEC, cells[1:])
+    alone = SPEC.over(cells[1:])
     said = "it broke"
     assert alone.given_up(run(alone, found)) == said
 
@@ -297,7 +297,7 @@ def test_a_load_that_cannot_be_offered_is_an_end_and_no_reason_to_give_up():
         load = dict(ask.cell.levels).get("rate", "0/s")
         return None if float(load.removesuffix("/s")) > 150 else holds(1000.0)(ask)
 
-    strategy = CapacitySearch(SPEC, (Cell(()),))
+    strategy = SPEC.over((Cell(()),))
     told = run(strategy, found)
     assert any(t.digest is None for t in told)
     assert strategy.given_up(told) == ""
@@ -305,9 +305,9 @@ def test_a_load_that_cannot_be_offered_is_an_end_and_no_reason_to_give_up():
 
 
 def test_a_quick_search_ends_where_the_server_has_no_more_connections():
-    spec = SearchSpec(CapacityGoal(0.01, 45.0, 0.1, 1e6, quick=True, soak_s=0.0))
+    spec = CapacitySearch(CapacityGoal(0.01, 45.0, 0.1, 1e6, quick=True, soak_s=0.0))
     few = "the server has 96 free connections"
-    searches, told = CapacitySearch(spec, (Cell(()),)), list[Tell]()
+    searches, told = spec.over((Cell(()),)), list[Tell]()
     while (ask := searches.ask(told)) is not None:
         possible = float(dict(ask.cell.levels)["rate"].removesuffix("/s")) <= 96
         known = Tell.of(holds(1000.0)(ask)) if possible else None
@@ -418,21 +418,21 @@ def test_a_comparison_that_a_pair_ended_begins_this_pair_again_when_it_is_resume
 
     told = []
     for count in range(1, resumes + 1):
-        told = run(PAIRING, found, told=strategies.resumed(PAIRING, (), stored(told)))
+        told = run(PAIRING, found, told=PAIRING.over(()).resumed(stored(told)))
         assert len(told) == 4 + 6 * count
         assert PAIRING.given_up(told).startswith("pair 3 was invalid 3 times: generator-lost: ")
-    resumed = strategies.resumed(PAIRING, (), stored(told))
+    resumed = PAIRING.over(()).resumed(stored(told))
     for _ in range(begun):
         ask = PAIRING.ask(resumed)
         assert ask is not None
         resumed.append(Tell.of(found(ask)))
-    resumed = strategies.resumed(PAIRING, (), stored(resumed))
+    resumed = PAIRING.over(()).resumed(stored(resumed))
     told = run(PAIRING, normal := pair_of(1.2), told=resumed)
     attempts = [(t.cell.key, t.attempt) for t in told if t.block == 3]
     assert len(set(attempts)) == len(attempts) == 2 + 6 * resumes + begun
     assert (PAIRING.given_up(told), PAIRING.standing(told).outcome) == ("", "better")
     assert PAIRING.standing(stored(told)) == PAIRING.standing(told)
-    assert strategies.resumed(PAIRING, (), whole := run(PAIRING, normal)) == whole
+    assert PAIRING.over(()).resumed(whole := run(PAIRING, normal)) == whole
 
 
 @settings(max_examples=30, deadline=None)

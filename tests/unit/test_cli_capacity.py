@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import pgpaces
-from pgpaces.analysis.capacity.search import CellSearch, SearchSpec, load_level
+from pgpaces.analysis.capacity.search import CapacitySearch, CellSearch, load_level
 from pgpaces.answers.answer import Answer
 from pgpaces.answers.calls import load_capacity
 from pgpaces.cli.answers import report
@@ -34,7 +34,7 @@ def stored(tmp_path_factory):
     path = tmp_path_factory.mktemp("capacity") / "results.db"
     store = Store.open(path)
     design = Design((Factor(MEMORY, tuple(level for level, _ in LEVELS)),))
-    id_ = begun(store, design, "memory", goal=SearchSpec(GOAL))
+    id_ = begun(store, design, "memory", goal=CapacitySearch(GOAL))
 
     def kept(trial):
         keep_trial(store, replace(trial, place=replace(trial.place, experiment=id_)))

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 import pgpaces
 from pgpaces.analysis.capacity.curve import CapacityGoal
-from pgpaces.analysis.capacity.search import SearchSpec
+from pgpaces.analysis.capacity.search import CapacitySearch
 from pgpaces.cli.answers import report, why
 from pgpaces.core.errors import PlanError
 from pgpaces.core.messages import message
@@ -45,7 +45,7 @@ def _put(opened, id_, story, place):
 
 
 def _search(opened):
-    goal = SearchSpec(CapacityGoal(0.05, 5, 1, 100))
+    goal = CapacitySearch(CapacityGoal(0.05, 5, 1, 100))
     return begun(opened, Design(), "search", goal=goal, state="interrupted")
 
 

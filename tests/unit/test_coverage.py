@@ -28,7 +28,7 @@ def shares(truth, spread):
         size = (1 - truth) / (truth * spread**2) - 1
         own = draw.beta(truth * size, (1 - truth) * size, trials)
         hits = [(int(k), 400) for k in draw.binomial(400, own)]
-        found = across.share([hits], 1.0)
+        found = across.share([[(k, n, 1.0) for k, n in hits]])
         assert found is not None
         return found
 
@@ -89,7 +89,7 @@ def test_held_and_did_not_hold_are_seldom_claimed_wrongly(trials, truth, runs):
     draw = np.random.default_rng(3)
     said = []
     for _ in range(runs):
-        row = Row(Cell(()), sound=True, missed=shares(truth, 0.3)(draw, trials))
+        row = Row(Cell(()), sound=True, estimates={"missed": shares(truth, 0.3)(draw, trials)})
         said.append(crossing.verdict(row, MISSED_MAX))
     most = 0.05 if truth == MISSED_MAX else 0.02
     if truth >= MISSED_MAX:
@@ -101,7 +101,7 @@ def test_held_and_did_not_hold_are_seldom_claimed_wrongly(trials, truth, runs):
 def test_where_the_share_is_far_from_the_threshold_three_trials_tell():
     draw = np.random.default_rng(4)
     found = [
-        crossing.verdict(Row(Cell(()), sound=True, missed=cell(draw, 3)), MISSED_MAX)
+        crossing.verdict(Row(Cell(()), sound=True, estimates={"missed": cell(draw, 3)}), MISSED_MAX)
         for cell in (shares(0.01, 0.3), shares(0.15, 0.3))
         for _ in range(200)
     ]

@@ -24,13 +24,7 @@ def row(clients, said, other="x", sound=True):
     low, high = ENDS[said]
     missed = Estimate((low + high) / 2, low, high, 500)
     cell = Cell((("clients", str(clients)), ("set.a", other)))
-    return Row(cell, trials=(None,), sound=sound, missed=missed)
-
-
-def line(said, other="x"):
-    return crossing.Line(
-        (("set.a", other),), tuple(row(n, each, other) for n, each in enumerate(said, 1))
-    )
+    return Row(cell, trials=(None,), sound=sound, estimates={"missed": missed})
 
 
 @pytest.mark.parametrize(
@@ -39,7 +33,9 @@ def line(said, other="x"):
      ("?h?b", False), ("hbhb", True), ("hb?b", False), ("b?h", True)],
 )  # fmt: skip
 def test_a_line_is_irregular_where_a_row_passes_above_one_that_fails(said, irregular):
-    assert crossing.irregular(line(said), 0.05) is irregular
+    rows = [row(n, each) for n, each in enumerate(said, 1)]
+    found = [*crossing.out_of_order([*rows[1:], rows[0]], "clients", 0.05)]
+    assert found == ([(("set.a", "x"),)] if irregular else [])
 
 
 @pytest.mark.parametrize("said", "hb?")
@@ -61,7 +57,7 @@ def test_without_a_limit_an_invalid_cell_is_never_the_one_with_the_highest_throu
         for d in (made(slot, 20) for slot in plan.asks())
     ]
     rows = said_of(digests, plan)[1].rows
-    ranked = sorted(rows, key=lambda row: row.throughput.value, reverse=True)
+    ranked = sorted(rows, key=lambda row: row.estimate("throughput").value, reverse=True)
     invalid = {row.cell.key for row in ranked[:cells]}
     late = Validity("invalid", (Finding("generator-limited"),))
     digests = [

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from pgpaces.analysis.capacity.answer import Capacity, judge
-from pgpaces.analysis.capacity.curve import CapacityGoal, TrialPoint
+from pgpaces.analysis.capacity.curve import CapacityGoal, Points, TrialPoint
 from pgpaces.analysis.capacity.search import NextLoad, next_trial, trial_point
 from pgpaces.analysis.digest import digest
 from pgpaces.analysis.sequential import Tell
@@ -154,9 +154,9 @@ def searched(excused: float, goal: CapacityGoal = BASE) -> tuple[Capacity, list[
     """A server of 175/s; so much of what is due the generator may explain from 100/s on."""
     points: list[TrialPoint] = []
     for _ in range(120):
-        next_load = next_trial(points, goal)
+        next_load = next_trial(Points(points, goal))
         if next_load is None:
-            return judge(points, goal), points
+            return judge(Points(points, goal)), points
         points.append(
             offered(next_load, steep(next_load.load, 175), excused if next_load.load > 100 else 0.0)
         )
@@ -197,7 +197,7 @@ def test_a_load_that_failed_by_the_generator_alone_is_no_lower_end():
 
 def test_a_soak_is_held_by_all_that_missed():
     next_load = NextLoad(100, 600, "soak")
-    found = judge([offered(next_load, 0.02, 0.02)], BASE)
+    found = judge(Points([offered(next_load, 0.02, 0.02)], BASE))
     assert sure(found.soak).verdict != "pass"
 
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import validity
 from pgpaces.analysis.capacity.curve import CapacityGoal
-from pgpaces.analysis.capacity.search import CapacitySearch, SearchSpec
+from pgpaces.analysis.capacity.search import CapacitySearch
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.sequential import Tell
 from pgpaces.analysis.summary import Summary, summarize
@@ -326,7 +326,7 @@ def test_a_search_ends_where_its_first_trials_measured_nothing():
         levels = (("rate", "50/s"), ("role", "short"))
         return [Tell(Cell(levels), n, d, "", 1) for n, d in enumerate(digests, 1)]
 
-    search = CapacitySearch(SearchSpec(CapacityGoal(0.05, 50, 1, 1000)), (cell,))
+    search = CapacitySearch(CapacityGoal(0.05, 50, 1, 1000), cells=(cell,))
     bad = [failing(digest) for digest in good]
     assert search.ask(told(bad[0])) is not None
     assert search.ask(told(*bad[:2])) is None

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.analysis import stopping
+from pgpaces.analysis import goal, stopping
 from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.stats import INDEPENDENT, Clusters, proportion, share
-from pgpaces.analysis.stopping import ERRORS, Missed, certain_in, decide, would_decide
+from pgpaces.analysis.stopping import LOOKS_OF_RUN, Missed, certain_in, would_decide
 from pgpaces.analysis.summary import so_far, summarize
 from pgpaces.answers.run import section
 from pgpaces.core.findings import finding
@@ -46,13 +46,13 @@ def test_boundaries_are_the_published_ones(monkeypatch):
 
 
 def test_each_look_has_its_part_of_the_error_and_later_ones_have_more():
-    sides = np.array(ERRORS).T
+    sides = np.array(LOOKS_OF_RUN.errors).T
     for found, error in zip(sides, (bench.FAIL, bench.PASS), strict=True):
         assert found == pytest.approx(bench.errors(error), abs=1e-5)
         assert (np.diff(found) > 0).all()
     assert bench.FAIL + bench.PASS <= 0.05
-    assert [stopping.errors(ran_s) for ran_s in (0, 30, 44.9, 45, 301)] == [
-        ERRORS[look] for look in (0, 0, 0, 1, 7)
+    assert [LOOKS_OF_RUN.last(ran_s)[1] for ran_s in (0, 30, 44.9, 45, 301)] == [
+        LOOKS_OF_RUN.errors[look] for look in (0, 0, 0, 1, 7)
     ]  # fmt: skip
 
 
@@ -72,11 +72,11 @@ def test_one_look_more_allows_none_of_the_others_a_larger_error(more):
      (240, 3000, 1, 30, "fail"), (240, 3000, 10, 30, "unknown"), (0, 0, 1, 30, "unknown")],
 )  # fmt: skip
 def test_a_run_passes_or_fails_by_the_interval_of_its_look(missed, due, effect, ran_s, verdict):
-    found = decide(Missed(missed, due, Clusters(effect), ran_s), ran_s, 0.05)
-    assert found.verdict == verdict
+    found = Missed(missed, due, Clusters(effect), ran_s).share(ran_s)
+    assert goal.verdict(found, 0.05) == verdict
     plain = share(missed, due, Clusters(effect))
-    if plain and found.missed:
-        assert found.missed.low <= plain.low <= plain.high <= found.missed.high
+    if plain and found:
+        assert found.low <= plain.low <= plain.high <= found.high
 
 
 def test_a_running_trial_has_the_share_that_it_has_in_the_store():
@@ -147,8 +147,8 @@ def test_a_run_ends_at_the_look_that_decides_and_keeps_its_interval(factor, verd
     assert trial.measured_ns == ended_s * 1_000_000_000
     assert ending.stops == [ended_s - 1 + math.ceil(limit_ms / 1e3)], "once, and all is known"
     found = so_far(replace(trial, state="running", measured_ns=None), accumulator, ended_s)
-    decision, later = decide(found, ended_s, 0.05), summarize(trial, accumulator)
-    assert (decision.verdict, later.missed) == (verdict, decision.missed)
+    decided, later = found.share(ended_s), summarize(trial, accumulator)
+    assert (goal.verdict(decided, 0.05), later.missed) == (verdict, decided)
     assert summarize(trial, accumulator).counts == later.counts, "the same once more"
     assert later.counts.due == found.due
     told = message("run-stopped", ran_s=ended_s, level=stopping.level(ended_s))

@@ -39,7 +39,7 @@ def row(said: str, **levels: str) -> Row:
     hits, due = SHARES[said]
     counts = Counts(due, due - hits, hits)
     missed = proportion(hits, due)
-    return Row(cell, (TRIAL, TRIAL), sound=True, counts=counts, missed=missed)
+    return Row(cell, (TRIAL, TRIAL), sound=True, counts=counts, estimates={"missed": missed})
 
 
 def page_of(rows: list[Row], **changes: Any) -> Page:
@@ -98,8 +98,10 @@ def test_the_time_that_would_decide_is_longer_than_the_time_so_far():
     base = row("?")
     shares = [proportion(0, due) for due in (60, 70)]
     needs = [goal.needed_s(missed, 20, 0.05) or 0 for missed in shares]
-    rows = [Row(Cell((("clients", str(n)),)), base.trials, sound=True, counts=base.counts, missed=m)
-            for n, m in enumerate(shares)]  # fmt: skip
+    rows = [
+        replace(base, cell=Cell((("clients", str(n)),)), estimates={"missed": m})
+        for n, m in enumerate(shares)
+    ]
     assert min(needs) > 20
     told = found(rows)["more-times-decide"].values
     assert told == {"cells": 2, "least": length(min(needs)), "most": length(max(needs))}
@@ -109,7 +111,13 @@ def test_the_time_that_would_decide_is_longer_than_the_time_so_far():
 
 def test_a_share_on_the_threshold_is_no_question_of_time():
     base = row("?")
-    on = Row(base.cell, base.trials, sound=True, counts=base.counts, missed=proportion(15, 300))
+    on = Row(
+        base.cell,
+        base.trials,
+        sound=True,
+        counts=base.counts,
+        estimates={"missed": proportion(15, 300)},
+    )
     assert found([on])["on-the-threshold"].values == {"cells": 1, "allowed_percent": 5.0}
 
 

@@ -40,7 +40,9 @@ _NEEDED_MAX = 2000
 ERROR_MIN = 1e-4
 
 Machines = Sequence[Sequence[Estimate | None]]
-Hits = Sequence[Sequence[tuple[int, int]]]
+# Transactions of a trial that ended in one way, those that were due, and the dispersion of this
+# share within the trial.
+Hits = tuple[int, int, float]
 
 
 def students(values: int) -> float:
@@ -89,28 +91,24 @@ def _hull(estimates: Sequence[Estimate]) -> tuple[float, float]:
     return min(e.low for e in estimates), max(e.high for e in estimates)
 
 
-def design_factor(machines: Hits, within: float) -> float:
-    """The variance of a share over that of independent transactions, at least 1.
+def share(machines: Sequence[Sequence[Hits]]) -> Estimate | None:
+    """A share of due, with Wilson's interval; machines: of the trials of each. None without due.
 
-    phi = max(1, phi_trial (t_k / z)^2, phi_machine (t_m / z)^2, phi_window): Pearson's dispersion
-    of (hits, due) over k trials and over m machines, and within trials. The factors turn the z of
-    Wilson's interval into Student's t with k - 1 degrees of freedom, because k trials estimate a
-    dispersion badly (McCullagh and Nelder, Generalized Linear Models, 1989, 4.5).
+    Its dispersion is phi = max(1, phi_trial (t_k / z)^2, phi_machine (t_m / z)^2, phi_within):
+    Pearson's of (hits, due) over k trials and over m machines, and within trials. The factors turn
+    the z of Wilson's interval into Student's t with k - 1 degrees of freedom, because k trials
+    estimate a dispersion badly (McCullagh and Nelder, Generalized Linear Models, 1989, 4.5).
     """
-    trials = [pair for pairs in machines for pair in pairs]
-    sums = [_sums(pairs) for pairs in machines]
-    phi = max(1.0, within)
-    for parts in (trials, sums):
-        hits, due = _sums(parts)
+    by_machine = [[(hits, due) for hits, due, _ in trials] for trials in machines]
+    every = [pair for pairs in by_machine for pair in pairs]
+    hits, due = _sums(every)
+    if not due:
+        return None
+    phi = max(1.0, sum(within * n for trials in machines for _, n, within in trials) / due)
+    for parts in (every, [_sums(pairs) for pairs in by_machine]):
         if len(parts) > 1 and 0 < hits < due:
             phi = max(phi, pearson(parts) * (students(len(parts)) / Z95) ** 2)
-    return phi
-
-
-def share(machines: Hits, within: float) -> Estimate | None:
-    """A share of due, with Wilson's interval; machines: (hits, due) of trials. None without due."""
-    hits, due = _sums([pair for pairs in machines for pair in pairs])
-    return proportion(hits, due, design_factor(machines, within))
+    return proportion(hits, due, phi)
 
 
 def share_at_look(
@@ -120,7 +118,7 @@ def share_at_look(
 
     trials: (missed, due) of each; clusters: within each. errors: each end is that of an interval
     with this error, the lower one first. The trials' design effects are averaged, their degrees of
-    freedom add up, and the spread between trials counts with Student's t as in `design_factor`.
+    freedom add up, and the spread between trials counts with Student's t as in `share`.
     """
     missed, due = _sums(trials)
     if not due:

@@ -10,24 +10,22 @@ from msgspec.structs import astuple
 
 from pgpaces.analysis import across
 from pgpaces.analysis.digest import Digest, windows
-from pgpaces.analysis.stats import dispersion
-from pgpaces.analysis.summary import Summary
+from pgpaces.analysis.stats import dispersion, proportion
+from pgpaces.analysis.stopping import LookSchedule
 from pgpaces.core.metrics import SHARES, TIMES
 from pgpaces.spec.design import HERE, Cell
-from pgpaces.spec.result import Counts, Estimate, Trial
+from pgpaces.spec.result import Counts, Estimate
 
 # Numbers of trials by name.
 Numbers = Mapping[str, Callable[[Digest], Estimate | None]]
-# The trials of the last look, and the errors of an interval there, by the number of trials.
-Looks = Callable[[int], tuple[int, tuple[float, float]]]
 
 
 class Row(Struct, frozen=True):
-    """A cell and the estimates of its trials. Shares from 0 to 1 of due, times in ms.
+    """A cell and the estimates of its trials.
 
     trials: those that are evaluated. left_out: invalid ones where valid ones exist, and unfinished
     ones where finished ones exist; superseded: earlier attempts. sound: the trials are finished and
-    valid. Estimates are None without data. more: others by name, of what is no transaction.
+    valid. estimates: by metric, if there are data; shares from 0 to 1 of due, times in ms.
     """
 
     cell: Cell
@@ -36,31 +34,15 @@ class Row(Struct, frozen=True):
     superseded: tuple[Digest, ...] = ()
     sound: bool = False
     counts: Counts = field(default_factory=Counts)
-    late: Estimate | None = None
-    skipped: Estimate | None = None
-    failed: Estimate | None = None
-    unfinished: Estimate | None = None
-    missed: Estimate | None = None
-    throughput: Estimate | None = None
-    mean: Estimate | None = None
-    sd: Estimate | None = None
-    p50: Estimate | None = None
-    p95: Estimate | None = None
-    p99: Estimate | None = None
-    p999: Estimate | None = None
-    lag_p99: Estimate | None = None
-    more: Mapping[str, Estimate] = field(default_factory=dict)
+    estimates: Mapping[str, Estimate] = field(default_factory=dict)
 
     def estimate(self, name: str) -> Estimate | None:
-        own: Estimate | None = getattr(self, name.replace("p99.9", "p999"), None)
-        return self.more.get(name, own)
+        return self.estimates.get(name)
 
     @property
     def defect(self) -> str:
         """Why nothing is concluded from the cell, in a word or two; empty for a sound one."""
-        if self.sound or not self.trials:
-            return ""
-        return defect(self.trials[0].trial, self.trials[0].summary)
+        return "" if self.sound or not self.trials else defect(self.trials[0])
 
     @property
     def every(self) -> tuple[Digest, ...]:
@@ -75,25 +57,16 @@ def board(digest: Digest) -> str:
     return place.levels.get("target", HERE) if place else HERE
 
 
-def defect(trial: Trial, summary: Summary) -> str:
+def defect(digest: Digest) -> str:
     """Why nothing is concluded from a trial: "invalid", or its state; empty for a sound one."""
-    if summary.validity.state != "valid":
+    if digest.summary.validity.state != "valid":
         return "invalid"
-    return {"finished": "", "failed": "incomplete"}.get(trial.state, trial.state)
+    state = digest.trial.state
+    return {"finished": "", "failed": "incomplete"}.get(state, state)
 
 
 def sound(digest: Digest) -> bool:
-    return not defect(digest.trial, digest.summary)
-
-
-def of_kind(cell: Cell, kinds: Mapping[str, str]) -> Cell:
-    """The cell with its target replaced by the kind of machine; kinds: of each target."""
-    return Cell(
-        tuple(
-            (name, kinds.get(level, level) if name == "target" else level)
-            for name, level in cell.levels
-        )
-    )
+    return not defect(digest)
 
 
 def rows(
@@ -102,22 +75,25 @@ def rows(
     kinds: Mapping[str, str] | None = None,
     *,
     numbers: Numbers | None = None,
-    at_look: Looks | None = None,
+    looks: LookSchedule | None = None,
 ) -> tuple[Row, ...]:
     """A row for each cell, in their order, also for cells without trials.
 
     kinds: the kind of each target that has one. Targets of a kind are replicates of one cell.
-    numbers: of trials, in addition to those of transactions. at_look: see `row`.
+    numbers: of trials, in addition to those of transactions. looks: see `row`.
     """
     groups: dict[str, tuple[Cell, list[Digest]]] = {}
     of_cell = {}
     for cell in cells:
-        merged = of_kind(cell, kinds or {})
+        levels = dict(cell.levels)
+        if "target" in levels:
+            levels["target"] = (kinds or {}).get(levels["target"], levels["target"])
+        merged = Cell(tuple(levels.items()))
         of_cell[cell.key] = groups.setdefault(merged.key, (merged, []))[1]
     for digest in digests:
         if digest.trial.place and digest.trial.place.cell in of_cell:
             of_cell[digest.trial.place.cell].append(digest)
-    return tuple(row(*group, numbers, at_look=at_look) for group in groups.values())
+    return tuple(row(*group, numbers, looks=looks) for group in groups.values())
 
 
 def row(
@@ -125,11 +101,11 @@ def row(
     digests: Sequence[Digest],
     numbers: Numbers | None = None,
     *,
-    at_look: Looks | None = None,
+    looks: LookSchedule | None = None,
 ) -> Row:
     """The row of a cell by its trials. Of a block's attempts the newest finished one counts.
 
-    at_look: if the number of trials depends on their results, the missed share is that of the
+    looks: if the number of trials depends on their results, the missed share is that of the
     trials of the last look, with the errors of that look; None: all trials, and 95%.
     """
     newest, superseded = _newest(digests)
@@ -144,35 +120,34 @@ def row(
         by_machine.setdefault(board(digest), []).append(digest)
     machines = list(by_machine.values())
 
-    def combined(
-        read: Callable[[Digest], Estimate | None], *, bounded: bool = True
-    ) -> Estimate | None:
+    def combined(read: Callable[[Digest], Estimate | None], *, bounded: bool) -> Estimate | None:
         parts = [[read(digest) for digest in trials] for trials in machines]
         return across.together(parts, bounded=bounded)
 
-    own = {
-        name.replace(".", ""): combined(partial(trial_estimate, name=name))
-        for name in (*TIMES, "throughput", "lag_p99")
+    estimates = {
+        name: trial_estimate(used[0], name)
+        if len(used) == 1
+        else across.share([[_hits(digest, name) for digest in trials] for trials in machines])
+        for name in SHARES
     }
-    more = {name: combined(read, bounded=False) for name, read in (numbers or {}).items()}
-    counts = (astuple(digest.summary.counts) for digest in used)
-    shares = {name: _share(name, machines) for name in SHARES}
-    if at_look is not None and good:
-        count, errors = at_look(len(good))
+    if looks is not None and good:
+        count, errors = looks.last(len(good))
         seen = [each.summary for each in good[:count]]
         pairs = [(each.counts.missed, each.counts.due) for each in seen]
-        shares["missed"] = across.share_at_look(pairs, [each.clusters for each in seen], errors)
+        estimates["missed"] = across.share_at_look(pairs, [each.clusters for each in seen], errors)
+    for name in ("throughput", *TIMES, "sd", "lag_p99"):
+        estimates[name] = combined(partial(trial_estimate, name=name), bounded=name != "sd")
+    for name, read in (numbers or {}).items():
+        estimates[name] = combined(read, bounded=False)
+    counts = (astuple(digest.summary.counts) for digest in used)
     return Row(
         cell,
         used,
         left_out,
         superseded,
         bool(good),
-        counts=Counts(*map(sum, zip(*counts, strict=True))),
-        **shares,
-        **own,
-        sd=combined(partial(trial_estimate, name="sd"), bounded=False),
-        more={name: estimate for name, estimate in more.items() if estimate is not None},
+        Counts(*map(sum, zip(*counts, strict=True))),
+        {name: each for name, each in estimates.items() if each is not None},
     )
 
 
@@ -206,29 +181,15 @@ def trial_estimate(digest: Digest, name: str) -> Estimate | None:
             return None if latency.sd is None else Estimate.alone(latency.sd, latency.count)
     if name not in SHARES:
         return latency.estimate(name)
-    hits = getattr(summary.counts, name)
-    return across.share([[(hits, summary.counts.due)]], _within(digest, name))
+    hits, due, within = _hits(digest, name)
+    return proportion(hits, due, max(1.0, within))
 
 
-def _share(name: str, machines: Sequence[Sequence[Digest]]) -> Estimate | None:
-    hits = [
-        [(getattr(d.summary.counts, name), d.summary.counts.due) for d in trials]
-        for trials in machines
-    ]
-    every = [digest for trials in machines for digest in trials]
-    if len(every) == 1:
-        return trial_estimate(every[0], name)
-    due = sum(digest.summary.counts.due for digest in every)
-    weighted = sum(_within(digest, name) * digest.summary.counts.due for digest in every)
-    return across.share(hits, weighted / due if due else 1.0)
-
-
-def _within(digest: Digest, name: str) -> float:
-    """The dispersion of a share over windows of its trial."""
+def _hits(digest: Digest, name: str) -> across.Hits:
+    counts, cut, within = digest.summary.counts, digest.summary.cut_s, 1.0
     if name == "missed" or not digest.series:
-        return digest.summary.clusters.phi
-    if not getattr(digest.summary.counts, name):
-        return 1.0
-    cut = digest.summary.cut_s
-    used = [bucket for bucket in digest.series if bucket.start_s >= cut]
-    return dispersion(windows(used, name))
+        within = digest.summary.clusters.phi
+    elif getattr(counts, name):
+        used = [bucket for bucket in digest.series if bucket.start_s >= cut]
+        within = dispersion(windows(used, name))
+    return getattr(counts, name), counts.due, within

@@ -9,61 +9,44 @@ Two or three trials do not show their spread. A trial is never cut short.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces.analysis import goal
 from pgpaces.analysis.cells import Row, row
 from pgpaces.analysis.sequential import Expected, Tell, cut_short, last_attempts
+from pgpaces.analysis.stopping import LOOKS_OF_CELL
 from pgpaces.core.messages import message
 from pgpaces.spec.design import Ask, Cell, place
 
-# After how many valid trials a cell is looked at. ERRORS: of the intervals whose lower and upper
-# end are those of each look, as in stopping.py: FAIL spends 2.5% in all, PASS 0.75%.
-LOOKS = (1, 4, 6, 8, 12, 16)
-ERRORS = (
-    (0.00020, 0.00006),
-    (0.00295, 0.00088),
-    (0.00511, 0.00147),
-    (0.00838, 0.00237),
-    (0.02102, 0.00597),
-    (0.03624, 0.01006),
-)
+_MOST = LOOKS_OF_CELL.at[-1]
 # A cell with so many trials without a result, and no more with one, is given up.
 _LOST_MAX = 2
 
 
-def at_look(trials: int) -> tuple[int, tuple[float, float]]:
-    """The valid trials of the last look, and the errors of the lower and upper end there."""
-    last = max(0, bisect_right(LOOKS, trials) - 1)
-    return LOOKS[last], ERRORS[last]
-
-
 class Certainty(Struct, frozen=True):
-    """The goal: the verdict of each cell. missed_max: the share that may miss. seed: of the order
-    within a block.
+    """The verdict of each of some cells. The n-th trial of each cell is in block n.
+
+    missed_max: the share that may miss. seed: of the order within a block.
     """
 
     missed_max: float
     seed: int
+    cells: tuple[Cell, ...] = ()
+
+    def over(self, cells: Sequence[Cell]) -> Certainty:
+        return replace(self, cells=tuple(cells))
 
     def terms(self) -> tuple[str, ...]:
-        return (message("certainty-terms", missed_percent=100 * self.missed_max, most=LOOKS[-1]),)
-
-
-class UntilCertain(Struct, frozen=True):
-    """The trials of some cells. The n-th trial of each cell is in block n."""
-
-    goal: Certainty
-    cells: tuple[Cell, ...]
+        return (message("certainty-terms", missed_percent=100 * self.missed_max, most=_MOST),)
 
     def samples(self) -> Sequence[Ask]:
         return self._order([Ask(cell, 1) for cell in self.cells])
 
     def expected(self) -> Expected:
-        return self.samples(), [Ask(c, n) for n in range(1, LOOKS[-1] + 1) for c in self.cells]
+        return self.samples(), [Ask(c, n) for n in range(1, _MOST + 1) for c in self.cells]
 
     def ask(self, tells: Sequence[Tell]) -> Ask | None:
         """The next trial: of the lowest block that an uncertain cell lacks."""
@@ -98,7 +81,7 @@ class UntilCertain(Struct, frozen=True):
         ]
 
     def _order(self, asks: Sequence[Ask]) -> list[Ask]:
-        return sorted(asks, key=lambda ask: (ask.block, place(self.goal.seed, ask.block, ask.cell)))
+        return sorted(asks, key=lambda ask: (ask.block, place(self.seed, ask.block, ask.cell)))
 
     def _done(self, cell: Cell, tells: Iterable[Tell]) -> list[Tell]:
         """The last attempt of each block of a cell."""
@@ -106,11 +89,11 @@ class UntilCertain(Struct, frozen=True):
         return last_attempts(sorted(own, key=lambda tell: tell.block))
 
     def _row(self, cell: Cell, done: Iterable[Tell]) -> Row:
-        return row(cell, [tell.digest for tell in done if tell.digest], at_look=at_look)
+        return row(cell, [tell.digest for tell in done if tell.digest], looks=LOOKS_OF_CELL)
 
     def _certain(self, now: Row) -> bool:
         """Whether it has a verdict at its last look. Between looks there is no other one."""
-        return now.sound and goal.verdict(now.missed, self.goal.missed_max) != "unknown"
+        return now.sound and goal.verdict(now.estimate("missed"), self.missed_max) != "unknown"
 
     def _next(self, cell: Cell, tells: Iterable[Tell]) -> Ask | None:
         done = self._done(cell, tells)
@@ -119,7 +102,7 @@ class UntilCertain(Struct, frozen=True):
         now = self._row(cell, done)
         valid = len(now.trials) if now.sound else 0
         lost = len(done) - valid
-        if valid >= LOOKS[-1] or lost >= max(_LOST_MAX, valid + 1) or self._certain(now):
+        if valid >= _MOST or lost >= max(_LOST_MAX, valid + 1) or self._certain(now):
             return None
         run = {tell.block for tell in done}
         return Ask(cell, next(n for n in range(1, len(run) + 2) if n not in run))

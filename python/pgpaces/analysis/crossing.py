@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
-
-from msgspec import Struct
+from collections.abc import Iterable, Iterator, Sequence
 
 from pgpaces.analysis import goal
 from pgpaces.analysis.cells import Row
 from pgpaces.analysis.goal import Verdict
-from pgpaces.spec.design import Cell, Factor, level_text
+from pgpaces.spec.design import Factor, level_text
 
 # Factors of which more is more load (or more data), so there may be a crossing.
 LOADS = ("users", "clients", "rate", "rate_per_client", "pace", "scale")
+Levels = tuple[tuple[str, str], ...]
 # Factors whose levels are names even if they look like numbers.
 NAMES = ("server", "data_seed")
 _UNITS = {
@@ -35,24 +34,23 @@ def quantity(level: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def numeric(factor: Factor) -> bool:
-    """Whether all its levels are numbers, no two the same."""
-    values = [quantity(level) for level in factor.levels]
-    return None not in values and len(set(values)) == len(values)
-
-
 def main_factor(factors: Sequence[Factor]) -> Factor | None:
     """The factor for the axis of charts: a numeric one, a load if there is one.
 
     Of several the one with the most levels; None where no factor has two numbers.
     """
-    able = [f for f in factors if len(f.levels) > 1 and numeric(f) and f.name not in NAMES]
+    numbers = ((each, {quantity(level) for level in each.levels}) for each in factors)
+    able = [
+        f
+        for f, n in numbers
+        if len(n) == len(f.levels) > 1 and None not in n and f.name not in NAMES
+    ]
     loads = [factor for factor in able if factor.name in LOADS]
     return max(loads or able, key=lambda factor: len(factor.levels), default=None)
 
 
 def verdict(row: Row, missed_max: float) -> Verdict:
-    return goal.verdict(row.missed, missed_max) if row.sound else "unknown"
+    return goal.verdict(row.estimate("missed"), missed_max) if row.sound else "unknown"
 
 
 def needed_s(row: Row, missed_max: float) -> float | None:
@@ -63,30 +61,7 @@ def needed_s(row: Row, missed_max: float) -> float | None:
     if not row.sound:
         return None
     seconds = sum(digest.summary.seconds for digest in row.trials)
-    return goal.needed_s(row.missed, seconds, missed_max)
-
-
-class Line(Struct, frozen=True):
-    """The rows that share all levels but that of the main factor, in its order."""
-
-    levels: tuple[tuple[str, str], ...]
-    rows: tuple[Row, ...]
-
-    def __str__(self) -> str:
-        return str(Cell(self.levels)) if self.levels else ""
-
-
-def lines(rows: Iterable[Row], main: str) -> tuple[Line, ...]:
-    """The lines of a chart over the main factor, in the order of the rows."""
-
-    def place(row: Row) -> float:
-        return quantity(level_of(row, main)) or 0.0
-
-    groups: dict[tuple[tuple[str, str], ...], list[Row]] = {}
-    for row in rows:
-        others = tuple(pair for pair in row.cell.levels if pair[0] != main)
-        groups.setdefault(others, []).append(row)
-    return tuple(Line(key, tuple(sorted(part, key=place))) for key, part in groups.items())
+    return goal.needed_s(row.estimate("missed"), seconds, missed_max)
 
 
 def level_of(row: Row, factor: str) -> str:
@@ -99,7 +74,13 @@ def shown_level(row: Row, factor: str) -> str:
     return level_text(own[factor]) if factor in own else ""
 
 
-def irregular(line: Line, missed_max: float) -> bool:
-    """Whether a row passes above one that fails."""
-    verdicts = [verdict(row, missed_max) for row in line.rows]
-    return "fail" in verdicts and "pass" in verdicts[verdicts.index("fail") :]
+def out_of_order(rows: Iterable[Row], load: str, missed_max: float) -> Iterator[Levels]:
+    """The other levels of rows of which one passes at a higher load than one that fails."""
+    lines: dict[Levels, list[Row]] = {}
+    for row in rows:
+        others = tuple(pair for pair in row.cell.levels if pair[0] != load)
+        lines.setdefault(others, []).append(row)
+    for others, line in lines.items():
+        line.sort(key=lambda row: quantity(level_of(row, load)) or 0.0)
+        if goal.out_of_order([verdict(row, missed_max) for row in line]):
+            yield others

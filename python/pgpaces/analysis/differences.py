@@ -8,7 +8,7 @@ are arranged as one: the factors are the options in which they differ.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -18,7 +18,7 @@ from pgpaces.analysis.crossing import quantity
 from pgpaces.analysis.digest import Digest
 from pgpaces.core.units import duration_text, memory_text
 from pgpaces.spec import options
-from pgpaces.spec.design import Cell, Design, Factor
+from pgpaces.spec.design import Cell, Factor
 from pgpaces.spec.result import Place, Trial
 
 # The form of names of factors; names of other differences have blanks.
@@ -214,19 +214,14 @@ def place_runs(
     return tuple(factors), tuple(placed)
 
 
-def as_chosen(design: Design, digests: Sequence[Digest]) -> Design:
-    """The design with the cells of the trials that a strategy chose, in place of its own."""
-    chosen = cells_of(digests)
-    names = dict.fromkeys(name for cell in chosen for name, _ in cell.levels)
-    levels = [dict(cell.levels) for cell in chosen]
-    orders = [(name, _ordered([each[name] for each in levels if name in each])) for name in names]
-
-    def place(own: dict[str, str]) -> tuple[int, ...]:
-        return tuple(every.index(own[name]) if name in own else -1 for name, every in orders)
-
-    return replace(design, factors=(), exclude=(), extra=tuple(sorted(levels, key=place)))
-
-
 def cells_of(digests: Sequence[Digest]) -> list[Cell]:
+    """The cells of trials, ordered by the levels of one factor after the other."""
     places = (digest.trial.place for digest in digests)
-    return [*{place.cell: Cell(tuple(place.levels.items())) for place in places if place}.values()]
+    cells = {place.cell: place.levels for place in places if place}.values()
+    names = dict.fromkeys(name for levels in cells for name in levels)
+    orders = {name: _ordered([each[name] for each in cells if name in each]) for name in names}
+
+    def rank(levels: Mapping[str, str]) -> list[int]:
+        return [own.index(levels[n]) if n in levels else -1 for n, own in orders.items()]
+
+    return [Cell(tuple(levels.items())) for levels in sorted(cells, key=rank)]

@@ -7,7 +7,7 @@ above it. Everything else is unknown.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -46,6 +46,11 @@ def verdict(missed: Estimate | None, share: float) -> Verdict:
     if missed.high <= share:
         return "pass"
     return "fail" if missed.low > share else "unknown"
+
+
+def out_of_order(verdicts: Sequence[Verdict]) -> bool:
+    """Whether a load passes above one that fails; verdicts: by ascending loads."""
+    return "fail" in verdicts and "pass" in verdicts[verdicts.index("fail") :]
 
 
 def needed_s(

@@ -39,11 +39,10 @@ def background_of(rows: Iterable[Row]) -> Iterator[Part]:
     for row, name, machines in parts:
         every = [each for part in machines for each in part]
         due = sum(each.counts.due for each in every)
-        within = sum(each.phi * each.counts.due for each in every) / due if due else 1.0
-        hits = [[(each.counts.missed, each.counts.due) for each in part] for part in machines]
+        hits = [[(each.counts.missed, each.counts.due, each.phi) for each in p] for p in machines]
         rates = [[each.throughput for each in part] for part in machines]
         times = _times([[each.latency for each in part] for part in machines], "mean", "p95", "p99")
-        shares = {"throughput": across.together(rates), "missed": across.share(hits, within)}
+        shares = {"throughput": across.together(rates), "missed": across.share(hits)}
         yield Part(row, name, 0, "", {"due": due}, shares | times)
 
 

@@ -89,12 +89,11 @@ def without(cell: Cell, *names: str) -> Cell:
 
 
 class PlannedPair(Struct, frozen=True):
-    """A pair to run. b_first: B, or the second A, runs first. seed: of both trials' arrivals."""
+    """A pair to run. b_first: B, or the second A, runs first."""
 
     number: int
     same: bool
     b_first: bool
-    seed: int
 
 
 def next_pairs(pairs: Sequence[Pair], goal: ComparisonGoal) -> tuple[PlannedPair, ...] | Verdict:
@@ -139,8 +138,7 @@ def planned_pairs(goal: ComparisonGoal, upto: int) -> tuple[PlannedPair, ...]:
         kinds += [(True, n % 2 == 0) for n in range(0 if before else goal.same)]
         for place in sorted(range(len(kinds)), key=rank):
             same, b_first = kinds[place]
-            number = len(plan) + 1
-            plan.append(PlannedPair(number, same, b_first, goal.seed + number - 1))
+            plan.append(PlannedPair(len(plan) + 1, same, b_first))
         before = look
     return tuple(plan)
 
@@ -157,6 +155,10 @@ class Pairing(Struct, frozen=True):
         """The cells of A, of B, and of the second A of pairs of A with itself."""
         a = tuple(self.a.items())
         return Cell(a), Cell(tuple(self.b.items())), Cell((*a, (ROLE, AGAIN)))
+
+    def over(self, _: Sequence[Cell]) -> Pairing:
+        """It has its own cells."""
+        return self
 
     def names(self) -> tuple[str, str]:
         a, b, _ = self.cells
@@ -203,11 +205,9 @@ class Pairing(Struct, frozen=True):
             return result
         # A decision whenever the numbers look good is wrong more often than the level promises.
         verdict = compare_pairs(valid, goal, 0.0)
-        run = {pair.number for pair in valid}
-        looks = [look for look, _ in goal.looks]
-        after = [n for n in looks if any(p.number not in run for p in planned_pairs(goal, n))]
+        last = result[-1].number
+        needed = next(look for look, _ in goal.looks if len(planned_pairs(goal, look)) >= last)
         others = tuple(replace(each, outcome="unknown") for each in verdict.secondary)
-        needed = (after or looks[-1:])[0]
         return replace(verdict, outcome="unknown", why="look", needed=needed, secondary=others)
 
     def ask(self, tells: Sequence[Tell]) -> Ask | None:

@@ -22,7 +22,6 @@ from pgpaces.spec.result import Estimate
 
 _NORMAL = NormalDist()
 chi_squared_quantile = _engine.chi_squared_quantile
-fisher_above = _engine.fisher_above
 # P(B <= k) of n events, each with probability p; between integers, from -1 on, by beta.
 binomial_cdf = _engine.binomial_cdf
 

@@ -25,28 +25,10 @@ from statistics import median
 from msgspec import Struct
 
 from pgpaces.analysis import goal, stats
-from pgpaces.analysis.goal import Verdict
 from pgpaces.analysis.stats import ERROR, Clusters
 from pgpaces.core.findings import Finding, finding
 from pgpaces.spec.result import Estimate
 
-# When a run looks, in seconds after its warm-up. ERRORS: of the intervals whose lower and upper end
-# are those of each look. At second t, FAIL has spent 2.5% (t / 300)^2 and PASS 0.75% (t / 300)^2
-# (the power family: Kim and DeMets, Biometrika 74, 1987). A look spends what is new on a walk that
-# no look has stopped yet (Lan and DeMets, Biometrika 70, 1983); `python bench/stopping.py` computes
-# it. PASS may spend less because a quiet stretch of a busy queue shows neither what it will miss
-# nor that it comes in clusters (docs/internals/coverage.md).
-LOOKS_S = (30, 45, 60, 90, 120, 180, 240, 300)
-ERRORS = (
-    (0.00050, 0.00015),
-    (0.00078, 0.00023),
-    (0.00123, 0.00035),
-    (0.00311, 0.00090),
-    (0.00519, 0.00147),
-    (0.01313, 0.00375),
-    (0.02246, 0.00628),
-    (0.03440, 0.00943),
-)
 # The longest run that pgpaces advises.
 REASONABLE_S = 3600.0
 BASELINE = 20  # samples before the load, within three seconds
@@ -54,6 +36,53 @@ STREAK = 3  # samples in a row, one a second, that must be too slow: one slow sa
 SILENCE_S = 5.0
 FACTOR, MORE_MS = 2.0, 5.0
 LAG_MORE_S = 30.0
+
+
+class LookSchedule(Struct, frozen=True):
+    """The looks at results that grow, and the errors of the intervals at each look.
+
+    at: seconds after the warm-up, or valid trials. errors: the lower and the upper end of a look's
+    interval are those of intervals with these errors. When a part t of the last look is reached,
+    FAIL has spent 2.5% t^2 and PASS 0.75% t^2 (the power family: Kim and DeMets, Biometrika 74,
+    1987). A look spends what is new on a walk that no look has stopped yet (Lan and DeMets,
+    Biometrika 70, 1983); `python bench/stopping.py` computes it. PASS may spend less because a
+    quiet stretch of a busy queue shows neither what it will miss nor that it comes in clusters
+    (docs/internals/coverage.md).
+    """
+
+    at: tuple[int, ...]
+    errors: tuple[tuple[float, float], ...]
+
+    def last(self, reached: float) -> tuple[int, tuple[float, float]]:
+        """The last look that is reached, else the first one, with its errors."""
+        look = max(0, bisect_right(self.at, reached) - 1)
+        return self.at[look], self.errors[look]
+
+
+LOOKS_OF_RUN = LookSchedule(
+    (30, 45, 60, 90, 120, 180, 240, 300),
+    (
+        (0.00050, 0.00015),
+        (0.00078, 0.00023),
+        (0.00123, 0.00035),
+        (0.00311, 0.00090),
+        (0.00519, 0.00147),
+        (0.01313, 0.00375),
+        (0.02246, 0.00628),
+        (0.03440, 0.00943),
+    ),
+)
+LOOKS_OF_CELL = LookSchedule(
+    (1, 4, 6, 8, 12, 16),
+    (
+        (0.00020, 0.00006),
+        (0.00295, 0.00088),
+        (0.00511, 0.00147),
+        (0.00838, 0.00237),
+        (0.02102, 0.00597),
+        (0.03624, 0.01006),
+    ),
+)
 
 
 class Missed(Struct, frozen=True):
@@ -69,38 +98,21 @@ class Missed(Struct, frozen=True):
         missed, due = round(self.missed * times), round(self.due * times)
         return Missed(missed, due, self.clusters, self.seconds * times)
 
-
-class Decision(Struct, frozen=True):
-    """The verdict at a look and the interval that decided."""
-
-    verdict: Verdict
-    missed: Estimate | None
-
-
-def errors(ran_s: float) -> tuple[float, float]:
-    """The errors of the lower and the upper end of a run that ended so long after its warm-up.
-
-    Those of the last look until then. A run that ends before its first look has that one's.
-    """
-    return ERRORS[max(0, bisect_right(LOOKS_S, ran_s) - 1)]
+    def share(self, ran_s: float) -> Estimate | None:
+        """The share, with the interval of a run that ends so long after its warm-up."""
+        return stats.share(self.missed, self.due, self.clusters, errors=LOOKS_OF_RUN.last(ran_s)[1])
 
 
 def level(ran_s: float) -> float:
     """The level of the interval of the same run."""
-    return 1 - sum(errors(ran_s)) / 2
-
-
-def decide(found: Missed, ran_s: float, allowed: float) -> Decision:
-    """The verdict of a run after `ran_s` seconds. allowed: the share that may miss."""
-    interval = stats.share(found.missed, found.due, found.clusters, errors=errors(ran_s))
-    return Decision(goal.verdict(interval, allowed), interval)
+    return 1 - sum(LOOKS_OF_RUN.last(ran_s)[1]) / 2
 
 
 def certain_in(found: Missed, ran_s: float, allowed: float) -> float | None:
     """The seconds until the look that decides if the share stays as measured; None without one."""
-    for look in LOOKS_S[bisect_right(LOOKS_S, ran_s) :] if found.due else ():
+    for look in LOOKS_OF_RUN.at[bisect_right(LOOKS_OF_RUN.at, ran_s) :] if found.due else ():
         then = found.longer(1 + (look - ran_s) / found.seconds)
-        if decide(then, look, allowed).verdict != "unknown":
+        if goal.verdict(then.share(look), allowed) != "unknown":
             return look - ran_s
     return None
 
@@ -113,7 +125,7 @@ def would_decide(
     seconds: length of the part with this interval. ran_s: after which it stopped; None: a fixed
     length.
     """
-    below, above = (ERROR, ERROR) if ran_s is None else errors(ran_s)
+    below, above = (ERROR, ERROR) if ran_s is None else LOOKS_OF_RUN.last(ran_s)[1]
     error = above if missed is not None and missed.value < allowed else below
     needed = goal.needed_s(missed, seconds, allowed, error=error)
     return needed if needed is not None and needed <= REASONABLE_S else None

@@ -194,7 +194,7 @@ class _Group(Struct, frozen=True, dict=True):
         missed = due - self.seconds.column("on_time")
         clusters = stats.clusters_of(missed, due, prior, planned=planned)
         auto = self.trial.plan.auto
-        errors = stopping.errors(self.end) if auto else (stats.ERROR, stats.ERROR)
+        errors = stopping.LOOKS_OF_RUN.last(self.end)[1] if auto else (stats.ERROR, stats.ERROR)
         return latency, stats.share(total.missed, total.due, clusters, errors=errors), clusters
 
     def throughput(self) -> Estimate:

@@ -118,14 +118,14 @@ def of_cells(rows: Sequence[Row]) -> CellsWork | None:
         return None
     limited = any(trial.plan.limit_ns or trial.plan.limits for trial in trials)
     alone = all(trial.workload.command_alone for trial in trials)
-    known = {name for row in rows for name in row.more}
+    known = {name for row in rows for name in row.estimates}
     numbers = tuple(number for number in NUMBERS if number.key in known)
     return CellsWork(numbers, only=alone and not limited)
 
 
 def values(rows: Sequence[Row]) -> Values:
     """What is known about the cells. The first value is the answer where there is no limit."""
-    able = [row for row in rows if "seconds" in row.more]
+    able = [row for row in rows if "seconds" in row.estimates]
     sound = [row for row in able if row.sound]
     if len(able) == 1:
         yield "took", said("bulk-took", took=_took(able[0]))
@@ -134,13 +134,13 @@ def values(rows: Sequence[Row]) -> Values:
     else:
         # Cells that loaded different numbers of rows are compared by the time per row.
         loads = [
-            row.more["seconds"].value / row.more["us_row"].value
+            row.estimates["seconds"].value / row.estimates["us_row"].value
             for row in able
-            if "us_row" in row.more
+            if "us_row" in row.estimates
         ]
         differ = len(loads) == len(able) and max(loads) > 1.02 * min(loads)
         key = "us_row" if differ else "seconds"
-        best, *_, worst = sorted(sound, key=lambda row: row.more[key].value)
+        best, *_, worst = sorted(sound, key=lambda row: row.estimates[key].value)
         yield "fastest", said("bulk-cell", cell=cell_name(best.cell), took=_took(best))
         yield "slowest", said("bulk-cell", cell=cell_name(worst.cell), took=_took(worst))
         if differ:
@@ -157,6 +157,6 @@ def values(rows: Sequence[Row]) -> Values:
 
 def _took(row: Row) -> list[Message]:
     """The seconds, and what is known of rows, input, and WAL per second."""
-    known = {name: {"value": one.value, "ci": bounds(one)} for name, one in row.more.items()}
+    known = {name: {"value": one.value, "ci": bounds(one)} for name, one in row.estimates.items()}
     shown = [name for name in _SPEEDS if name in known and known[name]["value"]]
     return [said(_SPEEDS[name], **known[name]) for name in shown]

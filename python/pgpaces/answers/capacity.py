@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pgpaces.analysis.capacity.answer import Capacities, Capacity, LoadVerdict, highest
-from pgpaces.analysis.capacity.curve import UNITS, load_text
+from pgpaces.analysis.capacity.answer import Capacities, Capacity, highest
+from pgpaces.analysis.capacity.curve import UNITS, LoadVerdict, load_text
 from pgpaces.analysis.capacity.search import CellSearch
 from pgpaces.analysis.goal import Limit
 from pgpaces.answers.trials import cell_name, factor_name, limits_of

@@ -396,7 +396,7 @@ def section_of(comparison: Compared) -> Section:
             left_out += len(group.digests) - len(group.valid)
             continue
         failure, first = validity.no_trial(group.digests), group.digests[0]
-        reasons = first.summary.validity.reasons or (defect(first.trial, first.summary),)
+        reasons = first.summary.validity.reasons or (defect(first),)
         why = "; ".join(reasons) if failure is None else failure.sentence
         count = len(group.digests)
         found.append(finding("side-without-valid-trial", group.name, count=count, why=why))

@@ -76,7 +76,7 @@ def why(name: str = "last", *, store: str | Path | None = None) -> Answer:
             rows = [row for row in _own(page) if row.trials]
             if not rows:
                 raise PlanError("no-trial", experiment=page.title)
-            section = of_cell(opened, page) or _of_row(opened, _worst(rows))
+            section = of_cell(opened, page) or _of_row(opened, max(rows, key=_missed))
         else:
             about = message("why-run", run=id_[-8:])
             [digest] = opened.digests([id_])
@@ -99,11 +99,11 @@ def of_cell(store: Store, page: Page) -> Section | None:
         row
         for row in _own(page)
         if crossing.verdict(row, page.missed_max) == "fail"
-        or (not row.sound and row.missed is not None and row.missed.value > page.missed_max)
+        or (not row.sound and _missed(row) > page.missed_max)
     ]
     if not late:
         return None
-    return _of_row(store, min(late, key=_load) if page.searched else _worst(late))
+    return _of_row(store, min(late, key=_load) if page.searched else max(late, key=_missed))
 
 
 def limit(store: Store, search: CellSearch) -> Limit | None:
@@ -128,8 +128,9 @@ def _of_row(store: Store, row: Row) -> Section:
     return _section(store, worst, about)
 
 
-def _worst(rows: Iterable[Row]) -> Row:
-    return max(rows, key=lambda row: row.missed.value if row.missed else 0.0)
+def _missed(row: Row) -> float:
+    missed = row.estimate("missed")
+    return missed.value if missed else 0.0
 
 
 def _load(row: Row) -> tuple[bool, float, int, int]:

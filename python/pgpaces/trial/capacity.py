@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from pgpaces.analysis.capacity.curve import CapacityGoal, Kind
-from pgpaces.analysis.capacity.search import SearchSpec, load_level
+from pgpaces.analysis.capacity.search import CapacitySearch, load_level
 from pgpaces.core.errors import PlanError
 from pgpaces.core.units import duration_ns, rate_per_s
 from pgpaces.server import profiles
@@ -43,7 +43,7 @@ def ask(
     quick: bool = False,
     soak: str = SOAK,
     consent: trust.Consent = trust.refuse,
-) -> tuple[Experiment, SearchSpec]:
+) -> tuple[Experiment, CapacitySearch]:
     """The experiment and the search of each of its cells. Raises PlanError.
 
     missed: a share, `5%`. quantile: `p99 <= 250ms`, instead of a share and a latency limit. by:
@@ -80,16 +80,16 @@ def ask(
     experiment = base.checked(profiles.ready_made)
     each = _each(experiment, goal, consent, begins=len(ends) == 1)
     clients = experiment.design.fixed.get("clients")
-    return experiment, SearchSpec(goal, each, *(() if clients is None else (int(clients),)))
+    return experiment, CapacitySearch(goal, each, *(() if clients is None else (int(clients),)))
 
 
-def stored(name: str, store: str | Path | None) -> tuple[str, Experiment, SearchSpec]:
+def stored(name: str, store: str | Path | None) -> tuple[str, Experiment, CapacitySearch]:
     """A search in the store: its id, its experiment, its goal.
 
     Raises PlanError for an experiment that is no search, StoreError.
     """
     id_, experiment, goal = sweep.find(name, store)
-    if not isinstance(goal, SearchSpec):
+    if not isinstance(goal, CapacitySearch):
         raise PlanError("not-a-capacity-search", experiment=experiment.name)
     return id_, experiment, goal
 
@@ -142,7 +142,7 @@ def _each(
     each: float | None = None
     for cell in experiment.design.cells():
         # Of the cell as the user wrote it, so that errors do not name the load of a trial.
-        ask = SearchSpec(goal).first(cell)
+        ask = CapacitySearch(goal).first(cell)
         load = {**ask.options, goal.load: dict(ask.cell.levels)[goal.load]}
         request = planned.request(Ask(cell, 1, load))
         plan, start = request.trial, goal.start

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from pgpaces.analysis.capacity.search import SearchSpec
+from pgpaces.analysis.capacity.search import CapacitySearch
 from pgpaces.analysis.certainty import Certainty
 from pgpaces.analysis.sequential import Pairing
 from pgpaces.core.errors import PlanError, StoreError
@@ -17,7 +17,7 @@ from pgpaces.spec.design import Experiment
 from pgpaces.trial.strategies import Goal
 
 _KINDS: Mapping[str, type[Goal]] = {
-    "capacity": SearchSpec,
+    "capacity": CapacitySearch,
     "comparison": Pairing,
     "certainty": Certainty,
 }

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from pgpaces.analysis.capacity.search import CapacitySearch, SearchSpec
-from pgpaces.analysis.certainty import Certainty, UntilCertain
+from pgpaces.analysis.capacity.search import CapacitySearch
+from pgpaces.analysis.certainty import Certainty
 from pgpaces.analysis.sequential import Expected, Pairing, Tell
-from pgpaces.spec.design import HERE, Ask, Cell, Design, by_machine
+from pgpaces.spec.design import HERE, Ask, Design, by_machine
 
 
 class Listed(Struct, frozen=True):
@@ -36,10 +36,11 @@ class Listed(Struct, frozen=True):
         return ""
 
 
-Goal = SearchSpec | Pairing | Certainty
+# The goal of an adaptive experiment chooses the trials of the cells that it is given.
+Goal = CapacitySearch | Pairing | Certainty
 # samples: trials of every kind, to check them in advance; left: a lower bound of the trials until
 # an answer is known, 0 if there is none; given_up: why it ended without an answer, else empty.
-Strategy = CapacitySearch | Pairing | UntilCertain | Listed
+Strategy = Goal | Listed
 
 
 def strategies(
@@ -62,17 +63,4 @@ def strategies(
         missing = (ask for ask in design.asks() if (ask.block, ask.cell.key) not in finished)
         return {name: Listed(tuple(own)) for name, own in by_machine(missing, machine_of).items()}
     of_machines = by_machine((Ask(cell, 1) for cell in design.cells()), machine_of)
-    return {name: _adaptive(goal, [ask.cell for ask in own]) for name, own in of_machines.items()}
-
-
-def _adaptive(goal: Goal, cells: Sequence[Cell]) -> CapacitySearch | Pairing | UntilCertain:
-    if isinstance(goal, Pairing):
-        return goal
-    if isinstance(goal, Certainty):
-        return UntilCertain(goal, tuple(cells))
-    return CapacitySearch(goal, tuple(cells))
-
-
-def resumed(goal: Goal, cells: Sequence[Cell], results: Sequence[Tell]) -> list[Tell]:
-    """The results so far when it is resumed: the search or pair that ended it begins again."""
-    return _adaptive(goal, cells).resumed(results)
+    return {name: goal.over([ask.cell for ask in own]) for name, own in of_machines.items()}

@@ -50,7 +50,7 @@ from pgpaces.trial.request import (
     workload_of,
 )
 from pgpaces.trial.site import shown_source, source_database, without_pg_variables
-from pgpaces.trial.strategies import Goal, Strategy, resumed, strategies
+from pgpaces.trial.strategies import Goal, Strategy, strategies
 from pgpaces.trial.trial import TrialContext
 
 _BEAT_S = 5.0
@@ -401,7 +401,7 @@ def _machines(planned: PlannedSweep, store: Store) -> tuple[list[Machine], Progr
         expected = {each: d.trial.server for each, d in zip(first, digests, strict=True)}
     else:
         tells = [Tell.of(digest) for digest in store.digests([each.id for each in placed])]
-        done, results = [], resumed(goal, design.cells(), tells)
+        done, results = [], goal.over(design.cells()).resumed(tells)
         for tell in results:
             if tell.digest is not None and tell.digest.trial.state == "finished":
                 target = planned.request(Ask(tell.cell, tell.block)).target

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from pgpaces.analysis import goal, validity
 from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import Bucket, digest
-from pgpaces.analysis.stopping import LOOKS_S, certain_in, decide
+from pgpaces.analysis.stopping import LOOKS_OF_RUN, certain_in
 from pgpaces.analysis.summary import Summary, so_far
 from pgpaces.core.errors import PgpacesError, StoreError
 from pgpaces.core.findings import Finding, finding
@@ -221,7 +221,7 @@ class Looks:
     def __init__(self, trial: Trial, listener: Listener) -> None:
         self._trial, self._listener = trial, listener
         self._wait_s = math.ceil(max(goal.limits_ns(trial), default=0) / 1e9)
-        self._left = [*LOOKS_S] if trial.plan.auto else []
+        self._left = [*LOOKS_OF_RUN.at] if trial.plan.auto else []
         self._ended_s: int | None = None
 
     def after(self, second: int, accumulator: Accumulator, load: Together) -> None:
@@ -232,15 +232,15 @@ class Looks:
         if at * SECOND_NS > load.end_ns:  # it was stopped for another reason
             return
         found, allowed = so_far(self._trial, accumulator, at), goal.allowed(self._trial)
-        decision = None if found is None else decide(found, at, allowed)
+        missed = None if found is None else found.share(at)
         if at == self._left[0]:
             del self._left[0]
-            if not self._left or (decision is not None and decision.verdict != "unknown"):
+            if not self._left or goal.verdict(missed, allowed) != "unknown":
                 self._left, self._ended_s = [], at
                 load.stop()
                 return
-        if found is not None and decision is not None and decision.missed is not None:
-            self._listener.looked(decision.missed, certain_in(found, at, allowed))
+        if found is not None and missed is not None:
+            self._listener.looked(missed, certain_in(found, at, allowed))
 
     def measured_ns(self, planned_ns: int, ended_ns: int) -> int:
         """The length of the measured part: until the look that decided, else as planned, or to the

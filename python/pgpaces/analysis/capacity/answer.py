@@ -7,28 +7,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import groupby, pairwise
+from itertools import pairwise
 from statistics import median
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pgpaces.analysis.capacity.curve import (
     TRIALS_MIN,
     UNITS,
     CapacityGoal,
-    Fit,
+    Ends,
     Kind,
+    LoadVerdict,
+    Points,
     TrialPoint,
-    excused,
-    fitted,
-    load_bounds,
+    judge_load,
     load_text,
-    load_verdict,
-    of_curve,
-    of_role,
 )
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.goal import Limit, Verdict
+from pgpaces.analysis.goal import Limit, Verdict, out_of_order
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.messages import Message, message, said
 from pgpaces.spec.costs import monthly
@@ -40,8 +38,6 @@ _QUICK_MARGIN = 1.2
 # An answer this narrow is enough, as the log of the lowest fail over the highest pass: two steps.
 _ENOUGH = 0.041
 _TAIL_95 = 0.025
-# The fewest trials for which the interval of a line is useful.
-_LINE_MIN = 8
 # Between neighboring loads whose log odds differ by more (a factor of 20) a curve is no evidence.
 # _CLIFF times the threshold is far too much.
 _JUMP, _CLIFF, _SHARE_MIN = 3.0, 8.0, 1e-6
@@ -54,22 +50,6 @@ _BOUNDS = {
     (False, True): "capacity-fails",
     (False, False): "capacity-unknown",
 }
-
-
-class LoadVerdict(Struct, frozen=True):
-    """A load with long trials, countable by these alone, or the load of the soak.
-
-    share: missed of due; low, high: the one-sided bounds of the long-run share. In a quick search
-    every load, without bounds, because trials of seconds are no measure of their own spread; its
-    verdict is the answer's, unless its trials say something else.
-    """
-
-    load: float
-    verdict: Verdict
-    trials: int
-    share: float
-    low: float
-    high: float
 
 
 class Equivalents(Struct, frozen=True):
@@ -157,31 +137,33 @@ def highest(cells: Sequence[Capacity]) -> Highest | None:
     return Highest(best.cell, all(end is not None and end <= best.passes for end in fails))
 
 
-def judge(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
+def judge(points: Points) -> Capacity:
     """The answer of all trials so far."""
-    passes, fails = claims(points, goal)
-    fit = _fit(points, goal, _TAIL_95)
-    loads = _load_verdicts(points, goal, (passes, fails))
+    goal, (passes, fails) = points.goal, claims(points)
+    loads = points.loads
+    if goal.quick:
+        loads = [_in_quick_search(at, goal, (passes, fails)) for at in loads]
     soak = None
-    if soaks := of_role(points, "soak"):
-        last = soaks[-1]
-        low, high = load_bounds([last])
-        over: Verdict = "fail" if low > goal.missed_max else "unknown"
-        met = last.share <= goal.missed_max
-        soak = LoadVerdict(last.load, "pass" if met else over, 1, last.share, low, high)
-    invalid = tuple(p.invalid or message("nothing-was-due") for p in points if not p.valid)
+    if soaks := points.of_role("soak"):
+        soak = judge_load(soaks[-1:], goal)
+        over: Verdict = "fail" if soak.low > goal.missed_max else "unknown"
+        soak = replace(soak, verdict="pass" if soak.share <= goal.missed_max else over)
+    invalid = tuple(p.invalid or message("nothing-was-due") for p in points.every if not p.valid)
     findings = []
     if passes is not None and passes >= goal.highest:
         findings.append(finding("capacity-above-range", load=load_text(goal.highest, goal.load)))
     elif fails is not None and fails <= goal.lowest:
         findings.append(finding("capacity-below-range", lowest=load_text(goal.lowest, goal.load)))
-    verdicts = [at.verdict for at in loads]
-    if "fail" in verdicts and "pass" in verdicts[verdicts.index("fail") :]:
+    if out_of_order([at.verdict for at in loads]):
         findings.append(finding("not-monotonic"))
     if invalid:
-        values = {"invalid": len(invalid), "trials": len(points), "reasons": sorted({*invalid})}
+        values = {
+            "invalid": len(invalid),
+            "trials": len(points.every),
+            "reasons": sorted({*invalid}),
+        }
         findings.append(finding("invalid-trials", **values))
-    if any(point.excused for point in points if point.valid):
+    if any(point.excused for point in points.every if point.valid):
         findings.append(finding("generator-late-loads"))
     return Capacity(
         load=goal.load,
@@ -189,24 +171,20 @@ def judge(points: Sequence[TrialPoint], goal: CapacityGoal) -> Capacity:
         goal=goal,
         passes=passes,
         fails=fails,
-        estimate=None if fit is None else _estimate(fit, points, goal),
+        estimate=_estimate(points),
         soak=soak,
         findings=tuple(findings),
-        trials=len(points),
+        trials=len(points.every),
         invalid=invalid,
-        loads=loads,
+        loads=tuple(loads),
     )
 
 
-# The highest pass and the lowest fail; None if there is none.
-Ends = tuple[float | None, float | None]
-
-
-def claims(points: Sequence[TrialPoint], goal: CapacityGoal) -> Ends:
+def claims(points: Points) -> Ends:
     """What passes, with all that missed; what fails, without what the generator may explain."""
-    passes, fails = _ends(points, goal)
-    if any(point.excused for point in points):
-        _, without = _ends(excused(points), goal)
+    goal, (passes, fails) = points.goal, _ends(points)
+    if any(point.excused for point in points.every):
+        _, without = _ends(points.without_excused)
         fails = None if fails is None or without is None else max(fails, without)
     if not goal.quick:
         return passes, fails
@@ -222,9 +200,9 @@ def claims(points: Sequence[TrialPoint], goal: CapacityGoal) -> Ends:
     return passes, fails
 
 
-def narrow(points: Sequence[TrialPoint], goal: CapacityGoal) -> bool:
+def narrow(points: Points) -> bool:
     """Whether more long trials would not narrow the answer, or not enough."""
-    passes, fails = claims(points, goal)
+    goal, (passes, fails) = points.goal, claims(points)
     if (passes or 0.0) >= goal.highest or (fails or math.inf) <= goal.lowest:
         return True
     if passes is None or fails is None:
@@ -241,73 +219,55 @@ def safely_rounded(bound: float | None, whole: bool, turn: int) -> float | None:
     return float(f"{steps * step:.3g}")
 
 
-_Loads = dict[float, list[TrialPoint]]
-
-
-def _by_load(points: Sequence[TrialPoint], goal: CapacityGoal) -> _Loads:
-    """The trials of the curve at each load, in ascending order."""
-    ordered = sorted(of_curve(points, goal), key=lambda point: point.load)
-    return {load: list(own) for load, own in groupby(ordered, lambda point: point.load)}
-
-
-def _share(points: Sequence[TrialPoint]) -> float:
-    return sum(point.missed for point in points) / sum(point.due for point in points)
-
-
-def _ends(points: Sequence[TrialPoint], goal: CapacityGoal) -> Ends:
+def _ends(points: Points) -> Ends:
     """The highest pass and the lowest fail: of the curve, else of the loads by their own trials.
 
     The curve's are widened where the trials at a load contradict them.
     """
-    loads = _by_load(points, goal)
-    verdicts = {load: load_verdict(own, goal) for load, own in loads.items()}
-    passed = [load for load, verdict in verdicts.items() if verdict == "pass"]
-    failed = min((load for load, verdict in verdicts.items() if verdict == "fail"), default=None)
+    goal, loads = points.goal, points.loads
+    passed = [at.load for at in loads if at.verdict == "pass"]
+    failed = next((at.load for at in loads if at.verdict == "fail"), None)
     least_failed = math.inf if failed is None else failed
     most_passed = max(passed, default=-math.inf)
-    missed = {load: _share(own) > goal.missed_max for load, own in loads.items()}
     # A server whose odds bend upward crosses later than a line: loads that met the goal show that.
-    met = max((load for load in loads if not missed[load]), default=-math.inf)
-    if (fit := _fit(points, goal)) is None:
+    met = max((at.load for at in loads if at.share <= goal.missed_max), default=-math.inf)
+    if (fit := points.crossing()) is None:
         passes, fails = max((load for load in passed if load < least_failed), default=None), failed
     else:
-        passes, fails = _of_curve_alone(fit, loads, goal, met=met)
+        passes, fails = _of_curve_alone(fit, points, met)
     if passes is not None and passes >= least_failed:
-        passes = max((load for load in loads if load < least_failed), default=None)
+        passes = max((at.load for at in loads if at.load < least_failed), default=None)
     if fails is not None and fails <= most_passed:
-        fails = min((load for load in loads if load > most_passed), default=None)
+        fails = next((at.load for at in loads if at.load > most_passed), None)
     if fails is not None and fails <= met:
-        fails = min((load for load in loads if load > met and missed[load]), default=None)
+        fails = next((at.load for at in loads if at.load > met), None)
     return passes, fails
 
 
-def _fit(points: Sequence[TrialPoint], goal: CapacityGoal, *tail: float) -> Fit | None:
-    return fitted(points, goal, *tail) if len(of_curve(points, goal)) >= _LINE_MIN else None
-
-
-def _of_curve_alone(fit: Fit, loads: _Loads, goal: CapacityGoal, *, met: float) -> Ends:
+def _of_curve_alone(fit: Estimate, points: Points, met: float) -> Ends:
     """The ends of the curve's interval, within the loads of the trials.
 
     A server may pass up to some load and fail beyond. Between two neighbors whose odds are too far
     apart a curve is no evidence, and none is needed if every trial up to one load met the goal and
     all from the next on missed far too much.
     """
-    low = min(math.exp(fit.low), max(loads)) if fit.low > -math.inf else 0.0
-    high = max(math.exp(fit.high), min(loads)) if fit.high < 700 else math.inf
+    goal, loads = points.goal, points.loads
+    low = min(math.exp(fit.low), loads[-1].load) if fit.low > -math.inf else 0.0
+    high = max(math.exp(fit.high), loads[0].load) if fit.high < 700 else math.inf
     far = min(_CLIFF * goal.missed_max, 0.5)
-    every = [point for own in loads.values() for point in own]
     for below, above in pairwise(loads):
         if (
-            min(len(loads[below]), len(loads[above])) >= TRIALS_MIN
-            and all(p.share <= goal.missed_max for p in every if p.load <= below)
-            and all(p.share >= far for p in every if p.load >= above)
+            min(below.trials, above.trials) >= TRIALS_MIN
+            and all(p.share <= goal.missed_max for p in points.of_curve if p.load <= below.load)
+            and all(p.share >= far for p in points.of_curve if p.load >= above.load)
         ):
-            low, high = below, above
+            low, high = below.load, above.load
             break
-        shares = (min(max(_share(loads[at]), _SHARE_MIN), 1 - _SHARE_MIN) for at in (below, above))
+        shares = (min(max(at.share, _SHARE_MIN), 1 - _SHARE_MIN) for at in (below, above))
         less, more = (math.log(share / (1 - share)) for share in shares)
-        if math.log(below) <= fit.x <= math.log(above) and more - less >= _JUMP:
-            low, high = min(low, below), max(high, above)
+        between = math.log(below.load) <= fit.value <= math.log(above.load)
+        if between and more - less >= _JUMP:
+            low, high = min(low, below.load), max(high, above.load)
     if goal.whole:
         # Ignore rounding errors next to an integer.
         low = float(math.floor(low + 1e-9))
@@ -316,33 +276,28 @@ def _of_curve_alone(fit: Fit, loads: _Loads, goal: CapacityGoal, *, met: float) 
     return (low if low >= goal.lowest else None), (high if high <= goal.highest else None)
 
 
-def _load_verdicts(
-    points: Sequence[TrialPoint], goal: CapacityGoal, ends: Ends
-) -> tuple[LoadVerdict, ...]:
-    """The loads. In a quick search a load has the answer's verdict unless its trials differ."""
-    (passes, fails), found = ends, []
-    for load, own in _by_load(points, goal).items():
-        share, (low, high), verdict = _share(own), load_bounds(own), load_verdict(own, goal)
-        if goal.quick:
-            low, high, verdict = 0.0, 1.0, "unknown"
-            if share <= goal.missed_max and passes is not None and load <= passes:
-                verdict = "pass"
-            elif share > goal.missed_max and fails is not None and load >= fails:
-                verdict = "fail"
-        found.append(LoadVerdict(load, verdict, len(own), share, low, high))
-    return tuple(found)
+def _in_quick_search(at: LoadVerdict, goal: CapacityGoal, ends: Ends) -> LoadVerdict:
+    """A load with the verdict of the answer, or without one if its trials say something else."""
+    passes, fails = ends
+    verdict: Verdict = "unknown"
+    if at.share <= goal.missed_max and passes is not None and at.load <= passes:
+        verdict = "pass"
+    elif at.share > goal.missed_max and fails is not None and at.load >= fails:
+        verdict = "fail"
+    return replace(at, verdict=verdict, low=0.0, high=1.0)
 
 
-def _estimate(fit: Fit, points: Sequence[TrialPoint], goal: CapacityGoal) -> Estimate | None:
-    if fit.x in (fit.low, fit.high):
+def _estimate(points: Points) -> Estimate | None:
+    fit = points.crossing(_TAIL_95)
+    if fit is None or fit.value in (fit.low, fit.high):
         return None
     if fit.low == -math.inf:
-        return Estimate.alone(math.exp(fit.x), fit.n)
-    without = fitted(excused(points), goal, _TAIL_95)
+        return Estimate.alone(math.exp(fit.value), fit.n)
+    without = points.without_excused.crossing(_TAIL_95)
     high = max(each.high for each in (fit, without or fit))
-    margin = _QUICK_MARGIN if goal.quick else 1.0
+    margin = _QUICK_MARGIN if points.goal.quick else 1.0
     low, high = math.exp(fit.low) / margin, margin * math.exp(high) if high < 700 else math.inf
-    return Estimate(math.exp(fit.x), low, high, fit.n)
+    return Estimate(math.exp(fit.value), low, high, fit.n)
 
 
 def equivalent(

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import groupby
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.analysis.goal import Verdict
+from pgpaces.analysis.goal import Verdict, verdict
 from pgpaces.analysis.stats import chi_squared_quantile, dispersion, pearson, student_quantile
 from pgpaces.core.messages import message
+from pgpaces.spec.result import Estimate
 
 Kind = Literal["rate", "users", "clients"]
 # short: a short trial, which narrows the range. long: a long one near the threshold.
 Role = Literal["short", "long", "soak"]
 ROLES: tuple[Role, ...] = ("short", "long", "soak")
 UNITS: Mapping[Kind, str] = {"rate": "1/s", "users": "users", "clients": "clients"}
+# The highest pass and the lowest fail; None if there is none.
+Ends = tuple[float | None, float | None]
 _TEXTS = {"rate": "load-rate", "users": "load-users", "clients": "load-clients"}
 # The one-sided probability that a bound is on the wrong side.
 TAIL = 0.035
@@ -39,6 +44,8 @@ _SCAN, _SCAN_MOST = 0.01, 60
 # Trials between moves of the expected threshold to the crossing. Moving it after each trial makes
 # the line too steep (Kaernbach, Perception & Psychophysics 63, 2001).
 _BLOCK = 4
+# The fewest trials for which the interval of a line is useful.
+_LINE_MIN = 8
 _SPREAD_FIRST, _SPREAD_MIN, _SPREAD_MAX = 0.07, 0.02, 0.16
 _SPREAD_ODDS = 1.8
 _MOVE = 0.12
@@ -67,6 +74,12 @@ class CapacityGoal(Struct, frozen=True):
     @property
     def whole(self) -> bool:
         return self.load != "rate"
+
+    def offered(self, load: float, turn: Callable[[float], int] = round) -> float:
+        """A load rounded to three digits, or to an integer."""
+        if self.whole:
+            return float(turn(load))
+        return float(f"{load:.3g}") if load > 0 else load
 
 
 class TrialPoint(Struct, frozen=True):
@@ -98,28 +111,97 @@ def load_text(load: float, kind: Kind) -> str:
     return message(_TEXTS[kind], load=load)
 
 
-def of_role(points: Iterable[TrialPoint], role: Role) -> list[TrialPoint]:
-    """The valid points of a role, in the order in which they ran."""
-    return [point for point in points if point.role == role and point.valid]
+class LoadVerdict(Struct, frozen=True):
+    """A load with long trials, countable by these alone, or the load of the soak.
+
+    share: missed of due; low, high: the one-sided bounds of the long-run share. In a quick search
+    every load, without bounds, because trials of seconds are no measure of their own spread; its
+    verdict is the answer's, unless its trials say something else.
+    """
+
+    load: float
+    verdict: Verdict
+    trials: int
+    share: float
+    low: float
+    high: float
 
 
-def of_curve(points: Iterable[TrialPoint], goal: CapacityGoal) -> list[TrialPoint]:
-    """The valid points of the curve: long trials. In a quick search all trials are equally long."""
-    roles = ("long", "short") if goal.quick else ("long",)
-    return [point for point in points if point.role in roles and point.valid]
+class Points(Struct, frozen=True, dict=True):
+    """The trials of a search so far, in the order in which they ran, and its goal."""
+
+    every: Sequence[TrialPoint]
+    goal: CapacityGoal
+
+    def of_role(self, *roles: Role) -> list[TrialPoint]:
+        """The valid ones of these roles."""
+        return [point for point in self.every if point.role in roles and point.valid]
+
+    @cached_property
+    def of_curve(self) -> list[TrialPoint]:
+        """Those of the curve: long trials. In a quick search all trials are equally long."""
+        return self.of_role("long", "short") if self.goal.quick else self.of_role("long")
+
+    @cached_property
+    def without_excused(self) -> Points:
+        """The points without the misses that a late generator may explain."""
+        return Points(excused(self.every), self.goal)
+
+    @cached_property
+    def loads(self) -> list[LoadVerdict]:
+        """The loads of the curve in ascending order, each judged by its own trials alone."""
+        ordered = sorted(self.of_curve, key=lambda point: point.load)
+        groups = groupby(ordered, lambda point: point.load)
+        return [judge_load([*own], self.goal) for _, own in groups]
+
+    @cached_property
+    def bracket(self) -> Ends:
+        """The highest load that did not clearly miss in a short trial, and the lowest that did."""
+        loads: dict[bool, list[float]] = {True: [], False: []}
+        for point in self.of_role("short"):
+            loads[clearly_misses(point, self.goal.missed_max)].append(point.load)
+        return max(loads[False], default=None), min(loads[True], default=None)
+
+    @cached_property
+    def expected_threshold(self) -> tuple[float, float]:
+        """Where the next long trials are, as log load, and how far they spread around it."""
+        long, (passes, fails), start = self.of_curve, self.bracket, self.goal.start
+        at = (math.log(passes or fails or start) + math.log(fails or passes or start)) / 2
+        spread, move = _SPREAD_FIRST, _MOVE
+        # The dozen trials of a quick search are too few to leave out those that are less near.
+        least = _SPREAD_FIRST if self.goal.quick else _SPREAD_MIN
+        target = _logit(self.goal.missed_max)
+        for n in range(_BLOCK, len(long) + 1, _BLOCK):
+            line = _through(_near(long[:n], at, spread), target)
+            if line is None:
+                continue
+            to = min(max(line.crossing(target), at - move), at + move)
+            # Larger steps as long as the crossing is out of reach.
+            move = 2 * move if abs(to - at) >= move else _MOVE
+            at, spread = to, min(max(_SPREAD_ODDS / line.slope, least), _SPREAD_MAX)
+        return at, spread
+
+    def crossing(self, tail: float = TAIL) -> Estimate | None:
+        """The log load at which the mean share is theta; an end is infinite without a bound.
+
+        y_i = log((K_i + 1/2) / (N_i - K_i + 1/2)) (Haldane 1956) against log load, least squares
+        through the long trials near there, s2 the variance of the residuals. Trials differ by
+        factors, because misses come in clumps; the mean share at a load is then exp(s2/2) times the
+        median one (Aitchison and Brown, The Lognormal Distribution, 1957), so s2/2 is added to the
+        line f. x* solves f(x) + s2/2 = logit theta; its interval is Fieller's (1954), all x around
+        x* with (logit theta - s2/2 - f(x))^2 <= t^2 (var f(x) + s2^2 / (2 d)), t Student's of d =
+        n - 2. tail: of the interval, one-sided. None for too few trials, or one load.
+        """
+        target = _logit(self.goal.missed_max)
+        line = _through(_near(self.of_curve, *self.expected_threshold), target)
+        if line is None or len(self.of_curve) < _LINE_MIN:
+            return None
+        return Estimate(line.crossing(target), *line.interval(target, tail), line.n)
 
 
 def excused(points: Iterable[TrialPoint]) -> list[TrialPoint]:
     """The points without the misses that a late generator may explain."""
     return [replace(p, missed=p.missed - p.excused, excused=0) if p.excused else p for p in points]
-
-
-def bracket(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float | None, float | None]:
-    """The highest load that did not clearly miss in a short trial, and the lowest that did."""
-    loads: dict[bool, list[float]] = {True: [], False: []}
-    for point in of_role(points, "short"):
-        loads[clearly_misses(point, goal.missed_max)].append(point.load)
-    return max(loads[False], default=None), min(loads[True], default=None)
 
 
 def clearly_misses(point: TrialPoint, share: float) -> bool:
@@ -150,73 +232,21 @@ def share_bounds(points: Sequence[TrialPoint], tail: float = TAIL) -> tuple[floa
     return low, min(1.0, high)
 
 
-def load_bounds(points: Sequence[TrialPoint]) -> tuple[float, float]:
-    """The same; the low one also holds without what a late generator may explain."""
+def judge_load(points: Sequence[TrialPoint], goal: CapacityGoal) -> LoadVerdict:
+    """A load by its own trials alone; of a single one there is no verdict."""
     low, high = share_bounds(points)
     if any(point.excused for point in points):
+        # The low bound also holds without what a late generator may explain.
         low = min(low, share_bounds(excused(points))[0])
-    return low, high
-
-
-def load_verdict(points: Sequence[TrialPoint], goal: CapacityGoal) -> Verdict:
-    """The verdict on a load by its own trials alone, which are all at that load."""
-    if len(points) < TRIALS_MIN:
-        return "unknown"
-    low, high = load_bounds(points)
-    if high <= goal.missed_max:
-        return "pass"
-    return "fail" if low > goal.missed_max else "unknown"
-
-
-def expected_threshold(points: Sequence[TrialPoint], goal: CapacityGoal) -> tuple[float, float]:
-    """Where the next long trials are, as log load, and how far they spread around it."""
-    long = of_curve(points, goal)
-    passes, fails = bracket(points, goal)
-    at = (math.log(passes or fails or goal.start) + math.log(fails or passes or goal.start)) / 2
-    spread, move = _SPREAD_FIRST, _MOVE
-    # The dozen trials of a quick search are too few to leave out those that are less near.
-    least = _SPREAD_FIRST if goal.quick else _SPREAD_MIN
-    target = _logit(goal.missed_max)
-    for n in range(_BLOCK, len(long) + 1, _BLOCK):
-        line = _through(_near(long[:n], at, spread), target)
-        if line is None:
-            continue
-        to = min(max(line.crossing(target), at - move), at + move)
-        # Larger steps as long as the crossing is out of reach.
-        move = 2 * move if abs(to - at) >= move else _MOVE
-        at, spread = to, min(max(_SPREAD_ODDS / line.slope, least), _SPREAD_MAX)
-    return at, spread
+    due = sum(point.due for point in points)
+    share = Estimate(sum(point.missed for point in points) / due, low, high, due)
+    known = len(points) >= TRIALS_MIN
+    said = verdict(share, goal.missed_max) if known else "unknown"
+    return LoadVerdict(points[0].load, said, len(points), share.value, low, high)
 
 
 def _near(long: Sequence[TrialPoint], at: float, spread: float) -> list[TrialPoint]:
     return [point for point in long if abs(math.log(point.load) - at) <= _NEAR * spread + _STEP]
-
-
-class Fit(Struct, frozen=True):
-    """Where the long-run share crosses theta: log load x, from low to high (infinite: no bound)."""
-
-    x: float
-    low: float
-    high: float
-    n: int
-
-
-def fitted(points: Sequence[TrialPoint], goal: CapacityGoal, tail: float = TAIL) -> Fit | None:
-    """A line through the long trials near there, and where its mean share is theta.
-
-    y_i = log((K_i + 1/2) / (N_i - K_i + 1/2)) (Haldane 1956) against log load, least squares, s2
-    the variance of the residuals. Trials differ by factors, because misses come in clumps; the mean
-    share at a load is then exp(s2/2) times the median one (Aitchison and Brown, The Lognormal
-    Distribution, 1957), so s2/2 is added to the line f. x* solves f(x) + s2/2 = logit theta; its
-    interval is Fieller's (1954), all x around x* with (logit theta - s2/2 - f(x))^2 <=
-    t^2 (var f(x) + s2^2 / (2 d)), t Student's of d = n - 2. tail: of the interval, one-sided. None
-    for fewer than three trials or one load.
-    """
-    target = _logit(goal.missed_max)
-    line = _through(_near(of_curve(points, goal), *expected_threshold(points, goal)), target)
-    if line is None:
-        return None
-    return Fit(line.crossing(target), *line.interval(target, tail), line.n)
 
 
 class _Line(Struct, frozen=True):

@@ -9,7 +9,8 @@ of the searched cell. Several cells are searched in turn, so that a drift affect
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from msgspec import Struct
@@ -28,15 +29,12 @@ from pgpaces.analysis.capacity.curve import (
     ROLES,
     CapacityGoal,
     Kind,
+    Points,
     Role,
     TrialPoint,
-    bracket,
     clearly_misses,
-    expected_threshold,
+    judge_load,
     load_text,
-    load_verdict,
-    of_curve,
-    of_role,
 )
 from pgpaces.analysis.digest import Digest, windows
 from pgpaces.analysis.goal import Limit
@@ -104,128 +102,112 @@ class NextLoad(Struct, frozen=True):
     role: Role
 
 
-def next_trial(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | None:
-    """The next trial; None if the search has ended. points: all trials so far, in their order."""
-    if (trial := _next(points, goal)) is None:
+def next_trial(points: Points) -> NextLoad | None:
+    """The next trial; None if the search has ended."""
+    if (trial := _next(points)) is None:
         return None
-    at = [point.valid for point in points if point.load == trial.load]
+    at = [point.valid for point in points.every if point.load == trial.load]
     # What made most trials at a load invalid would make the next one so.
     return trial if at.count(False) < max(_BARRED, at.count(True) + 1) else None
 
 
-def _next(points: Sequence[TrialPoint], goal: CapacityGoal) -> NextLoad | None:
-    highest = _highest(points, goal)
-    if sum(1 for p in points if not p.valid) >= INVALID_MOST or highest < goal.lowest:
+def _next(points: Points) -> NextLoad | None:
+    goal, highest = points.goal, _highest(points)
+    if sum(1 for p in points.every if not p.valid) >= INVALID_MOST or highest < goal.lowest:
         return None
-    if goal.quick and len(points) >= _QUICK_MOST:
+    if goal.quick and len(points.every) >= _QUICK_MOST:
         return None
-    if (load := _next_short(points, goal, highest)) is not None:
-        return NextLoad(load, _length_s(points, goal, "short", load=load), "short")
-    if (long := _next_long(points, goal, highest)) is not None:
+    if (load := _next_short(points, highest)) is not None:
+        load = min(max(load, goal.lowest), highest)
+        return NextLoad(load, _length_s(points, "short", load), "short")
+    if (long := _next_long(points, highest)) is not None:
         return long
-    soaks = [point for point in points if point.role == "soak"]
-    passes, _ = claims(points, goal)
+    soaks = [point for point in points.every if point.role == "soak"]
+    passes, _ = claims(points)
     if passes is None or not goal.soak_s or len(soaks) > 1 or any(each.valid for each in soaks):
         return None
-    load = _offered(_SOAK_SHARE * passes, goal, math.floor)
+    load = goal.offered(_SOAK_SHARE * passes, math.floor)
     return NextLoad(max(load, goal.lowest), goal.soak_s, "soak")
 
 
-def _highest(points: Sequence[TrialPoint], goal: CapacityGoal) -> float:
+def _highest(points: Points) -> float:
     """The highest load below those that were repeatedly invalid, with no valid trial above."""
-    best = max((p.load for p in points if p.valid), default=0.0)
-    tries: dict[float, int] = {}
-    for point in points:
-        if not point.valid and point.load > best:
-            tries[point.load] = tries.get(point.load, 0) + 1
+    goal, best = points.goal, max((p.load for p in points.every if p.valid), default=0.0)
+    tries = Counter(p.load for p in points.every if not p.valid and p.load > best)
     barred = min((load for load, n in tries.items() if n >= _BARRED), default=math.inf)
     if barred > goal.highest:
         return goal.highest
     if best == 0.0:
-        return _offered(barred / 2, goal, math.floor)
+        return goal.offered(barred / 2, math.floor)
     near = barred / best <= _SHORT_TO or (goal.whole and barred - best <= 1)
-    return max(best, best if near else _offered(math.sqrt(best * barred), goal, math.floor))
+    return max(best, best if near else goal.offered(math.sqrt(best * barred), math.floor))
 
 
-def _offered(load: float, goal: CapacityGoal, turn: Callable[[float], int] = round) -> float:
-    """A load rounded to three digits, or to an integer."""
-    if goal.whole:
-        return float(turn(load))
-    return float(f"{load:.3g}") if load > 0 else load
-
-
-def _clip(load: float, goal: CapacityGoal, highest: float) -> float:
-    return min(max(load, goal.lowest), highest)
-
-
-def _next_short(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) -> float | None:
+def _next_short(points: Points, highest: float) -> float | None:
     """The load of the next short trial; None if they have narrowed the range enough."""
-    short = of_role(points, "short")
-    if len(short) >= _SHORT_MOST or of_role(points, "long"):
+    goal, short = points.goal, points.of_role("short")
+    if len(short) >= _SHORT_MOST or points.of_role("long"):
         return None
-    passes, fails = bracket(points, goal)
+    passes, fails = points.bracket
+    if passes is None and fails is None:
+        return goal.start
     if fails is None:
-        if passes is None:
-            return _clip(goal.start, goal, highest)
+        assert passes is not None
         # Low loads first, then larger steps to get to an end.
-        factor = 2 if len(short) < 4 else 4
-        return None if passes >= highest else _clip(passes * factor, goal, highest)
+        return None if passes >= highest else passes * (2 if len(short) < 4 else 4)
     if passes is None:
         half = float(math.floor(fails / 2)) if goal.whole else fails / 2
-        return None if fails <= goal.lowest else _clip(half, goal, highest)
+        return None if fails <= goal.lowest else half
     narrow = fails / passes <= _SHORT_TO or (goal.whole and fails - passes <= 1)
     if narrow or passes >= highest or fails <= goal.lowest:
         return None
-    load = _offered(math.sqrt(passes * fails), goal)
-    return _clip(load, goal, highest) if passes < load < fails else None
+    load = goal.offered(math.sqrt(passes * fails))
+    return load if passes < load < fails else None
 
 
-def _next_long(points: Sequence[TrialPoint], goal: CapacityGoal, highest: float) -> NextLoad | None:
+def _next_long(points: Points, highest: float) -> NextLoad | None:
     """The next long trial; None where there are enough, or the most."""
-    passes, fails = bracket(points, goal)
+    goal, (passes, fails) = points.goal, points.bracket
     # Short trials all met the goal up to the highest load, or all missed it down to the lowest.
     if (passes is None) is not (fails is None):
         edge = highest if fails is None else goal.lowest
-        at = [p for p in of_curve(points, goal) if p.load == edge]
+        at = [p for p in points.of_curve if p.load == edge]
         if len(at) < _EDGE:
-            seconds = min(_length_s(points, goal, "long", load=edge), _EDGE_MAX_S)
-            return NextLoad(edge, seconds, "long")
-        if edge >= highest and load_verdict(at, goal) == "pass":
+            return NextLoad(edge, min(_length_s(points, "long", edge), _EDGE_MAX_S), "long")
+        if edge >= highest and judge_load(at, goal).verdict == "pass":
             return None
-        if edge <= goal.lowest and load_verdict(at, goal) == "fail":
+        if edge <= goal.lowest and judge_load(at, goal).verdict == "fail":
             return None
-    n = len(of_role(points, "long"))
+    n = len(points.of_role("long"))
     # Spread around the center, which moves every four trials.
-    center, spread = expected_threshold(points, goal)
+    center, spread = points.expected_threshold
     offset = _PATTERN[n % len(_PATTERN)]
     x = center + offset * spread
     if goal.whole:
         # Both neighbors of the center, not one of them four times.
-        turn = {-1.0: math.floor, 1.0: math.ceil}.get(offset, round)
-        load = _clip(float(turn(math.exp(x))), goal, highest)
+        load = float({-1.0: math.floor, 1.0: math.ceil}.get(offset, round)(math.exp(x)))
     else:
         # Few different loads with several trials each have verdicts of their own, too.
-        load = _clip(_offered(math.exp(round(x / _STEP) * _STEP), goal), goal, highest)
-    seconds = _length_s(points, goal, "long", load=load)
+        load = goal.offered(math.exp(round(x / _STEP) * _STEP))
+    load = min(max(load, goal.lowest), highest)
+    seconds = _length_s(points, "long", load)
     # A search takes 25 minutes with trials of a minute, 56 with those of a server of 7/s (214 s),
     # the soak excluded; more only if the fewest trials need it.
     least, due, _ = _LENGTHS["long"]
     budget_s = 60.0 * min(56.0, 25.0 + 31.0 * (seconds - least) / (due / 7 - least))
-    room = sum(cost_s(point.seconds) for point in points) + cost_s(seconds) <= budget_s
+    room = sum(cost_s(point.seconds) for point in points.every) + cost_s(seconds) <= budget_s
     if n >= _FEWEST and (n >= _MOST or not room):
         return None
-    if n >= _LEAST and n % 2 == 0 and narrow(points, goal):
+    if n >= _LEAST and n % 2 == 0 and narrow(points):
         return None
     return NextLoad(load, seconds, "long")
 
 
-def _length_s(
-    points: Sequence[TrialPoint], goal: CapacityGoal, kind: Role, *, load: float
-) -> float:
+def _length_s(points: Points, kind: Role, load: float) -> float:
     """How long a trial is, from the transactions a second and load so far; before the first, 1."""
-    if goal.quick:
+    if points.goal.quick:
         return _QUICK_S
-    rates = sorted(p.due / p.seconds / p.load for p in points if p.valid)
+    rates = sorted(p.due / p.seconds / p.load for p in points.every if p.valid)
     rate = rates[len(rates) // 2] if rates else 1.0
     least, due, most = _LENGTHS[kind]
     return float(math.ceil(min(max(least, due / (rate * load)), most)))
@@ -236,48 +218,13 @@ def cost_s(seconds: float) -> float:
     return seconds + min(_WARM_UP_MAX_S, _WARM_UP * seconds) + _OVERHEAD_S
 
 
-class SearchSpec(Struct, frozen=True):
-    """A search for the capacity of each cell.
-
-    each: transactions a second of a load of 1; with it a saturating trial comes first and sets the
-    first load. None: the goal sets it. clients: of the saturating trial, where a cell has no number
-    of clients.
-    """
-
-    goal: CapacityGoal
-    each: float | None = None
-    clients: int = _SATURATING_CLIENTS
-
-    def terms(self) -> tuple[str, ...]:
-        """The goal, the range, and the soak in words."""
-        goal, share = self.goal, 100 * self.goal.missed_max
-        lowest, highest = (load_text(end, goal.load) for end in (goal.lowest, goal.highest))
-        return (
-            message("search-range", missed_percent=share, lowest=lowest, highest=highest),
-            message("search-quick" if goal.quick else "search-normal"),
-            *([message("search-soak", soak_s=goal.soak_s)] if goal.soak_s else ()),
-        )
-
-    def first(self, cell: Cell) -> Ask:
-        """A trial at the first load of the goal, to check that such trials are possible."""
-        return Ask(self.at(cell, self.goal.start, "short"), 1, {"duration": "20s"})
-
-    def at(self, cell: Cell, load: float, name: str) -> Cell:
-        kind = self.goal.load
-        return Cell((*cell.levels, (kind, load_level(kind, load)), (ROLE, name)))
-
-    @property
-    def saturating_s(self) -> int:
-        return _SATURATING_QUICK_S if self.goal.quick else _SATURATING_S
-
-
 class CellSearch(Struct, frozen=True, dict=True):
     """The search of one cell: `ask` gives its next trial.
 
     tells: the results so far, in the order in which the trials ran.
     """
 
-    spec: SearchSpec
+    spec: CapacitySearch
     cell: Cell
     tells: tuple[Tell, ...] = ()
 
@@ -296,7 +243,7 @@ class CellSearch(Struct, frozen=True, dict=True):
         if (trial := self._next) is None:
             return None
         standing = self.capacity.bounds if trial.role == "long" else ""
-        number = 1 + len(of_role(self.points, trial.role))
+        number = 1 + len(self.points.of_role(trial.role))
         why = message(_CHOSEN[trial.role], number=number, standing=standing)
         at = self.spec.at(self.cell, trial.load, trial.role)
         return Ask(at, block, {"duration": f"{trial.seconds:g}s"}, why)
@@ -313,12 +260,13 @@ class CellSearch(Struct, frozen=True, dict=True):
         return replace(goal, start=min(max(start, goal.lowest), goal.highest))
 
     @cached_property
-    def points(self) -> list[TrialPoint]:
-        return [p for t in self.tells if (p := trial_point(t, self.goal.load)) is not None]
+    def points(self) -> Points:
+        every = (trial_point(tell, self.goal.load) for tell in self.tells)
+        return Points([point for point in every if point is not None], self.goal)
 
     @cached_property
     def _next(self) -> NextLoad | None:
-        return next_trial(self.points, self.goal)
+        return next_trial(self.points)
 
     @property
     def _saturating(self) -> list[Tell]:
@@ -331,7 +279,7 @@ class CellSearch(Struct, frozen=True, dict=True):
 
     @cached_property
     def capacity(self) -> Capacity:
-        return judge(self.points, self.goal)
+        return judge(self.points)
 
     def answer(self, limit: Limit | None) -> Capacity:
         """Its capacity with all that is known of the cell. limit: the resource that was it."""
@@ -378,10 +326,42 @@ class CellSearch(Struct, frozen=True, dict=True):
 
 
 class CapacitySearch(Struct, frozen=True):
-    """A search for the capacity of each cell, in turn: the one with the fewest trials is next."""
+    """A search for the capacity of each cell, in turn: the one with the fewest trials is next.
 
-    spec: SearchSpec
-    cells: tuple[Cell, ...]
+    each: transactions a second of a load of 1; with it a saturating trial comes first and sets the
+    first load. None: the goal sets it. clients: of the saturating trial, where a cell has no number
+    of clients.
+    """
+
+    goal: CapacityGoal
+    each: float | None = None
+    clients: int = _SATURATING_CLIENTS
+    cells: tuple[Cell, ...] = ()
+
+    def over(self, cells: Sequence[Cell]) -> CapacitySearch:
+        return replace(self, cells=tuple(cells))
+
+    def terms(self) -> tuple[str, ...]:
+        """The goal, the range, and the soak in words."""
+        goal, share = self.goal, 100 * self.goal.missed_max
+        lowest, highest = (load_text(end, goal.load) for end in (goal.lowest, goal.highest))
+        return (
+            message("search-range", missed_percent=share, lowest=lowest, highest=highest),
+            message("search-quick" if goal.quick else "search-normal"),
+            *([message("search-soak", soak_s=goal.soak_s)] if goal.soak_s else ()),
+        )
+
+    def first(self, cell: Cell) -> Ask:
+        """A trial at the first load of the goal, to check that such trials are possible."""
+        return Ask(self.at(cell, self.goal.start, "short"), 1, {"duration": "20s"})
+
+    def at(self, cell: Cell, load: float, name: str) -> Cell:
+        kind = self.goal.load
+        return Cell((*cell.levels, (kind, load_level(kind, load)), (ROLE, name)))
+
+    @property
+    def saturating_s(self) -> int:
+        return _SATURATING_QUICK_S if self.goal.quick else _SATURATING_S
 
     def ask(self, tells: Sequence[Tell]) -> Ask | None:
         """The next trial of the cell that has the fewest and has not ended."""
@@ -391,12 +371,12 @@ class CapacitySearch(Struct, frozen=True):
         return None
 
     def samples(self) -> Sequence[Ask]:
-        return [self.spec.first(cell) for cell in self.cells]
+        return [self.first(cell) for cell in self.cells]
 
     def expected(self) -> Expected:
         """The fewest and the most trials on a server that is not slow, with the soak."""
-        goal = self.spec.goal
-        first = [] if self.spec.each is None else [self.spec.saturating_s]
+        goal = self.goal
+        first = [] if self.each is None else [self.saturating_s]
         if goal.quick:
             seconds = [*first, *[_QUICK_S] * _QUICK_MOST]
             fewest = len(seconds)
@@ -407,7 +387,7 @@ class CapacitySearch(Struct, frozen=True):
             seconds += [_LENGTHS["long"][0]] * _MOST
         # Each with its own role: a preview identifies trials by their cells.
         asks = [
-            [Ask(self.spec.at(cell, goal.start, f"{n}"), n, {"duration": f"{each:g}s"})
+            [Ask(self.at(cell, goal.start, f"{n}"), n, {"duration": f"{each:g}s"})
              for n, each in enumerate(seconds, 1)]
             for cell in self.cells
         ]  # fmt: skip
@@ -435,7 +415,7 @@ class CapacitySearch(Struct, frozen=True):
         for each in tells:
             if (key := self._key(each)) in own:
                 own[key].append(each)
-        return [CellSearch(self.spec, c, tuple(last_attempts(own[c.key]))) for c in self.cells]
+        return [CellSearch(self, c, tuple(last_attempts(own[c.key]))) for c in self.cells]
 
     def resumed(self, tells: Sequence[Tell]) -> list[Tell]:
         """The results so far when the searches are resumed: those given up begin again."""
@@ -443,7 +423,7 @@ class CapacitySearch(Struct, frozen=True):
         return [replace(t, again=True) if self._key(t) in ended else t for t in tells]
 
     def _key(self, tell: Tell) -> str:
-        return without(tell.cell, self.spec.goal.load).key
+        return without(tell.cell, self.goal.load).key
 
 
 def load_level(kind: Kind, value: float) -> str:

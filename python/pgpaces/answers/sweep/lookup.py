@@ -10,7 +10,7 @@ from importlib.metadata import version
 from msgspec.structs import replace
 
 from pgpaces.analysis import differences, validity
-from pgpaces.analysis.capacity.search import CapacitySearch, SearchSpec
+from pgpaces.analysis.capacity.search import CapacitySearch
 from pgpaces.analysis.cells import sound
 from pgpaces.analysis.certainty import Certainty
 from pgpaces.analysis.digest import Digest
@@ -96,16 +96,17 @@ def _chosen(
     about: About,
     *,
     experiment: Experiment,
-    goal: SearchSpec | Pairing,
+    goal: CapacitySearch | Pairing,
 ) -> Page:
     """The page of trials that were chosen one after another, with the answer to their purpose."""
-    placed = replace(experiment, design=differences.as_chosen(experiment.design, digests))
-    page = gather(digests, replace(about, chosen=True), placed)
+    cells = tuple(dict(cell.levels) for cell in differences.cells_of(digests))
+    design = replace(experiment.design, factors=(), exclude=(), extra=cells)
+    page = gather(digests, replace(about, chosen=True), replace(experiment, design=design))
     tells = [Tell.of(digest) for digest in digests]
     if isinstance(goal, Pairing):
         section = _comparison(goal, tells, digests, about=about)
     else:
-        searched = CapacitySearch(goal, tuple(experiment.design.cells())).of_cells(tells)
+        searched = goal.over(experiment.design.cells()).of_cells(tells)
         limits = {each.cell.key: attribution.limit(store, each) for each in searched}
         section = capacity.section(searched, limits, stopped(about))
         page = replace(page, searched=goal.goal.load)

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import cells, crossing, differences, goal
 from pgpaces.analysis.cells import Row
-from pgpaces.analysis.certainty import at_look
 from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.parts import (
@@ -24,6 +23,7 @@ from pgpaces.analysis.parts import (
     plans_of,
     statements_of,
 )
+from pgpaces.analysis.stopping import LOOKS_OF_CELL
 from pgpaces.answers import bulk
 from pgpaces.answers.disk import in_short
 from pgpaces.answers.trials import limits_of
@@ -113,11 +113,7 @@ class Page(Struct, frozen=True):
 def gather(digests: Sequence[Digest], about: About, experiment: Experiment | None = None) -> Page:
     if experiment is None:
         factors, digests = differences.place_runs(digests, about.id)
-        order = {f.name: {level: n for n, level in enumerate(f.levels)} for f in factors}
-        design = sorted(
-            differences.cells_of(digests),
-            key=lambda cell: tuple(order[name][level] for name, level in cell.levels),
-        )
+        design = differences.cells_of(digests)
         kinds: dict[str, str] = {}
         title = ", ".join(dict.fromkeys(each.trial.workload.name for each in digests)) or "no runs"
         missing = 0
@@ -132,7 +128,7 @@ def gather(digests: Sequence[Digest], about: About, experiment: Experiment | Non
         digests,
         kinds,
         numbers={each.key: each.of_trial for each in bulk.NUMBERS},
-        at_look=at_look if experiment and experiment.design.trials == "auto" else None,
+        looks=LOOKS_OF_CELL if experiment and experiment.design.trials == "auto" else None,
     )
     shown = _shown(factors, untrimmed)
     main = crossing.main_factor(shown)

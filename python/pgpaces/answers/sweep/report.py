@@ -22,7 +22,6 @@ from pgpaces.answers.sweep import screen, tables
 from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.trials import explains_nothing
 from pgpaces.core.messages import message
-from pgpaces.core.metrics import SHARES, TIMES
 from pgpaces.show.section import (
     Block,
     Facts,
@@ -46,7 +45,6 @@ _KEYS = ("run", "counted", "script", "statement", "background", "time")
 # What the rows of a trial, a script, a statement, and a background workload have of its summary.
 _IN_ROWS = ("counts", "missed", "throughput", "latency", "lag", "service", "times")
 _PARTS = ("scripts", "statements", "background")
-_OF_CELL = (*SHARES, "throughput", *TIMES, "sd", "lag_p99")
 
 
 def report(page: Page) -> Report:
@@ -166,8 +164,7 @@ def numbers(page: Page) -> Iterator[Number]:
     for row in page.rows:
         of = {**(dict(row.cell.levels) or {"cell": row.cell.key}), **dict.fromkeys(_KEYS)}
         due = Estimate.alone(float(row.counts.due), row.counts.due)
-        yield from known(of, {"due": due, **{name: row.estimate(name) for name in _OF_CELL}})
-        yield from known(of, dict(row.more))
+        yield from known(of, {"due": due, **row.estimates})
         for kind, each, name in parts:
             if each.row is row:
                 yield from known(of | {kind: name}, each.estimates)

@@ -67,8 +67,9 @@ def headline(page: Page) -> Headline:
     if len(page.rows) > 1:
         text = message("sweep-cells", **{name: verdicts[name] for name in goal.WORDS})
         return Headline("SWEEP", mark, text)
-    missed = share_in_words(ran[0].missed) if ran[0].missed else None
-    text = message("cell-missed", missed=missed, due=ran[0].counts.due, limit=page.limit)
+    missed = ran[0].estimate("missed")
+    share = share_in_words(missed) if missed else None
+    text = message("cell-missed", missed=share, due=ran[0].counts.due, limit=page.limit)
     return Headline(goal.WORDS[verdict], mark, text)
 
 
@@ -83,19 +84,16 @@ def _by_command(ran: Sequence[Row]) -> Headline:
 
 
 def _by_throughput(ran: Sequence[Row]) -> Headline:
-    rows = [row for row in ran if row.throughput and (row.sound or len(ran) == 1)]
-    if not rows:
+    every = ((row, row.estimate("throughput")) for row in ran if row.sound or len(ran) == 1)
+    rates = [(row, rate) for row, rate in every if rate is not None]
+    if not rates:
         return Headline("SWEEP", "unknown", message("sweep-throughput-unknown"))
-    best = max(rows, key=lambda row: row.throughput.value if row.throughput else 0.0)
-    assert best.throughput is not None
-    cell, low = metric_cell("throughput", best.throughput), best.throughput.low
-    text = f"{cell.text} tx/s" + (f" ({cell.ends})" if best.throughput.estimable else "")
+    best, most = max(rates, key=lambda pair: pair[1].value)
+    cell = metric_cell("throughput", most)
+    text = f"{cell.text} tx/s" + (f" ({cell.ends})" if most.estimable else "")
     if len(ran) == 1:
         return Headline("", "", text)
-    near = sum(
-        row is not best and row.throughput is not None and row.throughput.high >= low
-        for row in rows
-    )
+    near = sum(row is not best and rate.high >= most.low for row, rate in rates)
     name = "sweep-throughput-near" if near else "sweep-throughput"
     return Headline(
         "SWEEP", "", message(name, throughput=text, cell=cell_name(best.cell), near=near)
@@ -133,11 +131,9 @@ def findings(page: Page) -> Iterator[Finding]:
 
 
 def _of_verdicts(page: Page, ran: Sequence[Row]) -> Iterator[Finding]:
-    of_load = page.main is not None and page.main.name in crossing.LOADS
-    lines = crossing.lines(page.rows, page.main.name) if page.main and of_load else ()
-    for line in lines:
-        if crossing.irregular(line, page.missed_max):
-            yield finding("not-monotonic", levels_text(line.levels, " and "))
+    if page.main is not None and page.main.name in crossing.LOADS:
+        for levels in crossing.out_of_order(page.rows, page.main.name, page.missed_max):
+            yield finding("not-monotonic", levels_text(levels, " and "))
     if not _limited(ran):
         return
     if page.about.chosen:

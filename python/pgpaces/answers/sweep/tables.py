@@ -132,7 +132,7 @@ def brief(page: Page) -> Table:
     columns: list[Column[Row]] = [
         *levels,
         _metric(page, "missed" if page.limits else "throughput"),
-        (header("p95"), lambda row: quantile(row.p95, above(page))),
+        (header("p95"), lambda row: quantile(row.estimate("p95"), above(page))),
         ("verdict", lambda row: verdict(page, row)) if page.limits else (header("failed"), failed),
     ]
     return table(
