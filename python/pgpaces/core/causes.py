@@ -6,7 +6,7 @@ import functools
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct, field
@@ -14,6 +14,9 @@ from msgspec import Struct, field
 from pgpaces.core.findings import Finding, filled, with_names
 
 CATALOG = Path(__file__).with_name("causes.toml")
+
+
+Proof = Literal["whole", "time", "coinciding"]
 
 
 class Remedy(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -31,6 +34,10 @@ class Cause(Remedy, frozen=True, kw_only=True):
     title: str
     sentence: str
     signal: str
+    proof: Proof
+    after: tuple[str, ...] = ()
+    carried: bool = True
+    resource: bool = True
     evidence: Mapping[str, str] = field(default_factory=dict)
 
 
