@@ -165,9 +165,8 @@ def job_run(job: str, run: int, documents: Sequence[Mapping[str, Any]]) -> JobRu
         ms, count = sums[-1]
         if ms <= 0 or count <= 0:
             raise RunError("nothing-measured", program="fio")
-        kind = "write" if last["write"]["total_ios"] else "read"
-        if last["read"]["total_ios"] and kind == "write":
-            kind = "read"  # of a mixed load: what a query waits for
+        # Of a mixed load the reads, which a query waits for.
+        kind = "read" if last["read"]["total_ios"] else "write"
         per_s, ms_before, count_before = [], 0, 0
         for at, done in sums:  # a short rest at the end does not count
             if at - ms_before >= _WHOLE_MS:
