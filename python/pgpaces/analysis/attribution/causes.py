@@ -130,7 +130,6 @@ def attribute(trial: Trial, summary: Summary) -> Attribution:
     # A counter that never moved has no samples although it was read.
     sources = {source for source, _ in part.tracks}
     sources |= {moved.source for each in trial.observed for moved in each.moved}
-    sources |= {"sessions"} if part.sessions.read else set()
     by_second = zip(part.missed, part.missed + part.on_time, strict=True)
     return Attribution(
         trial.id,

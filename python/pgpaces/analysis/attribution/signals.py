@@ -13,9 +13,16 @@ from msgspec import Struct
 
 from pgpaces.analysis import goal
 from pgpaces.analysis.arrays import Numbers, np, quotient
-from pgpaces.analysis.attribution.timeline import Kind, Timeline, smooth, weighted_mean
+from pgpaces.analysis.attribution.timeline import (
+    Kind,
+    Timeline,
+    smooth,
+    wait_kind,
+    weighted_mean,
+)
 from pgpaces.analysis.generator import BACKLOG_TIMES, STILL_S, standstills
 from pgpaces.analysis.plan_text import plan_nodes, plan_of
+from pgpaces.analysis.waits import event_name
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.locality import by_socket
 from pgpaces.spec.result import Explained
@@ -83,11 +90,11 @@ def quota_signal(timeline: Timeline) -> Signal:
 
 def freeze_signal(timeline: Timeline) -> Signal:
     """The server answered no session: samples hung, or no client was connected, in an outage."""
-    sessions, frozen = timeline.sessions, timeline.sessions.frozen
-    if sessions.read:
-        # It hangs to the end if no sample arrived, and no transaction in flight ended, any more.
-        quiet = (sessions.samples == 0) & (timeline.in_flight > 0) & (timeline.ended == 0)
-        frozen = np.fmax(frozen, np.cumprod(quiet[::-1])[::-1].astype(float))
+    samples = timeline.track("sessions", "samples")
+    # It hangs to the end if no sample arrived, and no transaction in flight ended, any more.
+    quiet = (samples == 0) & (timeline.in_flight > 0) & (timeline.ended == 0)
+    to_end = np.cumprod(quiet[::-1])[::-1].astype(float)
+    frozen = np.fmax(timeline.track("sessions", "frozen"), to_end)
     # Of a time in which the generator stood still itself, the monitor says nothing of the server.
     # Nor does it if a quota throttled much. The kernel counts a period after its end, and the
     # counter is read once a second, so this may show in the seconds before and after.
@@ -132,7 +139,7 @@ def _generator_still(timeline: Timeline) -> Numbers:
         read_at, unread = np.flatnonzero(own), ~own
         unread[: read_at[0]] = unread[read_at[-1] :] = False
         # A stop that begins or ends within a second leaves a reading in it.
-        still = np.fmax(still, np.where(_near(unread), timeline.sessions.frozen, 0.0))
+        still = np.fmax(still, np.where(_near(unread), timeline.track("sessions", "frozen"), 0.0))
     return still
 
 
@@ -146,11 +153,11 @@ def cpu_signal(timeline: Timeline) -> Signal:
     """No CPU left on the server's machine, while transactions in flight needed one."""
     busy = timeline.track("host", "cpu_busy")
     full = np.clip((busy - _BUSY_FROM) / (_BUSY_TO - _BUSY_FROM), 0.0, 1.0)
-    if timeline.sessions.read and timeline.in_flight.any():
+    if timeline.sampled and timeline.in_flight.any():
         # A session that waits for a CPU to begin is not active yet. Over a Unix socket all time
         # outside of sessions is that; else at most as many again as those on a CPU. Transactions
         # that queue for a lock need no CPU.
-        on_cpu = timeline.flight_share(timeline.sessions.of("cpu"))
+        on_cpu = timeline.flight_share(timeline.sessions("cpu"))
         begin = np.nan_to_num(timeline.outside()) * (1 - timeline.queueing)
         begin = begin if _no_network(timeline) else np.minimum(begin, on_cpu)
         full = full * np.clip(on_cpu + begin, 0.0, 1.0)
@@ -240,15 +247,20 @@ def waiting_signal(kind: Kind) -> Measure:
     """A share of the time in flight, by what sessions of the load waited for."""
 
     def signal(timeline: Timeline) -> Signal:
-        share = timeline.flight_share(timeline.sessions.of(kind))
+        share = timeline.flight_share(timeline.sessions(kind))
         return Signal(timeline.life_mean(share), _waited_for(timeline, kind))
 
     return signal
 
 
 def _waited_for(timeline: Timeline, kind: Kind) -> tuple[Finding, ...]:
-    names = timeline.sessions.events.get(kind, ())
-    return (finding("waited-for", events=names[:_SHOWN]),) if names else ()
+    names = [
+        event_name("load", event.kind, event.event)
+        for each in timeline.trial.observed
+        for event in sorted(each.waits.events, key=lambda event: -event.sessions)
+        if event.sessions and wait_kind(event) == kind
+    ]
+    return (finding("waited-for", events=tuple(names[:_SHOWN])),) if names else ()
 
 
 def lock_signal(*, within_load: bool) -> Measure:
@@ -272,14 +284,14 @@ def lock_signal(*, within_load: bool) -> Measure:
         if within_load:
             return Signal(timeline.life_mean(timeline.queueing), evidence)
         held = timeline.life_sum(timeline.locked_by_others) > 0
-        waits = timeline.life_mean(timeline.flight_share(timeline.sessions.of("lock")))
+        waits = timeline.life_mean(timeline.flight_share(timeline.sessions("lock")))
         return Signal(np.where(held, waits, 0.0), evidence)
 
     return signal
 
 
 def others_signal(timeline: Timeline) -> Signal:
-    active = timeline.sessions.others
+    active = timeline.track("sessions", "others")
     evidence = finding("others-active", sessions=timeline.mean_of_missed(active))
     return Signal(timeline.life_mean(np.clip(active, 0.0, 1.0)), (evidence,))
 
@@ -295,7 +307,7 @@ def checkpoint_signal(timeline: Timeline) -> Signal | None:
     busy = _moved(timeline.track("checkpoints", name) for name in names)
     # Counted when it ends, so it was under way in the second before too.
     busy = np.maximum(busy, np.append(busy[1:], 0.0))
-    waits = np.nan_to_num(timeline.sessions.of("disk", "latch"))
+    waits = np.nan_to_num(timeline.sessions("disk", "latch"))
     during, outside = waits[busy > 0], waits[busy == 0]
     done, requested, blocks = (
         float(np.nansum(track)) if np.isfinite(track).any() else None

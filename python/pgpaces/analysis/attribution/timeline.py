@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal
@@ -17,7 +18,7 @@ from pgpaces.analysis.arrays import Numbers, np, quotient
 from pgpaces.analysis.generator import times_above
 from pgpaces.analysis.goal import limits_ns
 from pgpaces.analysis.summary import Summary
-from pgpaces.analysis.waits import CPU, PER_SECOND, event_name, tenths_of
+from pgpaces.analysis.waits import CPU, PER_SECOND, tenths_of
 from pgpaces.core.record import Interval
 from pgpaces.spec.result import Observed, Trial, WaitEvent
 
@@ -36,7 +37,9 @@ _UTILIZATION_FROM, _UTILIZATION_TO = 0.8, 0.95
 _PAUSE = re.compile(r"\s*\\(sleep|shell|setshell)\b", re.IGNORECASE)
 
 
-Kind = Literal["cpu", "lock", "disk", "standby", "latch", "client", "other"]
+# What sessions of the load wait for, as far as causes differ by it; and sessions of others.
+Kind = Literal["cpu", "lock", "disk", "standby", "latch", "client", "other", "others"]
+_OF_LOAD: tuple[Kind, ...] = ("cpu", "lock", "disk", "standby", "latch", "client", "other")
 # Frozen: a sample was late by this many tenths, and by three times the two intervals before.
 FROZEN_MIN = 5
 _FROZEN_TIMES = 3
@@ -49,62 +52,40 @@ _DISK = ("BufferIO", "BufferIo", "buffer_io", "WALWrite", "WALWriteLock")
 
 
 def wait_kind(event: WaitEvent) -> Kind:
-    """The kind of a wait event, as far as causes differ by it."""
+    if event.who == "others":
+        return "others"
     if (event.kind, event.event) == ("IPC", "SyncRep"):
         return "standby"
     return "disk" if event.event in _DISK else _KINDS.get(event.kind, "other")
 
 
-class Sessions:
-    """Mean sessions of all servers in each second of the clock from 0; NaN without samples.
+def session_tracks(observed: Iterable[Observed], seconds: int) -> dict[str, Numbers]:
+    """Mean sessions of all servers in each second of the clock, by kind; NaN without samples.
 
-    read: there are samples. by: of the load, by kind. others: not of the load. frozen: the share of
-    a second in which a server did not answer a sample. samples: in each second. events: of the
-    load, by kind, names of events, those with most sessions first.
+    samples: their number. frozen: the share of a second in which a server did not answer one.
+    Nothing without samples. Raises ValueError for samples that cannot be read.
     """
 
-    def __init__(self, observed: Iterable[Observed], seconds: int) -> None:
-        """Raises ValueError for samples that cannot be read."""
-        self.by: dict[Kind, Numbers] = {}
-        self.events: dict[Kind, tuple[str, ...]] = {}
-        self.others, self.frozen, self.samples = (np.zeros(seconds) for _ in range(3))
-        servers = [each.waits for each in observed if each.waits.looks]
-        self.read = bool(servers)
+    def by_second(tenths: Numbers, counts: Numbers) -> Numbers:
+        at = tenths // PER_SECOND
+        inside = (at >= 0) & (at < seconds)
+        return np.bincount(at[inside], counts[inside], minlength=seconds)
 
-        def by_second(tenths: Numbers, counts: Numbers) -> Numbers:
-            at = tenths // PER_SECOND
-            inside = (at >= 0) & (at < seconds)
-            return np.bincount(at[inside], counts[inside], minlength=seconds)
-
-        for server in servers:
-            tenths, rows = tenths_of(server)
-            looks = by_second(tenths, np.ones(len(tenths)))
-            kinds = [wait_kind(event) if event.who == "load" else None for event in server.events]
-            for kind in dict.fromkeys((None, *kinds)):
-                own = rows[np.array([each == kind for each in kinds], dtype=bool)[rows[:, 1]]]
-                sessions = quotient(by_second(own[:, 0], own[:, 2]), looks)
-                if kind is None:
-                    self.others = self.others + sessions
-                else:
-                    self.by[kind] = self.by.get(kind, 0.0) + sessions
-            hung = np.zeros(seconds * PER_SECOND)
-            for start, end in gaps(tenths.tolist()):
-                hung[max(0, start) : max(0, end)] = 1.0
-            hung_share = hung.reshape(seconds, PER_SECOND).mean(axis=1)
-            self.frozen = np.maximum(self.frozen, hung_share)
-            self.samples = np.maximum(self.samples, looks)
-            for event in sorted(server.events, key=lambda event: -event.sessions):
-                if event.who == "load" and event.sessions:
-                    name, kind = event_name("load", event.kind, event.event), wait_kind(event)
-                    self.events[kind] = (*self.events.get(kind, ()), name)
-
-    def of(self, *kinds: Kind) -> Numbers:
-        """Sessions of the load in these kinds together; 0 where there was none."""
-        return sum((self.by[kind] for kind in kinds if kind in self.by), np.zeros(len(self.others)))
-
-    @property
-    def active(self) -> Numbers:
-        return self.of(*self.by)
+    found: dict[str, Numbers] = defaultdict(lambda: np.zeros(seconds))
+    for server in (each.waits for each in observed if each.waits.looks):
+        tenths, rows = tenths_of(server)
+        samples = by_second(tenths, np.ones(len(tenths)))
+        kinds = np.array([wait_kind(event) for event in server.events], dtype=str)
+        for kind in dict.fromkeys(("others", *kinds.tolist())):
+            own = rows[kinds[rows[:, 1]] == kind]
+            found[kind] = found[kind] + quotient(by_second(own[:, 0], own[:, 2]), samples)
+        hung = np.zeros(seconds * PER_SECOND)
+        for start, end in gaps(tenths.tolist()):
+            hung[max(0, start) : max(0, end)] = 1.0
+        frozen = hung.reshape(seconds, PER_SECOND).mean(axis=1)
+        found["frozen"] = np.maximum(found["frozen"], frozen)
+        found["samples"] = np.maximum(found["samples"], samples)
+    return found
 
 
 def gaps(tenths: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -215,8 +196,9 @@ class Timeline:
         self.dispatch_s = np.nan_to_num(quotient(sent_ns, sent) / 1e9)
         free_lag = quotient(self.life_mean(self.dispatch_s), self.latency_s, 0.0)
         self.free_lag = np.clip(free_lag, 0.0, 1.0)
-        self.sessions = Sessions(trial.observed, self.clock)
-        self.tracks: dict[tuple[str, str], Numbers] = {}
+        sessions = session_tracks(trial.observed, self.clock)
+        self.tracks = {("sessions", name): values for name, values in sessions.items()}
+        self.sampled = bool(sessions)
         for series in trial.samples:
             key = series.source.rpartition("/")[2], series.name
             at, values = np.asarray(series.seconds), np.asarray(series.values)
@@ -251,8 +233,8 @@ class Timeline:
         for one in (one for each in self.trial.observed for one in each.blocked):
             if one.waiting == "load" and one.blocking != "load":
                 self.locked_by_others[max(0, one.first_s - 1) : max(0, one.last_s + 2)] = 1.0
-        self.queued = np.nan_to_num(self.sessions.of("lock") * (1 - self.locked_by_others))
-        self._unqueued = np.fmax(self.in_flight, self.sessions.active) - self.queued
+        self.queued = np.nan_to_num(self.sessions("lock") * (1 - self.locked_by_others))
+        self._unqueued = np.fmax(self.in_flight, self.sessions(*_OF_LOAD)) - self.queued
         # The share of the transactions in flight that queue, 0 to 1.
         self.queueing = quotient(self.queued, self._unqueued + self.queued, 0.0)
 
@@ -269,6 +251,11 @@ class Timeline:
         Of several servers or machines the largest value.
         """
         return self.tracks.get((source, name), np.full(self.clock, np.nan))
+
+    def sessions(self, *kinds: Kind) -> Numbers:
+        """Sessions of these kinds together, by second of the clock; 0 where there was none."""
+        own = (self.tracks[key] for kind in kinds if (key := ("sessions", kind)) in self.tracks)
+        return sum(own, np.zeros(self.clock))
 
     def life_mean(self, values: Numbers) -> Numbers:
         """The mean of a clock's values over the life of those due in each second; NaN: unknown."""
@@ -294,7 +281,7 @@ class Timeline:
         alive = np.zeros(self.clock)
         for at in np.flatnonzero(self.missed):
             alive[at : self.last[at] + 1] = 1.0
-        if np.nansum(alive * sessions * self.sessions.samples) < _SAMPLES_MIN:
+        if np.nansum(alive * sessions * self.track("sessions", "samples")) < _SAMPLES_MIN:
             return np.zeros(self.clock)
         return self.with_queue(np.clip(quotient(sessions, self._unqueued, 0.0), 0.0, 1.0))
 
@@ -324,12 +311,12 @@ class Timeline:
         everywhere without samples of sessions, or if scripts pause.
         """
         commands = (c for script in self.trial.workload.scripts for c in script.commands)
-        if not self.sessions.read or any(_PAUSE.match(c.text) for c in commands if not c.is_sql):
+        if not self.sampled or any(_PAUSE.match(c.text) for c in commands if not c.is_sql):
             return np.full(self.clock, np.nan)
         # Sessions that wait for the client to take a result do not execute; other sessions may be
         # the load's, behind a pool that gives them another name.
-        waiting = self.sessions.of("client") + self.queued
-        executing = self.sessions.active + self.sessions.others - waiting
+        waiting = self.sessions("client") + self.queued
+        executing = self.sessions(*_OF_LOAD, "others") - waiting
         # Ten samples a second are few: three seconds together.
         in_flight, inside = (smooth(v) for v in (self.in_flight - self.queued, executing))
         share = 1 - quotient(inside, np.where(in_flight >= _IN_FLIGHT_MIN, in_flight, 0.0))
