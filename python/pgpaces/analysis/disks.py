@@ -11,13 +11,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from msgspec import Struct, field, to_builtins
+from msgspec import Struct, field
 
 from pgpaces.analysis import stats
 from pgpaces.analysis.across import effect_of_groups
 from pgpaces.analysis.arrays import np
-from pgpaces.core.errors import RunError, StoreError
-from pgpaces.spec import setup
+from pgpaces.core.errors import RunError
 from pgpaces.spec.result import Estimate
 
 SdClass = Literal["A2", "A1", "below A1"]
@@ -119,17 +118,6 @@ class Disk(Struct, frozen=True):
 
     def of(self, job: str) -> tuple[JobRun, ...]:
         return tuple(run for run in self.measured if run.job == job)
-
-    def document(self) -> dict[str, Any]:
-        return to_builtins(self)  # type: ignore[no-any-return]
-
-
-def stored_disk(document: Mapping[str, Any]) -> Disk:
-    """The disk of a stored document. Raises StoreError for an invalid one."""
-    try:
-        return setup.read(Disk, document, "a disk")
-    except (TypeError, ValueError) as error:
-        raise StoreError("stored-data-damaged", what="a disk", why=str(error)) from None
 
 
 def fio_documents(text: str) -> list[dict[str, Any]]:

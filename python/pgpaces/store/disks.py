@@ -6,8 +6,7 @@ from datetime import datetime
 
 from msgspec import Struct, to_builtins
 
-from pgpaces.analysis.disks import Device, Disk, stored_disk
-from pgpaces.core.errors import StoreError
+from pgpaces.analysis.disks import Device, Disk
 from pgpaces.spec import setup
 from pgpaces.spec.setup import HostFacts
 from pgpaces.store.connection import Connection, Row
@@ -29,7 +28,7 @@ def add(connection: Connection, row: DiskRow) -> None:
     """Stores it, unless it is stored already: so it can be repeated."""
     values = {name: getattr(row, name) for name in ("id", "name", "started_at", "version")}
     values |= {"host": to_builtins(row.host), "device": row.disk.device.id}
-    connection.insert(disk, [{**values, "document": row.disk.document()}], new_only=True)
+    connection.insert(disk, [{**values, "document": to_builtins(row.disk)}], new_only=True)
 
 
 def listed(connection: Connection, id_: str | None = None) -> list[DiskRow]:
@@ -46,7 +45,7 @@ def copy(here: Connection, there: Connection) -> None:
 def _listed(row: Row) -> DiskRow:
     try:
         return _row(row)
-    except (StoreError, TypeError, ValueError):
+    except (TypeError, ValueError):
         nothing = Disk("", Device(""), 0, False, "")
         return DiskRow(
             row["id"], row["name"], row["started_at"], row["version"], HostFacts(), nothing
@@ -54,10 +53,8 @@ def _listed(row: Row) -> DiskRow:
 
 
 def _row(row: Row) -> DiskRow:
-    if not isinstance(row["document"], dict):
-        raise TypeError(f"the disk {row['id']} has no facts")
     return DiskRow(
         row["id"], row["name"], row["started_at"], row["version"],
         setup.read(HostFacts, row["host"], "its host"),
-        stored_disk(row["document"]),
+        setup.read(Disk, row["document"], "its measurements"),
     )  # fmt: skip
