@@ -38,6 +38,7 @@ class Cause(Remedy, frozen=True, kw_only=True):
     after: tuple[str, ...] = ()
     carried: bool = True
     resource: bool = True
+    thresholds: Mapping[str, float] = field(default_factory=dict)
     evidence: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -63,6 +64,10 @@ def title(key: str) -> str:
     return catalog().causes[key].title
 
 
+def thresholds(key: str) -> Mapping[str, float]:
+    return catalog().causes[key].thresholds
+
+
 def headline(name: str, **values: Any) -> str:
     """The line that a cause, or an answer without one, begins with."""
     outcomes = catalog().outcomes
@@ -82,7 +87,11 @@ def observed(evidence: Finding) -> str:
 def explanation(key: str) -> dict[str, str]:
     """The entry of a cause as `pgpaces explain` shows it; a placeholder is a value's name."""
     entry = catalog().causes[key]
-    texts = {"sentence": entry.sentence, "means": f"{entry.signal}.", "do": entry.advice}
+    texts = {
+        "sentence": entry.sentence,
+        "means": f"{filled(entry.signal, entry.thresholds)}.",
+        "do": entry.advice,
+    }
     shown = {name: with_names(text) for name, text in texts.items()}
     return {"name": f"cause-{key}", "severity": "cause", **shown}
 

@@ -23,28 +23,12 @@ from pgpaces.analysis.attribution.timeline import (
 from pgpaces.analysis.generator import BACKLOG_TIMES, STILL_S, standstills
 from pgpaces.analysis.plan_text import plan_nodes, plan_of
 from pgpaces.analysis.waits import event_name
+from pgpaces.core.causes import thresholds
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.locality import by_socket
 from pgpaces.spec.result import Explained
 
 _SHOWN = 3
-# The percentages of steal, and of a machine's busy CPUs, from which on they count entirely.
-_STEAL_WHOLE, _BUSY_FROM, _BUSY_TO = 20.0, 85.0, 95.0
-# Checkpoints that are no longer apart cause the waits for the disk.
-_STORM_EVERY_S = 30.0
-# The least rows removed by a scan, in all and for each row that it returns, that call for an index.
-_WASTED_MIN, _WASTED_TIMES = 10_000, 100
-# A sequential scan reads about so many rows for each unit of its estimated cost.
-_ROWS_PER_COST = 40.0
-# In a second with such a scan, sessions read at least this part of its rows.
-_OF_WASTE = 0.1
-# The period of a CPU quota, the kernel's default.
-_PERIOD_S = 0.1
-# The percentage of throttled periods from which on samples may hang for the quota.
-_THROTTLED_MUCH = 30.0
-# Sessions wait for a checkpoint that lasts these seconds at least, with this many times as many
-# of them waiting for the disk, and at least this many. Else it only runs at the same time.
-_SLOWER_MIN_S, _SLOWER_TIMES, _SLOWER_LEAST = 3, 2.0, 0.5
 
 
 class Signal(Struct, frozen=True):
@@ -82,7 +66,7 @@ def failed_signal(timeline: Timeline) -> Signal:
 def quota_signal(timeline: Timeline) -> Signal:
     share = timeline.track("host", "cgroup_throttled_share")
     # A transaction sees every period of its life, and the one in which it begins.
-    periods = 1 + timeline.latency_s / _PERIOD_S
+    periods = 1 + timeline.latency_s / thresholds("quota")["period_s"]
     late = 1 - np.clip(1 - timeline.life_mean(share / 100), 0.0, 1.0) ** periods
     percent = timeline.mean_of_missed(share)
     return Signal(late, (finding("quota-used-up", periods_percent=percent),))
@@ -98,8 +82,9 @@ def freeze_signal(timeline: Timeline) -> Signal:
     # Of a time in which the generator stood still itself, the monitor says nothing of the server.
     # Nor does it if a quota throttled much. The kernel counts a period after its end, and the
     # counter is read once a second, so this may show in the seconds before and after.
-    throttled = timeline.track("host", "cgroup_throttled_share") >= _THROTTLED_MUCH
-    unknown = (_generator_still(timeline) > 0) | _near(throttled)
+    throttled_percent = timeline.track("host", "cgroup_throttled_share")
+    throttled = _near(throttled_percent >= thresholds("freeze")["throttled_percent"])
+    unknown = (_generator_still(timeline) > 0) | throttled
     frozen = np.where(unknown | (frozen < STILL_S), 0.0, frozen)
     down = timeline.by_clock(lambda each: min(1.0, each.all_down_ns / 1e9))
     seen = {"no-client-connected": down, "no-session-answered": frozen}
@@ -145,14 +130,17 @@ def _generator_still(timeline: Timeline) -> Numbers:
 
 def steal_signal(timeline: Timeline) -> Signal:
     stolen = timeline.track("host", "cpu_steal")
+    full = np.clip(stolen / thresholds("steal")["full_percent"], 0.0, 1.0)
     evidence = finding("cpu-stolen", steal_percent=timeline.mean_of_missed(stolen))
-    return Signal(timeline.life_mean((stolen / _STEAL_WHOLE).clip(0.0, 1.0)), (evidence,))
+    return Signal(timeline.life_mean(full), (evidence,))
 
 
 def cpu_signal(timeline: Timeline) -> Signal:
     """No CPU left on the server's machine, while transactions in flight needed one."""
     busy = timeline.track("host", "cpu_busy")
-    full = np.clip((busy - _BUSY_FROM) / (_BUSY_TO - _BUSY_FROM), 0.0, 1.0)
+    limits = thresholds("cpu")
+    above, most = busy - limits["part_percent"], limits["full_percent"] - limits["part_percent"]
+    full = np.clip(above / most, 0.0, 1.0)
     if timeline.sampled and timeline.in_flight.any():
         # A session that waits for a CPU to begin is not active yet. Over a Unix socket all time
         # outside of sessions is that; else at most as many again as those on a CPU. Transactions
@@ -314,9 +302,11 @@ def checkpoint_signal(timeline: Timeline) -> Signal | None:
         for name in ("checkpoints", "requested", "written")
         for track in (timeline.track("checkpoints", name),)
     )
-    slower = done is not None and done >= 3 and timeline.clock / done <= _STORM_EVERY_S
-    if len(during) >= _SLOWER_MIN_S and len(outside):
-        least = max(_SLOWER_LEAST, _SLOWER_TIMES * float(np.median(outside)))
+    limits = thresholds("checkpoint")
+    slower = done is not None and done >= 3 and timeline.clock / done <= limits["apart_s"]
+    if len(during) >= limits["slower_s"] and len(outside):
+        usual = float(np.median(outside))
+        least = max(limits["waiting_min"], limits["slower_times"] * usual)
         slower = slower or bool(np.median(during) >= least)
     if not slower:
         return None
@@ -341,7 +331,7 @@ def plan_signal(timeline: Timeline) -> Signal | None:
         place = f"{script.name}:{script.commands[one.command].line}"
         for part, removed, shown in _scans(one):
             parts[one.script, one.command] += part
-            rows_min = min(rows_min, _OF_WASTE * removed)
+            rows_min = min(rows_min, thresholds("plan")["read_part"] * removed)
             name = "scan-removes" if one.analyzed else "scan-expected"
             evidence.append(finding(name, place=place, **shown))
     if not evidence:
@@ -365,7 +355,7 @@ def _scans(one: Explained) -> Iterator[tuple[float, float, dict[str, Any]]]:
 
     A plan that was only estimated counts by its costs.
     """
-    top = plan_of(one.plan)
+    top, limits = plan_of(one.plan), thresholds("plan")
     for node in plan_nodes(top):
         if node.get("Node Type") != "Seq Scan" or not node.get("Filter"):
             continue
@@ -379,8 +369,8 @@ def _scans(one: Explained) -> Iterator[tuple[float, float, dict[str, Any]]]:
             shown |= {"removed": int(removed), "returned": int(returned)}
         else:
             time, total = node.get("Total Cost", 0.0), top["Plan"].get("Total Cost")
-            removed, returned = _ROWS_PER_COST * time, node.get("Plan Rows", np.inf)
-        if removed >= max(_WASTED_MIN, _WASTED_TIMES * returned):
+            removed, returned = limits["rows_per_cost"] * time, node.get("Plan Rows", np.inf)
+        if removed >= max(limits["removed_min"], limits["removed_times"] * returned):
             yield min(1.0, time / total) if total else 0.0, removed, shown
 
 
