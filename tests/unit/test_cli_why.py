@@ -1,5 +1,6 @@
 """`pgpaces why`: whose lateness is told, and in which form; the same in reports and in Python."""
 
+import contextlib
 import json
 
 import pytest
@@ -10,11 +11,12 @@ import pgpaces
 from pgpaces.analysis.capacity.curve import CapacityGoal
 from pgpaces.analysis.capacity.search import CapacitySearch
 from pgpaces.cli.answers import report, why
-from pgpaces.core.errors import PlanError
+from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.core.messages import message
 from pgpaces.spec.design import ROLE, Cell, Design, Factor
 from pgpaces.spec.result import Place
 from pgpaces.store.store import Store
+from tests.errors import raises
 from tests.unit.late_stories import STORIES, Story
 from tests.unit.stored import begun, keep_trial
 from tests.unit.trials import changed
@@ -37,8 +39,11 @@ def store(tmp_path):
     return path
 
 
-def _put(opened, id_, story, place):
+def _put(opened, id_, story, place, tenths=None):
     trial, _ = replace(story, plan={**PLAN, **story.plan}).told()
+    if tenths is not None:
+        [seen] = trial.observed
+        trial = replace(trial, observed=(replace(seen, waits=replace(seen.waits, tenths=tenths)),))
     workload = trial.workload.but(hash="h")
     server = {"version": "18.6", "settings": {}, "target": {"host": "db.example"}}
     keep_trial(opened, changed(trial, id=id_, place=place, workload=workload, server=server))
@@ -109,6 +114,13 @@ def test_the_report_has_each_answer_once(store, tmp_path):
     assert told.stdout.count(TITLE) == 1
     whole = CliRunner().invoke(report, ["011", "--store", str(store)])
     assert TITLE not in whole.stdout
+
+
+def test_samples_of_wait_events_that_cannot_be_read_are_damage(store):
+    with contextlib.closing(Store.open(store)) as opened:
+        _put(opened, "03", STORIES["lock"], None, tenths=b"x")
+    with raises(StoreError, "stored-data-damaged", what="03"):
+        pgpaces.why("03", store=store)
 
 
 def test_in_python_it_is_a_value(store):

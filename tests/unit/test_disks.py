@@ -11,20 +11,22 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from pgpaces.analysis import disks
-from pgpaces.analysis.disks import Device, JobRun
+from pgpaces.analysis.disks import Device, Disk, JobRun
 from pgpaces.answers import disk as words
 from pgpaces.answers.sweep.page import About, gather
 from pgpaces.cli.machine import disk
-from pgpaces.core.errors import PlanError, RunError, StoreError
+from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.findings import finding
 from pgpaces.core.units import size_bytes
 from pgpaces.disk import fio
 from pgpaces.disk.measure import check
 from pgpaces.monitor.machine import mount_of
 from pgpaces.monitor.procfs import mounts
+from pgpaces.spec import setup
 from pgpaces.spec.result import Estimate
 from pgpaces.store.store import Store, new_id
 from tests.errors import raises
@@ -280,13 +282,13 @@ def test_a_page_tells_of_the_disk_that_the_data_is_on():
 def test_what_is_stored_is_read_as_it_was():
     commit = disks.job_run(disks.COMMIT, 1, said("commit"))
     found = replace(card(1, 2, 3), missing=(disks.READ,), measured=(commit,))
-    assert disks.stored_disk(found.document()) == found
+    assert setup.read(Disk, to_builtins(found), "a disk") == found
 
 
 @pytest.mark.parametrize("damage", [{"device": 1}, {"measured": [{}]}, {"path": None}])
 def test_a_damaged_document_is_an_error(damage):
-    with raises(StoreError, "stored-data-damaged"):
-        disks.stored_disk({**card(1, 1, 1).document(), **damage})
+    with pytest.raises(ValueError, match="a disk: "):
+        setup.read(Disk, {**to_builtins(card(1, 1, 1)), **damage}, "a disk")
 
 
 @pytest.mark.parametrize("form", ["html", "md", "txt", "json", "csv"])

@@ -17,7 +17,7 @@ Numbers = Any
 
 
 def findings(found: Iterable[Sample], seconds: int = 120) -> list[Finding]:
-    return of_series(collect(found), seconds)
+    return list(of_series(collect(found), seconds))
 
 
 def samples(**tracks: Iterable[float]) -> list[Sample]:

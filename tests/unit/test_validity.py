@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from pgpaces.analysis.accumulator import Accumulator, Outages, together
 from pgpaces.analysis.generator import Generator
 from pgpaces.analysis.level_shift import Flatness
 from pgpaces.analysis.summary import summarize
-from pgpaces.analysis.validity import Cut, Evidence, Validity, judge_trial
+from pgpaces.analysis.validity import Validity, judge_trial
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.record import Interval, Tally
 from pgpaces.spec.result import Counts, Estimate, Trial
@@ -23,9 +25,11 @@ FLAT = Flatness("flat", Estimate(0.0, -0.01, 0.01, 100), (), (10.0,))
 RISING = Flatness("slowing down", Estimate(0.2, 0.1, 0.3, 100), (40,), (10.0, 12.0))
 
 
-def evidence(**changes: object) -> Evidence:
-    good = Evidence(Counts(100, 100), generator=GOOD, cut=Cut(), flatness=FLAT)
-    return replace(good, **changes)  # type: ignore[arg-type]
+def judged(made: Trial, *, too_short: bool = False, **changes: Any) -> Validity:
+    """The judgment of a trial whose summary is good but for these changes."""
+    good = {"counts": Counts(100, 100), "generator": GOOD, "flatness": FLAT}
+    summary = replace(summarize(trial([])), **(good | changes))
+    return judge_trial(made, summary, Accumulator(), own=together(()), too_short=too_short)
 
 
 def names(found: Validity) -> list[str]:
@@ -38,8 +42,7 @@ def names(found: Validity) -> list[str]:
      ({"little": 1.05}, finding("counts-disagree", ratio=1.05))],
 )  # fmt: skip
 def test_a_generator_that_is_the_limit_makes_a_trial_invalid(changes, expected):
-    seen = evidence(generator=replace(GOOD, **changes))  # type: ignore[arg-type]
-    found = judge_trial(trial([]), seen)
+    found = judged(trial([]), generator=replace(GOOD, **changes))  # type: ignore[arg-type]
     assert (found.state, found.findings) == ("invalid", (expected,))
 
 
@@ -71,20 +74,20 @@ def test_of_several_generators_those_that_were_the_limit_are_named(changes, expe
         ("pi-5", 0.1, 91.0), ("pi-6", 5.5, 8.0),
     )  # fmt: skip
     generator = replace(GOOD, limited=True, **changes)  # type: ignore[arg-type]
-    found = judge_trial(trial([], findings=named), evidence(generator=generator)).findings[0]
+    found = judged(trial([], findings=named), generator=generator).findings[0]
     assert (found.name, found.about) == expected
 
 
 def test_one_of_many_generators_that_was_late_is_named_where_all_together_were_not():
     late = shares(("pi-3", 12.0, 8.0))
-    found = judge_trial(trial([], findings=late), evidence(generator=GOOD))
+    found = judged(trial([], findings=late))
     assert found.findings == (finding("one-generator-late", "pi-3"), *late)
     assert found.state == "valid"
 
 
 @pytest.mark.parametrize(("seconds", "state"), [(0.0, "valid"), (0.9, "valid"), (8.0, "invalid")])
 def test_an_outage_says_nothing_of_what_the_server_holds(seconds, state):
-    found = judge_trial(trial([]), evidence(all_down_s=seconds))
+    found = judged(trial([]), outages=Outages(all_down_s=seconds))
     assert found.state == state
     assert names(found) == (["no-connection"] if seconds > 1 else [])
     assert found.outage == (state == "invalid")
@@ -95,41 +98,41 @@ def test_an_outage_says_nothing_of_what_the_server_holds(seconds, state):
     [("machine-activity", "valid"), ("cpu-steal", "valid"), ("cpu-steal-high", "invalid")],
 )
 def test_a_monitor_may_judge_too(name, state):
-    found = judge_trial(trial([], findings=(Finding(name),)), evidence())
+    found = judged(trial([], findings=(Finding(name),)))
     assert (found.state, names(found)) == (state, [name])
 
 
 def test_the_most_severe_finding_comes_first_and_then_the_order_of_the_catalog():
     expected = ["too-hot", "settings-changed", "cpu-steal", "unheard-of", "machine-activity"]
-    found = judge_trial(trial([], findings=tuple(map(Finding, sorted(expected)))), evidence())
+    found = judged(trial([], findings=tuple(map(Finding, sorted(expected)))))
     assert names(found) == expected
     assert [len(found.reasons), len(found.warnings)] == [1, 3]
 
 
 FALLING = replace(RISING, shape="warming up", levels_ms=(12.0, 10.0))
 WAVERING = replace(RISING, shape="no steady state", levels_ms=(10.0, 12.0, 10.0))
-SHORT = Cut(too_short=True)
+SHORT = {"too_short": True}
 
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
         ({}, []),
-        ({"cut": SHORT}, []),
-        ({"cut": SHORT, "flatness": FALLING}, ["never-settled", "latency-fell"]),
-        ({"cut": SHORT, "flatness": RISING}, ["latency-rose"]),
+        (SHORT, []),
+        ({**SHORT, "flatness": FALLING}, ["never-settled", "latency-fell"]),
+        ({**SHORT, "flatness": RISING}, ["latency-rose"]),
         ({"flatness": WAVERING}, ["latency-unsteady"]),
     ],
     ids=["good", "a warm-up alone", "it never settles", "an overload, which is a valid answer",
          "levels that go up and down"],
 )  # fmt: skip
 def test_a_trial_that_never_settles_is_too_short(changes, expected):
-    assert names(judge_trial(trial([]), evidence(**changes))) == expected
+    assert names(judged(trial([]), **changes)) == expected
 
 
 def test_misses_in_what_was_cut_are_a_warning():
     left_out = Counts(due=50, on_time=40, late=10)
-    found = judge_trial(trial([]), evidence(cut=Cut(20, left_out=left_out)))
+    found = judged(trial([]), cut_s=20, left_out=left_out)
     assert found.findings == (finding("warm-up-missed", seconds=20, missed=10, due=50),)
 
 
@@ -142,7 +145,7 @@ def test_misses_in_what_was_cut_are_a_warning():
     ],
 )
 def test_how_a_trial_ended_is_a_warning(changes, expected):
-    found = judge_trial(trial([], **changes), evidence())
+    found = judged(trial([], **changes))
     assert (found.state, names(found)) == ("valid", [expected])
     assert found.findings[0].values == ({"why": changes["error"]} if "error" in changes else {})
 
@@ -152,23 +155,23 @@ def test_a_finished_trial_that_is_shorter_than_planned_is_not_valid(seconds, sta
     measured_ns = None if seconds is None else int(seconds * 1e9)
     ended = trial([], measured_ns=measured_ns)
     ended = planned(ended, duration_ns=10 * SECOND_NS)
-    found = judge_trial(ended, evidence())
+    found = judged(ended)
     assert (found.state, "load-ended-early" in names(found)) == (state, state == "invalid")
-    assert judge_trial(replace(ended, state="interrupted"), evidence()).state == "valid"
+    assert judged(replace(ended, state="interrupted")).state == "valid"
 
 
 def test_that_a_generator_was_lost_is_why_sums_are_wrong():
     lost = finding("generator-lost", "pi1", why="it was silent")
     late = finding("generator-began-late", "pi1", late_ms=3.0)
-    wrong = evidence(generator=replace(GOOD, little=7.5))
-    assert len(judge_trial(trial([], findings=(late,)), wrong).reasons) == 2
-    assert judge_trial(trial([], findings=(lost,)), wrong).findings == (lost,)
+    wrong = replace(GOOD, little=7.5)
+    assert len(judged(trial([], findings=(late,)), generator=wrong).reasons) == 2
+    assert judged(trial([], findings=(lost,)), generator=wrong).findings == (lost,)
 
 
 def test_a_trial_in_which_nothing_was_due_is_invalid():
     assert names(summarize(trial([])).validity) == ["nothing-due"]
     assert summarize(trial([], state="interrupted")).validity.state == "valid"
-    running = judge_trial(trial([], state="running"), evidence(counts=Counts()))
+    running = judged(trial([], state="running"), counts=Counts())
     assert running.findings == (finding("still-running"),)
 
 

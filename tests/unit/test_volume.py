@@ -46,7 +46,7 @@ def sending(queries: int | None, **changes: Any) -> Trial:
 def test_so_many_a_second_are_so_many_a_minute_and_a_day():
     one = sending(3)
     found = sure(volume_of(one, summarize(one)))
-    assert (found.seconds, found.transactions, found.queries) == (4, 40, 120)
+    assert (found.seconds, found.queries) == (4, 120)
     assert (found.per_s.value, found.per_minute.value) == (30, 1800)
     assert found.per_day.value == 30 * 86_400
 

@@ -15,7 +15,7 @@ from pgpaces.analysis import goal
 from pgpaces.analysis.arrays import Numbers
 from pgpaces.analysis.attribution import attribute
 from pgpaces.analysis.attribution.causes import SHARE_MIN, chance, coinciding_share, lift_of
-from pgpaces.analysis.attribution.timeline import gaps, timeline
+from pgpaces.analysis.attribution.timeline import Timeline, gaps
 from pgpaces.analysis.summary import Summary, summarize
 from pgpaces.core import causes
 from pgpaces.core.findings import finding
@@ -580,7 +580,7 @@ def test_a_limit_of_0_of_a_script_is_none_as_where_misses_are_counted(limits, ea
     plan = {"limit_ns": 50_000_000, "components": [own]}
     made = changed(made, plan=plan, workload=like(made.workload, scripts=scripts))
     assert goal.limits_ns(made) == each
-    assert timeline(made, summarize(made)).limit_s == limit_s
+    assert Timeline(made, summarize(made)).limit_s == limit_s
 
 
 def test_clients_of_background_workloads_serve_none_of_its_own():

@@ -377,6 +377,19 @@ def own_scripts(trial: Trial) -> range:
     return range(len(trial.workload.scripts) - background)
 
 
+def background_scripts(trial: Trial) -> dict[str, list[int]]:
+    """The numbers of the scripts of each background workload, by its name."""
+    numbers: dict[str, list[int]] = {}
+    first = 0
+    for component in trial.setup.components:
+        if component.of:
+            numbers.setdefault(component.of, []).extend(
+                range(first, first + len(component.scripts))
+            )
+        first += len(component.scripts)
+    return numbers
+
+
 def by_functions(trial: Trial) -> bool:
     """Whether users in Python make all of the load: then its threads are processes."""
     scripts = trial.workload.scripts

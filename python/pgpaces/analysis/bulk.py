@@ -24,15 +24,18 @@ WORK = "command-work"
 _ENDS = re.compile(r"exit \d+|signal \d+|timeout")
 
 
-class Bulk(Struct, frozen=True):
+class Bulk(Struct, frozen=True, kw_only=True):
     """The executions of a command in a trial, and their totals.
 
     label: its name. main: it is the trial's own workload, not a background one. seconds: of one
     successful execution; median_s, longest_s: of these. failures: how others ended: `exit 1`,
-    `signal 9`, `timeout`. runs, spent_s: of successful executions, also those of the warm-up, which
-    are in the numbers that follow. rows, wal_bytes: of all executions; None where unknown.
-    input_bytes: of one. cpu_s: of the program, not of the server. shared: other sessions wrote to
-    the server at the time, and are in its numbers. broken: failed executions are in them, too.
+    `signal 9`, `timeout`.
+
+    The other numbers are those of the finding WORK, if it has them. executions, spent_s: of
+    successful executions, also those of the warm-up, which are in the numbers that follow. rows,
+    wal_bytes: of all executions; None where unknown. input_bytes: of one. cpu_s: of the program,
+    not of the server. others_wrote: other sessions wrote to the server at the time, and are in its
+    numbers. broken: failed executions are in them, too.
     """
 
     label: str
@@ -42,15 +45,15 @@ class Bulk(Struct, frozen=True):
     seconds: Estimate | None
     median_s: float | None
     longest_s: float | None
-    runs: int
+    executions: int
     spent_s: float
     rows: float | None = None
     input_bytes: float | None = None
     wal_bytes: float | None = None
-    before_bytes: float | None = None
-    after_bytes: float | None = None
+    size_before_bytes: float | None = None
+    size_after_bytes: float | None = None
     cpu_s: float | None = None
-    shared: bool = False
+    others_wrote: bool = False
     broken: bool = False
 
     @property
@@ -68,7 +71,7 @@ class Bulk(Struct, frozen=True):
 
     @property
     def input_total(self) -> float | None:
-        return self.input_bytes and self.input_bytes * self.runs
+        return self.input_bytes and self.input_bytes * self.executions
 
 
 # Numbers of a trial in which all executions succeeded, as quotients of fields, and their factors.
@@ -92,7 +95,7 @@ def number(bulk: Bulk, name: str) -> Estimate | None:
     known = bulk.clean or (name == "input_s" and bulk.whole)
     if not known or above is None or not below:
         return None
-    return Estimate.alone(factor * above / below, bulk.runs)
+    return Estimate.alone(factor * above / below, bulk.executions)
 
 
 def as_json(bulk: Bulk) -> dict[str, Any]:
@@ -105,9 +108,11 @@ def as_json(bulk: Bulk) -> dict[str, Any]:
         "seconds": seconds and seconds.value,
         "seconds_low": bounds and bounds.low,
         "seconds_high": bounds and bounds.high,
-        **fields(bulk, "median_s", "longest_s", "rows", "input_bytes", "wal_bytes", "before_bytes"),
-        "behind_bytes": bulk.after_bytes,
-        **fields(bulk, "cpu_s", "shared"),
+        **fields(bulk, "median_s", "longest_s", "rows", "input_bytes", "wal_bytes"),
+        "before_bytes": bulk.size_before_bytes,
+        "behind_bytes": bulk.size_after_bytes,
+        "cpu_s": bulk.cpu_s,
+        "shared": bulk.others_wrote,
         **{name: each and each.value for name in NUMBERS for each in (number(bulk, name),)},
     }
 
@@ -123,8 +128,6 @@ def of(trial: Trial, summary: Summary) -> Bulk | None:
         return None
     counts, spread = summary.scripts[at].counts, summary.scripts[at].latency
     median = spread.p50.value if spread.p50 and spread.count == counts.due else None
-    works = (each.values for each in trial.findings if each.name == WORK)
-    values: Mapping[str, Any] = next(works, {})
     n, seconds = spread.count, None
     if n and spread.mean is not None:
         seconds = Estimate.alone(spread.mean.value / 1e3, n)
@@ -133,6 +136,11 @@ def of(trial: Trial, summary: Summary) -> Bulk | None:
             half = students(n) * (spread.sd / 1e3 / math.sqrt(n - 1))
             low = max(0.0, seconds.value - half)
             seconds = Estimate(seconds.value, low, seconds.value + half, n)
+    work: dict[str, Any] = {"executions": n, "spent_s": seconds.value * n if seconds else 0.0}
+    for each in trial.findings:
+        if each.name == WORK:
+            known = each.values.items()
+            work |= {k: v for k, v in known if k in Bulk.__struct_fields__ and (v or k not in work)}
     return Bulk(
         label=scripts[at].name,
         main=at == 0,
@@ -141,14 +149,5 @@ def of(trial: Trial, summary: Summary) -> Bulk | None:
         seconds=seconds,
         median_s=median / 1e3 if median is not None and math.isfinite(median) else None,
         longest_s=None if spread.max is None else spread.max / 1e3,
-        runs=values.get("executions") or spread.count,
-        spent_s=values.get("spent_s") or (seconds.value * spread.count if seconds else 0.0),
-        rows=values.get("rows"),
-        input_bytes=values.get("input_bytes"),
-        wal_bytes=values.get("wal_bytes"),
-        before_bytes=values.get("size_before_bytes"),
-        after_bytes=values.get("size_after_bytes"),
-        cpu_s=values.get("cpu_s"),
-        shared=bool(values.get("others_wrote")),
-        broken=bool(values.get("broken")),
+        **work,
     )

@@ -6,6 +6,8 @@ import math
 import operator
 import re
 from collections.abc import Callable
+from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -21,12 +23,7 @@ if TYPE_CHECKING:
 _COUNTS = (*SHARES, "on_time")
 _TIMES = (*TIMES, "max")
 _NAMES = [*_COUNTS, *_TIMES, "throughput"]
-_COMPARE: dict[str, Callable[[float, float], bool]] = {
-    ">": operator.gt,
-    ">=": operator.ge,
-    "<": operator.lt,
-    "<=": operator.le,
-}
+_COMPARE = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 _FORM = re.compile(
     r"\s*(?:(latency|lag|service)\.)?([a-z_0-9.]+(?: time)?)\s*(>=|<=|>|<)\s*(.+?)\s*"
 )
@@ -66,32 +63,31 @@ def parse_condition(text: str) -> Condition:
     error = PlanError("bad-condition", condition=text, names=_NAMES)
     if not (match := _FORM.fullmatch(text)):
         raise error
-    kind, name, compare, bound = match[1], match[2], _COMPARE[match[3]], match[4]
-    name = name.replace("on time", "on_time")
+    kind, name, bound = match[1], match[2].replace("on time", "on_time"), match[4]
+    number = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(%|transactions?|)", bound)
+    value: Callable[[Summary], float]
     if name in _TIMES:
         if re.fullmatch(NUMBER, bound):
             raise PlanError("time-without-unit", condition=text, bound=bound)
-        limit_ms = duration_ns(bound, "the time in --fail-if") / 1e6
-        return Condition(
-            text, lambda s: _time(s, kind or "latency", name), compare, limit_ms, " ms"
-        )
-    if name == "throughput" and kind is None:
-        per_s = rate_per_s(bound, "the throughput in --fail-if")
-        return Condition(text, lambda s: s.throughput.value, compare, per_s, "/s")
-    number = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(%|transactions?|)", bound)
-    if name not in _COUNTS or kind is not None or not number:
+        limit, unit = duration_ns(bound, "the time in --fail-if") / 1e6, " ms"
+        value = partial(_time, kind=kind or "latency", quantile=name)
+    elif name == "throughput" and kind is None:
+        limit, unit = rate_per_s(bound, "the throughput in --fail-if"), "/s"
+        value = attrgetter("throughput.value")
+    elif name not in _COUNTS or kind is not None or not number:
         raise error
-    value, unit = float(number[1]), number[2]
-    if value and not unit:
+    elif number[2] == "%":
+        limit, unit = float(number[1]), "%"
+        value = lambda summary: 100 * getattr(summary.counts, name) / summary.counts.due  # noqa: E731
+    elif number[2] or not float(number[1]):
+        limit, unit = float(number[1]), " transactions"
+        value = attrgetter(f"counts.{name}")
+    else:
         raise PlanError("count-without-unit", condition=text, bound=bound)
-    if unit == "%":
-        return Condition(
-            text, lambda s: float(100 * getattr(s.counts, name) / s.counts.due), compare, value, "%"
-        )
-    return Condition(text, lambda s: getattr(s.counts, name), compare, value, " transactions")
+    return Condition(text, value, _COMPARE[match[3]], limit, unit)
 
 
-def _time(summary: Summary, kind: str, quantile: str) -> float:
+def _time(summary: Summary, *, kind: str, quantile: str) -> float:
     spread: Distribution = getattr(summary, kind)
     if quantile == "max":
         return math.inf if spread.max is None else spread.max

@@ -11,13 +11,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from msgspec import Struct, field, to_builtins
+from msgspec import Struct, field
 
 from pgpaces.analysis import stats
 from pgpaces.analysis.across import effect_of_groups
 from pgpaces.analysis.arrays import np
-from pgpaces.core.errors import RunError, StoreError
-from pgpaces.spec import setup
+from pgpaces.core.errors import RunError
 from pgpaces.spec.result import Estimate
 
 SdClass = Literal["A2", "A1", "below A1"]
@@ -120,17 +119,6 @@ class Disk(Struct, frozen=True):
     def of(self, job: str) -> tuple[JobRun, ...]:
         return tuple(run for run in self.measured if run.job == job)
 
-    def document(self) -> dict[str, Any]:
-        return to_builtins(self)  # type: ignore[no-any-return]
-
-
-def stored_disk(document: Mapping[str, Any]) -> Disk:
-    """The disk of a stored document. Raises StoreError for an invalid one."""
-    try:
-        return setup.read(Disk, document, "a disk")
-    except (TypeError, ValueError) as error:
-        raise StoreError("stored-data-damaged", what="a disk", why=str(error)) from None
-
 
 def fio_documents(text: str) -> list[dict[str, Any]]:
     """The JSON documents that fio printed one after the other, without text between them.
@@ -165,9 +153,8 @@ def job_run(job: str, run: int, documents: Sequence[Mapping[str, Any]]) -> JobRu
         ms, count = sums[-1]
         if ms <= 0 or count <= 0:
             raise RunError("nothing-measured", program="fio")
-        kind = "write" if last["write"]["total_ios"] else "read"
-        if last["read"]["total_ios"] and kind == "write":
-            kind = "read"  # of a mixed load: what a query waits for
+        # Of a mixed load the reads, which a query waits for.
+        kind = "read" if last["read"]["total_ios"] else "write"
         per_s, ms_before, count_before = [], 0, 0
         for at, done in sums:  # a short rest at the end does not count
             if at - ms_before >= _WHOLE_MS:

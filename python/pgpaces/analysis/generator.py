@@ -10,19 +10,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from pgpaces.analysis import goal
 from pgpaces.analysis.accumulator import by_functions, own_scripts
+from pgpaces.analysis.arrays import Numbers, np
 from pgpaces.analysis.stats import INDEPENDENT, Clusters, share
 from pgpaces.analysis.time_distribution import distribution_of
-from pgpaces.core.findings import Finding, finding
+from pgpaces.core.findings import Finding, finding, needed
 from pgpaces.core.times import Times, counts_at_most, merge, values_at_ranks
 from pgpaces.spec.result import Counts, Estimate, Trial
 
 if TYPE_CHECKING:
     from pgpaces.analysis.accumulator import Accumulator, SecondSums
-    from pgpaces.analysis.arrays import Numbers
 
 _DISPATCH_FLOOR_NS = 1_000_000
 _DISPATCH_CLOSED_NS = 20_000_000
@@ -111,39 +110,37 @@ def examine(
     stops = standstills(longest_s, goal.limits_ns(trial))
     lost = measured.column("late") + measured.column("skipped")
     # What was due while it stood still, or soon after, may be excused.
-    backlogs = (
-        range(first, max(end, math.ceil(first + BACKLOG_TIMES * length_s)))
-        for first, end, length_s in stops
-    )
-    still = int(sum(lost[at] for at in {at for each in backlogs for at in each} if at < len(lost)))
+    stalled = np.zeros(len(lost), dtype=bool)
+    for first, end, length_s in stops:
+        stalled[first : max(end, math.ceil(first + BACKLOG_TIMES * length_s))] = True
+    still = int(lost[stalled].sum())
     excused: int | None = still
     if cpu > _CPU_LIMIT or (late and _closed(trial)):
         excused = None
     elif late:
         explained = _excused(trial, accumulator, measured.counts, lags=times, span_s=span_s)
         excused = min(int(lost.sum()), explained + still)
-    generator = Generator(
+    explained = counted.missed if excused is None else min(excused, counted.missed)
+    limited, allowed = excused is None, goal.allowed(trial)
+    # Without a latency limit there is no goal, and no verdict.
+    if not limited and goal.limited(trial):
+        parts = (0, explained)
+        missed, spared = (share(counted.missed - part, counted.due, clusters) for part in parts)
+        if missed is not None and spared is not None:
+            # The verdict could differ without the excused transactions.
+            limited = missed.value > allowed >= spared.value or missed.low > allowed >= spared.low
+    return Generator(
         cpu=cpu,
         dispatch_p99=p99,
         little=accumulator.pending_ns / accumulator.waited_ns if accumulator.waited_ns else None,
         little_service=accumulator.in_flight_ns / service_ns if complete else None,
-        limited=False,
+        limited=limited,
         excused=excused,
         late=late or bool(stops),
         due=counted.due,
         missed=counted.missed,
         still_s=max((length_s for *_, length_s in stops), default=0.0),
     )
-    if excused is not None and not goal.limited(trial):
-        # Without a latency limit there is no goal, and no verdict.
-        return generator
-    parts = (0, generator.explained)
-    missed, spared = (share(counted.missed - part, counted.due, clusters) for part in parts)
-    allowed, limited = goal.allowed(trial), excused is None
-    if missed is not None and spared is not None:
-        # The verdict could differ without the excused transactions.
-        limited |= missed.value > allowed >= spared.value or missed.low > allowed >= spared.low
-    return replace(generator, limited=limited)
 
 
 def standstills(longest_s: Numbers, limits_ns: Iterable[int]) -> Sequence[tuple[int, int, float]]:
@@ -245,45 +242,45 @@ def _closed(trial: Trial) -> bool:
     return {load.model for load in loads} == {"closed"}
 
 
-def disagreement(trial: Trial, generator: Generator) -> Iterator[Finding]:
+def generator_findings(trial: Trial, generator: Generator, *, measured: bool) -> Iterator[Finding]:
+    """Findings about numbers that do not add up, and a generator that was late, or had no CPU left.
+
+    measured: a transaction succeeded. A lateness that could change the answer makes the trial
+    invalid; another one is a caution.
+    """
     # Of a lost generator outcomes are missing, and the trial is invalid for that.
     if not (generator.adds_up or any(each.name == "generator-lost" for each in trial.findings)):
         shares = (s for s in (generator.little, generator.little_service) if s is not None)
         yield finding("counts-disagree", ratio=max(shares, key=lambda share: abs(share - 1)))
-
-
-def lateness(trial: Trial, generator: Generator) -> Iterator[Finding]:
-    """Findings about a generator that had no CPU left, or was late.
-
-    A finding that could change the answer makes the trial invalid; others are cautions.
-    """
+    if not measured:
+        return
     # Of several generators, those that were late.
-    late, lag = ", ".join(_several(trial, "late", "lag_ms")), generator.dispatch_p99
-    explains = {"explains": generator.explained, "missed": generator.missed}
+    about, lag = ", ".join(_several(trial, "late", "lag_ms")), generator.dispatch_p99
     if generator.cpu > _CPU_LIMIT:
-        busiest = "".join(_several(trial, "busy", "cpu_percent")[-1:])
-        yield finding("generator-limited", busiest, cpu_percent=100 * generator.cpu)
+        name, about = "generator-limited", "".join(_several(trial, "busy", "cpu_percent")[-1:])
     elif generator.late and lag and generator.still_s and generator.excused is not None:
         name = "generator-stood-still-decides" if generator.limited else "generator-stood-still"
-        yield finding(name, late, still_s=generator.still_s, **explains)
     elif generator.late and lag:
-        lags = {"lag_ms": lag.value, "floor_ms": _floor_ms(trial)}
-        if not generator.limited:
-            yield finding("generator-late", late, transactions=lag.n, **lags, **explains)
-        elif generator.excused is None:
-            yield finding("generator-late-users", late, **lags)
-        else:
-            yield finding(
-                "generator-late-decides",
-                late,
-                **lags,
-                **explains,
-                least_percent=100 * (generator.missed - generator.explained) / generator.due,
-                most_percent=100 * generator.missed / generator.due,
-                allowed_percent=100 * goal.allowed(trial),
-            )
-    elif late:
-        yield finding("one-generator-late", late)
+        decides = "generator-late-users" if generator.excused is None else "generator-late-decides"
+        name = decides if generator.limited else "generator-late"
+    elif about:
+        name = "one-generator-late"
+    else:
+        return
+    due, explains = max(1, generator.due), generator.explained
+    values = {
+        "cpu_percent": 100 * generator.cpu,
+        "still_s": generator.still_s,
+        "transactions": lag and lag.n,
+        "lag_ms": lag and lag.value,
+        "floor_ms": _floor_ms(trial),
+        "explains": explains,
+        "missed": generator.missed,
+        "least_percent": 100 * (generator.missed - explains) / due,
+        "most_percent": 100 * generator.missed / due,
+        "allowed_percent": 100 * goal.allowed(trial),
+    }
+    yield Finding(name, needed(name, values), about)
 
 
 def _several(trial: Trial, state: str, key: str) -> list[str]:

@@ -71,20 +71,15 @@ def plan_nodes(plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def node_name(node: Mapping[str, Any]) -> str:
-    kind = node.get("Node Type", "")
-    name = kind
+    kind, join = node.get("Node Type", ""), node.get("Join Type") or "Inner"
     if kind == "Aggregate":
-        name = f"{_AGGREGATES.get(node.get('Strategy', ''), '')}Aggregate"
+        kind = f"{_AGGREGATES.get(node.get('Strategy', ''), '')}Aggregate"
     elif kind == "ModifyTable":
-        name = node.get("Operation", kind)
-    elif kind in ("Hash Join", "Merge Join", "Nested Loop") and node.get("Join Type") not in (
-        None,
-        "Inner",
-    ):
-        name = f"{kind.removesuffix(' Join')} {node['Join Type']} Join"
-    mode = node.get("Partial Mode", "Simple")
-    name = name if mode == "Simple" else f"{mode} {name}"
-    name = f"Parallel {name}" if node.get("Parallel Aware") else name
-    index = f" using {node['Index Name']}" if "Index Name" in node else ""
-    relation = f" on {node['Relation Name']}" if "Relation Name" in node else ""
-    return f"{name}{index}{relation}"
+        kind = node.get("Operation", kind)
+    elif kind in ("Hash Join", "Merge Join", "Nested Loop") and join != "Inner":
+        kind = f"{kind.removesuffix(' Join')} {join} Join"
+    mode = node.get("Partial Mode", "Simple").replace("Simple", "")
+    parallel = "Parallel" if node.get("Parallel Aware") else ""
+    index = f"using {node['Index Name']}" if "Index Name" in node else ""
+    relation = f"on {node['Relation Name']}" if "Relation Name" in node else ""
+    return " ".join(filter(None, (parallel, mode, kind, index, relation)))

@@ -19,6 +19,7 @@ from pgpaces.analysis.accumulator import (
     Accumulator,
     Outages,
     SecondSums,
+    background_scripts,
     own_scripts,
     together,
 )
@@ -36,7 +37,7 @@ from pgpaces.analysis.time_distribution import (
     distribution_and_tails,
     distribution_of,
 )
-from pgpaces.analysis.validity import Cut, Evidence, Validity
+from pgpaces.analysis.validity import Validity, judge_trial
 from pgpaces.core import findings
 from pgpaces.core.times import merge
 from pgpaces.spec.result import Counts, Estimate, Trial, plain
@@ -230,8 +231,8 @@ def summarize(trial: Trial, accumulator: Accumulator | None = None) -> Summary:
         accumulator.drop(math.ceil(trial.measured_ns / 1e9))
     ledgers, numbers = accumulator.ledgers(trial), own_scripts(trial)
     every, own = together(ledgers.values()), _of(ledgers, numbers)
-    cut = _cut(trial, accumulator, own)
-    group = _Group(trial, accumulator, ledgers, numbers, cut.seconds, _end(trial, every))
+    cut_s, too_short = _cut(trial, accumulator, own)
+    group = _Group(trial, accumulator, ledgers, numbers, cut_s, _end(trial, every))
     measured, total, flatness = group.seconds, group.counts, None
     if not validity.rate_changes(trial):
         flatness = level_shift.flatness(*_latency_ms(measured))
@@ -239,20 +240,18 @@ def summarize(trial: Trial, accumulator: Accumulator | None = None) -> Summary:
     generator = examine(
         trial, accumulator, every, own=own, counted=total, span_s=group.end, clusters=clusters
     )
-    return Summary(
+    summary = Summary(
         counts=total,
         missed=missed,
-        validity=validity.judge_trial(
-            trial, _evidence(group, generator, cut=cut, flatness=flatness)
-        ),
+        validity=Validity("valid"),
         clusters=clusters,
         retried=int(measured.column("retried").sum()),
         retries=int(measured.column("retries").sum()),
         failures=accumulator.failures(group.start, numbers),
         messages=dict(accumulator.messages),
         seconds=max(0.0, group.end - group.start),
-        cut_s=cut.seconds,
-        left_out=cut.left_out,
+        cut_s=cut_s,
+        left_out=own.between(0, cut_s).counts,
         throughput=group.throughput(),
         latency=latency,
         lag=group.spread("lag")[0],
@@ -266,6 +265,8 @@ def summarize(trial: Trial, accumulator: Accumulator | None = None) -> Summary:
         outages=accumulator.outages,
         background=tuple(_background(group)),
     )
+    judged = judge_trial(trial, summary, accumulator, own=own, too_short=too_short)
+    return replace(summary, validity=judged)
 
 
 def so_far(trial: Trial, accumulator: Accumulator, end_s: int) -> Missed | None:
@@ -276,7 +277,7 @@ def so_far(trial: Trial, accumulator: Accumulator, end_s: int) -> Missed | None:
     ledgers = accumulator.ledgers(replace(trial, state="interrupted"))
     numbers = own_scripts(trial)
     own = _of(ledgers, numbers)
-    start = _cut(trial, accumulator, own.between(own.first, end_s)).seconds
+    start, _ = _cut(trial, accumulator, own.between(own.first, end_s))
     group = _Group(trial, accumulator, ledgers, numbers, start, end_s, end_s)
     total = group.counts
     if not total.due:
@@ -285,55 +286,15 @@ def so_far(trial: Trial, accumulator: Accumulator, end_s: int) -> Missed | None:
     return Missed(total.missed, total.due, clusters, end_s - start)
 
 
-def _evidence(
-    group: _Group, generator: Generator, *, cut: Cut, flatness: Flatness | None
-) -> Evidence:
-    trial, accumulator, own = group.trial, group.accumulator, group.scripts
-    scripts, unfinished = trial.workload.scripts, group.counts.unfinished
-
-    def error(numbers: Sequence[int]) -> str:
-        failures = accumulator.failures(group.start, numbers)
-        return validity.first_error(failures, accumulator.messages)
-
-    def load_part(name: str, numbers: Sequence[int]) -> validity.LoadPart:
-        return validity.LoadPart(name, group.of(*numbers).counts, error(numbers))
-
-    ledger = _of(group.ledgers, own)
-    silences = validity.silences(trial, accumulator, ledger, unfinished=unfinished)
-    return Evidence(
-        group.counts,
-        generator,
-        cut,
-        flatness,
-        accumulator.outages.all_down_s,
-        error=error(own),
-        scripts=tuple(load_part(scripts[n].name, (n,)) for n in own),
-        background=tuple(load_part(*each) for each in _background_scripts(trial).items()),
-        silences=tuple(silences),
-    )
-
-
 def _of(ledgers: Mapping[int, SecondSums], scripts: Iterable[int]) -> SecondSums:
     return together(ledgers[number] for number in scripts if number in ledgers)
 
 
 def _background(group: _Group) -> Iterable[BackgroundSummary]:
-    for name, numbers in _background_scripts(group.trial).items():
+    for name, numbers in background_scripts(group.trial).items():
         own = group.of(*numbers)
         latency, missed, clusters = own.answer()
         yield BackgroundSummary(name, own.counts, missed, clusters.phi, own.throughput(), latency)
-
-
-def _background_scripts(trial: Trial) -> dict[str, list[int]]:
-    numbers: dict[str, list[int]] = {}
-    first = 0
-    for component in trial.setup.components:
-        if component.of:
-            numbers.setdefault(component.of, []).extend(
-                range(first, first + len(component.scripts))
-            )
-        first += len(component.scripts)
-    return numbers
 
 
 def _end(trial: Trial, every: SecondSums) -> float:
@@ -351,8 +312,10 @@ def _latency_ms(ledger: SecondSums) -> tuple[Numbers, Numbers]:
     return ledger.first + busy, ledger.column("latency")[busy] / count[busy] / 1e6
 
 
-def _cut(trial: Trial, accumulator: Accumulator, every: SecondSums) -> Cut:
-    """The part of the warm-up after its minimum, which ran before second 0.
+def _cut(trial: Trial, accumulator: Accumulator, every: SecondSums) -> tuple[int, bool]:
+    """The seconds of the warm-up after its minimum, and whether they are half of the trial or more.
+
+    The minimum ran before second 0.
 
     The search for its end covers the whole series, also that minimum. Not cut are trials that end
     by count, which report exactly that number of transactions; loads whose rate changes, which
@@ -360,13 +323,12 @@ def _cut(trial: Trial, accumulator: Accumulator, every: SecondSums) -> Cut:
     """
     counted = trial.plan.transactions is not None
     if counted or validity.rate_changes(trial) or trial.workload.about_command:
-        return Cut()
+        return 0, False
     at, latency_ms = _latency_ms(every)
     warm_up = level_shift.warm_up(latency_ms)
     if warm_up is None or warm_up.too_short:
-        return Cut(too_short=warm_up is not None)
-    seconds = accumulator.whole(max(0, int(at[warm_up.points])))
-    return Cut(seconds, left_out=every.between(0, seconds).counts)
+        return 0, warm_up is not None
+    return accumulator.whole(max(0, int(at[warm_up.points]))), False
 
 
 def planned_rates(

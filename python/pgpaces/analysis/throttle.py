@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from pgpaces.core.findings import Finding, finding
@@ -21,15 +22,31 @@ _PI_BITS = ("under-voltage", "frequency capped", "throttled", "soft temperature 
 # The readings of a sensor by second, and those of all sensors of the machine by name.
 Track = Mapping[int, float]
 Tracks = Mapping[str, Track]
-_NO_READINGS: Track = {}
 
 
-def machine_findings(series: Iterable[Series], seconds: int) -> list[Finding]:
+def machine_findings(series: Iterable[Series], seconds: int) -> Iterator[Finding]:
     """Findings about the machine in the measured seconds: what slowed it down, then its work."""
-    own = {each.name: each.track(seconds or 1) for each in series if each.source == SOURCE}
-    tracks = {name: track for name, track in own.items() if track}
-    checks = (_quota, _steal, _frequency, _heat, _pi, _errors, _activity)
-    return [each for check in checks for each in check(tracks, seconds)]
+    tracks: defaultdict[str, Track] = defaultdict(dict)
+    for each in series:
+        if each.source == SOURCE and (track := each.track(seconds or 1)):
+            tracks[each.name] = track
+    yield from _quota(tracks, seconds)
+    steal = tracks["cpu_steal"]
+    if (mean := _mean(steal) or 0.0) >= STEAL_WARNING:
+        starts = range(0, max(steal) + 1, _WINDOW_S)
+        worst, at = max((_mean(steal, start, start + _WINDOW_S) or 0.0, start) for start in starts)
+        name = "cpu-steal-high" if mean >= STEAL_INVALID else "cpu-steal"
+        yield finding(name, percent=mean, worst_percent=worst, minute=at // 60 + 1)
+    yield from _frequency(tracks["cpu_frequency"], tracks["cpu_busy"], seconds)
+    for zone, room in _starting(tracks, "headroom_").items():
+        if over := [second for second, left in room.items() if left <= 0]:
+            hottest = max(tracks[f"temperature_{zone}"].values(), default=math.nan)
+            yield finding("too-hot", zone=zone, at_s=min(over), celsius=hottest)
+    yield from _pi(tracks["pi_throttled"], tracks["pi_throttled_since_boot"])
+    if errors := {second: count for second, count in tracks["io_errors"].items() if count > 0}:
+        yield finding("io-errors", count=sum(errors.values()), at_s=min(errors))
+    if activity := _activity(tracks):
+        yield finding("machine-activity", **activity)
 
 
 def _mean(track: Track, start: float = 0, end: float = math.inf) -> float | None:
@@ -39,74 +56,48 @@ def _mean(track: Track, start: float = 0, end: float = math.inf) -> float | None
 
 def _starting(tracks: Tracks, prefix: str) -> dict[str, Track]:
     """The tracks whose names start with a prefix, by the rest of the name."""
-    return {n.removeprefix(prefix): each for n, each in tracks.items() if n.startswith(prefix)}
+    every = ((name, track) for name, track in tracks.items() if track)
+    return {name.removeprefix(prefix): each for name, each in every if name.startswith(prefix)}
 
 
 def _quota(tracks: Tracks, seconds: int) -> Iterator[Finding]:
     """A quota that was used up: a property of the machine, unless its amount changed."""
-    counts = tracks.get("cgroup_throttled", _NO_READINGS)
-    hit = [second for second, count in counts.items() if count > 0]
-    if not hit:
-        return
-    percent = _mean(tracks.get("cgroup_throttled_share", _NO_READINGS)) or 0.0
-    values = {"seconds": len(hit), "of_s": seconds, "percent": percent}
-    # Without a quota there is no amount.
-    amounts = tracks.get("cgroup_quota", _NO_READINGS)
-    by_second = [(second, amounts.get(second, math.inf)) for second in sorted(counts)]
-    first = by_second[0][1]
-    changed = (s for s, now in by_second if max(first, now) > _QUOTA_SAME * min(first, now))
-    if amounts and (at_s := next(changed, None)) is not None:
-        yield finding("cpu-quota-changed", at_s=at_s, **values)
-    else:
+    counts, amounts = tracks["cgroup_throttled"], tracks["cgroup_quota"]
+    hits = sum(count > 0 for count in counts.values())
+    if hits:
+        percent = _mean(tracks["cgroup_throttled_share"]) or 0.0
+        values = {"seconds": hits, "of_s": seconds, "percent": percent}
+        # Without a quota there is no amount.
+        by_second = {second: amounts.get(second, math.inf) for second in sorted(counts)}
+        first = next(iter(by_second.values()))
+        for second, now in by_second.items():
+            if amounts and max(first, now) > _QUOTA_SAME * min(first, now):
+                yield finding("cpu-quota-changed", at_s=second, **values)
+                return
         yield finding("cpu-throttled", **values)
 
 
-def _steal(tracks: Tracks, _: int) -> Iterator[Finding]:
-    track = tracks.get("cpu_steal", _NO_READINGS)
-    mean = _mean(track)
-    if mean is None or mean < STEAL_WARNING:
-        return
-    starts = range(0, max(track) + 1, _WINDOW_S)
-    worst, at = max((_mean(track, start, start + _WINDOW_S) or 0.0, start) for start in starts)
-    name = "cpu-steal-high" if mean >= STEAL_INVALID else "cpu-steal"
-    yield finding(name, percent=mean, worst_percent=worst, minute=at // 60 + 1)
-
-
-def _frequency(tracks: Tracks, seconds: int) -> Iterator[Finding]:
+def _frequency(clock: Track, busy: Track, seconds: int) -> Iterator[Finding]:
     """Below 95% of its start for a tenth of the time, although the CPU was as busy.
 
     By means of 10 s: a single reading jumps, and the frequency of an idle CPU means nothing.
     """
-    clock, busy = (tracks.get(name, _NO_READINGS) for name in ("cpu_frequency", "cpu_busy"))
     starts = range(0, seconds - _STEP_S + 1, _STEP_S)
     parts = [(s, _mean(clock, s, s + _STEP_S), _mean(busy, s, s + _STEP_S)) for s in starts]
     steps = [(s, mhz, work) for s, mhz, work in parts if mhz is not None and work is not None]
-    if len(steps) < 2:
-        return
-    _, start_mhz, start_work = steps[0]
-    low = [
-        (second, mhz)
-        for second, mhz, work in steps[1:]
-        if mhz < FREQUENCY_MIN * start_mhz and work >= 0.9 * start_work
-    ]
+    low = {
+        second: mhz
+        for second, mhz, work in steps
+        if mhz < FREQUENCY_MIN * steps[0][1] and work >= 0.9 * steps[0][2]
+    }
     if low and 10 * len(low) >= len(steps):
-        least = min(mhz for _, mhz in low)
-        yield finding("cpu-frequency-fell", before_mhz=start_mhz, after_mhz=least, at_s=low[0][0])
+        values = {"before_mhz": steps[0][1], "after_mhz": min(low.values()), "at_s": min(low)}
+        yield finding("cpu-frequency-fell", **values)
 
 
-def _heat(tracks: Tracks, _: int) -> Iterator[Finding]:
-    for zone, room in _starting(tracks, "headroom_").items():
-        if over := [second for second, left in room.items() if left <= 0]:
-            readings = tracks.get(f"temperature_{zone}", _NO_READINGS)
-            hottest = max(readings.values(), default=math.nan)
-            yield finding("too-hot", zone=zone, at_s=min(over), celsius=hottest)
-
-
-def _pi(tracks: Tracks, _: int) -> Iterator[Finding]:
-    now = tracks.get("pi_throttled", _NO_READINGS)
-    since = tracks.get("pi_throttled_since_boot", _NO_READINGS)
+def _pi(now: Track, since: Track) -> Iterator[Finding]:
+    """Bits of a Raspberry Pi; those since boot show also one that was set between two samples."""
     hit = [second for second, bits in now.items() if int(bits)]
-    # The bits since boot show also one that was set between two samples.
     new = max(map(int, since.values()), default=0) & ~int(since[min(since)] if since else 0)
     for second in hit:
         new |= int(now[second])
@@ -121,15 +112,8 @@ def _flags(bits: int) -> list[str]:
     return [name for number, name in enumerate(_PI_BITS) if bits >> number & 1]
 
 
-def _errors(tracks: Tracks, _: int) -> Iterator[Finding]:
-    track = tracks.get("io_errors", _NO_READINGS)
-    if (count := sum(track.values())) > 0:
-        at_s = min(second for second, errors in track.items() if errors > 0)
-        yield finding("io-errors", count=count, at_s=at_s)
-
-
-def _activity(tracks: Tracks, _: int) -> Iterator[Finding]:
-    # The three busiest disks, of those that were busy, the busiest first.
+def _activity(tracks: Tracks) -> dict[str, float | None]:
+    """How busy its CPUs and the three busiest disks were, the pressure, and the temperature."""
     every = _starting(tracks, "disk_").items()
     busy = {f"disk_{n[:-5]}": _mean(t) or 0 for n, t in every if n.endswith("_busy")}
     disks = sorted((each for each in busy if busy[each] >= 0.5), key=lambda each: -busy[each])[:3]
@@ -137,8 +121,7 @@ def _activity(tracks: Tracks, _: int) -> Iterator[Finding]:
     shares = ["cpu_busy", "cpu_iowait", *(f"{disk}_busy" for disk in disks), *pressures]
     units = dict.fromkeys(shares, "percent")
     units |= {f"{disk}_{what}": "kb_s" for disk in disks for what in ("read", "written")}
-    values = {f"{n}_{unit}": _mean(tracks[n]) for n, unit in units.items() if n in tracks}
+    values = {f"{name}_{unit}": _mean(tracks[name]) for name, unit in units.items() if tracks[name]}
     if heat := [max(track.values()) for track in _starting(tracks, "temperature_").values()]:
         values["temperature_celsius"] = max(heat)
-    if values:
-        yield finding("machine-activity", **values)
+    return values

@@ -6,23 +6,27 @@ answering shows nothing of its capacity while it answers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct, field
+from msgspec import Struct
 
-from pgpaces.analysis import generator, level_shift
-from pgpaces.analysis.accumulator import Accumulator, SecondSums
-from pgpaces.analysis.generator import Generator
-from pgpaces.analysis.level_shift import Flatness
-from pgpaces.core.findings import Finding, finding, weight
+from pgpaces.analysis import level_shift
+from pgpaces.analysis.accumulator import (
+    Accumulator,
+    SecondSums,
+    background_scripts,
+    own_scripts,
+)
+from pgpaces.analysis.generator import generator_findings
+from pgpaces.core.findings import Finding, finding, needed, weight
 from pgpaces.core.units import SECOND_NS
 from pgpaces.spec.load import CONSTANT
 from pgpaces.spec.result import Counts, Trial
 
 if TYPE_CHECKING:
     from pgpaces.analysis.digest import Digest
-    from pgpaces.analysis.summary import Summary
+    from pgpaces.analysis.summary import BackgroundSummary, ScriptSummary, Summary
 
 _OUTAGE_S = 1.0
 _OUTAGES = {"no-connection", "server-gone-silent"}
@@ -35,17 +39,6 @@ _SILENCE_S = 5.0
 _NO_DETAILS = "failed"
 # A client waits in vain once it waits this many times the longest time of an answer so far.
 _TIMES_USUAL = 3
-
-
-class LoadPart(Struct, frozen=True):
-    """The outcomes of a part of a load: a script, or a background workload.
-
-    error: the message of its first failure, see `first_error`.
-    """
-
-    name: str
-    counts: Counts
-    error: str = ""
 
 
 def first_error(failures: Iterable[str], messages: Mapping[str, str]) -> str:
@@ -69,15 +62,14 @@ def nothing_measured(counts: Counts, error: str = "") -> Finding | None:
     if counts.on_time + counts.late:
         return None
     if not counts.due:
-        return finding("nothing-due")
-    values = {"due": counts.due, "skipped": counts.skipped, "unfinished": counts.unfinished}
-    if counts.failed == counts.due:
-        return finding("all-failed", failed=counts.failed, error=error or None)
-    if counts.failed:
-        return finding("none-succeeded", failed=counts.failed, error=error or None, **values)
-    if counts.unfinished:
-        return finding("no-answer", **values)
-    return finding("all-skipped", due=counts.due, skipped=counts.skipped)
+        name = "nothing-due"
+    elif counts.failed:
+        name = "all-failed" if counts.failed == counts.due else "none-succeeded"
+    else:
+        name = "no-answer" if counts.unfinished else "all-skipped"
+    values = {"failed": counts.failed, "error": error or None, "due": counts.due}
+    values |= {"skipped": counts.skipped, "unfinished": counts.unfinished}
+    return Finding(name, needed(name, values))
 
 
 def given_up(aborted: int, clients: int, *, error: str) -> Iterator[Finding]:
@@ -175,50 +167,27 @@ class Validity(Struct, frozen=True):
         return tuple(str(each) for each in self.findings if each.severity == "caution")
 
 
-class Cut(Struct, frozen=True):
-    """The part of the warm-up after its minimum, which is left out.
-
-    seconds: its length. too_short: at least half of the trial would be cut. left_out: counts of
-    `seconds`.
-    """
-
-    seconds: int = 0
-    too_short: bool = False
-    left_out: Counts = field(default_factory=Counts)
-
-
-class Evidence(Struct, frozen=True):
-    """The numbers of a trial that its validity depends on.
-
-    counts: of its own workload. all_down_s: time in which no client had a connection. error: the
-    message of the first failure; scripts, background: their outcomes.
-    """
-
-    counts: Counts
-    generator: Generator
-    cut: Cut
-    flatness: Flatness | None
-    all_down_s: float = 0.0
-    error: str = ""
-    scripts: tuple[LoadPart, ...] = ()
-    background: tuple[LoadPart, ...] = ()
-    silences: tuple[Finding, ...] = ()
-
-
-def judge_trial(trial: Trial, evidence: Evidence) -> Validity:
+def judge_trial(
+    trial: Trial,
+    summary: Summary,
+    accumulator: Accumulator,
+    *,
+    own: SecondSums,
+    too_short: bool,
+) -> Validity:
     """The validity of a trial: invalid if one of its findings is.
 
-    Findings of sensors and of the run are in the trial; the others follow from the evidence.
+    Findings of sensors and of the run are in the trial; the others follow from its summary. own:
+    the seconds of its own workload. too_short: at least half of it would be cut as a warm-up.
     """
+    measured = bool(summary.counts.on_time + summary.counts.late)
     findings = [
         *_run(trial),
-        *_outcome(trial, evidence),
-        *generator.disagreement(trial, evidence.generator),
+        *_outcome(trial, summary, accumulator, own=own),
+        *generator_findings(trial, summary.generator, measured=measured),
         *trial.findings,
+        *(_steadiness(trial, summary, too_short=too_short) if measured else ()),
     ]
-    if evidence.counts.on_time + evidence.counts.late:
-        findings += generator.lateness(trial, evidence.generator)
-        findings += _steadiness(trial, evidence)
     findings.sort(key=weight)
     invalid = any(each.severity == "invalid" for each in findings)
     return Validity("invalid" if invalid else "valid", tuple(findings))
@@ -229,23 +198,32 @@ def rate_changes(trial: Trial) -> bool:
     return trial.plan.load.shape != CONSTANT
 
 
-def _outcome(trial: Trial, evidence: Evidence) -> Iterable[Finding]:
+def _outcome(
+    trial: Trial, summary: Summary, accumulator: Accumulator, *, own: SecondSums
+) -> Iterable[Finding]:
     """Whether the trial measured anything; unknown while it runs, or if it ended before."""
-    if trial.state == "finished" or (trial.state != "running" and evidence.counts.due):
-        if whole := nothing_measured(evidence.counts, evidence.error):
+    counts = summary.counts
+
+    def failed(
+        name: str, part: ScriptSummary | BackgroundSummary, numbers: Sequence[int]
+    ) -> Iterable[Finding]:
+        error = first_error(accumulator.failures(summary.cut_s, numbers), accumulator.messages)
+        if part.counts.due and (why := nothing_measured(part.counts, error)):
+            yield finding(name, part.name, why=why.sentence)
+
+    if trial.state == "finished" or (trial.state != "running" and counts.due):
+        error = first_error(summary.failures, summary.messages)
+        if whole := nothing_measured(counts, error):
             yield whole
         else:
-            yield from _failed("script-failed", evidence.scripts)
-            yield from evidence.silences
-        yield from _failed("background-failed", evidence.background)
-    if (down_s := evidence.all_down_s) >= _OUTAGE_S:
+            for number in own_scripts(trial):
+                yield from failed("script-failed", summary.scripts[number], (number,))
+            yield from silences(trial, accumulator, own, unfinished=counts.unfinished)
+        numbers = background_scripts(trial)
+        for part in summary.background:
+            yield from failed("background-failed", part, numbers[part.name])
+    if (down_s := summary.outages.all_down_s) >= _OUTAGE_S:
         yield finding("no-connection", down_s=down_s)
-
-
-def _failed(name: str, parts: Iterable[LoadPart]) -> Iterable[Finding]:
-    for part in parts:
-        if part.counts.due and (why := nothing_measured(part.counts, part.error)):
-            yield finding(name, part.name, why=why.sentence)
 
 
 def _run(trial: Trial) -> Iterable[Finding]:
@@ -269,7 +247,7 @@ def _run(trial: Trial) -> Iterable[Finding]:
         yield finding("load-ended-early", ended_s=ended_s, planned_s=planned_s)
 
 
-def _steadiness(trial: Trial, evidence: Evidence) -> Iterable[Finding]:
+def _steadiness(trial: Trial, summary: Summary, *, too_short: bool) -> Iterable[Finding]:
     """Whether the latency was warm and steady; not applicable to a command.
 
     A steady trial seems too short to cut its warm-up once in some hundred, so that counts only if
@@ -278,13 +256,13 @@ def _steadiness(trial: Trial, evidence: Evidence) -> Iterable[Finding]:
     """
     if trial.workload.about_command:
         return
-    cut, flatness = evidence.cut, evidence.flatness
-    if cut.too_short and flatness is not None and flatness.shape not in ("flat", "slowing down"):
+    flatness = summary.flatness
+    if too_short and flatness is not None and flatness.shape not in ("flat", "slowing down"):
         yield finding("never-settled")
-    if cut.seconds:
-        missed, due = cut.left_out.missed, cut.left_out.due
+    if summary.cut_s:
+        missed, due = summary.left_out.missed, summary.left_out.due
         name = "warm-up-missed" if missed else "warm-up-cut"
-        yield finding(name, seconds=cut.seconds, missed=missed, due=due)
+        yield finding(name, seconds=summary.cut_s, missed=missed, due=due)
     if rate_changes(trial):
         yield finding("rate-changes")
     elif flatness is None:

@@ -8,11 +8,10 @@ without waiting sessions differs from a tenth without a sample.
 
 from __future__ import annotations
 
-import sys
 import zlib
-from array import array
 from collections import Counter
 from collections.abc import Mapping
+from struct import pack
 from typing import Literal
 
 from pgpaces.analysis.arrays import Numbers, np
@@ -42,12 +41,10 @@ class WaitTally:
         self._packed: list[bytes] = []
         self._places: dict[Event, int] = {}
         self._totals: Counter[Event] = Counter()
-        self._last = 0
-        self._every = self._looks = 0
-        self._second, self._in_second = 0, 0
+        self._last: int | None = None
+        self._looks = self._in_second = 0
         self._counts: Counter[Event] = Counter()
-        self._names: dict[Event, str] = {}
-        self._seen: dict[str, None] = {}
+        self._names: dict[str, None] = {}
         self._sampled = Seconds()
         self._ended: list[Sample] = []
 
@@ -56,24 +53,23 @@ class WaitTally:
 
         A second sample of the same tenth is ignored.
         """
-        if self._every and tenth <= self._last:
-            return
-        triples = array("i", (tenth - self._last, _LOOKED, 0))
+        if self._last is not None:
+            if tenth <= self._last:
+                return
+            if tenth // PER_SECOND != self._last // PER_SECOND:
+                self._end_second()
+        triples = [tenth - (self._last or 0), _LOOKED, 0]
         for event, count in sessions.items():
-            triples.extend((0, self._places.setdefault(event, len(self._places)), count))
             self._totals[event] += count if tenth >= 0 else 0
-        if sys.byteorder == "big":
-            triples.byteswap()
-        self._packed.append(self._packer.compress(triples.tobytes()))
-        self._last, self._every = tenth, self._every + 1
+            triples += (0, self._places.setdefault(event, len(self._places)), count)
+        self._packed.append(self._packer.compress(pack(f"<{len(triples)}i", *triples)))
+        self._last = tenth
         self._looks += tenth >= 0
-        if tenth // PER_SECOND != self._second:
-            self._end_second()
-        self._second, self._in_second = tenth // PER_SECOND, self._in_second + 1
+        self._in_second += 1
         self._counts.update(sessions)
 
     def waits(self) -> Waits:
-        if not self._every:
+        if self._last is None:
             return Waits()
         rest = self._packer.copy().flush()
         events = tuple(WaitEvent(*event, self._totals[event]) for event in self._places)
@@ -91,24 +87,20 @@ class WaitTally:
         return samples
 
     def _end_second(self) -> None:
-        if not self._in_second:
+        if not self._in_second or self._last is None:
             return
-        sums = Counter(dict.fromkeys(self._seen, 0))
+        second, sums = self._last // PER_SECOND, Counter(dict.fromkeys(self._names, 0))
         for event, count in self._counts.most_common():
-            if event not in self._names and len(self._names) < SAMPLED_MAX:
-                self._names[event] = event_name(*event)
-            sums[self._names.get(event, OTHER)] += count
+            name = event_name(*event)
+            sums[name if name in sums or len(sums) < SAMPLED_MAX else OTHER] += count
         for name, count in sums.items():
-            if name not in self._seen:
-                self._seen[name] = None
-                self._ended += [_sample(second, name, 0.0) for second in self._sampled]
-            self._ended.append(_sample(self._second, name, count / self._in_second))
-        self._sampled.add(self._second)
+            zeros = () if name in self._names else self._sampled
+            self._ended += [Sample(each, SOURCE, name, 0.0, "sessions") for each in zeros]
+            mean = float(f"{count / self._in_second:.4g}")
+            self._ended.append(Sample(second, SOURCE, name, mean, "sessions"))
+        self._names = dict.fromkeys(sums)
+        self._sampled.add(second)
         self._in_second, self._counts = 0, Counter()
-
-
-def _sample(second: int, event: str, sessions: float) -> Sample:
-    return Sample(second, SOURCE, event, float(f"{sessions:.4g}"), "sessions")
 
 
 def event_name(who: str, kind: str, event: str) -> str:

@@ -48,7 +48,7 @@ def result(command: Bulk) -> Message:
     }
     speed = bulk.number(command, "rows_s")
     if command.rows and command.clean and speed and speed.value:
-        rows = command.rows / command.runs
+        rows = command.rows / command.executions
         return said("command-loaded", rows=rows, rows_s=speed.value, **values)
     return said("command-ran", **values)
 
@@ -69,15 +69,15 @@ def speeds(command: Bulk) -> Iterator[tuple[str, Message]]:
 def lines(trial: Trial, command: Bulk) -> Iterator[Message]:
     if command.main:
         yield said("command-text", text=trial.workload.scripts[0].text)
-    if command.before_bytes is not None and command.after_bytes is not None:
-        sizes = {"before": command.before_bytes, "after": command.after_bytes}
+    if command.size_before_bytes is not None and command.size_after_bytes is not None:
+        sizes = {"before": command.size_before_bytes, "after": command.size_after_bytes}
         yield said("command-database", **sizes)
     if command.cpu_s is not None and command.spent_s:
         percent = 100 * command.cpu_s / command.spent_s
         yield said("command-cpu", cpu_s=command.cpu_s, cpu_percent=percent)
     if command.broken and command.whole:
         yield said("command-broken")
-    if command.shared:
+    if command.others_wrote:
         yield said("command-shared")
 
 

@@ -246,7 +246,7 @@ def _numbers(rows: Sequence[DiskRow]) -> Iterator[Number]:
 def plain(row: DiskRow) -> dict[str, Any]:
     """All measurements for JSON. Estimates are [value, low, high]."""
     disk = row.disk
-    document = disk.document()
+    document = to_builtins(disk)
     for each, values in zip(disk.measured, document["measured"], strict=True):
         values |= {"iops": _ends(each.rate), "bytes_per_s": each.bytes_per_s}
         values["second_half_of_first"] = None if each.slowing is None else _ends(each.slowing)

@@ -21,7 +21,7 @@ from pgpaces.analysis.summary import Summary
 from pgpaces.analysis.summary import as_json as summary_json
 from pgpaces.analysis.time_distribution import Distribution
 from pgpaces.analysis.validity import all_gave_up, no_measurement
-from pgpaces.analysis.volume import volume_json, volume_of
+from pgpaces.analysis.volume import volume_of
 from pgpaces.answers import bulk as commands
 from pgpaces.answers import numbers, servers
 from pgpaces.answers.trials import above, explains_nothing, layout, length, limits_of
@@ -104,7 +104,7 @@ def document(trial: Trial, summary: Summary) -> dict[str, Any]:
         "setup": to_builtins(trial.setup),
         "notes": [as_json(note) for note in trial.notes],
         **({} if command is None else {bulk.SOURCE: bulk.as_json(command)}),
-        **({} if queries is None else {"queries": volume_json(queries)}),
+        **({} if queries is None else {"queries": plain(queries)}),
         **summary_json(summary),
         **({} if cost is None else {"costs": {**plain(cost), "year": cost.year}}),
         **({} if wrote is None else {"written": plain(wrote)}),

@@ -6,7 +6,7 @@ import functools
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct, field
@@ -14,6 +14,9 @@ from msgspec import Struct, field
 from pgpaces.core.findings import Finding, filled, with_names
 
 CATALOG = Path(__file__).with_name("causes.toml")
+
+
+Proof = Literal["whole", "time", "coinciding"]
 
 
 class Remedy(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -31,6 +34,11 @@ class Cause(Remedy, frozen=True, kw_only=True):
     title: str
     sentence: str
     signal: str
+    proof: Proof
+    after: tuple[str, ...] = ()
+    carried: bool = True
+    resource: bool = True
+    thresholds: Mapping[str, float] = field(default_factory=dict)
     evidence: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -56,6 +64,10 @@ def title(key: str) -> str:
     return catalog().causes[key].title
 
 
+def thresholds(key: str) -> Mapping[str, float]:
+    return catalog().causes[key].thresholds
+
+
 def headline(name: str, **values: Any) -> str:
     """The line that a cause, or an answer without one, begins with."""
     outcomes = catalog().outcomes
@@ -75,7 +87,11 @@ def observed(evidence: Finding) -> str:
 def explanation(key: str) -> dict[str, str]:
     """The entry of a cause as `pgpaces explain` shows it; a placeholder is a value's name."""
     entry = catalog().causes[key]
-    texts = {"sentence": entry.sentence, "means": f"{entry.signal}.", "do": entry.advice}
+    texts = {
+        "sentence": entry.sentence,
+        "means": f"{filled(entry.signal, entry.thresholds)}.",
+        "do": entry.advice,
+    }
     shown = {name: with_names(text) for name, text in texts.items()}
     return {"name": f"cause-{key}", "severity": "cause", **shown}
 

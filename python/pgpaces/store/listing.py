@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
-from pgpaces.analysis.disks import Device, Disk, stored_disk
-from pgpaces.core.errors import PlanError, StoreError
+from pgpaces.analysis.disks import Device, Disk
+from pgpaces.core.errors import PlanError
 from pgpaces.core.messages import message
 from pgpaces.spec import setup
 from pgpaces.spec.load import load_of
@@ -216,11 +216,9 @@ def disks(connection: Connection, id_: str | None = None) -> list[DiskRow]:
     found = []
     for row in connection.select(schema.disk, rest, *([] if id_ is None else [id_])):
         try:
-            if not isinstance(row["document"], dict):
-                raise TypeError(f"the disk {row['id']} has no facts")
             host = setup.read(HostFacts, row["host"], "its host")
-            disk = stored_disk(row["document"])
-        except (StoreError, TypeError, ValueError):
+            disk = setup.read(Disk, row["document"], "its measurements")
+        except (TypeError, ValueError):
             if id_ is not None:
                 raise
             host, disk = HostFacts(), Disk("", Device(""), 0, False, "")

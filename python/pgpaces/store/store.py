@@ -343,7 +343,7 @@ class Store:
         """Stores it, unless it is stored already: so it can be repeated."""
         values = fields(row, "id", "name", "started_at", "version")
         values |= {"host": to_builtins(row.host), "device": row.disk.device.id}
-        values["document"] = row.disk.document()
+        values["document"] = to_builtins(row.disk)
         with self._backend.writing() as connection:
             connection.insert(schema.disk, [values], new_only=True)
 

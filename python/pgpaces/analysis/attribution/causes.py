@@ -1,4 +1,4 @@
-"""Why transactions were late: the table of causes, and what evaluates each row alike. Pure.
+"""Why transactions were late: what evaluates the signal of each cause of causes.toml alike. Pure.
 
 A cause is named where at least half of the missed transactions saw its signal, and either those on
 time saw much less of it, or it is a share of the transactions' own time that is long by itself. So
@@ -15,70 +15,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.analysis.arrays import Numbers, np
-from pgpaces.analysis.attribution import signals
-from pgpaces.analysis.attribution.signals import Measure, Signal, waiting_signal
-from pgpaces.analysis.attribution.timeline import Timeline, timeline, weighted_mean
+from pgpaces.analysis.attribution.signals import SIGNALS, Signal, carried
+from pgpaces.analysis.attribution.timeline import Timeline, weighted_mean
 from pgpaces.analysis.goal import Limit
 from pgpaces.analysis.next_step import MISSED_MIN, next_step_for
 from pgpaces.analysis.stats import inefficiency, student_quantile
 from pgpaces.analysis.summary import Summary
 from pgpaces.core import causes
+from pgpaces.core.causes import Proof
 from pgpaces.core.findings import Finding
 from pgpaces.spec.result import Estimate, Trial
 
-# whole: the signal alone explains the outcome of a transaction. time: a share of the transactions'
-# own time. coinciding: something that went on at the same time, so only a contrast counts.
-Proof = Literal["whole", "time", "coinciding"]
-
-
-class CauseRule(Struct, frozen=True):
-    """A row of the table; its title, sentence and advice are in causes.toml.
-
-    signal: what a trial shows of it; None where that was not read. after: the named causes that it
-    may result from, which claim the time that both explain. carried: transactions that wait for a
-    client see the signal of those that kept it busy. resource: a server can run out of it.
-    """
-
-    key: str
-    signal: Measure
-    proof: Proof
-    after: tuple[str, ...] = ()
-    carried: bool = True
-    resource: bool = True
-
-
-# What makes transactions longer: locks are held for longer, and clients are busy for longer.
-_LONGER = (
-    *("freeze", "generator", "quota", "checkpoint", "disk", "plan", "standby"),
-    *("network", "steal", "cpu"),
-)
-_BUSY = ("freeze", "quota", "generator", "steal", "plan", "others")
-_STOPPED = ("freeze", "quota", "checkpoint")
-_WAITING = (*_LONGER, "lock", "contention", "latch", "others", "autovacuum")
-CAUSES = (
-    CauseRule("failed", signals.failed_signal, "whole", carried=False, resource=False),
-    CauseRule("freeze", signals.freeze_signal, "whole", resource=False),
-    CauseRule("quota", signals.quota_signal, "whole"),
-    CauseRule(
-        "generator", signals.generator_signal, "whole", ("freeze",), carried=False, resource=False
-    ),
-    CauseRule("lock", signals.lock_signal, "time", resource=False),
-    CauseRule("contention", signals.contention_signal, "time", (*_LONGER, "lock")),
-    CauseRule("standby", waiting_signal("standby"), "time"),
-    CauseRule("checkpoint", signals.checkpoint_signal, "time"),
-    CauseRule("disk", waiting_signal("disk"), "time", _STOPPED),
-    CauseRule("latch", waiting_signal("latch"), "time", (*_STOPPED, "disk", "cpu")),
-    CauseRule("plan", signals.plan_signal, "time"),
-    CauseRule(
-        "network", signals.network_signal, "time", ("freeze", "generator", "quota", "steal", "cpu")
-    ),
-    CauseRule("steal", signals.steal_signal, "coinciding"),
-    CauseRule("cpu", signals.cpu_signal, "time", _BUSY),
-    CauseRule("autovacuum", signals.autovacuum_signal, "coinciding", ("checkpoint",)),
-    CauseRule("others", signals.others_signal, "coinciding", ("lock",), resource=False),
-    CauseRule("connections", signals.connections_signal, "time", _WAITING, carried=False),
-)
-_RULES = {row.key: row for row in CAUSES}
 SHARE_MIN = 0.5
 # The least lift (at the lower end of its interval) and difference of shares of a contrast.
 LIFT_MIN, DIFFERENCE_MIN = 1.5, 0.2
@@ -95,7 +42,6 @@ _HALF_MAX = math.log(1e6)
 # Causes with a smaller share are not shown.
 _SHOWN_MIN = 0.1
 Outcome = Literal["cause", "no-dominant-cause", "too-few-missed", "nothing-missed"]
-Signals = Mapping[str, Signal]
 
 
 class PossibleCause(Struct, frozen=True):
@@ -150,7 +96,7 @@ class Attribution(Struct, frozen=True):
     def limit(self) -> Limit | None:
         """The resource that was the limit; None where there is none, or monitors do not tell."""
         first = self.cause
-        if first is None or not _RULES[first.key].resource:
+        if first is None or not causes.catalog().causes[first.key].resource:
             return None
         return Limit(first.key, first.share, first.evidence)
 
@@ -160,18 +106,22 @@ def attribute(trial: Trial, summary: Summary) -> Attribution:
 
     Raises ValueError for samples of monitors that cannot be read, StoreError for damaged counts.
     """
-    part = timeline(trial, summary)
+    part = Timeline(trial, summary)
     missed, on_time = (int(each[part.since :].sum()) for each in (part.missed, part.on_time))
     due = missed + on_time
     if missed < MISSED_MIN:
         outcome: Outcome = "too-few-missed" if missed else "nothing-missed"
         return Attribution(trial.id, outcome, missed, due, (), float(bool(missed)), ())
-    seen = _signals(part)
+    seen = dict[str, Signal]()
+    for key, row in causes.catalog().causes.items():
+        if (signal := SIGNALS[key](part)) is not None:
+            late = carried(signal.late, part.behind) if row.carried else signal.late
+            seen[key] = replace(signal, late=late)
     prior: Collection[str] = seen.keys()
     # A cause that is not named itself claims no time of others, unless its proof is whole.
     for _ in range(2):
         left = _by_priority(seen, prior)
-        cards = [_card(_RULES[key], part, signal) for key, signal in left.items()]
+        cards = [_card(key, part, signal) for key, signal in left.items()]
         prior = {card.key for card in cards if card.named or card.proof == "whole"}
     named = [np.nan_to_num(left[card.key].late) for card in cards if card.named]
     # Of several named causes in one second the largest signal counts.
@@ -180,7 +130,6 @@ def attribute(trial: Trial, summary: Summary) -> Attribution:
     # A counter that never moved has no samples although it was read.
     sources = {source for source, _ in part.tracks}
     sources |= {moved.source for each in trial.observed for moved in each.moved}
-    sources |= {"sessions"} if part.sessions is not None else set()
     by_second = zip(part.missed, part.missed + part.on_time, strict=True)
     return Attribution(
         trial.id,
@@ -194,29 +143,17 @@ def attribute(trial: Trial, summary: Summary) -> Attribution:
     )
 
 
-def _signals(part: Timeline) -> Signals:
-    """The signals of a trial, as transactions that waited for a client saw them too."""
-    lag = signals.behind_others(part)
-    seen = {}
-    for row in CAUSES:
-        if (signal := row.signal(part)) is not None:
-            if row.carried and row.proof != "coinciding":
-                signal = replace(signal, late=signals.carried(signal.late, lag))
-            seen[row.key] = signal
-    return seen
-
-
-def _by_priority(seen: Signals, prior: Collection[str]) -> Signals:
+def _by_priority(seen: Mapping[str, Signal], prior: Collection[str]) -> dict[str, Signal]:
     """The signals without the time that causes of higher priority claim; `prior` may claim it."""
-    left = {}
+    left, rows = {}, causes.catalog().causes
     for key, signal in seen.items():
         late, punctual, alone = signal.late, signal.on_time, signal.alone
-        for other in (each for each in _RULES[key].after if each in prior and each in seen):
+        for other in (each for each in rows[key].after if each in prior and each in seen):
             claim = seen[other]
             # An unknown (NaN) of this signal stays one.
             late = np.minimum(late, _rest(claim.late))
             punctual = np.minimum(punctual, _rest(claim.on_time))
-            if alone is not None and _RULES[other].proof != "time":
+            if alone is not None and rows[other].proof != "time":
                 alone = np.minimum(alone, _rest(claim.late))
         late = late if alone is None else np.fmax(late, alone)
         left[key] = replace(signal, late=late, punctual=punctual)
@@ -228,13 +165,14 @@ def _rest(values: Numbers) -> Numbers:
     return np.asarray(np.clip(1 - np.where(np.isfinite(values), values, 0.0), 0.0, 1.0))
 
 
-def _card(row: CauseRule, part: Timeline, signal: Signal) -> PossibleCause:
+def _card(key: str, part: Timeline, signal: Signal) -> PossibleCause:
     """What a signal proves: the evaluator of all causes."""
+    proof = causes.catalog().causes[key].proof
     every = (part.missed, part.on_time, part.latency_s, signal.late, signal.on_time)
     missed, on_time, latency_s, late, punctual = (each[part.since :] for each in every)
     share = coinciding_share(missed, late)
     usual_s = weighted_mean(latency_s, missed)
-    if row.proof == "time" and share.value >= _MOST and usual_s:
+    if proof == "time" and share.value >= _MOST and usual_s:
         # A share of a short life is a short time. With a smaller share, all of a life may be longer
         # alike.
         punctual = punctual * np.minimum(1.0, latency_s / usual_s)
@@ -244,9 +182,9 @@ def _card(row: CauseRule, part: Timeline, signal: Signal) -> PossibleCause:
     contrast = clear and share.value - seen_on_time >= DIFFERENCE_MIN
     # Where most were on time and saw it as much, the signal does not separate them.
     most = bool(missed.sum() >= on_time.sum())
-    if row.proof == "whole":
+    if proof == "whole":
         proved = contrast or most or share.value >= seen_on_time
-    elif row.proof == "time":
+    elif proof == "time":
         apart = share.value >= max(seen_on_time + DIFFERENCE_MIN, seen_on_time * LIFT_MIN)
         # The time itself is long, on average over missed transactions.
         spent_s = weighted_mean(np.nan_to_num(late) * latency_s, missed)
@@ -258,10 +196,10 @@ def _card(row: CauseRule, part: Timeline, signal: Signal) -> PossibleCause:
         chance_max = max(_CHANCE_MAX, 1.0 / len(missed))
         unlikely = meetings >= _MEETINGS_MIN and chance(missed, late) <= chance_max
         proved = contrast and unlikely
-    step = next_step_for(row.key, part.trial, part.failures)
+    step = next_step_for(key, part.trial, part.failures)
     return PossibleCause(
-        row.key,
-        row.proof,
+        key,
+        proof,
         share.value >= SHARE_MIN and proved,
         share,
         seen_on_time,

@@ -13,32 +13,22 @@ from msgspec import Struct
 
 from pgpaces.analysis import goal
 from pgpaces.analysis.arrays import Numbers, np, quotient
-from pgpaces.analysis.attribution.timeline import Kind, Timeline, smooth, weighted_mean
+from pgpaces.analysis.attribution.timeline import (
+    Kind,
+    Timeline,
+    smooth,
+    wait_kind,
+    weighted_mean,
+)
 from pgpaces.analysis.generator import BACKLOG_TIMES, STILL_S, standstills
 from pgpaces.analysis.plan_text import plan_nodes, plan_of
+from pgpaces.analysis.waits import event_name
+from pgpaces.core.causes import thresholds
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.locality import by_socket
 from pgpaces.spec.result import Explained
 
 _SHOWN = 3
-# The percentages of steal, and of a machine's busy CPUs, from which on they count entirely.
-_STEAL_WHOLE, _BUSY_FROM, _BUSY_TO = 20.0, 85.0, 95.0
-# Checkpoints that are no longer apart cause the waits for the disk.
-_STORM_EVERY_S = 30.0
-# The least rows removed by a scan, in all and for each row that it returns, that call for an index.
-_WASTED_MIN, _WASTED_TIMES = 10_000, 100
-# A sequential scan reads about so many rows for each unit of its estimated cost.
-_ROWS_PER_COST = 40.0
-# In a second with such a scan, sessions read at least this part of its rows.
-_OF_WASTE = 0.1
-# The period of a CPU quota, the kernel's default.
-_PERIOD_S = 0.1
-# Utilization of clients by transactions of usual length: between these, clients go from enough
-# to entirely too few.
-_UTILIZATION_FROM, _UTILIZATION_TO = 0.8, 0.95
-# Sessions wait for a checkpoint that lasts these seconds at least, with this many times as many
-# of them waiting for the disk, and at least this many. Else it only runs at the same time.
-_SLOWER_MIN_S, _SLOWER_TIMES, _SLOWER_LEAST = 3, 2.0, 0.5
 
 
 class Signal(Struct, frozen=True):
@@ -61,10 +51,8 @@ class Signal(Struct, frozen=True):
 Measure = Callable[[Timeline], Signal | None]
 
 
-def failed_signal(timeline: Timeline) -> Signal | None:
+def failed_signal(timeline: Timeline) -> Signal:
     """An outcome, so it needs no inference: failed transactions missed because they failed."""
-    if not timeline.failed.any():
-        return None
     messages = timeline.summary.messages
     states = sorted(timeline.failures.items(), key=lambda pair: -pair[1])[:_SHOWN]
     evidence = tuple(
@@ -75,40 +63,39 @@ def failed_signal(timeline: Timeline) -> Signal | None:
     return Signal(late, evidence, punctual=np.zeros(timeline.seconds))
 
 
-def quota_signal(timeline: Timeline) -> Signal | None:
+def quota_signal(timeline: Timeline) -> Signal:
     share = timeline.track("host", "cgroup_throttled_share")
-    if share is None:
-        return None
     # A transaction sees every period of its life, and the one in which it begins.
-    periods = 1 + timeline.latency_s / _PERIOD_S
+    periods = 1 + timeline.latency_s / thresholds("quota")["period_s"]
     late = 1 - np.clip(1 - timeline.life_mean(share / 100), 0.0, 1.0) ** periods
     percent = timeline.mean_of_missed(share)
     return Signal(late, (finding("quota-used-up", periods_percent=percent),))
 
 
-def freeze_signal(timeline: Timeline) -> Signal | None:
+def freeze_signal(timeline: Timeline) -> Signal:
     """The server answered no session: samples hung, or no client was connected, in an outage."""
-    sessions = timeline.sessions
-    down = timeline.by_clock(lambda each: min(1.0, each.all_down_ns / 1e9))
-    if sessions is None and not down.any():
-        return None
+    samples = timeline.track("sessions", "samples")
+    # It hangs to the end if no sample arrived, and no transaction in flight ended, any more.
+    quiet = (samples == 0) & (timeline.in_flight > 0) & (timeline.ended == 0)
+    to_end = np.cumprod(quiet[::-1])[::-1].astype(float)
+    frozen = np.fmax(timeline.track("sessions", "frozen"), to_end)
     # Of a time in which the generator stood still itself, the monitor says nothing of the server.
-    unknown = _generator_still(timeline) > 0
-    share = timeline.track("host", "cgroup_throttled_share")
-    if share is not None:
-        # Nor does it if a quota throttled much. The kernel counts a period after its end, and the
-        # counter is read once a second, so this may show in the seconds before and after.
-        high = np.pad(np.nan_to_num(share) >= 30, 1)
-        unknown |= high[:-2] | high[1:-1] | high[2:]
-    frozen = np.zeros(timeline.clock)
-    if sessions is not None:
-        # It hangs to the end if no sample arrived, and no transaction in flight ended, any more.
-        quiet = (sessions.samples == 0) & (timeline.in_flight > 0) & (timeline.ended == 0)
-        frozen = np.fmax(sessions.frozen, np.asarray(np.cumprod(quiet[::-1])[::-1].astype(float)))
+    # Nor does it if a quota throttled much. The kernel counts a period after its end, and the
+    # counter is read once a second, so this may show in the seconds before and after.
+    throttled_percent = timeline.track("host", "cgroup_throttled_share")
+    throttled = _near(throttled_percent >= thresholds("freeze")["throttled_percent"])
+    unknown = (_generator_still(timeline) > 0) | throttled
     frozen = np.where(unknown | (frozen < STILL_S), 0.0, frozen)
+    down = timeline.by_clock(lambda each: min(1.0, each.all_down_ns / 1e9))
     seen = {"no-client-connected": down, "no-session-answered": frozen}
     evidence = (finding(name, seconds=float(s.sum())) for name, s in seen.items() if s.any())
     return Signal(_stopped(timeline, np.fmax(frozen, down)), tuple(evidence))
+
+
+def _near(seconds: Numbers) -> Numbers:
+    """These seconds of the clock, and those before and after them."""
+    near = np.pad(seconds, 1)
+    return np.asarray(near[:-2] | near[1:-1] | near[2:])
 
 
 def _stopped(timeline: Timeline, stops: Numbers) -> Numbers:
@@ -131,40 +118,35 @@ def _generator_still(timeline: Timeline) -> Numbers:
     longest_s = timeline.by_clock(lambda each: each.dispatch.max_ns / 1e9)
     for start, end, length_s in standstills(longest_s, goal.limits_ns(timeline.trial)):
         still[start:end] = np.fmax(still[start:end], min(1.0, length_s / (end - start)))
-    own = timeline.track("generator", "cpu_busy")
-    own = timeline.track("host", "cpu_busy") if own is None else own
-    if own is not None and timeline.sessions is not None:
-        read_at = np.flatnonzero(np.isfinite(own))
-        unread = ~np.isfinite(own)
+    own = np.isfinite(timeline.track("generator", "cpu_busy"))
+    own = own if own.any() else np.isfinite(timeline.track("host", "cpu_busy"))
+    if own.any():
+        read_at, unread = np.flatnonzero(own), ~own
         unread[: read_at[0]] = unread[read_at[-1] :] = False
         # A stop that begins or ends within a second leaves a reading in it.
-        near = np.pad(unread, 1)
-        unread = near[:-2] | near[1:-1] | near[2:]
-        still = np.fmax(still, np.where(unread, timeline.sessions.frozen, 0.0))
+        still = np.fmax(still, np.where(_near(unread), timeline.track("sessions", "frozen"), 0.0))
     return still
 
 
-def steal_signal(timeline: Timeline) -> Signal | None:
+def steal_signal(timeline: Timeline) -> Signal:
     stolen = timeline.track("host", "cpu_steal")
-    if stolen is None:
-        return None
+    full = np.clip(stolen / thresholds("steal")["full_percent"], 0.0, 1.0)
     evidence = finding("cpu-stolen", steal_percent=timeline.mean_of_missed(stolen))
-    return Signal(timeline.life_mean((stolen / _STEAL_WHOLE).clip(0.0, 1.0)), (evidence,))
+    return Signal(timeline.life_mean(full), (evidence,))
 
 
-def cpu_signal(timeline: Timeline) -> Signal | None:
+def cpu_signal(timeline: Timeline) -> Signal:
     """No CPU left on the server's machine, while transactions in flight needed one."""
     busy = timeline.track("host", "cpu_busy")
-    if busy is None:
-        return None
-    full = np.clip((busy - _BUSY_FROM) / (_BUSY_TO - _BUSY_FROM), 0.0, 1.0)
-    if timeline.sessions is not None and timeline.in_flight.any():
+    limits = thresholds("cpu")
+    above, most = busy - limits["part_percent"], limits["full_percent"] - limits["part_percent"]
+    full = np.clip(above / most, 0.0, 1.0)
+    if timeline.sampled and timeline.in_flight.any():
         # A session that waits for a CPU to begin is not active yet. Over a Unix socket all time
-        # outside of sessions is that; else at most as many again as those on a CPU.
-        on_cpu, away = timeline.flight_share(timeline.sessions.of("cpu")), timeline.outside()
-        begin = np.zeros(timeline.clock) if away is None else np.nan_to_num(away)
-        # Transactions that queue for a lock need no CPU.
-        begin = begin * (1 - timeline.queueing)
+        # outside of sessions is that; else at most as many again as those on a CPU. Transactions
+        # that queue for a lock need no CPU.
+        on_cpu = timeline.flight_share(timeline.sessions("cpu"))
+        begin = np.nan_to_num(timeline.outside()) * (1 - timeline.queueing)
         begin = begin if _no_network(timeline) else np.minimum(begin, on_cpu)
         full = full * np.clip(on_cpu + begin, 0.0, 1.0)
     evidence = finding("cpu-busy", busy_percent=timeline.mean_of_missed(busy))
@@ -180,9 +162,9 @@ def _no_network(timeline: Timeline) -> bool:
 
 def network_signal(timeline: Timeline) -> Signal | None:
     """Time in flight outside of the server's sessions."""
-    away = timeline.outside()
-    if away is None or _no_network(timeline):
+    if _no_network(timeline):
         return None
+    away = timeline.outside()
     away = np.where(np.isfinite(away), timeline.with_queue(np.nan_to_num(away)), np.nan)
     evidence = finding("no-session-active", share_percent=100 * timeline.mean_of_missed(away))
     return Signal(timeline.life_mean(away), (evidence,))
@@ -196,29 +178,23 @@ def generator_signal(timeline: Timeline) -> Signal | None:
     check, still = timeline.summary.generator, _generator_still(timeline)
     if not (check.explained or still.any()):
         return None
-    waited, away = _waited(timeline), timeline.outside()
     # It reads results as late as it sends: once for each query, and once to begin.
     scripts = timeline.trial.workload.scripts
     trips = 1 + max((script.queries or 1 for script in scripts), default=1)
-    outside = 0.0 if away is None else np.nan_to_num(timeline.life_mean(away))
+    outside = np.nan_to_num(timeline.life_mean(timeline.outside()))
+    waited = timeline.free_lag
     punctual = np.clip(waited + np.fmin(trips * waited, outside), 0.0, 1.0)
-    stopped, waiting = _stopped(timeline, still), behind_others(timeline)
-    own, stopped_late = (carried(each, waiting) for each in (punctual, stopped))
+    stopped = _stopped(timeline, still)
+    own, stopped_late = (carried(each, timeline.behind) for each in (punctual, stopped))
     lost = float((own * timeline.missed)[timeline.since :].sum())
     own = own * min(1.0, check.explained / lost) if lost else own
     evidence = []
     if still.any():
         evidence.append(finding("generator-paused", seconds=float(still.sum())))
-    if mean_ms := 1e3 * timeline.mean_of_missed(np.nan_to_num(timeline.dispatch_s)):
+    if mean_ms := 1e3 * timeline.mean_of_missed(timeline.dispatch_s):
         evidence.append(finding("sent-late", lag_ms=mean_ms))
     evidence.append(finding("generator-cpu", cpu_percent=100 * check.cpu))
     return Signal(np.fmax(own, stopped_late), tuple(evidence), punctual=np.fmax(punctual, stopped))
-
-
-def _waited(timeline: Timeline) -> Numbers:
-    """The part of latency that transactions waited although their client was free."""
-    lag_s = timeline.life_mean(np.nan_to_num(timeline.dispatch_s))
-    return np.clip(quotient(lag_s, timeline.latency_s, 0.0), 0.0, 1.0)
 
 
 def connections_signal(timeline: Timeline) -> Signal | None:
@@ -231,23 +207,15 @@ def connections_signal(timeline: Timeline) -> Signal | None:
     if not clients or not timeline.limit_s:
         return None
     # A transaction that was not sent when it was due, without a free client, waited for one.
-    punctual = np.clip(timeline.lag - _waited(timeline), 0.0, 1.0)
+    punctual = np.clip(timeline.lag - timeline.free_lag, 0.0, 1.0)
     # Those that were never sent did too, unless clients were kept busy by unusual transactions.
-    usual = _overload(timeline)
-    late = timeline.share_of_missed(timeline.waited + usual * timeline.unsent)
+    waited = timeline.waited + timeline.overload * timeline.unsent
+    late = np.clip(quotient(waited, timeline.missed, 0.0), 0.0, 1.0)
     weights = timeline.missed * ((late > 0) & (timeline.succeeded > 0))
-    service_ms = 1e3 * weighted_mean(_service_s(timeline), weights)
+    service_ms = 1e3 * weighted_mean(timeline.service_s, weights)
     evidence = finding("clients-busy", clients=clients, service_ms=service_ms)
     seen = (evidence,) if weights.any() else ()
-    return Signal(late, seen, punctual=punctual, alone=late * usual)
-
-
-def behind_others(timeline: Timeline) -> Numbers:
-    """The part of latency, by second, in which transactions waited for those that saw a cause.
-
-    Where clients are always busy, they wait not only for these.
-    """
-    return np.asarray(timeline.lag * (1 - _overload(timeline)))
+    return Signal(late, seen, punctual=punctual, alone=late * timeline.overload)
 
 
 def carried(late: Numbers, lag: Numbers) -> Numbers:
@@ -263,131 +231,93 @@ def carried(late: Numbers, lag: Numbers) -> Numbers:
     return late
 
 
-def _overload(timeline: Timeline) -> float:
-    """The confidence that usual transactions alone keep all clients busy, 0 to 1.
-
-    By the utilization law: arrivals a second times the usual service time, over clients. Usual: the
-    median of the seconds in which most were on time; where there are none, the mean of those that
-    succeeded.
-    """
-    clients = timeline.open_clients
-    if not clients:
-        return 0.0
-    due, service_s = timeline.missed + timeline.on_time, _service_s(timeline)
-    good = (timeline.on_time > timeline.missed) & (service_s > 0)
-    mean_s = weighted_mean(service_s, due * (timeline.succeeded > 0))
-    usual_s = float(np.median(service_s[good])) if good.any() else mean_s
-    busy = float(due.mean()) * usual_s / clients
-    confidence = (busy - _UTILIZATION_FROM) / (_UTILIZATION_TO - _UTILIZATION_FROM)
-    return min(1.0, max(0.0, confidence))
-
-
-def _service_s(timeline: Timeline) -> Numbers:
-    """Mean latencies without the wait to be sent, by second of due time."""
-    return (1 - timeline.lag) * timeline.latency_s
-
-
 def waiting_signal(kind: Kind) -> Measure:
     """A share of the time in flight, by what sessions of the load waited for."""
 
-    def signal(timeline: Timeline) -> Signal | None:
-        sessions = timeline.sessions
-        if sessions is None:
-            return None
-        share = timeline.flight_share(sessions.of(kind))
+    def signal(timeline: Timeline) -> Signal:
+        share = timeline.flight_share(timeline.sessions(kind))
         return Signal(timeline.life_mean(share), _waited_for(timeline, kind))
 
     return signal
 
 
 def _waited_for(timeline: Timeline, kind: Kind) -> tuple[Finding, ...]:
-    names = timeline.sessions.events.get(kind, ()) if timeline.sessions else ()
-    return (finding("waited-for", events=names[:_SHOWN]),) if names else ()
-
-
-def lock_signal(timeline: Timeline) -> Signal | None:
-    """Waiting for a lock of another session."""
-    if timeline.sessions is None:
-        return None
-    held = timeline.life_sum(timeline.locked_by_others) > 0
-    waits = timeline.life_mean(timeline.flight_share(timeline.sessions.of("lock")))
-    evidence = (*_waited_for(timeline, "lock"), *_holders(timeline, within_load=False))
-    return Signal(np.where(held, waits, 0.0), evidence)
-
-
-def contention_signal(timeline: Timeline) -> Signal | None:
-    """Waiting for locks of each other."""
-    if timeline.sessions is None:
-        return None
-    evidence = (*_waited_for(timeline, "lock"), *_holders(timeline, within_load=True))
-    return Signal(timeline.life_mean(timeline.queueing), evidence)
-
-
-def _holders(timeline: Timeline, *, within_load: bool) -> list[Finding]:
-    names = ("event", "mode", "first_s", "last_s")
-    return [
-        finding(
-            "blocked",
-            statement=one.statement or None,
-            holder=one.blocking or None,
-            state=one.state or None,
-            **{name: getattr(one, name) for name in names},
-        )
+    names = [
+        event_name("load", event.kind, event.event)
         for each in timeline.trial.observed
-        for one in each.blocked
-        if one.waiting == "load" and (one.blocking == "load") == within_load
-    ][:_SHOWN]
+        for event in sorted(each.waits.events, key=lambda event: -event.sessions)
+        if event.sessions and wait_kind(event) == kind
+    ]
+    return (finding("waited-for", events=tuple(names[:_SHOWN])),) if names else ()
 
 
-def others_signal(timeline: Timeline) -> Signal | None:
-    if timeline.sessions is None:
-        return None
-    active = timeline.sessions.others
-    mean = timeline.mean_of_missed(active)
-    evidence = (finding("others-active", sessions=mean),) if mean else ()
-    return Signal(timeline.life_mean(np.clip(active, 0.0, 1.0)), evidence)
+def lock_signal(*, within_load: bool) -> Measure:
+    """Waiting for locks of each other, or for a lock of another session."""
+
+    def signal(timeline: Timeline) -> Signal:
+        names = ("event", "mode", "first_s", "last_s")
+        holders = [
+            finding(
+                "blocked",
+                statement=one.statement or None,
+                holder=one.blocking or None,
+                state=one.state or None,
+                **{name: getattr(one, name) for name in names},
+            )
+            for each in timeline.trial.observed
+            for one in each.blocked
+            if one.waiting == "load" and (one.blocking == "load") == within_load
+        ]
+        evidence = (*_waited_for(timeline, "lock"), *holders[:_SHOWN])
+        if within_load:
+            return Signal(timeline.life_mean(timeline.queueing), evidence)
+        held = timeline.life_sum(timeline.locked_by_others) > 0
+        waits = timeline.life_mean(timeline.flight_share(timeline.sessions("lock")))
+        return Signal(np.where(held, waits, 0.0), evidence)
+
+    return signal
 
 
-def _active(tracks: Iterable[Numbers | None]) -> Numbers | None:
-    """1 in seconds of the clock in which one of these counters moved; None if none was read."""
-    present = [np.nan_to_num(track) > 0 for track in tracks if track is not None]
-    return np.any(np.stack(present), axis=0).astype(float) if present else None
+def others_signal(timeline: Timeline) -> Signal:
+    active = timeline.track("sessions", "others")
+    evidence = finding("others-active", sessions=timeline.mean_of_missed(active))
+    return Signal(timeline.life_mean(np.clip(active, 0.0, 1.0)), (evidence,))
+
+
+def _moved(tracks: Iterable[Numbers]) -> Numbers:
+    """1 in seconds of the clock in which one of these counters moved."""
+    return np.asarray(np.any([track > 0 for track in tracks], axis=0).astype(float))
 
 
 def checkpoint_signal(timeline: Timeline) -> Signal | None:
     """Waiting for the disk in a checkpoint, where checkpoints are why sessions wait for it."""
-    names = ("checkpoints", "written", "requested", "write_time", "sync_time")
-    tracks = {name: timeline.track("checkpoints", name) for name in names}
-    busy = _active(track for name, track in tracks.items() if name != "requested")
-    if busy is None or timeline.sessions is None:
-        return None
+    names = ("checkpoints", "written", "write_time", "sync_time")
+    busy = _moved(timeline.track("checkpoints", name) for name in names)
     # Counted when it ends, so it was under way in the second before too.
     busy = np.maximum(busy, np.append(busy[1:], 0.0))
-    waits = np.nan_to_num(timeline.sessions.of("disk", "latch"))
+    waits = np.nan_to_num(timeline.sessions("disk", "latch"))
     during, outside = waits[busy > 0], waits[busy == 0]
-    counts = {n: float(np.nansum(t)) for n, t in tracks.items() if t is not None}
-    done = counts.get("checkpoints", 0.0)
-    slower = done >= 3 and timeline.clock / done <= _STORM_EVERY_S
-    if len(during) >= _SLOWER_MIN_S and len(outside):
-        least = max(_SLOWER_LEAST, _SLOWER_TIMES * float(np.median(outside)))
+    done, requested, blocks = (
+        float(np.nansum(track)) if np.isfinite(track).any() else None
+        for name in ("checkpoints", "requested", "written")
+        for track in (timeline.track("checkpoints", name),)
+    )
+    limits = thresholds("checkpoint")
+    slower = done is not None and done >= 3 and timeline.clock / done <= limits["apart_s"]
+    if len(during) >= limits["slower_s"] and len(outside):
+        usual = float(np.median(outside))
+        least = max(limits["waiting_min"], limits["slower_times"] * usual)
         slower = slower or bool(np.median(during) >= least)
     if not slower:
         return None
-    evidence = finding(
-        "checkpoints-counted",
-        count=done,
-        seconds=timeline.clock,
-        requested=counts.get("requested"),
-        blocks=counts.get("written"),
-    )
+    counted = {"count": done or 0.0, "seconds": timeline.clock}
+    evidence = finding("checkpoints-counted", **counted, requested=requested, blocks=blocks)
     waited = np.nan_to_num(timeline.life_mean(timeline.flight_share(waits)))
     return Signal(np.where(timeline.life_sum(busy) > 0, waited, 0.0), (evidence,))
 
 
-def autovacuum_signal(timeline: Timeline) -> Signal | None:
-    busy = _active(timeline.track("io", f"autovacuum_{name}") for name in ("read", "written"))
-    if busy is None:
-        return None
+def autovacuum_signal(timeline: Timeline) -> Signal:
+    busy = _moved(timeline.track("io", f"autovacuum_{name}") for name in ("read", "written"))
     active = finding("autovacuum-active", active=float(busy.sum()), seconds=timeline.clock)
     return Signal((timeline.life_sum(busy) > 0).astype(float), (active,))
 
@@ -397,10 +327,13 @@ def plan_signal(timeline: Timeline) -> Signal | None:
     parts: defaultdict[tuple[int, int], float] = defaultdict(float)
     evidence, rows_min = [], np.inf
     for one in timeline.trial.explained:
-        for part, removed, scan in _scans(one, _place(timeline, one)):
+        script = timeline.trial.workload.scripts[one.script]
+        place = f"{script.name}:{script.commands[one.command].line}"
+        for part, removed, shown in _scans(one):
             parts[one.script, one.command] += part
-            rows_min = min(rows_min, _OF_WASTE * removed)
-            evidence.append(scan)
+            rows_min = min(rows_min, thresholds("plan")["read_part"] * removed)
+            name = "scan-removes" if one.analyzed else "scan-expected"
+            evidence.append(finding(name, place=place, **shown))
     if not evidence:
         return None
     spent = timeline.by_clock(
@@ -409,44 +342,55 @@ def plan_signal(timeline: Timeline) -> Signal | None:
             for each in interval.statements
         )
     )
-    share = quotient(spent, timeline.statements_ns)
-    rows = timeline.track("tuples", "returned")
-    if rows is not None:
+    every = timeline.by_clock(lambda each: sum(one.times.sum_ns for one in each.statements))
+    share, rows = quotient(spent, every), timeline.track("tuples", "returned")
+    if np.isfinite(rows).any():
         # Plans were recorded at the end: in seconds with few rows read, the plan was another one.
         share = np.where(smooth(rows) >= rows_min, share, 0.0)
     return Signal(np.nan_to_num(timeline.life_mean(share)), tuple(evidence[:_SHOWN]))
 
 
-def _place(timeline: Timeline, one: Explained) -> str:
-    script = timeline.trial.workload.scripts[one.script]
-    return f"{script.name}:{script.commands[one.command].line}"
-
-
-def _scans(one: Explained, place: str) -> Iterator[tuple[float, float, Finding]]:
-    """Wasteful sequential scans of a plan: part of the statement's time, rows removed, evidence.
+def _scans(one: Explained) -> Iterator[tuple[float, float, dict[str, Any]]]:
+    """Wasteful sequential scans of a plan: part of the statement's time, rows removed, values.
 
     A plan that was only estimated counts by its costs.
     """
-    top = plan_of(one.plan)
+    top, limits = plan_of(one.plan), thresholds("plan")
     for node in plan_nodes(top):
         if node.get("Node Type") != "Seq Scan" or not node.get("Filter"):
             continue
-        relation, removed_by = node.get("Relation Name", ""), node["Filter"]
-        shown = {"place": place, "relation": relation, "filter": removed_by}
+        shown = {"relation": node.get("Relation Name", ""), "filter": node["Filter"]}
         if one.analyzed:
-            loops = _number(node, "Actual Loops", 1)
             names = ("Rows Removed by Filter", "Actual Rows", "Actual Total Time")
-            removed, returned, time = (loops * _number(node, name) for name in names)
-            total = _number(top, "Execution Time") or _number(top["Plan"], "Actual Total Time")
+            removed, returned, time = (
+                node.get("Actual Loops", 1) * node.get(name, 0.0) for name in names
+            )
+            total = top.get("Execution Time") or top["Plan"].get("Actual Total Time")
             shown |= {"removed": int(removed), "returned": int(returned)}
         else:
-            time, total = _number(node, "Total Cost"), _number(top["Plan"], "Total Cost")
-            removed, returned = _ROWS_PER_COST * time, _number(node, "Plan Rows", np.inf)
-        if removed >= max(_WASTED_MIN, _WASTED_TIMES * returned):
-            name = "scan-removes" if one.analyzed else "scan-expected"
-            yield min(1.0, time / total) if total else 0.0, removed, finding(name, **shown)
+            time, total = node.get("Total Cost", 0.0), top["Plan"].get("Total Cost")
+            removed, returned = limits["rows_per_cost"] * time, node.get("Plan Rows", np.inf)
+        if removed >= max(limits["removed_min"], limits["removed_times"] * returned):
+            yield min(1.0, time / total) if total else 0.0, removed, shown
 
 
-def _number(values: Mapping[str, Any], name: str, other: float = 0.0) -> float:
-    value = values.get(name, other)
-    return float(value) if isinstance(value, (int, float)) else other
+# What each cause of causes.toml shows in a trial.
+SIGNALS: Mapping[str, Measure] = {
+    "failed": failed_signal,
+    "freeze": freeze_signal,
+    "quota": quota_signal,
+    "generator": generator_signal,
+    "lock": lock_signal(within_load=False),
+    "contention": lock_signal(within_load=True),
+    "standby": waiting_signal("standby"),
+    "checkpoint": checkpoint_signal,
+    "disk": waiting_signal("disk"),
+    "latch": waiting_signal("latch"),
+    "plan": plan_signal,
+    "network": network_signal,
+    "connections": connections_signal,
+    "steal": steal_signal,
+    "cpu": cpu_signal,
+    "autovacuum": autovacuum_signal,
+    "others": others_signal,
+}
