@@ -41,7 +41,7 @@ def at_look(trials: int) -> tuple[int, tuple[float, float]]:
     return LOOKS[last], ERRORS[last]
 
 
-class Certainty(Struct, frozen=True):
+class Certainty(Struct, frozen=True, tag_field="kind", tag="certainty"):
     """The goal: the verdict of each cell. missed_max: the share that may miss. seed: of the order
     within a block.
     """

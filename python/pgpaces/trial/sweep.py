@@ -276,11 +276,11 @@ def _done_before(planned: PlannedSweep) -> list[tuple[int, str]]:
     changed = [
         part
         for part, old, new in (
-            ("cells", before.design, now.design),
-            ("workload", row.document.get("workload_hash"), planned.workload_hash),
-            ("settings", before.profiles, now.profiles),
-            ("goal", document.goal(row.document), planned.goal),
-            ("from_database", before.from_database, shown_source(now.from_database)),
+            ("cells", before.experiment.design, now.design),
+            ("workload", before.workload_hash, planned.workload_hash),
+            ("settings", before.experiment.profiles, now.profiles),
+            ("goal", before.goal, planned.goal),
+            ("from_database", before.experiment.from_database, shown_source(now.from_database)),
         )
         if old != new
     ]
@@ -489,7 +489,8 @@ def find(name: str, store: str | Path | None) -> tuple[str, Experiment, Goal | N
     """The experiment called `name`: its id, itself, its goal. Raises PlanError, StoreError."""
     with contextlib.closing(Store.existing(store)) as opened:
         row = opened.experiment(opened.find_experiment(name))
-    return row.id, document.read(row.document), document.goal(row.document)
+    stored = document.read(row.document)
+    return row.id, stored.experiment, stored.goal
 
 
 def label(dsn: str) -> str:

@@ -236,7 +236,7 @@ def cost_s(seconds: float) -> float:
     return seconds + min(_WARM_UP_MAX_S, _WARM_UP * seconds) + _OVERHEAD_S
 
 
-class SearchSpec(Struct, frozen=True):
+class SearchSpec(Struct, frozen=True, tag_field="kind", tag="capacity"):
     """A search for the capacity of each cell.
 
     each: transactions a second of a load of 1; with it a saturating trial comes first and sets the
