@@ -27,7 +27,7 @@ from pgpaces.load.command import CommandLoad
 from pgpaces.load.composite import RunningLoad
 from pgpaces.load.python_users.load import UsersLoad, user_connection
 from pgpaces.spec.load import TrialPlan
-from pgpaces.spec.setup import ComponentFacts, PoolFacts, Prepared, ScriptCommand
+from pgpaces.spec.setup import ComponentFacts, PoolFacts, Prepared
 from pgpaces.spec.target import without_secrets
 from pgpaces.spec.workload import WorkloadScript
 from pgpaces.trial.request import (
@@ -59,47 +59,32 @@ class Work(Struct, frozen=True):
 
     name: str
     request: Request
-    scripts: tuple[WorkloadScript, ...]
-    commands: list[Sequence[ScriptCommand]]
     prepared: Prepared
-    scale: int
 
     def variables(self) -> dict[str, str]:
-        own = self.request.workload.variables
-        return {"scale": str(self.scale), **own, **dict(self.request.trial.variables)}
+        request = self.request
+        own = request.workload.variables
+        return {"scale": str(request.scale), **own, **dict(request.trial.variables)}
 
 
 class ComponentLoad(Struct, frozen=True):
-    """Scripts of a workload that go to a node.
+    """Scripts of a workload that go to a node, with their weights there.
 
-    places: of its scripts among those of the workload; weights: of each, here. plan: with its share
-    of the load. labels: the names of its scripts in the trial. local: the server runs on this
-    machine. command: of a workload that times one, ready to run.
+    plan: with its share of the load. labels: the names of its scripts in the trial. local: the
+    server runs on this machine. command: of a workload that times one, ready to run.
     """
 
     work: Work
     node: str
-    places: tuple[int, ...]
-    weights: tuple[int, ...]
+    scripts: tuple[WorkloadScript, ...]
     plan: TrialPlan
-    labels: tuple[str, ...] = ()
-    local: bool = True
+    labels: tuple[str, ...]
+    local: bool
     command: CommandLoad | None = None
 
     @property
     def clients(self) -> int:
         return self.plan.clients or 1
-
-    @property
-    def scripts(self) -> tuple[WorkloadScript, ...]:
-        return tuple(
-            replace(self.work.scripts[place], weight=weight)
-            for place, weight in zip(self.places, self.weights, strict=True)
-        )
-
-    @property
-    def commands(self) -> list[Sequence[ScriptCommand]]:
-        return [self.work.commands[place] for place in self.places]
 
     @property
     def clients_each(self) -> int:
@@ -132,15 +117,19 @@ class ComponentLoad(Struct, frozen=True):
         return tuple((source_of(s), s.weight, encoded(s.text)) for s in self.scripts)
 
     def facts(self) -> ComponentFacts:
+        plan, own = self.plan, dict(self.plan.limits)
+        limits = (
+            (label, own.get(s.name)) for label, s in zip(self.labels, self.scripts, strict=True)
+        )
         return ComponentFacts(
             of=self.work.name,
             node=self.node,
             scripts=self.labels,
-            load=self.plan.load,
+            load=plan.load,
             clients=self.clients,
-            seed=self.plan.seed,
-            limit_ns=self.plan.limit_ns,
-            limits=limits([self], self.plan.limit_ns),
+            seed=plan.seed,
+            limit_ns=plan.limit_ns,
+            limits=tuple((label, ns) for label, ns in limits if ns not in (None, plan.limit_ns)),
         )
 
 
@@ -258,39 +247,37 @@ def component_loads(
         most = max(1, most - _OF_COMMAND)
     chosen = [w for w in works if w.request.trial.clients is None]
     each = max(1, most // max(1, len(chosen)))
-    components = [component for work in works for component in _of_work(work, nodes, each)]
-    nodes_of_script = Counter((id(c.work), place) for c in components for place in c.places)
-    named = []
-    for number, component in enumerate(components):
-        prefix = f"{component.work.name}/" if component.work.name else ""
-        labels = tuple(
-            f"{prefix}{script.name}"
-            + (f" on {component.node}" if nodes_of_script[id(component.work), place] > 1 else "")
-            for place, script in zip(component.places, component.scripts, strict=True)
-        )
-        seed = (component.plan.seed + number * _SEEDS) % 2**64
-        plan = replace(component.plan, seed=seed)
-        named.append(replace(component, labels=labels, plan=plan, local=local))
-    return tuple(named)
+    components = (part for work in works for part in _of_work(work, nodes, each, local=local))
+    return tuple(
+        replace(part, plan=replace(part.plan, seed=(part.plan.seed + number * _SEEDS) % 2**64))
+        for number, part in enumerate(components)
+    )
 
 
-def _of_work(work: Work, nodes: Sequence[str], most: int) -> Iterator[ComponentLoad]:
-    plan = work.request.trial
-    weights = _weights(work.request, work.scripts, nodes)
+def _of_work(
+    work: Work, nodes: Sequence[str], most: int, *, local: bool
+) -> Iterator[ComponentLoad]:
+    plan, scripts = work.request.trial, work.request.scripts
+    weights = _weights(work.request, scripts, nodes)
     shares = {node: sum(own.values(), Fraction()) for node, own in weights.items()}
     clients = _shares(plan.clients_for(most), list(shares.values()))
     total = sum(shares.values(), Fraction())
     # Weights are integers, also those of a script that goes to several nodes.
     parts = math.lcm(*(w.denominator for own in weights.values() for w in own.values()))
+    nodes_of = Counter(place for own in weights.values() for place in own)
     for (node, own), count in zip(weights.items(), clients, strict=True):
         load = plan.load
         if load.model == "open" and load.rate is not None and len(weights) > 1:
             load = replace(load, rate=load.rate * float(shares[node] / total))
-        whole = tuple(int(weight * parts) for weight in own.values())
-        names = {work.scripts[place].name for place in own}
-        own_limits = tuple((name, limit) for name, limit in plan.limits if name in names)
-        share = replace(plan, load=load, clients=count, limits=own_limits)
-        yield ComponentLoad(work, node, tuple(own), whole, share)
+        here = tuple(replace(scripts[place], weight=int(own[place] * parts)) for place in own)
+        names = [f"{work.name}/{s.name}" if work.name else s.name for s in here]
+        labels = tuple(
+            f"{name} on {node}" if nodes_of[place] > 1 else name
+            for place, name in zip(own, names, strict=True)
+        )
+        limits = tuple((name, ns) for name, ns in plan.limits if name in {s.name for s in here})
+        share = replace(plan, load=load, clients=count, limits=limits)
+        yield ComponentLoad(work, node, here, share, labels, local)
 
 
 def clients_at(request: Request, nodes: Sequence[str]) -> dict[str, int]:
@@ -327,13 +314,3 @@ def _shares(clients: int, weights: Sequence[Fraction]) -> list[int]:
         furthest = max(able, key=lambda n: step * (exact[n] - counts[n]))
         counts[furthest] += step
     return counts
-
-
-def limits(components: Sequence[ComponentLoad], general: int | None) -> tuple[tuple[str, int], ...]:
-    """The scripts whose limit, ns, is not the general one, with that limit; 0: none."""
-    every: dict[str, int | None] = {}
-    for component in components:
-        own = dict(component.plan.limits)
-        for label, script in zip(component.labels, component.scripts, strict=True):
-            every[label] = own.get(script.name, component.plan.limit_ns)
-    return tuple((label, limit or 0) for label, limit in every.items() if limit != general)

@@ -54,7 +54,6 @@ from pgpaces.trial.request import (
     POOL,
     PRIMARY,
     Request,
-    commands_of,
     dataset_of,
     shares_data,
 )
@@ -158,20 +157,14 @@ def _works(where: Site, request: Request, say: Say, *, check: Check) -> Iterator
     writes = any(each.workload.writes for each in (request, *sharing))
     with contextlib.ExitStack() as stack:
         own = stack.enter_context(_data(where, request, say_and_check, writes=writes))
-        works = [_work("", request, own)]
+        works = [Work("", request, own)]
         for name, other in request.background:
             prepared = own
             if not shares_data(request, other):
                 data_of_other = _data(where, other, say_and_check, writes=other.workload.writes)
                 prepared = stack.enter_context(data_of_other)
-            works.append(_work(name, other, prepared))
+            works.append(Work(name, other, prepared))
         yield tuple(works)
-
-
-def _work(name: str, request: Request, prepared: Prepared) -> Work:
-    scripts = request.scripts
-    commands = commands_of(request.workload, scripts)
-    return Work(name, request, scripts, commands, prepared, request.scale)
 
 
 @contextlib.contextmanager

@@ -43,7 +43,7 @@ from pgpaces.spec.setup import (
 from pgpaces.spec.workload import WorkloadScript
 from pgpaces.store.store import Store, new_id
 from pgpaces.trial.components import ReadyTrial, Work, as_superuser
-from pgpaces.trial.request import POOL, PRIMARY
+from pgpaces.trial.request import POOL, PRIMARY, commands_of
 
 # Characters of a script, or of a line of it, that are stored; the hash is of all of it.
 _KEPT_MAX = 2**20
@@ -88,7 +88,7 @@ def _workload(work: Work) -> WorkloadFacts:
         name=workload.name,
         description=workload.description,
         hash=workload.hash,
-        scale=work.scale,
+        scale=work.request.scale,
         init={step.name: step.text for step in workload.init},
         scripts=(),
         prepared=work.prepared,
@@ -104,10 +104,9 @@ def host_facts(costs: Costs | None) -> HostFacts:
 def _scripts(ready: ReadyTrial) -> Iterator[ScriptFacts]:
     """The scripts of every component, in the order in which its intervals count them."""
     for component in ready.components:
-        for label, script, commands in zip(
-            component.labels, component.scripts, component.commands, strict=True
-        ):
-            workload = component.work.request.workload
+        workload = component.work.request.workload
+        every = commands_of(workload, component.scripts)
+        for label, script, commands in zip(component.labels, component.scripts, every, strict=True):
             command = None if workload.command is None else "command"
             yield ScriptFacts(
                 name=label,

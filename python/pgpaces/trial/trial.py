@@ -139,12 +139,11 @@ def run_at(where: Site, request: Request, context: TrialContext) -> Outcome:
 
 def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
     listener, stops, store = context.listener, context.stops, context.store
-    plan = ready.components[0].engine_plan()
     before = store.size_bytes() if store else 0
     trial = trial_of(ready)
     stops_on_store_error = ready.request.spec.get("on_store_error") == "stop"
     error: PgpacesError | None = None
-    with monitoring(ready, listener) as monitors:
+    with monitoring(ready, listener.say) as monitors:
         load, facts = _loads(ready, context)
         trial = replace(trial, setup=trial.setup.but(**facts))
         recorder = Recorder(store, trial, listener.say)
@@ -156,7 +155,7 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
                 monitors.ready()
                 begins_ns = load.begin()
                 listener.started(trial, load.connect_ns)
-                monitors.begin((begins_ns + plan.warmup_ns) / 1e9)
+                monitors.begin((begins_ns + ready.request.trial.warmup) / 1e9)
                 looks = Looks(trial, listener)
                 try:
                     for interval in load:
