@@ -18,9 +18,9 @@ from pgpaces.database.identity import Room
 from pgpaces.spec.load import Load
 from pgpaces.spec.target import PoolPlan, TargetPlan
 from pgpaces.trial import prepare, site
-from pgpaces.trial.components import clients_at, component_loads
+from pgpaces.trial.components import component_loads
 from pgpaces.trial.prepare import Budget
-from pgpaces.trial.request import backgrounds, check
+from pgpaces.trial.request import backgrounds, check, clients_at
 from pgpaces.trial.site import Site, restarting
 from tests.errors import raises, sentence
 from tests.unit.components import NAMES, work

@@ -30,15 +30,7 @@ from pgpaces.spec.load import TrialPlan
 from pgpaces.spec.setup import ComponentFacts, PoolFacts, Prepared
 from pgpaces.spec.target import without_secrets
 from pgpaces.spec.workload import WorkloadScript
-from pgpaces.trial.request import (
-    PRIMARY,
-    Request,
-    check_clients,
-    node_of,
-    nodes_of,
-    source_of,
-    typed_at,
-)
+from pgpaces.trial.request import PRIMARY, Request, shares_of, source_of, typed_at, weights_at
 from pgpaces.trial.site import Site
 
 if TYPE_CHECKING:
@@ -258,9 +250,9 @@ def _of_work(
     work: Work, nodes: Sequence[str], most: int, *, local: bool
 ) -> Iterator[ComponentLoad]:
     plan, scripts = work.request.trial, work.request.scripts
-    weights = _weights(work.request, scripts, nodes)
+    weights = weights_at(work.request, nodes)
     shares = {node: sum(own.values(), Fraction()) for node, own in weights.items()}
-    clients = _shares(plan.clients_for(most), list(shares.values()))
+    clients = shares_of(plan.clients_for(most), list(shares.values()))
     total = sum(shares.values(), Fraction())
     # Weights are integers, also those of a script that goes to several nodes.
     parts = math.lcm(*(w.denominator for own in weights.values() for w in own.values()))
@@ -278,39 +270,3 @@ def _of_work(
         limits = tuple((name, ns) for name, ns in plan.limits if name in {s.name for s in here})
         share = replace(plan, load=load, clients=count, limits=limits)
         yield ComponentLoad(work, node, here, share, labels, local)
-
-
-def clients_at(request: Request, nodes: Sequence[str]) -> dict[str, int]:
-    """The clients of a workload at each node; empty if their number was not requested."""
-    if request.trial.clients is None:
-        return {}
-    weights = _weights(request, request.scripts, nodes)
-    shares = [sum(own.values(), Fraction()) for own in weights.values()]
-    return dict(zip(weights, _shares(request.trial.clients, shares), strict=True))
-
-
-def _weights(
-    request: Request, scripts: Sequence[WorkloadScript], nodes: Sequence[str]
-) -> dict[str, dict[int, Fraction]]:
-    weights: dict[str, dict[int, Fraction]] = {}
-    for place, script in enumerate(scripts):
-        where = nodes_of(node_of(request, script.name, nodes), nodes)
-        for node in where:
-            weights.setdefault(node, {})[place] = Fraction(script.weight, len(where))
-    # Idle nodes are left out. If all are idle, one stays, so that the engine reports the error.
-    busy = {node: own for node, own in weights.items() if any(own.values())}
-    return busy or dict(list(weights.items())[:1])
-
-
-def _shares(clients: int, weights: Sequence[Fraction]) -> list[int]:
-    """The clients of each share: at least one, the others by weight. Raises PlanError."""
-    check_clients(clients, len(weights))
-    total = sum(weights) or 1
-    exact = [clients * weight / total for weight in weights]
-    counts = [max(1, int(share)) for share in exact]
-    while sum(counts) != clients:
-        step = 1 if sum(counts) < clients else -1
-        able = [n for n, count in enumerate(counts) if count + step >= 1]
-        furthest = max(able, key=lambda n: step * (exact[n] - counts[n]))
-        counts[furthest] += step
-    return counts

@@ -47,13 +47,13 @@ from pgpaces.trial.components import (
     ReadyTrial,
     Work,
     as_superuser,
-    clients_at,
     component_loads,
 )
 from pgpaces.trial.request import (
     POOL,
     PRIMARY,
     Request,
+    clients_at,
     dataset_of,
     shares_data,
 )
@@ -85,6 +85,11 @@ def prepared(where: Site, request: Request, say: Say, *, check: Check) -> Iterat
     check: raises StoppedError after a request to stop; preparation calls it with each progress
     message, which is every few seconds.
     """
+
+    def say_and_check(text: str) -> None:
+        check()
+        say(text)
+
     target = request.target
     restart = restarting(target.restart, where.access) if target.restart else None
     pooled = request.pool is not None
@@ -103,7 +108,7 @@ def prepared(where: Site, request: Request, say: Say, *, check: Check) -> Iterat
             if where.managed:
                 stack.enter_context(streaming.on_standbys(where.standbys, of_server))
         budget = Budget(where, request)
-        works = stack.enter_context(_works(where, request, say, check=check))
+        works = stack.enter_context(_works(where, request, say_and_check))
         inner = Applied()
         # The facts of the first database stand for the trial.
         for dbname in [] if untouched else dict.fromkeys(w.prepared.dbname for w in works):
@@ -114,7 +119,7 @@ def prepared(where: Site, request: Request, say: Say, *, check: Check) -> Iterat
         check()
         components = component_loads(
             works,
-            (*request.target.node_names, *([POOL] if pooled else [])),
+            request.node_names,
             budget.clients(),
             local=is_local(where.access.keywords),
         )
@@ -146,22 +151,18 @@ def _probe(ready: ReadyTrial, component: ComponentLoad) -> None:
 
 
 @contextlib.contextmanager
-def _works(where: Site, request: Request, say: Say, *, check: Check) -> Iterator[tuple[Work, ...]]:
-    def say_and_check(text: str) -> None:
-        check()
-        say(text)
-
+def _works(where: Site, request: Request, say: Say) -> Iterator[tuple[Work, ...]]:
     if (warning := as_superuser(where, request)) is not None:
         say(Warned(str(warning)))
     sharing = [other for _, other in request.background if shares_data(request, other)]
     writes = any(each.workload.writes for each in (request, *sharing))
     with contextlib.ExitStack() as stack:
-        own = stack.enter_context(_data(where, request, say_and_check, writes=writes))
+        own = stack.enter_context(_data(where, request, say, writes=writes))
         works = [Work("", request, own)]
         for name, other in request.background:
             prepared = own
             if not shares_data(request, other):
-                data_of_other = _data(where, other, say_and_check, writes=other.workload.writes)
+                data_of_other = _data(where, other, say, writes=other.workload.writes)
                 prepared = stack.enter_context(data_of_other)
             works.append(Work(name, other, prepared))
         yield tuple(works)
@@ -266,7 +267,7 @@ def _check_statements(session: Session, name: str, statements: list[str], *, run
 
 @contextlib.contextmanager
 def _with_command(
-    ready: ReadyTrial, component: ComponentLoad, say: Say, *, check: Callable[[], None]
+    ready: ReadyTrial, component: ComponentLoad, say: Say, *, check: Check
 ) -> Iterator[ComponentLoad]:
     """The component with its command, if it has one, ready to run within this context.
 

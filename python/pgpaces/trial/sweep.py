@@ -146,7 +146,6 @@ class PlannedSweep(Redacted, frozen=True):
                 consent=self.consent,
                 on_store_error=self.on_store_error,
                 place=Place(self.id, ask.cell.key, dict(ask.cell.levels), ask.block, ask.attempt),
-                occasion=self.id,
                 costs=costs,
             )
         except PlanError as error:
