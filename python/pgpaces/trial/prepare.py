@@ -37,7 +37,7 @@ from pgpaces.database.access import Access
 from pgpaces.database.identity import Room
 from pgpaces.database.settings import Applied, Terms
 from pgpaces.load import engine as generator
-from pgpaces.load.command import CommandLoad, Executions
+from pgpaces.load.command import CommandLoad
 from pgpaces.load.engine import Connection, for_driver
 from pgpaces.monitor import plans
 from pgpaces.server import pooler
@@ -275,7 +275,7 @@ def _with_command(
     for unknown placeholders, RunError for a missing program, PrepareError if the command to run
     before it fails.
     """
-    work, plan = component.work, component.plan
+    work = component.work
     workload, command = work.request.workload, work.request.workload.command
     if command is None:
         yield component
@@ -288,7 +288,7 @@ def _with_command(
         contextlib.ExitStack() as stack,
     ):
         # Not `grace`, which is at least the latency limit: that may be an hour here.
-        polite_ns = _POLITE_NS if plan.grace_ns is None else plan.grace_ns
+        polite_ns = _POLITE_NS if component.plan.grace_ns is None else component.plan.grace_ns
 
         def order(run: tuple[str, ...] | str, succeeds: tuple[int, ...]) -> programs.CommandOrder:
             base = environment.order(component.labels[0], run)
@@ -310,14 +310,9 @@ def _with_command(
             if result is None or result.failed:
                 why, output = (result.failed, result.output) if result else ("stopped", "")
                 raise PrepareError("before-failed", workload=workload.name, why=why, output=output)
-        executions = Executions(
-            transactions=plan.transactions,
-            duration_ns=plan.duration_ns,
-            warmup_ns=plan.warmup,
-            limit_ns=dict(plan.limits).get(component.scripts[0].name, plan.limit_ns) or None,
-            accompanies=bool(work.name),
-        )
-        load = CommandLoad(measured, executions, runner, say=say)
+        accompanies = bool(work.name)
+        plan = component.engine_plan()
+        load = CommandLoad(measured, plan, runner, accompanies=accompanies, say=say)
         if command.input:
             words = [inputs.filled(pattern, environment.values) for pattern in command.input]
             paths = inputs.matching(words, environment.folder)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -244,7 +244,7 @@ def plan(
             check(request)
             if isinstance(goal, Certainty) and request.trial.auto:
                 raise PlanError("cannot-combine", options=["--trials auto", "--duration auto"])
-            if isinstance(goal, Certainty) and not (request.trial.limit_ns or request.trial.limits):
+            if isinstance(goal, Certainty) and request.trial.limit_max_ns is None:
                 raise PlanError("no-latency-limit")
         except PlanError as error:
             raise in_cell(error, ask.cell) from None
@@ -457,31 +457,19 @@ def _together(machines: Sequence[Machine], context: TrialContext, experiment_id:
 
     If the store refuses a heartbeat, the machines decide whether to wait or to give up.
     """
-    store, stops = context.store, context.stops
-    assert store is not None
-    threads = [
-        threading.Thread(
-            target=machine.run, args=(context,), name=f"machine {machine.name or 'here'}"
-        )
-        for machine in machines
-    ]
-    for thread in threads:
-        thread.start()
-    try:
-        while any(thread.is_alive() for thread in threads):
-            for thread in threads:
-                thread.join(_BEAT_S / len(threads))
-            with contextlib.suppress(StoreError):
-                store.beat_experiment(experiment_id)
-    except BaseException:
-        stops.ask()
-        stops.ask()
-        for thread in threads:
-            thread.join()
-        raise
-    for machine in machines:
-        if machine.failure is not None:
-            raise machine.failure
+    assert context.store is not None
+    with ThreadPoolExecutor(max(1, len(machines)), "machine") as threads:
+        try:
+            trials = [threads.submit(machine.run, context) for machine in machines]
+            while wait(trials, _BEAT_S).not_done:
+                with contextlib.suppress(StoreError):
+                    context.store.beat_experiment(experiment_id)
+        except BaseException:
+            context.stops.ask()
+            context.stops.ask()
+            raise
+    for each in trials:
+        each.result()
 
 
 def find(name: str, store: str | Path | None) -> tuple[str, Experiment, Goal | None]:

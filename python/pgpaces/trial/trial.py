@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -84,8 +84,8 @@ def run(
     with ExitStack() as own:
         if store is not None:
             own.callback(store.close)
-        context = TrialContext(listener, stops, store, resources=resources or own)
-        with context.with_clusters() as context, site(request.target, listener.say) as where:
+        with closing(Clusters()) as clusters, site(request.target, listener.say) as where:
+            context = TrialContext(listener, stops, store, 0.0, resources or own, clusters)
             return run_at(where, request, context)
 
 
@@ -121,12 +121,6 @@ class TrialContext(Struct, frozen=True):
                     self.listener.say(Warned(text))
                 warned = True
             self.stops.rest(_AGAIN_S)
-
-    @contextmanager
-    def with_clusters(self) -> Iterator[TrialContext]:
-        """The same with clusters of its own, which end with this context."""
-        with closing(Clusters()) as clusters:
-            yield replace(self, clusters=clusters)
 
 
 def run_at(where: Site, request: Request, context: TrialContext) -> Outcome:
