@@ -4,7 +4,7 @@ from pgpaces.spec import workload
 from pgpaces.spec.load import Load, TrialPlan
 from pgpaces.spec.setup import Prepared
 from pgpaces.spec.workload import WorkloadScript
-from pgpaces.trial.components import Work
+from pgpaces.trial.prepare import Work
 from pgpaces.trial.request import Request
 
 NAMES = ("read", "write", "report")

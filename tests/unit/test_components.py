@@ -18,8 +18,7 @@ from pgpaces.database.identity import Room
 from pgpaces.spec.load import Load
 from pgpaces.spec.target import PoolPlan, TargetPlan
 from pgpaces.trial import prepare, site
-from pgpaces.trial.components import component_loads
-from pgpaces.trial.prepare import Budget
+from pgpaces.trial.prepare import Budget, component_loads
 from pgpaces.trial.request import backgrounds, check, clients_at
 from pgpaces.trial.site import Site, restarting
 from tests.errors import raises, sentence

@@ -32,7 +32,7 @@ from pgpaces.monitor.host import HostMonitor, ThisMachine
 from pgpaces.monitor.remote import NearbySource, RemoteCommand
 from pgpaces.monitor.server import ServerMonitor
 from pgpaces.spec.result import Blocked, Explained, Observed
-from pgpaces.trial.components import ComponentLoad, ReadyTrial
+from pgpaces.trial.prepare import ComponentLoad, ReadyTrial
 from pgpaces.trial.request import POOL, PRIMARY
 
 # Characters of a script up to which its statements are explained: that executes each once more.

@@ -42,7 +42,7 @@ from pgpaces.spec.setup import (
 )
 from pgpaces.spec.workload import WorkloadScript
 from pgpaces.store.store import Store, new_id
-from pgpaces.trial.components import ReadyTrial, Work, as_superuser
+from pgpaces.trial.prepare import ReadyTrial, Work
 from pgpaces.trial.request import POOL, PRIMARY, commands_of
 
 # Characters of a script, or of a line of it, that are stored; the hash is of all of it.
@@ -187,8 +187,8 @@ def _findings(ready: ReadyTrial, now: ServerFacts) -> Iterator[Finding]:
     where = dict.fromkeys(component.node for component in ready.components)
     if ready.pool and POOL not in where:
         yield finding("pool-unused", pooler=ready.pool.pooler, nodes=list(where))
-    if (warning := as_superuser(ready.site, request)) is not None:
-        yield warning
+    if ready.warning is not None:
+        yield ready.warning
 
 
 class Recorder:

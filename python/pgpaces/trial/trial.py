@@ -34,10 +34,9 @@ from pgpaces.spec.load import GeneratorsPlan
 from pgpaces.spec.result import State, Trial
 from pgpaces.spec.target import TargetPlan
 from pgpaces.store.store import Store
-from pgpaces.trial.components import ReadyTrial
 from pgpaces.trial.listener import Listener, Stops, signals
 from pgpaces.trial.monitors import monitoring
-from pgpaces.trial.prepare import held_back, prepared
+from pgpaces.trial.prepare import ReadyTrial, held_back, prepared
 from pgpaces.trial.record import Recorder, trial_of
 from pgpaces.trial.request import Request, check, check_generators
 from pgpaces.trial.site import Site, site, source_database, without_pg_variables
