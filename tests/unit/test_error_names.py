@@ -28,7 +28,7 @@ from pgpaces.database.access import Access
 from pgpaces.spec.design import Design
 from pgpaces.spec.load import GeneratorsPlan, Load, LogPlan
 from pgpaces.spec.target import TargetPlan
-from pgpaces.trial.listener import Stops
+from pgpaces.trial.trial import Stops
 from tests.errors import sentence
 from tests.unit.calling import refused
 from tests.unit.stored import begun, opened

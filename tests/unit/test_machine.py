@@ -30,12 +30,12 @@ from pgpaces.spec.load import Load, TrialPlan
 from pgpaces.spec.result import Place
 from pgpaces.spec.target import TargetPlan
 from pgpaces.store.store import Store
-from pgpaces.trial import listener, machine, sweep
+from pgpaces.trial import machine, sweep
 from pgpaces.trial.listener import Progress, SweepListener
 from pgpaces.trial.machine import Machine
 from pgpaces.trial.request import Request
 from pgpaces.trial.strategies import Listed
-from pgpaces.trial.trial import Outcome, TrialContext
+from pgpaces.trial.trial import Outcome, StoppedError, Stops, TrialContext
 from tests.errors import raises
 from tests.unit.trials import trial
 
@@ -88,7 +88,7 @@ class Bench:
     opened: int = 0
     store: Kept = field(default_factory=Kept)
     heard: Heard = field(default_factory=Heard)
-    stops: listener.Stops = field(default_factory=listener.Stops)
+    stops: Stops = field(default_factory=Stops)
 
     def run(
         self,
@@ -115,7 +115,7 @@ class Bench:
         self.monkeypatch.setattr(machine, "run_at", self._trial)
         contexts = dict.fromkeys(("shared_buffers",), "postmaster")
         self.monkeypatch.setattr(machine.settings, "server_contexts", lambda *_: contexts)
-        self.monkeypatch.setattr(listener.Stops, "rest", lambda *_: None)
+        self.monkeypatch.setattr(Stops, "rest", lambda *_: None)
 
     @contextlib.contextmanager
     def _site(self, *_: object) -> Iterator[object]:
@@ -277,7 +277,7 @@ class _Load:
 
 @pytest.mark.parametrize(("asked", "heard"), [(0, []), (1, ["stop"]), (2, ["stop", "abort"])])
 def test_a_load_that_begins_late_hears_what_was_asked_before(asked, heard):
-    found, load = listener.Stops(), _Load()
+    found, load = Stops(), _Load()
     for _ in range(asked):
         found.ask()
     with found.over(load):
@@ -287,10 +287,10 @@ def test_a_load_that_begins_late_hears_what_was_asked_before(asked, heard):
 
 
 def test_who_waits_is_told_that_somebody_asked_for_the_end():
-    found = listener.Stops()
+    found = Stops()
     found.check()
     found.ask()
-    with pytest.raises(listener.StoppedError):
+    with pytest.raises(StoppedError):
         found.check()
     found.rest(3600)
 

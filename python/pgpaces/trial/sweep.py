@@ -40,7 +40,7 @@ from pgpaces.store.listing import ExperimentRow
 from pgpaces.store.rows import ExperimentState
 from pgpaces.store.store import Store, new_id
 from pgpaces.trial import document
-from pgpaces.trial.listener import Progress, Stops, SweepListener, signals
+from pgpaces.trial.listener import Progress, SweepListener
 from pgpaces.trial.machine import LASTING, Machine
 from pgpaces.trial.request import (
     OnStoreError,
@@ -51,7 +51,7 @@ from pgpaces.trial.request import (
 )
 from pgpaces.trial.site import shown_source, source_database, without_pg_variables
 from pgpaces.trial.strategies import Goal, Strategy, resumed, strategies
-from pgpaces.trial.trial import TrialContext
+from pgpaces.trial.trial import Stops, TrialContext, signals
 
 _BEAT_S = 5.0
 # Maximum wait for a store that refuses writes, before a trial and after it.

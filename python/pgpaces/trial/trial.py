@@ -1,14 +1,18 @@
 """One trial: prepare, generate, store, from its plan to its answer.
 
-Knows no terminal: a Listener receives the events.
+Knows no terminal: a Listener receives the events. Stops ends loads on request of a signal or of
+code that has it.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +25,7 @@ from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import Bucket, digest
 from pgpaces.analysis.stopping import LOOKS_S, certain_in, decide
 from pgpaces.analysis.summary import Summary, so_far
-from pgpaces.core.errors import PgpacesError, StoreError
+from pgpaces.core.errors import PgpacesError, RunError, StoreError
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.locality import is_local
 from pgpaces.core.messages import message
@@ -34,7 +38,7 @@ from pgpaces.spec.load import GeneratorsPlan
 from pgpaces.spec.result import State, Trial
 from pgpaces.spec.target import TargetPlan
 from pgpaces.store.store import Store
-from pgpaces.trial.listener import Listener, Stops, signals
+from pgpaces.trial.listener import Listener
 from pgpaces.trial.monitors import monitoring
 from pgpaces.trial.prepare import ReadyTrial, held_back, prepared
 from pgpaces.trial.record import Recorder, trial_of
@@ -86,6 +90,92 @@ def run(
         with closing(Clusters()) as clusters, site(request.target, listener.say) as where:
             context = TrialContext(listener, stops, store, 0.0, resources or own, clusters)
             return run_at(where, request, context)
+
+
+class Stops:
+    """Ends the running loads on request. requests: how often that was requested."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self._requested = threading.Event()
+        self._loads: list[Together] = []
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def over(self, load: Together) -> Iterator[None]:
+        """Applies earlier and later requests to this load too."""
+        with self._lock:
+            self._loads = [*self._loads, load]
+        try:
+            if self.requests:
+                load.stop()
+            if self.requests > 1:
+                load.abort()
+            yield
+        finally:
+            with self._lock:
+                self._loads = [other for other in self._loads if other is not load]
+
+    def ask(self) -> None:
+        """First: nothing new falls due. Again: ends at once."""
+        self.requests += 1
+        self._requested.set()
+        for load in self._loads:  # code that begins one meanwhile checks `requests`
+            if self.requests == 1:
+                load.stop()
+            else:
+                load.abort()
+
+    def check(self) -> None:
+        """Raises StoppedError after a request."""
+        if self.requests:
+            raise StoppedError("stopped-before-load")
+
+    def rest(self, seconds: float) -> None:
+        self._requested.wait(seconds)
+
+
+class StoppedError(RunError):
+    """The end was requested before anything was measured."""
+
+
+@contextmanager
+def signals(stops: Stops, listener: Listener) -> Iterator[None]:
+    """While active, Ctrl-C, SIGTERM and SIGHUP in the main thread request the end.
+
+    Each counts, and at once: a handler in Python would run only after the main thread has waited
+    for the next second, and once for all signals until then.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    # A closed terminal ends it like Ctrl-C, unless nohup ignores SIGHUP.
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+
+    def receive() -> None:
+        while byte := os.read(reads, 1):
+            if byte[0] in numbers:
+                stops.ask()
+                listener.stopping(stops.requests)
+
+    thread = threading.Thread(target=receive, name="pgpaces-signals", daemon=True)
+    thread.start()
+    wakes = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+    # A handler that does nothing, because only a handled signal is written to the pipe.
+    before = {number: signal.signal(number, lambda *_: None) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+        signal.set_wakeup_fd(wakes)
+        os.close(writes)
+        thread.join()
+        os.close(reads)
 
 
 class TrialContext(Struct, frozen=True):
