@@ -61,24 +61,20 @@ def trial_of(ready: ReadyTrial) -> Trial:
         state="running",
         started_at=datetime.now(UTC),
         spec=request.spec,
-        setup=_setup(ready, server),
+        setup=Setup(
+            clients=sum(each.clients for each in ready.components),
+            threads=sum(each.engine_plan().threads for each in ready.components),
+            variables=tuple(ready.works[0].variables().items()),
+            components=tuple(component.facts() for component in ready.components),
+            workload=_workload(ready.works[0]).but(scripts=tuple(_scripts(ready))),
+            background={work.name: _workload(work) for work in ready.works[1:]},
+            server=server,
+            host=host_facts(request.costs),
+        ),
         version=version("pgpaces"),
         notes=tuple(_notes(ready)),
         findings=tuple(_findings(ready, server)),
         place=request.place,
-    )
-
-
-def _setup(ready: ReadyTrial, server: ServerFacts) -> Setup:
-    return Setup(
-        clients=sum(each.clients for each in ready.components),
-        threads=sum(each.engine_plan().threads for each in ready.components),
-        variables=tuple(ready.works[0].variables().items()),
-        components=tuple(component.facts() for component in ready.components),
-        workload=_workload(ready.works[0]).but(scripts=tuple(_scripts(ready))),
-        background={work.name: _workload(work) for work in ready.works[1:]},
-        server=server,
-        host=host_facts(ready.request.costs),
     )
 
 
@@ -194,9 +190,10 @@ def _findings(ready: ReadyTrial, now: ServerFacts) -> Iterator[Finding]:
 class Recorder:
     """Stores intervals and samples as they come, adds intervals to the accumulator, and drops them.
 
-    What the store refuses stays in memory and is written later. error: the first error of the
-    store. delayed: the number of seconds that it refused at first. notes: without repetitions.
-    first_error: the first error of a client. unread: stored samples could not be read back.
+    What the store refuses stays in memory and is written later; without a store nothing is kept.
+    error: the first error of the store. delayed: the number of seconds that it refused at first.
+    notes: without repetitions. first_error: the first error of a client. unread: stored samples
+    could not be read back.
     """
 
     def __init__(self, store: Store | None, trial: Trial, say: Say) -> None:
@@ -207,7 +204,6 @@ class Recorder:
         self.error: StoreError | None = None
         self.delayed = 0
         self._waiting: deque[tuple[Interval | None, Sequence[Sample], Sequence[Observed]]] = deque()
-        self._unstored = Collection()
         self._failing = self._sampled = self.unread = False
 
     def begin(self) -> None:
@@ -229,7 +225,9 @@ class Recorder:
         self.first_error = self.first_error or next(errors, "")
         self.notes.add(*interval.notes)
         self.accumulator.add(interval)
-        self._keep(replace(interval, lines=()), samples, observed)
+        self._sampled = self._sampled or bool(samples)
+        if self._store:
+            self._waiting.append((replace(interval, lines=()), samples, observed))
         try:
             self._flush()
         except StoreError as error:
@@ -245,11 +243,11 @@ class Recorder:
 
     def series(self, last: Sequence[Sample]) -> tuple[Series, ...]:
         """All samples: read from the store, and those that it refused. last: the last ones."""
-        self._keep(None, last, ())
+        self._waiting.append((None, last, ()))
         with contextlib.suppress(StoreError):
             self._flush()
-        collection = self._unstored
-        if self._store and self._sampled:
+        collection = Collection()
+        if self._store and (self._sampled or last):
             try:
                 collection = self._store.series(self.trial.id)
             except StoreError:
@@ -257,15 +255,6 @@ class Recorder:
         for _, samples, _ in self._waiting:
             collection.add(samples)
         return collection.series()
-
-    def _keep(
-        self, interval: Interval | None, samples: Sequence[Sample], observed: Sequence[Observed]
-    ) -> None:
-        self._sampled = self._sampled or bool(samples)
-        if self._store:
-            self._waiting.append((interval, samples, observed))
-        else:
-            self._unstored.add(samples)
 
     def _flush(self) -> None:
         while self._store and self._waiting:
