@@ -50,7 +50,6 @@ from pgpaces.load import engine as generator
 from pgpaces.load.command import CommandLoad
 from pgpaces.load.composite import RunningLoad
 from pgpaces.load.engine import Connection, for_driver
-from pgpaces.load.python_users.load import UsersLoad, user_connection
 from pgpaces.monitor import plans
 from pgpaces.server import pooler
 from pgpaces.spec.load import TrialPlan
@@ -155,6 +154,8 @@ class ComponentLoad(Struct, frozen=True):
         if workers is not None:
             return _dealt(self, connection, workers)
         if (users := self.work.request.workload.users) is not None:
+            from pgpaces.load.python_users.load import UsersLoad, user_connection
+
             names = [(script.name, script.weight) for script in self.scripts]
             way = user_connection(connection, self.work.variables())
             return UsersLoad(self.engine_plan(), users, names, way=way)
