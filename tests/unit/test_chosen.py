@@ -449,7 +449,7 @@ def test_between_two_looks_nothing_is_concluded(count, speed):
 @pytest.mark.parametrize("goal", [SPEC, replace(SPEC, each=None), PAIRING])
 def test_a_goal_is_read_as_it_was_written(goal):
     experiment = Experiment("e", "reporting", Design())
-    assert document.read(document.write(experiment, "", "", goal=goal)).goal == goal
+    assert document.goal(document.write(experiment, "", "", goal=goal)) == goal
 
 
 @pytest.mark.parametrize(
@@ -464,7 +464,7 @@ def test_a_goal_is_read_as_it_was_written(goal):
 )
 def test_a_damaged_goal_is_called_that(wrong):
     with raises(StoreError, "experiment-damaged"):
-        document.read({**document.write(Experiment("e", "w", Design()), "", ""), "goal": wrong})
+        document.goal({"goal": wrong})
 
 
 def test_machines_search_their_own_cells_and_pairs_are_of_all_machines():

@@ -263,7 +263,7 @@ CASES: dict[str, Any] = {
     "ssh-failed": on_host(OSError()),
     "host-without-pgpaces": on_host(Ns(stdout="")),
     "generator-ended-at-once": on_host(Ns(stdout="#!/usr/bin/python3")),
-    "tasks-not-loaded": call("load.python_users.process:_users", Ns(path=None, functions=b"?")),
+    "tasks-not-loaded": call("load.python_users.process:_users", Ns(users=None, functions=b"?")),
     "users-not-started": call("load.python_users.load:_started", Ns(counter=None),
                               parts={"/sys.executable": "/none"}),
     "users-silent": call("load.python_users.load:UsersLoad._lost", 0, CHILD, silent=True),

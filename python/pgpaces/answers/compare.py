@@ -438,7 +438,7 @@ def _group(store: Store, name: str, of: str) -> Group:
 
 def _of_levels(store: Store, name: str, of: str) -> Group:
     row = store.experiment(store.find_experiment(of))
-    goal = document.read(row.document).goal
+    goal = document.goal(row.document)
     if isinstance(goal, Pairing):
         raise PlanError("run-as-pairs", experiment=row.name)
     digests = store.digests([trial.id for trial in store.trials(experiment=row.id)])

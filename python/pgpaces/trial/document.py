@@ -43,7 +43,18 @@ def write(
 
 def read(document: Mapping[str, Any]) -> StoredExperiment:
     """Raises StoreError if the document is damaged."""
+    found: StoredExperiment = _read(StoredExperiment, document)
+    return found
+
+
+def goal(document: Mapping[str, Any]) -> Goal | None:
+    """The goal alone, also of a document whose other parts are damaged. Raises StoreError."""
+    found: Goal | None = _read(Goal | None, document.get("goal"))
+    return found
+
+
+def _read(kind: Any, value: object) -> Any:
     try:
-        return setup.read(StoredExperiment, document, "an experiment")
+        return setup.read(kind, value, "an experiment")
     except (ValueError, PlanError) as error:
         raise StoreError("experiment-damaged", why=str(error)) from None
