@@ -13,7 +13,8 @@ from figures import Figure, Finding, Goal
 from session import Session
 
 from pgpaces.load.engine import EnginePlan
-from pgpaces.load.python_users.load import UserConnection, UsersLoad
+from pgpaces.load.python_users.load import UsersLoad
+from pgpaces.load.python_users.order import UserConnection
 from pgpaces.spec import users
 from pgpaces.spec.load import Load, TrialPlan
 

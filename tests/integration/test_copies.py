@@ -337,7 +337,7 @@ def test_an_experiment_forgets_the_password_of_its_source_database(monkeypatch):
         assert "s3" not in repr(asked)
         written = document.write(asked, "", "")
         assert "s3" not in json.dumps(written)
-        again = document.read(written).from_database
+        again = document.read(written).experiment.from_database
         assert again is not None
         monkeypatch.setenv("PGPORT", "1")
         assert access.source_identity(again) == "h  5499 d", "and nothing else"

@@ -14,7 +14,8 @@ import pgpaces as api
 from pgpaces.core.record import Interval
 from pgpaces.load import engine
 from pgpaces.load.engine import EnginePlan, for_driver
-from pgpaces.load.python_users.load import UserConnection, UsersLoad, uri
+from pgpaces.load.python_users.load import UsersLoad, uri
+from pgpaces.load.python_users.order import UserConnection
 from pgpaces.spec.load import Load, TrialPlan
 from pgpaces.spec.result import Counts
 from pgpaces.spec.users import of_file

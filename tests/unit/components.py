@@ -4,8 +4,8 @@ from pgpaces.spec import workload
 from pgpaces.spec.load import Load, TrialPlan
 from pgpaces.spec.setup import Prepared
 from pgpaces.spec.workload import WorkloadScript
-from pgpaces.trial.components import Work
-from pgpaces.trial.request import Request, commands_of
+from pgpaces.trial.prepare import Work
+from pgpaces.trial.request import Request
 
 NAMES = ("read", "write", "report")
 
@@ -25,4 +25,4 @@ def work(weights=(1,), name="", **changes):
     of = workload.of_scripts("w", scripts)
     request = Request(of, trial, **changes)
     prepared = Prepared("db", "f", created=False, seconds=0.0, size_bytes=0)
-    return Work(name, request, scripts, commands_of(of, scripts), prepared, 1)
+    return Work(name, request, prepared)

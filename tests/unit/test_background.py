@@ -76,7 +76,7 @@ def test_an_experiment_with_workloads_beside_it_is_stored_without_a_password(tmp
     path.write_text(f'{FILE}[targets.a]\ndsn = "host=a"\n{nodes}\n')
     experiment = experiment_file.read(path).checked()
     made = document.write(experiment, "sweep some.toml", "hash")
-    found = document.read(made)
+    found = document.read(made).experiment
     assert found.design == experiment.design
     assert "host=b" in found.targets[0].nodes["standby1"]
     assert "canary" not in repr(made) + repr(experiment)

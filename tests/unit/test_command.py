@@ -12,13 +12,15 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pgpaces.core.errors import RunError
 from pgpaces.database.programs import CommandOrder, Execution, Runner
 from pgpaces.load import command
-from pgpaces.load.command import SECOND_NS, Books, CommandLoad, Executions
+from pgpaces.load.command import SECOND_NS, Books, CommandLoad
 from pgpaces.load.composite import Together
 from pgpaces.spec.result import Counts, counts
+from tests.engine_load import PLAN
 from tests.errors import raises
 from tests.intervals import failures, messages, total
 from tests.needs import needs
@@ -46,7 +48,7 @@ def runner():
 def load(runner, tmp_path):
     def make(text, order=None, **asked):
         given_ = of_shell(text, tmp_path, ending=((signal.SIGTERM, FAST_S),), **(order or {}))
-        return CommandLoad(given_, Executions(**asked), runner)
+        return CommandLoad(given_, replace(PLAN, **asked), runner)
 
     return make
 
@@ -100,7 +102,7 @@ def test_one_that_fails_is_counted_by_how_it_ended_with_what_it_said(
 
 def test_a_program_that_is_not_there_is_a_failed_execution(runner, tmp_path):
     order = CommandOrder(name="it", words=(str(tmp_path / "absent"),), folder=tmp_path)
-    assert failures(run(CommandLoad(order, Executions(), runner))) == {"exit 127": 1}
+    assert failures(run(CommandLoad(order, PLAN, runner))) == {"exit 127": 1}
 
 
 def test_much_output_is_read_to_its_end_and_only_its_end_is_kept(load):
@@ -200,7 +202,8 @@ def test_beside_others_it_ends_with_them_and_the_cut_one_is_not_counted(load, tm
     own = load("until test -e pid; do sleep 0.05; done")
     other_runner = Runner()
     order = of_shell("echo $$ > pid; exec sleep 60", tmp_path, variables={})
-    other = CommandLoad(order, Executions(None, accompanies=True), other_runner)
+    plan = replace(PLAN, transactions=None)
+    other = CommandLoad(order, plan, other_runner, accompanies=True)
     found = run(Together([own], [other]))
     other_runner.close()
     assert total(found) == Counts(due=1, on_time=1)
@@ -213,7 +216,7 @@ def test_beside_others_it_ends_with_them_and_the_cut_one_is_not_counted(load, tm
 def test_when_its_supervisor_is_killed_the_load_says_so_and_the_command_ends(tmp_path):
     runner = Runner()
     order = of_shell("echo $$ > pid; exec sleep 60", tmp_path, variables={})
-    made = CommandLoad(order, Executions(), runner)
+    made = CommandLoad(order, PLAN, runner)
     made.begin(0)
     pid = started(tmp_path / "pid")
     os.kill(runner.process.pid, signal.SIGKILL)
@@ -228,14 +231,15 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from pgpaces.load.command import CommandLoad, Executions
+from pgpaces.load.command import CommandLoad
+from tests.engine_load import PLAN
 from pgpaces.database.programs import CommandOrder, Runner
 text = "trap '' TERM; (setsid sleep 60 & echo $! > child); echo $$ > pid; while :; do sleep 1; done"
 words, variables = ("/bin/sh", "-c", text), {"PATH": "/usr/bin:/bin"}
 order = CommandOrder(name="it", words=words, folder=Path(sys.argv[1]), variables=variables)
 scratch = Path(sys.argv[1]) / "scratch"
 scratch.mkdir()
-load = CommandLoad(order, Executions(), Runner([scratch]))
+load = CommandLoad(order, PLAN, Runner([scratch]))
 load.begin()
 list(load)
 """
@@ -263,7 +267,7 @@ STEPS = st.lists(
 
 @given(STEPS, st.booleans(), st.integers(1, 2 * SECOND_NS) | st.none(), st.booleans())
 def test_outcomes_add_up_to_what_was_due_whatever_happens(steps, accompanies, limit, open_end):
-    books = Books(Executions(accompanies=accompanies, limit_ns=limit))
+    books = Books(limit, accompanies=accompanies)
     now, found, flown = 0, [], 0
     for took, end, pause in steps:
         books.due(now)

@@ -18,9 +18,8 @@ from pgpaces.database.identity import Room
 from pgpaces.spec.load import Load
 from pgpaces.spec.target import PoolPlan, TargetPlan
 from pgpaces.trial import prepare, site
-from pgpaces.trial.components import clients_at, component_loads, limits
-from pgpaces.trial.prepare import Budget
-from pgpaces.trial.request import backgrounds, check
+from pgpaces.trial.prepare import Budget, component_loads
+from pgpaces.trial.request import backgrounds, check, clients_at
 from pgpaces.trial.site import Site, restarting
 from tests.errors import raises, sentence
 from tests.unit.components import NAMES, work
@@ -66,18 +65,20 @@ def test_what_a_script_gets_on_all_nodes_together_is_its_weight(case):
     given_work, nodes = case
     found = component_loads([given_work], nodes, 90)
     plan = given_work.request.trial
-    total = sum(script.weight for script in given_work.scripts)
+    scripts = given_work.request.scripts
+    total = sum(script.weight for script in scripts)
     units = set()
-    for place, script in enumerate(given_work.scripts):
-        there = [component for component in found if place in component.places]
-        parts = [component.weights[component.places.index(place)] for component in there]
+    for script in scripts:
+        weights = [{each.name: each.weight for each in c.scripts} for c in found]
+        there = [c for c, own in zip(found, weights, strict=True) if script.name in own]
+        parts = [own[script.name] for own in weights if script.name in own]
         assert there or not script.weight
         assert len(set(parts)) <= 1, "each of its nodes gets as much of it"
         if script.weight:
             units.add(Fraction(sum(parts), script.weight))
         if plan.load.rate is not None and plan.load.model == "open":
             rates = [
-                (component.plan.load.rate or 0) * part / sum(component.weights)
+                (component.plan.load.rate or 0) * part / sum(s.weight for s in component.scripts)
                 for component, part in zip(there, parts, strict=True)
             ]
             assert sum(rates) == pytest.approx(plan.load.rate * script.weight / total)
@@ -120,12 +121,12 @@ def test_a_limit_of_a_script_goes_where_the_script_goes():
     primary, standby = found = component_loads([one], NODES[:2], 90)
     assert primary.engine_plan().limits == [(0, 100)]
     assert standby.engine_plan().limits == [(0, 900)]
-    assert limits(found, 500) == (("read", 100), ("write", 900))
+    assert [c.facts().limits for c in found] == [(("read", 100),), (("write", 900),)]
     one = work((1,), spec={"node": "any"}, trial={"clients": 4, "limits": (("read", 100),)})
-    assert limits(component_loads([one], NODES[:2], 90), None) == (
-        ("read on primary", 100),
-        ("read on standby1", 100),
-    )
+    assert [c.facts().limits for c in component_loads([one], NODES[:2], 90)] == [
+        (("read on primary", 100),),
+        (("read on standby1", 100),),
+    ]
 
 
 STANDBYS = TargetPlan(standbys=2)

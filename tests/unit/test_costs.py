@@ -123,7 +123,7 @@ def test_a_server_is_here_by_socket_and_loopback(keywords, here):
 def test_a_stored_experiment_keeps_the_costs_of_its_targets():
     asked = Experiment("e", "reporting", Design(), targets=(Target("pi4", "host=pi4", costs=PI),))
     stored = document.write(asked, "", "")
-    assert document.read(stored).targets[0].costs == PI
+    assert document.read(stored).experiment.targets[0].costs == PI
     stored["experiment"]["targets"][0]["costs"]["price_per_hour"] = -1
     with pytest.raises(StoreError, match="damaged"):
         document.read(stored)

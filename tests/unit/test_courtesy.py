@@ -13,8 +13,7 @@ from pgpaces.database.identity import Room
 from pgpaces.load import engine
 from pgpaces.spec.load import Load
 from pgpaces.spec.target import TargetPlan
-from pgpaces.trial.components import component_loads, threads_for
-from pgpaces.trial.prepare import UNSEEN, Budget
+from pgpaces.trial.prepare import UNSEEN, Budget, component_loads, threads_for
 from pgpaces.trial.site import Site
 from tests.errors import raises
 from tests.unit.components import work

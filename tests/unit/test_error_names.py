@@ -28,7 +28,7 @@ from pgpaces.database.access import Access
 from pgpaces.spec.design import Design
 from pgpaces.spec.load import GeneratorsPlan, Load, LogPlan
 from pgpaces.spec.target import TargetPlan
-from pgpaces.trial.listener import Stops
+from pgpaces.trial.trial import Stops
 from tests.errors import sentence
 from tests.unit.calling import refused
 from tests.unit.stored import begun, opened
@@ -269,7 +269,7 @@ CASES: dict[str, Any] = {
     "ssh-failed": on_host(OSError()),
     "host-without-pgpaces": on_host(Ns(stdout="")),
     "generator-ended-at-once": on_host(Ns(stdout="#!/usr/bin/python3")),
-    "tasks-not-loaded": call("load.python_users.process:_users", Ns(path=None, functions=b"?")),
+    "tasks-not-loaded": call("load.python_users.process:_users", Ns(users=None, functions=b"?")),
     "users-not-started": call("load.python_users.load:_started", Ns(counter=None),
                               parts={"/sys.executable": "/none"}),
     "users-silent": call("load.python_users.load:UsersLoad._lost", 0, CHILD, silent=True),

@@ -32,7 +32,7 @@ from pgpaces.monitor.procfs import Item
 from pgpaces.spec.design import Ask, Cell, Design, Experiment
 from pgpaces.spec.load import GeneratorsPlan, generators_of
 from pgpaces.spec.target import Target, TargetPlan
-from pgpaces.trial.components import keywords_for_generator
+from pgpaces.trial.prepare import keywords_for_generator
 from pgpaces.trial.request import check_generators
 from pgpaces.trial.sweep import PlannedSweep
 from pgpaces.trial.trial import workers_for

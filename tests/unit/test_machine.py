@@ -30,12 +30,12 @@ from pgpaces.spec.load import Load, TrialPlan
 from pgpaces.spec.result import Place
 from pgpaces.spec.target import TargetPlan
 from pgpaces.store.store import Store
-from pgpaces.trial import listener, machine, sweep
+from pgpaces.trial import machine, sweep
 from pgpaces.trial.listener import Progress, SweepListener
 from pgpaces.trial.machine import Machine
 from pgpaces.trial.request import Request
 from pgpaces.trial.strategies import Listed
-from pgpaces.trial.trial import Outcome, TrialContext
+from pgpaces.trial.trial import Outcome, StoppedError, Stops, TrialContext
 from tests.errors import raises
 from tests.unit.trials import trial
 
@@ -84,10 +84,11 @@ class Bench:
     monkeypatch: pytest.MonkeyPatch
     outcomes: list[Found | Exception] = field(default_factory=list)
     tried: int = 0
+    made: Machine | None = None
     opened: int = 0
     store: Kept = field(default_factory=Kept)
     heard: Heard = field(default_factory=Heard)
-    stops: listener.Stops = field(default_factory=listener.Stops)
+    stops: Stops = field(default_factory=Stops)
 
     def run(
         self,
@@ -105,6 +106,7 @@ class Bench:
             request = Request(workload.of_scripts("w", ()), plan, target, place=place)
             requests[ask.block] = request
         made = Machine("", Listed(asks), lambda ask: requests[ask.block], Progress(slots))
+        self.made = made
         made.run(TrialContext(self.heard, self.stops, cast("Store", self.store), 60.0))
         return made
 
@@ -113,7 +115,7 @@ class Bench:
         self.monkeypatch.setattr(machine, "run_at", self._trial)
         contexts = dict.fromkeys(("shared_buffers",), "postmaster")
         self.monkeypatch.setattr(machine.settings, "server_contexts", lambda *_: contexts)
-        self.monkeypatch.setattr(listener.Stops, "rest", lambda *_: None)
+        self.monkeypatch.setattr(Stops, "rest", lambda *_: None)
 
     @contextlib.contextmanager
     def _site(self, *_: object) -> Iterator[object]:
@@ -150,7 +152,6 @@ def test_a_failure_is_tried_once_more_unless_that_is_in_vain_or_does_harm(bench,
     assert bench.tried == tried
     assert [each.name for each in made.errors] == why
     assert (made.progress.done, made.progress.failed) == (1 - len(why), len(why))
-    assert made.failure is None
 
 
 def test_a_failure_is_noted_and_leaves_no_server_behind_for_the_next(bench):
@@ -218,9 +219,10 @@ def test_an_experiment_whose_other_cells_cannot_be_run_is_finished(
 
 def test_a_trial_whose_end_is_not_stored_is_not_done(bench, tmp_path):
     bench.outcomes = [went(store_error=StoreError("the store is full"))]
-    made = bench.run(2)
-    assert (made.progress.done, bench.tried) == (0, 2)
-    assert isinstance(made.failure, StoreError)
+    with raises(StoreError, "the store is full"):
+        bench.run(2)
+    assert bench.made is not None
+    assert (bench.made.progress.done, bench.tried) == (0, 2)
     bench.monkeypatch.setattr(sweep, "_get_servers", lambda *_: None)
     with raises(StoreError, "experiment-not-stored"):
         experiment = Experiment("e", "select-only", Design(()))
@@ -236,8 +238,8 @@ def test_a_machine_that_breaks_lets_the_others_end_their_trials(bench, asked):
         raise ValueError("a bug")
 
     bench.monkeypatch.setattr(bench, "_trial", breaks)
-    made = bench.run(3)
-    assert isinstance(made.failure, ValueError)
+    with pytest.raises(ValueError, match="a bug"):
+        bench.run(3)
     assert (bench.tried, bench.stops.requests) == (1, 1), "it cuts no trial short"
 
 
@@ -275,7 +277,7 @@ class _Load:
 
 @pytest.mark.parametrize(("asked", "heard"), [(0, []), (1, ["stop"]), (2, ["stop", "abort"])])
 def test_a_load_that_begins_late_hears_what_was_asked_before(asked, heard):
-    found, load = listener.Stops(), _Load()
+    found, load = Stops(), _Load()
     for _ in range(asked):
         found.ask()
     with found.over(load):
@@ -285,10 +287,10 @@ def test_a_load_that_begins_late_hears_what_was_asked_before(asked, heard):
 
 
 def test_who_waits_is_told_that_somebody_asked_for_the_end():
-    found = listener.Stops()
+    found = Stops()
     found.check()
     found.ask()
-    with pytest.raises(listener.StoppedError):
+    with pytest.raises(StoppedError):
         found.check()
     found.rest(3600)
 

@@ -208,13 +208,14 @@ def test_a_script_that_gives_up_has_no_plans_and_does_not_end_the_trial(monkeypa
         prepared=SimpleNamespace(dbname="bench"),
     )
     component = SimpleNamespace(
-        work=work, scripts=scripts, places=(0, 1), plan=SimpleNamespace(seed=1),
+        work=work, scripts=scripts, plan=SimpleNamespace(seed=1),
         node=monitors.POOL, command=None,
     )  # fmt: skip
     ready = SimpleNamespace(
-        components=[component], prepared=work.prepared, request=SimpleNamespace(as_is=False)
-    )
-    every = monitors.Monitors(cast("Any", ready), {}, None)
+        components=[component], prepared=work.prepared, request=SimpleNamespace(as_is=False),
+        primary=lambda: SimpleNamespace(keywords={}, password=None),
+    )  # fmt: skip
+    every = monitors.Monitors(cast("Any", ready))
     every.explain()
     assert explained == [(1, 0, "SELECT 1;")]
     assert every.notes() == [finding("script-unexplained", why="bad:1: division by zero")]

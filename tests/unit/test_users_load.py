@@ -16,8 +16,8 @@ import pytest
 from pgpaces.core.errors import RunError, WorkloadError
 from pgpaces.core.record import Interval
 from pgpaces.load.engine import EnginePlan
-from pgpaces.load.python_users.load import UserConnection, UsersLoad, by_value, from_value
-from pgpaces.load.python_users.order import CODES
+from pgpaces.load.python_users.load import UsersLoad, by_value, from_value
+from pgpaces.load.python_users.order import CODES, UserConnection
 from pgpaces.load.python_users.order import SharedCounter as Shared
 from pgpaces.load.python_users.process import PipeWriter
 from pgpaces.spec.load import Load, TrialPlan
@@ -493,7 +493,8 @@ import sys
 from multiprocessing import Pipe
 from pathlib import Path
 from pgpaces.load.engine import EnginePlan
-from pgpaces.load.python_users.load import UserConnection, UsersLoad
+from pgpaces.load.python_users.load import UsersLoad
+from pgpaces.load.python_users.order import UserConnection
 from pgpaces.load.python_users.process import PipeWriter
 from pgpaces.spec.load import Load, TrialPlan
 from pgpaces.spec.users import of_file
@@ -539,7 +540,8 @@ def test_when_we_are_killed_no_program_of_users_is_left(tmp_path):
 NOTEBOOK = """
 from pgpaces import task, user
 from pgpaces.load.engine import EnginePlan
-from pgpaces.load.python_users.load import UserConnection, UsersLoad
+from pgpaces.load.python_users.load import UsersLoad
+from pgpaces.load.python_users.order import UserConnection
 from pgpaces.load.python_users.process import PipeWriter
 from pgpaces.spec.load import Load, TrialPlan
 from pgpaces.spec.result import counts

@@ -26,7 +26,7 @@ _MOST = LOOKS_OF_CELL.at[-1]
 _LOST_MAX = 2
 
 
-class Certainty(Struct, frozen=True):
+class Certainty(Struct, frozen=True, tag_field="kind", tag="certainty"):
     """The verdict of each of some cells. The n-th trial of each cell is in block n.
 
     missed_max: the share that may miss. seed: of the order within a block.

@@ -143,7 +143,7 @@ def planned_pairs(goal: ComparisonGoal, upto: int) -> tuple[PlannedPair, ...]:
     return tuple(plan)
 
 
-class Pairing(Struct, frozen=True):
+class Pairing(Struct, frozen=True, tag_field="kind", tag="comparison"):
     """A and B, as levels of the same names, and the goal. Chooses the trials of all pairs."""
 
     a: Levels

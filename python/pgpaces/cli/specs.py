@@ -152,7 +152,7 @@ def _experiment_like(params: Mapping[str, Any]) -> Experiment:
     with contextlib.closing(options.open_store(params["store_path"])) as store:
         id_ = store.find_any(params["like"])
         if store.is_experiment(id_):
-            return document.read(store.experiment(id_).document)
+            return document.read(store.experiment(id_).document).experiment
     trial = _like(params)
     found = specs.experiment_of(trial.spec)
     if found.workload is not None and not found.files and params["what"] is None:

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from msgspec import Struct
-
 from pgpaces.core.errors import RunError
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.messages import message
@@ -22,6 +20,7 @@ from pgpaces.core.record import Interval, Tally, summed
 from pgpaces.core.texts import Say
 from pgpaces.core.times import times_of
 from pgpaces.database.programs import CommandOrder, Execution, Runner
+from pgpaces.load.engine import EnginePlan
 
 SECOND_NS = 1_000_000_000
 FOREVER_NS = 2**62
@@ -29,41 +28,28 @@ FOREVER_NS = 2**62
 PAUSE_NS = SECOND_NS
 
 
-class Executions(Struct, frozen=True):
-    """How often a command is run, and its latency limit.
-
-    transactions: the number of executions; None: new ones fall due for duration_ns.
-    accompanies: it is a background workload. The execution that its end cuts short is not counted.
-    """
-
-    transactions: int | None = 1
-    duration_ns: int | None = None
-    warmup_ns: int = 0
-    limit_ns: int | None = None
-    accompanies: bool = False
-
-
 class CommandLoad:
     """A composite.RunningLoad of a command. ended: executions that have ended by themselves.
 
     end_ns: when nothing new fell due any more; 2^62 until that is known. cut: the number of those
     that pgpaces ended. then: called, in a separate thread, when the last one has ended.
-    input_bytes: of the files that it reads.
+    input_bytes: of the files that it reads. accompanies: it is a background workload; the execution
+    that its end cuts short is not counted.
     """
 
     scripts = threads = clients = 1
     connect_ns = 0
     findings = ()
     poll = "a child process"
-
     notice_ns = 0
 
     def __init__(
         self,
         order: CommandOrder,
-        plan: Executions,
+        plan: EnginePlan,
         runner: Runner,
         *,
+        accompanies: bool = False,
         say: Say = lambda text: None,
     ) -> None:
         self.ended: list[Execution] = []
@@ -71,6 +57,7 @@ class CommandLoad:
         self.input_bytes: int | None = None
         self.then: Callable[[], None] = lambda: None
         self._order, self._plan, self._runner, self._say = order, plan, runner, say
+        self._accompanies = accompanies
         self._ended = threading.Event()
         # What the books count, and when: each in the interval of its second, however late that is.
         self._events: deque[tuple[int, Callable[[], None]]] = deque()
@@ -78,7 +65,8 @@ class CommandLoad:
         self._stopping = False
         self._origin_ns = self._last_ns = 0
         self.end_ns = FOREVER_NS
-        self._books = Books(plan)
+        limit_ns = dict(plan.limits).get(0, plan.limit_ns)
+        self._books = Books(limit_ns, accompanies=accompanies)
 
     @property
     def executions(self) -> int:
@@ -167,7 +155,7 @@ class CommandLoad:
 
     def _report(self, now_ns: int) -> None:
         seconds = (now_ns - self._origin_ns) / 1e9
-        if not self._plan.accompanies and seconds > 0:
+        if not self._accompanies and seconds > 0:
             line = self._runner.line or "-"
             values = {"name": self._order.name, "ran_s": seconds, "line": line}
             self._say(message("command-runs", done=len(self.ended), **values))
@@ -176,8 +164,8 @@ class CommandLoad:
 class Books:
     """Counts executions by the second, so that every second's outcomes add up to its due ones."""
 
-    def __init__(self, plan: Executions) -> None:
-        self._plan = plan
+    def __init__(self, limit_ns: int | None, *, accompanies: bool) -> None:
+        self._limit_ns, self._accompanies = limit_ns, accompanies
         self._open_ns: int | None = None
         self._tallies: list[Tally] = []
         self._messages: list[tuple[str, str]] = []
@@ -187,26 +175,25 @@ class Books:
     def due(self, due_ns: int) -> None:
         """Counts an execution that falls due; times from the start of the measured part."""
         self._open_ns = due_ns
-        if not self._plan.accompanies:
+        if not self._accompanies:
             self._tallies.append(Tally(due_ns // SECOND_NS, 0, due=1))
 
     def done(self, execution: Execution, origin_ns: int, cut: bool) -> None:
         service_ns = execution.done_ns - execution.sent_ns
         # An uncounted execution is in no sum of service times either, see Little's law.
-        if not (cut and self._plan.accompanies):
+        if not (cut and self._accompanies):
             self._flown_ns += service_ns
         if cut:
             return self.cut(service_ns)
         self._open_ns = None
         second = (execution.due_ns - origin_ns) // SECOND_NS
-        due = 1 if self._plan.accompanies else 0
+        due = 1 if self._accompanies else 0
         if execution.failed:
             self._tallies.append(Tally(second, 0, due=due, failed={execution.failed: 1}))
             self._messages.append((execution.failed, execution.output))
             return None
         latency = execution.done_ns - execution.due_ns
-        limit = self._plan.limit_ns
-        late = limit is not None and latency > limit
+        late = self._limit_ns is not None and latency > self._limit_ns
         self._tallies.append(
             Tally(
                 second,
@@ -226,13 +213,13 @@ class Books:
         if self._open_ns is None:
             return
         second, self._open_ns = self._open_ns // SECOND_NS, None
-        if self._plan.accompanies:
+        if self._accompanies:
             self._notes.append(finding("background-cut", ran_s=after_ns / 1e9))
         else:
             self._tallies.append(Tally(second, 0, unfinished=1))
 
     def close(self, second: int, end_ns: int, cpu_ns: int, *, last: bool) -> Interval:
-        flies = self._open_ns is not None and not last and not self._plan.accompanies
+        flies = self._open_ns is not None and not last and not self._accompanies
         flying_ns = max(0, end_ns - (self._open_ns or 0)) if flies else 0
         flown_ns = max(0, self._flown_ns + flying_ns - self._reported_ns)
         self._reported_ns += flown_ns

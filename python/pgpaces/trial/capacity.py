@@ -144,9 +144,8 @@ def _each(
         # Of the cell as the user wrote it, so that errors do not name the load of a trial.
         ask = CapacitySearch(goal).first(cell)
         load = {**ask.options, goal.load: dict(ask.cell.levels)[goal.load]}
-        request = planned.request(Ask(cell, 1, load))
-        plan, start = request.trial, goal.start
-        if plan.limit_ns is None and not plan.limits:
+        plan, start = planned.request(Ask(cell, 1, load)).trial, goal.start
+        if plan.limit_max_ns is None:
             raise in_cell(PlanError("no-latency-limit"), cell)
         if plan.load.model == "closed":
             each = 1e9 / plan.load.think_ns if plan.load.think_ns else None

@@ -5,29 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from pgpaces.analysis.capacity.search import CapacitySearch
-from pgpaces.analysis.certainty import Certainty
-from pgpaces.analysis.sequential import Pairing
 from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.spec import setup
 from pgpaces.spec.design import Experiment
 from pgpaces.trial.strategies import Goal
 
-_KINDS: Mapping[str, type[Goal]] = {
-    "capacity": CapacitySearch,
-    "comparison": Pairing,
-    "certainty": Certainty,
-}
+
+class StoredExperiment(Struct, frozen=True, omit_defaults=True):
+    """command: as typed. workload_hash: of data and scripts. goal: of an adaptive experiment."""
+
+    experiment: Experiment
+    command: str
+    workload_hash: str
+    goal: Goal | None = None
 
 
 def write(
     experiment: Experiment, command: str, workload_hash: str, *, goal: Goal | None = None
 ) -> dict[str, Any]:
-    """command: as typed. workload_hash: of data and scripts. goal: of an adaptive experiment."""
-    from pgpaces.trial.site import shown_source, shown_target
+    from pgpaces.trial.site import (
+        shown_source,
+        shown_target,
+    )  # commands that only read start sooner
 
     targets = []
     for target in experiment.targets:
@@ -35,32 +37,24 @@ def write(
         targets.append(replace(target, dsn=shown_target(target.dsn), nodes=nodes))
     source = shown_source(experiment.from_database)
     stored = replace(experiment, targets=tuple(targets), from_database=source)
-    document = {
-        "experiment": to_builtins(stored),
-        "command": command,
-        "workload_hash": workload_hash,
-    }
-    if goal is not None:
-        kind = next(name for name, cls in _KINDS.items() if isinstance(goal, cls))
-        document["goal"] = {"kind": kind, **to_builtins(goal)}
+    document: dict[str, Any] = to_builtins(StoredExperiment(stored, command, workload_hash, goal))
     return document
 
 
-def goal(document: Mapping[str, Any]) -> Goal | None:
-    """The goal of an adaptive experiment; None for one with a design. Raises StoreError."""
-    if (written := document.get("goal")) is None:
-        return None
-    try:
-        values = {name: value for name, value in written.items() if name != "kind"}
-        found: Goal = setup.read(_KINDS[written["kind"]], values, "a goal")
-    except (ValueError, PlanError, KeyError, TypeError, AttributeError) as error:
-        raise StoreError("experiment-damaged", why=str(error)) from None
+def read(document: Mapping[str, Any]) -> StoredExperiment:
+    """Raises StoreError if the document is damaged."""
+    found: StoredExperiment = _read(StoredExperiment, document)
     return found
 
 
-def read(document: Mapping[str, Any]) -> Experiment:
-    """The experiment of a document. Raises StoreError if it is damaged."""
+def goal(document: Mapping[str, Any]) -> Goal | None:
+    """The goal alone, also of a document whose other parts are damaged. Raises StoreError."""
+    found: Goal | None = _read(Goal | None, document.get("goal"))
+    return found
+
+
+def _read(kind: Any, value: object) -> Any:
     try:
-        return setup.read(Experiment, document["experiment"], "an experiment")
-    except (ValueError, PlanError, KeyError, TypeError) as error:
+        return setup.read(kind, value, "an experiment")
+    except (ValueError, PlanError) as error:
         raise StoreError("experiment-damaged", why=str(error)) from None

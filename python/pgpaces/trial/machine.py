@@ -26,6 +26,7 @@ from pgpaces.core.errors import (
 from pgpaces.core.messages import message
 from pgpaces.core.texts import Say, Warned
 from pgpaces.database import settings
+from pgpaces.load.cluster.workers import Clusters
 from pgpaces.spec.design import Ask
 from pgpaces.spec.setup import ServerFacts
 from pgpaces.spec.target import TargetPlan
@@ -55,7 +56,7 @@ class Machine(Struct):
 
     Which trial is next follows from the results so far. request: makes the request of an ask.
     results: of this machine, in their order. expected: facts of each server as it was for its first
-    trial. errors: of the trials that could not be run. failure: an unexpected exception.
+    trial. errors: of the trials that could not be run.
     """
 
     name: str
@@ -65,7 +66,6 @@ class Machine(Struct):
     results: list[Tell] = field(default_factory=list)
     expected: dict[TargetPlan, ServerFacts] = field(default_factory=dict)
     errors: list[PgpacesError] = field(default_factory=list)
-    failure: BaseException | None = None
     _away: dict[object, int] = field(default_factory=dict)
     _reached: set[TargetPlan] = field(default_factory=set)
 
@@ -78,13 +78,14 @@ class Machine(Struct):
 
     def run(self, context: TrialContext) -> None:
         try:
-            with contextlib.closing(_Sites()) as sites, context.with_clusters() as own:
+            with contextlib.closing(_Sites()) as sites, contextlib.closing(Clusters()) as clusters:
+                own = replace(context, clusters=clusters)
                 while not own.stops.requests and (ask := self.strategy.ask(self.results)):
                     self._trial(ask, sites, own)
-        except BaseException as error:
-            self.failure = error
+        except BaseException:
             if not context.stops.requests:  # the other machines complete their trials
                 context.stops.ask()
+            raise
 
     def _trial(self, ask: Ask, sites: _Sites, context: TrialContext) -> None:
         """Runs one trial, twice if it fails. Raises StoreError if it cannot be stored."""

@@ -6,10 +6,11 @@ Around a command, also the counters of the server that tell what the command did
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 from msgspec import Struct
@@ -22,7 +23,7 @@ from pgpaces.core.findings import Finding, Notes, finding
 from pgpaces.core.locality import is_local
 from pgpaces.core.messages import message
 from pgpaces.core.series import Sample, Series
-from pgpaces.core.texts import encoded
+from pgpaces.core.texts import Say, encoded
 from pgpaces.load import engine as generator
 from pgpaces.load.composite import Together
 from pgpaces.load.engine import for_driver
@@ -31,8 +32,7 @@ from pgpaces.monitor.host import HostMonitor, ThisMachine
 from pgpaces.monitor.remote import NearbySource, RemoteCommand
 from pgpaces.monitor.server import ServerMonitor
 from pgpaces.spec.result import Blocked, Explained, Observed
-from pgpaces.trial.components import ComponentLoad, ReadyTrial
-from pgpaces.trial.listener import Listener
+from pgpaces.trial.prepare import ComponentLoad, ReadyTrial
 from pgpaces.trial.request import POOL, PRIMARY
 
 # Characters of a script up to which its statements are explained: that executes each once more.
@@ -52,34 +52,32 @@ _SIZE = "SELECT pg_catalog.pg_database_size(pg_catalog.current_database())"
 
 
 @contextlib.contextmanager
-def monitoring(ready: ReadyTrial, listener: Listener) -> Iterator[Monitors]:
-    keywords = for_driver(connection := ready.primary())
+def monitoring(ready: ReadyTrial, say: Say) -> Iterator[Monitors]:
     with contextlib.ExitStack() as stack:
-        watcher = None
+        monitors = Monitors(ready)
         if ready.request.trial.guard and not ready.site.managed:
-            listener.say(message("guard-measures-before"))
+            connection = ready.primary()
+            say(message("guard-measures-before"))
+            keywords = for_driver(connection)
             login = generator.resolve("", **{**keywords, "application_name": guard.APPLICATION})
             name = connection.keywords["application_name"]
-            watcher = stack.enter_context(
+            monitors.guard = stack.enter_context(
                 guard.guarding(keywords, name, lambda: generator.probe(login))
             )
-        monitors = Monitors(ready, keywords, watcher)
         if ready.request.observe:
             monitors.open(stack)
         yield monitors
 
 
 class Monitors:
-    """All monitors of a trial. explained: see `explain`. reason: why the load was stopped."""
+    """All monitors of a trial. explained: see `explain`. reason: why the guard stopped the load."""
 
-    def __init__(
-        self,
-        ready: ReadyTrial,
-        keywords: dict[str, str],
-        watcher: guard.Guard | None,
-    ) -> None:
-        self._ready, self._keywords = ready, keywords
-        self._guard, self._counters = watcher, Counters(ready)
+    def __init__(self, ready: ReadyTrial) -> None:
+        self._ready = ready
+        self.guard: guard.Guard | None = None
+        # Around the trial's own command, else the first background one.
+        commands = (each for each in ready.components if each.command is not None)
+        self._counters = [Counters(ready, each) for each in itertools.islice(commands, 1)]
         # Of the primary first. Machines: of every server that is on one of its own, and the
         # generator's if no server is on it.
         self._servers: list[ServerMonitor] = []
@@ -92,7 +90,7 @@ class Monitors:
         self._blocked: dict[str, tuple[Blocked, ...]] = {}
 
     def open(self, stack: contextlib.ExitStack) -> None:
-        ready, places, servers = self._ready, set[str](), self._servers
+        ready, places = self._ready, set[str]()
         for node in (PRIMARY, *ready.site.standbys):
             name = "" if node == PRIMARY else node
             # The database that a standby serves, if any.
@@ -105,32 +103,34 @@ class Monitors:
             if place not in places:
                 places.add(place)
                 command = None if name else ready.request.target.observe_command
-                nearby = NearbySource({**keywords, "dbname": dbname})
-                source = nearby if command is None else RemoteCommand(command)
+                source = NearbySource(keywords) if command is None else RemoteCommand(command)
                 self._machines.append(HostMonitor(source, name))
             application = connection.keywords["application_name"]
-            servers.append(ServerMonitor.of(keywords, dbname, application=application, node=name))
+            monitor = ServerMonitor.of(keywords, dbname, application=application, node=name)
+            self._servers.append(monitor)
         if "" not in places:
             self._machines.append(HostMonitor(ThisMachine(), generator=True))
-        for monitor in self._every:
-            stack.callback(monitor.close)
+        for each in self._every:
+            stack.callback(each.close)
 
     @property
     def _every(self) -> list[HostMonitor | ServerMonitor]:
         return [*self._machines, *self._servers]
 
     def ready(self) -> None:
-        self._counters.begin()
+        """To be called just before the load begins."""
+        for counters in self._counters:
+            counters.before = counters.read()
 
     def begin(self, start_s: float) -> None:
-        if self._guard:
-            self._guard.begin()
+        if self.guard:
+            self.guard.begin()
         for monitor in self._every:
             monitor.begin(start_s)
 
     def sample(self, load: Together) -> None:
         """To be called once a second. Ends the load when the guard reports a reason."""
-        if self._guard and self.reason is None and (reason := self._guard.reason()):
+        if self.guard and self.reason is None and (reason := self.guard.reason()):
             self.reason = reason
             load.abort()
 
@@ -148,7 +148,7 @@ class Monitors:
         for component in self._ready.components:
             if component.work.request.workload.is_scripts:
                 found += self._explain(component, first)
-            first += len(component.places)
+            first += len(component.scripts)
         self.explained = tuple(found)
 
     def _explain(self, component: ComponentLoad, first: int) -> list[Explained]:
@@ -172,12 +172,10 @@ class Monitors:
                 continue
             statements += ((number, command, text) for command, text in rehearsed)
         as_is = ready.request.as_is and work.prepared.dbname == ready.prepared.dbname
-        keywords = (
-            self._keywords if component.node == POOL else for_driver(ready.connection(component))
-        )
+        way = ready.primary() if component.node == POOL else ready.connection(component)
         try:
             return plans.explain(
-                keywords, work.prepared.dbname, statements, analyze=not as_is, notes=notes
+                for_driver(way), work.prepared.dbname, statements, analyze=not as_is, notes=notes
             )
         except PgpacesError as error:
             node = component.node if len(ready.components) > 1 else ""
@@ -215,15 +213,15 @@ class Monitors:
         findings = list[Finding]()
         for monitor in self._every:
             findings += monitor.findings(by_node.get(monitor.node, []), seconds)
-        findings += self._counters.findings()
+        findings += (each for counters in self._counters for each in counters.findings())
         if self._silent_s:
             findings.append(finding("last-readings-missing", silent_s=self._silent_s))
         return findings
 
     def notes(self) -> Notes:
         notes = Notes()
-        if self._guard is not None:
-            notes.add(*self._guard.notes(self.reason))
+        if self.guard is not None:
+            notes.add(*self.guard.notes(self.reason))
         for monitor in self._every:
             notes.add(*monitor.notes())
         notes.add(*self._notes)
@@ -233,35 +231,26 @@ class Monitors:
 class Counters:
     """The server's counters around a command: its rows, WAL, and the size of its database."""
 
-    def __init__(self, ready: ReadyTrial) -> None:
-        """For the trial's own command, else the first background one; else reads nothing."""
-        found = next((each for each in ready.components if each.command is not None), None)
-        self._load = None if found is None else found.command
-        self._before: _Reading | None = None
-        if found is not None:
-            others = (each for each in ready.components if each is not found)
-            self._others = any(each.work.request.workload.writes for each in others)
-            work = found.work
-            self._pooled = found.node != "primary"
-            self._keywords = for_driver(ready.way("primary", work.prepared.dbname))
-            command = work.request.workload.command
-            self._rows = command.rows if command else None
-            if self._rows is not None:
-                self._read()  # an error of syntax is found before the load
+    def __init__(self, ready: ReadyTrial, component: ComponentLoad) -> None:
+        work, command = component.work, component.work.request.workload.command
+        assert component.command is not None
+        self._load = component.command
+        others = (each for each in ready.components if each is not component)
+        self._others = any(each.work.request.workload.writes for each in others)
+        self._pooled = component.node != PRIMARY
+        self._keywords = for_driver(ready.way(PRIMARY, work.prepared.dbname))
+        self._query = command.rows if command else None
+        self.before = _Reading()
+        if self._query is not None:
+            self.read()  # an error of syntax is found before the load
 
-    def begin(self) -> None:
-        """To be called just before the load begins."""
-        if self._load is not None:
-            self._before = self._read()
-
-    def findings(self) -> list[Finding]:
-        load = self._load
-        if load is None or self._before is None:
-            return []
-        start, now = self._before, self._read(still=True)
-        rows = None if now.rows is None else loaded(start.rows or {}, now.rows, load.executions)
+    def findings(self) -> Iterator[Finding]:
+        start, now = self.before, self.read(still=True)
+        rows = None
+        if now.rows is not None:
+            rows = loaded(start.rows or {}, now.rows, self._load.executions)
         values = {
-            **load.did(),
+            **self._load.did(),
             "rows": rows,
             "wal_bytes": None if start.wal is None or now.wal is None else now.wal - start.wal,
             "size_before_bytes": start.size,
@@ -269,14 +258,13 @@ class Counters:
             "others_wrote": True if self._others else None,
         }
         known = {name: value for name, value in values.items() if value is not None}
-        findings = [finding(bulk.WORK, **known)]
+        yield finding(bulk.WORK, **known)
         if now.why is not None:
-            findings.append(now.why)
+            yield now.why
         elif rows is None and now.rows is not None:
-            findings.append(finding("rows-remade"))
-        return findings
+            yield finding("rows-remade")
 
-    def _read(self, *, still: bool = False) -> _Reading:
+    def read(self, *, still: bool = False) -> _Reading:
         """The current numbers; None for one that is not readable. still: once they settle."""
         try:
             session = sessions.connect(self._keywords, "pgpaces sensor", prepare_threshold=None)
@@ -284,19 +272,19 @@ class Counters:
             return _Reading()
         with session:
 
-            def one(text: str) -> float | None:
-                with contextlib.suppress(psycopg.Error, TypeError, ValueError):
-                    row = session.execute(encoded(text)).fetchone()
-                    return None if row is None else float(row[0])
+            def figure(query: LiteralString) -> float | None:
+                with contextlib.suppress(psycopg.Error, TypeError):
+                    return float(sessions.scalar(session, query))
                 return None
 
-            wal, size = one(_WAL), one(_SIZE)
-            if self._rows is not None:
-                counted, why = _number_of(session, self._rows)
-                return _Reading(None if counted is None else {_COUNTED: counted}, wal, size, why)
-            with contextlib.suppress(psycopg.Error):
-                return _Reading(self._inserted(session, still=still), wal, size)
-            return _Reading(None, wal, size)
+            wal, size, rows, why = figure(_WAL), figure(_SIZE), None, None
+            if self._query is not None:
+                counted, why = _number_of(session, self._query)
+                rows = None if counted is None else {_COUNTED: counted}
+            else:
+                with contextlib.suppress(psycopg.Error):
+                    rows = self._inserted(session, still=still)
+        return _Reading(rows, wal, size, why)
 
     def _inserted(self, session: Any, *, still: bool) -> dict[Any, float]:
         """The inserted rows of each table.
@@ -308,7 +296,7 @@ class Counters:
         while True:
             counts.append(dict(session.execute(_INSERTED.encode()).fetchall()))
             settled = len(counts) >= _STILL and all(c == counts[-1] for c in counts[-_STILL:])
-            nothing = self._before is not None and counts[-1] == self._before.rows
+            nothing = counts[-1] == self.before.rows
             patience_s = _IDLE_S if self._pooled and nothing else _COUNTED_S
             waited_s = time.monotonic() - started
             if not still or (settled and not (self._pooled and nothing)) or waited_s > patience_s:

@@ -42,8 +42,8 @@ from pgpaces.spec.setup import (
 )
 from pgpaces.spec.workload import WorkloadScript
 from pgpaces.store.store import Store, new_id
-from pgpaces.trial.components import ReadyTrial, Work, as_superuser
-from pgpaces.trial.request import POOL, PRIMARY
+from pgpaces.trial.prepare import ReadyTrial, Work
+from pgpaces.trial.request import POOL, PRIMARY, commands_of
 
 # Characters of a script, or of a line of it, that are stored; the hash is of all of it.
 _KEPT_MAX = 2**20
@@ -61,24 +61,20 @@ def trial_of(ready: ReadyTrial) -> Trial:
         state="running",
         started_at=datetime.now(UTC),
         spec=request.spec,
-        setup=_setup(ready, server),
+        setup=Setup(
+            clients=sum(each.clients for each in ready.components),
+            threads=sum(each.engine_plan().threads for each in ready.components),
+            variables=tuple(ready.works[0].variables().items()),
+            components=tuple(component.facts() for component in ready.components),
+            workload=_workload(ready.works[0]).but(scripts=tuple(_scripts(ready))),
+            background={work.name: _workload(work) for work in ready.works[1:]},
+            server=server,
+            host=host_facts(request.costs),
+        ),
         version=version("pgpaces"),
         notes=tuple(_notes(ready)),
         findings=tuple(_findings(ready, server)),
         place=request.place,
-    )
-
-
-def _setup(ready: ReadyTrial, server: ServerFacts) -> Setup:
-    return Setup(
-        clients=sum(each.clients for each in ready.components),
-        threads=sum(each.engine_plan().threads for each in ready.components),
-        variables=tuple(ready.works[0].variables().items()),
-        components=tuple(component.facts() for component in ready.components),
-        workload=_workload(ready.works[0]).but(scripts=tuple(_scripts(ready))),
-        background={work.name: _workload(work) for work in ready.works[1:]},
-        server=server,
-        host=host_facts(ready.request.costs),
     )
 
 
@@ -88,7 +84,7 @@ def _workload(work: Work) -> WorkloadFacts:
         name=workload.name,
         description=workload.description,
         hash=workload.hash,
-        scale=work.scale,
+        scale=work.request.scale,
         init={step.name: step.text for step in workload.init},
         scripts=(),
         prepared=work.prepared,
@@ -104,10 +100,9 @@ def host_facts(costs: Costs | None) -> HostFacts:
 def _scripts(ready: ReadyTrial) -> Iterator[ScriptFacts]:
     """The scripts of every component, in the order in which its intervals count them."""
     for component in ready.components:
-        for label, script, commands in zip(
-            component.labels, component.scripts, component.commands, strict=True
-        ):
-            workload = component.work.request.workload
+        workload = component.work.request.workload
+        every = commands_of(workload, component.scripts)
+        for label, script, commands in zip(component.labels, component.scripts, every, strict=True):
             command = None if workload.command is None else "command"
             yield ScriptFacts(
                 name=label,
@@ -188,16 +183,17 @@ def _findings(ready: ReadyTrial, now: ServerFacts) -> Iterator[Finding]:
     where = dict.fromkeys(component.node for component in ready.components)
     if ready.pool and POOL not in where:
         yield finding("pool-unused", pooler=ready.pool.pooler, nodes=list(where))
-    if (warning := as_superuser(ready.site, request)) is not None:
-        yield warning
+    if ready.warning is not None:
+        yield ready.warning
 
 
 class Recorder:
     """Stores intervals and samples as they come, adds intervals to the accumulator, and drops them.
 
-    What the store refuses stays in memory and is written later. error: the first error of the
-    store. delayed: the number of seconds that it refused at first. notes: without repetitions.
-    first_error: the first error of a client. unread: stored samples could not be read back.
+    What the store refuses stays in memory and is written later; without a store nothing is kept.
+    error: the first error of the store. delayed: the number of seconds that it refused at first.
+    notes: without repetitions. first_error: the first error of a client. unread: stored samples
+    could not be read back.
     """
 
     def __init__(self, store: Store | None, trial: Trial, say: Say) -> None:
@@ -208,7 +204,6 @@ class Recorder:
         self.error: StoreError | None = None
         self.delayed = 0
         self._waiting: deque[tuple[Interval | None, Sequence[Sample], Sequence[Observed]]] = deque()
-        self._unstored = Collection()
         self._failing = self._sampled = self.unread = False
 
     def begin(self) -> None:
@@ -230,7 +225,9 @@ class Recorder:
         self.first_error = self.first_error or next(errors, "")
         self.notes.add(*interval.notes)
         self.accumulator.add(interval)
-        self._keep(replace(interval, lines=()), samples, observed)
+        self._sampled = self._sampled or bool(samples)
+        if self._store:
+            self._waiting.append((replace(interval, lines=()), samples, observed))
         try:
             self._flush()
         except StoreError as error:
@@ -246,11 +243,11 @@ class Recorder:
 
     def series(self, last: Sequence[Sample]) -> tuple[Series, ...]:
         """All samples: read from the store, and those that it refused. last: the last ones."""
-        self._keep(None, last, ())
+        self._waiting.append((None, last, ()))
         with contextlib.suppress(StoreError):
             self._flush()
-        collection = self._unstored
-        if self._store and self._sampled:
+        collection = Collection()
+        if self._store and (self._sampled or last):
             try:
                 collection = self._store.series(self.trial.id)
             except StoreError:
@@ -258,15 +255,6 @@ class Recorder:
         for _, samples, _ in self._waiting:
             collection.add(samples)
         return collection.series()
-
-    def _keep(
-        self, interval: Interval | None, samples: Sequence[Sample], observed: Sequence[Observed]
-    ) -> None:
-        self._sampled = self._sampled or bool(samples)
-        if self._store:
-            self._waiting.append((interval, samples, observed))
-        else:
-            self._unstored.add(samples)
 
     def _flush(self) -> None:
         while self._store and self._waiting:

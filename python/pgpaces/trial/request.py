@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit
@@ -54,10 +55,10 @@ class Request(Redacted, frozen=True):
     spec: its options as the trial stores them, without a password, see spec/spec.py. trial: what
     they mean for the load. target: where the load goes. keep: store the trial. place: of the trial
     in its experiment, if any. from_database: the database whose copy is measured instead of the
-    workload's data; one copy for each `occasion`. observe: sample the server during the load, and
-    read plans after it. pool: a pooler in front of a managed server. background: other workloads
-    that run during this one, by name. expected: facts of the server in the earlier trials with
-    which this one is compared. costs: of the server's machine.
+    workload's data; one copy for a run or an experiment. observe: sample the server during the
+    load, and read plans after it. pool: a pooler in front of a managed server. background: other
+    workloads that run during this one, by name. expected: facts of the server in the earlier trials
+    with which this one is compared. costs: of the server's machine.
     """
 
     REDACTED: ClassVar = ("from_database", "expected")  # not in the repr: may hold a password
@@ -69,7 +70,6 @@ class Request(Redacted, frozen=True):
     keep: bool = True
     place: Place | None = None
     from_database: str | None = None
-    occasion: str = ""
     observe: bool = True
     pool: PoolPlan | None = None
     background: tuple[tuple[str, Request], ...] = ()
@@ -215,8 +215,8 @@ def run_of(
     A run copies the database as it is now; an experiment uses one copy for all its trials.
     """
     copied = {"fresh": True} if "from_database" in asked else {}
-    more |= {"occasion": "run", "auto": base.command is None}
-    request = request_of({**asked, **copied}, base, consent=consent, **more)
+    auto = base.command is None
+    request = request_of({**asked, **copied}, base, consent=consent, auto=auto, **more)
     return replace(request, costs=costs_of_target(request.target, host_file))
 
 
@@ -337,7 +337,7 @@ def dataset_of(request: Request) -> DatasetSpec:
         own=request.target.own,
         fresh=request.target.fresh,
         from_database=request.from_database,
-        occasion=request.occasion,
+        occasion=request.place.experiment if request.place else "run",
         variables={**request.workload.variables, **dict(request.trial.variables)},
     )
 
@@ -359,12 +359,7 @@ def check(request: Request) -> None:
         if name not in {script.name for script in scripts}:
             listed = [script.name for script in scripts]
             raise PlanError("node-of-other-script", script=name, node=node, scripts=listed)
-    names = request.node_names
-    where = [nodes_of(node_of(request, script.name, names), names) for script in scripts]
-    if request.trial.clients is not None:
-        busy = zip(scripts, where, strict=True)
-        servers = {node for script, own in busy for node in own if script.weight}
-        check_clients(request.trial.clients, len(servers))
+    clients_at(request, request.node_names)
     for name, other in request.background:
         try:
             check(other)
@@ -436,12 +431,6 @@ def typed_at(target: TargetPlan, node: str) -> dict[str, str]:
     return typed(nodes[node]) if node in nodes else dict(target.typed) or typed(target.dsn or "")
 
 
-def check_clients(clients: int, servers: int) -> None:
-    """Raises PlanError if a server would get no client."""
-    if clients < servers:
-        raise PlanError("too-few-clients", clients=clients, servers=servers)
-
-
 def _check_pool(request: Request) -> None:
     """Raises PlanError, ServerError for an invalid pool, or one that cannot carry the load."""
     assert request.pool is not None
@@ -472,6 +461,45 @@ def nodes_of(name: str, nodes: Sequence[str]) -> tuple[str, ...]:
         return match
     valid = [*nodes, ANY, *([STANDBYS] if standbys else [])]
     raise PlanError("unknown-node", node=name, nodes=valid)
+
+
+def clients_at(request: Request, nodes: Sequence[str]) -> dict[str, int]:
+    """The clients of a workload at each node; empty if their number was not requested.
+
+    Raises PlanError for unknown nodes, and if a node would get no client.
+    """
+    weights = weights_at(request, nodes)
+    if request.trial.clients is None:
+        return {}
+    shares = [sum(own.values(), Fraction()) for own in weights.values()]
+    return dict(zip(weights, shares_of(request.trial.clients, shares), strict=True))
+
+
+def weights_at(request: Request, nodes: Sequence[str]) -> dict[str, dict[int, Fraction]]:
+    """The weights of scripts, by their places, at each node that has something to do."""
+    weights: dict[str, dict[int, Fraction]] = {}
+    for place, script in enumerate(request.scripts):
+        where = nodes_of(node_of(request, script.name, nodes), nodes)
+        for node in where:
+            weights.setdefault(node, {})[place] = Fraction(script.weight, len(where))
+    # Idle nodes are left out. If all are idle, one stays, so that the engine reports the error.
+    busy = {node: own for node, own in weights.items() if any(own.values())}
+    return busy or dict(list(weights.items())[:1])
+
+
+def shares_of(clients: int, weights: Sequence[Fraction]) -> list[int]:
+    """The clients of each share: at least one, the others by weight. Raises PlanError."""
+    if clients < len(weights):
+        raise PlanError("too-few-clients", clients=clients, servers=len(weights))
+    total = sum(weights) or 1
+    exact = [clients * weight / total for weight in weights]
+    counts = [max(1, int(share)) for share in exact]
+    while sum(counts) != clients:
+        step = 1 if sum(counts) < clients else -1
+        able = [n for n, count in enumerate(counts) if count + step >= 1]
+        furthest = max(able, key=lambda n: step * (exact[n] - counts[n]))
+        counts[furthest] += step
+    return counts
 
 
 def commands_of(

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -40,7 +40,7 @@ from pgpaces.store.listing import ExperimentRow
 from pgpaces.store.rows import ExperimentState
 from pgpaces.store.store import Store, new_id
 from pgpaces.trial import document
-from pgpaces.trial.listener import Progress, Stops, SweepListener, signals
+from pgpaces.trial.listener import Progress, SweepListener
 from pgpaces.trial.machine import LASTING, Machine
 from pgpaces.trial.request import (
     OnStoreError,
@@ -51,7 +51,7 @@ from pgpaces.trial.request import (
 )
 from pgpaces.trial.site import shown_source, source_database, without_pg_variables
 from pgpaces.trial.strategies import Goal, Strategy, strategies
-from pgpaces.trial.trial import TrialContext
+from pgpaces.trial.trial import Stops, TrialContext, signals
 
 _BEAT_S = 5.0
 # Maximum wait for a store that refuses writes, before a trial and after it.
@@ -146,7 +146,6 @@ class PlannedSweep(Redacted, frozen=True):
                 consent=self.consent,
                 on_store_error=self.on_store_error,
                 place=Place(self.id, ask.cell.key, dict(ask.cell.levels), ask.block, ask.attempt),
-                occasion=self.id,
                 costs=costs,
             )
         except PlanError as error:
@@ -245,7 +244,7 @@ def plan(
             check(request)
             if isinstance(goal, Certainty) and request.trial.auto:
                 raise PlanError("cannot-combine", options=["--trials auto", "--duration auto"])
-            if isinstance(goal, Certainty) and not (request.trial.limit_ns or request.trial.limits):
+            if isinstance(goal, Certainty) and request.trial.limit_max_ns is None:
                 raise PlanError("no-latency-limit")
         except PlanError as error:
             raise in_cell(error, ask.cell) from None
@@ -276,11 +275,11 @@ def _done_before(planned: PlannedSweep) -> list[tuple[int, str]]:
     changed = [
         part
         for part, old, new in (
-            ("cells", before.design, now.design),
-            ("workload", row.document.get("workload_hash"), planned.workload_hash),
-            ("settings", before.profiles, now.profiles),
-            ("goal", document.goal(row.document), planned.goal),
-            ("from_database", before.from_database, shown_source(now.from_database)),
+            ("cells", before.experiment.design, now.design),
+            ("workload", before.workload_hash, planned.workload_hash),
+            ("settings", before.experiment.profiles, now.profiles),
+            ("goal", before.goal, planned.goal),
+            ("from_database", before.experiment.from_database, shown_source(now.from_database)),
         )
         if old != new
     ]
@@ -458,38 +457,27 @@ def _together(machines: Sequence[Machine], context: TrialContext, experiment_id:
 
     If the store refuses a heartbeat, the machines decide whether to wait or to give up.
     """
-    store, stops = context.store, context.stops
-    assert store is not None
-    threads = [
-        threading.Thread(
-            target=machine.run, args=(context,), name=f"machine {machine.name or 'here'}"
-        )
-        for machine in machines
-    ]
-    for thread in threads:
-        thread.start()
-    try:
-        while any(thread.is_alive() for thread in threads):
-            for thread in threads:
-                thread.join(_BEAT_S / len(threads))
-            with contextlib.suppress(StoreError):
-                store.beat_experiment(experiment_id)
-    except BaseException:
-        stops.ask()
-        stops.ask()
-        for thread in threads:
-            thread.join()
-        raise
-    for machine in machines:
-        if machine.failure is not None:
-            raise machine.failure
+    assert context.store is not None
+    with ThreadPoolExecutor(max(1, len(machines)), "machine") as threads:
+        try:
+            trials = [threads.submit(machine.run, context) for machine in machines]
+            while wait(trials, _BEAT_S).not_done:
+                with contextlib.suppress(StoreError):
+                    context.store.beat_experiment(experiment_id)
+        except BaseException:
+            context.stops.ask()
+            context.stops.ask()
+            raise
+    for each in trials:
+        each.result()
 
 
 def find(name: str, store: str | Path | None) -> tuple[str, Experiment, Goal | None]:
     """The experiment called `name`: its id, itself, its goal. Raises PlanError, StoreError."""
     with contextlib.closing(Store.existing(store)) as opened:
         row = opened.experiment(opened.find_experiment(name))
-    return row.id, document.read(row.document), document.goal(row.document)
+    stored = document.read(row.document)
+    return row.id, stored.experiment, stored.goal
 
 
 def label(dsn: str) -> str:

@@ -1,11 +1,15 @@
 """One trial: prepare, generate, store, from its plan to its answer.
 
-Knows no terminal: a Listener receives the events.
+Knows no terminal: a Listener receives the events. Stops ends loads on request of a signal or of
+code that has it.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -21,7 +25,7 @@ from pgpaces.analysis.accumulator import Accumulator
 from pgpaces.analysis.digest import Bucket, digest
 from pgpaces.analysis.stopping import LOOKS_OF_RUN, certain_in
 from pgpaces.analysis.summary import Summary, so_far
-from pgpaces.core.errors import PgpacesError, StoreError
+from pgpaces.core.errors import PgpacesError, RunError, StoreError
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.locality import is_local
 from pgpaces.core.messages import message
@@ -34,10 +38,9 @@ from pgpaces.spec.load import GeneratorsPlan
 from pgpaces.spec.result import State, Trial
 from pgpaces.spec.target import TargetPlan
 from pgpaces.store.store import Store
-from pgpaces.trial.components import ReadyTrial
-from pgpaces.trial.listener import Listener, Stops, signals
+from pgpaces.trial.listener import Listener
 from pgpaces.trial.monitors import monitoring
-from pgpaces.trial.prepare import held_back, prepared
+from pgpaces.trial.prepare import ReadyTrial, held_back, prepared
 from pgpaces.trial.record import Recorder, trial_of
 from pgpaces.trial.request import Request, check, check_generators
 from pgpaces.trial.site import Site, site, source_database, without_pg_variables
@@ -84,9 +87,95 @@ def run(
     with ExitStack() as own:
         if store is not None:
             own.callback(store.close)
-        context = TrialContext(listener, stops, store, resources=resources or own)
-        with context.with_clusters() as context, site(request.target, listener.say) as where:
+        with closing(Clusters()) as clusters, site(request.target, listener.say) as where:
+            context = TrialContext(listener, stops, store, 0.0, resources or own, clusters)
             return run_at(where, request, context)
+
+
+class Stops:
+    """Ends the running loads on request. requests: how often that was requested."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self._requested = threading.Event()
+        self._loads: list[Together] = []
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def over(self, load: Together) -> Iterator[None]:
+        """Applies earlier and later requests to this load too."""
+        with self._lock:
+            self._loads = [*self._loads, load]
+        try:
+            if self.requests:
+                load.stop()
+            if self.requests > 1:
+                load.abort()
+            yield
+        finally:
+            with self._lock:
+                self._loads = [other for other in self._loads if other is not load]
+
+    def ask(self) -> None:
+        """First: nothing new falls due. Again: ends at once."""
+        self.requests += 1
+        self._requested.set()
+        for load in self._loads:  # code that begins one meanwhile checks `requests`
+            if self.requests == 1:
+                load.stop()
+            else:
+                load.abort()
+
+    def check(self) -> None:
+        """Raises StoppedError after a request."""
+        if self.requests:
+            raise StoppedError("stopped-before-load")
+
+    def rest(self, seconds: float) -> None:
+        self._requested.wait(seconds)
+
+
+class StoppedError(RunError):
+    """The end was requested before anything was measured."""
+
+
+@contextmanager
+def signals(stops: Stops, listener: Listener) -> Iterator[None]:
+    """While active, Ctrl-C, SIGTERM and SIGHUP in the main thread request the end.
+
+    Each counts, and at once: a handler in Python would run only after the main thread has waited
+    for the next second, and once for all signals until then.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    # A closed terminal ends it like Ctrl-C, unless nohup ignores SIGHUP.
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+
+    def receive() -> None:
+        while byte := os.read(reads, 1):
+            if byte[0] in numbers:
+                stops.ask()
+                listener.stopping(stops.requests)
+
+    thread = threading.Thread(target=receive, name="pgpaces-signals", daemon=True)
+    thread.start()
+    wakes = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+    # A handler that does nothing, because only a handled signal is written to the pipe.
+    before = {number: signal.signal(number, lambda *_: None) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+        signal.set_wakeup_fd(wakes)
+        os.close(writes)
+        thread.join()
+        os.close(reads)
 
 
 class TrialContext(Struct, frozen=True):
@@ -122,12 +211,6 @@ class TrialContext(Struct, frozen=True):
                 warned = True
             self.stops.rest(_AGAIN_S)
 
-    @contextmanager
-    def with_clusters(self) -> Iterator[TrialContext]:
-        """The same with clusters of its own, which end with this context."""
-        with closing(Clusters()) as clusters:
-            yield replace(self, clusters=clusters)
-
 
 def run_at(where: Site, request: Request, context: TrialContext) -> Outcome:
     """Runs one trial on a running server. Raises as `run`."""
@@ -139,12 +222,11 @@ def run_at(where: Site, request: Request, context: TrialContext) -> Outcome:
 
 def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
     listener, stops, store = context.listener, context.stops, context.store
-    plan = ready.components[0].engine_plan()
     before = store.size_bytes() if store else 0
     trial = trial_of(ready)
     stops_on_store_error = ready.request.spec.get("on_store_error") == "stop"
     error: PgpacesError | None = None
-    with monitoring(ready, listener) as monitors:
+    with monitoring(ready, listener.say) as monitors:
         load, facts = _loads(ready, context)
         trial = replace(trial, setup=trial.setup.but(**facts))
         recorder = Recorder(store, trial, listener.say)
@@ -156,7 +238,7 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
                 monitors.ready()
                 begins_ns = load.begin()
                 listener.started(trial, load.connect_ns)
-                monitors.begin((begins_ns + plan.warmup_ns) / 1e9)
+                monitors.begin((begins_ns + ready.request.trial.warmup) / 1e9)
                 looks = Looks(trial, listener)
                 try:
                     for interval in load:

@@ -325,7 +325,7 @@ class CellSearch(Struct, frozen=True, dict=True):
         return None if reason is None else reason.sentence
 
 
-class CapacitySearch(Struct, frozen=True):
+class CapacitySearch(Struct, frozen=True, tag_field="kind", tag="capacity"):
     """A search for the capacity of each cell, in turn: the one with the fewest trials is next.
 
     each: transactions a second of a load of 1; with it a saturating trial comes first and sets the

@@ -44,7 +44,8 @@ def page_of(store: Store, names: Sequence[str] = ("last",)) -> Page:
             state=row.state,
             failures=tuple((each.cell, each.block, each.error) for each in store.failures(row.id)),
         )
-        experiment, goal = document.read(row.document), document.goal(row.document)
+        stored = document.read(row.document)
+        experiment, goal = stored.experiment, stored.goal
         digests = store.digests(store.ended(row.id))
         if goal is None or isinstance(goal, Certainty):
             about = replace(about, chosen=goal is not None)

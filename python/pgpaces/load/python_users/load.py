@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, Any
 from urllib.parse import quote, urlencode
 
 from msgspec import Struct, field
@@ -31,11 +31,16 @@ from pgpaces.core.errors import HopelessError, RunError, WorkloadError, hopeless
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.home import python_path
 from pgpaces.core.record import Interval, copied
-from pgpaces.core.redaction import Redacted
 from pgpaces.core.times import merge, times_of
 from pgpaces.load import engine
 from pgpaces.load.engine import EnginePlan, short_slice
-from pgpaces.load.python_users.order import STUCK, ProcessOrder, SharedCounter, hidden
+from pgpaces.load.python_users.order import (
+    STUCK,
+    ProcessOrder,
+    SharedCounter,
+    UserConnection,
+    hidden,
+)
 from pgpaces.spec.target import without_secrets
 from pgpaces.spec.users import Users
 
@@ -103,9 +108,8 @@ class UsersLoad:
         self.scripts, self.clients = len(scripts), plan.clients
         self.threads = min(plan.threads, plan.clients)
         self._plan, self._names = replace(plan, threads=self.threads, log=None), dict[str, str]()
-        weights = [weight for _, weight in scripts]
         self._task_names = [name for name, _ in scripts]
-        self._ledger = _engine.Ledger(self._plan, weights)
+        self._ledger = _engine.Ledger(self._plan, [weight for _, weight in scripts])
         self._counter = SharedCounter() if plan.load == "open" else None
         self._origin_ns: int | None = None
         self.end_ns = 2**62 if plan.duration_ns is None else plan.duration_ns
@@ -119,14 +123,9 @@ class UsersLoad:
         order = ProcessOrder(
             plan=self._plan,
             number=0,
-            names=tuple(name for name, _ in scripts),
-            weights=tuple(weights),
-            dsn=way.dsn,
-            variables=way.variables,
-            secrets=way.secrets,
-            path=users.path,
-            text=users.text,
-            folder=users.folder,
+            scripts=tuple(scripts),
+            way=way,
+            users=replace(users, tasks=(), setup=None) if users.path else None,
             functions=b"" if users.path else pickled(functions),
             modules=tuple(sys.path),
             counter=None if self._counter is None else self._counter.file,
@@ -301,15 +300,6 @@ class UsersLoad:
         return replace(interval, tallies=tuple(tallies), messages=messages)
 
 
-class UserConnection(Redacted, frozen=True):
-    """The database of the users. dsn: as a URI; secrets: texts to mask in their messages."""
-
-    REDACTED: ClassVar = ("dsn", "secrets")
-    dsn: str
-    variables: Mapping[str, str] = field(default_factory=dict)
-    secrets: tuple[str, ...] = ()
-
-
 # libpq's defaults.
 _USUAL = {
     "channel_binding": ("prefer",),
@@ -409,7 +399,9 @@ def _started(order: ProcessOrder) -> _Process:
     finally:
         theirs.close()
     assert child.stdout is not None
-    process = _Process(child, Connection(ours.detach()), ProcessTail(child.stdout, order.secrets))
+    process = _Process(
+        child, Connection(ours.detach()), ProcessTail(child.stdout, order.way.secrets)
+    )
     # The end of a process shows where its output is read.
     with contextlib.suppress(OSError):
         process.channel.send(order)

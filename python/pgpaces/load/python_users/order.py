@@ -10,12 +10,12 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
+from typing import ClassVar
 from urllib.parse import quote, quote_plus
 
-from msgspec import Struct
-
+from pgpaces.core.redaction import Redacted
 from pgpaces.load.engine import EnginePlan
+from pgpaces.spec.users import Users
 
 # Exception classes of a process with their own code: four hexadecimal digits are enough for 1,024
 # processes.
@@ -25,31 +25,33 @@ STUCK = "Timeout (0:"
 _COUNTER_BYTES = 8
 
 
-class ProcessOrder(Struct, frozen=True):
+class UserConnection(Redacted, frozen=True):
+    """The database of the users. dsn: as a URI; secrets: texts to mask in their messages."""
+
+    REDACTED: ClassVar = ("dsn", "secrets")
+    dsn: str
+    variables: Mapping[str, str] = {}
+    secrets: tuple[str, ...] = ()
+
+
+class ProcessOrder(Redacted, frozen=True):
     """The order to a process.
 
-    path, text, folder: the file of its users, its content, the folder of the modules it imports;
-    or functions: pickled by value. names, weights: of the tasks that run, in the order of their
-    numbers in the record. number: of the process. secrets: texts to mask in messages.
+    scripts: names and weights of the tasks that run, in the order of their numbers in the record.
+    users: of a file, which the process reads itself, so without their functions; others have
+    functions: pickled by value. modules: where Python finds these. number: of the process.
     counter: the descriptor of the shared counter; None if each user has its own schedule.
     """
 
+    REDACTED: ClassVar = ("users", "functions", "modules")
     plan: EnginePlan
     number: int
-    names: tuple[str, ...]
-    weights: tuple[int, ...]
-    dsn: str
-    variables: Mapping[str, str]
-    secrets: tuple[str, ...] = ()
-    path: Path | None = None
-    text: str = ""
-    folder: Path | None = None
-    functions: bytes = b""
-    modules: tuple[str, ...] = ()
-    counter: int | None = None
-
-    def __repr__(self) -> str:
-        return f"ProcessOrder(number={self.number}, names={self.names})"
+    scripts: tuple[tuple[str, int], ...]
+    way: UserConnection
+    users: Users | None
+    functions: bytes
+    modules: tuple[str, ...]
+    counter: int | None
 
 
 def hidden(text: str, secrets: tuple[str, ...]) -> str:

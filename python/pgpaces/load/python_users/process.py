@@ -115,9 +115,9 @@ class Process:
         """Raises WorkloadError, PlanError."""
         plan = order.plan
         self._channel, self._order = channel, order
-        self._actors = _engine.Actors(plan, list(order.weights), order.number)
+        self._actors = _engine.Actors(plan, [weight for _, weight in order.scripts], order.number)
         # Before any code of the users runs: loggers keep the streams that they find.
-        self._prints = sys.stdout = sys.stderr = _Prints(self._actors, order.secrets)
+        self._prints = sys.stdout = sys.stderr = _Prints(self._actors, order.way.secrets)
         loaded = _users(order)
         end_ns = NEVER_NS if plan.duration_ns is None else plan.duration_ns
         counter = None if order.counter is None else SharedCounter(order.counter)
@@ -232,9 +232,10 @@ def _has_turn(next_s: float) -> None:
 
 
 def _users(order: ProcessOrder) -> users.Users:
-    if order.path is not None and order.folder is not None:
-        loaded = users.of_text(order.text, order.path, order.folder)
-        sys.path.insert(0, str(order.folder))  # for imports within functions
+    read = order.users
+    if read is not None and read.path is not None and read.folder is not None:
+        loaded = users.of_text(read.text, read.path, read.folder)
+        sys.path.insert(0, str(read.folder))  # for imports within functions
         return loaded
     import pickle
 

@@ -267,8 +267,8 @@ def virtual_users(
     users: Users, order: ProcessOrder, stage: Stage, *, first: int, count: int
 ) -> list[VirtualUser]:
     """The users of a process, numbered from `first`. Raises WorkloadError."""
-    tasks, variables = {task.name: task.function for task in users.tasks}, order.variables
-    calls = [call(tasks[name], variables, task=True) for name in order.names]
+    tasks, variables = {task.name: task.function for task in users.tasks}, order.way.variables
+    calls = [call(tasks[name], variables, task=True) for name, _ in order.scripts]
     if users.setup is not None:
         make = call(users.setup, variables, task=False)
     elif any(source == "setup" for each in calls for _, source in each.sources):
@@ -277,14 +277,14 @@ def virtual_users(
         make = call(_nothing, {}, task=False)
 
     def described(error: BaseException) -> str:
-        text = hidden(describe(error, users.path), order.secrets)
+        text = hidden(describe(error, users.path), order.way.secrets)
         return text.encode("utf-8", "backslashreplace").decode()
 
     made = []
     for place in range(count):
         number = first + place
         rng = random.Random(f"{order.plan.seed}/{number}")
-        values = {"dsn": order.dsn, "number": number, "rng": rng, "loop": 0, "setup": None}
+        values = {"dsn": order.way.dsn, "number": number, "rng": rng, "loop": 0, "setup": None}
         begin = partial(make.function, **make.arguments(values))
         made.append(VirtualUser(stage, place, values, calls, begin, described))
     return made
