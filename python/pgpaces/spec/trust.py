@@ -379,8 +379,7 @@ def programs_of(candidate: Workload) -> Iterator[Action]:
             yield Action("program that makes data", workload.FILE, step.text)
     if candidate.command is not None:
         if candidate.command.before is not None:
-            before = candidate.command.before
-            text = before if isinstance(before, str) else str(workload.Command(before))
+            text = workload.words_text(candidate.command.before)
             yield Action("program before each trial", workload.FILE, text)
         yield Action("program that is timed", workload.FILE, str(candidate.command))
     if any(step.run is not None for step in candidate.init) or candidate.command is not None:
