@@ -119,7 +119,7 @@ MISTAKES = [
     ("run reporting --rate 5 --users 5", 2, "--rate and --users ", "choose one"),
     ("run reporting --target-node pool=x", 2, sentence("node-without-target"), "--standbys"),
     ("sweep exp.toml", 2, NO_FILE, "`pgpaces sweep --new exp.toml`"),
-    ("sweep reporting --clients 1-8", 2, "clients: level '1-8' ", "levels: 1,8"),
+    ("sweep reporting --clients 1-8", 2, "--clients '1-8' ", "levels: 1,8"),
     ("capacity reporting --goal 'p99 <= 50'", 2, NO_UNIT, "'p99 <= 50ms'"),
     ("capacity reporting --goal 'p99 < fast'", 2, "time in --goal 'fast'", "a number with"),
     ("capacity tpcb-like --goal 'p99 < 1s' -L 1s", 2, "--goal and --latency-limit", "choose one"),

@@ -132,7 +132,7 @@ def experiment(params: Mapping[str, Any]) -> Experiment | None:
     base = base.with_levels(_levels(params, targets))
     counts = {"seed": params["seed"]} if params["seed"] is not None else {}
     if params.get("trials"):
-        counts["trials"] = table.OF_COMMANDS["trials"].kind.read(str(params["trials"]))
+        counts["trials"] = table.OF_COMMANDS["trials"].kind.read(str(params["trials"]), "--trials")
     by_name = {target.name: target for target in (*base.targets, *targets)}
     missed = params.get("missed")
     return replace(

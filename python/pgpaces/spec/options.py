@@ -17,17 +17,26 @@ from msgspec import Struct
 
 from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.metrics import COMPARED
-from pgpaces.core.units import COUNT_MAX, SEED_MAX, digits
+from pgpaces.core.units import (
+    COUNT_MAX,
+    SEED_MAX,
+    digits,
+    duration_ns,
+    duration_text,
+    exact,
+    rate_per_s,
+)
 
 
 class Kind(Struct, frozen=True):
-    """The values of an option. read: converts a text; raises PlanError.
+    """The values of an option. read: makes one of a text and its name in errors, or raises
+    PlanError; durations and rates remain texts, in the one form that each has.
 
     python: the type of a Python keyword. choices: the valid texts. span: the range of integers.
     seconds: a number in Python is a number of seconds.
     """
 
-    read: Callable[[str], Any] = str
+    read: Callable[[str, str], Any] = lambda text, _: text
     python: str = "str"
     choices: tuple[str, ...] = ()
     span: tuple[int, int] | None = None
@@ -35,12 +44,12 @@ class Kind(Struct, frozen=True):
 
 
 def _whole(low: int, high: int = COUNT_MAX) -> Kind:
-    def read(text: str) -> int:
+    def read(text: str, what: str) -> int:
         number = digits(text.strip())
         if number is None or not low <= number <= high:
             several = re.search(r"\d(?!\.\d)\D+\d", text) and ",".join(re.findall(r"\d+", text))
             raise PlanError(
-                "not-an-integer", what="level", value=text, low=low, high=high, levels=several
+                "not-an-integer", what=what, value=text, low=low, high=high, levels=several
             )
         return number
 
@@ -48,39 +57,39 @@ def _whole(low: int, high: int = COUNT_MAX) -> Kind:
 
 
 def _one_of(*names: str) -> Kind:
-    def read(text: str) -> str:
+    def read(text: str, what: str) -> str:
         if text not in names:
             near = similar(text, names)
-            raise PlanError("not-a-choice", what="level", value=text, choices=names, near=near)
+            raise PlanError("not-a-choice", what=what, value=text, choices=names, near=near)
         return text
 
     return Kind(read, choices=names)
 
 
-def _trials(text: str) -> int | str:
-    return text if text == "auto" else _whole(1).read(text)
+def _duration(*, zero: bool = False, bare: str = "s") -> Kind:
+    def read(text: str, what: str) -> str:
+        return duration_text(duration_ns(text, what, zero=zero, bare=bare))
+
+    return Kind(read, "str | float", seconds=True)
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise PlanError("not-a-number", what="level", value=text) from None
+def _trials(text: str, what: str) -> int | str:
+    return text if text == "auto" else int(_whole(1).read(text, what))
 
 
-def _switch(text: str) -> bool:
+def _switch(text: str, what: str) -> bool:
     if text not in (choices := ("true", "false", "on", "off")):
-        raise PlanError("not-a-choice", what="level", value=text, choices=choices)
+        raise PlanError("not-a-choice", what=what, value=text, choices=choices)
     return text in ("true", "on")
 
 
-def _folder(text: str) -> str:
+def _folder(text: str, _: str) -> str:
     if not text.startswith("/"):
         raise PlanError("relative-path", path=text)
     return text
 
 
-def _count_or_text(text: str) -> int | str:
+def _count_or_text(text: str, _: str) -> int | str:
     return text if (count := digits(text)) is None else count
 
 
@@ -92,10 +101,13 @@ def weighted(text: str) -> tuple[str, int | None]:
     return (name, digits(weight)) if at else (text, None)
 
 
-def _scripts(text: str) -> tuple[tuple[str, int | None], ...]:
-    if not text.split():
+def _scripts(text: str, _: str) -> str:
+    words = text.split()
+    if not words:
         raise PlanError("no-scripts")
-    return tuple(weighted(word) for word in text.split())
+    for word in words:
+        weighted(word)
+    return " ".join(words)
 
 
 # Groups of options, in the order of help and reference.
@@ -106,8 +118,9 @@ GROUPS = (WORKLOAD, LOAD, GOAL, TARGET, OUTPUT, SERVER, TOPOLOGY, BACKGROUND, GE
 # The groups in `--help` of a command with more than SHORT options.
 USUAL, SHORT = GROUPS[:5], 30
 
-TEXT, NUMBER = Kind(), Kind(_number, "float")
-DURATION, RATE = Kind(python="str | float", seconds=True), Kind(python="str | float")
+TEXT, NUMBER = Kind(), Kind(python="float")
+DURATION, PAUSE, LIMIT = _duration(), _duration(zero=True), _duration(bare="ms")
+RATE = Kind(lambda text, what: f"{exact(rate_per_s(text, what))}/s", "str | float")
 SWITCH, FOLDER = Kind(_switch, "bool"), Kind(_folder, "str | Path")
 SCRIPTS = Kind(_scripts, "Sequence[str]")
 
@@ -185,21 +198,21 @@ OPTIONS: tuple[Option, ...] = (
     Option("rate", RATE, LOAD, metavar="RATE", follows=_LOAD, alone="load"),
     Option("rate_per_client", RATE, LOAD, metavar="RATE", follows=_LOAD, alone="load"),
     Option("pace", RATE, LOAD, metavar="RATE", follows=_LOAD),
-    Option("think_time", DURATION, LOAD, metavar="TIME", follows=_LOAD, alone="load"),
+    Option("think_time", PAUSE, LOAD, metavar="TIME", follows=_LOAD, alone="load"),
     Option("think", _one_of("exponential", "fixed"), LOAD, follows=_LOAD, rare=True),
-    Option("start_every", DURATION, LOAD, metavar="TIME", follows=_LOAD, rare=True),
+    Option("start_every", PAUSE, LOAD, metavar="TIME", follows=_LOAD, rare=True),
     Option("arrivals", _one_of("poisson", "even"), LOAD, default="poisson", follows=_LOAD,
            rare=True),
     Option("shape", TEXT, LOAD, metavar="SHAPE", follows=_LOAD, rare=True),
-    Option("latency_limit", DURATION, GOAL, short="-L", metavar="[SCRIPT=]TIME", several=True,
+    Option("latency_limit", LIMIT, GOAL, short="-L", metavar="[SCRIPT=]TIME", several=True,
            follows=("limit", "limits of scripts", *_LOAD),
            type="str | float | Mapping[str, str | float]"),
     Option("policy", _one_of("run", "skip"), GOAL, default="run"),
     Option("duration", DURATION, LOAD, short="-T", metavar="TIME", whole=True, follows=("warmup",),
            alone="length"),
     Option("transactions", _whole(1), LOAD, short="-t", metavar="N", whole=True, alone="length"),
-    Option("warmup", DURATION, LOAD, metavar="TIME", whole=True, rare=True),
-    Option("grace", DURATION, LOAD, metavar="TIME", whole=True, rare=True),
+    Option("warmup", PAUSE, LOAD, metavar="TIME", whole=True, rare=True),
+    Option("grace", PAUSE, LOAD, metavar="TIME", whole=True, rare=True),
     Option("protocol", _one_of("simple", "extended", "prepared"), GENERATOR, short="-M",
            default="simple"),
     Option("describe", SWITCH, GENERATOR, default=False, flag=True),
@@ -317,17 +330,12 @@ _BACKGROUND_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
 FAMILIES = ("set", "server_set", "define", "latency_limit", "node", "background")
 
 
-def alone(word: str) -> tuple[str, ...]:
-    """The names of options that replace each other: kinds of load, lengths."""
-    return tuple(option.name for option in OPTIONS if option.alone == word)
-
-
 def replaced(typed: Iterable[str]) -> set[str]:
     """The options that these replace: of another kind of load, of another length, and so on."""
     new, gone = set(typed), set[str]()
-    for group in (alone("load"), alone("length")):
-        if new & set(group):
-            gone |= set(group) - new
+    for word in ("load", "length"):
+        group = {option.name for option in OPTIONS if option.alone == word}
+        gone |= group if new & group else set()
     if "users" in new:
         gone.add("clients")
     if "clients" in new:

@@ -122,7 +122,7 @@ def _range(load: Kind, ends: tuple[str, ...]) -> tuple[float, float, float]:
         rates = (load_level(load, rate_per_s(text, "--rate")) for text in ends)
         values = sorted(float(level.removesuffix("/s")) for level in rates)
     else:
-        values = sorted(float(options.FACTORS[load].kind.read(text)) for text in ends)
+        values = sorted(float(options.FACTORS[load].kind.read(text, f"--{load}")) for text in ends)
     if len(values) > 2:
         raise PlanError("too-many-loads", load=load, count=len(values))
     lowest, start, highest = _RANGES[load]
