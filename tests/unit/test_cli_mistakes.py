@@ -105,6 +105,12 @@ MISTAKES = [
     ("run reporting -L 500sec", 2, "limit '500sec' is not a duration", " in ms"),
     ("run reporting --missed 5", 2, sentence("not-a-share", what="--missed", value="5"), " 5%"),
     ("run reporting --rate 10,20", 2, "--rate '10,20' is not a rate", "`pgpaces sweep` accepts"),
+    (
+        "sweep reporting -c 1,2 --missed 0",
+        2,
+        sentence("zero-share", what="--missed", value="0"),
+        "1%",
+    ),
     ("run reporting --fail-if 'missed > 5'", 2, "5 in the condition 'missed > 5'", "'5%'"),
     ("run reporting --fail-if ''", 2, sentence("bad-condition", condition=""), "on_time, mean"),
     ("run reporting --fail-if 'p96 > 1s' --fail-if 'p99 > 1s'", 2, "'p96 > 1s'", "write NAME"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pgpaces.core.errors import PlanError
 from pgpaces.spec import experiment_file, options, spec, workload
-from pgpaces.spec.design import Design, Experiment, share
+from pgpaces.spec.design import Design, Experiment
 from pgpaces.spec.load import trial_plan
 from pgpaces.spec.spec import complete, read
 from pgpaces.trial import document
@@ -94,9 +94,10 @@ def test_a_level_that_a_factor_cannot_take_is_said(given_levels, name, values):
 
 @pytest.mark.parametrize("text", ["", "5", "-1%", "100%", "nan", "inf%"])
 def test_what_is_no_share_is_refused(text):
-    assert (share("5%", "missed"), share("0.05", "missed"), share("0", "missed")) == (0.05, 0.05, 0)
+    read = options.SHARE.read
+    assert (read("5%", "missed"), read("0.05", "missed"), read("0", "missed")) == (0.05, 0.05, 0)
     with raises(PlanError, "not-a-share", what="missed", value=text):
-        share(text, "missed")
+        read(text, "missed")
 
 
 def test_what_every_option_is_called_is_a_key():

@@ -109,7 +109,7 @@ def experiment(params: Mapping[str, Any]) -> Experiment | None:
     params: of the command, with quick, missed and trials if it has them.
     """
     from pgpaces.spec import experiment_file
-    from pgpaces.spec.design import Experiment, share
+    from pgpaces.spec.design import Experiment
 
     what = params["what"]
     for name in ("restart_command", "observe_command", "price_per_hour", "target_node"):
@@ -139,7 +139,7 @@ def experiment(params: Mapping[str, Any]) -> Experiment | None:
         base,
         name=params["name"] or base.name,
         design=replace(base.design, **counts),
-        missed_max=base.missed_max if missed is None else share(missed, "--missed"),
+        missed_max=base.missed_max if missed is None else table.MISSED.read(missed, "--missed"),
         targets=tuple(by_name.values()),
         files=tuple(params["files"]) or base.files,
         from_database=params["from_database"] or base.from_database,
@@ -176,7 +176,7 @@ def _target(text: str, params: Mapping[str, Any]) -> Target:
     from psycopg.pq import Conninfo
 
     from pgpaces.core import tables
-    from pgpaces.spec.costs import Costs, read_file
+    from pgpaces.spec.costs import Costs, find
     from pgpaces.spec.load import family
     from pgpaces.spec.spec import named
     from pgpaces.spec.target import Target
@@ -194,7 +194,7 @@ def _target(text: str, params: Mapping[str, Any]) -> Target:
     if price is not None:
         costs = tables.table(Costs, {"price_per_hour": price})
     elif host_file is not None:
-        costs = read_file(Path(host_file))
+        costs = find(host_file)
     nodes = family(named({"target_node": params["target_node"]}), "target_node")
     return Target(
         name=name,

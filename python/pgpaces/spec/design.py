@@ -282,24 +282,3 @@ class Experiment(Redacted, frozen=True):
     def _named(self, name: str) -> list[str]:
         extra = [part[name] for part in self.design.extra if name in part]
         return [*self.design.levels.get(name, ()), *extra]
-
-
-def share(text: str, what: str) -> float:
-    """0.05 of `5%` or `0.05`. Raises PlanError outside 0 to 1."""
-    digits, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
-    try:
-        value = float(digits) / (100 if percent else 1)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1:
-        percentage = f"{digits}%" if not percent and 1 <= value < 100 else "5%"
-        raise PlanError("not-a-share", what=what, value=text, example=percentage)
-    return value
-
-
-def goal_share(text: str, what: str) -> float:
-    """The share that may miss. Raises PlanError outside 0 to 1, and for 0."""
-    value = share(text, what)
-    if not value:
-        raise PlanError("zero-share", what=what, value=text)
-    return value

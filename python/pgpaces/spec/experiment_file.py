@@ -17,7 +17,7 @@ from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.home import expanded
 from pgpaces.core.units import COUNT_MAX, SEED_MAX
 from pgpaces.spec import costs, options, workload
-from pgpaces.spec.design import Design, Experiment, goal_share
+from pgpaces.spec.design import Design, Experiment
 from pgpaces.spec.spec import flat, level_of, of_values
 from pgpaces.spec.target import Target
 
@@ -112,7 +112,7 @@ def _experiment(path: Path, keys: _File, raw: Mapping[str, Any]) -> Experiment:
         name=keys.name or path.stem,
         workload=_near(path, keys.workload) if keys.workload else None,
         question=keys.question,
-        missed_max=goal_share(keys.missed, "missed"),
+        missed_max=options.MISSED.read(keys.missed, "missed"),
         design=Design().with_levels(
             {**factors, **single},
             factors,

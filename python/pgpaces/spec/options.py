@@ -73,6 +73,24 @@ def _duration(*, zero: bool = False, bare: str = "s") -> Kind:
     return Kind(read, "str | float", seconds=True)
 
 
+def _share(*, zero: bool = False) -> Kind:
+    def read(text: str, what: str) -> float:
+        """0.05 of `5%` or `0.05`."""
+        number, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
+        try:
+            value = float(number) / (100 if percent else 1)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value < 1:
+            percentage = f"{number}%" if not percent and 1 <= value < 100 else "5%"
+            raise PlanError("not-a-share", what=what, value=text, example=percentage)
+        if not (value or zero):
+            raise PlanError("zero-share", what=what, value=text)
+        return value
+
+    return Kind(read)
+
+
 def _trials(text: str, what: str) -> int | str:
     return text if text == "auto" else int(_whole(1).read(text, what))
 
@@ -121,6 +139,7 @@ USUAL, SHORT = GROUPS[:5], 30
 TEXT, NUMBER = Kind(), Kind(python="float")
 DURATION, PAUSE, LIMIT = _duration(), _duration(zero=True), _duration(bare="ms")
 RATE = Kind(lambda text, what: f"{exact(rate_per_s(text, what))}/s", "str | float")
+SHARE, MISSED = _share(zero=True), _share()
 SWITCH, FOLDER = Kind(_switch, "bool"), Kind(_folder, "str | Path")
 SCRIPTS = Kind(_scripts, "Sequence[str]")
 
@@ -225,7 +244,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("insecure_cluster", SWITCH, GENERATOR, default=False, flag=True, whole=True, rare=True),
     Option("seed", _whole(0, 2**64 - 1), GENERATOR, metavar="N", default=1, factor=False),
     Option("define", TEXT, WORKLOAD, short="-D", metavar="NAME=VALUE", several=True, factor=False,
-           follows=("variable ",), keyword="variables", type="Mapping[str, object]"),
+           follows=("variable ",), type="Mapping[str, object]"),
     Option("on_connect", TEXT, GENERATOR, metavar="SQL", several=True, factor=False),
     Option("connect_each", SWITCH, GENERATOR, default=False, flag=True),
     Option("max_tries", _whole(0), GENERATOR, metavar="N", default=1),
@@ -246,9 +265,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("target", TEXT, TARGET, metavar="DSN", whole=True,
            follows=(*_SERVER, "machine: ", "fingerprint of the data")),
     Option("set", TEXT, TARGET, metavar="NAME=VALUE", several=True, factor=False,
-           keyword="settings", type="Mapping[str, object]"),
+           type="Mapping[str, object]"),
     Option("server_set", TEXT, TARGET, metavar="NAME=VALUE", several=True, factor=False,
-           keyword="server_settings", type="Mapping[str, object]"),
+           type="Mapping[str, object]"),
     Option("observe_command", TEXT, SERVER, metavar="COMMAND", factor=False),
     Option("own", TEXT, TARGET, metavar="DBNAME", factor=False, rare=True),
     Option("fresh", SWITCH, WORKLOAD, default=False, flag=True, factor=False),
@@ -289,14 +308,14 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
     Option("pairs", _whole(8), LOAD, metavar="N"),
     Option("same", _whole(0), LOAD, metavar="N", rare=True),
     Option("yes", SWITCH, LOAD, flag=True, rare=True),
-    Option("missed", TEXT, GOAL, metavar="SHARE"),
+    Option("missed", MISSED, GOAL, metavar="SHARE"),
     Option("goal", TEXT, GOAL, metavar="GOAL", keyword="quantile"),
     Option("by", _one_of("rate", "users", "clients"), GOAL),
     Option("fail_if", TEXT, GOAL, metavar="CONDITION", several=True),
     Option("allow_fail", SWITCH, GOAL, flag=True, rare=True),
     Option("metric", _one_of(*COMPARED), GOAL, metavar="METRIC"),
     Option("also", TEXT, GOAL, metavar="METRICS", rare=True),
-    Option("delta", TEXT, GOAL, metavar="SHARE"),
+    Option("delta", SHARE, GOAL, metavar="SHARE"),
     Option("factor", TEXT, GOAL, metavar="NAME", several=True, keyword="factors"),
     Option("anyway", SWITCH, GOAL, flag=True, rare=True),
     Option("output", TEXT, OUTPUT, short="-o", metavar="FILE"),

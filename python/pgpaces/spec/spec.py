@@ -16,12 +16,13 @@ from typing import Any
 
 from pgpaces.core.errors import PlanError
 from pgpaces.core.units import exact, whole
-from pgpaces.spec.design import Design, Experiment, goal_share
+from pgpaces.spec.design import Design, Experiment
 from pgpaces.spec.load import AUTO, TrialPlan, family
 from pgpaces.spec.options import (
     BY_NAME,
     FACTORS,
     FOLDER,
+    OF_COMMANDS,
     OPTIONS,
     check_name,
     replaced,
@@ -124,9 +125,8 @@ def read(spec: Spec) -> dict[str, Any]:
 
 def value_of(name: str, value: Any, what: str = "") -> Any:
     """The value of an option. what: its name in errors. Raises PlanError."""
-    if name == "missed" and isinstance(value, str):
-        return goal_share(value, "--missed")
     option = BY_NAME.get(name if name in BY_NAME else name.partition(".")[0])
+    option = OF_COMMANDS["missed"] if name == "missed" else option
     plain = name.startswith("background.") or (name, value) == ("duration", AUTO)
     if option is None or plain:
         return value

@@ -14,7 +14,7 @@ from pgpaces.core.errors import PlanError
 from pgpaces.core.units import duration_ns, rate_per_s
 from pgpaces.server import profiles
 from pgpaces.spec import options, trust
-from pgpaces.spec.design import Ask, Experiment, goal_share, in_cell
+from pgpaces.spec.design import Ask, Experiment, in_cell
 from pgpaces.trial import sweep
 
 SOAK = "10min"
@@ -99,7 +99,7 @@ def _threshold(
 ) -> tuple[Experiment, float]:
     """The share that may be missed, and the experiment with the limit that belongs to it."""
     if quantile is None:
-        return base, goal_share(missed, "--missed") if missed else base.missed_max
+        return base, options.MISSED.read(missed, "--missed") if missed else base.missed_max
     match = _GOAL.fullmatch(quantile)
     if match is None or not 0 < float(match[1]) < 100:
         raise PlanError("not-a-quantile-goal", goal=quantile)
