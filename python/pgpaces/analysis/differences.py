@@ -224,7 +224,8 @@ def as_chosen(design: Design, digests: Sequence[Digest]) -> Design:
     def place(own: dict[str, str]) -> tuple[int, ...]:
         return tuple(every.index(own[name]) if name in own else -1 for name, every in orders)
 
-    return replace(design, factors=(), exclude=(), extra=tuple(sorted(levels, key=place)))
+    shared = {name: (level,) for name, level in design.fixed.items()}
+    return replace(design, levels=shared, exclude=(), extra=tuple(sorted(levels, key=place)))
 
 
 def cells_of(digests: Sequence[Digest]) -> list[Cell]:

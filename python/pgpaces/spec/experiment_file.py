@@ -113,9 +113,8 @@ def _experiment(path: Path, keys: _File, raw: Mapping[str, Any]) -> Experiment:
         workload=_near(path, keys.workload) if keys.workload else None,
         question=keys.question,
         missed_max=options.MISSED.read(keys.missed, "missed"),
-        design=Design().with_levels(
+        design=Design(
             {**factors, **single},
-            factors,
             exclude=tuple(_one(path, part) for part in keys.exclude),
             extra=tuple(_one(path, part) for part in keys.cells),
             trials=keys.trials,

@@ -235,7 +235,7 @@ def experiment_of(spec: Spec) -> Experiment:
         workload=workload,
         files=tuple(known.get("files", ())),
         from_database=known.get("from_database"),
-        design=Design(seed=known.get("seed", 1)).with_levels(own),
+        design=Design(own, seed=known.get("seed", 1)),
         targets=targets,
         **({"missed_max": spec["missed"]} if "missed" in spec else {}),
     )

@@ -66,9 +66,9 @@ def ask(
     if load == "clients" and not pauses:
         # A pause of zero, so that the workload's default rate does not make it an open load.
         own["think_time"] = ("0s",)
-    design = base.design.with_levels(
-        own,
-        {factor.name for factor in base.design.factors},
+    design = replace(
+        base.design,
+        levels=own,
         exclude=tuple(part for part in base.design.exclude if load not in part),
         extra=tuple(part for part in base.design.extra if load not in part),
         trials=1,
