@@ -38,7 +38,15 @@ _LEFT_OUT = frozenset(("costs", "on_store_error", "fresh"))
 _PAIRS = ("latency_limit", "node", "define", "set", "server_set", "target_node")
 # Options of one run, which an experiment does not have.
 _OF_A_RUN = ("own", "on_connect", "command")
-_KINDS_OF_LOAD = frozenset(("users", "pace", "rate", "rate_per_client", "think_time"))
+_KINDS_OF_LOAD = ("users", "pace", "rate", "rate_per_client", "think_time")
+# What a workload may suggest, in this order, unless the spec has it or one of the others.
+_SUGGESTED: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("latency_limit", "warmup", "grace"), ()),
+    "start_every": ("rate", "rate_per_client", "shape"),
+    "transactions": ("duration",),
+    **dict.fromkeys(("rate", "think_time"), _KINDS_OF_LOAD),
+    "clients": ("users", "pace", "rate_per_client"),
+}
 
 
 def named(values: Mapping[str, Any], *, several: bool = False) -> dict[str, Any]:
@@ -142,7 +150,14 @@ def complete(spec: Spec, defaults: Mapping[str, str], *, auto: bool = False) -> 
     defaults: of the workload. Those of its load apply unless the spec has a load of another kind.
     auto: with a latency limit, it ends by default as soon as its verdict is certain.
     """
-    found = _loaded(spec, defaults)
+    found = dict(spec)
+    for name, others in _SUGGESTED.items():
+        if name in defaults and found.keys().isdisjoint((name, *others)):
+            found[name] = value_of(name, defaults[name], f"the workload's {name.replace('_', ' ')}")
+    if found.keys().isdisjoint(_KINDS_OF_LOAD[:-1]):
+        found = {"clients": 1, "think_time": "0s"} | found
+        if found["think_time"] != "0s":
+            found.setdefault("think", defaults.get("think", "exponential"))
     if "transactions" not in found:
         certain = auto and "latency_limit" in found and "shape" not in found
         found.setdefault("duration", AUTO if certain else "1min")
@@ -165,32 +180,6 @@ def _check_auto(found: Spec, *, auto: bool) -> None:
         raise PlanError("option-needs", option="-T auto", needed="--latency-limit TIME")
     if "shape" in found:
         raise PlanError("cannot-combine", options=["-T auto", "--shape"])
-
-
-def _loaded(spec: Spec, defaults: Mapping[str, str]) -> dict[str, Any]:
-    """A spec with the load and the length that the workload suggests."""
-    found = dict(spec)
-
-    def fill(*names: str) -> None:
-        for name in names:
-            if name in defaults and name not in found:
-                what = f"the workload's {name.replace('_', ' ')}"
-                found[name] = value_of(name, defaults[name], what)
-
-    fill("latency_limit", "warmup", "grace")
-    if not found.keys() & {"rate", "rate_per_client", "shape"}:
-        fill("start_every")
-    if not found.keys() & {"duration", "transactions"}:
-        fill("transactions")
-    if not found.keys() & _KINDS_OF_LOAD:
-        fill("rate" if "rate" in defaults else "think_time")
-    if not found.keys() & {"users", "pace", "rate_per_client"}:
-        fill("clients")
-    if not found.keys() & (_KINDS_OF_LOAD - {"think_time"}):
-        found = {"clients": 1, "think_time": "0s"} | found
-        if found["think_time"] != "0s":
-            found.setdefault("think", defaults.get("think", "exponential"))
-    return found
 
 
 def over(stored: Spec, typed: Spec) -> dict[str, Any]:

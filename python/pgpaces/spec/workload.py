@@ -286,8 +286,7 @@ def of_tasks(functions: Sequence[Callable[..., Any]], base: Workload | None = No
     """Users that perform these functions, on the data of `base`. Raises WorkloadError."""
     users = of_functions(functions)
     base = base or of_scripts("users", (), "Python functions")
-    base = replace(base, users_file=None, command=None)
-    return replace(base, scripts=_tasks(users), load=_paused(users), users=users)
+    return _with_users(replace(base, users_file=None, command=None, load={}), users)
 
 
 def performed(base: Workload) -> Workload:
@@ -296,19 +295,18 @@ def performed(base: Workload) -> Workload:
     if file is None:
         return base
     named = (base.original or base.folder) / file.relative_to(base.folder)
-    users = of_file(file, named)
-    return replace(base, users=users, scripts=_tasks(users), load={**_paused(users), **base.load})
+    return _with_users(base, of_file(file, named))
 
 
-def _tasks(users: Users) -> tuple[WorkloadScript, ...]:
-    return tuple(
-        WorkloadScript(task.name, task.weight, task.source, f"{users.path or ''}", task.queries)
+def _with_users(base: Workload, users: Users) -> Workload:
+    """It with a script for each task; the load of the workload goes before their own pause."""
+    own, path = {"think_time": users.pause, "think": "fixed"}, f"{users.path or ''}"
+    scripts = tuple(
+        WorkloadScript(task.name, task.weight, task.source, path, task.queries)
         for task in users.tasks
     )
-
-
-def _paused(users: Users) -> dict[str, str]:
-    return {} if users.pause is None else {"think_time": users.pause, "think": "fixed"}
+    load = {**({} if users.pause is None else own), **base.load}
+    return replace(base, users=users, scripts=scripts, load=load)
 
 
 def of_command(command: Command) -> Workload:
