@@ -17,7 +17,7 @@ from pgpaces.analysis import compare as pairs
 from pgpaces.analysis.capacity import curve as capacity
 from pgpaces.analysis.capacity.answer import judge
 from pgpaces.analysis.digest import Digest
-from pgpaces.spec.design import Design, Factor
+from pgpaces.spec.design import Design
 from pgpaces.spec.result import Estimate
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -28,8 +28,8 @@ SECTION = "Answers"
 TRIALS = 1_000
 SECONDS = 60
 AGAIN = 3
-TWO = Design((Factor("set.work_mem", ("4MB", "64MB")),), trials=TRIALS // 2)
-LOADS = Design((Factor("clients", tuple(map(str, range(1, 51)))),), trials=TRIALS // 50)
+TWO = Design({"set.work_mem": ("4MB", "64MB")}, trials=TRIALS // 2)
+LOADS = Design({"clients": tuple(map(str, range(1, 51)))}, trials=TRIALS // 50)
 LIMIT = capacity.CapacityGoal(0.05, start=100.0, lowest=1.0, highest=1000.0)
 # The larger setting is faster by so much, and each trial by a little.
 EFFECT, SPREAD = 0.03, 0.01

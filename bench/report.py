@@ -17,7 +17,7 @@ from programs import ProgramError
 from session import Session
 
 from pgpaces.analysis.digest import Digest
-from pgpaces.spec.design import Ask, Design, Experiment, Factor
+from pgpaces.spec.design import Ask, Design, Experiment
 from pgpaces.store.listing import ExperimentRow
 from pgpaces.store.store import Store
 from pgpaces.trial import document
@@ -29,7 +29,7 @@ from tests.unit import experiments
 SECTION = "Report"
 SECONDS = 600
 # Each is the article's 18 cells, which are made once, over and over.
-LARGE = Design((Factor("clients", tuple(map(str, range(1, 101)))),), trials=10)
+LARGE = Design({"clients": tuple(map(str, range(1, 101)))}, trials=10)
 ARTICLE = experiments.design()
 
 

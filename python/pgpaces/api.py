@@ -41,7 +41,7 @@ from pgpaces.spec import trust as consents
 from pgpaces.spec.costs import MonthlyCost, monthly
 from pgpaces.spec.keywords import RunOptions
 from pgpaces.spec.load import TrialPlan
-from pgpaces.spec.options import DURATION, FOLDER, OPTIONS, RATE, Option
+from pgpaces.spec.options import FOLDER, OPTIONS, RATE, Option
 from pgpaces.spec.result import Counts, Estimate, Trial
 from pgpaces.store.store import Store
 from pgpaces.trial import trial as pipeline
@@ -161,7 +161,8 @@ def _value(option: Option, value: Any) -> Any:
             return tuple(f"{name}={_value_text(option, each)}" for name, each in value.items())
         single = isinstance(value, str | int | float)
         return tuple(_value_text(option, each) for each in ((value,) if single else value))
-    return _value_text(option, value) if option.kind in (DURATION, RATE, FOLDER) else value
+    as_text = option.kind.seconds or option.kind in (RATE, FOLDER)
+    return _value_text(option, value) if as_text else value
 
 
 def _value_text(option: Option, value: Any) -> str:

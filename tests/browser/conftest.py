@@ -13,7 +13,7 @@ from pgpaces.analysis.validity import Validity
 from pgpaces.answers.sweep.page import About, gather
 from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.show.html import html
-from pgpaces.spec.design import Design, Factor
+from pgpaces.spec.design import Design
 from tests.needs import check, chromium
 from tests.unit.experiments import WORKERS, experiment, made
 
@@ -47,17 +47,17 @@ def written(path: Path, plan: Design, seconds: int) -> str:
 
 @pytest.fixture(scope="session")
 def report(tmp_path_factory):
-    clients, workers = Factor("clients", ("1", "4", "6", "8")), Factor(WORKERS, ("0", "2", "4"))
+    levels = {"clients": ("1", "4", "6", "8"), WORKERS: ("0", "2", "4")}
     path = tmp_path_factory.mktemp("report") / "report.html"
-    return written(path, Design((clients, workers), trials=2), 60)
+    return written(path, Design(levels, trials=2), 60)
 
 
 @pytest.fixture(scope="session")
 def small_report(tmp_path_factory):
     """Every part of a page, each as small as it can be."""
-    clients, workers = Factor("clients", ("1", "6")), Factor(WORKERS, ("0", "4"))
+    levels = {"clients": ("1", "6"), WORKERS: ("0", "4")}
     path = tmp_path_factory.mktemp("report") / "small.html"
-    return written(path, Design((clients, workers), trials=2), 12)
+    return written(path, Design(levels, trials=2), 12)
 
 
 NAME = WORKERS.removeprefix("set.")

@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, Page, expect
 from pgpaces.core.record import Interval
 from pgpaces.core.series import Sample
 from pgpaces.show.numbers import milliseconds
-from pgpaces.spec.design import Design, Factor
+from pgpaces.spec.design import Design
 from pgpaces.spec.result import Blocked, Observed, Place, Trial
 from pgpaces.store.store import Store
 from pgpaces.trial import record
@@ -80,7 +80,7 @@ class Served:
 
     def going(self, kind: str) -> str:
         """The path of a run of three seconds, or of its experiment, which goes on."""
-        experiment = begun(self.store, Design((Factor("clients", ("1",)),)), "grid")
+        experiment = begun(self.store, Design({"clients": ("1",)}), "grid")
         self.store.beat_experiment(experiment)
         place = Place(experiment, "c", {"clients": "1"}, 1) if kind == "experiments" else None
         trial = self.begin(place=place)
@@ -349,7 +349,7 @@ def test_only_the_printed_link_stops_the_load_also_from_a_page_of_another_site(b
 
 
 def test_an_experiment_fills_while_its_trials_run(browser, served):
-    experiment = begun(served.store, Design((Factor("clients", ("1", "2")),)), "grid")
+    experiment = begun(served.store, Design({"clients": ("1", "2")}), "grid")
     served.store.beat_experiment(experiment)
 
     def run(number: int) -> Trial:
@@ -483,7 +483,7 @@ def stored(served: Served, *, going: bool) -> dict[str, str]:
     """Runs, an experiment, and, if going, a trial and an experiment that run; their ids."""
     for n, id_ in enumerate(RUNS):
         keep(served.store, Kept(id_, ms=10 + n, at=n))
-    design = Design((Factor("clients", ("1", "2")),))
+    design = Design({"clients": ("1", "2")})
     ids = {name: begun(served.store, design, name) for name in ("grid", "going")}
     for name, id_ in ids.items():
         for n in (1, 2):

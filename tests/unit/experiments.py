@@ -17,7 +17,7 @@ from pgpaces.analysis.digest import Digest, digest
 from pgpaces.core.findings import finding
 from pgpaces.core.record import Interval, StatementTally, Tally
 from pgpaces.core.series import Sample
-from pgpaces.spec.design import Ask, Cell, Design, Experiment, Factor
+from pgpaces.spec.design import Ask, Cell, Design, Experiment
 from pgpaces.spec.result import Explained, Place
 from tests.unit.sensors import collect
 from tests.unit.trials import SECOND_NS, times
@@ -35,11 +35,11 @@ SCRIPTS = [
 
 def design(**changes: Any) -> Design:
     values: dict[str, Any] = {
-        "factors": (
-            Factor("clients", ("1", "2", "4", "5", "6", "8")),
-            Factor(WORKERS, ("0", "2", "4")),
-        ),
-        "fixed": {"rate_per_client": "4/s", "policy": "skip", "latency_limit": "500ms"},
+        "levels": {
+            "clients": ("1", "2", "4", "5", "6", "8"),
+            WORKERS: ("0", "2", "4"),
+            **{"rate_per_client": ("4/s",), "policy": ("skip",), "latency_limit": ("500ms",)},
+        },
         "trials": 2,
     }
     return Design(**(values | changes))

@@ -13,12 +13,12 @@ from pgpaces.answers.sweep.page import About, Page, gather
 from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.core.findings import finding
 from pgpaces.show.section import Report
-from pgpaces.spec.design import Design, Factor
+from pgpaces.spec.design import Design
 from tests.unit.experiments import WORKERS, experiment, made
 from tests.unit.trials import changed, like
 
 ABOUT = About(datetime(2026, 11, 2, tzinfo=UTC), "0.1.0", rerun="pgpaces sweep pi.toml", id="01E")
-PLAN = Design((Factor("clients", ("1", "4", "8")), Factor(WORKERS, ("0", "2"))), trials=2)
+PLAN = Design({"clients": ("1", "4", "8"), WORKERS: ("0", "2")}, trials=2)
 NASTY = "</pre><script>alert(1)</script>\x1b]0;x\x07\u202e\udc80 {{7*7}} [x](javascript:1) |a|`*_"
 
 
@@ -39,7 +39,7 @@ def reported() -> Report:
 @cache
 def hostile() -> Page:
     """Every text that others give is nasty."""
-    plan = Design((Factor("clients", ("1", "4")), Factor(f"define.{NASTY}", (NASTY, "=1+1"))))
+    plan = Design({"clients": ("1", "4"), f"define.{NASTY}": (NASTY, "=1+1")})
     found, explained = [], whole_page().digests[0].trial.explained
     for slot in plan.asks():
         base = made(slot, 12)

@@ -9,7 +9,7 @@ from pgpaces.analysis.compare import ComparisonGoal, Pair, compare_pairs
 from pgpaces.answers.sweep.page import gather
 from pgpaces.answers.sweep.screen import section as top
 from pgpaces.answers.trials import decisive, longer
-from pgpaces.spec.design import Design, Factor
+from pgpaces.spec.design import Design
 from tests.unit import documented
 from tests.unit.comparisons import side
 from tests.unit.experiments import experiment, made
@@ -54,12 +54,12 @@ def judged(count):
 
 
 def test_an_undecided_sweep_ends_with_trials_that_are_long_enough():
-    plan = Design((Factor("clients", ("1", "4")),), trials=1)
+    plan = Design({"clients": ("1", "4")}, trials=1)
     digests = [made(slot, 3) for slot in plan.asks()]
     about = replace(ABOUT, id="0" * 26)
     first, *_ = top(page(digests, about, plan)).next
     assert first.command.startswith("pgpaces sweep --like 00000000 -T ")
-    varied = Design((Factor("duration", ("5s", "9s")),), trials=1)
+    varied = Design({"duration": ("5s", "9s")}, trials=1)
     digests = [made(slot, 3) for slot in varied.asks()]
     steps = top(page(digests, about, varied)).next
     assert [step for step in steps if step.command.startswith("pgpaces sweep")] == []

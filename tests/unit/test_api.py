@@ -81,7 +81,7 @@ def test_limits_of_scripts_are_stored_as_they_are_asked(asked):
         (None, {}, sentence("nothing-to-run-in-python")),
         ("reporting", {"target": "host=pi4", "profile": "pi-4gb"}, "managed-only --profile"),
         ("reporting", {"target": "host=pi4", "tls": False}, "managed-only --tls"),
-        ("reporting", {"target": "host=pi4", "server_settings": {"a": 1}}, "only --server-set"),
+        ("reporting", {"target": "host=pi4", "server_set": {"a": 1}}, "only --server-set"),
         ("reporting", {"target": "host=pi4", "standbys": 1}, "managed-only --standbys"),
         ("reporting", {"target": "host=pi4", "pool": "pgpool"}, "managed-only --pool"),
         ("reporting", {"own": "mine"}, "own-without-target"),

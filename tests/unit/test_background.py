@@ -140,9 +140,9 @@ def test_any_level_can_be_quoted(given_levels):
 )
 def test_a_text_that_is_no_workload_beside_another_is_refused(texts, name, values):
     with raises(PlanError, name, **values):
-        spec.single(spec.backgrounds(texts))
+        spec.named({"background": texts})
     with raises(PlanError, "several-levels"):
-        spec.single(spec.backgrounds(["reporting rate=1,2"]))
+        spec.named({"background": ["reporting rate=1,2"]})
 
 
 def test_tables_beside_in_a_file(tmp_path):

@@ -22,7 +22,7 @@ from pgpaces.core.findings import Finding
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.times import times_of, values_at_ranks
 from pgpaces.show import data, html, markdown, terminal
-from pgpaces.spec.design import Cell, Design, Experiment, Factor
+from pgpaces.spec.design import Cell, Design, Experiment
 from pgpaces.spec.load import Load, TrialPlan
 from pgpaces.spec.result import Place
 from pgpaces.spec.workload import Command, of_command
@@ -192,7 +192,7 @@ def sweep(took, rows):
                 started_at=start + timedelta(seconds=len(found)),
             )
             found.append(digest(made))
-    design = Design((Factor("server", LEVELS),), {}, trials=3)
+    design = Design({"server": LEVELS}, trials=3)
     about = page.About(start, "0", id="E")
     return page.gather(found, about, Experiment("loads", "bulk-load", design))
 

@@ -16,7 +16,7 @@ from pgpaces.answers.calls import load_capacity
 from pgpaces.cli.answers import report
 from pgpaces.cli.sweep import capacity as face
 from pgpaces.core.errors import PlanError
-from pgpaces.spec.design import Cell, Design, Experiment, Factor
+from pgpaces.spec.design import Cell, Design, Experiment
 from pgpaces.store.store import Store
 from pgpaces.trial import capacity, sweep
 from tests.errors import raises, sentence
@@ -33,7 +33,7 @@ def stored(tmp_path_factory):
     """A search at two settings, with all its trials; tests only read it."""
     path = tmp_path_factory.mktemp("capacity") / "results.db"
     store = Store.open(path)
-    design = Design((Factor(MEMORY, tuple(level for level, _ in LEVELS)),))
+    design = Design({MEMORY: tuple(level for level, _ in LEVELS)})
     id_ = begun(store, design, "memory", goal=CapacitySearch(GOAL))
 
     def kept(trial):

@@ -13,7 +13,7 @@ from pgpaces.analysis.capacity.search import CapacitySearch
 from pgpaces.cli.answers import report, why
 from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.core.messages import message
-from pgpaces.spec.design import ROLE, Cell, Design, Factor
+from pgpaces.spec.design import ROLE, Cell, Design
 from pgpaces.spec.result import Place
 from pgpaces.store.store import Store
 from tests.errors import raises
@@ -31,7 +31,7 @@ def store(tmp_path):
     """A run that was late for a lock, behind an experiment of which two cells did not hold."""
     path = tmp_path / "results.db"
     opened = Store.open(path)
-    id_ = begun(opened, Design((Factor("clients", tuple(CELLS)),)), "late")
+    id_ = begun(opened, Design({"clients": tuple(CELLS)}), "late")
     for clients, story in CELLS.items():
         cell = Cell((("clients", clients),))
         _put(opened, f"01{clients}", story, Place(id_, cell.key, {"clients": clients}, 1))

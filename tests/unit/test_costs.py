@@ -133,7 +133,7 @@ def test_a_trial_stores_the_price_of_its_machine_and_its_answer_has_the_monthly_
     here = machine.facts().but(pid=os.getpid())
     assert host_facts(None) == host_facts(Costs()) == here
     assert host_facts(PI) == here.but(costs=(PI.plain(),))
-    found = made(Design(fixed={"clients": "1"}).asks()[0], 30)
+    found = made(Design({"clients": ("1",)}).asks()[0], 30)
     priced = changed(found.trial, host=found.trial.host.but(costs=(PI.plain(),)))
     section = run.section(priced, found.summary, whole=True)
     assert ("costs", "about 7.3 USD a month, 87.6 a year") in section.parts[0].facts

@@ -51,7 +51,7 @@ def said_of(digests, plan):
 
 @pytest.mark.parametrize("cells", [0, 1, 2])
 def test_without_a_limit_an_invalid_cell_is_never_the_one_with_the_highest_throughput(cells):
-    plan = Design((Factor("clients", ("2", "8")),))
+    plan = Design({"clients": ("2", "8")})
     digests = [
         replace(d, trial=planned(d.trial, limit_ns=None, policy="run"))
         for d in (made(slot, 20) for slot in plan.asks())

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces.core.errors import PlanError
-from pgpaces.spec.design import Cell, Design, Factor
+from pgpaces.spec.design import Cell, Design
 from tests.errors import raises
 
 NAMES = ("clients", "scale", "set.work_mem", "target")
@@ -17,18 +17,18 @@ LEVELS = st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=4, unique=Tru
 @st.composite
 def designs(draw):
     names = draw(st.lists(st.sampled_from(NAMES), max_size=3, unique=True))
-    factors = tuple(Factor(name, draw(LEVELS)) for name in names)
+    levels = {name: draw(LEVELS) for name in names}
     exclude = []
-    if factors and draw(st.booleans()):
-        factor = draw(st.sampled_from(factors))
-        if len(factor.levels) > 1:
-            exclude.append({factor.name: draw(st.sampled_from(factor.levels))})
+    if levels and draw(st.booleans()):
+        name = draw(st.sampled_from(names))
+        if len(levels[name]) > 1:
+            exclude.append({name: draw(st.sampled_from(levels[name]))})
     extra = []
     if draw(st.booleans()):
         name = draw(st.sampled_from(NAMES))
         extra.append({name: draw(st.sampled_from("xyz"))})
     return Design(
-        factors=factors,
+        levels=levels,
         exclude=tuple(exclude),
         extra=tuple(extra),
         trials=draw(st.integers(1, 4)),
@@ -53,35 +53,40 @@ def test_a_design_without_factors_has_one_cell():
 
 
 def test_an_explicit_cell_takes_all_levels_of_what_it_does_not_name():
-    factors = (Factor("clients", ("1", "2")), Factor("scale", ("1", "9")))
-    cells = Design(factors=factors, extra=({"clients": "64"},)).cells()[4:]
+    levels = {"clients": ("1", "2"), "scale": ("1", "9")}
+    cells = Design(levels, extra=({"clients": "64"},)).cells()[4:]
     assert [dict(cell.levels) for cell in cells] == [
         {"clients": "64", "scale": "1"},
         {"clients": "64", "scale": "9"},
     ]
 
 
-ONE = (Factor("clients", ("1",)),)
+def test_an_excluded_part_may_name_a_level_that_all_cells_share():
+    levels = {"clients": ("1", "2"), "scale": ("1",)}
+    for scale, left in (("1", ["2"]), ("", ["1", "2"])):
+        part = {"clients": "1"} | ({"scale": scale} if scale else {})
+        kept = Design(levels, exclude=(part,) if scale else ()).cells()
+        assert [dict(cell.levels)["clients"] for cell in kept] == left
+
+
+ONE = {"clients": ("1",)}
 
 
 @pytest.mark.parametrize(
     ("given", "name", "values"),
     [
-        ({"factors": (("clients", ()),)}, "no-levels", {"factor": "clients"}),
-        ({"factors": (("clients", ("1", "1")),)}, "level-twice", {"level": "1"}),
-        ({"factors": ONE, "fixed": {"clients": "2"}}, "factor-twice", {"factor": "clients"}),
-        ({"factors": ONE, "exclude": ({"x": "2"},)}, "exclude-unknown-factor", {"factor": "x"}),
-        ({"factors": ONE, "exclude": ({"clients": "2"},)}, "exclude-unknown-level", {"level": "2"}),
-        ({"factors": ONE, "exclude": ({"clients": "1"},)}, "all-cells-excluded", {}),
+        ({"levels": {"clients": ()}}, "no-levels", {"factor": "clients"}),
+        ({"levels": {"clients": ("1", "1")}}, "level-twice", {"level": "1"}),
+        ({"levels": ONE, "exclude": ({"x": "2"},)}, "exclude-unknown-factor", {"factor": "x"}),
+        ({"levels": ONE, "exclude": ({"clients": "2"},)}, "exclude-unknown-level", {"level": "2"}),
+        ({"levels": ONE, "exclude": ({"clients": "1"},)}, "all-cells-excluded", {}),
         ({"trials": 0}, "out-of-range", {"what": "trials", "value": 0}),
         ({"seed": -1}, "out-of-range", {"what": "seed", "value": -1}),
         # Nobody could wait for it: it is refused before it is built.
-        ({"factors": tuple((f"define.{n}", tuple(map(str, range(100)))) for n in range(6))},
+        ({"levels": {f"define.{n}": tuple(map(str, range(100))) for n in range(6)}},
          "too-many-cells", {"count": 10**12}),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_said(given, name, values):
     with raises(PlanError, name, **values):
-        every = given.get("factors", ())
-        factors = tuple(each if isinstance(each, Factor) else Factor(*each) for each in every)
-        Design(**(given | {"factors": factors})).cells()
+        Design(**given).cells()

@@ -231,6 +231,6 @@ def test_every_printed_toml_is_a_workload_a_profile_a_host_file_or_of_an_experim
         profiles.read(tmp_path / "profile.toml")
     elif found.keys() <= costs.KEYS.keys():
         (tmp_path / "host.toml").write_text(code)
-        costs.read_file(tmp_path / "host.toml")
+        costs.find(tmp_path / "host.toml")
     else:
         jsonschema.validate(found, experiment_file.schema())

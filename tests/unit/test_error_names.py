@@ -147,7 +147,7 @@ def measured(folder: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 def compared(folder: Path, _: Any) -> None:
-    begun(opened(folder), Design(()), "e", goal=Pairing({}, {}, ComparisonGoal("throughput")))
+    begun(opened(folder), Design({}), "e", goal=Pairing({}, {}, ComparisonGoal("throughput")))
     pgpaces.compare("a=1", "a=2", experiment="e", store=folder / "results.db")
 
 

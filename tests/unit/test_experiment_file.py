@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pgpaces.core.errors import PlanError
 from pgpaces.spec import experiment_file, options, spec, workload
-from pgpaces.spec.design import Design, Experiment, share
+from pgpaces.spec.design import Design, Experiment
 from pgpaces.spec.load import trial_plan
 from pgpaces.spec.spec import complete, read
 from pgpaces.trial import document
@@ -94,9 +94,10 @@ def test_a_level_that_a_factor_cannot_take_is_said(given_levels, name, values):
 
 @pytest.mark.parametrize("text", ["", "5", "-1%", "100%", "nan", "inf%"])
 def test_what_is_no_share_is_refused(text):
-    assert (share("5%", "missed"), share("0.05", "missed"), share("0", "missed")) == (0.05, 0.05, 0)
+    read = options.SHARE.read
+    assert (read("5%", "missed"), read("0.05", "missed"), read("0", "missed")) == (0.05, 0.05, 0)
     with raises(PlanError, "not-a-share", what="missed", value=text):
-        share(text, "missed")
+        read(text, "missed")
 
 
 def test_what_every_option_is_called_is_a_key():
@@ -135,12 +136,12 @@ COMMAND_LINE = [
 
 @pytest.mark.parametrize(("before", "given_levels", "factors"), COMMAND_LINE)
 def test_the_command_line_goes_before_the_file(before, given_levels, factors):
-    merged = Experiment("", "w", Design().with_levels(before)).with_levels(given_levels)
+    merged = Experiment("", "w", Design(before)).with_levels(given_levels)
     assert [factor.name for factor in merged.design.factors] == factors
 
 
 def test_another_kind_of_load_replaces_the_files():
-    design = Design(fixed={"users": "4", "pace": "1/s"})
+    design = Design({"users": ("4",), "pace": ("1/s",)})
     merged = Experiment("", "w", design).with_levels({"rate": ("9/s",), "clients": ("2",)})
     assert merged.design.levels == {"rate": ("9/s",), "clients": ("2",)}
 
@@ -148,9 +149,9 @@ def test_another_kind_of_load_replaces_the_files():
 def test_what_is_excluded_follows_levels_that_were_replaced():
     excluded = ({"clients": "1", "scale": "9"}, {"clients": "2", "scale": "9"})
     levels = {"clients": ("1", "2"), "scale": ("1", "9")}
-    found = Experiment("", "w", Design().with_levels(levels, exclude=excluded))
+    found = Experiment("", "w", Design(levels, exclude=excluded))
     one = found.with_levels({"clients": ("2",)})
-    assert one.design.exclude == ({"scale": "9"},)
+    assert [dict(cell.levels) for cell in one.design.cells()] == [{"scale": "1"}]
     others = found.with_levels({"clients": ("4", "8")})
     assert others.design.exclude == ()
     assert len(others.design.cells()) == 4

@@ -454,7 +454,7 @@ def test_elsewhere_only_what_was_typed_is_sent(here, dsn, password, service):
 def test_an_experiment_keeps_what_was_typed_of_its_targets():
     targets = (Target("db", "host=pi user=me password=secret dbname=d"),)
     levels = {"generators": ("ssh:a,b",), "target": ("db",)}
-    experiment = Experiment("e", "reporting", Design().with_levels(levels), targets=targets)
+    experiment = Experiment("e", "reporting", Design(levels), targets=targets)
     target = PlannedSweep.of(experiment).request(Ask(Cell(()), 1)).target
     assert dict(target.typed) == {"password": "secret"}
     assert "secret" not in repr(target)

@@ -25,7 +25,7 @@ from pgpaces.core.errors import (
     StoreError,
 )
 from pgpaces.spec import workload
-from pgpaces.spec.design import Ask, Cell, Design, Experiment, Factor
+from pgpaces.spec.design import Ask, Cell, Design, Experiment
 from pgpaces.spec.load import Load, TrialPlan
 from pgpaces.spec.result import Place
 from pgpaces.spec.target import TargetPlan
@@ -206,7 +206,7 @@ def test_where_a_server_answers_other_cells_are_tried(bench, refusal, attempts, 
 def test_an_experiment_whose_other_cells_cannot_be_run_is_finished(
     bench, tmp_path, errors, state, lasting
 ):
-    design = Design((Factor("clients", ("1", "2")),))
+    design = Design({"clients": ("1", "2")})
     bench.patch()
     bench.monkeypatch.setattr(sweep, "_get_servers", lambda *_: None)
     first, second = errors
@@ -225,7 +225,7 @@ def test_a_trial_whose_end_is_not_stored_is_not_done(bench, tmp_path):
     assert (bench.made.progress.done, bench.tried) == (0, 2)
     bench.monkeypatch.setattr(sweep, "_get_servers", lambda *_: None)
     with raises(StoreError, "experiment-not-stored"):
-        experiment = Experiment("e", "select-only", Design(()))
+        experiment = Experiment("e", "select-only", Design({}))
         sweep.run(sweep.plan(experiment, tmp_path / "results.db"))
 
 

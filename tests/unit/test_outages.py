@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pgpaces.analysis.summary import summarize
 from pgpaces.answers.run import values as values_of
 from pgpaces.core.record import Interval, Tally
-from pgpaces.spec.design import Design, Experiment, Factor
+from pgpaces.spec.design import Design, Experiment
 from pgpaces.spec.result import Place
 from pgpaces.store.store import Store
 from pgpaces.trial import sweep
@@ -51,7 +51,7 @@ def test_an_outage_is_told(intervals, name, values):
 
 def test_a_trial_in_an_outage_is_run_again_when_the_experiment_is_resumed(tmp_path):
     place = tmp_path / "results.db"
-    design = Design((Factor("clients", ("1", "2", "4", "8")),), {"duration": "3s"})
+    design = Design({"clients": ("1", "2", "4", "8"), "duration": ("3s",)})
     experiment = Experiment("e", "select-only", design)
     planned = sweep.plan(experiment, place)
     well, away, failed = (

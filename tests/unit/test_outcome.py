@@ -27,7 +27,7 @@ from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.series import Sample
-from pgpaces.spec.design import Cell, Factor
+from pgpaces.spec.design import Cell
 from pgpaces.spec.result import Counts, Trial
 from tests.unit.experiments import WORKERS, design, experiment, made
 from tests.unit.reports import ABOUT
@@ -275,9 +275,9 @@ def levels(digest: Digest) -> Mapping[str, str]:
 
 @pytest.mark.parametrize("workers", [("0",), ("0", "2")])
 def test_cells_of_which_nothing_succeeded_failed_with_their_first_error(workers):
-    plan = design(factors=(Factor("clients", ("1", "8")), Factor(WORKERS, workers)), trials=1)
+    plan = design(levels={"clients": ("1", "8"), WORKERS: workers}, trials=1)
     digests = [made(slot, 20) for slot in plan.asks()]
-    bad = [failing(d) if levels(d)[WORKERS] == "0" else d for d in digests]
+    bad = [failing(d) if levels(d).get(WORKERS, "0") == "0" else d for d in digests]
     page = gather(bad, ABOUT, experiment(design=plan))
     answers = report_of(page).top.sentences
     error = "every transaction failed (9): 42P01: relation"
@@ -286,7 +286,7 @@ def test_cells_of_which_nothing_succeeded_failed_with_their_first_error(workers)
 
 
 def test_an_experiment_fails_if_no_transaction_of_a_cell_succeeded():
-    plan = design(factors=(Factor("clients", ("1", "2", "8")),), trials=2)
+    plan = design(levels={"clients": ("1", "2", "8")}, trials=2)
     good = [made(slot, 20) for slot in plan.asks()]
     of_8 = [failing(d) if levels(d)["clients"] == "8" else d for d in good]
     once = next(n for n, (before, now) in enumerate(zip(good, of_8, strict=True)) if before != now)
@@ -318,7 +318,7 @@ def test_the_first_error_is_the_one_that_was_seen_first(states, messages, said):
 
 
 def test_a_search_ends_where_its_first_trials_measured_nothing():
-    plan = design(factors=(Factor("clients", ("1",)),), trials=3)
+    plan = design(levels={"clients": ("1",)}, trials=3)
     good = [made(slot, 20) for slot in plan.asks()]
     cell = Cell(())
 

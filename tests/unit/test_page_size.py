@@ -20,7 +20,7 @@ SENSORS = (("cpu_busy", 7), ("cpu_iowait", 3), ("disk_sda_busy", 5))
 @pytest.mark.slow
 @pytest.mark.usefixtures("drawn")
 def test_a_page_of_eighteen_trials_of_a_minute_is_small_enough_to_send(tmp_path):
-    store, design = opened(tmp_path), Design(FACTORS, trials=3)
+    store, design = opened(tmp_path), Design({f.name: f.levels for f in FACTORS}, trials=3)
     experiment = begun(store, design, "grid")
     slots = design.asks()
     assert len(slots) == 18

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pgpaces.analysis.preview import Span, between, preview, trial_span
 from pgpaces.answers.sweep.preview import as_json, lines
 from pgpaces.show.numbers import clock
-from pgpaces.spec.design import Design, Experiment, Factor
+from pgpaces.spec.design import Design, Experiment
 from pgpaces.spec.load import Load, TrialPlan
 
 SECOND_NS = 1_000_000_000
@@ -54,7 +54,7 @@ def test_a_duration_is_said_as_people_say_it(seconds, text):
 
 
 def test_words_and_json_say_the_same():
-    design = Design((Factor("clients", ("1", "2")),), trials=3)
+    design = Design({"clients": ("1", "2")}, trials=3)
     experiment = Experiment("pi", "reporting", design)
     found = preview({"": [span(60)] * 6}, {})
     text = "\n".join(lines(experiment, found))

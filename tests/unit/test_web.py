@@ -24,7 +24,7 @@ from starlette.testclient import TestClient
 from pgpaces.cli.progress import address as read_address
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.series import Collection, Sample
-from pgpaces.spec.design import Design, Factor
+from pgpaces.spec.design import Design
 from pgpaces.spec.result import Counts, Place
 from pgpaces.store.store import Store
 from pgpaces.web import app as application
@@ -77,7 +77,7 @@ def running(
 
 def grid(store: Store) -> tuple[str, list[str]]:
     """An experiment that has ended, and its trials."""
-    id_ = begun(store, Design((Factor("clients", ("1", "2")),)), "grid")
+    id_ = begun(store, Design({"clients": ("1", "2")}), "grid")
     trials = [f"01F00000000000000000000{n}RN" for n in (1, 2)]
     for n, trial in enumerate(trials, 1):
         keep(store, Kept(trial, place=Place(id_, f"c{n}", {"clients": str(n)}, 1)))
@@ -378,7 +378,7 @@ def test_a_lost_store_ends_the_stream_and_no_reader_waits(store):
 
 
 def test_a_lost_store_ends_the_stream_of_an_experiment(store):
-    id_ = begun(store, Design((Factor("clients", ("1", "2")),)), "grid")
+    id_ = begun(store, Design({"clients": ("1", "2")}), "grid")
     store.beat_experiment(id_)
 
     async def follow() -> list[str]:

@@ -68,7 +68,7 @@ def _task(function: Any) -> Any:
 @pytest.mark.parametrize("names", [None, "reporting"])
 @pytest.mark.parametrize("source", [None, "shop"])
 def test_so_do_the_trials_of_experiments_and_searches(tmp_path, names, source):
-    design = Design(fixed={"clients": "1", "target": "pi", "duration": "1s"})
+    design = Design({"clients": ("1",), "target": ("pi",), "duration": ("1s",)})
     experiment = Experiment(
         "x", names, design, files=(script(tmp_path),), from_database=source,
         targets=(Target("pi", "host=127.0.0.1 dbname=shop"),),

@@ -74,7 +74,9 @@ RUN = 'command = { run = "true" }\n'
         (f'{VARIANT}kind = "command"\n', "kind-missing", {"own": "command"}),
         (f"{VARIANT}{RUN}", "two-kinds", {"other": "command"}),
         (f'{VARIANT}kind = "command"\ncommand = {{ rows = "SELECT 1" }}\n', "wrong-value",
-         {"key": "command.run"}),
+         {"key": "variants.v.command.run"}),
+        (f'{VARIANT}variants = {{}}\n', "unknown-key", {"key": "variants.v.variants"}),
+        (f'{VARIANT}command = 3\n', "wrong-value", {"key": "variants.v.command"}),
         (f'{VARIANT}kind = "command"\n{RUN}load = {{ rate = "1/s" }}\n', "command-with-load",
          {"key": "rate"}),
     ],
@@ -130,7 +132,7 @@ def test_scripts_are_chosen_by_name_and_weight():
 def test_a_workload_may_be_a_command(tmp_path):
     found = workload.read(folder(tmp_path, COMMAND))
     assert found.command == workload.Command(
-        ("load", "{dsn}"), None, ("*.csv",), None, 300 * 10**9, (0, 3)
+        ("load", "{dsn}"), None, ("*.csv",), None, "5min", (0, 3)
     )
     assert [(script.name, script.text) for script in found.scripts] == [("load", "load '{dsn}'")]
     assert found.writes

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from pgpaces.cli import options, output, specs
 from pgpaces.core.errors import PlanError
+from pgpaces.spec import options as table
 
 if TYPE_CHECKING:
     from pgpaces.analysis.compare import ComparisonGoal
@@ -118,9 +119,9 @@ def _exit_code(comparison: Compared, section: Section) -> int:
 
 def _goal(params: Mapping[str, Any]) -> ComparisonGoal:
     from pgpaces.analysis.compare import ComparisonGoal
-    from pgpaces.spec.design import share
 
-    delta = None if params["delta"] is None else share(params["delta"], "--delta")
+    delta = params["delta"]
+    delta = None if delta is None else table.SHARE.read(delta, "--delta")
     return ComparisonGoal(
         params["metric"] or "", tuple(filter(None, (params["also"] or "").split(","))), delta
     )

@@ -28,7 +28,7 @@ from pgpaces.show import escape
 from pgpaces.spec import costs, experiment_file, trust
 from pgpaces.spec import options as table
 from pgpaces.spec import spec as specs
-from pgpaces.spec.design import Experiment, share
+from pgpaces.spec.design import Experiment
 from pgpaces.spec.load import family
 from pgpaces.spec.spec import Spec, named
 from pgpaces.spec.target import Target
@@ -132,14 +132,14 @@ def experiment(params: Mapping[str, Any]) -> Experiment | None:
     base = base.with_levels(_levels(params, targets))
     counts = {"seed": params["seed"]} if params["seed"] is not None else {}
     if params.get("trials"):
-        counts["trials"] = table.OF_COMMANDS["trials"].kind.read(str(params["trials"]))
+        counts["trials"] = table.OF_COMMANDS["trials"].kind.read(str(params["trials"]), "--trials")
     by_name = {target.name: target for target in (*base.targets, *targets)}
     missed = params.get("missed")
     return replace(
         base,
         name=params["name"] or base.name,
         design=replace(base.design, **counts),
-        missed_max=base.missed_max if missed is None else share(missed, "--missed"),
+        missed_max=base.missed_max if missed is None else table.MISSED.read(missed, "--missed"),
         targets=tuple(by_name.values()),
         files=tuple(params["files"]) or base.files,
         from_database=params["from_database"] or base.from_database,
@@ -185,7 +185,7 @@ def _target(text: str, params: Mapping[str, Any]) -> Target:
     if price is not None:
         own = tables.table(costs.Costs, {"price_per_hour": price})
     elif host_file is not None:
-        own = costs.read_file(Path(host_file))
+        own = costs.find(host_file)
     nodes = family(named({"target_node": params["target_node"]}), "target_node")
     return Target(
         name=name,

@@ -81,11 +81,11 @@ def monthly(documents: Iterable[Any]) -> MonthlyCost | None:
     None unless all have a price in the same currency.
     """
     machines = [read(each) for each in documents]
-    prices = [one.a_month for one in machines if one is not None and one.a_month is not None]
-    currencies = {one.currency for one in machines if one is not None}
+    prices = [(one.currency, one.a_month or 0.0) for one in machines if one is not None]
+    currencies = {currency for currency, _ in prices}
     if len(currencies) != 1 or len(prices) != len(machines):
         return None
-    return MonthlyCost(currencies.pop(), sum(prices))
+    return MonthlyCost(currencies.pop(), sum(price for _, price in prices))
 
 
 def read(stored: Any) -> Costs | None:
@@ -97,21 +97,17 @@ def read(stored: Any) -> Costs | None:
     return None if found.a_month is None else found
 
 
-def read_file(path: Path) -> Costs:
-    """The price in a file. Raises PlanError with the key and the defect."""
+def find(named: str | Path | None = None) -> Costs | None:
+    """The price in the named file, else $PGPACES_HOST_FILE, else host.toml in the data folder.
+
+    None if no file is named and the data folder has none. Raises PlanError with the key.
+    """
+    named = named or os.environ.get(VARIABLE)
+    path = expanded(named) if named else home() / NAME
+    if not named and not is_there(path, Path.is_file):
+        return None
     content = tables.document(path, PlanError)
     try:
         return tables.table(Costs, content)
     except PlanError as error:
         raise error.at(f"the host file {path}") from None
-
-
-def find(named: str | Path | None = None) -> Costs | None:
-    """The price in the named file, else $PGPACES_HOST_FILE, else host.toml in the data folder.
-
-    None if no file is named and the data folder has none. Raises PlanError.
-    """
-    if named := named or os.environ.get(VARIABLE):
-        return read_file(expanded(named))
-    usual = home() / NAME
-    return read_file(usual) if is_there(usual, Path.is_file) else None

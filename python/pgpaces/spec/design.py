@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -34,19 +33,10 @@ ROLE = "role"
 
 
 class Factor(Struct, frozen=True):
-    """A variable of the experiment. levels: in the order of tables and charts.
-
-    Raises PlanError for a factor without levels, or with a level twice.
-    """
+    """An option with several levels, in the order of tables and charts."""
 
     name: str
     levels: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        if not self.levels:
-            raise PlanError("no-levels", factor=self.name)
-        if twice := sorted(level for level, count in Counter(self.levels).items() if count > 1):
-            raise PlanError("level-twice", factor=self.name, level=twice[0])
 
 
 class Cell(Struct, frozen=True):
@@ -59,10 +49,6 @@ class Cell(Struct, frozen=True):
         """Twelve characters that depend on the levels alone, not on their order."""
         text = "\0".join(f"{name}\0{level}" for name, level in sorted(self.levels))
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:KEY_LENGTH]
-
-    def matches(self, part: Levels) -> bool:
-        own = dict(self.levels)
-        return all(own.get(name) == level for name, level in part.items())
 
     def __str__(self) -> str:
         pairs = (f"{name}={level_text(level)}" for name, level in self.levels)
@@ -84,34 +70,27 @@ class Ask(Struct, frozen=True):
 
 
 class Design(Struct, frozen=True):
-    """The factors of an experiment, and the number of its trials. Raises PlanError if invalid.
+    """The levels of an experiment's options, and the number of its trials. Raises PlanError.
 
-    fixed: levels that all cells share. exclude: cells with all these levels are left out of the
-    grid. extra: cells outside the grid; a factor that one does not name takes all of its levels.
-    trials: of each cell, one in each block.
+    levels: by name; an option with several levels is a factor. exclude: cells with all these levels
+    are left out of the grid. extra: cells outside the grid; a factor that one does not name takes
+    all of its levels. trials: of each cell, one in each block.
     """
 
-    factors: tuple[Factor, ...] = ()
-    fixed: Levels = field(default_factory=dict)
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     exclude: tuple[Levels, ...] = ()
     extra: tuple[Levels, ...] = ()
     trials: Trials = 1
     seed: int = 1
 
-    def with_levels(
-        self, levels: Mapping[str, tuple[str, ...]], factors: Iterable[str] = (), **changes: Any
-    ) -> Design:
-        """It with these levels by name; several of a name, or a name in `factors`, are a factor."""
-        several = [n for n, own in levels.items() if len(own) > 1 or n in factors]
-        fixed = {n: own[0] for n, own in levels.items() if n not in several}
-        varied = tuple(Factor(name, levels[name]) for name in several)
-        return replace(self, factors=varied, fixed=fixed, **changes)
+    @property
+    def factors(self) -> tuple[Factor, ...]:
+        return tuple(Factor(name, own) for name, own in self.levels.items() if len(own) > 1)
 
     @property
-    def levels(self) -> dict[str, tuple[str, ...]]:
-        """The levels of every name, also those that all cells share."""
-        varied = {factor.name: factor.levels for factor in self.factors}
-        return varied | {name: (level,) for name, level in self.fixed.items()}
+    def fixed(self) -> dict[str, str]:
+        """The levels that all cells share."""
+        return {name: own[0] for name, own in self.levels.items() if len(own) == 1}
 
     def __post_init__(self) -> None:
         if self.trials != "auto" and not 1 <= self.trials <= 10_000:
@@ -120,18 +99,18 @@ class Design(Struct, frozen=True):
         if not 0 <= self.seed < 2**63:
             limits = "from 0 to 2^63 - 1"
             raise PlanError("out-of-range", what="seed", value=self.seed, range=limits)
-        names = [factor.name for factor in self.factors]
-        for name in names:
-            if names.count(name) > 1 or name in self.fixed:
-                raise PlanError("factor-twice", factor=name)
-        levels = {factor.name: factor.levels for factor in self.factors}
+        for name, own in self.levels.items():
+            if not own:
+                raise PlanError("no-levels", factor=name)
+            if twice := sorted(level for level in own if own.count(level) > 1):
+                raise PlanError("level-twice", factor=name, level=twice[0])
         for name, level in (pair for part in self.exclude for pair in part.items()):
-            if name not in levels:
-                raise PlanError("exclude-unknown-factor", factor=name, factors=list(levels) or None)
-            if level not in (own := levels[name]):
+            if name not in self.levels:
+                factors = [factor.name for factor in self.factors] or None
+                raise PlanError("exclude-unknown-factor", factor=name, factors=factors)
+            if level not in (own := self.levels[name]):
                 raise PlanError("exclude-unknown-level", factor=name, level=level, levels=own)
-        count = math.prod(map(len, levels.values()))
-        if count > CELLS_MAX:
+        if (count := math.prod(map(len, self.levels.values()))) > CELLS_MAX:
             raise PlanError("too-many-cells", count=count, maximum=CELLS_MAX)
 
     def cells(self) -> tuple[Cell, ...]:
@@ -139,11 +118,13 @@ class Design(Struct, frozen=True):
 
         Raises PlanError if no cell remains.
         """
-        grid = self._grid(self.factors) if self.factors or not self.extra else ()
-        cells = [cell for cell in grid if not any(cell.matches(part) for part in self.exclude)]
-        order = {factor.name: place for place, factor in enumerate(self.factors)}
+        factors, shared = self.factors, self.fixed.items()
+        grid = self._grid(factors) if factors or not self.extra else ()
+        excluded = [part.items() - shared for part in self.exclude]
+        cells = [cell for cell in grid if not any(part <= {*cell.levels} for part in excluded)]
+        order = {factor.name: place for place, factor in enumerate(factors)}
         for part in self.extra:
-            others = [factor for factor in self.factors if factor.name not in part]
+            others = [factor for factor in factors if factor.name not in part]
             here = [Factor(name, (level,)) for name, level in part.items()]
             here.sort(key=lambda factor: order.get(factor.name, len(order)))
             cells += self._grid((*others, *here))
@@ -230,24 +211,20 @@ class Experiment(Redacted, frozen=True):
         """
         for name in new:
             check_name(name)
-        design, gone = self.design, replaced(new)
-        kept = {name: own for name, own in design.levels.items() if name not in gone}
-        # What is left of the exclusions after levels were replaced.
-        narrowed = []
-        for part in design.exclude:
-            if any(level not in new.get(name, (level,)) for name, level in part.items()):
-                continue
-            rest = {n: level for n, level in part.items() if len(new.get(n, ("", ""))) > 1}
-            if rest:
-                narrowed.append(rest)
-        factors = {factor.name for factor in design.factors} - new.keys()
-        made = design.with_levels(kept | dict(new), factors, exclude=tuple(narrowed))
-        return replace(self, design=made)
+        gone = replaced(new)
+        kept = {name: own for name, own in self.design.levels.items() if name not in gone}
+        return self._with({**kept, **new})
 
     def without(self, *names: str) -> Experiment:
-        left = {name: own for name, own in self.design.levels.items() if name not in names}
-        factors = [factor.name for factor in self.design.factors]
-        return replace(self, design=self.design.with_levels(left, factors))
+        return self._with({n: own for n, own in self.design.levels.items() if n not in names})
+
+    def _with(self, levels: Mapping[str, tuple[str, ...]]) -> Experiment:
+        left = tuple(
+            part
+            for part in self.design.exclude
+            if all(level in levels.get(name, ()) for name, level in part.items())
+        )
+        return replace(self, design=replace(self.design, levels=levels, exclude=left))
 
     def quickly(self) -> Experiment:
         """With short trials, each once or as `quick` says, to see that everything works."""
@@ -282,24 +259,3 @@ class Experiment(Redacted, frozen=True):
     def _named(self, name: str) -> list[str]:
         extra = [part[name] for part in self.design.extra if name in part]
         return [*self.design.levels.get(name, ()), *extra]
-
-
-def share(text: str, what: str) -> float:
-    """0.05 of `5%` or `0.05`. Raises PlanError outside 0 to 1."""
-    digits, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
-    try:
-        value = float(digits) / (100 if percent else 1)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1:
-        percentage = f"{digits}%" if not percent and 1 <= value < 100 else "5%"
-        raise PlanError("not-a-share", what=what, value=text, example=percentage)
-    return value
-
-
-def goal_share(text: str, what: str) -> float:
-    """The share that may miss. Raises PlanError outside 0 to 1, and for 0."""
-    value = share(text, what)
-    if not value:
-        raise PlanError("zero-share", what=what, value=text)
-    return value

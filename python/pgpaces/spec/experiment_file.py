@@ -5,7 +5,7 @@ Reads files; knows no server and no results.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,8 +17,8 @@ from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.home import expanded
 from pgpaces.core.units import COUNT_MAX, SEED_MAX
 from pgpaces.spec import costs, options, workload
-from pgpaces.spec.design import Design, Experiment, goal_share
-from pgpaces.spec.spec import level_of, of_values
+from pgpaces.spec.design import Design, Experiment
+from pgpaces.spec.spec import flat, level_of, of_values
 from pgpaces.spec.target import Target
 
 TEMPLATE = Path(__file__).parent / "new.toml"
@@ -103,7 +103,7 @@ def _experiment(path: Path, keys: _File, raw: Mapping[str, Any]) -> Experiment:
         except PlanError:
             near = similar(name, [*(key for key in KEYS if "." not in key), *options.level_names()])
             raise PlanError("unknown-key", key=name, near=near) from None
-    for name in (*factors, *(name for name, _ in _flat(keys.quick) if name != "trials")):
+    for name in (*factors, *(name for name, _ in flat(keys.quick) if name != "trials")):
         options.check_name(name)
     twice = [name for name in factors if name in single]
     if twice:
@@ -112,10 +112,9 @@ def _experiment(path: Path, keys: _File, raw: Mapping[str, Any]) -> Experiment:
         name=keys.name or path.stem,
         workload=_near(path, keys.workload) if keys.workload else None,
         question=keys.question,
-        missed_max=goal_share(keys.missed, "missed"),
-        design=Design().with_levels(
+        missed_max=options.MISSED.read(keys.missed, "missed"),
+        design=Design(
             {**factors, **single},
-            factors,
             exclude=tuple(_one(path, part) for part in keys.exclude),
             extra=tuple(_one(path, part) for part in keys.cells),
             trials=keys.trials,
@@ -135,21 +134,12 @@ def _target(name: str, keys: _Target) -> Target:
     return Target(name=name, costs=own if own.plain() else None, **rest)
 
 
-def _flat(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """`set = {a = 1}` as `set.a`, at any depth."""
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            yield from ((f"{name}.{inner}", level) for inner, level in _flat(value))
-        else:
-            yield name, value
-
-
 def _texts(
     path: Path, table: Mapping[str, Any], *, lists: bool = False
 ) -> dict[str, tuple[str, ...]]:
     """Levels as one writes them on a command line. lists: each name has a list of them."""
     found = {}
-    for name, value in _flat(table):
+    for name, value in flat(table):
         if isinstance(value, list) is not lists:
             if lists:
                 raise PlanError("factor-not-a-list", factor=name, value=value)

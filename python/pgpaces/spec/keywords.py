@@ -34,7 +34,7 @@ class RunOptions(TypedDict, total=False):
     cluster: str | None
     insecure_cluster: bool
     seed: int
-    variables: Mapping[str, object]
+    define: Mapping[str, object]
     on_connect: Sequence[str]
     connect_each: bool
     max_tries: int
@@ -48,8 +48,8 @@ class RunOptions(TypedDict, total=False):
     data_dir: str | Path | None
     tls: bool | None
     target: str | None
-    settings: Mapping[str, object]
-    server_settings: Mapping[str, object]
+    set: Mapping[str, object]
+    server_set: Mapping[str, object]
     observe_command: str | None
     own: str | None
     fresh: bool

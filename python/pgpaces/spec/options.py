@@ -17,17 +17,26 @@ from msgspec import Struct
 
 from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.metrics import COMPARED
-from pgpaces.core.units import COUNT_MAX, SEED_MAX, digits
+from pgpaces.core.units import (
+    COUNT_MAX,
+    SEED_MAX,
+    digits,
+    duration_ns,
+    duration_text,
+    exact,
+    rate_per_s,
+)
 
 
 class Kind(Struct, frozen=True):
-    """The values of an option. read: converts a text; raises PlanError.
+    """The values of an option. read: makes one of a text and its name in errors, or raises
+    PlanError; durations and rates remain texts, in the one form that each has.
 
     python: the type of a Python keyword. choices: the valid texts. span: the range of integers.
     seconds: a number in Python is a number of seconds.
     """
 
-    read: Callable[[str], Any] = str
+    read: Callable[[str, str], Any] = lambda text, _: text
     python: str = "str"
     choices: tuple[str, ...] = ()
     span: tuple[int, int] | None = None
@@ -35,12 +44,12 @@ class Kind(Struct, frozen=True):
 
 
 def _whole(low: int, high: int = COUNT_MAX) -> Kind:
-    def read(text: str) -> int:
+    def read(text: str, what: str) -> int:
         number = digits(text.strip())
         if number is None or not low <= number <= high:
             several = re.search(r"\d(?!\.\d)\D+\d", text) and ",".join(re.findall(r"\d+", text))
             raise PlanError(
-                "not-an-integer", what="level", value=text, low=low, high=high, levels=several
+                "not-an-integer", what=what, value=text, low=low, high=high, levels=several
             )
         return number
 
@@ -48,39 +57,57 @@ def _whole(low: int, high: int = COUNT_MAX) -> Kind:
 
 
 def _one_of(*names: str) -> Kind:
-    def read(text: str) -> str:
+    def read(text: str, what: str) -> str:
         if text not in names:
             near = similar(text, names)
-            raise PlanError("not-a-choice", what="level", value=text, choices=names, near=near)
+            raise PlanError("not-a-choice", what=what, value=text, choices=names, near=near)
         return text
 
     return Kind(read, choices=names)
 
 
-def _trials(text: str) -> int | str:
-    return text if text == "auto" else _whole(1).read(text)
+def _duration(*, zero: bool = False, bare: str = "s") -> Kind:
+    def read(text: str, what: str) -> str:
+        return duration_text(duration_ns(text, what, zero=zero, bare=bare))
+
+    return Kind(read, "str | float", seconds=True)
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise PlanError("not-a-number", what="level", value=text) from None
+def _share(*, zero: bool = False) -> Kind:
+    def read(text: str, what: str) -> float:
+        """0.05 of `5%` or `0.05`."""
+        number, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
+        try:
+            value = float(number) / (100 if percent else 1)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value < 1:
+            percentage = f"{number}%" if not percent and 1 <= value < 100 else "5%"
+            raise PlanError("not-a-share", what=what, value=text, example=percentage)
+        if not (value or zero):
+            raise PlanError("zero-share", what=what, value=text)
+        return value
+
+    return Kind(read)
 
 
-def _switch(text: str) -> bool:
+def _trials(text: str, what: str) -> int | str:
+    return text if text == "auto" else int(_whole(1).read(text, what))
+
+
+def _switch(text: str, what: str) -> bool:
     if text not in (choices := ("true", "false", "on", "off")):
-        raise PlanError("not-a-choice", what="level", value=text, choices=choices)
+        raise PlanError("not-a-choice", what=what, value=text, choices=choices)
     return text in ("true", "on")
 
 
-def _folder(text: str) -> str:
+def _folder(text: str, _: str) -> str:
     if not text.startswith("/"):
         raise PlanError("relative-path", path=text)
     return text
 
 
-def _count_or_text(text: str) -> int | str:
+def _count_or_text(text: str, _: str) -> int | str:
     return text if (count := digits(text)) is None else count
 
 
@@ -92,10 +119,13 @@ def weighted(text: str) -> tuple[str, int | None]:
     return (name, digits(weight)) if at else (text, None)
 
 
-def _scripts(text: str) -> tuple[tuple[str, int | None], ...]:
-    if not text.split():
+def _scripts(text: str, _: str) -> str:
+    words = text.split()
+    if not words:
         raise PlanError("no-scripts")
-    return tuple(weighted(word) for word in text.split())
+    for word in words:
+        weighted(word)
+    return " ".join(words)
 
 
 # Groups of options, in the order of help and reference.
@@ -106,8 +136,10 @@ GROUPS = (WORKLOAD, LOAD, GOAL, TARGET, OUTPUT, SERVER, TOPOLOGY, BACKGROUND, GE
 # The groups in `--help` of a command with more than SHORT options.
 USUAL, SHORT = GROUPS[:5], 30
 
-TEXT, NUMBER = Kind(), Kind(_number, "float")
-DURATION, RATE = Kind(python="str | float", seconds=True), Kind(python="str | float")
+TEXT, NUMBER = Kind(), Kind(python="float")
+DURATION, PAUSE, LIMIT = _duration(), _duration(zero=True), _duration(bare="ms")
+RATE = Kind(lambda text, what: f"{exact(rate_per_s(text, what))}/s", "str | float")
+SHARE, MISSED = _share(zero=True), _share()
 SWITCH, FOLDER = Kind(_switch, "bool"), Kind(_folder, "str | Path")
 SCRIPTS = Kind(_scripts, "Sequence[str]")
 
@@ -185,21 +217,21 @@ OPTIONS: tuple[Option, ...] = (
     Option("rate", RATE, LOAD, metavar="RATE", follows=_LOAD, alone="load"),
     Option("rate_per_client", RATE, LOAD, metavar="RATE", follows=_LOAD, alone="load"),
     Option("pace", RATE, LOAD, metavar="RATE", follows=_LOAD),
-    Option("think_time", DURATION, LOAD, metavar="TIME", follows=_LOAD, alone="load"),
+    Option("think_time", PAUSE, LOAD, metavar="TIME", follows=_LOAD, alone="load"),
     Option("think", _one_of("exponential", "fixed"), LOAD, follows=_LOAD, rare=True),
-    Option("start_every", DURATION, LOAD, metavar="TIME", follows=_LOAD, rare=True),
+    Option("start_every", PAUSE, LOAD, metavar="TIME", follows=_LOAD, rare=True),
     Option("arrivals", _one_of("poisson", "even"), LOAD, default="poisson", follows=_LOAD,
            rare=True),
     Option("shape", TEXT, LOAD, metavar="SHAPE", follows=_LOAD, rare=True),
-    Option("latency_limit", DURATION, GOAL, short="-L", metavar="[SCRIPT=]TIME", several=True,
+    Option("latency_limit", LIMIT, GOAL, short="-L", metavar="[SCRIPT=]TIME", several=True,
            follows=("limit", "limits of scripts", *_LOAD),
            type="str | float | Mapping[str, str | float]"),
     Option("policy", _one_of("run", "skip"), GOAL, default="run"),
     Option("duration", DURATION, LOAD, short="-T", metavar="TIME", whole=True, follows=("warmup",),
            alone="length"),
     Option("transactions", _whole(1), LOAD, short="-t", metavar="N", whole=True, alone="length"),
-    Option("warmup", DURATION, LOAD, metavar="TIME", whole=True, rare=True),
-    Option("grace", DURATION, LOAD, metavar="TIME", whole=True, rare=True),
+    Option("warmup", PAUSE, LOAD, metavar="TIME", whole=True, rare=True),
+    Option("grace", PAUSE, LOAD, metavar="TIME", whole=True, rare=True),
     Option("protocol", _one_of("simple", "extended", "prepared"), GENERATOR, short="-M",
            default="simple"),
     Option("describe", SWITCH, GENERATOR, default=False, flag=True),
@@ -212,7 +244,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("insecure_cluster", SWITCH, GENERATOR, default=False, flag=True, whole=True, rare=True),
     Option("seed", _whole(0, 2**64 - 1), GENERATOR, metavar="N", default=1, factor=False),
     Option("define", TEXT, WORKLOAD, short="-D", metavar="NAME=VALUE", several=True, factor=False,
-           follows=("variable ",), keyword="variables", type="Mapping[str, object]"),
+           follows=("variable ",), type="Mapping[str, object]"),
     Option("on_connect", TEXT, GENERATOR, metavar="SQL", several=True, factor=False),
     Option("connect_each", SWITCH, GENERATOR, default=False, flag=True),
     Option("max_tries", _whole(0), GENERATOR, metavar="N", default=1),
@@ -233,9 +265,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("target", TEXT, TARGET, metavar="DSN", whole=True,
            follows=(*_SERVER, "machine: ", "fingerprint of the data")),
     Option("set", TEXT, TARGET, metavar="NAME=VALUE", several=True, factor=False,
-           keyword="settings", type="Mapping[str, object]"),
+           type="Mapping[str, object]"),
     Option("server_set", TEXT, TARGET, metavar="NAME=VALUE", several=True, factor=False,
-           keyword="server_settings", type="Mapping[str, object]"),
+           type="Mapping[str, object]"),
     Option("observe_command", TEXT, SERVER, metavar="COMMAND", factor=False),
     Option("own", TEXT, TARGET, metavar="DBNAME", factor=False, rare=True),
     Option("fresh", SWITCH, WORKLOAD, default=False, flag=True, factor=False),
@@ -276,14 +308,14 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
     Option("pairs", _whole(8), LOAD, metavar="N"),
     Option("same", _whole(0), LOAD, metavar="N", rare=True),
     Option("yes", SWITCH, LOAD, flag=True, rare=True),
-    Option("missed", TEXT, GOAL, metavar="SHARE"),
+    Option("missed", MISSED, GOAL, metavar="SHARE"),
     Option("goal", TEXT, GOAL, metavar="GOAL", keyword="quantile"),
     Option("by", _one_of("rate", "users", "clients"), GOAL),
     Option("fail_if", TEXT, GOAL, metavar="CONDITION", several=True),
     Option("allow_fail", SWITCH, GOAL, flag=True, rare=True),
     Option("metric", _one_of(*COMPARED), GOAL, metavar="METRIC"),
     Option("also", TEXT, GOAL, metavar="METRICS", rare=True),
-    Option("delta", TEXT, GOAL, metavar="SHARE"),
+    Option("delta", SHARE, GOAL, metavar="SHARE"),
     Option("factor", TEXT, GOAL, metavar="NAME", several=True, keyword="factors"),
     Option("anyway", SWITCH, GOAL, flag=True, rare=True),
     Option("output", TEXT, OUTPUT, short="-o", metavar="FILE"),
@@ -317,17 +349,12 @@ _BACKGROUND_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
 FAMILIES = ("set", "server_set", "define", "latency_limit", "node", "background")
 
 
-def alone(word: str) -> tuple[str, ...]:
-    """The names of options that replace each other: kinds of load, lengths."""
-    return tuple(option.name for option in OPTIONS if option.alone == word)
-
-
 def replaced(typed: Iterable[str]) -> set[str]:
     """The options that these replace: of another kind of load, of another length, and so on."""
     new, gone = set(typed), set[str]()
-    for group in (alone("load"), alone("length")):
-        if new & set(group):
-            gone |= set(group) - new
+    for word in ("load", "length"):
+        group = {option.name for option in OPTIONS if option.alone == word}
+        gone |= group if new & group else set()
     if "users" in new:
         gone.add("clients")
     if "clients" in new:

@@ -15,17 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from pgpaces.core.errors import PlanError
-from pgpaces.core.units import duration_ns, duration_text, exact, rate_per_s, whole
-from pgpaces.spec.design import Design, Experiment, goal_share
+from pgpaces.core.units import exact, whole
+from pgpaces.spec.design import Design, Experiment
 from pgpaces.spec.load import AUTO, TrialPlan, family
 from pgpaces.spec.options import (
     BY_NAME,
-    DURATION,
     FACTORS,
     FOLDER,
+    OF_COMMANDS,
     OPTIONS,
-    RATE,
-    SCRIPTS,
     check_name,
     replaced,
 )
@@ -40,9 +38,15 @@ _LEFT_OUT = frozenset(("costs", "on_store_error", "fresh"))
 _PAIRS = ("latency_limit", "node", "define", "set", "server_set", "target_node")
 # Options of one run, which an experiment does not have.
 _OF_A_RUN = ("own", "on_connect", "command")
-_KINDS_OF_LOAD = frozenset(("users", "pace", "rate", "rate_per_client", "think_time"))
-# Durations that may be zero.
-_ZERO = ("think_time", "start_every", "warmup", "grace")
+_KINDS_OF_LOAD = ("users", "pace", "rate", "rate_per_client", "think_time")
+# What a workload may suggest, in this order, unless the spec has it or one of the others.
+_SUGGESTED: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("latency_limit", "warmup", "grace"), ()),
+    "start_every": ("rate", "rate_per_client", "shape"),
+    "transactions": ("duration",),
+    **dict.fromkeys(("rate", "think_time"), _KINDS_OF_LOAD),
+    "clients": ("users", "pace", "rate_per_client"),
+}
 
 
 def named(values: Mapping[str, Any], *, several: bool = False) -> dict[str, Any]:
@@ -57,7 +61,10 @@ def named(values: Mapping[str, Any], *, several: bool = False) -> dict[str, Any]
             continue
         if option == "background":
             own = backgrounds(value)
-            found |= own if several else single(own)
+            for factor, levels in own.items() if not several else ():
+                if len(levels) != 1:
+                    raise PlanError("several-levels", factor=factor, levels=levels)
+            found |= own if several else {each: level for each, (level,) in own.items()}
             continue
         for name, text in _each(option, value, several=several):
             if several and name in found:
@@ -126,26 +133,15 @@ def read(spec: Spec) -> dict[str, Any]:
 
 def value_of(name: str, value: Any, what: str = "") -> Any:
     """The value of an option. what: its name in errors. Raises PlanError."""
-    if name == "missed" and isinstance(value, str):
-        return goal_share(value, "--missed")
     option = BY_NAME.get(name if name in BY_NAME else name.partition(".")[0])
+    option = OF_COMMANDS["missed"] if name == "missed" else option
     plain = name.startswith("background.") or (name, value) == ("duration", AUTO)
     if option is None or plain:
         return value
-    if not isinstance(value, str):
-        span = option.kind.span
-        return value if span is None else whole(value, option.name, span[0], high=span[1])
-    if option.kind is RATE:
-        return f"{exact(rate_per_s(value, what or option.word))}/s"
-    if option.kind is DURATION:
-        bare = "ms" if option.name == "latency_limit" else "s"
-        zero = option.name in _ZERO
-        return duration_text(duration_ns(value, what or option.word, zero=zero, bare=bare))
-    try:
-        found = option.kind.read(value)
-    except PlanError as error:
-        raise error.at(name) from None
-    return value if option.kind is SCRIPTS else found
+    if isinstance(value, str):
+        return option.kind.read(value, what or option.word)
+    span = option.kind.span
+    return value if span is None else whole(value, option.name, span[0], high=span[1])
 
 
 def complete(spec: Spec, defaults: Mapping[str, str], *, auto: bool = False) -> dict[str, Any]:
@@ -154,7 +150,14 @@ def complete(spec: Spec, defaults: Mapping[str, str], *, auto: bool = False) -> 
     defaults: of the workload. Those of its load apply unless the spec has a load of another kind.
     auto: with a latency limit, it ends by default as soon as its verdict is certain.
     """
-    found = _loaded(spec, defaults)
+    found = dict(spec)
+    for name, others in _SUGGESTED.items():
+        if name in defaults and found.keys().isdisjoint((name, *others)):
+            found[name] = value_of(name, defaults[name], f"the workload's {name.replace('_', ' ')}")
+    if found.keys().isdisjoint(_KINDS_OF_LOAD[:-1]):
+        found = {"clients": 1, "think_time": "0s"} | found
+        if found["think_time"] != "0s":
+            found.setdefault("think", defaults.get("think", "exponential"))
     if "transactions" not in found:
         certain = auto and "latency_limit" in found and "shape" not in found
         found.setdefault("duration", AUTO if certain else "1min")
@@ -177,32 +180,6 @@ def _check_auto(found: Spec, *, auto: bool) -> None:
         raise PlanError("option-needs", option="-T auto", needed="--latency-limit TIME")
     if "shape" in found:
         raise PlanError("cannot-combine", options=["-T auto", "--shape"])
-
-
-def _loaded(spec: Spec, defaults: Mapping[str, str]) -> dict[str, Any]:
-    """A spec with the load and the length that the workload suggests."""
-    found = dict(spec)
-
-    def fill(*names: str) -> None:
-        for name in names:
-            if name in defaults and name not in found:
-                what = f"the workload's {name.replace('_', ' ')}"
-                found[name] = value_of(name, defaults[name], what)
-
-    fill("latency_limit", "warmup", "grace")
-    if not found.keys() & {"rate", "rate_per_client", "shape"}:
-        fill("start_every")
-    if not found.keys() & {"duration", "transactions"}:
-        fill("transactions")
-    if not found.keys() & _KINDS_OF_LOAD:
-        fill("rate" if "rate" in defaults else "think_time")
-    if not found.keys() & {"users", "pace", "rate_per_client"}:
-        fill("clients")
-    if not found.keys() & (_KINDS_OF_LOAD - {"think_time"}):
-        found = {"clients": 1, "think_time": "0s"} | found
-        if found["think_time"] != "0s":
-            found.setdefault("think", defaults.get("think", "exponential"))
-    return found
 
 
 def over(stored: Spec, typed: Spec) -> dict[str, Any]:
@@ -247,7 +224,7 @@ def experiment_of(spec: Spec) -> Experiment:
         workload=workload,
         files=tuple(known.get("files", ())),
         from_database=known.get("from_database"),
-        design=Design(seed=known.get("seed", 1)).with_levels(own),
+        design=Design(own, seed=known.get("seed", 1)),
         targets=targets,
         **({"missed_max": spec["missed"]} if "missed" in spec else {}),
     )
@@ -258,28 +235,22 @@ def backgrounds(given: Iterable[str] | Mapping[str, Any]) -> dict[str, tuple[str
 
     Raises PlanError if two texts have one name.
     """
-    if isinstance(given, Mapping):
-        found = of_values(given, "background.")
-        usual = {f"background.{of}.workload": (of,) for of in given}
-        return found | {name: own for name, own in usual.items() if name not in found}
     levels: dict[str, tuple[str, ...]] = {}
-    for text in given:
-        more = background(text)
-        if twice := sorted(levels.keys() & more.keys()):
-            name = twice[0].split(".")[1]
-            of = more[f"background.{name}.workload"][0]
-            raise PlanError("background-twice", background=name, workload=of)
-        levels |= more
-    return levels
-
-
-def single(several: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
-    """The levels of background workloads of a run, which has one of each. Raises PlanError."""
-    for name, texts in several.items():
+    if isinstance(given, Mapping):
+        levels |= of_values({"background": given})
+        for of in given:
+            levels.setdefault(f"background.{of}.workload", (of,))
+    else:
+        for text in given:
+            more = background(text)
+            if twice := sorted(levels.keys() & more.keys()):
+                name = twice[0].split(".")[1]
+                of = more[f"background.{name}.workload"][0]
+                raise PlanError("background-twice", background=name, workload=of)
+            levels |= more
+    for name in levels:
         check_name(name)
-        if len(texts) != 1:
-            raise PlanError("several-levels", factor=name, levels=texts)
-    return {name: texts[0] for name, texts in several.items()}
+    return levels
 
 
 def background(text: str) -> dict[str, tuple[str, ...]]:
@@ -295,48 +266,47 @@ def background(text: str) -> dict[str, tuple[str, ...]]:
     if not parts:
         raise PlanError("background-empty", text=text)
     first, *words = parts
-    name = re.sub(r"[^A-Za-z0-9_-]+", "-", first).strip("-")
     own: dict[str, tuple[str, ...]] = {"workload": (first,)}
     for word in words:
         key, equals, level = word.partition("=")
         if not equals:
             raise PlanError("background-level", text=text, word=word)
         own[key] = split(level)
-    levels = {f"background.{name}.{key}": level for key, level in own.items()}
-    for each in levels:
-        check_name(each)
-    return levels
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", first).strip("-")
+    return {f"background.{name}.{key}": level for key, level in own.items()}
 
 
-def of_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, tuple[str, ...]]:
+def flat(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """`set = {a = 1}` as `set.a`, at any depth."""
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name}.{inner}", level) for inner, level in flat(value))
+        else:
+            yield name, value
+
+
+def of_values(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """Levels from Python values, one or a list of them, by name.
 
     Families are mappings: `set={"work_mem": ["4MB", "64MB"]}`. Times are in seconds.
     """
     levels: dict[str, tuple[str, ...]] = {}
-    for key, value in values.items():
-        name = prefix + key
-        if isinstance(value, Mapping):
-            levels |= of_values(value, f"{name}.")
-        elif value is not None:
-            several = value if isinstance(value, list | tuple | range | set) else (value,)
-            parts = name.split(".")
-            kind = parts[2] if parts[0] == "background" and len(parts) > 2 else parts[0]
-            option = BY_NAME.get(kind)
-            is_time = option is not None and option.kind.seconds
-            levels[name] = tuple(
-                f"{exact(each)}s"
-                if is_time and isinstance(each, int | float) and each
-                else level_of(each)
-                for each in several
-            )
+    for name, value in flat(values):
+        several = value if isinstance(value, list | tuple | range | set) else (value,)
+        at = 2 if name.startswith("background.") else 0
+        option = BY_NAME.get("".join(name.split(".")[at : at + 1]))
+        seconds = option is not None and option.kind.seconds
+        if value is not None:
+            levels[name] = tuple(level_of(each, seconds=seconds) for each in several)
     return levels
 
 
-def level_of(level: object) -> str:
+def level_of(level: object, *, seconds: bool = False) -> str:
+    """A level as one types it. seconds: the unit of a number that is not 0."""
     if isinstance(level, bool):
         return "true" if level else "false"
-    return exact(level) if isinstance(level, float) else str(level)
+    text = exact(level) if isinstance(level, float) else str(level)
+    return f"{text}s" if seconds and level and isinstance(level, int | float) else text
 
 
 def split(text: str) -> tuple[str, ...]:

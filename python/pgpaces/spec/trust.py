@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -25,7 +26,7 @@ import shlex
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -33,7 +34,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.core.errors import ScriptError, TrustError, WorkloadError
-from pgpaces.core.home import home, is_there, make_folder
+from pgpaces.core.home import alone, home, is_there, make_folder
 from pgpaces.spec import workload
 from pgpaces.spec.setup import ScriptCommand
 from pgpaces.spec.workload import Workload, WorkloadScript, commands_in
@@ -90,19 +91,12 @@ class Question(Struct, frozen=True):
 Consent = Callable[[Question], bool]
 
 
-def refuse(question: Question) -> bool:
-    """The answer without a user to ask."""
-    return False
-
-
-def grant(question: Question) -> bool:
-    """The answer if the user trusts the workloads that are named."""
-    return True
-
-
 def answer(trust: bool) -> Consent:
     """The answer of a caller who specifies in advance whether the workloads are trusted."""
-    return grant if trust else refuse
+    return lambda question: trust
+
+
+refuse, grant = answer(False), answer(True)
 
 
 def of_typed(consent: Consent) -> Consent:
@@ -116,27 +110,38 @@ def find(name: str, consent: Consent = refuse) -> Workload:
     consent: whether an unconfirmed folder may execute programs. Raises WorkloadError, and
     TrustError if it may not.
     """
-    folder, variant = workload.located(name)
-    candidate = workload.read(folder, variant)  # whose errors name the folder itself
-    if candidate.trusted:
-        return workload.performed(candidate)
-    copy = _copied(folder)
-    return _agreed(copy, workload.read(copy.folder, variant), consent)
+    return _ready(*workload.located(name), consent)
 
 
 def variant(base: Workload, name: str, consent: Consent = refuse) -> Workload:
     """Another variant of a workload. Raises WorkloadError if it does not exist, TrustError."""
-    candidate = workload.read(base.folder, name)
+    return _ready(base.folder, name, consent)
+
+
+def _ready(folder: Path, variant: str | None, consent: Consent) -> Workload:
+    candidate = workload.read(folder, variant)  # whose errors name the folder itself
     if candidate.trusted:
         return workload.performed(candidate)
-    copy = _COPIES.get(base.folder) or _copied(base.folder)
-    return _agreed(copy, workload.read(copy.folder, name), consent)
+    copy = _COPIES.get(folder) or _copied(folder)
+    candidate = workload.read(copy.folder, variant)
+    executes = actions_of(candidate)
+    if not (trusted := _recorded(copy.digest)):
+        listed = actions_of_folder(candidate) if executes else ()
+        if trusted := consent(Question(copy.original, listed)):
+            _record(copy.digest, copy.original, listed)
+        elif executes:
+            raise _unconfirmed(candidate.name, copy.original)
+    return workload.performed(replace(candidate, trusted=trusted, original=copy.original))
+
+
+def _unconfirmed(name: str, folder: Path) -> TrustError:
+    return TrustError("workload-unconfirmed", workload=name, folder=shlex.quote(str(folder)))
 
 
 def script(path: str, weight: int, consent: Consent) -> WorkloadScript:
     """A script that an experiment names. Raises WorkloadError, and TrustError as for folders."""
     read = workload.read_script(path, weight)
-    if listed := actions_of_script(read):
+    if listed := tuple(dict.fromkeys(_of_shell(read, read.name))):
         text = read.text.encode(errors="surrogateescape")
         digest = hashlib.sha256(_SCRIPT + text).hexdigest()
         if not _recorded(digest):
@@ -148,9 +153,8 @@ def script(path: str, weight: int, consent: Consent) -> WorkloadScript:
 
 def check(candidate: Workload) -> None:
     """Raises TrustError for an unconfirmed workload that would execute programs."""
-    if not candidate.trusted and next(programs_of(candidate), None) is not None:
-        shown = shlex.quote(str(candidate.folder))
-        raise TrustError("workload-unconfirmed", workload=candidate.name, folder=shown)
+    if not candidate.trusted and any(programs_of(candidate)):
+        raise _unconfirmed(candidate.name, candidate.folder)
 
 
 def confirm_made(folder: Path) -> None:
@@ -172,18 +176,6 @@ _COPIES: dict[Path, _Copy] = {}
 _PLACES: dict[Path, Path] = {}
 _LOCKS: list[int] = []
 _CONFIRMED: set[str] = set()
-
-
-def _agreed(copy: _Copy, candidate: Workload, consent: Consent) -> Workload:
-    executes = actions_of(candidate)
-    if not (trusted := _recorded(copy.digest)):
-        listed = actions_of_folder(candidate) if executes else ()
-        if trusted := consent(Question(copy.original, listed)):
-            _record(copy.digest, copy.original, listed)
-        elif executes:
-            shown = shlex.quote(str(copy.original))
-            raise TrustError("workload-unconfirmed", workload=candidate.name, folder=shown)
-    return workload.performed(replace(candidate, trusted=trusted, original=copy.original))
 
 
 def _recorded(digest: str) -> bool:
@@ -208,7 +200,7 @@ def _copied(folder: Path) -> _Copy:
     try:
         place = Path(tempfile.mkdtemp(dir=_place(), prefix=""))
         target = place / original.name
-        copy = _Copy(target, original, _Copying(original, target).digest())
+        copy = _Copy(target, original, _copy(original, target))
     except OSError as error:
         raise WorkloadError("cannot-copy-folder", path=folder, why=str(error)) from None
     # One copy of the same content is enough.
@@ -231,16 +223,14 @@ def _place() -> Path:
         return existing
     try:
         make_folder(root)
-        lock = os.open(root, os.O_RDONLY)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with alone(root, ".*"):
             for remains in root.iterdir():
-                _remove_unlocked(remains)
+                with contextlib.suppress(OSError):  # locked: its process runs
+                    lock = _locked(remains)
+                    shutil.rmtree(remains, ignore_errors=True)
+                    os.close(lock)
             place = Path(tempfile.mkdtemp(dir=root, prefix=""))
-            _LOCKS.append(os.open(place, os.O_RDONLY))
-            fcntl.flock(_LOCKS[-1], fcntl.LOCK_EX)
-        finally:
-            os.close(lock)
+            _LOCKS.append(_locked(place))
     except OSError:
         place = Path(tempfile.mkdtemp(prefix="pgpaces-"))
     atexit.register(shutil.rmtree, place, ignore_errors=True)
@@ -248,101 +238,89 @@ def _place() -> Path:
     return place
 
 
-def _remove_unlocked(place: Path) -> None:
-    """Removes the folder of a process that was killed."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(place, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(place, ignore_errors=True)
-        finally:
-            os.close(descriptor)
+def _locked(folder: Path) -> int:
+    """A descriptor that holds the lock of a folder. Raises OSError if another process has it."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
-class _Copying:
-    def __init__(self, original: Path, target: Path) -> None:
-        self._original, self._target = original, target
-        root = home().resolve()
-        self._excluded = {root, root / "cache" / "folders"}  # the copy is in them
-        self._hash = hashlib.sha256(_FOLDER)
-        self._bytes = 0
-
-    def digest(self) -> str:
-        """Copies the folder; returns the digest. Raises WorkloadError, OSError."""
-        self._folder(Path())
-        return self._hash.hexdigest()
-
-    def _folder(self, at: Path) -> None:
+def _copy(original: Path, target: Path) -> str:
+    """Copies a folder; returns the digest of the copy. Raises WorkloadError, OSError."""
+    root = home().resolve()
+    excluded = {root, root / "cache" / "folders"}  # the copy is in them
+    digest, size, folders = hashlib.sha256(_FOLDER), 0, [Path()]
+    while folders:
+        at = folders.pop()
         if len(at.parts) > _DEPTH:
-            raise WorkloadError("folder-too-deep", path=self._original, maximum=_DEPTH)
-        (self._target / at).mkdir()
-        with os.scandir(self._original / at) as iterator:
-            entries = sorted(iterator, key=lambda entry: os.fsencode(entry.name))
-        for entry in entries:
-            path = at / entry.name
-            if entry.name in _LEFT_OUT or self._original / path in self._excluded:
+            raise WorkloadError("folder-too-deep", path=original, maximum=_DEPTH)
+        (target / at).mkdir()
+        for source in sorted((original / at).iterdir(), key=os.fsencode):
+            path, words = at / source.name, list[bytes]()
+            if source.name in _LEFT_OUT or source in excluded:
                 continue
-            if entry.is_symlink():
-                self._link(path)
-            elif entry.is_dir(follow_symlinks=False):
-                self._add(b"folder", os.fsencode(path))
-                self._folder(path)
-            elif entry.is_file(follow_symlinks=False):
-                self._file(path)
+            status = source.lstat()
+            if stat.S_ISDIR(status.st_mode):
+                folders.append(path)
+                words = [b"folder"]
+            elif stat.S_ISLNK(status.st_mode):
+                to = _link_inside(original, path)
+                (target / path).symlink_to(to)
+                words = [b"link", os.fsencode(to)]
+            elif stat.S_ISREG(status.st_mode):
+                content, mode, copied = _copy_file(source, target / path, _TOTAL_BYTES - size)
+                size += copied
+                if size > _TOTAL_BYTES:
+                    gib = _TOTAL_BYTES // 2**30
+                    raise WorkloadError("folder-too-large", path=original, maximum=gib)
+                words = [b"file", content, b"%o" % mode]
+            # Each word with its length, so that no two lists are the same.
+            for word in (os.fsencode(path), *words) if words else ():
+                digest.update(b"%d:%s" % (len(word), word))
+    return digest.hexdigest()
 
-    def _add(self, *words: bytes) -> None:
-        """Adds words to the digest, each with its length, so that no two lists are the same."""
-        for word in words:
-            self._hash.update(b"%d:%s" % (len(word), word))
 
-    def _link(self, path: Path) -> None:
-        link = self._original / path
-        try:
-            to = link.resolve()
-        except (OSError, RuntimeError):
-            to = Path("/")  # a loop
-        if not to.is_relative_to(self._original):
-            about = f"workload {self._original.name}"
-            raise WorkloadError("outside-folder", file=path, to=to).at(about)
-        text = os.path.relpath(to, link.parent.resolve())
-        (self._target / path).symlink_to(text)
-        self._add(b"link", os.fsencode(path), os.fsencode(text))
+def _link_inside(original: Path, path: Path) -> str:
+    """Where a link in a folder leads, relative to it. Raises WorkloadError if that is outside."""
+    link = original / path
+    try:
+        to = link.resolve()
+    except (OSError, RuntimeError):
+        to = Path("/")  # a loop
+    if not to.is_relative_to(original):
+        raise WorkloadError("outside-folder", file=path, to=to).at(f"workload {original.name}")
+    return os.path.relpath(to, link.parent.resolve())
 
-    def _file(self, path: Path) -> None:
-        descriptor = os.open(self._original / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                return
-            mode = 0o700 if status.st_mode & 0o111 else 0o600
-            self._add(b"file", os.fsencode(path), b"%o" % mode)
-            if status.st_size > _COPY_BYTES and self._linked(path, status):
-                self._add(hashlib.file_digest(file, "sha256").digest())
-                return
-            content = hashlib.sha256()
-            with (self._target / path).open("xb") as copy:
-                for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""):
-                    size = len(chunk)
-                    self._bytes += size
-                    if self._bytes > _TOTAL_BYTES:
-                        gib = _TOTAL_BYTES // 2**30
-                        raise WorkloadError("folder-too-large", path=self._original, maximum=gib)
-                    content.update(chunk)
-                    copy.write(chunk)
-            (self._target / path).chmod(mode)
-            self._add(content.digest())
 
-    def _linked(self, path: Path, status: os.stat_result) -> bool:
-        """Makes the copy a hard link to the file that is being read; whether that succeeded."""
-        target = self._target / path
-        try:
-            os.link(self._original / path, target, follow_symlinks=False)
-        except OSError:
-            return False
-        if os.path.samestat(target.lstat(), status):
-            return True
-        target.unlink()
-        return False
+def _copy_file(source: Path, target: Path, most: int) -> tuple[bytes, int, int]:
+    """Copies a file; its digest, its mode, the bytes that were copied, few more than `most`.
+
+    A large one becomes a hard link to the file that is read, if possible. Raises OSError.
+    """
+    descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "no regular file", str(source))
+        mode = 0o700 if status.st_mode & 0o111 else 0o600
+        if status.st_size > _COPY_BYTES:
+            with contextlib.suppress(OSError):
+                os.link(source, target, follow_symlinks=False)
+            if target.exists():
+                if os.path.samestat(target.lstat(), status):
+                    return hashlib.file_digest(file, "sha256").digest(), mode, 0
+                target.unlink()
+        content, size = hashlib.sha256(), 0
+        with target.open("xb") as copy:
+            while size <= most and (chunk := file.read(_CHUNK_BYTES)):
+                content.update(chunk)
+                size += copy.write(chunk)
+        target.chmod(mode)
+        return content.digest(), mode, size
 
 
 def actions_of(candidate: Workload) -> tuple[Action, ...]:
@@ -355,9 +333,10 @@ def actions_of(candidate: Workload) -> tuple[Action, ...]:
         if step.run is None:
             visited = {step.path.resolve()}
             found += _of_sql(candidate.folder, step.path, step.text, visited=visited)
-    for name, command in _commands(candidate):
-        if command.is_sql:
-            found += _of_server(name, command.text)
+    for each in _own_scripts(candidate):
+        for command in _commands(each):
+            if command.is_sql:
+                found += _of_server(f"{each.name}.sql", command.text)
     return tuple(dict.fromkeys(found))
 
 
@@ -374,16 +353,15 @@ def actions_of_folder(candidate: Workload) -> tuple[Action, ...]:
 
 def programs_of(candidate: Workload) -> Iterator[Action]:
     """The programs that pgpaces itself would run on this machine: an exact list."""
-    for step in candidate.init:
-        if step.run is not None:
-            yield Action("program that makes data", workload.FILE, step.text)
+    of_init = [step.text for step in candidate.init if step.run is not None]
+    for text in of_init:
+        yield Action("program that makes data", workload.FILE, text)
     if candidate.command is not None:
         if candidate.command.before is not None:
-            before = candidate.command.before
-            text = before if isinstance(before, str) else str(workload.Command(before))
+            text = workload.words_text(candidate.command.before)
             yield Action("program before each trial", workload.FILE, text)
         yield Action("program that is timed", workload.FILE, str(candidate.command))
-    if any(step.run is not None for step in candidate.init) or candidate.command is not None:
+    if of_init or candidate.command is not None:
         for file in candidate.files:
             yield Action("package that pip downloads", workload.FILE, file.package)
     if candidate.users_file is not None:
@@ -391,34 +369,27 @@ def programs_of(candidate: Workload) -> Iterator[Action]:
         for path in sorted(candidate.folder.rglob("*")):
             if path.suffix in _MODULES and path != candidate.users_file:
                 yield Action("Python module they may import", _relative(candidate.folder, path), "")
-    yield from _of_shell(_commands(candidate))
+    for script in _own_scripts(candidate):
+        yield from _of_shell(script, f"{script.name}.sql")
 
 
 def _relative(folder: Path, path: Path) -> str:
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
 
 
-def _commands(candidate: Workload) -> Iterator[tuple[str, ScriptCommand]]:
-    for script in candidate.scripts if candidate.is_scripts else ():
-        name = f"{script.name}.sql"
-        for command in () if script.source else _parsed(name, script.text):
-            yield name, command
+def _own_scripts(candidate: Workload) -> list[WorkloadScript]:
+    return [each for each in candidate.scripts if candidate.is_scripts and not each.source]
 
 
-def _parsed(name: str, text: str) -> tuple[ScriptCommand, ...]:
+def _commands(script: WorkloadScript) -> tuple[ScriptCommand, ...]:
     try:
-        return commands_in(name, text)
+        return commands_in(script.name, script.text)
     except ScriptError:
         return ()  # it does not run: an attempt reports the error
 
 
-def actions_of_script(script: WorkloadScript) -> tuple[Action, ...]:
-    """The shell commands of a script that is no part of a folder."""
-    return tuple(dict.fromkeys(_of_shell((script.name, each) for each in _parsed("", script.text))))
-
-
-def _of_shell(commands: Iterable[tuple[str, ScriptCommand]]) -> Iterator[Action]:
-    for name, command in commands:
+def _of_shell(script: WorkloadScript, name: str) -> Iterator[Action]:
+    for command in _commands(script):
         if not command.is_sql and command.text.split(None, 1)[0].lower() in _SHELL:
             yield Action("shell command of a script", name, command.text)
 

@@ -25,18 +25,17 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, TypeVar, cast, overload
+from typing import Any, ClassVar, Literal, TypeVar, overload
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.core.errors import PlanError, WorkloadError
 from pgpaces.core.redaction import Redacted
-from pgpaces.core.units import duration_ns
+from pgpaces.core.units import duration_ns, whole
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _MARK = "__pgpaces__"
-_WEIGHT_MAX = 2**31 - 1
-_PLAIN: Mapping[str, Any] = {"kind": "task", "weight": 1, "queries": 1}
 # Parameters by name, in addition to the variables of the workload and of the command line.
 PARAMETERS: Mapping[str, str] = {
     "dsn": "the connection to the database, as a URI",
@@ -44,6 +43,15 @@ PARAMETERS: Mapping[str, str] = {
     "rng": "a seeded random.Random for this user alone",
     "loop": "the number of this action of the user, from 1",
 }
+
+
+class Mark(Struct, frozen=True):
+    """What @task or @user says of a function."""
+
+    kind: Literal["task", "user"] = "task"
+    weight: int = 1
+    queries: int = 1
+    pause: str | float | None = None
 
 
 class Task(Redacted, frozen=True):
@@ -101,7 +109,7 @@ def task(
     of the workload and of --define; the first other one gets the value that the function marked
     @user yields, by default a psycopg connection with autocommit.
     """
-    return _marked(function, {"kind": "task", "weight": weight, "queries": queries})
+    return _marked(function, Mark("task", weight, queries))
 
 
 @overload
@@ -116,15 +124,13 @@ def user(
     pause: between its actions, such as "1s", or seconds; --think-time overrides it. It may be
     asynchronous, if the tasks are. Parameters as those of a task, without loop.
     """
-    return _marked(function, {"kind": "user", "pause": pause})
+    return _marked(function, Mark("user", pause=pause))
 
 
-def _marked(
-    function: Function | None, mark: dict[str, Any]
-) -> Function | Callable[[Function], Function]:
+def _marked(function: Function | None, mark: Mark) -> Function | Callable[[Function], Function]:
     def decorate(marked: Function) -> Function:
         if not callable(marked):
-            raise WorkloadError("not-a-function", value=repr(marked)).at(f"@{mark['kind']}")
+            raise WorkloadError("not-a-function", value=repr(marked)).at(f"@{mark.kind}")
         setattr(marked, _MARK, mark)
         return marked
 
@@ -162,10 +168,10 @@ def of_functions(functions: Sequence[Callable[..., Any]]) -> Users:
     return replace(_users(functions), text="\n".join(map(_source, functions)))
 
 
-def _mark(value: Any) -> Mapping[str, Any] | None:
+def _mark(value: Any) -> Mark | None:
     """The mark of a function; None for everything else, even objects with any attribute."""
     mark = getattr(value, _MARK, None) if callable(value) else None
-    return mark if isinstance(mark, dict) else None
+    return mark if isinstance(mark, Mark) else None
 
 
 def _name(function: Any) -> str:
@@ -190,9 +196,10 @@ def _run(text: str, path: Path, folder: Path) -> dict[str, Any]:
         with contextlib.redirect_stdout(sys.stderr):
             exec(compile(text, str(path), "exec"), namespace)
     except SyntaxError as error:
-        where = error.filename or path
+        line, at = (error.text or "").rstrip("\n"), max(0, (error.offset or 1) - 1)
+        code, file = f"  {line}\n  {' ' * at}^", error.filename or path
         raise WorkloadError(
-            "python-syntax", file=where, line=error.lineno, why=error.msg, code=caret(error)
+            "python-syntax", file=file, line=error.lineno, why=error.msg, code=code
         ) from None
     except ModuleNotFoundError as error:
         raise WorkloadError("import-missing", path=path, module=error.name) from None
@@ -208,13 +215,6 @@ def _run(text: str, path: Path, folder: Path) -> dict[str, Any]:
     return namespace
 
 
-def caret(error: SyntaxError) -> str:
-    """The line of a syntax error, with a caret under its column."""
-    line = (error.text or "").rstrip("\n")
-    at = max(0, (error.offset or 1) - 1)
-    return f"  {line}\n  {' ' * at}^"
-
-
 def describe(error: BaseException, path: Path | None = None) -> str:
     """An exception in a line: its class, its message, and its last line in this file."""
     try:
@@ -228,16 +228,19 @@ def describe(error: BaseException, path: Path | None = None) -> str:
 
 
 def _users(marked: Sequence[Any]) -> Users:
-    marks = [(each, _mark(each) or _PLAIN) for each in marked]
-    setups = [each for each, mark in marks if mark["kind"] == "user"]
-    tasks = [_task(each, mark) for each, mark in marks if mark["kind"] == "task"]
+    marks = [(each, _mark(each) or Mark()) for each in marked]
+    setups = [(each, mark.pause) for each, mark in marks if mark.kind == "user"]
+    tasks = tuple(_task(each, mark) for each, mark in marks if mark.kind == "task")
     if not tasks:
         raise WorkloadError("no-tasks")
     if len(setups) > 1:
-        raise WorkloadError("several-user-functions", functions=list(map(_name, setups)))
-    for name in {each.name for each in tasks if [t.name for t in tasks].count(each.name) > 1}:
-        raise WorkloadError("task-twice", task=name)
-    setup = setups[0] if setups else None
+        functions = [_name(each) for each, _ in setups]
+        raise WorkloadError("several-user-functions", functions=functions)
+    names = [each.name for each in tasks]
+    for name in names:
+        if names.count(name) > 1:
+            raise WorkloadError("task-twice", task=name)
+    setup, pause = setups[0] if setups else (None, None)
     kinds = {each.is_async for each in tasks}
     if setup is not None:
         if not (inspect.isgeneratorfunction(setup) or inspect.isasyncgenfunction(setup)):
@@ -245,25 +248,22 @@ def _users(marked: Sequence[Any]) -> Users:
         kinds.add(inspect.isasyncgenfunction(setup))
     if len(kinds) > 1:
         raise WorkloadError("some-coroutines")
-    pause = getattr(setup, _MARK)["pause"] if setup else None
-    if isinstance(pause, int | float):
-        pause = f"{pause}s"
     if pause is not None:
+        pause = pause if isinstance(pause, str) else f"{pause}s"
         duration_ns(pause, "pause of @user", zero=True)
-    return Users(tuple(tasks), setup, pause)
+    return Users(tasks, setup, pause)
 
 
-def _task(function: Any, mark: Mapping[str, Any]) -> Task:
+def _task(function: Any, mark: Mark) -> Task:
     name = _name(function)
-    for what, low in (("weight", 0), ("queries", 0)):
-        if type(mark[what]) is not int or not low <= mark[what] <= _WEIGHT_MAX:
-            value = mark[what]
-            raise WorkloadError(
-                "not-an-integer", what=what, value=value, low=low, high=_WEIGHT_MAX
-            ).at(f"task {name}")
+    try:
+        for what in ("weight", "queries"):
+            whole(getattr(mark, what), what, 0)
+    except PlanError as error:
+        raise WorkloadError(error.name, **error.values).at(f"task {name}") from None
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise WorkloadError("task-yields", task=name)
-    return Task(name, function, mark["weight"], mark["queries"], _source(function))
+    return Task(name, function, mark.weight, mark.queries, _source(function))
 
 
 def _source(function: Any) -> str:
@@ -279,12 +279,12 @@ class Call(Redacted, frozen=True):
 
     REDACTED: ClassVar = ("function",)
     function: Callable[..., Any]
-    sources: tuple[tuple[str, str], ...]
+    sources: Mapping[str, str]
     fixed: Mapping[str, Any]
 
     def arguments(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Its arguments, with these values for the sources that are not fixed."""
-        return {**self.fixed, **{name: values[source] for name, source in self.sources}}
+        return {**self.fixed, **{name: values[source] for name, source in self.sources.items()}}
 
 
 def call(function: Callable[..., Any], variables: Mapping[str, str], *, task: bool) -> Call:
@@ -293,53 +293,41 @@ def call(function: Callable[..., Any], variables: Mapping[str, str], *, task: bo
     variables: as texts; a parameter's annotation or default specifies the type.
     """
     name = _name(function)
-    sources, fixed, has_setup = list[tuple[str, str]](), dict[str, Any](), False
-    for parameter in _parameters(function):
-        if parameter.name in variables:
-            fixed[parameter.name] = _value(name, parameter, variables[parameter.name])
-        elif parameter.name in PARAMETERS and (task or parameter.name != "loop"):
-            sources.append((parameter.name, parameter.name))
-        elif task and not has_setup and parameter.default is parameter.empty:
-            sources.append((parameter.name, "setup"))
-            has_setup = True
-        elif parameter.default is parameter.empty:
-            known = [*PARAMETERS, *variables]
-            raise WorkloadError(
-                "unknown-parameter", function=name, parameter=parameter.name, known=known
-            )
-    return Call(function, tuple(sources), fixed)
-
-
-def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """The parameters that can be passed by name. Raises WorkloadError if one cannot."""
     try:
         every = inspect.signature(function).parameters.values()
     except (ValueError, TypeError):
-        raise WorkloadError("no-signature", function=_name(function)) from None
+        raise WorkloadError("no-signature", function=name) from None
+    sources, fixed = dict[str, str](), dict[str, Any]()
     for parameter in every:
-        if parameter.kind is parameter.POSITIONAL_ONLY and parameter.default is parameter.empty:
-            name = _name(function)
-            raise WorkloadError("positional-parameter", function=name, parameter=parameter.name)
-    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return [parameter for parameter in every if parameter.kind in by_name]
+        own, needed = parameter.name, parameter.default is parameter.empty
+        if parameter.kind is parameter.POSITIONAL_ONLY and needed:
+            raise WorkloadError("positional-parameter", function=name, parameter=own)
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            continue
+        if own in variables:
+            fixed[own] = _value(name, parameter, variables[own])
+        elif own in PARAMETERS and (task or own != "loop"):
+            sources[own] = own
+        elif needed and task and "setup" not in sources.values():
+            sources[own] = "setup"
+        elif needed:
+            known = [*PARAMETERS, *variables]
+            raise WorkloadError("unknown-parameter", function=name, parameter=own, known=known)
+    return Call(function, sources, fixed)
 
 
-def _value(name: str, parameter: inspect.Parameter, text: str) -> Any:
+def _value(function: str, parameter: inspect.Parameter, text: str) -> Any:
     """A variable's text, converted by the parameter's annotation, else by its default's type."""
-    kinds: Mapping[Any, Callable[[str], Any]] = {
-        **{key: int for key in (int, "int")},
-        **{key: float for key in (float, "float")},
-        **{key: _switch for key in (bool, "bool")},
-    }
-    annotation: Any = parameter.annotation
-    if annotation is parameter.empty and parameter.default is not parameter.empty:
-        annotation = type(parameter.default)
+    kind: Any = parameter.annotation
+    if kind is parameter.empty and parameter.default is not parameter.empty:
+        kind = type(parameter.default)
+    name = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
+    kinds: Mapping[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": _switch}
     try:
-        return kinds.get(annotation, str)(text)
+        return kinds.get(name, str)(text)
     except ValueError:
-        kind = cast("Any", getattr(annotation, "__name__", annotation))
         raise WorkloadError(
-            "variable-type", function=name, variable=parameter.name, value=text, type=kind
+            "variable-type", function=function, variable=parameter.name, value=text, type=name
         ) from None
 
 

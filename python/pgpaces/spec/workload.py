@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta, Struct, field
 from msgspec.structs import asdict, replace
@@ -22,7 +22,7 @@ from pgpaces import _engine
 from pgpaces.core import tables
 from pgpaces.core.errors import PlanError, WorkloadError, similar
 from pgpaces.core.texts import decoded, encoded
-from pgpaces.core.units import COUNT_MAX, SECOND_NS, duration_ns, whole
+from pgpaces.core.units import COUNT_MAX, duration_ns, whole
 from pgpaces.spec.setup import ScriptCommand
 from pgpaces.spec.users import Users, of_file, of_functions
 
@@ -54,28 +54,53 @@ class WorkloadScript(Struct, frozen=True):
         whole(self.weight, f"{self.name}: weight", 0)
 
 
-class Command(Struct, frozen=True):
-    """A program whose time is measured, instead of scripts.
+_Words = (
+    Annotated[str, Meta(min_length=1)]
+    | Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], Meta(min_length=1)]
+)
+
+
+def words_text(run: tuple[str, ...] | str) -> str:
+    """The words of a program, or its text for the shell, as one types it."""
+    return run if isinstance(run, str) else shlex.join(run)
+
+
+class Command(tables.Table, frozen=True):
+    """`[command]`: a program whose time is measured, instead of scripts.
 
     run: its words, or one text for the shell. before: a command that runs once before it. input:
     patterns of the files that it reads. rows: SQL that counts the loaded rows; None: the server's
-    counters. timeout_ns: of one execution. succeeds: exit codes of success.
+    counters. timeout: of one execution. succeeds: exit codes of success. Raises PlanError.
     """
 
-    run: tuple[str, ...] | str
-    before: tuple[str, ...] | str | None = None
+    run: _Words
+    before: _Words | None = None
     input: tuple[str, ...] = ()
     rows: str | None = None
-    timeout_ns: int = 2 * 3600 * SECOND_NS
-    succeeds: tuple[int, ...] = (0,)
+    timeout: str = "2h"
+    succeeds: Annotated[tuple[Annotated[int, Meta(ge=0, le=255)], ...], Meta(min_length=1)] = (0,)
+
+    def __post_init__(self) -> None:
+        duration_ns(self.timeout, "timeout")
+
+    @property
+    def timeout_ns(self) -> int:
+        return duration_ns(self.timeout, "timeout")
 
     def __str__(self) -> str:
-        return self.run if isinstance(self.run, str) else shlex.join(self.run)
+        return words_text(self.run)
 
     @property
     def script(self) -> WorkloadScript:
         words = self.run.split() if isinstance(self.run, str) else self.run
         return WorkloadScript(Path(words[0]).name if words else "command", 1, str(self))
+
+
+class Program(tables.Table, frozen=True):
+    """A program of `init`. input: patterns of the files that it reads."""
+
+    run: _Words
+    input: tuple[str, ...] = ()
 
 
 class InitStep(Struct, frozen=True):
@@ -92,16 +117,21 @@ class InitStep(Struct, frozen=True):
     input: tuple[str, ...] = ()
 
 
-class DataFile(Struct, frozen=True):
-    """A file that programs read: the user's own, or else at `path` in a package of PyPI.
+class DataFileKeys(tables.Table, frozen=True):
+    """`[files.NAME]`: a file that programs read, at `path` in a package of PyPI."""
 
-    name: of the variable with its path. sha256: of the one in the package.
-    """
+    # A name, and perhaps a version: to pip other words are options, folders and addresses.
+    package: Annotated[
+        str, Meta(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(==[\w.+!-]+)?\Z")
+    ]
+    path: str
+    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+
+
+class DataFile(DataFileKeys, frozen=True):
+    """It, with the name of the variable that has its path, or that of the user's own file."""
 
     name: str
-    package: str
-    path: str
-    sha256: str
 
 
 class Needs(tables.Table, frozen=True, kw_only=True):
@@ -197,20 +227,14 @@ class Workload(Struct, frozen=True, kw_only=True):
         return digest.hexdigest()
 
 
-_Words = (
-    Annotated[str, Meta(min_length=1)]
-    | Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], Meta(min_length=1)]
-)
-
-
-class Script(tables.Table, frozen=True, kw_only=True):
+class Script(tables.Table, frozen=True):
     """One of `scripts`."""
 
     file: str
     weight: Annotated[int, Meta(ge=0, le=COUNT_MAX)] = 1
 
 
-class LoadDefaults(tables.Table, frozen=True, kw_only=True):
+class LoadDefaults(tables.Table, frozen=True):
     """`[load]`."""
 
     rate: str | None = None
@@ -219,62 +243,8 @@ class LoadDefaults(tables.Table, frozen=True, kw_only=True):
     start_every: str | None = None
 
 
-class CommandKeys(tables.Table, frozen=True, kw_only=True):
-    """`[command]`."""
-
-    run: _Words
-    before: _Words | None = None
-    input: tuple[str, ...] = ()
-    rows: str | None = None
-    timeout: str = "2h"
-    succeeds: Annotated[tuple[Annotated[int, Meta(ge=0, le=255)], ...], Meta(min_length=1)] = (0,)
-
-
-class CommandVariant(tables.Table, frozen=True, kw_only=True):
-    """`[command]` of a variant."""
-
-    run: _Words | None = None
-    before: _Words | None = None
-    input: tuple[str, ...] | None = None
-    rows: str | None = None
-    timeout: str | None = None
-
-
-class Program(tables.Table, frozen=True, kw_only=True):
-    """A program of `init`."""
-
-    run: _Words
-    input: tuple[str, ...] = ()
-
-
-class Variant(tables.Table, frozen=True, kw_only=True):
-    """`[variants.NAME]`: the keys that differ."""
-
-    description: str | None = None
-    kind: Literal["scripts", "command", "users"] | None = None
-    scale: Annotated[int, Meta(ge=1, le=_SCALE_MAX)] | None = None
-    writes: bool | None = None
-    init: tuple[str | Program, ...] | None = None
-    scripts: Annotated[tuple[Script, ...], Meta(min_length=1, max_length=1000)] | None = None
-    command: CommandVariant | None = None
-    users: str | None = None
-    load: LoadDefaults | None = None
-    variables: Mapping[str, str | int | float] | None = None
-
-
-class DataFileKeys(tables.Table, frozen=True, kw_only=True):
-    """`[files.NAME]`: a file that programs read."""
-
-    # A name, and perhaps a version: to pip other words are options, folders and addresses.
-    package: Annotated[
-        str, Meta(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(==[\w.+!-]+)?\Z")
-    ]
-    path: str
-    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
-
-
-class File(tables.Table, frozen=True, kw_only=True):
-    """The whole file."""
+class Keys(tables.Table, frozen=True, kw_only=True):
+    """The keys of a workload; those of a variant are laid over them."""
 
     description: str
     kind: Literal["scripts", "command", "users"] = "scripts"
@@ -282,13 +252,21 @@ class File(tables.Table, frozen=True, kw_only=True):
     writes: bool = True
     init: tuple[str | Program, ...]
     scripts: Annotated[tuple[Script, ...], Meta(max_length=1000)] = ()
-    command: CommandKeys | None = None
+    command: Command | None = None
     users: str | None = None
-    load: LoadDefaults = field(default_factory=LoadDefaults)
+    load: LoadDefaults = LoadDefaults()
     variables: Mapping[str, str | int | float] = field(default_factory=dict)
     files: Mapping[str, DataFileKeys] = field(default_factory=dict)
     needs: Needs = field(default_factory=Needs)
-    variants: Mapping[str, Variant] = field(default_factory=dict)
+
+
+class File(Keys, frozen=True, kw_only=True):
+    """The whole file. variants: the keys that differ, by the name of the variant."""
+
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+K = TypeVar("K", bound=Keys)
 
 
 def read_script(path: str, weight: int = 1) -> WorkloadScript:
@@ -308,8 +286,7 @@ def of_tasks(functions: Sequence[Callable[..., Any]], base: Workload | None = No
     """Users that perform these functions, on the data of `base`. Raises WorkloadError."""
     users = of_functions(functions)
     base = base or of_scripts("users", (), "Python functions")
-    base = replace(base, users_file=None, command=None)
-    return replace(base, scripts=_tasks(users), load=_paused(users), users=users)
+    return _with_users(replace(base, users_file=None, command=None, load={}), users)
 
 
 def performed(base: Workload) -> Workload:
@@ -318,19 +295,18 @@ def performed(base: Workload) -> Workload:
     if file is None:
         return base
     named = (base.original or base.folder) / file.relative_to(base.folder)
-    users = of_file(file, named)
-    return replace(base, users=users, scripts=_tasks(users), load={**_paused(users), **base.load})
+    return _with_users(base, of_file(file, named))
 
 
-def _tasks(users: Users) -> tuple[WorkloadScript, ...]:
-    return tuple(
-        WorkloadScript(task.name, task.weight, task.source, f"{users.path or ''}", task.queries)
+def _with_users(base: Workload, users: Users) -> Workload:
+    """It with a script for each task; the load of the workload goes before their own pause."""
+    own, path = {"think_time": users.pause, "think": "fixed"}, f"{users.path or ''}"
+    scripts = tuple(
+        WorkloadScript(task.name, task.weight, task.source, path, task.queries)
         for task in users.tasks
     )
-
-
-def _paused(users: Users) -> dict[str, str]:
-    return {} if users.pause is None else {"think_time": users.pause, "think": "fixed"}
+    load = {**({} if users.pause is None else own), **base.load}
+    return replace(base, users=users, scripts=scripts, load=load)
 
 
 def of_command(command: Command) -> Workload:
@@ -355,21 +331,21 @@ def located(name: str) -> tuple[Path, str | None]:
 
     Raises WorkloadError if there is none.
     """
-    base, _, variant = name.rpartition("/")
-    looks_like_path = "/" in name or name in {".", ".."}
+    base, slash, variant = name.rpartition("/")
     try:
         folder = Path(name).expanduser()
     except RuntimeError:  # of an unknown user
         folder = Path(name)
+    places: list[tuple[Path, str | None]] = [(folder, None)]
+    if not slash:
+        places.insert(0, (SHIPPED / name, None))
+    elif base:
+        places += [(SHIPPED / base, variant)] if "/" not in base else []
+        places.append((folder.parent, variant))
     try:
-        if not looks_like_path and (SHIPPED / name / FILE).is_file():
-            return SHIPPED / name, None
-        if (folder / FILE).is_file():
-            return folder, None
-        if base and "/" not in base and (SHIPPED / base / FILE).is_file():
-            return SHIPPED / base, variant
-        if base and (folder.parent / FILE).is_file():
-            return folder.parent, variant
+        for place in places:
+            if (place[0] / FILE).is_file():
+                return place
         is_folder = folder.is_dir()
     except OSError as error:
         raise WorkloadError("unreadable-workload", path=name, why=error.strerror) from None
@@ -389,77 +365,67 @@ def read(folder: Path, variant: str | None = None) -> Workload:
     """
     path = _inside(folder, FILE)
     raw = tables.document(path, WorkloadError)
-    document, name = _checked(raw, path), folder.resolve().name
+    whole, name = _checked(File, raw, path), folder.resolve().name
+    variants = {
+        each: _checked(Keys, _laid_over(raw, own), path, place=f"variants.{each}")
+        for each, own in whole.variants.items()
+    }
+    keys: Keys = whole
     if variant is not None:
-        if variant not in document.variants:
-            near, every = similar(variant, document.variants), list(document.variants) or None
+        if variant not in variants:
+            near, every = similar(variant, variants), list(variants) or None
             raise WorkloadError(
                 "unknown-variant", workload=name, variant=variant, near=near, variants=every
             )
-        own, base = dict(raw["variants"][variant]), dict(raw)
-        kind = base.get("kind", "scripts")
-        if own.get("kind", kind) != kind:
-            base = {k: v for k, v in base.items() if k not in (*_OF_A_KIND, "load")}
-        if "command" in own:
-            own["command"] = {**base.get("command", {}), **own["command"]}
-        document, name = _checked({**base, **own}, path), f"{name}/{variant}"
-    kind = document.kind
-    if not getattr(document, kind):
-        raise WorkloadError("kind-missing", workload=name, own=kind)
+        keys, name = variants[variant], f"{name}/{variant}"
+    if not getattr(keys, keys.kind):
+        raise WorkloadError("kind-missing", workload=name, own=keys.kind)
     for other in _OF_A_KIND:
-        if other != kind and getattr(document, other):
-            raise WorkloadError("two-kinds", workload=name, own=kind, other=other)
-    _check_words(folder, document)
-    command = _command(name, document)
-    users_file = _inside(folder, document.users) if document.users else None
-    load = {k: str(v) for k, v in asdict(document.load).items() if v is not None}
-    scripts: tuple[WorkloadScript, ...]
+        if other != keys.kind and getattr(keys, other):
+            raise WorkloadError("two-kinds", workload=name, own=keys.kind, other=other)
+    _check_words(folder, keys)
+    command, load = keys.command, {k: str(v) for k, v in asdict(keys.load).items() if v is not None}
+    scripts = tuple(
+        WorkloadScript(Path(each.file).stem, each.weight, _text(folder, each.file))
+        for each in keys.scripts
+    )
     if command is not None:
+        if loads := [key for key in ("rate", "clients") if key in load]:
+            raise WorkloadError("command-with-load", workload=name, key=loads[0])
         scripts, load = (command.script,), {**_ONCE, **load}
-    else:
-        scripts = tuple(
-            WorkloadScript(Path(each.file).stem, each.weight, _text(folder, each.file))
-            for each in (() if users_file else document.scripts)
-        )
     return Workload(
         name=name,
         folder=folder,
-        description=document.description,
-        scale=document.scale,
-        writes=document.writes or command is not None,
-        init=tuple(_init_step(folder, entry) for entry in document.init),
+        description=keys.description,
+        scale=keys.scale,
+        writes=keys.writes or command is not None,
+        init=tuple(_init_step(folder, entry) for entry in keys.init),
         scripts=scripts,
         load=load,
         command=command,
-        users_file=users_file,
+        users_file=_inside(folder, keys.users) if keys.users else None,
         trusted=is_shipped(folder),
-        variables={name: str(value) for name, value in document.variables.items()},
-        variants=tuple(document.variants),
-        files=tuple(DataFile(name, **asdict(keys)) for name, keys in document.files.items()),
-        needs=document.needs,
+        variables={name: str(value) for name, value in keys.variables.items()},
+        variants=tuple(variants),
+        files=tuple(DataFile(**asdict(own), name=name) for name, own in keys.files.items()),
+        needs=keys.needs,
     )
 
 
-def _command(name: str, document: File) -> Command | None:
-    """The command of a workload of that kind; None for others. Raises WorkloadError."""
-    keys = document.command
-    if document.kind != "command" or keys is None:
-        return None
-    loads = [key for key in ("rate", "clients") if getattr(document.load, key) is not None]
-    if loads:
-        raise WorkloadError("command-with-load", workload=name, key=loads[0])
-    try:
-        timeout_ns = duration_ns(keys.timeout, "timeout")
-    except PlanError as error:
-        raise WorkloadError(error.name, **error.values).at(f"workload {name}") from None
-    own = {name: value for name, value in asdict(keys).items() if name != "timeout"}
-    return Command(timeout_ns=timeout_ns, **own)
+def _laid_over(raw: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a file with those of a variant in their place."""
+    kind = raw.get("kind", "scripts")
+    gone = () if own.get("kind", kind) == kind else (*_OF_A_KIND, "load")
+    base = {key: value for key, value in raw.items() if key not in ("variants", *gone)}
+    if isinstance(command := own.get("command"), dict):
+        own = {**own, "command": base.get("command", {}) | command}
+    return {**base, **own}
 
 
-def _check_words(folder: Path, document: File) -> None:
+def _check_words(folder: Path, keys: Keys) -> None:
     """Raises WorkloadError if words of programs name files above the folder."""
-    programs: list[Program | CommandKeys] = [e for e in document.init if not isinstance(e, str)]
-    programs += [document.command] if document.command else []
+    programs: list[Program | Command] = [e for e in keys.init if not isinstance(e, str)]
+    programs += [keys.command] if keys.command else []
     for each in programs:
         for words in (each.run, getattr(each, "before", None) or (), each.input):
             for word in () if isinstance(words, str) else words:
@@ -475,14 +441,13 @@ def _init_step(folder: Path, entry: str | Program) -> InitStep:
     words = run.split() if isinstance(run, str) else run
     # The name of the script rather than of an interpreter that a placeholder names.
     first = next((word for word in words if not word.startswith("{")), "program")
-    text = run if isinstance(run, str) else shlex.join(run)
-    return InitStep(Path(first).name, folder / FILE, text, run, entry.input)
+    return InitStep(Path(first).name, folder / FILE, words_text(run), run, entry.input)
 
 
-def _checked(raw: Mapping[str, Any], path: Path) -> File:
+def _checked(kind: type[K], raw: Mapping[str, Any], path: Path, *, place: str = "") -> K:
     """A document as its schema, with defaults. Raises WorkloadError, which names the key."""
     try:
-        return tables.table(File, raw)
+        return tables.table(kind, raw, place)
     except PlanError as wrong:
         wrong.values.pop("keys", None)  # of the whole file, not of a table in it
         raise WorkloadError(wrong.name, **wrong.values).at(str(path)) from None

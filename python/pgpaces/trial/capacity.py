@@ -14,7 +14,7 @@ from pgpaces.core.errors import PlanError
 from pgpaces.core.units import duration_ns, rate_per_s
 from pgpaces.server import profiles
 from pgpaces.spec import options, trust
-from pgpaces.spec.design import Ask, Experiment, goal_share, in_cell
+from pgpaces.spec.design import Ask, Experiment, in_cell
 from pgpaces.trial import sweep
 
 SOAK = "10min"
@@ -66,9 +66,9 @@ def ask(
     if load == "clients" and not pauses:
         # A pause of zero, so that the workload's default rate does not make it an open load.
         own["think_time"] = ("0s",)
-    design = base.design.with_levels(
-        own,
-        {factor.name for factor in base.design.factors},
+    design = replace(
+        base.design,
+        levels=own,
         exclude=tuple(part for part in base.design.exclude if load not in part),
         extra=tuple(part for part in base.design.extra if load not in part),
         trials=1,
@@ -99,7 +99,7 @@ def _threshold(
 ) -> tuple[Experiment, float]:
     """The share that may be missed, and the experiment with the limit that belongs to it."""
     if quantile is None:
-        return base, goal_share(missed, "--missed") if missed else base.missed_max
+        return base, options.MISSED.read(missed, "--missed") if missed else base.missed_max
     match = _GOAL.fullmatch(quantile)
     if match is None or not 0 < float(match[1]) < 100:
         raise PlanError("not-a-quantile-goal", goal=quantile)
@@ -122,7 +122,7 @@ def _range(load: Kind, ends: tuple[str, ...]) -> tuple[float, float, float]:
         rates = (load_level(load, rate_per_s(text, "--rate")) for text in ends)
         values = sorted(float(level.removesuffix("/s")) for level in rates)
     else:
-        values = sorted(float(options.FACTORS[load].kind.read(text)) for text in ends)
+        values = sorted(float(options.FACTORS[load].kind.read(text, f"--{load}")) for text in ends)
     if len(values) > 2:
         raise PlanError("too-many-loads", load=load, count=len(values))
     lowest, start, highest = _RANGES[load]

@@ -36,7 +36,7 @@ def experiment_of_pairs(
     for name, texts in others.items():
         if len(texts) > 1:
             raise PlanError("level-not-chosen", factor=name, count=len(texts), level=texts[0])
-    base = replace(base, design=Design(extra=(a, b), seed=goal.seed).with_levels(others))
+    base = replace(base, design=Design(others, extra=(a, b), seed=goal.seed))
     return base.checked(profiles.ready_made), Pairing(a, b, goal)
 
 

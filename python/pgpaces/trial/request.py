@@ -98,8 +98,8 @@ class Request(Redacted, frozen=True):
     @property
     def scripts(self) -> tuple[WorkloadScript, ...]:
         """The scripts that run, with their weights. Raises PlanError for unknown ones."""
-        text = self.spec.get("scripts")
-        return choose(self.workload, options.FACTORS["scripts"].kind.read(text) if text else ())
+        words = self.spec.get("scripts", "").split()
+        return choose(self.workload, [options.weighted(word) for word in words])
 
 
 def request_of(

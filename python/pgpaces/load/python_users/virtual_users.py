@@ -271,7 +271,7 @@ def virtual_users(
     calls = [call(tasks[name], variables, task=True) for name, _ in order.scripts]
     if users.setup is not None:
         make = call(users.setup, variables, task=False)
-    elif any(source == "setup" for each in calls for _, source in each.sources):
+    elif any("setup" in each.sources.values() for each in calls):
         make = call(_connected_async if users.is_async else _connected, {}, task=False)
     else:
         make = call(_nothing, {}, task=False)
