@@ -5,12 +5,13 @@ It turns an answer into a section, which every form of output shows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from pgpaces.core.findings import Finding
+from pgpaces.core.findings import Finding, placeholders
+from pgpaces.core.messages import Message, catalog
 from pgpaces.show.section import Facts, Headline, Next, Section, Values
 from pgpaces.spec.result import Estimate
 
@@ -66,6 +67,12 @@ class Screen(Struct, frozen=True):
 
     def _facts(self, names: Sequence[str], said: dict[str, list[str]]) -> Facts:
         return tuple((name, text) for name in names for text in said.get(name, ()))
+
+
+def told(name: str, facts: Mapping[str, Any]) -> Message:
+    """The message of this name with those of the facts that its sentence shows."""
+    shown = placeholders(catalog()[name])
+    return Message(name, {key: value for key, value in facts.items() if key in shown})
 
 
 def bounds(estimate: Estimate | None) -> tuple[float, float] | None:
