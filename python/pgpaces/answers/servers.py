@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from pgpaces.analysis import waits
 from pgpaces.core.messages import Message, message, said
@@ -11,7 +11,9 @@ from pgpaces.core.metrics import header
 from pgpaces.core.units import memory_text
 from pgpaces.show.numbers import NOT_KNOWN, ms, or_dash, percent
 from pgpaces.show.section import Column, Table, table
-from pgpaces.spec.result import Blocked, Executed, Grown, Moved, Observed, Trial
+from pgpaces.spec.result import Blocked, Executed, Grown, Moved, Observed, Trial, fields
+
+T = TypeVar("T")
 
 _LINES_MAX = 3
 _EVENTS_MAX = 12
@@ -31,31 +33,25 @@ def lines(trial: Trial) -> Iterator[Message]:
             top = waits.top_events(observed.waits, most=5)
             means = {_event(name): f"{mean:.2g}" for name, mean, _ in top}
             yield said("observed-sessions", node=node, means=means)
-        if observed.blocked:
-            first = observed.blocked[0]
-            yield said(
-                "observed-blocked",
-                node=node,
-                pairs=len(observed.blocked),
-                waiting=first.waiting,
-                event=first.event,
-                blocking=first.blocking,
-                statement=first.statement,
-                samples=first.samples,
-            )
-        grew = [one for one in observed.grown if _growth(one) >= _GREW_MIN_BYTES][:_LINES_MAX]
-        for one in grew:
-            sizes = {"before_bytes": one.before_bytes, "after_bytes": one.after_bytes}
+        for pair in observed.blocked[:1]:
+            seen = fields(pair, "waiting", "event", "blocking", "statement", "samples")
+            yield said("observed-blocked", node=node, pairs=len(observed.blocked), **seen)
+        grew = [one for one in observed.grown if _growth(one) >= _GREW_MIN_BYTES]
+        for one in grew[:_LINES_MAX]:
+            sizes = fields(one, "before_bytes", "after_bytes")
             yield said("observed-growth", node=node, relation=one.name, **sizes)
-        if executed := observed.executed:
-            total = sum(one.total_ms for one in executed) or 1.0
+        if shares := _shares(observed):
+            share = sum(share for one, share in shares if one.load)
+            first, most = shares[0]
             yield said(
-                "observed-statements",
-                node=node,
-                share=sum(one.total_ms for one in executed if one.load) / total,
-                statement=executed[0].text,
-                most=executed[0].total_ms / total,
+                "observed-statements", node=node, share=share, statement=first.text, most=most
             )
+
+
+def _shares(observed: Observed) -> list[tuple[Executed, float]]:
+    """The statements, each with its share of the time of all of them."""
+    total = sum(one.total_ms for one in observed.executed) or 1.0
+    return [(one, one.total_ms / total) for one in observed.executed]
 
 
 def _event(name: str) -> str:
@@ -72,8 +68,6 @@ def _dead(one: Grown) -> str:
     return f"{one.dead_before:,} to {one.dead_after:,}"
 
 
-# A table: its key, its title, the number of label columns, columns, rows, and note.
-_Listed = tuple[str, str, int, Sequence[Column[Any]], Sequence[Any], str]
 _WAITS: tuple[Column[tuple[str, str, float, float]], ...] = (
     ("sessions of", lambda one: one[0]),
     ("waited for", lambda one: _event(one[1])),
@@ -123,31 +117,24 @@ _MOVED: tuple[Column[Moved], ...] = (
 
 
 def tables(every: Sequence[Observed]) -> tuple[Table, ...]:
-    shown = []
-    for observed in every:
-        for key, title, labels, columns, rows, note in _tables(observed):
-            node = {"title": title, "node": observed.node}
-            whole = message("title-of-node", **node) if observed.node else title
-            made = table(key, whole, columns, items=rows, labels=labels, note=note, folded=True)
-            shown += [made] if rows else []
-    return tuple(shown)
+    return tuple(each for observed in every for each in _tables(observed) if each.rows)
 
 
-def _tables(observed: Observed) -> Iterator[_Listed]:
+def _tables(observed: Observed) -> Iterator[Table]:
+    def of_node(key: str, columns: Sequence[Column[T]], items: Iterable[T], **more: Any) -> Table:
+        title = message(f"title-{key}")
+        if observed.node:
+            title = message("title-of-node", title=title, node=observed.node)
+        return table(key, title, columns, items=items, folded=True, **more)
+
     means = [(who, *one) for who in ("load", "others")
              for one in waits.top_events(observed.waits, who, _EVENTS_MAX)]  # fmt: skip
     looks = message("table-waits", samples=observed.waits.looks)
-    yield "waits", message("title-waits"), 2, _WAITS, means, looks
-    yield "blocked", message("title-blocked"), 4, _BLOCKED, observed.blocked[:_ROWS_MAX], ""
-    grown = [
-        one
-        for one in observed.grown[:_ROWS_MAX]
-        if _growth(one) or one.dead_before != one.dead_after
-    ]
-    yield "grown", message("title-grown"), 2, _GROWN, grown, message("table-growth")
-    total = sum(one.total_ms for one in observed.executed) or 1.0
-    executed = [(one, one.total_ms / total) for one in observed.executed]
+    yield of_node("waits", _WAITS, means, labels=2, note=looks)
+    yield of_node("blocked", _BLOCKED, observed.blocked[:_ROWS_MAX], labels=4)
+    changed = (o for o in observed.grown[:_ROWS_MAX] if _growth(o) or o.dead_before != o.dead_after)
+    yield of_node("grown", _GROWN, changed, labels=2, note=message("table-growth"))
     note = message("table-statements")
-    yield "executed", message("title-executed"), 2, _EXECUTED, executed, note
-    moved = [one for one in observed.moved if one.value]
-    yield "moved", message("title-moved"), 1, _MOVED, moved, message("table-counters")
+    yield of_node("executed", _EXECUTED, _shares(observed), labels=2, note=note)
+    moved = (one for one in observed.moved if one.value)
+    yield of_node("moved", _MOVED, moved, note=message("table-counters"))
