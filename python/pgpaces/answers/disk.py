@@ -60,7 +60,6 @@ def section(row: DiskRow) -> Section:
         title=message("disk-title", disk=called(row)),
         findings=findings(disk),
         steps=(Next(f"pgpaces disk --show {row.id[-8:]}", "next-measurements"),),
-        whole=True,
         tables=tuple(each for each in tables if each.rows),
         rows=tuple(_numbers([row])),
         value=disk,
@@ -200,7 +199,6 @@ def comparison(rows: Sequence[DiskRow]) -> Section:
             for each in findings(row.disk)
             if each.name in ("disk-quick", "disk-incomplete")
         ],
-        whole=True,
         rows=tuple(_numbers(rows)),
         document=lambda: [plain(row) for row in rows],
         tables=(table("disks", "Disks", columns, items=items, brief=True),),

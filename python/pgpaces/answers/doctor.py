@@ -124,7 +124,6 @@ def section(diagnosis: Diagnosis) -> Section:
         key="doctor",
         title=message("doctor-title"),
         findings=tuple(_findings(diagnosis)),
-        whole=True,
         steps=[Next("pgpaces doctor --json", "next-parts")] if len(missing) > _MISSING_MAX else (),
         value=diagnosis,
         document=lambda: {"works": diagnosis.works, "parts": to_builtins(diagnosis.parts)},
