@@ -15,13 +15,12 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from pgpaces.analysis import disks
-from pgpaces.analysis.disks import Disk, JobRun
+from pgpaces.analysis.disks import Disk
 from pgpaces.core.findings import Finding, finding, weight
 from pgpaces.core.messages import message, said
-from pgpaces.core.metrics import header
 from pgpaces.show.escape import line
-from pgpaces.show.numbers import estimate_cell, ms, or_dash, rate
-from pgpaces.show.screen import Screen, bounds
+from pgpaces.show.numbers import estimate_cell, rate
+from pgpaces.show.screen import Screen, bounds, declared
 from pgpaces.show.section import (
     Column,
     Headline,
@@ -39,6 +38,7 @@ from pgpaces.spec.result import Estimate
 if TYPE_CHECKING:
     from pgpaces.store.disks import DiskRow
 
+_TIMES = ("p50", "p99", "p999")
 _TWO_PLACES = "{:.2f}".format
 # A disk whose rate in the second half is below this share of the first has slowed down.
 _SLOWER = 0.8
@@ -147,25 +147,16 @@ def _card_text(job: str, value: float) -> str:
     return rate(value / 1e6 if job == disks.CARD_SEQUENTIAL else value)
 
 
-def _ns_text(ns: float) -> str:
-    return ms(ns / 1e6)
-
-
 def _postgres_table(disk: Disk) -> Table:
-    def time(name: str) -> Column[JobRun]:
-        return header(name), lambda each: or_dash((each.flushes or each.times).get(name), _ns_text)
-
-    columns: list[Column[JobRun]] = [
-        ("job", lambda each: each.job),
-        ("IOPS", lambda each: estimate_cell(each.rate, rate)),
-        ("MB/s", lambda each: rate(each.bytes_per_s / 1e6)),
-        *map(time, ("p50", "p99", "p99.9")),
-        ("2nd / 1st half", lambda each: estimate_cell(each.slowing, _TWO_PLACES)),
-    ]
-    runs = [each for job in disks.POSTGRES for each in disk.of(job)]
-    more: dict[str, Any] = {"spare": (header("p50"), "MB/s", header("p99.9")), "brief": True}
+    rows = []
+    for each in (each for job in disks.POSTGRES for each in disk.of(job)):
+        ns = each.flushes or each.times
+        times = {key.replace(".", ""): value / 1e6 for key, value in ns.items()}
+        numbers = {"rate": each.rate, "mb_s": each.bytes_per_s / 1e6, "slowing": each.slowing}
+        rows.append({"job": each.job, **dict.fromkeys(_TIMES), **times, **numbers})
     note = message("disk-times") if disk.of(disks.COMMIT) else ""
-    return table("disk-postgres", "PostgreSQL", columns, items=runs, note=note, **more)
+    spare = ("p50 ms", "MB/s", "p99.9 ms")
+    return declared("table-disk-postgres", rows, note=note, spare=spare, brief=True)
 
 
 def comparison(rows: Sequence[DiskRow]) -> Section:

@@ -195,11 +195,11 @@ def values(trial: Trial, summary: Summary, series: Sequence[Bucket] = ()) -> Val
     """What the first screen may show, each after its name."""
     alone, command = trial.workload.command_alone, bulk.of(trial, summary)
     facts = _facts(trial, summary)
-    yield "load", commands.load(trial) if alone else told(f"run-load-{_kind(trial)}", facts)
+    yield "load", commands.load(trial) if alone else told(_load(trial), facts)
     if trial.setup.imported is None:
         local = not facts["host"] or facts["host"].startswith(("/", "@"))
-        where = "managed" if trial.server.ours else "local" if local else "elsewhere"
-        yield "server", told(f"run-server-{where}", facts)
+        name = "run-server-local" if local else "run-server-elsewhere"
+        yield "server", told("run-server-managed" if trial.server.ours else name, facts)
     if not alone:
         yield from _of_load(trial, summary, facts)
     if command is not None and command.main:
@@ -222,11 +222,14 @@ def values(trial: Trial, summary: Summary, series: Sequence[Bucket] = ()) -> Val
         yield "over time", said("run-over-time", line=sparkline(numbers), peak=peak)
 
 
-def _kind(trial: Trial) -> str:
+def _load(trial: Trial) -> str:
+    """The name of the sentence about the load."""
     load = trial.plan.load
     if load.shape != CONSTANT:
-        return "shaped"
-    return "thinking" if load.model == "closed" and load.think_ns else load.model
+        return "run-load-shaped"
+    if load.model == "closed":
+        return "run-load-thinking" if load.think_ns else "run-load-closed"
+    return "run-load-open" if load.model == "open" else "run-load-paced"
 
 
 def _of_load(trial: Trial, summary: Summary, facts: Mapping[str, Any]) -> Values:

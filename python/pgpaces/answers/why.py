@@ -11,11 +11,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from pgpaces.analysis import crossing
 from pgpaces.analysis.accumulator import own_scripts
-from pgpaces.analysis.attribution import Attribution, PossibleCause, attribute
+from pgpaces.analysis.attribution import Attribution, attribute
 from pgpaces.analysis.attribution.timeline import explained_scripts
 from pgpaces.analysis.cells import Row
 from pgpaces.analysis.digest import Digest
@@ -31,9 +31,8 @@ from pgpaces.core.metrics import axis, header
 from pgpaces.show.charts import Datum, amounts, seconds
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import estimate_cell, or_dash, percent
-from pgpaces.show.screen import Screen
+from pgpaces.show.screen import Screen, declared
 from pgpaces.show.section import (
-    Column,
     Figure,
     Headline,
     Mark,
@@ -43,7 +42,6 @@ from pgpaces.show.section import (
     Table,
     Values,
     figure,
-    table,
 )
 from pgpaces.spec.result import Trial
 from pgpaces.store.store import Store
@@ -215,15 +213,11 @@ def _number(value: float) -> str:
 
 
 def _table(answer: Attribution) -> Table:
-    columns: list[Column[PossibleCause]] = [
-        ("cause", lambda each: each.title),
-        ("named", lambda each: "yes" if each.named else "no"),
-        ("of missed %", lambda each: estimate_cell(each.share, percent)),
-        ("of on time %", lambda each: percent(each.on_time)),
-        ("lift", lambda each: estimate_cell(each.lift, _number)),
-    ]
-    name, note = message("title-causes"), causes.note("columns")
-    return table(f"{KEY}-causes", name, columns, items=answer.causes, note=note)
+    rows = []
+    for each in answer.causes:
+        shown = {"title": each.title, "named": "yes" if each.named else "no"}
+        rows.append({**asdict(each), **shown, "lift": estimate_cell(each.lift, _number)})
+    return declared("table-why-causes", rows, note=causes.note("columns"))
 
 
 def _figures(answer: Attribution) -> Iterator[Figure]:
