@@ -1,5 +1,6 @@
 """`pgpaces` as its users call it: answers, exit codes, what is kept and what is never touched."""
 
+import json
 import signal
 import sqlite3
 import time
@@ -21,7 +22,10 @@ pytestmark = pytest.mark.postgres
 def test_the_embedded_server_gives_a_first_answer_and_a_row_in_runs(pgpaces):
     words = ("run", "reporting", "--scale", "1", *SECOND, "--rate", "20", "-L", "500ms")
     first, _, about, *_ = pgpaces.well(*words).out.splitlines()
-    assert "requests missed 500 ms (95% CI" in first
+    verdict = json.loads(pgpaces("show", "last", "--json").out)["verdict"]
+    assert first.endswith(f" {verdict['outcome']}  {verdict['text']}")
+    assert "500 ms" in first
+    assert "95% CI" in first
     assert about.startswith("  load         20 requests/s, ")
     assert [row["workload"] for row in pgpaces("runs", "--json").json()] == ["reporting"]
     shown = pgpaces("show", "last", "--json").json()

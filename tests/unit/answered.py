@@ -31,7 +31,7 @@ from pgpaces.store.store import Store
 GOLDEN = Path(__file__).parents[1] / "golden"
 STORED, FROZEN = GOLDEN / "stored.db.xz", GOLDEN / "answers"
 # The keys of an answer whose values are sentences.
-PROSE = {"advice", "evidence", "invalid", "label", "notes", "said", "text", "title"}
+PROSE = {"advice", "evidence", "invalid", "label", "notes", "said", "sentences", "text", "title"}
 USERS = """
 from pgpaces import task
 

@@ -5,6 +5,7 @@
 
 import io
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from unittest import mock
 
+from msgspec.structs import replace
 from rich.console import Console
 
 import pgpaces
@@ -33,6 +35,9 @@ LEFT_OUT = ("run closed", "run paced", "run shaped", "run statements", "run user
 # By the first word of the name; a sweep has a line for each cell besides.
 LINES_MAX = {"run": 14, "experiment": 14, **dict.fromkeys(("compare", "check", "disk"), 16),
              **dict.fromkeys(("trend", "why"), 16)}  # fmt: skip
+
+# A number of a headline.
+_NUMBER = re.compile(r"\d[\d.,–]*%?")
 
 
 def sections(store: Path) -> Iterator[tuple[str, Section]]:
@@ -72,10 +77,18 @@ def screens(every: Iterable[tuple[str, Section]]) -> dict[str, str]:
         f"{name.replace(' ', '-')}-{width}.txt": "".join(
             f"{line.rstrip()}\n" for line in shown(section, width).splitlines()
         )
-        for name, section in every
+        for name, each in every
         if name not in LEFT_OUT
+        for section in (each if name in WIDE else _in_numbers(each),)
         for width in (WIDTHS if name in WIDE else (80,))
     }
+
+
+def _in_numbers(section: Section) -> Section:
+    """A run whose first line has the verdict and the numbers, but not the words."""
+    if (top := section.headline) is None or section.key != "run":
+        return section
+    return replace(section, headline=replace(top, text=" ".join(_NUMBER.findall(top.text))))
 
 
 def frozen() -> dict[str, str]:

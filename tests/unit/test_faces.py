@@ -8,7 +8,9 @@ import pytest
 
 from pgpaces.cli import output
 from pgpaces.show import terminal
+from pgpaces.show.screen import declared, told
 from pgpaces.show.section import Headline, Next, Report, Section
+from pgpaces.spec.result import Estimate
 from tests.unit import answered, documented, faces
 
 
@@ -126,3 +128,26 @@ def test_all_of_an_answer_says_a_footnote_once(every):
     notes = list(map(str, section.findings))
     shown = faces.shown(section, 200, whole=True)
     assert [shown.count(note) for note in notes] == [1] * max(1, len(notes))
+
+
+def test_a_sentence_takes_the_facts_that_it_shows_and_needs_all_of_them():
+    facts = {"scale": 1, "state": "valid", "name": "w", "seed": 7}
+    message = told("run-workload", facts)
+    assert dict(message.values) == {"scale": 1, "name": "w", "seed": 7}
+    assert str(message) == "w, scale 1, seed 7"
+    with pytest.raises(ValueError, match="is not in list"):
+        told("run-workload", {"name": "w"})
+
+
+def test_a_declared_table_has_dashes_and_intervals():
+    rate = Estimate(1234.5, 1200.0, 1300.0, 9)
+    times = {"p50": 1.25, "p99": None, "p999": 99.96}
+    row = {"job": "{read}", "rate": rate, "mb_s": 10.0, **times, "slowing": None}
+    found = declared("table-disk-postgres", [row], brief=True)
+    assert (found.key, found.labels, found.note, found.brief) == ("disk-postgres", 1, "", True)
+    texts = ["{read}", "1,234", "10", "1.25", "–", "100", "–"]
+    assert [cell.text for cell in found.rows[0]] == texts
+    assert found.rows[0][1].ends == "1,200–1,300"
+    assert len(found.columns) == len(texts)
+    with pytest.raises(KeyError):
+        declared("table-disk-postgres", [{"job": "read"}])

@@ -9,20 +9,18 @@ import statistics
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 from msgspec.structs import replace
 
 from pgpaces.analysis import disks
-from pgpaces.analysis.disks import Disk, JobRun
+from pgpaces.analysis.disks import Disk
 from pgpaces.core.findings import Finding, finding, weight
 from pgpaces.core.messages import message, said
-from pgpaces.core.metrics import header
 from pgpaces.show.escape import line
-from pgpaces.show.numbers import estimate_cell, ms, or_dash, rate
-from pgpaces.show.screen import Screen, bounds
+from pgpaces.show.numbers import estimate_cell, rate
+from pgpaces.show.screen import Screen, bounds, declared
 from pgpaces.show.section import (
     Column,
     Headline,
@@ -40,6 +38,8 @@ from pgpaces.spec.result import Estimate
 if TYPE_CHECKING:
     from pgpaces.store.listing import DiskRow
 
+_TIMES = ("p50", "p99", "p999")
+_TWO_PLACES = "{:.2f}".format
 # A disk whose rate in the second half is below this share of the first has slowed down.
 _SLOWER = 0.8
 
@@ -60,7 +60,6 @@ def section(row: DiskRow) -> Section:
         title=message("disk-title", disk=called(row)),
         findings=findings(disk),
         steps=(Next(f"pgpaces disk --show {row.id[-8:]}", "next-measurements"),),
-        whole=True,
         tables=tuple(each for each in tables if each.rows),
         rows=tuple(_numbers([row])),
         value=disk,
@@ -149,73 +148,64 @@ def _card_text(job: str, value: float) -> str:
 
 
 def _postgres_table(disk: Disk) -> Table:
-    def time(name: str) -> Column[JobRun]:
-        def shown(each: JobRun) -> str:
-            ns = (each.flushes or each.times).get(name)
-            return or_dash(ns, lambda ns: ms(ns / 1e6))
-
-        return header(name), shown
-
-    columns: list[Column[JobRun]] = [
-        ("job", lambda each: each.job),
-        ("IOPS", lambda each: estimate_cell(each.rate, rate)),
-        ("MB/s", lambda each: rate(each.bytes_per_s / 1e6)),
-        *map(time, ("p50", "p99", "p99.9")),
-        ("2nd / 1st half", lambda each: estimate_cell(each.slowing, "{:.2f}".format)),
-    ]
-    runs = [each for job in disks.POSTGRES for each in disk.of(job)]
-    more: dict[str, Any] = {"spare": (header("p50"), "MB/s", header("p99.9")), "brief": True}
+    rows = []
+    for each in (each for job in disks.POSTGRES for each in disk.of(job)):
+        ns = each.flushes or each.times
+        times = {key.replace(".", ""): value / 1e6 for key, value in ns.items()}
+        numbers = {"rate": each.rate, "mb_s": each.bytes_per_s / 1e6, "slowing": each.slowing}
+        rows.append({"job": each.job, **dict.fromkeys(_TIMES), **times, **numbers})
     note = message("disk-times") if disk.of(disks.COMMIT) else ""
-    return table("disk-postgres", "PostgreSQL", columns, items=runs, note=note, **more)
+    spare = ("p50 ms", "MB/s", "p99.9 ms")
+    return declared("table-disk-postgres", rows, note=note, spare=spare, brief=True)
 
 
 def comparison(rows: Sequence[DiskRow]) -> Section:
     """Disks side by side, each but the first with its ratios to the first."""
-    first = called(rows[0])
-    names = [name for each in rows for name in (called(each), f"/ {first}")]
-    lines = [[TableCell("class"), *_texts([class_of(each.disk) for each in rows])]]
-    for job in (*disks.CARD, *disks.POSTGRES):
-        if all(each.disk.of(job) for each in rows):
-            lines.append([TableCell(_labeled(job)), *_compared(job, [each.disk for each in rows])])
-    lines.append([TableCell("encryption"), *_texts([encryption(each.disk) for each in rows])])
-    found = [
-        replace(each, about=called(row))
-        for row in rows
-        for each in findings(row.disk)
-        if each.name in ("disk-quick", "disk-incomplete")
+    base, *others = rows
+    every = (*disks.CARD, *disks.POSTGRES)
+    jobs = [job for job in every if all(row.disk.of(job) for row in rows)]
+
+    def value(row: DiskRow) -> Column[str]:
+        texts = {"class": class_of(row.disk), "encryption": encryption(row.disk)}
+        return called(row), lambda job: texts.get(job) or _rate_cell(row.disk, job)
+
+    def ratio(row: DiskRow) -> Column[str]:
+        ratios = {job: estimate_cell(_ratio(job, row.disk, base.disk), _TWO_PLACES) for job in jobs}
+        return f"/ {called(base)}", lambda job: ratios.get(job, "")
+
+    columns: list[Column[str]] = [
+        ("", lambda job: _labeled(job) if job in jobs else job),
+        value(base),
+        *(column for row in others for column in (value(row), ratio(row))),
     ]
-    # The ratio of the first disk to itself is left out.
-    columns = ("", first, *names[2:])
-    cells = tuple((*each[:2], *each[3:]) for each in lines)
+    items = ("class", *jobs, "encryption")
     return SCREEN.section(
-        Headline("DISKS", "", message("disks-compared", base=first)),
+        Headline("DISKS", "", message("disks-compared", base=called(base))),
         (),
         key="disks",
         title=message("disks-title"),
-        findings=found,
-        whole=True,
+        findings=[
+            replace(each, about=called(row))
+            for row in rows
+            for each in findings(row.disk)
+            if each.name in ("disk-quick", "disk-incomplete")
+        ],
         rows=tuple(_numbers(rows)),
         document=lambda: [plain(row) for row in rows],
-        tables=(Table("disks", "Disks", columns, 1, cells, brief=True),),
+        tables=(table("disks", "Disks", columns, items=items, brief=True),),
     )
 
 
-def _texts(texts: Sequence[str]) -> Iterator[TableCell]:
-    return chain.from_iterable((TableCell(text), TableCell("")) for text in texts)
+def _rate_cell(disk: Disk, job: str) -> TableCell:
+    if job in disks.CARD:
+        return TableCell(_card_text(job, statistics.median(disks.card_runs(disk, job))))
+    return estimate_cell(disk.of(job)[0].rate, rate)
 
 
-def _compared(job: str, every: Sequence[Disk]) -> Iterator[TableCell]:
-    """The value of each disk in a job that all have, and its ratio to that of the first."""
-    rates = [each.of(job)[0].rate for each in every]
-    runs = [disks.card_runs(each, job) for each in every]
-    for own, several in zip(rates, runs, strict=True):
-        if job in disks.CARD:
-            yield TableCell(_card_text(job, statistics.median(several)))
-            ratio = disks.ratio_of_runs(several, runs[0])
-        else:
-            yield estimate_cell(own, rate)
-            ratio = disks.ratio_of_rates(own, rates[0])
-        yield estimate_cell(ratio, "{:.2f}".format)
+def _ratio(job: str, disk: Disk, base: Disk) -> Estimate | None:
+    if job in disks.CARD:
+        return disks.ratio_of_runs(disks.card_runs(disk, job), disks.card_runs(base, job))
+    return disks.ratio_of_rates(disk.of(job)[0].rate, base.of(job)[0].rate)
 
 
 def report(rows: Sequence[DiskRow], shown: Section) -> Report:
@@ -231,7 +221,7 @@ def report(rows: Sequence[DiskRow], shown: Section) -> Report:
         top=shown,
         kind_question=message("question-disk" if len(rows) == 1 else "question-disks"),
         document=lambda: {"disks": [plain(row) for row in rows]},
-        rows=lambda: tuple(_numbers(rows)),
+        rows=lambda: shown.rows,
     )
 
 

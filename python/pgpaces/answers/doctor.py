@@ -88,16 +88,19 @@ class Diagnosis(Struct, frozen=True):
 
 def diagnose() -> Diagnosis:
     known = tomllib.loads(_PARTS.read_text("utf-8"))
-    items = Probe(["self"]).items()
-    numbers = {item.name for item in items}
-    quota = next((item.value for item in items if item.name == "cgroup_quota"), None)
+    items = {item.name: item.value for item in Probe(["self"]).items()}
+
+    def monitor(name: str, prefix: str, gives: str) -> Part:
+        seen = any(each.startswith(prefix) for each in items)
+        return Part("monitors", name, _PRESENT if seen else "", gives)
+
     return Diagnosis((
         *_itself(),
         *_postgresql(known["embedded"]),
         *(_program(**each) for each in known["programs"]),
         *(_library(**each) for each in known["libraries"]),
-        *(_monitor(numbers, **each) for each in known["monitors"]),
-        *_machine(quota),
+        *(monitor(**each) for each in known["monitors"]),
+        *_machine(items.get("cgroup_quota")),
         *_storage(),
     ))  # fmt: skip
 
@@ -121,7 +124,6 @@ def section(diagnosis: Diagnosis) -> Section:
         key="doctor",
         title=message("doctor-title"),
         findings=tuple(_findings(diagnosis)),
-        whole=True,
         steps=[Next("pgpaces doctor --json", "next-parts")] if len(missing) > _MISSING_MAX else (),
         value=diagnosis,
         document=lambda: {"works": diagnosis.works, "parts": to_builtins(diagnosis.parts)},
@@ -185,12 +187,6 @@ def _library(*, module: str, package: str, install: str, gives: str) -> Part:
     with contextlib.suppress(PackageNotFoundError):
         installed = version(package) if importlib.util.find_spec(module) else ""
     return Part("libraries", package, installed, gives, message("doctor-pip", package=install))
-
-
-def _monitor(numbers: set[str], *, name: str, prefix: str, gives: str) -> Part:
-    """Whether numbers of this machine with this prefix can be read."""
-    state = _PRESENT if any(each.startswith(prefix) for each in numbers) else ""
-    return Part("monitors", name, state, gives)
 
 
 def _machine(quota: float | None) -> Iterator[Part]:

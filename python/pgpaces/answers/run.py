@@ -6,7 +6,7 @@ Every sentence is a name of messages.toml with values. The screen says which val
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,7 @@ from pgpaces.core.findings import Finding, as_json
 from pgpaces.core.messages import Message, message, said
 from pgpaces.core.metrics import TIMES, header
 from pgpaces.show.numbers import NOT_KNOWN, metric_cell, milliseconds, quantile, sparkline
-from pgpaces.show.screen import Screen, bounds
+from pgpaces.show.screen import Screen, bounds, told
 from pgpaces.show.section import Headline, Next, Section, Table, TableCell, Values
 from pgpaces.spec.costs import monthly
 from pgpaces.spec.load import CONSTANT
@@ -113,20 +113,28 @@ def document(trial: Trial, summary: Summary) -> dict[str, Any]:
 
 def headline(trial: Trial, summary: Summary) -> Headline:
     """The verdict where there is a latency limit, else the throughput or the command's result."""
-    command, limited = bulk.of(trial, summary), goal.limited(trial)
+    command, limited, missed = bulk.of(trial, summary), goal.limited(trial), summary.missed
     if command and not limited and command.main and command.counts.due:
-        told = str(commands.result(command))
-        return Headline("", "", told) if command.whole else Headline("FAIL", "fail", told)
+        result = str(commands.result(command))
+        return Headline("", "", result) if command.whole else Headline("FAIL", "fail", result)
     if trial.state == "finished" and (failure := no_measurement(summary)) is not None:
         return Headline("FAIL", "fail", failure.sentence)
-    mark = verdict(trial, summary)
+    mark, plan, done = verdict(trial, summary), trial.plan, summary.throughput
     word = "" if mark is None else goal.WORDS[mark]
-    if summary.missed is None:
+    if missed is None:
         return Headline(word, "unknown", message("nothing-was-due"))
     if mark is None:
-        done = summary.throughput
         return Headline("", "", message("run-throughput", throughput=done.value, ci=bounds(done)))
-    return Headline(word, mark, str(_missed(trial, summary)))
+    one_ns = None if plan.limits else plan.limit_ns
+    text = message(
+        "run-missed-limits" if one_ns is None else "run-missed",
+        missed=missed.value,
+        due=summary.counts.due,
+        limit_s=(one_ns or 0) / 1e9,
+        ci=bounds(missed),
+        allowed=goal.allowed(trial),
+    )
+    return Headline(word, mark, text)
 
 
 def verdict(trial: Trial, summary: Summary) -> goal.Verdict | None:
@@ -138,45 +146,104 @@ def verdict(trial: Trial, summary: Summary) -> goal.Verdict | None:
     return goal.verdict(summary.missed, goal.allowed(trial))
 
 
-def _missed(trial: Trial, summary: Summary) -> Message:
-    missed, plan = summary.missed, trial.plan
-    assert missed is not None
-    one = plan.limit_ns is not None and not plan.limits
-    values = {
-        "missed": missed.value,
-        "due": summary.counts.due,
-        "ci": bounds(missed),
-        "allowed": goal.allowed(trial),
+def _facts(trial: Trial, summary: Summary) -> dict[str, Any]:
+    """What sentences say of the trial as a whole, by the names in messages.toml."""
+    plan, load, counts, setup = trial.plan, trial.plan.load, summary.counts, trial.setup
+    server, outages, imported = trial.server, summary.outages, trial.setup.imported is not None
+    how = "Python functions" if by_functions(trial) else plan.protocol
+    lag, ran_s = summary.generator.dispatch_p99, (trial.measured_ns or 0) / 1e9
+    return {
+        "rate": load.rate or 0.0,
+        "pause_s": load.think_ns / 1e9,
+        "protocol": how,
+        "policy": "skip" if imported and counts.skipped else plan.policy,
+        "warmup_s": plan.warmup / 1e9 + summary.cut_s,
+        "clients": setup.own_clients,
+        "measured_s": summary.seconds,
+        "shape": str(load.shape),
+        "host": server.target.get("host", ""),
+        # Packages add their own version in parentheses.
+        "version": server.version.partition(" ")[0],
+        "layout": layout(server),
+        "throughput": summary.throughput.value,
+        "ci": None,
+        "offered": counts.due / summary.seconds if summary.seconds else None,
+        "transactions": summary.retried,
+        "retries": summary.retries,
+        "down": outages.down,
+        "back_s": outages.some_down_s,
+        "lost": summary.disconnects,
+        "longest_s": outages.longest_s,
+        "all_down_s": outages.all_down_s,
+        "name": trial.workload.name,
+        "scale": trial.workload.scale,
+        "seed": plan.seed,
+        "due": counts.due,
+        **{name: getattr(counts, name) for name in CLASSES},
+        "poll": setup.poll or how,
+        "cpu_percent": 100 * summary.generator.cpu,
+        "lag_ms": lag.value if lag else None,
+        "ran_s": ran_s,
+        "level": level(ran_s),
+        "state": summary.validity.state,
+        "id": trial.id,
+        "at": f"{trial.started_at:%Y-%m-%d %H:%M:%S %Z}",
     }
-    if one:
-        return said("run-missed", limit_s=(plan.limit_ns or 0) / 1e9, **values)
-    return said("run-missed-limits", **values)
 
 
 def values(trial: Trial, summary: Summary, series: Sequence[Bucket] = ()) -> Values:
     """What the first screen may show, each after its name."""
     alone, command = trial.workload.command_alone, bulk.of(trial, summary)
-    yield "load", commands.load(trial) if alone else _load(trial, summary)
+    facts = _facts(trial, summary)
+    yield "load", commands.load(trial) if alone else told(_load(trial), facts)
     if trial.setup.imported is None:
-        yield "server", _server(trial)
+        local = not facts["host"] or facts["host"].startswith(("/", "@"))
+        name = "run-server-local" if local else "run-server-elsewhere"
+        yield "server", told("run-server-managed" if trial.server.ours else name, facts)
     if not alone:
-        yield from _of_load(trial, summary)
-    if command is not None:
-        if command.main and goal.limited(trial):
+        yield from _of_load(trial, summary, facts)
+    if command is not None and command.main:
+        if goal.limited(trial):
             yield "command", commands.result(command)
-        if command.main:
-            yield from commands.speeds(command)
+        yield from commands.speeds(command)
     yield from (("failed", each) for each in [*_failures(summary)][:_FAILURES_SHOWN])
     if summary.retried:
-        counts = {"transactions": summary.retried, "retries": summary.retries}
-        yield "tried again", said("run-retried", **counts)
+        yield "tried again", told("run-retried", facts)
     if summary.disconnects or summary.outages.down:
-        yield "connections", _outages(summary)
+        name = "outage-lasting" if summary.outages.down else "outage-over"
+        yield "connections", told(name, facts)
     yield from (("background", each) for each in _background(trial, summary))
     if (waited := _waited(trial, summary)) is not None:
         yield "waits", waited
-    if not alone and (drawn := _over_time(series, above(trial))) is not None:
-        yield "over time", drawn
+    numbers = [bucket.p95_ms for bucket in series]
+    known_ms = [each for each in numbers if each is not None]
+    if not alone and len(known_ms) > 1:
+        peak = milliseconds(max(known_ms), above(trial))
+        yield "over time", said("run-over-time", line=sparkline(numbers), peak=peak)
+
+
+def _load(trial: Trial) -> str:
+    """The name of the sentence about the load."""
+    load = trial.plan.load
+    if load.shape != CONSTANT:
+        return "run-load-shaped"
+    if load.model == "closed":
+        return "run-load-thinking" if load.think_ns else "run-load-closed"
+    return "run-load-open" if load.model == "open" else "run-load-paced"
+
+
+def _of_load(trial: Trial, summary: Summary, facts: Mapping[str, Any]) -> Values:
+    if trial.plan.load.model != "closed" and summary.seconds:
+        yield "throughput", told("run-offered", facts)
+    elif goal.limited(trial):
+        yield "throughput", told("run-throughput", facts)
+    if no_measurement(summary) is None:
+        spread, beyond = summary.latency, above(trial)
+        times = {name: quantile(spread.estimate(name), beyond) for name in _SHOWN}
+        times["max"] = milliseconds(spread.max, beyond if spread.p50 else NOT_KNOWN)
+        if known := {name: text for name, text in times.items() if text != NOT_KNOWN}:
+            yield "latency", said("run-latency", times=known)
+    yield from (("slowest", each) for each in _slowest(summary))
 
 
 def _failures(summary: Summary) -> Iterator[Message]:
@@ -186,84 +253,18 @@ def _failures(summary: Summary) -> Iterator[Message]:
         yield said("run-failed", count=count, state=state, text=text)
 
 
-def _outages(summary: Summary) -> Message:
-    """The connections that were lost, and for how long."""
-    outages = summary.outages
-    values = {
-        "lost": summary.disconnects,
-        "longest_s": outages.longest_s,
-        "all_down_s": outages.all_down_s,
-    }
-    if outages.down:
-        return said("outage-lasting", down=outages.down, **values)
-    return said("outage-over", back_s=outages.some_down_s, **values)
-
-
-def _load(trial: Trial, summary: Summary) -> Message:
-    load, seconds = trial.plan.load, summary.seconds
-    rate = load.rate or 0.0
-    values: dict[str, Any] = {"clients": trial.setup.own_clients, "measured_s": seconds}
-    if load.shape != CONSTANT:
-        values["shape"] = str(load.shape)
-        return said("run-load-shaped", rate=rate, **values)
-    if load.model == "paced":
-        return said("run-load-paced", rate=rate, **values)
-    if load.model == "open":
-        return said("run-load-open", rate=rate, **values)
-    if load.think_ns:
-        return said("run-load-thinking", pause_s=load.think_ns / 1e9, **values)
-    return said("run-load-closed", **values)
-
-
-def _server(trial: Trial) -> Message:
-    server, host = trial.server, trial.server.target.get("host", "")
-    # Packages add their own version in parentheses.
-    values = {"version": server.version.partition(" ")[0], "layout": layout(server)}
-    if server.ours:
-        return said("run-server-managed", **values)
-    if not host or host.startswith(("/", "@")):
-        return said("run-server-local", **values)
-    return said("run-server-elsewhere", host=host, **values)
-
-
-def _of_load(trial: Trial, summary: Summary) -> Values:
-    counts, limited = summary.counts, goal.limited(trial)
-    throughput = summary.throughput.value
-    if trial.plan.load.model != "closed" and summary.seconds:
-        offered = counts.due / summary.seconds
-        yield "throughput", said("run-offered", throughput=throughput, offered=offered)
-    elif limited:
-        yield "throughput", said("run-throughput", throughput=throughput, ci=None)
-    if no_measurement(summary) is None:
-        spread, beyond = summary.latency, above(trial)
-        times = {name: quantile(spread.estimate(name), beyond) for name in _SHOWN}
-        times["max"] = milliseconds(spread.max, beyond if spread.p50 else NOT_KNOWN)
-        known = {name: text for name, text in times.items() if text != NOT_KNOWN}
-        if known:
-            yield "latency", said("run-latency", times=known)
-    if (slowest := _slowest(summary)) is not None:
-        yield "slowest", slowest
-
-
-def _slowest(summary: Summary) -> Message | None:
-    """The script with the largest missed share, or else the longest median, of several.
-
-    None if its 95th percentile is unknown.
-    """
+def _slowest(summary: Summary) -> Iterator[Message]:
+    """Of several scripts, that with the largest missed share, or else the longest median."""
     background = tuple(f"{each.name}/" for each in summary.background)
-    own = [each for each in summary.scripts if not each.name.startswith(background)]
     able = [
         (each.missed.value, each.latency.p50.value, each)
-        for each in own
-        if each.missed and each.latency.p50
+        for each in summary.scripts
+        if each.missed and each.latency.p50 and not each.name.startswith(background)
     ]
-    if len(able) < 2:
-        return None
-    *_, worst = max(able, key=lambda each: each[:2])
-    p95 = worst.latency.p95
-    if p95 is None or not p95.estimable or math.isinf(p95.value):
-        return None
-    return said("run-slowest", script=worst.name, p95_ms=p95.value, late=worst.counts.late)
+    *_, worst = max(able, key=lambda each: each[:2], default=(None,))
+    p95 = worst and worst.latency.p95
+    if worst and p95 and len(able) > 1 and p95.estimable and math.isfinite(p95.value):
+        yield said("run-slowest", script=worst.name, p95_ms=p95.value, late=worst.counts.late)
 
 
 def _background(trial: Trial, summary: Summary) -> Iterator[Message]:
@@ -273,18 +274,19 @@ def _background(trial: Trial, summary: Summary) -> Iterator[Message]:
         result = str(commands.result(command))
         yield said("background-command", name=command.label, result=result)
     for each in summary.background:
-        if each.name == workload:
-            continue
         components = [one for one in trial.setup.components if one.of == each.name]
-        values: dict[str, Any] = {"name": each.name, "nodes": [one.node for one in components]}
-        if each.missed is None:
-            yield said("background-idle", **values)
-            continue
-        values |= {"missed": each.missed.value, "due": each.counts.due, "ci": bounds(each.missed)}
-        if limit := ", ".join(limits_of(components[0])):
-            yield said("background-missed-limit", limit=limit, **values)
-        else:
-            yield said("background-missed", **values)
+        limit = ", ".join(limits_of(components[0]))
+        name = "background-missed-limit" if limit else "background-missed"
+        facts = {
+            "limit": limit,
+            "name": each.name,
+            "nodes": [one.node for one in components],
+            "missed": each.missed and each.missed.value,
+            "due": each.counts.due,
+            "ci": bounds(each.missed),
+        }
+        if each.name != workload:
+            yield told(name if each.missed else "background-idle", facts)
 
 
 def _waited(trial: Trial, summary: Summary) -> Message | None:
@@ -297,25 +299,15 @@ def _waited(trial: Trial, summary: Summary) -> Message | None:
         if each.source == "host" and each.name == "cpu_busy"
         for value in each.between(start, end)
     ]
-    cpu = math.fsum(busy) / len(busy) if busy else None
-    if most is None or observations < _WAITS_MIN:
-        return None if cpu is None else said("run-machine", cpu_percent=cpu)
-    top = waits.top_events(most.waits, most=_WAITS_SHOWN)
-    shares = {name: share for name, _, share in top if share >= 0.005}
-    if most.node not in ("", "primary"):
-        shares = {f"{most.node} {name}": share for name, share in shares.items()}
-    if cpu is None:
-        return said("run-waits", shares=shares)
-    return said("run-waits-machine", shares=shares, cpu_percent=cpu)
-
-
-def _over_time(series: Sequence[Bucket], beyond: str) -> Message | None:
-    values = [bucket.p95_ms for bucket in series]
-    numbers = [value for value in values if value is not None]
-    if len(numbers) < 2:
-        return None
-    peak = milliseconds(max(numbers), beyond)
-    return said("run-over-time", line=sparkline(values), peak=peak)
+    facts: dict[str, Any] = {}
+    if most is not None and observations >= _WAITS_MIN:
+        node = "" if most.node in ("", "primary") else f"{most.node} "
+        top = waits.top_events(most.waits, most=_WAITS_SHOWN)
+        facts["shares"] = {f"{node}{name}": share for name, _, share in top if share >= 0.005}
+    if busy:
+        facts["cpu_percent"] = math.fsum(busy) / len(busy)
+    kinds = {"shares": "run-waits", "cpu_percent": "run-machine"}
+    return said(kinds.get(" ".join(facts), "run-waits-machine"), **facts) if facts else None
 
 
 def _findings(trial: Trial, summary: Summary) -> Iterator[Finding]:
@@ -373,21 +365,26 @@ def _onward(trial: Trial) -> Next:
 
 
 def _details(trial: Trial, summary: Summary) -> Values:
-    workload, plan, counts = trial.workload, trial.plan, summary.counts
-    yield "run", said("run-of", id=trial.id, at=f"{trial.started_at:%Y-%m-%d %H:%M:%S %Z}")
-    values = {"name": workload.name, "scale": workload.scale, "seed": plan.seed}
-    yield "workload", said("run-workload", **values)
-    if (command := bulk.of(trial, summary)) is not None:
+    facts, command = _facts(trial, summary), bulk.of(trial, summary)
+    yield "run", told("run-of", facts)
+    yield "workload", told("run-workload", facts)
+    if command is not None:
         yield from (("executed", each) for each in commands.lines(trial, command))
-    if not workload.command_alone:
-        every = {name: getattr(counts, name) for name in CLASSES}
-        yield "outcomes", said("run-outcomes", due=counts.due, **every)
-        yield from _of_generator(trial, summary)
+    if not trial.workload.command_alone:
+        yield "outcomes", told("run-outcomes", facts)
+        yield "protocol", told("run-protocol", facts)
+        if (own := volume_of(trial, summary)) is not None:
+            minute, day = own.per_minute, own.per_day
+            queries: dict[str, Any] = {"queries": own.queries, "measured_s": own.seconds}
+            queries |= {"per_minute": minute.value, "per_minute_ci": bounds(minute)}
+            queries |= {"per_day": day.value, "per_day_ci": bounds(day)}
+            yield "queries", said("run-queries", **queries)
+        if trial.setup.imported is None:
+            yield "generator", told("run-generator", facts)
     yield from (("failed with", each) for each in _failures(summary))
-    if plan.auto and trial.state == "finished" and trial.measured_ns:
-        ran_s = trial.measured_ns / 1e9
-        yield "stopped", said("run-stopped", ran_s=ran_s, level=level(ran_s))
-    yield "validity", said("run-validity", state=summary.validity.state)
+    if trial.plan.auto and trial.state == "finished" and trial.measured_ns:
+        yield "stopped", told("run-stopped", facts)
+    yield "validity", told("run-validity", facts)
     yield from (("note", each) for each in trial.notes)
     for note in summary.validity.findings:
         if note.severity == "nothing" and note.name != bulk.WORK:
@@ -402,33 +399,6 @@ def _details(trial: Trial, summary: Summary) -> Values:
 
 def _written(trial: Trial, summary: Summary) -> Written | None:
     return written(trial.samples, summary.cut_s, summary.cut_s + summary.seconds)
-
-
-def _of_generator(trial: Trial, summary: Summary) -> Values:
-    plan, generator, functions = trial.plan, summary.generator, by_functions(trial)
-    warmup_s = plan.warmup / 1e9 + summary.cut_s
-    skipped = trial.setup.imported is not None and summary.counts.skipped
-    policy = "skip" if skipped else plan.policy
-    values = {"policy": policy, "warmup_s": warmup_s, "clients": trial.setup.own_clients}
-    how = "Python functions" if functions else plan.protocol
-    yield "protocol", said("run-protocol", protocol=how, **values)
-    if (own := volume_of(trial, summary)) is not None:
-        minute, day = own.per_minute, own.per_day
-        sent = {"queries": own.queries, "measured_s": own.seconds}
-        a_minute = {"per_minute": minute.value, "per_minute_ci": bounds(minute)}
-        a_day = {"per_day": day.value, "per_day_ci": bounds(day)}
-        yield "queries", said("run-queries", **sent, **a_minute, **a_day)
-    if trial.setup.imported is None:
-        lag = generator.dispatch_p99
-        yield (
-            "generator",
-            said(
-                "run-generator",
-                poll=trial.setup.poll or how,
-                cpu_percent=100 * generator.cpu,
-                lag_ms=lag.value if lag else None,
-            ),
-        )
 
 
 def _tables(trial: Trial, summary: Summary) -> Iterator[Table]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 from msgspec import Struct
@@ -45,7 +45,6 @@ from pgpaces.show.screen import Screen
 from pgpaces.show.section import (
     Figure,
     Headline,
-    Mark,
     Next,
     Number,
     Section,
@@ -82,6 +81,10 @@ class RunSeries(Struct, frozen=True):
     def id(self, name: str) -> str:
         return self.run(name).id[-8:]
 
+    @property
+    def measured(self) -> list[TimedRun]:
+        return [each for each in self.runs if 0 < each.estimate.value < math.inf]
+
 
 def trend(
     *names: str,
@@ -97,47 +100,35 @@ def trend(
     the throughput. Its value is a `pgpaces.analysis.trend.Trend`. Raises PlanError if they
     differ in more than time and `factors`.
     """
-    with closing(Store.existing(store)) as opened:
-        series = series_of(opened, names, metric, factors=factors)
-    if series.unlike and not anyway:
-        raise PlanError("runs-differ", differences=listed(unlike(series.unlike)))
-    return answer_for(opened, section(series))
-
-
-def series_of(
-    store: Store, names: Sequence[str], metric: str, *, factors: Sequence[str]
-) -> RunSeries:
-    """The series of stored runs, and its trend. Raises PlanError.
-
-    names: tags, workloads, experiments and runs; of one run, by default the newest, all those that
-    differ from it in nothing but time. factors: what may differ as well.
-    """
     for name in factors:
         differences.check_factor(name)
     if metric and metric not in FOLLOWED:
         what, near = "the metric of a trend", similar(metric, FOLLOWED)
         raise PlanError("not-a-choice", what=what, value=metric, choices=[*FOLLOWED], near=near)
-    ids = list(dict.fromkeys(id_ for name in names or ("last",) for id_ in _ids(store, name)))
-    digests = _like(store, ids[0], factors) if len(ids) == 1 else store.digests(ids)
+    with closing(Store.existing(store)) as opened:
+        ids = list(dict.fromkeys(id_ for name in names or ("last",) for id_ in _ids(opened, name)))
+        digests = _like(opened, ids[0], factors) if len(ids) == 1 else opened.digests(ids)
     digests.sort(key=lambda digest: digest.trial.started_at)
-    valid = tuple(digest for digest in digests if sound(digest))
+    valid = [digest for digest in digests if sound(digest)]
+    others = differences.differ([[each] for each in valid], factors)
+    if others and not anyway:
+        raise PlanError("runs-differ", differences=listed(unlike(others)))
     metric = metric or metric_of(planned=is_planned(digests))
     runs = tuple(_run(digest, metric) for digest in valid)
     trend = rules.trend(runs)
-    names_of = [run.name for run in runs]
-    starts = [0, *(names_of.index(change.first) for change in trend.changes), len(runs)]
+    firsts, names_of = [change.first for change in trend.changes], [run.name for run in runs]
+    starts = [0, *map(names_of.index, firsts), len(runs)]
     levels = pairwise([valid[low:high] for low, high in pairwise(starts)])
-    new = [(change.first, differences.differ(both))
-           for change, both in zip(trend.changes, levels, strict=True)]  # fmt: skip
-    return RunSeries(
-        ", ".join(names) or (valid or digests)[-1].trial.workload.name,
-        metric,
-        runs,
-        trend,
-        differences.differ([[each] for each in valid], factors),
-        tuple(new),
-        len(digests) - len(valid),
+    series = RunSeries(
+        name=", ".join(names) or (valid or digests)[-1].trial.workload.name,
+        metric=metric,
+        runs=runs,
+        trend=trend,
+        unlike=others,
+        confounders=tuple(zip(firsts, map(differences.differ, levels), strict=True)),
+        left_out=len(digests) - len(valid),
     )
+    return answer_for(opened, section(series))
 
 
 def _ids(store: Store, name: str) -> list[str]:
@@ -185,10 +176,13 @@ def section(series: RunSeries) -> Section:
     else:
         last = trend.changes[-1]
         way = direction(metric, higher=last.ratio.value > 1)
-        mark: Mark = "pass" if way == "better" else "fail"
-        top = Headline(way.upper(), mark, str(_change(series, last)))
+        top = Headline(
+            way.upper(), "pass" if way == "better" else "fail", str(_change(series, last))
+        )
         both = f"{series.id(last.before)} {series.id(last.first)}"
         steps = [Next(f"pgpaces report {both} -o change.html", "next-change")]
+    rows = [Number({"run": each.id}, metric, each.estimate) for each in series.runs]
+    rows += [Number({"from": series.run(e.first).id}, metric, e.value) for e in trend.levels]
     return SCREEN.section(
         top,
         _values(series),
@@ -197,15 +191,8 @@ def section(series: RunSeries) -> Section:
         findings=[*_findings(series)],
         main=f"{top.word}: {top.text}",
         steps=steps,
-        whole=True,
-        figures=(_figure(series),) if _measured(series) else (),
-        rows=(
-            *(Number({"run": each.id}, metric, each.estimate) for each in series.runs),
-            *(
-                Number({"from": series.run(each.first).id}, metric, each.value)
-                for each in trend.levels
-            ),
-        ),
+        figures=(_figure(series),) if series.measured else (),
+        rows=tuple(rows),
         value=trend,
         trials=tuple(each.id for each in series.runs),
     )
@@ -227,7 +214,7 @@ def _findings(series: RunSeries) -> Iterator[Finding]:
 
 def _values(series: RunSeries) -> Values:
     trend, metric = series.trend, series.metric
-    numbers = [each.estimate.value for each in _measured(series)]
+    numbers = [each.estimate.value for each in series.measured]
     if len(numbers) > 1:
         ends = {"least": number(metric, min(numbers)), "most": shown(metric, max(numbers))}
         yield "runs", said("trend-runs", line=sparkline(numbers), **ends)
@@ -242,29 +229,20 @@ def _values(series: RunSeries) -> Values:
     for first, confounders in series.confounders:
         for each in confounders:
             a, b = (values or NOT_KNOWN for values in each.values)
-            yield (
-                "also new",
-                said("trend-confounder", run=series.id(first), name=each.name, a=a, b=b),
-            )
+            new = {"run": series.id(first), "name": each.name, "a": a, "b": b}
+            yield "also new", said("trend-confounder", **new)
     yield from (("differs", each) for each in unlike(series.unlike))
     yield from (("left out", said("trend-left-out", run=name)) for name in trend.left_out)
 
 
 def unlike(factors: Sequence[Difference]) -> list[Message]:
     """In what the runs differ other than time: each value, and in how many runs."""
-    counted = [(e.name, Counter(value for own in e.values for value in own)) for e in factors]
-    return [
-        said(
-            "runs-vary",
-            name=name,
-            seen=[f"{value or NOT_KNOWN} ({n})" for value, n in seen.items()],
-        )
-        for name, seen in counted
-    ]
-
-
-def _measured(series: RunSeries) -> list[TimedRun]:
-    return [each for each in series.runs if 0 < each.estimate.value < math.inf]
+    found = []
+    for each in factors:
+        counts = Counter(chain.from_iterable(each.values))
+        seen = [f"{value or NOT_KNOWN} ({count})" for value, count in counts.items()]
+        found.append(said("runs-vary", name=each.name, seen=seen))
+    return found
 
 
 def _figure(series: RunSeries) -> Figure:
@@ -287,12 +265,11 @@ def _rows(series: RunSeries) -> Iterator[Datum]:
     """A row for each run, for each level, and for each change."""
     # Without their zone, so that moments are drawn as they are, wherever that is.
     places = {each.name: moment(each.at, "%Y-%m-%dT%H:%M:%S") for each in series.runs}
-    measured = _measured(series)
     for each in series.runs:
         value = each.estimate
         cell = metric_cell(series.metric, value, "above")
         row: Datum = {"texts": (moment(each.at), each.id[-8:], cell.text, cell.ends)}
-        if each in measured:
+        if each in series.measured:
             row |= {"x": places[each.name], "value": value.value}
             if value.estimable and math.isfinite(value.high) and value.low > 0:
                 row |= {"low": value.low, "high": value.high}

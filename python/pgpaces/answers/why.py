@@ -5,16 +5,17 @@ A coincidence does not prove a cause, so the section names the experiment that c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from pgpaces.analysis import crossing
 from pgpaces.analysis.accumulator import own_scripts
-from pgpaces.analysis.attribution import Attribution, PossibleCause, attribute
+from pgpaces.analysis.attribution import Attribution, attribute
 from pgpaces.analysis.attribution.timeline import explained_scripts
 from pgpaces.analysis.cells import Row
 from pgpaces.analysis.digest import Digest
@@ -29,18 +30,18 @@ from pgpaces.core.messages import message, said
 from pgpaces.core.metrics import axis, header
 from pgpaces.show.charts import Datum, amounts, seconds
 from pgpaces.show.escape import line as shown
-from pgpaces.show.numbers import estimate_cell, interval, or_dash, percent
-from pgpaces.show.screen import Screen
+from pgpaces.show.numbers import estimate_cell, or_dash, percent
+from pgpaces.show.screen import Screen, declared
 from pgpaces.show.section import (
     Figure,
     Headline,
+    Mark,
     Next,
     Number,
     Section,
     Table,
     Values,
     figure,
-    table,
 )
 from pgpaces.spec.result import Trial
 from pgpaces.store.store import Store
@@ -73,10 +74,9 @@ def why(name: str = "last", *, store: str | Path | None = None) -> Answer:
         id_ = opened.find_any(name)
         if opened.is_experiment(id_):
             page = page_of(opened, (id_,))
-            rows = [row for row in _own(page) if row.trials]
-            if not rows:
+            if not (rows := _own(page)):
                 raise PlanError("no-trial", experiment=page.title)
-            section = of_cell(opened, page) or _of_row(opened, max(rows, key=_missed))
+            section = of_cell(opened, page) or _of_worst(opened, rows)
         else:
             about = message("why-run", run=id_[-8:])
             [digest] = opened.digests([id_])
@@ -99,11 +99,9 @@ def of_cell(store: Store, page: Page) -> Section | None:
         row
         for row in _own(page)
         if crossing.verdict(row, page.missed_max) == "fail"
-        or (not row.sound and _missed(row) > page.missed_max)
+        or (not row.sound and _by_missed(row)[0] > page.missed_max)
     ]
-    if not late:
-        return None
-    return _of_row(store, min(late, key=_load) if page.searched else max(late, key=_missed))
+    return _of_worst(store, late, key=_by_load if page.searched else _by_missed) if late else None
 
 
 def limit(store: Store, search: CellSearch) -> Limit | None:
@@ -116,28 +114,30 @@ def limit(store: Store, search: CellSearch) -> Limit | None:
 
 
 def _own(page: Page) -> list[Row]:
-    return [row for row in page.rows if role(row.cell) != SATURATING]
+    return [row for row in page.rows if row.trials and role(row.cell) != SATURATING]
 
 
-def _of_row(store: Store, row: Row) -> Section:
-    """The trial of a row that missed most."""
+def _by_missed(row: Row) -> tuple[float, ...]:
+    missed = row.estimate("missed")
+    return (missed.value if missed else 0.0,)
+
+
+def _by_load(row: Row) -> tuple[float, ...]:
+    """The order of rows of a search: too few missed first, then from the highest load down."""
+    trial, enough = row.every[0].trial, row.counts.missed >= MISSED_MIN
+    return enough, -(trial.plan.load.rate or 0.0), -trial.setup.own_clients, row.counts.due
+
+
+def _of_worst(
+    store: Store, rows: Iterable[Row], key: Callable[[Row], tuple[float, ...]] = _by_missed
+) -> Section:
+    """The trial that missed most of the row that is the last by its key."""
+    row = max(rows, key=key)
     worst = max(row.trials, key=lambda each: each.summary.counts.missed)
     about = cell_name(row.cell)
     if len(row.trials) > 1:
         about = message("why-run-of-cell", cell=about, run=worst.trial.id[-8:])
     return _section(store, worst, about)
-
-
-def _missed(row: Row) -> float:
-    missed = row.estimate("missed")
-    return missed.value if missed else 0.0
-
-
-def _load(row: Row) -> tuple[bool, float, int, int]:
-    """The order of rows of a search: too few missed last, then by load; the longest row first."""
-    trial = row.every[0].trial
-    rate, clients = trial.plan.load.rate or 0.0, trial.setup.own_clients
-    return row.counts.missed < MISSED_MIN, rate, clients, -row.counts.due
 
 
 def _attributed(store: Store, digest: Digest) -> tuple[Trial, Attribution]:
@@ -157,14 +157,14 @@ def _section(store: Store, digest: Digest, about: str) -> Section:
     missed = said("why-missed", about=about, missed=answer.missed, due=answer.due)
     cause, top = answer.cause, _headline(answer)
     step = Next(f"pgpaces show {answer.trial[-8:]}", "next-values")
+    step = Next(cause.command, cause.question) if cause else step
     return SCREEN.section(
         top,
         [*_values(answer), ("of", missed)],
         key=KEY,
         title=message("why-title", about=about),
         findings=[each for each in found if each.severity == "invalid"],
-        whole=True,
-        tables=tuple(_tables(answer)),
+        tables=(_table(answer),) if answer.causes else (),
         figures=tuple(_figures(answer)),
         rows=tuple(
             Number({"cause": each.key}, metric, one)
@@ -175,19 +175,17 @@ def _section(store: Store, digest: Digest, about: str) -> Section:
         value=answer,
         trials=(answer.trial,),
         main=top.text,
-        steps=(Next(cause.command, cause.question) if cause else step,),
+        steps=(step,),
     )
 
 
 def _headline(answer: Attribution) -> Headline:
-    values = {"missed": answer.missed, "due": answer.due, "needed": MISSED_MIN}
+    values: dict[str, Any] = {"missed": answer.missed, "due": answer.due, "needed": MISSED_MIN}
     if (cause := answer.cause) is not None:
         text = causes.headline(cause.key, share=cause.share.value, **values)
         return Headline(cause.key.upper(), "", text)
-    text = causes.headline(answer.outcome, **values)
-    if answer.outcome == "nothing-missed":
-        return Headline("PASS", "pass", text)
-    return Headline("UNKNOWN", "unknown", text)
+    mark: Mark = "pass" if answer.outcome == "nothing-missed" else "unknown"
+    return Headline(mark.upper(), mark, causes.headline(answer.outcome, **values))
 
 
 def _values(answer: Attribution) -> Values:
@@ -196,43 +194,31 @@ def _values(answer: Attribution) -> Values:
         if cause.lift is None:
             yield "lift", said("why-lift-unknown")
         else:
-            ends = interval(cause.lift, _number)
-            yield "lift", said("why-lift", lift=_number(cause.lift.value), ends=ends)
+            lift = estimate_cell(cause.lift, _number)
+            yield "lift", said("why-lift", lift=lift.text, ends=lift.ends)
         for each in cause.evidence[:_EVIDENCE_MAX]:
             label = "holder" if each.name == "blocked" else "seen"
             yield label, said("why-seen", text=causes.observed(each))
         yield "advice", said("why-advice", text=cause.advice)
     if answer.causes:
-        others = answer.causes[1 if cause else 0 :][:_ALSO_MAX]
-        name = "why-also" if others else "why-also-nothing"
-        yield "also", said(name, others=_shares(others), unexplained=answer.unexplained)
+        others = {each.title: each.share.value for each in answer.causes if each is not cause}
+        shown = dict(islice(others.items(), _ALSO_MAX))
+        name = "why-also" if shown else "why-also-nothing"
+        yield "also", said(name, others=shown, unexplained=answer.unexplained)
     for source in answer.unread:
         yield "not read", said("why-unread", source=causes.catalog().unread[source])
-
-
-def _shares(possible: Iterable[PossibleCause]) -> dict[str, float]:
-    return {each.title: each.share.value for each in possible}
 
 
 def _number(value: float) -> str:
     return f"{value:.2g}" if value < 100 else f"{value:,.0f}"
 
 
-def _tables(answer: Attribution) -> Iterator[Table]:
-    if answer.causes:
-        yield table(
-            f"{KEY}-causes",
-            message("title-causes"),
-            [
-                ("cause", lambda each: each.title),
-                ("named", lambda each: "yes" if each.named else "no"),
-                ("of missed %", lambda each: estimate_cell(each.share, percent)),
-                ("of on time %", lambda each: percent(each.on_time)),
-                ("lift", lambda each: estimate_cell(each.lift, _number)),
-            ],
-            items=answer.causes,
-            note=causes.note("columns"),
-        )
+def _table(answer: Attribution) -> Table:
+    rows = []
+    for each in answer.causes:
+        shown = {"title": each.title, "named": "yes" if each.named else "no"}
+        rows.append({**asdict(each), **shown, "lift": estimate_cell(each.lift, _number)})
+    return declared("table-why-causes", rows, note=causes.note("columns"))
 
 
 def _figures(answer: Attribution) -> Iterator[Figure]:

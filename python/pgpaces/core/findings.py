@@ -223,6 +223,7 @@ _OF: Mapping[str, Callable[[Any, str], str]] = {
     "n": lambda value, noun: f"{_shown('number', value)} {noun}{'' if value == 1 else 's'}",
     "ci": lambda pair, form: f" ({_confidence(pair, form)})" if pair else "",
     "ends": _bounds,
+    "metric": lambda value, name: metrics.number(name, value),
     "ci,": lambda pair, form: f"{_confidence(pair, form)}, " if pair else "",
 }
 _UNITS = {"ms": " ms", "kb_s": " kB/s", "s": " s", "us": " µs", "celsius": " °C"}
@@ -254,8 +255,8 @@ def filled(text: str, values: Mapping[str, Any]) -> str:
     """The text with values in place of its placeholders.
 
     {NAME:FORMAT} takes a format of Python, or one of these: ms, s, moment, percent; share and goal,
-    from 0 to 1; number, rate, size, memory; `n NOUN`; `ci FORMAT`, of a pair or None; each and
-    shares, of values by name; and, of a list. {values} lists all values.
+    from 0 to 1; number, rate, size, memory; `n NOUN`; `ci FORMAT`, of a pair or None; `metric NAME`
+    without a unit; each and shares, of values by name; and, of a list. {values} lists all values.
     """
     return _Filler().vformat(text, (), values)
 

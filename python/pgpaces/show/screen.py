@@ -5,13 +5,15 @@ It turns an answer into a section, which every form of output shows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from pgpaces.core.findings import Finding
-from pgpaces.show.section import Facts, Headline, Next, Section, Values
+from pgpaces.core.findings import Finding, filled, placeholders
+from pgpaces.core.messages import Message, catalog
+from pgpaces.show.numbers import NOT_KNOWN, estimate_cell
+from pgpaces.show.section import Facts, Headline, Next, Section, Table, TableCell, Values
 from pgpaces.spec.result import Estimate
 
 
@@ -66,6 +68,37 @@ class Screen(Struct, frozen=True):
 
     def _facts(self, names: Sequence[str], said: dict[str, list[str]]) -> Facts:
         return tuple((name, text) for name in names for text in said.get(name, ()))
+
+
+def told(name: str, facts: Mapping[str, Any]) -> Message:
+    """The message of this name with those of the facts that its sentence shows."""
+    shown = sorted(placeholders(catalog()[name]), key=[*facts].index)
+    return Message(name, {key: facts[key] for key in shown})
+
+
+def declared(
+    name: str, rows: Iterable[Mapping[str, Any]], *, samples: int = 0, **more: Any
+) -> Table:
+    """The table of this name in messages.toml: title, titles of columns, cells of a row, note.
+
+    `–` stands for an unknown value, and an interval follows its estimate. samples: for the note.
+    more: other fields of the table.
+    """
+    title, columns, cells, *note = catalog()[name].splitlines()
+    every = tuple(tuple(_cell(form, row) for form in cells.split(" | ")) for row in rows)
+    fields = {"note": filled(" ".join(note), {"samples": samples}), "labels": 1, **more}
+    key, names = name.removeprefix("table-"), tuple(columns.split(" | "))
+    return Table(key=key, title=title, columns=names, rows=every, **fields)
+
+
+def _cell(form: str, row: Mapping[str, Any]) -> TableCell:
+    values = {key: row[key] for key in placeholders(form)}
+    if None in values.values():
+        return TableCell(NOT_KNOWN)
+    key, one = next(iter(values.items()))
+    if isinstance(one, Estimate):
+        return estimate_cell(one, lambda value: filled(form, {key: value}))
+    return one if isinstance(one, TableCell) else TableCell(filled(form, values).strip())
 
 
 def bounds(estimate: Estimate | None) -> tuple[float, float] | None:
