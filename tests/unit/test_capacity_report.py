@@ -67,7 +67,7 @@ def page(found):
     design = differences.as_chosen(Design(), digests)
     made = gather(digests, About(START, "0", chosen=True), Experiment("e", "w", design))
     answer = section(found)
-    return replace(made, first=answer, searched="rate")
+    return replace(made, first=answer, searched=True)
 
 
 def test_what_is_proved_is_told_a_day_and_in_money():

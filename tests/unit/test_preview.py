@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces.analysis.preview import Span, between, preview, trial_span
-from pgpaces.answers.sweep.preview import as_json, lines
+from pgpaces.answers.preview import as_json, lines
 from pgpaces.show.numbers import clock
 from pgpaces.spec.design import Design, Experiment, Factor
 from pgpaces.spec.load import Load, TrialPlan

@@ -201,7 +201,7 @@ def carry_out(
 
 def _preview(planned: PlannedSweep, params: Mapping[str, Any]) -> None:
     """Prints the plan and its costs in time and space: on stdout for a dry run, else on stderr."""
-    from pgpaces.answers.sweep.preview import as_json, lines
+    from pgpaces.answers.preview import as_json, lines
     from pgpaces.show import escape
 
     warn_of_names(planned.requests.values())
