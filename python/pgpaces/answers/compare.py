@@ -28,6 +28,7 @@ from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.sequential import Pairing
 from pgpaces.answers import run
+from pgpaces.answers.tables import Cells, table_of
 from pgpaces.answers.trials import decisive, factor_name, levels_listed
 from pgpaces.core import metrics
 from pgpaces.core.errors import PlanError, RunError
@@ -40,7 +41,6 @@ from pgpaces.show.escape import line as escaped
 from pgpaces.show.numbers import NOT_KNOWN, interval_line, metric_cell
 from pgpaces.show.screen import Screen
 from pgpaces.show.section import (
-    Column,
     Figure,
     Headline,
     Mark,
@@ -51,7 +51,6 @@ from pgpaces.show.section import (
     TableCell,
     Values,
     figure,
-    table,
 )
 from pgpaces.spec.result import Estimate
 from pgpaces.store.store import Store
@@ -222,20 +221,17 @@ def is_planned(digests: Sequence[Digest]) -> bool:
 
 
 def _table(effects: Sequence[Effect], names: tuple[str, str]) -> Table:
-    columns: list[Column[Effect]] = [
-        ("metric", lambda each: axis(each.metric)),
-        ("A", lambda each: metric_cell(each.metric, each.a)),
-        ("B", lambda each: metric_cell(each.metric, each.b)),
-        (
-            "B against A",
-            lambda e: TableCell(*effect_texts(e.metric, e.estimate)) if e.estimate else NOT_KNOWN,
-        ),
-        ("p", lambda each: NOT_KNOWN if each.p is None else f"{each.p:.2g}"),
-        ("B is", lambda each: TableCell(each.outcome, "", _MARKS[each.outcome])),
-    ]
+    def cells(each: Effect) -> Cells:
+        texts = effect_texts(each.metric, each.estimate) if each.estimate else (NOT_KNOWN,)
+        yield "metric", axis(each.metric)
+        yield "A", metric_cell(each.metric, each.a)
+        yield "B", metric_cell(each.metric, each.b)
+        yield "B against A", TableCell(*texts)
+        yield "p", NOT_KNOWN if each.p is None else f"{each.p:.2g}"
+        yield "B is", TableCell(each.outcome, "", _MARKS[each.outcome])
+
     note = message("table-comparison", a=names[0], b=names[1])
-    name, spare = message("title-metrics"), ("p", "B is")
-    return table(f"{KEY}-metrics", name, columns, items=effects, note=note, spare=spare)
+    return table_of("title-comparison-metrics", map(cells, effects), note=note, spare=("p", "B is"))
 
 
 def _figures(effects: Sequence[Effect]) -> Iterator[Figure]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import partial
+from typing import Any
 
 from pgpaces.analysis import waits
-from pgpaces.analysis.digest import Bucket, Digest, Track
+from pgpaces.analysis.digest import Digest, Track
 from pgpaces.answers import servers
 from pgpaces.answers.trials import above
 from pgpaces.core.messages import message
@@ -28,26 +28,39 @@ _LOG_FROM = 5
 
 
 def section(digest: Digest, observed: Sequence[Observed]) -> Section:
-    # If a command is the whole load, a single execution has no curve over time.
-    drawn = digest.series and not digest.trial.workload.command_alone
-    figures = (*([_latency(digest)] if drawn else []), *(_machine(digest) if digest.series else ()))
+    figures: list[Figure] = []
+    if digest.series:
+        # If a command is the whole load, a single execution has no curve over time.
+        figures = [] if digest.trial.workload.command_alone else [_latency(digest)]
+        figures += _machine(digest)
     title, tables = message("title-over-time"), servers.tables(observed)
-    return Section("details", title, figures=figures, tables=tables, rank="page")
+    return Section("details", title, figures=tuple(figures), tables=tables, rank="page")
 
 
 def _latency(digest: Digest) -> Figure:
-    cut_s, data = digest.summary.cut_s, list(_latency_rows(digest))
-    left_out = message("chart-latency-cut", cut_s=cut_s) if cut_s else ""
-    limit_ns = digest.trial.plan.limit_ns
+    """An infinite time ends a line; in the table it is above the limit."""
+    cut_s, limit_ns, beyond = digest.summary.cut_s, digest.trial.plan.limit_ns, above(digest.trial)
     limit = {"limit": limit_ns / 1e6} if limit_ns else {}
-    places = [row[name] for row in data for name in _BANDS if row[name]] + [*limit.values()]
-    cut = [{"cut": 0, "cut_end": cut_s}] if cut_s else []
+    data = []
+    for row, bucket in zip(_moments(digest), digest.series, strict=True):
+        counts, due = bucket.counts, bucket.counts.due
+        times = (bucket.p50_ms, bucket.p95_ms, bucket.p99_ms)
+        lines = zip((*_BANDS, "lag"), (*times, bucket.lag_p99_ms), strict=True)
+        row.update({name: None if value == math.inf else value for name, value in lines})
+        row.update({kind: 100 * getattr(counts, kind) / (due or 1) for kind in _KINDS}, **limit)
+        if "texts" in row:
+            texts = (NOT_KNOWN if each is None else milliseconds(each, beyond) for each in times)
+            missed = percent(counts.missed / due) if due else NOT_KNOWN
+            row["texts"] += (str(due), *texts, missed, ms(bucket.lag_p99_ms))
+        data.append(row)
+    places = [row[name] for row in data for name in (*_BANDS, *limit) if row[name]]
+    cut = message("chart-latency-cut", cut_s=cut_s) if cut_s else ""
     return figure(
         "latency",
         message("chart-latency"),
-        message("chart-latency-by", seconds=digest.series[0].seconds, cut=left_out),
+        message("chart-latency-by", seconds=digest.series[0].seconds, cut=cut),
         columns=("second", "due", *map(header, (*_BANDS, "missed", "lag_p99"))),
-        data=[*({**row, **limit} for row in data), *cut],
+        data=[*data, *([{"cut": 0, "cut_end": cut_s}] if cut_s else [])],
         template="latency",
         latency=axis("latency"),
         missed_title=axis("missed"),
@@ -60,34 +73,26 @@ def _latency(digest: Digest) -> Figure:
     )
 
 
-def _latency_rows(digest: Digest) -> Iterator[Datum]:
-    """A row for each bucket, with texts for those of the table. An infinite time ends a line."""
-    beyond = partial(milliseconds, above=above(digest.trial))
-    for at, bucket in enumerate(digest.series):
-        due = bucket.counts.due
-        times = (bucket.p50_ms, bucket.p95_ms, bucket.p99_ms, bucket.lag_p99_ms)
-        lines = zip((*_BANDS, "lag"), times, strict=True)
-        row: Datum = {name: None if value == math.inf else value for name, value in lines}
-        row |= {kind: 100 * getattr(bucket.counts, kind) / (due or 1) for kind in _KINDS}
-        if at in _rows_at(digest):
-            missed = percent(bucket.counts.missed / due) if due else NOT_KNOWN
-            texts = *(or_dash(value, beyond) for value in times[:3]), missed, ms(bucket.lag_p99_ms)
-            row["texts"] = (str(bucket.start_s), str(due), *texts)
-        yield row | _span(bucket)
-
-
 def _machine(digest: Digest) -> Iterator[Figure]:
+    """A line for each series that moved; waits are stacked."""
     waiting = [t for t in digest.tracks if t.source.rpartition("/")[2] == waits.SOURCE]
     moving = [t for t in digest.tracks if t not in waiting and len({*t.values} - {None}) > 1]
     tracks = [*moving[:_TRACKS_MAX], *waiting]
     if not tracks:
         return
+    data = []
+    for at, row in enumerate(_moments(digest)):
+        if "texts" in row:
+            texts = (or_dash(track.values[at], "{:.4g}".format) for track in tracks)
+            data.append({"texts": (*row.pop("texts"), *texts)})
+        for order, track in enumerate(tracks):
+            data.append(row | _value(track, track.values[at]) | {"order": order})
     yield figure(
         "machine",
         message("chart-machine"),
         message("chart-machine-moving"),
         columns=("second", *map(_track_name, tracks)),
-        data=_machine_rows(digest, tracks),
+        data=data,
         template="strips",
         height=44,
         x=seconds(digest.series[-1].start_s + digest.series[-1].seconds),
@@ -96,24 +101,12 @@ def _machine(digest: Digest) -> Iterator[Figure]:
     )
 
 
-def _machine_rows(digest: Digest, tracks: Sequence[Track]) -> Iterator[Datum]:
-    """The rows of the table, and one for each track and moment. amount: of what is stacked."""
-    for at in _rows_at(digest):
-        texts = (or_dash(track.values[at], "{:.4g}".format) for track in tracks)
-        yield {"texts": (str(digest.series[at].start_s), *texts)}
-    for order, track in enumerate(tracks):
-        node, _, source = track.source.rpartition("/")
-        for bucket, value in zip(digest.series, track.values, strict=True):
-            own: Datum = {"panel": _track_name(track), "value": value}
-            if source == waits.SOURCE:
-                panel = f"{shown(node)}: {_WAITS_TITLE}" if node else _WAITS_TITLE
-                own = {"panel": panel, "series": shown(track.name), "amount": value or 0.0}
-            yield {"order": order, **_span(bucket), **own}
-
-
-def _span(bucket: Bucket) -> Datum:
-    start, length = bucket.start_s, bucket.seconds
-    return {"start": start, "at": start + length / 2, "end": start + length}
+def _value(track: Track, value: float | None) -> Datum:
+    node, _, source = track.source.rpartition("/")
+    if source != waits.SOURCE:
+        return {"panel": _track_name(track), "value": value}
+    panel = f"{shown(node)}: {_WAITS_TITLE}" if node else _WAITS_TITLE
+    return {"panel": panel, "series": shown(track.name), "amount": value or 0.0}
 
 
 def _track_name(track: Track) -> str:
@@ -121,6 +114,10 @@ def _track_name(track: Track) -> str:
     return shown(f"{track.source} {track.name}{unit}")
 
 
-def _rows_at(digest: Digest) -> range:
-    """The indexes of every n-th bucket, at most _ROWS_MAX."""
-    return range(0, len(digest.series), -(-len(digest.series) // _ROWS_MAX))
+def _moments(digest: Digest) -> Iterator[dict[str, Any]]:
+    """The place of each bucket; every n-th begins a row of the table, of at most _ROWS_MAX."""
+    step = -(-len(digest.series) // _ROWS_MAX)
+    for at, bucket in enumerate(digest.series):
+        start, length = bucket.start_s, bucket.seconds
+        texts = {} if at % step else {"texts": (str(start),)}
+        yield {"start": start, "at": start + length / 2, "end": start + length, **texts}

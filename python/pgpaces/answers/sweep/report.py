@@ -22,7 +22,7 @@ from pgpaces.answers.bulk import NUMBERS, of_digest
 from pgpaces.answers.numbers import known, of_summary, with_names
 from pgpaces.answers.sweep import screen
 from pgpaces.answers.sweep.page import Page
-from pgpaces.answers.tables import Cells, levels, listed, metrics
+from pgpaces.answers.tables import Cells, levels, metrics, table_of
 from pgpaces.answers.trials import cell_name, explains_nothing
 from pgpaces.core.messages import message
 from pgpaces.core.metrics import SHARES, TIMES
@@ -101,33 +101,33 @@ def _details(page: Page, *, of_run: bool) -> Iterator[Section]:
     if not page.searched and not of_run:
         named = [(each, each.script) for each in page.background]
         rows, note = _parts(page, "background", named), message("background-of-cells")
-        yield _tabled("background", rows, labels, rank="numbers", note=note)
+        yield _tabled("title-background", rows, labels, rank="numbers", note=note)
         named = [*with_names(page.statements)]
         texts = {name: each.text for each, name in named}
         blocks = tuple(Block(text, name) for name, text in texts.items())
-        yield _tabled("statement", _parts(page, "statement", named), labels, blocks=blocks)
+        yield _tabled("title-statement", _parts(page, "statement", named), labels, blocks=blocks)
     if not page.searched:
         blocks = tuple(
             Block(f"{each.text}\n\n{as_text(each.plan.plan)}", _plan_name(each))
             for each in page.plans
         )
-        yield _tabled("plans", _plans(page), blocks=blocks)
+        yield _tabled("title-plans", _plans(page), blocks=blocks)
     title = message("title-failures")
     yield Section("failures", title, facts=tuple(_failures(page)), rank="numbers")
-    yield _tabled("differences", _differences(page), 3, note=message("differences-not-asked"))
+    yield _tabled("title-differences", _differences(page), 3, note=message("differences-not-asked"))
     if not of_run:
-        yield _tabled("trials", _trials(page), 1 + labels, facts=tuple(_remarks(page)))
+        yield _tabled("title-trials", _trials(page), 1 + labels, facts=tuple(_remarks(page)))
     yield _where(page)
     again = (Block(page.about.rerun),) if page.about.rerun else ()
     yield Section("rerun", message("title-rerun"), blocks=again, rank="details")
 
 
 def _tabled(
-    key: str, rows: Iterable[Cells], labels: int = 1, *, rank: Rank = "details", **more: Any
+    title: str, rows: Iterable[Cells], labels: int = 1, *, rank: Rank = "details", **more: Any
 ) -> Section:
     """A part with a table of these rows, if there are any."""
-    table = listed(key, message(f"title-{key}"), rows, labels=labels, spare=screen.SPARE)
-    return Section(key, table.title, tables=(table,) if table.rows else (), rank=rank, **more)
+    table = table_of(title, rows, labels=labels, spare=screen.SPARE)
+    return Section(table.key, table.title, tables=(table,) if table.rows else (), rank=rank, **more)
 
 
 def _parts(page: Page, key: str, named: Sequence[tuple[Part, str]]) -> Iterator[Cells]:
@@ -136,7 +136,7 @@ def _parts(page: Page, key: str, named: Sequence[tuple[Part, str]]) -> Iterator[
         shown = [n for n in part.counts if any(each.counts[n] for each, _ in named)]
         yield [
             (key, name),
-            *levels(page.factors, part.row),
+            *levels(page.factors, part.row.cell.levels),
             *((each, f"{part.counts[each]:,}") for each in shown),
             *metrics(part.estimates, part.estimates.get),
         ]
@@ -199,7 +199,7 @@ def _trials(page: Page) -> Iterator[Cells]:
             numbers = {each.key: each.of_trial(digest) for each in page.work.numbers}
         yield [
             ("run", trial.id[-8:]),
-            *levels(page.factors, row),
+            *levels(page.factors, row.cell.levels),
             ("trial", _block(trial.place)),
             (STARTED, moment(trial.started_at)),
             ("due", f"{digest.summary.counts.due:,}"),

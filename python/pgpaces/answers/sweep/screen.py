@@ -15,7 +15,7 @@ from pgpaces.analysis.cells import Row, sound, trial_estimate
 from pgpaces.answers import bulk
 from pgpaces.answers.numbers import Measure
 from pgpaces.answers.sweep.page import Page
-from pgpaces.answers.tables import Cells, levels, listed, metrics
+from pgpaces.answers.tables import Cells, levels, metrics, table_of
 from pgpaces.answers.trials import cell_name, factor_name, levels_text, longer
 from pgpaces.core.findings import Finding, finding, length, weight
 from pgpaces.core.messages import message
@@ -165,7 +165,6 @@ def cells(page: Page) -> Table:
         note = "table-cells-alone"
     spare, last = (*(bulk.SPARE if work else ()), *SPARE), header("throughput")
     return _of_cells(
-        "cells",
         page,
         lambda row: [
             ("trials", _trials(row)),
@@ -191,17 +190,17 @@ def brief(page: Page) -> Table:
         else:
             yield header("failed"), metric_cell("failed", row.failed).text
 
-    return _of_cells("brief", page, numbers, spare=(header("p95"),), brief=True)
+    return _of_cells(page, numbers, spare=(header("p95"),), brief=True)
 
 
-def _of_cells(key: str, page: Page, numbers: Callable[[Row], Cells], **more: Any) -> Table:
+def _of_cells(page: Page, numbers: Callable[[Row], Cells], **more: Any) -> Table:
     """A table of the cells. The only cell has no levels, so its workload stands for them."""
     names = ", ".join(dict.fromkeys(digest.trial.workload.name for digest in page.digests))
     alone = [] if page.factors else [("workload", names or page.title)]
-    rows = ([*levels(page.factors, row), *alone, *numbers(row)] for row in page.rows)
+    rows = ([*levels(page.factors, row.cell.levels), *alone, *numbers(row)] for row in page.rows)
     absent = tuple(at for at, row in enumerate(page.rows) if not row.trials)
     count = len(page.factors) or 1
-    return listed(key, message("title-cells"), rows, labels=count, absent=absent, **more)
+    return table_of("title-cells", rows, labels=count, absent=absent, **more)
 
 
 def _trials(row: Row) -> TableCell:
