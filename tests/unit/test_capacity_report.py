@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.analysis import differences
 from pgpaces.analysis.capacity.answer import Equivalents, highest
 from pgpaces.analysis.capacity.search import trial_label
 from pgpaces.answers import capacity
@@ -28,7 +27,7 @@ from pgpaces.show.markdown import markdown
 from pgpaces.show.style import DARK, LIGHT
 from pgpaces.show.terminal import command, terminal
 from pgpaces.spec.costs import Costs
-from pgpaces.spec.design import Cell, Design, Experiment
+from pgpaces.spec.design import Cell, Experiment
 from tests.unit.searches import GOAL, ONE, START, searched, slope
 
 PRICED = {
@@ -64,8 +63,7 @@ def of_level(level, at, *, quick=False):
 
 def page(found):
     digests = [tell.digest for each in found for tell in each.tells]
-    design = differences.as_chosen(Design(), digests)
-    made = gather(digests, About(START, "0", chosen=True), Experiment("e", "w", design))
+    made = gather(digests, About(START, "0", chosen=True), Experiment("e", "w"))
     answer = section(found)
     return replace(made, first=answer, searched=True)
 

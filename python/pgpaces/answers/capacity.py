@@ -58,11 +58,7 @@ def section(
     plans = (digest.trial.plan for each in searches for digest, _ in each.trials)
     limited = list(dict.fromkeys(each for plan in plans for each in limits_of(plan)))
     allowed = 100 * cells[0].goal.missed_max
-    charts = [
-        _chart(search, cell, f", {_label(cell, factors)}" if factors else "")
-        for search, cell in zip(searches[:_CELLS_MAX], cells, strict=False)
-        if search.trials
-    ]
+    drawn = [*zip(searches, cells, strict=True)][:_CELLS_MAX]
     return SCREEN.section(
         _headline(answer, factors)
         if begun
@@ -76,8 +72,9 @@ def section(
         tables=tuple(_tables(cells, factors)),
         tables_first=True,
         figures=tuple(
-            replace(each, key=f"{each.key}-{number}") if len(cells) > 1 else each
-            for number, each in enumerate(charts, 1)
+            _chart(search, cell, factors, number=number if len(cells) > 1 else 0)
+            for number, (search, cell) in enumerate(drawn, 1)
+            if search.trials
         ),
         rows=tuple(_numbers(answer)),
         value=answer,
@@ -210,7 +207,9 @@ def _label(capacity: Capacity, factors: Sequence[Factor]) -> str:
     return cell_name(Cell(tuple((f.name, own[f.name]) for f in factors if f.name in own)))
 
 
-def _chart(search: CellSearch, capacity: Capacity, of: str) -> Figure:
+def _chart(
+    search: CellSearch, capacity: Capacity, factors: Sequence[Factor], *, number: int
+) -> Figure:
     """The missed share of each trial by its load. Short trials far from the others are left out."""
     theta = 100 * capacity.goal.missed_max
     long = [point.load for _, point in search.trials if point.role != "short"]
@@ -232,8 +231,8 @@ def _chart(search: CellSearch, capacity: Capacity, of: str) -> Figure:
             left += 1
         rows.append(row)
     return figure(
-        f"{KEY}-trials",
-        message("chart-missed-at-load", of=of),
+        f"{KEY}-trials" + (f"-{number}" if number else ""),
+        message("chart-missed-at-load", of=f", {_label(capacity, factors)}" if factors else ""),
         message("chart-trials-dots", left=left),
         columns=("run", "load", header("missed"), "valid"),
         data=rows,

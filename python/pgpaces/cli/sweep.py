@@ -212,7 +212,7 @@ def _preview(planned: PlannedSweep, params: Mapping[str, Any]) -> None:
         return
     goal = planned.goal
     terms = () if goal is None else goal.terms()
-    shown = lines(planned.experiment, planned.preview(), chosen=goal is not None, goals=terms)
+    shown = lines(planned.experiment, planned.preview(), terms)
     text = "".join(f"{escape.line(line)}\n" for line in shown)
     if params["dry_run"]:
         put(text)

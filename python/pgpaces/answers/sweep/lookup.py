@@ -88,10 +88,9 @@ def _of_experiment(store: Store, id_: str, about: About) -> Page:
         chosen=goal is not None,
     )
     digests = store.digests(store.ended(row.id))
+    page = gather(digests, about, experiment)
     if goal is None or isinstance(goal, Certainty):
-        return gather(digests, about, experiment)
-    design = differences.as_chosen(experiment.design, digests)
-    page = gather(digests, about, replace(experiment, design=design))
+        return page
     tells = [Tell.of(digest) for digest in digests]
     if isinstance(goal, Pairing):
         section = _comparison(goal, tells, about)

@@ -121,18 +121,20 @@ def gather(digests: Sequence[Digest], about: About, asked: Experiment | None = N
         factors, digests = differences.place_runs(digests, about.id)
         names = dict.fromkeys(each.trial.workload.name for each in digests)
         missed_max = min((goal.allowed(each.trial) for each in digests), default=goal.ALLOWED)
-        design = differences.as_chosen(Design(), digests)
-        experiment = Experiment(", ".join(names) or "no runs", missed_max=missed_max, design=design)
+        experiment = Experiment(", ".join(names) or "no runs", missed_max=missed_max)
     else:
-        factors, experiment, design = asked.design.factors, asked, asked.design
-    planned = design if asked and not about.chosen else None
+        factors, experiment = asked.design.factors, asked
+    planned = asked is not None and not about.chosen
+    design, auto = experiment.design, experiment.design.trials == "auto"
+    if not planned and not auto:
+        design = differences.as_chosen(design, digests)
     kinds = {target.name: target.kind for target in experiment.targets if target.kind}
     untrimmed = cells.rows(
         design.cells(),
         digests,
         kinds,
         numbers={each.key: each.of_trial for each in bulk.NUMBERS},
-        at_look=at_look if design.trials == "auto" else None,
+        at_look=at_look if auto else None,
     )
     shown = tuple(_shown(factors, untrimmed))
     names = dict.fromkeys(factor.name for factor in shown)
@@ -157,12 +159,12 @@ def gather(digests: Sequence[Digest], about: About, asked: Experiment | None = N
             )
         ),
         limit=duration_words(one_ns) if one_ns and not own else None,
-        options=_options(digests, experiment, planned),
+        options=_options(digests, experiment, planned=planned),
         statements=tuple(statements_of(rows)),
         plans=plans_of(rows),
         differences=differences.differ([row.every for row in rows], names, within=True),
         places=_places(digests, about.disks),
-        missing=0 if planned is None else _missing(planned, digests),
+        missing=_missing(design, digests) if planned else 0,
         failures=tuple(
             (f"{named.get(key, key)}, trial {block}", error) for key, block, error in about.failures
         ),
@@ -190,15 +192,15 @@ def _shown(factors: Sequence[Factor], rows: Sequence[Row]) -> Iterator[Factor]:
             yield Factor(name, tuple(dict.fromkeys((*known, *present))))
 
 
-def _options(digests: Sequence[Digest], experiment: Experiment, planned: Design | None) -> Facts:
+def _options(digests: Sequence[Digest], experiment: Experiment, *, planned: bool) -> Facts:
     """The options that all trials share, by the names of options.
 
-    planned: the design, if the number of its trials does not follow from a goal.
+    planned: the number of trials is one of them, because it does not follow from a goal.
     """
     fixed = {name: level_text(level) for name, level in experiment.design.fixed.items()}
     options = fixed | _common([_options_of(digest.trial) for digest in digests])
-    if planned is not None:
-        options["trials of each cell"] = str(planned.trials)
+    if planned:
+        options["trials of each cell"] = str(experiment.design.trials)
     if experiment.from_database:
         options["copy of the database"] = experiment.from_database
     return tuple(options.items())

@@ -48,8 +48,7 @@ _NAMES_MAX = 3
 _REASONS_MAX = 2
 # Longer times are not recommended.
 _LONG_S = 24 * 3600
-# The columns that a narrow terminal omits, in this order. Without a limit the answer is the cell
-# with the highest throughput, which is omitted last.
+# The columns that a narrow terminal omits, in this order.
 SPARE = (
     *map(header, ("sd", "skipped", "unfinished", "failed", "late")),
     "trials",
@@ -113,14 +112,16 @@ def headline(page: Page) -> Headline:
         mark: Mark = verdict if len(verdicts) == 1 else ""
         counts = {name: verdicts[name] for name in goal.WORDS}
         return Headline("SWEEP", mark, message("sweep-cells", **counts))
-    missed = share_in_words(ran[0].missed) if ran[0].missed else None
-    text = message("cell-missed", missed=missed, due=ran[0].counts.due, limit=page.limits)
+    missed = ran[0].estimate("missed")
+    share = share_in_words(missed) if missed else None
+    text = message("cell-missed", missed=share, due=ran[0].counts.due, limit=page.limits)
     return Headline(goal.WORDS[verdict], verdict, text)
 
 
 def _highest_throughput(ran: Sequence[Row]) -> str:
     """The highest throughput; of several cells with its cell. Empty if it is unknown."""
-    able = [(row.throughput, row) for row in ran if row.throughput and (row.sound or len(ran) == 1)]
+    every = ((row.estimate("throughput"), row) for row in ran if row.sound or len(ran) == 1)
+    able = [(throughput, row) for throughput, row in every if throughput]
     if not able:
         return ""
     best, row = max(able, key=lambda pair: pair[0].value)
@@ -163,7 +164,7 @@ def cells(page: Page) -> Table:
     note = "table-cells-auto" if page.about.chosen else "table-cells"
     if note == "table-cells" and any(len(row.trials) == 1 for row in page.rows):
         note = "table-cells-alone"
-    spare, last = (*(bulk.SPARE if work else ()), *SPARE), header("throughput")
+    spare = (*(bulk.SPARE if work else ()), *SPARE)
     return _of_cells(
         page,
         lambda row: [
@@ -172,8 +173,8 @@ def cells(page: Page) -> Table:
             *([("verdict", verdict(page, row))] if limited else []),
         ],
         note=message(note),
-        # Without a limit the answer is the cell of the highest throughput, which is omitted last.
-        spare=spare if limited else (*(name for name in spare if name != last), last),
+        # Without a limit the answer is the cell with the highest throughput.
+        spare=tuple(each for each in spare if limited or each != header("throughput")),
     )
 
 
@@ -184,11 +185,11 @@ def brief(page: Page) -> Table:
 
     def numbers(row: Row) -> Cells:
         yield from metrics(["missed" if page.limits else "throughput"], row.estimate, page.above)
-        yield header("p95"), quantile(row.p95, page.above)
+        yield header("p95"), quantile(row.estimate("p95"), page.above)
         if page.limits:
             yield "verdict", verdict(page, row)
         else:
-            yield header("failed"), metric_cell("failed", row.failed).text
+            yield header("failed"), metric_cell("failed", row.estimate("failed")).text
 
     return _of_cells(page, numbers, spare=(header("p95"),), brief=True)
 
