@@ -20,6 +20,7 @@ from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.parts import Part, StatementPlan, background_of, plans_of, statements_of
 from pgpaces.answers import bulk
 from pgpaces.answers.disk import in_short
+from pgpaces.answers.numbers import with_names
 from pgpaces.answers.trials import limits_of
 from pgpaces.core.findings import Finding
 from pgpaces.core.units import duration_words
@@ -29,6 +30,10 @@ from pgpaces.spec.result import Trial
 
 if TYPE_CHECKING:
     from pgpaces.store.disks import DiskRow
+
+
+# Background workloads and statements of cells: "background" or "statement", the name, and the part.
+Named = tuple[str, str, Part]
 
 
 class About(Struct, frozen=True):
@@ -82,13 +87,12 @@ class Page(Struct, frozen=True):
     options: Facts
     first: Section | None = None
     sections: tuple[Section, ...] = ()
-    statements: tuple[Part, ...] = ()
+    parts: tuple[Named, ...] = ()
     plans: tuple[StatementPlan, ...] = ()
     differences: tuple[Difference, ...] = ()
     places: tuple[Place, ...] = ()
     missing: int = 0
     failures: Facts = ()
-    background: tuple[Part, ...] = ()
     work: bulk.CellsWork | None = None
     searched: bool = False
 
@@ -160,7 +164,10 @@ def gather(digests: Sequence[Digest], about: About, asked: Experiment | None = N
         ),
         limit=duration_words(one_ns) if one_ns and not own else None,
         options=_options(digests, experiment, planned=planned),
-        statements=tuple(statements_of(rows)),
+        parts=(
+            *(("background", each.script, each) for each in background_of(rows)),
+            *(("statement", name, each) for each, name in with_names([*statements_of(rows)])),
+        ),
         plans=plans_of(rows),
         differences=differences.differ([row.every for row in rows], names, within=True),
         places=_places(digests, about.disks),
@@ -168,7 +175,6 @@ def gather(digests: Sequence[Digest], about: About, asked: Experiment | None = N
         failures=tuple(
             (f"{named.get(key, key)}, trial {block}", error) for key, block, error in about.failures
         ),
-        background=tuple(background_of(rows)),
         work=bulk.of_cells(rows),
     )
 

@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from pgpaces.analysis import bulk, crossing
 from pgpaces.analysis.cells import Row, sound, trial_estimate
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.parts import Part, StatementPlan
+from pgpaces.analysis.parts import StatementPlan
 from pgpaces.analysis.plan_text import as_text
 from pgpaces.analysis.summary import as_json
 from pgpaces.answers.bulk import NUMBERS, of_digest
-from pgpaces.answers.numbers import known, of_summary, with_names
+from pgpaces.answers.numbers import known, of_summary
 from pgpaces.answers.sweep import screen
 from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.tables import Cells, levels, metrics, table_of
@@ -99,13 +99,11 @@ def _sections(page: Page) -> Iterator[Section]:
 def _details(page: Page, *, of_run: bool) -> Iterator[Section]:
     labels = 1 + len(page.factors)
     if not page.searched and not of_run:
-        named = [(each, each.script) for each in page.background]
-        rows, note = _parts(page, "background", named), message("background-of-cells")
+        rows, note = _parts(page, "background"), message("background-of-cells")
         yield _tabled("title-background", rows, labels, rank="numbers", note=note)
-        named = [*with_names(page.statements)]
-        texts = {name: each.text for each, name in named}
+        texts = {name: each.text for kind, name, each in page.parts if kind == "statement"}
         blocks = tuple(Block(text, name) for name, text in texts.items())
-        yield _tabled("title-statement", _parts(page, "statement", named), labels, blocks=blocks)
+        yield _tabled("title-statement", _parts(page, "statement"), labels, blocks=blocks)
     if not page.searched:
         blocks = tuple(
             Block(f"{each.text}\n\n{as_text(each.plan.plan)}", _plan_name(each))
@@ -130,12 +128,13 @@ def _tabled(
     return Section(table.key, table.title, tables=(table,) if table.rows else (), rank=rank, **more)
 
 
-def _parts(page: Page, key: str, named: Sequence[tuple[Part, str]]) -> Iterator[Cells]:
+def _parts(page: Page, kind: str) -> Iterator[Cells]:
     """Statements or background workloads, cell by cell, each with its name."""
-    for part, name in named:
-        shown = [n for n in part.counts if any(each.counts[n] for each, _ in named)]
+    named = [(name, each) for of, name, each in page.parts if of == kind]
+    for name, part in named:
+        shown = [n for n in part.counts if any(each.counts[n] for _, each in named)]
         yield [
-            (key, name),
+            (kind, name),
             *levels(page.factors, part.row.cell.levels),
             *((each, f"{part.counts[each]:,}") for each in shown),
             *metrics(part.estimates, part.estimates.get),
@@ -260,14 +259,12 @@ def numbers(page: Page) -> Iterator[Number]:
     cell. A cell's statements, background workloads, and trials have the keys of
     `numbers.of_summary`; where a key does not apply it is None.
     """
-    parts = [("background", each, each.script) for each in page.background]
-    parts += [("statement", each, name) for each, name in with_names(page.statements)]
     for row in page.rows:
         of = {**(dict(row.cell.levels) or {"cell": row.cell.key}), **dict.fromkeys(_KEYS)}
         due = Estimate.alone(float(row.counts.due), row.counts.due)
         yield from known(of, {"due": due, **{name: row.estimate(name) for name in _OF_CELL}})
         yield from known(of, dict(row.more))
-        for kind, each, name in parts:
+        for kind, name, each in page.parts:
             if each.row is row:
                 yield from known(of | {kind: name}, each.estimates)
         for digest in row.every:
@@ -298,7 +295,8 @@ def document(page: Page) -> dict[str, Any]:
         "failures": [{"trial": where, "error": why} for where, why in page.failures],
         "statements": [
             {"cell": each.row.cell.key, **fields(each, "script", "line", "text"), **each.counts}
-            for each in page.statements
+            for kind, _, each in page.parts
+            if kind == "statement"
         ],
         "plans": [
             {
