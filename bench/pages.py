@@ -87,7 +87,7 @@ def _opened_s(address: str) -> float:
 
 def _hour(path: Path, run: str, address: str) -> Iterator[Finding]:
     """A run that has gone on for an hour, and goes on, in Chromium."""
-    chromium = shutil.which("chromium")
+    chromium = shutil.which("chromium-headless-shell") or shutil.which("chromium")
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:

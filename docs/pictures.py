@@ -135,7 +135,7 @@ def main() -> None:
         sync_playwright() as browsers,
     ):
         Path(folder).chmod(0o755)
-        chromium = shutil.which("chromium")
+        chromium = shutil.which("chromium-headless-shell") or shutil.which("chromium")
         browser = browsers.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         if "report" in named:
             report(browser, Path(folder))

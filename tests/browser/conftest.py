@@ -14,7 +14,7 @@ from pgpaces.answers.sweep.page import About, gather
 from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.show.html import html
 from pgpaces.spec.design import Design, Factor
-from tests.needs import check, found
+from tests.needs import check, chromium
 from tests.unit.experiments import WORKERS, experiment, made
 
 # A board whose CPUs are busy draws slowly.
@@ -25,7 +25,7 @@ expect.set_options(timeout=30_000)
 def browser():
     check("chromium")
     with sync_playwright() as play:
-        opened = play.chromium.launch(executable_path=found("chromium"), args=["--no-sandbox"])
+        opened = play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         yield opened
         opened.close()
 

@@ -25,10 +25,7 @@ pub fn histogram_count(encoded: &[u8]) -> PyResult<u64> {
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "made of a Python sequence")]
 pub fn histogram_counts(encoded: &[u8], values_ns: Vec<u64>) -> PyResult<Vec<u64>> {
-    let mut histogram = stored::empty();
-    stored::add(encoded, &mut histogram).map_err(damaged)?;
-    let counts = values_ns.iter().map(|&ns| histogram.count_between(0, ns));
-    Ok(counts.collect())
+    stored::counts_at_most(encoded, &values_ns).map_err(damaged)
 }
 
 #[pymethods]

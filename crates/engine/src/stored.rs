@@ -1,8 +1,9 @@
 //! Histograms as they are stored. Reading does not trust the file: damage is an error before
 //! anything is allocated for it; intact ones are merged and read by rank.
 
+use crate::times;
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::{Deserializer, Serializer as _, V2Serializer};
+use hdrhistogram::serialization::{Serializer as _, V2Serializer};
 use std::sync::LazyLock;
 
 /// Cookie, length of the payload, offset, digits, bounds, ratio.
@@ -34,8 +35,54 @@ pub fn empty() -> Histogram<u64> {
 /// # Errors
 /// What is wrong with it, if it is not a stored histogram.
 pub fn count(encoded: &[u8]) -> Result<u64, String> {
+    let mut sum = 0u64;
+    each(encoded, |_, count| {
+        sum = sum
+            .checked_add(count)
+            .filter(|sum| i64::try_from(*sum).is_ok())
+            .ok_or("it counts more than there can be")?;
+        Ok(())
+    })?;
+    Ok(sum)
+}
+
+/// How many times of an encoded histogram are at most as long as each of these, to 3 digits.
+///
+/// # Errors
+/// As `count`.
+pub fn counts_at_most(encoded: &[u8], values_ns: &[u64]) -> Result<Vec<u64>, String> {
+    count(encoded)?;
+    let last = SHAPE.1 - 1;
+    let bins: Vec<usize> = values_ns.iter().map(|&ns| times::bin(ns).min(last)).collect();
+    let mut sums = vec![0; bins.len()];
+    each(encoded, |place, count| {
+        for (sum, _) in sums.iter_mut().zip(&bins).filter(|(_, bin)| place <= **bin) {
+            *sum += count;
+        }
+        Ok(())
+    })?;
+    Ok(sums)
+}
+
+/// Adds an encoded histogram to another; empty bytes add nothing.
+///
+/// # Errors
+/// As `count`, and where both together count more than there can be.
+pub fn add(encoded: &[u8], to: &mut Histogram<u64>) -> Result<(), String> {
+    let sum = to.len().checked_add(count(encoded)?);
+    if sum.is_none_or(|sum| i64::try_from(sum).is_err()) {
+        return Err("together they count more than there can be".into());
+    }
+    each(encoded, |place, count| to.record_n(times::least(place), count).map_err(|e| e.to_string()))
+}
+
+/// Takes each place of an encoded histogram that counts something, with its count, in order.
+fn each(
+    encoded: &[u8],
+    mut take: impl FnMut(usize, u64) -> Result<(), String>,
+) -> Result<(), String> {
     if encoded.is_empty() {
-        return Ok(0);
+        return Ok(());
     }
     let (header, counts) = &*SHAPE;
     let Some((found, mut payload)) = encoded.split_at_checked(HEADER) else {
@@ -50,38 +97,21 @@ pub fn count(encoded: &[u8]) -> Result<u64, String> {
     if length as usize != payload.len() {
         return Err(format!("it is {} bytes long and says {length}", payload.len()));
     }
-    let (mut place, mut sum) = (0u64, 0u64);
+    let mut place = 0usize;
     while !payload.is_empty() {
         let number = signed(varint(&mut payload).ok_or("it ends within a number")?);
         // A negative number is that many counts of zero.
-        place = place.saturating_add(if number < 0 { number.unsigned_abs() } else { 1 });
-        if place > *counts as u64 {
+        let zeros = if number < 0 { number.unsigned_abs() } else { 1 };
+        let next = usize::try_from(zeros).map_or(usize::MAX, |zeros| place.saturating_add(zeros));
+        if next > *counts {
             return Err(format!("it has more than {counts} counts"));
         }
-        sum = sum
-            .checked_add(u64::try_from(number).unwrap_or(0))
-            .filter(|sum| i64::try_from(*sum).is_ok())
-            .ok_or("it counts more than there can be")?;
+        if let Ok(count @ 1..) = u64::try_from(number) {
+            take(place, count)?;
+        }
+        place = next;
     }
-    Ok(sum)
-}
-
-/// Adds an encoded histogram to another; empty bytes add nothing.
-///
-/// # Errors
-/// As `count`, and where both together count more than there can be.
-pub fn add(encoded: &[u8], to: &mut Histogram<u64>) -> Result<(), String> {
-    let sum = to.len().checked_add(count(encoded)?);
-    if sum.is_none_or(|sum| i64::try_from(sum).is_err()) {
-        return Err("together they count more than there can be".into());
-    }
-    if encoded.is_empty() {
-        return Ok(());
-    }
-    let mut bytes = encoded;
-    let other: Histogram<u64> =
-        Deserializer::new().deserialize(&mut bytes).map_err(|e| e.to_string())?;
-    to.add(&other).map_err(|e| e.to_string())
+    Ok(())
 }
 
 /// The time at `rank`, from 1 for the smallest; none beyond the count.
@@ -120,4 +150,41 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
 /// The zigzag encoding undone.
 fn signed(value: u64) -> i64 {
     (value >> 1).cast_signed() ^ -(value & 1).cast_signed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hdrhistogram::serialization::Deserializer;
+    use proptest::prelude::*;
+
+    fn encoded(histogram: &Histogram<u64>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        V2Serializer::new().serialize(histogram, &mut bytes).expect("memory takes everything");
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_is_what_hdrhistogram_reads(
+            series in prop::collection::vec(
+                prop::collection::vec((0u32..50, any::<u64>()).prop_map(|(bits, v)| v >> bits), 0..40), 1..4
+            ),
+            values in prop::collection::vec((0u32..50, any::<u64>()).prop_map(|(bits, v)| v >> bits), 0..8),
+        ) {
+            let (mut all, mut merged) = (empty(), empty());
+            for times in series {
+                let mut one = empty();
+                times.iter().for_each(|ns| one.saturating_record(*ns));
+                let bytes = encoded(&one);
+                add(&bytes, &mut merged).unwrap();
+                let read: Histogram<u64> = Deserializer::new().deserialize(&mut &*bytes).unwrap();
+                all.add(&read).unwrap();
+                let counts: Vec<u64> = values.iter().map(|ns| read.count_between(0, *ns)).collect();
+                prop_assert_eq!(counts_at_most(&bytes, &values).unwrap(), counts);
+                prop_assert_eq!(count(&bytes).unwrap(), read.len());
+            }
+            prop_assert_eq!(encoded(&merged), encoded(&all));
+        }
+    }
 }

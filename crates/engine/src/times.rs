@@ -41,9 +41,9 @@ pub struct Collector {
     serializer: V2Serializer,
 }
 
-/// The bin of a time.
+/// The bin of a time, which is its place among the counts of a histogram.
 #[inline]
-fn bin(time: u64) -> usize {
+pub(crate) fn bin(time: u64) -> usize {
     let shift = 53 - (time | 0x7ff).leading_zeros();
     #[expect(clippy::cast_possible_truncation, reason = "11 bits, and at most 53 times 2^10")]
     let bin = (time >> shift) as usize;
@@ -51,7 +51,7 @@ fn bin(time: u64) -> usize {
 }
 
 /// The least time of a bin.
-fn least(bin: usize) -> u64 {
+pub(crate) fn least(bin: usize) -> u64 {
     let shift = (bin >> 10).saturating_sub(1);
     ((bin - (shift << 10)) as u64) << shift
 }
