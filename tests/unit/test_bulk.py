@@ -15,8 +15,8 @@ from pgpaces.analysis.summary import summarize
 from pgpaces.answers import bulk as words
 from pgpaces.answers.run import section
 from pgpaces.answers.sweep import page
-from pgpaces.answers.sweep.chart import chart
 from pgpaces.answers.sweep.report import report as report_of
+from pgpaces.answers.sweep.screen import chart
 from pgpaces.core.errors import PlanError
 from pgpaces.core.findings import Finding
 from pgpaces.core.record import Interval, Tally

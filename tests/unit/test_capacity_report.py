@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pgpaces.analysis import differences
 from pgpaces.analysis.capacity.answer import Equivalents, highest
 from pgpaces.analysis.capacity.search import trial_label
 from pgpaces.answers import capacity
@@ -28,7 +27,7 @@ from pgpaces.show.markdown import markdown
 from pgpaces.show.style import DARK, LIGHT
 from pgpaces.show.terminal import command, terminal
 from pgpaces.spec.costs import Costs
-from pgpaces.spec.design import Cell, Design, Experiment
+from pgpaces.spec.design import Cell, Experiment
 from tests.unit.searches import GOAL, ONE, START, searched, slope
 
 PRICED = {
@@ -64,10 +63,9 @@ def of_level(level, at, *, quick=False):
 
 def page(found):
     digests = [tell.digest for each in found for tell in each.tells]
-    design = Design(extra=tuple(dict(cell.levels) for cell in differences.cells_of(digests)))
-    made = gather(digests, About(START, "0", chosen=True), Experiment("e", "w", design))
+    made = gather(digests, About(START, "0", chosen=True), Experiment("e", "w"))
     answer = section(found)
-    return replace(made, first=answer, searched="rate")
+    return replace(made, first=answer, searched=True)
 
 
 def test_what_is_proved_is_told_a_day_and_in_money():
@@ -98,9 +96,9 @@ def test_a_search_that_has_not_ended_says_so():
 
 def test_which_level_holds_most_is_known_where_intervals_do_not_overlap():
     low, high = of_level("4MB", 12), of_level("64MB", 17.5)
-    known = section([low, high, of_level("1GB", 15)]).main
+    known = section([low, high, of_level("1GB", 15)]).conclusion
     assert known.startswith("work_mem = 64MB passes at the highest load, 17.")
-    unknown = section([low, high, of_level("1GB", 17.5)]).main
+    unknown = section([low, high, of_level("1GB", 17.5)]).conclusion
     assert unknown.endswith("but other cells may also pass at that load")
 
 

@@ -33,7 +33,7 @@ def test_each_fits_its_width_and_at_80_columns_a_screen(every, width):
         assert max(map(len, lines)) <= width, name
         assert [line for line in lines if line.endswith(" ")] == [], name
         # A sweep has a line for each cell, and a quick search one for each load.
-        keys = ("brief", "capacity-loads")
+        keys = ("cells", "capacity-loads")
         cells = sum(len(each.rows) for each in section.tables if each.key in keys and each.brief)
         if width >= 80:
             assert len(lines) <= faces.LINES_MAX[name.partition(" ")[0]] + cells, name

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgpaces.analysis.preview import Span, between, preview, trial_span
-from pgpaces.answers.sweep.preview import as_json, lines
+from pgpaces.answers.preview import as_json, lines
 from pgpaces.show.numbers import clock
 from pgpaces.spec.design import Design, Experiment
 from pgpaces.spec.load import Load, TrialPlan
@@ -75,6 +75,6 @@ def test_what_may_take_more_or_less_is_said_as_both():
     assert few.seconds.value < found.seconds.value < many.seconds.value
     assert few.cost["EUR"] < found.cost["EUR"] < many.cost["EUR"]
     experiment = Experiment("e", "w", Design())
-    assert "1 cell, 10 to 30 trials" in next(lines(experiment, found, chosen=True))
+    assert "1 cell, 10 to 30 trials" in next(lines(experiment, found, ["until certain"]))
     plain = as_json(experiment, found)
     assert (plain["trials_to_run_least"], plain["trials_to_run"]) == (10, 30)

@@ -20,10 +20,10 @@ from msgspec.structs import replace
 
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.validity import Validity
-from pgpaces.answers.sweep import over_time
-from pgpaces.answers.sweep.chart import PANELS_MAX, chart
+from pgpaces.answers import over_time
 from pgpaces.answers.sweep.page import Page, gather
 from pgpaces.answers.sweep.report import report as report_of
+from pgpaces.answers.sweep.screen import PANELS_MAX, chart
 from pgpaces.core.errors import PlanError
 from pgpaces.show import charts, draw, render
 from pgpaces.show.charts import DASHES, SERIES_MAX, SHAPES, specification

@@ -6,8 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from pgpaces.analysis.digest import WAITS_MAX, Digest, Track, digest
-from pgpaces.answers import servers
-from pgpaces.answers.sweep import over_time
+from pgpaces.answers import over_time, servers
 from pgpaces.core.series import Sample
 from pgpaces.spec.result import Blocked, Executed, Grown, Moved, Observed, WaitEvent, Waits
 from tests.unit import trials

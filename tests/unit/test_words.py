@@ -48,7 +48,8 @@ def page_of(rows: list[Row], **changes: Any) -> Page:
     factors = tuple(Factor(name, tuple(found)) for name, found in levels.items() if len(found) > 1)
     main = crossing.main_factor(factors)
     about = About(datetime(2026, 11, 1, tzinfo=UTC), "1")
-    return Page("", "", about, factors, main, tuple(rows), 0.05, (), None, (), **changes)
+    limits = ("500 ms",)
+    return Page("", "", about, factors, main, tuple(rows), 0.05, limits, *limits, (), **changes)
 
 
 def found(rows: list[Row], **changes: Any) -> dict[str, Finding]:
@@ -62,13 +63,13 @@ def found(rows: list[Row], **changes: Any) -> dict[str, Finding]:
         ("hh", "SWEEP", "pass", "cells: 2 pass, 0 fail, 0 unknown"),
         ("bb-", "SWEEP", "fail", "cells: 0 pass, 2 fail, 0 unknown"),
         ("?+", "SWEEP", "unknown", "cells: 0 pass, 0 fail, 2 unknown"),
-        ("h", "PASS", "pass", "0.0% (0.0 to 1.3) of 300 requests missed the 500ms limit"),
+        ("h", "PASS", "pass", "0.0% (0.0 to 1.3) of 300 requests missed the 500 ms limit"),
         ("--", "SWEEP", "unknown", "no trial has run yet"),
     ],
 )
 def test_the_headline_counts_the_verdicts_of_the_cells(said, word, mark, text):
     rows = [row(each, clients=str(2**n)) for n, each in enumerate(said)]
-    top = screen.headline(replace(page_of(rows), limit="500ms"))
+    top = screen.headline(page_of(rows))
     assert (top.word, top.mark, top.text) == (word, mark, text)
 
 

@@ -13,8 +13,7 @@ from pgpaces.analysis.capacity.curve import Kind
 from pgpaces.analysis.compare import ComparisonGoal
 from pgpaces.answers.answer import Answer
 from pgpaces.answers.compare import Compared, compared, differing, listed, section_of
-from pgpaces.answers.sweep.lookup import answer_for, answer_of, page_of
-from pgpaces.answers.sweep.screen import section as sweep_section
+from pgpaces.answers.sweep.lookup import answer_for, answer_of
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.server import profiles
 from pgpaces.spec import costs
@@ -77,8 +76,7 @@ def sweep(  # noqa: PLR0913 - the options of a command, all by keyword
 def open_sweep(name: str = "last", *, store: str | Path | None = None) -> Answer:
     """A stored experiment: `last`, an id, the end or start of one, or its name."""
     with closing(Store.existing(store)) as opened:
-        page = page_of(opened, (opened.find_experiment(name),))
-    return Answer(page.first or sweep_section(page), lambda: page)
+        return answer_of(opened, opened.find_experiment(name))
 
 
 def capacity(  # noqa: PLR0913 - the options of a command, all by keyword

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from operator import itemgetter
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -13,7 +11,8 @@ from pgpaces.analysis.capacity.answer import Capacities, Capacity, highest
 from pgpaces.analysis.capacity.curve import UNITS, LoadVerdict, load_text
 from pgpaces.analysis.capacity.search import CellSearch
 from pgpaces.analysis.goal import Limit
-from pgpaces.answers.trials import cell_name, factor_name, limits_of
+from pgpaces.answers.tables import Cells, levels, table_of
+from pgpaces.answers.trials import cell_name, limits_of
 from pgpaces.core import causes
 from pgpaces.core.findings import Finding, finding, length
 from pgpaces.core.messages import message, said
@@ -21,18 +20,8 @@ from pgpaces.core.metrics import axis, header
 from pgpaces.show.charts import Datum, amounts, series
 from pgpaces.show.numbers import NOT_KNOWN, estimate_cell, or_dash, percent, rate
 from pgpaces.show.screen import Screen, bounds
-from pgpaces.show.section import (
-    Figure,
-    Headline,
-    Number,
-    Section,
-    Table,
-    TableCell,
-    Values,
-    figure,
-    table,
-)
-from pgpaces.spec.design import Cell, Factor, level_text
+from pgpaces.show.section import Figure, Headline, Number, Section, Table, TableCell, Values, figure
+from pgpaces.spec.design import Cell, Factor
 from pgpaces.spec.result import Estimate
 
 KEY = "capacity"
@@ -60,34 +49,31 @@ def section(
     """
     cells = tuple(each.answer(limits.get(each.cell.key)) for each in searches)
     answer = Capacities(cells, highest(cells))
-    levels: dict[str, dict[str, None]] = {}
+    every: dict[str, dict[str, None]] = {}
     for cell in cells:
         for name, level in cell.levels.items():
-            levels.setdefault(name, {})[level] = None
-    factors = [Factor(name, tuple(own)) for name, own in levels.items() if len(own) > 1]
+            every.setdefault(name, {})[level] = None
+    factors = [Factor(name, tuple(own)) for name, own in every.items() if len(own) > 1]
     begun = any(each.trials for each in searches)
-    head = _headline(answer, factors)
     plans = (digest.trial.plan for each in searches for digest, _ in each.trials)
     limited = list(dict.fromkeys(each for plan in plans for each in limits_of(plan)))
-    # The number of a cell in its chart; 0 for the only one.
-    first = 1 if len(cells) > 1 else 0
-    drawn = [*enumerate(zip(searches, cells, strict=True), first)][:_CELLS_MAX]
+    allowed = 100 * cells[0].goal.missed_max
+    drawn = [*zip(searches, cells, strict=True)][:_CELLS_MAX]
     return SCREEN.section(
-        head,
+        _headline(answer, factors)
+        if begun
+        else Headline("CAPACITY", "unknown", message("sweep-not-run")),
         values_of(cells[0]) if len(cells) == 1 else (),
         key=KEY,
         title="Capacity",
         findings=[*_findings(cells, factors, stopped=stopped)] if begun else (),
-        main=head.text if begun else message("sweep-not-run"),
         whole=True,
-        note=message(
-            "capacity-rule", missed_percent=100 * cells[0].goal.missed_max, limits=limited or None
-        ),
+        note=message("capacity-rule", missed_percent=allowed, limits=limited or None),
         tables=tuple(_tables(cells, factors)),
         tables_first=True,
         figures=tuple(
-            _chart(search, cell, factors, number=number)
-            for number, (search, cell) in drawn
+            _chart(search, cell, factors, number=number if len(cells) > 1 else 0)
+            for number, (search, cell) in enumerate(drawn, 1)
             if search.trials
         ),
         rows=tuple(_numbers(answer)),
@@ -115,7 +101,7 @@ def _headline(answer: Capacities, factors: Sequence[Factor]) -> Headline:
         [best] = [each for each in answer.cells if each.cell == most.cell]
         name = "highest-certain" if most.certain else "highest-unknown"
         load = load_text(best.passes or 0.0, best.load)
-        return Headline("CAPACITY", "", message(name, cell=_label(best.levels, factors), load=load))
+        return Headline("CAPACITY", "", message(name, cell=_label(best, factors), load=load))
     if others:
         return Headline("CAPACITY", "fail" if fails else "unknown", message("capacity-none"))
     text = first.bounds
@@ -160,28 +146,28 @@ def _findings(
     found: dict[str, tuple[Finding, list[str]]] = {}
     for cell in cells:
         for each in cell.findings:
-            found.setdefault(str(each), (each, []))[1].append(_label(cell.levels, factors))
+            found.setdefault(str(each), (each, []))[1].append(_label(cell, factors))
     for each, names in found.values():
         yield replace(each, about="" if len(names) == len(cells) else "; ".join(names))
 
 
-# The levels of a row, and its cells by their columns.
-Row = tuple[Mapping[str, str], dict[str, TableCell | str]]
-
-
 def _tables(cells: Sequence[Capacity], factors: Sequence[Factor]) -> Iterator[Table]:
-    near, labels = [], len(factors)
+    near: list[LoadVerdict] = []
     if len(cells) > 1:
-        more = {"labels": labels, "brief": True, "note": message("capacity-table")}
-        rows = [*map(_of_cell, cells)]
-        yield _table("cells", "title-pass-and-fail", factors, rows=rows, **more)
-    elif near := [_of_load(at, cells[0]) for at in _near_threshold(cells[0])]:
+        rows = (_of_cell(each, factors) for each in cells)
+        note = message("capacity-table")
+        yield table_of(
+            "title-capacity-cells", rows, labels=len(factors), note=note, brief=True, spare=_SPARE
+        )
+    elif near := _near_threshold(cells[0]):
+        rows = (_of_load(load, cells[0], factors) for load in near)
         note = message("loads-by-curve" if cells[0].goal.quick else "loads-by-own-trials")
-        yield _table("loads", "title-near", factors, rows=near, brief=True, note=note)
-    rows = [_of_load(load, each) for each in cells for load in each.loads]
-    if len(rows) > len(near):
-        more = {"labels": labels + 1, "folded": True}
-        yield _table("all-loads", "title-loads-tried", factors, rows=rows, **more)
+        yield table_of("title-capacity-loads", rows, note=note, brief=True, spare=_SPARE)
+    every = [_of_load(load, each, factors) for each in cells for load in each.loads]
+    if len(every) > len(near):
+        yield table_of(
+            "title-capacity-all-loads", every, labels=len(factors) + 1, folded=True, spare=_SPARE
+        )
 
 
 def _near_threshold(capacity: Capacity) -> list[LoadVerdict]:
@@ -195,44 +181,30 @@ def _near_threshold(capacity: Capacity) -> list[LoadVerdict]:
     return [each for each in loads if each in kept[:_LOADS_MAX]]
 
 
-def _table(
-    key: str, title: str, factors: Sequence[Factor], *, rows: Sequence[Row], **more: Any
-) -> Table:
-    """A table with a column for each factor. title: the name of a message."""
-    names = [(factor_name(factor.name), factor.name) for factor in factors]
-    full = [
-        {**{title: level_text(levels.get(name, NOT_KNOWN)) for title, name in names}, **row}
-        for levels, row in rows
-    ]
-    columns = [(name, itemgetter(name)) for name in full[0]]
-    return table(f"{KEY}-{key}", message(title), columns, items=full, spare=_SPARE, **more)
-
-
-def _of_cell(capacity: Capacity) -> Row:
+def _of_cell(capacity: Capacity, factors: Sequence[Factor]) -> Cells:
     soak = capacity.soak
+    yield from levels(factors, capacity.levels.items())
     at = f"{rate(soak.load)}, {length(capacity.goal.soak_s)}" if soak else ""
-    return capacity.levels, {
-        f"passes up to, {capacity.unit}": or_dash(capacity.passes, rate),
-        f"fails from, {capacity.unit}": or_dash(capacity.fails, rate),
-        "estimate": estimate_cell(capacity.estimate, rate),
-        "soak": TableCell(soak.verdict, at, soak.verdict) if soak else NOT_KNOWN,
-        "limit": causes.title(capacity.limit.key) if capacity.limit else NOT_KNOWN,
-    }
+    yield f"passes up to, {capacity.unit}", or_dash(capacity.passes, rate)
+    yield f"fails from, {capacity.unit}", or_dash(capacity.fails, rate)
+    yield "estimate", estimate_cell(capacity.estimate, rate)
+    yield "soak", TableCell(soak.verdict, at, soak.verdict) if soak else NOT_KNOWN
+    yield "limit", causes.title(capacity.limit.key) if capacity.limit else NOT_KNOWN
 
 
-def _of_load(load: LoadVerdict, capacity: Capacity) -> Row:
+def _of_load(load: LoadVerdict, capacity: Capacity, factors: Sequence[Factor]) -> Cells:
     """A load that had long trials, by these trials alone; of a quick search each load."""
     ends = "" if capacity.goal.quick else f"{percent(load.low)}–{percent(load.high)}"
-    return capacity.levels, {
-        capacity.load: rate(load.load),
-        header("missed"): TableCell(percent(load.share), ends),
-        "trials": str(load.trials),
-        "verdict": TableCell(load.verdict, "", load.verdict),
-    }
+    yield from levels(factors, capacity.levels.items())
+    yield capacity.load, rate(load.load)
+    yield header("missed"), TableCell(percent(load.share), ends)
+    yield "trials", str(load.trials)
+    yield "verdict", TableCell(load.verdict, "", load.verdict)
 
 
-def _label(levels: Mapping[str, str], factors: Sequence[Factor]) -> str:
-    return cell_name(Cell(tuple((f.name, levels[f.name]) for f in factors if f.name in levels)))
+def _label(capacity: Capacity, factors: Sequence[Factor]) -> str:
+    own = capacity.levels
+    return cell_name(Cell(tuple((f.name, own[f.name]) for f in factors if f.name in own)))
 
 
 def _chart(
@@ -242,33 +214,26 @@ def _chart(
     theta = 100 * capacity.goal.missed_max
     long = [point.load for _, point in search.trials if point.role != "short"]
     low, high = (min(long) / _FAR, max(long) * _FAR) if long else (0.0, math.inf)
-    near = [p for _, p in search.trials if p.due and low <= p.load <= high]
     limit, trials = message("chart-may-miss", percent=theta), message("chart-trial")
-    rows: list[Datum] = [
-        {
-            "series": trials,
-            "valid": point.valid,
-            "texts": (
-                digest.trial.id[-8:],
-                f"{point.load:.6g}",
-                percent(point.share) if point.due else NOT_KNOWN,
-                "yes" if point.valid else "no",
-            ),
-            **({"x": point.load, "value": 100 * point.share} if point in near else {}),
-        }
-        for digest, point in search.trials
-    ]
-    rows.append({"limit": theta, "series": limit})
-    rows += [
-        {"bound": load, "side": side, "text": f"{side} {rate(load)}"}
-        for side, load in (("pass", capacity.passes), ("fail", capacity.fails))
-        if load is not None
-    ]
-    where = f", {_label(capacity.levels, factors)}" if factors else ""
+    rows: list[Datum] = [{"limit": theta, "series": limit}]
+    for side, load in (("pass", capacity.passes), ("fail", capacity.fails)):
+        if load is not None:
+            rows.append({"bound": load, "side": side, "text": f"{side} {rate(load)}"})
+    left = 0
+    for digest, point in search.trials:
+        missed = percent(point.share) if point.due else NOT_KNOWN
+        run, valid = digest.trial.id[-8:], "yes" if point.valid else "no"
+        texts = (run, f"{point.load:.6g}", missed, valid)
+        row: Datum = {"series": trials, "valid": point.valid, "texts": texts}
+        if point.due and low <= point.load <= high:
+            row |= {"x": point.load, "value": 100 * point.share}
+        elif point.due:
+            left += 1
+        rows.append(row)
     return figure(
         f"{KEY}-trials" + (f"-{number}" if number else ""),
-        message("chart-missed-at-load", of=where),
-        message("chart-trials-dots", left=sum(1 for _, p in search.trials if p.due) - len(near)),
+        message("chart-missed-at-load", of=f", {_label(capacity, factors)}" if factors else ""),
+        message("chart-trials-dots", left=left),
         columns=("run", "load", header("missed"), "valid"),
         data=rows,
         template="capacity",

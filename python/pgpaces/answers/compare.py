@@ -28,6 +28,7 @@ from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.sequential import Pairing
 from pgpaces.answers import run
+from pgpaces.answers.tables import Cells, table_of
 from pgpaces.answers.trials import decisive, factor_name, levels_listed
 from pgpaces.core import metrics
 from pgpaces.core.errors import PlanError, RunError
@@ -40,7 +41,6 @@ from pgpaces.show.escape import line as escaped
 from pgpaces.show.numbers import NOT_KNOWN, interval_line, metric_cell
 from pgpaces.show.screen import Screen
 from pgpaces.show.section import (
-    Column,
     Figure,
     Headline,
     Mark,
@@ -51,7 +51,6 @@ from pgpaces.show.section import (
     TableCell,
     Values,
     figure,
-    table,
 )
 from pgpaces.spec.result import Estimate
 from pgpaces.store.store import Store
@@ -81,10 +80,6 @@ _REASONS = {
     "look": "ended-before-look",
     "apart": "trials-apart-in-time",
 }
-# Beyond this range a ratio is drawn on a logarithmic axis.
-_LINEAR = (0.5, 2.0)
-# Larger ratios are in the table only.
-_MOST = 1e4
 _NOISE = "A with itself"
 _LISTED_MAX = 8
 # From this ratio on, a difference is in times rather than percent.
@@ -123,7 +118,7 @@ def section(
         main=message("comparison", a=a, b=b, **told),
         whole=True,
         tables=(_table(effects, (a, b)),) if of_a or of_b else (),
-        figures=tuple(_figures(effects)),
+        figures=tuple(_figures(verdict)),
         rows=tuple(_numbers(effects)),
         value=verdict,
         trials=tuple(ids),
@@ -222,64 +217,52 @@ def is_planned(digests: Sequence[Digest]) -> bool:
 
 
 def _table(effects: Sequence[Effect], names: tuple[str, str]) -> Table:
-    columns: list[Column[Effect]] = [
-        ("metric", lambda each: axis(each.metric)),
-        ("A", lambda each: metric_cell(each.metric, each.a)),
-        ("B", lambda each: metric_cell(each.metric, each.b)),
-        (
-            "B against A",
-            lambda e: TableCell(*effect_texts(e.metric, e.estimate)) if e.estimate else NOT_KNOWN,
-        ),
-        ("p", lambda each: NOT_KNOWN if each.p is None else f"{each.p:.2g}"),
-        ("B is", lambda each: TableCell(each.outcome, "", _MARKS[each.outcome])),
-    ]
+    def cells(each: Effect) -> Cells:
+        texts = effect_texts(each.metric, each.estimate) if each.estimate else (NOT_KNOWN,)
+        yield "metric", axis(each.metric)
+        yield "A", metric_cell(each.metric, each.a)
+        yield "B", metric_cell(each.metric, each.b)
+        yield "B against A", TableCell(*texts)
+        yield "p", NOT_KNOWN if each.p is None else f"{each.p:.2g}"
+        yield "B is", TableCell(each.outcome, "", _MARKS[each.outcome])
+
     note = message("table-comparison", a=names[0], b=names[1])
-    name, spare = message("title-metrics"), ("p", "B is")
-    return table(f"{KEY}-metrics", name, columns, items=effects, note=note, spare=spare)
+    return table_of("title-comparison-metrics", map(cells, effects), note=note, spare=("p", "B is"))
 
 
-def _figures(effects: Sequence[Effect]) -> Iterator[Figure]:
-    """The effects on the metric of the verdict and on those of its kind, and the noise."""
-    main = effects[0]
-    assert isinstance(main, Verdict), "the verdict is the first"
-    share, delta = is_share(main.metric), main.delta
-    every = [
-        (title(e.metric), e.metric, e.estimate) for e in effects if is_share(e.metric) == share
-    ]
-    every.insert(1, (_NOISE, main.metric, main.noise))
-    able = [(name, metric, e) for name, metric, e in every if e and (share or 0 < e.value < _MOST)]
-    if not any(name != _NOISE for name, *_ in able):
+def _figures(verdict: Verdict) -> Iterator[Figure]:
+    """The effects on the metric of the verdict and on those of its kind, and the noise.
+
+    In percent of A, or in points of shares, as in the texts.
+    """
+    share, delta = is_share(verdict.metric), verdict.delta
+    metric = verdict.metric
+    effects = [(title(metric), metric, verdict.estimate), (_NOISE, metric, verdict.noise)]
+    effects += [(title(each.metric), each.metric, each.estimate) for each in verdict.secondary]
+    none = 0.0 if share else 1.0
+    rows: list[Datum] = []
+    for name, metric, estimate in effects:
+        if estimate and math.isfinite(estimate.value) and is_share(metric) == share:
+            text, ends = effect_texts(metric, estimate)
+            row = {"y": name, "noise": name == _NOISE, "text": text, "texts": (name, text, ends)}
+            places = {"value": estimate.value}
+            if estimate.estimable and math.isfinite(estimate.high):
+                places |= {"low": estimate.low, "high": estimate.high}
+            rows.append(row | {end: 100 * (at - none) for end, at in places.items()})
+    if all(row["noise"] for row in rows):
         return
-    rows = [_effect_row(*each) for each in able]
-    rows.append({"none": 0.0 if share else 1.0})
-    ends = (-100 * delta, 100 * delta) if share else (1 / (1 + delta), 1 + delta)
-    rows.append({"from": ends[0], "to": ends[1]})
-    places = [row[name] for row in rows for name in ("value", "low", "high") if name in row]
-    log = not share and (min(places) < _LINEAR[0] or max(places) > _LINEAR[1])
+    band = {"from": -100 * (delta if share else delta / (1 + delta)), "to": 100 * delta}
     name = message("title-shares" if share else "title-effect")
     yield figure(
         f"{KEY}-effect",
         name,
-        message("chart-effects", delta=difference_text(main.metric, delta)),
+        message("chart-effects", delta=difference_text(verdict.metric, delta)),
         columns=("metric", "B against A", "95% interval"),
-        data=rows,
+        data=[*rows, {"none": 0.0}, band],
         template="difference",
-        x=amounts(name, log=log, zero=False, nice=False, padding=14, tickCount=5, grid=True),
-        y=names("", list(dict.fromkeys(name for name, *_ in able)), down=True),
+        x=amounts(name, zero=False, nice=False, padding=14, tickCount=5, grid=True),
+        y=names("", [row["y"] for row in rows], down=True),
     )
-
-
-def _effect_row(name: str, metric: str, estimate: Estimate) -> Datum:
-    """In units of the axis: points of shares, else a ratio."""
-    text, interval = effect_texts(metric, estimate)
-    share = is_share(metric)
-    places = {"value": estimate.value}
-    if estimate.estimable and math.isfinite(estimate.high):
-        low = estimate.low if share else max(estimate.low, 1 / _MOST)
-        places |= {"low": low, "high": estimate.high}
-    scaled = {at: place * (100 if share else 1) for at, place in places.items()}
-    texts = (name, text, interval)
-    return {"y": name, "noise": name == _NOISE, "text": text, "texts": texts, **scaled}
 
 
 def effect_texts(metric: str, estimate: Estimate) -> tuple[str, str]:

@@ -177,7 +177,7 @@ def warn_of_names(requests: Iterable[Request]) -> None:
 
 def _show_plan(request: Request, *, as_json: bool) -> None:
     """Prints the plan. Raises PlanError, ScriptError, TrustError for a request that cannot run."""
-    from pgpaces.answers.sweep import preview
+    from pgpaces.answers import preview
     from pgpaces.trial import sweep
 
     estimate = sweep.preview_of(request)

@@ -194,7 +194,7 @@ def carry_out(
 
 def _preview(planned: PlannedSweep, params: Mapping[str, Any]) -> None:
     """Prints the plan and its costs in time and space: on stdout for a dry run, else on stderr."""
-    from pgpaces.answers.sweep.preview import as_json, lines
+    from pgpaces.answers.preview import as_json, lines
 
     warn_of_names(planned.requests.values())
     if params["dry_run"] and params["as_json"]:
@@ -204,7 +204,7 @@ def _preview(planned: PlannedSweep, params: Mapping[str, Any]) -> None:
         return
     goal = planned.goal
     terms = () if goal is None else goal.terms()
-    shown = lines(planned.experiment, planned.preview(), chosen=goal is not None, goals=terms)
+    shown = lines(planned.experiment, planned.preview(), terms)
     text = "".join(f"{escape.line(line)}\n" for line in shown)
     if params["dry_run"]:
         put(text)

@@ -9,21 +9,18 @@ from importlib.metadata import version
 
 from msgspec.structs import replace
 
-from pgpaces.analysis import differences, validity
-from pgpaces.analysis.capacity.search import CapacitySearch
+from pgpaces.analysis import differences
 from pgpaces.analysis.cells import sound
 from pgpaces.analysis.certainty import Certainty
-from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.sequential import Pairing, Tell
-from pgpaces.answers import capacity, run
+from pgpaces.answers import capacity, over_time, run
 from pgpaces.answers import compare as comparing
 from pgpaces.answers import why as attribution
 from pgpaces.answers.answer import Answer
-from pgpaces.answers.sweep import over_time, screen
+from pgpaces.answers.sweep import screen
 from pgpaces.answers.sweep.page import About, Page, gather
 from pgpaces.answers.trials import decisive
 from pgpaces.show.section import Headline, Next, Section
-from pgpaces.spec.design import Experiment
 from pgpaces.store.store import Store
 from pgpaces.trial import document
 
@@ -34,38 +31,22 @@ def page_of(store: Store, names: Sequence[str] = ("last",)) -> Page:
     Raises PlanError for unknown names, StoreError if the store cannot be read.
     """
     about = About(datetime.now(UTC), version("pgpaces"), disks=tuple(store.disks()))
-    matches = [store.find_newest(name) for name in names]
-    if len(matches) == 1 and store.is_experiment(matches[0]):
-        row = store.experiment(matches[0])
-        about = replace(
-            about,
-            rerun=str(row.document.get("command", "")),
-            id=row.id,
-            state=row.state,
-            failures=tuple((each.cell, each.block, each.error) for each in store.failures(row.id)),
-        )
-        stored = document.read(row.document)
-        experiment, goal = stored.experiment, stored.goal
-        digests = store.digests(store.ended(row.id))
-        if goal is None or isinstance(goal, Certainty):
-            about = replace(about, chosen=goal is not None)
-            return _explained(store, gather(digests, about, experiment))
-        return _explained(store, _chosen(store, digests, about, experiment=experiment, goal=goal))
-    ids = [
-        id_
-        for match in matches
-        for id_ in (store.ended(match) if store.is_experiment(match) else [match])
-    ]
-    digests = store.digests(list(dict.fromkeys(ids)))
-    page = gather(digests, about)
-    if len(digests) != 1:
-        return _explained(store, page)
-    [digest], trial = digests, store.load(digests[0].trial.id)
-    answer = run.section(trial, digest.summary, digest.series, whole=True)
-    # Its numbers and its setup are those of the page.
-    first = replace(answer, rows=(), value=None, document=dict, rank="numbers")
-    page = replace(page, first=first, sections=(over_time.section(digest, trial.observed),))
-    return _explained(store, page)
+    found = [store.find_newest(name) for name in names]
+    if len(found) == 1 and store.is_experiment(found[0]):
+        page = _of_experiment(store, found[0], about)
+    else:
+        runs = [
+            run
+            for id_ in found
+            for run in (store.ended(id_) if store.is_experiment(id_) else [id_])
+        ]
+        page = gather(store.digests(list(dict.fromkeys(runs))), about)
+        if len(page.digests) == 1:
+            page = _of_run(store, page)
+    # The answer of a search names the limit already.
+    late = None if page.searched else attribution.of_cell(store, page)
+    more = (replace(late, folded=True),) if late else ()
+    return replace(page, sections=(*page.sections, *more))
 
 
 def answer_for(store: Store, section: Section) -> Answer:
@@ -79,44 +60,50 @@ def answer_for(store: Store, section: Section) -> Answer:
 
 
 def answer_of(store: Store, experiment_id: str) -> Answer:
-    """The answer of an experiment with adaptively chosen trials. Raises as page_of."""
+    """The answer of an experiment. Raises as page_of."""
     page = page_of(store, (experiment_id,))
-    return Answer(screen.section(page) if page.first is None else page.first, lambda: page)
+    return Answer(page.first or screen.section(page), lambda: page)
 
 
-def _explained(store: Store, page: Page) -> Page:
-    """With the reason why requests were late; the answer of a search names it already."""
-    late = None if page.searched else attribution.of_cell(store, page)
-    more = (replace(late, folded=True),) if late else ()
-    return replace(page, sections=(*page.sections, *more))
+def _of_run(store: Store, page: Page) -> Page:
+    [digest] = page.digests
+    trial = store.load(digest.trial.id)
+    answer = run.section(trial, digest.summary, digest.series, whole=True)
+    # Its numbers and its setup are those of the page.
+    first = replace(answer, rows=(), value=None, document=dict, rank="numbers")
+    return replace(page, first=first, sections=(over_time.section(digest, trial.observed),))
 
 
-def _chosen(
-    store: Store,
-    digests: Sequence[Digest],
-    about: About,
-    *,
-    experiment: Experiment,
-    goal: CapacitySearch | Pairing,
-) -> Page:
-    """The page of trials that were chosen one after another, with the answer to their purpose."""
-    cells = tuple(dict(cell.levels) for cell in differences.cells_of(digests))
-    design = replace(experiment.design, factors=(), exclude=(), extra=cells)
-    page = gather(digests, replace(about, chosen=True), replace(experiment, design=design))
+def _of_experiment(store: Store, id_: str, about: About) -> Page:
+    """The page, with the answer to the purpose of trials that were chosen one after another."""
+    row = store.experiment(id_)
+    stored = document.read(row.document)
+    experiment, goal = stored.experiment, stored.goal
+    about = replace(
+        about,
+        rerun=str(row.document.get("command", "")),
+        id=row.id,
+        state=row.state,
+        failures=tuple((each.cell, each.block, each.error) for each in store.failures(row.id)),
+        chosen=goal is not None,
+    )
+    digests = store.digests(store.ended(row.id))
+    page = gather(digests, about, experiment)
+    if goal is None or isinstance(goal, Certainty):
+        return page
     tells = [Tell.of(digest) for digest in digests]
     if isinstance(goal, Pairing):
-        section = _comparison(goal, tells, digests, about=about)
+        section = _comparison(goal, tells, about)
     else:
         searched = goal.over(experiment.design.cells()).of_cells(tells)
         limits = {each.cell.key: attribution.limit(store, each) for each in searched}
         section = capacity.section(searched, limits, stopped(about))
-        page = replace(page, searched=goal.goal.load)
-    if (failure := validity.no_trial(digests)) is not None:
-        head = Headline("FAIL", "fail", failure.sentence)
+    if page.failure is not None:
+        head = Headline("FAIL", "fail", page.failure.sentence)
         section = replace(section, headline=head, main="", findings=())
     own = () if about.state == "running" else section.next
-    onward, more = (*own, *screen.steps(page)), (screen.aside(page),)
-    return replace(page, first=replace(section, next=onward, aside=more))
+    first = replace(section, next=(*own, *screen.steps(page)), aside=(screen.aside(page),))
+    return replace(page, first=first, searched=not isinstance(goal, Pairing))
 
 
 def stopped(about: About) -> str:
@@ -125,18 +112,19 @@ def stopped(about: About) -> str:
     return errors[-1] if errors and about.state == "finished" else ""
 
 
-def _comparison(
-    goal: Pairing, tells: Sequence[Tell], digests: Sequence[Digest], *, about: About
-) -> Section:
-    pairs = tuple(goal.pairs(tells))
-    a, b, _ = (cell.key for cell in goal.cells)
-    of = {key: [t.digest for t in tells if t.digest and t.cell.key == key] for key in (a, b)}
-    names = [name for name, level in goal.a.items() if goal.b[name] != level]
-    others, verdict = differences.differ((of[a], of[b]), names), goal.standing(tells)
+def _comparison(goal: Pairing, tells: Sequence[Tell], about: About) -> Section:
+    digests = [tell.digest for tell in tells if tell.digest is not None]
+    of_a, of_b = (
+        [tell.digest for tell in tells if tell.digest and tell.cell.key == cell.key]
+        for cell in goal.cells[:2]
+    )
+    varied = [name for name, level in goal.a.items() if goal.b[name] != level]
+    others, verdict = differences.differ((of_a, of_b), varied), goal.standing(tells)
     running = about.state == "running"
-    left_out = sum(not sound(d) for d in digests) if running else len(digests) - 2 * len(pairs)
-    found = comparing.findings_of_trials(verdict.metric, digests, others, left_out=left_out)
-    more = decisive(about.id, verdict, goal.names())
+    counted = sum(map(sound, digests)) if running else 2 * len(goal.pairs(tells))
+    found = comparing.findings_of_trials(
+        verdict.metric, digests, others, left_out=len(digests) - counted
+    )
     return comparing.section(
         verdict,
         *goal.names(),
@@ -144,5 +132,5 @@ def _comparison(
         found=[*found],
         differences=others,
         running=running,
-        steps=[Next(each, "next-pairs") for each in more],
+        steps=[Next(each, "next-pairs") for each in decisive(about.id, verdict, goal.names())],
     )

@@ -5,35 +5,35 @@ Knows no store and reads no clock. Texts are unescaped; the code that renders th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pgpaces.analysis import cells, crossing, differences, goal
+from pgpaces.analysis import cells, crossing, differences, goal, validity
 from pgpaces.analysis.cells import Row
 from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.parts import (
-    Part,
-    StatementPlan,
-    background_of,
-    plans_of,
-    statements_of,
-)
+from pgpaces.analysis.parts import Part, StatementPlan, background_of, plans_of, statements_of
 from pgpaces.analysis.stopping import LOOKS_OF_CELL
 from pgpaces.answers import bulk
 from pgpaces.answers.disk import in_short
+from pgpaces.answers.numbers import with_names
 from pgpaces.answers.trials import limits_of
+from pgpaces.core.findings import Finding
 from pgpaces.core.units import duration_words
 from pgpaces.show.section import Facts, Section
-from pgpaces.spec.design import Cell, Experiment, Factor, level_text
+from pgpaces.spec.design import Cell, Design, Experiment, Factor, level_text
 from pgpaces.spec.result import Trial
 
 if TYPE_CHECKING:
     from pgpaces.store.listing import DiskRow
+
+
+# Background workloads and statements of cells: "background" or "statement", the name, and the part.
+Named = tuple[str, str, Part]
 
 
 class About(Struct, frozen=True):
@@ -71,8 +71,8 @@ class Page(Struct, frozen=True):
     to another question than the sweep's, which stands first. sections: further answers. places:
     servers with their machines. missing: the number of planned trials that did not run. failures:
     cell and block of trials that never began, and why. work: what all trials are about, if it is
-    not transactions. searched: the kind of load that a search chose, if one did: there are no
-    tables and charts over cells.
+    not transactions. searched: a search chose the trials, so there are no tables and charts over
+    cells.
     """
 
     title: str
@@ -87,19 +87,28 @@ class Page(Struct, frozen=True):
     options: Facts
     first: Section | None = None
     sections: tuple[Section, ...] = ()
-    statements: tuple[Part, ...] = ()
+    parts: tuple[Named, ...] = ()
     plans: tuple[StatementPlan, ...] = ()
     differences: tuple[Difference, ...] = ()
     places: tuple[Place, ...] = ()
     missing: int = 0
     failures: Facts = ()
-    background: tuple[Part, ...] = ()
     work: bulk.CellsWork | None = None
-    searched: str = ""
+    searched: bool = False
 
     @property
     def digests(self) -> tuple[Digest, ...]:
         return tuple(digest for row in self.rows for digest in row.every)
+
+    @property
+    def failure(self) -> Finding | None:
+        """Why no trial is a measurement; None if one is, or none ran."""
+        return validity.no_trial(self.digests)
+
+    @property
+    def above(self) -> str:
+        """Stands for a time of transactions that did not succeed."""
+        return f"> {self.limit}" if self.limit else "∞"
 
     def by_value(self, difference: Difference) -> dict[str, list[Row]]:
         """The cells that had each value."""
@@ -110,104 +119,92 @@ class Page(Struct, frozen=True):
         return found
 
 
-def gather(digests: Sequence[Digest], about: About, experiment: Experiment | None = None) -> Page:
-    if experiment is None:
+def gather(digests: Sequence[Digest], about: About, asked: Experiment | None = None) -> Page:
+    """The page of an experiment's trials, or of runs, whose differences are the factors."""
+    if asked is None:
         factors, digests = differences.place_runs(digests, about.id)
-        design = differences.cells_of(digests)
-        kinds: dict[str, str] = {}
-        title = ", ".join(dict.fromkeys(each.trial.workload.name for each in digests)) or "no runs"
-        missing = 0
+        names = dict.fromkeys(each.trial.workload.name for each in digests)
         missed_max = min((goal.allowed(each.trial) for each in digests), default=goal.ALLOWED)
+        experiment = Experiment(", ".join(names) or "no runs", missed_max=missed_max)
     else:
-        factors, design = experiment.design.factors, list(experiment.design.cells())
-        kinds = {target.name: target.kind for target in experiment.targets if target.kind}
-        title, missed_max = experiment.name, experiment.missed_max
-        missing = 0 if about.chosen else _missing(experiment, digests)
+        factors, experiment = asked.design.factors, asked
+    planned = asked is not None and not about.chosen
+    design, auto = experiment.design, experiment.design.trials == "auto"
+    wanted = [*design.cells()] if planned or auto else differences.cells_of(digests)
+    kinds = {target.name: target.kind for target in experiment.targets if target.kind}
     untrimmed = cells.rows(
-        design,
+        wanted,
         digests,
         kinds,
         numbers={each.key: each.of_trial for each in bulk.NUMBERS},
-        looks=LOOKS_OF_CELL if experiment and experiment.design.trials == "auto" else None,
+        looks=LOOKS_OF_CELL if auto else None,
     )
-    shown = _shown(factors, untrimmed)
-    main = crossing.main_factor(shown)
-    names = {factor.name for factor in shown}
+    shown = tuple(_shown(factors, untrimmed))
+    names = dict.fromkeys(factor.name for factor in shown)
     rows = tuple(
         replace(row, cell=Cell(tuple(pair for pair in row.cell.levels if pair[0] in names)))
         for row in untrimmed
     )
-    named = {cell.key: cell for cell in design}
-    limits = tuple(dict.fromkeys(each for row in rows for each in limits_of_row(row)))
     plans = {(each.trial.plan.limit_ns, bool(each.trial.plan.limits)) for each in digests}
     one_ns, own = plans.pop() if len(plans) == 1 else (None, True)
+    named = {cell.key: cell for cell in wanted}
     return Page(
-        title=title,
-        question=experiment.question if experiment else "",
+        title=experiment.name,
+        question=experiment.question,
         about=about,
         factors=shown,
-        main=main,
+        main=crossing.main_factor(shown),
         rows=rows,
-        missed_max=missed_max,
-        limits=limits,
-        limit=duration_words(one_ns) if one_ns and not own else None,
-        options=_options(digests, experiment, chosen=about.chosen),
-        statements=tuple(statements_of(rows)),
-        plans=plans_of(rows),
-        differences=differences.differ(
-            [row.every for row in rows], [factor.name for factor in shown], within=True
+        missed_max=experiment.missed_max,
+        limits=tuple(
+            dict.fromkeys(
+                limit for row in rows for each in row.every for limit in limits_of(each.trial.plan)
+            )
         ),
+        limit=duration_words(one_ns) if one_ns and not own else None,
+        options=_options(digests, experiment, planned=planned),
+        parts=(
+            *(("background", each.script, each) for each in background_of(rows)),
+            *(("statement", name, each) for each, name in with_names([*statements_of(rows)])),
+        ),
+        plans=plans_of(rows),
+        differences=differences.differ([row.every for row in rows], names, within=True),
         places=_places(digests, about.disks),
-        missing=missing,
+        missing=_missing(design, digests) if planned else 0,
         failures=tuple(
             (f"{named.get(key, key)}, trial {block}", error) for key, block, error in about.failures
         ),
-        background=tuple(background_of(rows)),
         work=bulk.of_cells(rows),
     )
 
 
-def limits_of_row(row: Row) -> Iterator[str]:
-    """The latency limits of the trials of a cell, some several times."""
-    for digest in row.every:
-        yield from limits_of(digest.trial.plan)
-
-
-def _missing(experiment: Experiment, digests: Sequence[Digest]) -> int:
+def _missing(design: Design, digests: Iterable[Digest]) -> int:
     done = {
         (digest.trial.place.block, digest.trial.place.cell)
         for digest in digests
         if digest.trial.place and digest.trial.state == "finished"
     }
-    return sum((ask.block, ask.cell.key) not in done for ask in experiment.design.asks())
+    return sum((ask.block, ask.cell.key) not in done for ask in design.asks())
 
 
-def _shown(factors: Sequence[Factor], rows: Sequence[Row]) -> tuple[Factor, ...]:
+def _shown(factors: Sequence[Factor], rows: Sequence[Row]) -> Iterator[Factor]:
     """The factors with several levels among the rows, in which targets are machine kinds."""
-    shown = []
-    names = dict.fromkeys(
-        [*(f.name for f in factors), *(name for row in rows for name, _ in row.cell.levels)]
-    )
     order = {factor.name: factor.levels for factor in factors}
-    for name in names:
+    for name in dict.fromkeys([*order, *(name for row in rows for name, _ in row.cell.levels)]):
         present = dict.fromkeys(crossing.level_of(row, name) for row in rows)
-        levels = [level for level in order.get(name, ()) if level in present]
-        levels += [level for level in present if level not in levels]
-        if len(levels) > 1:
-            shown.append(Factor(name, tuple(levels)))
-    return tuple(shown)
+        known = [level for level in order.get(name, ()) if level in present]
+        if len(present) > 1:
+            yield Factor(name, tuple(dict.fromkeys((*known, *present))))
 
 
-def _options(digests: Sequence[Digest], experiment: Experiment | None, *, chosen: bool) -> Facts:
-    """The options that all trials share, by the names of options."""
-    every = [_options_of(digest.trial).items() for digest in digests]
-    same = [pair for pair in (every[0] if every else ()) if all(pair in each for each in every)]
-    if experiment is None:
-        return tuple(same)
+def _options(digests: Sequence[Digest], experiment: Experiment, *, planned: bool) -> Facts:
+    """The options that all trials share, by the names of options.
+
+    planned: the number of trials is one of them, because it does not follow from a goal.
+    """
     fixed = {name: level_text(level) for name, level in experiment.design.fixed.items()}
-    options = fixed | dict(same)
-    # The number of trials that are chosen one after another follows from the goal.
-    if not chosen:
+    options = fixed | _common([_options_of(digest.trial) for digest in digests])
+    if planned:
         options["trials of each cell"] = str(experiment.design.trials)
     if experiment.from_database:
         options["copy of the database"] = experiment.from_database
@@ -222,6 +219,12 @@ def _options_of(trial: Trial) -> dict[str, str]:
     return options
 
 
+def _common(every: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """The pairs that all have."""
+    first = every[0].items() if every else ()
+    return {name: value for name, value in first if all(e.get(name) == value for e in every)}
+
+
 def _places(digests: Sequence[Digest], disks: Sequence[DiskRow]) -> tuple[Place, ...]:
     trials_at: dict[tuple[str, ...], list[Trial]] = {}
     for trial in (digest.trial for digest in digests):
@@ -233,22 +236,21 @@ def _places(digests: Sequence[Digest], disks: Sequence[DiskRow]) -> tuple[Place,
 
 
 def _place(trials: Sequence[Trial], disks: Sequence[DiskRow]) -> Place:
-    first, server = trials[0], trials[0].server
-    every = [dict(differences.of_setup(trial)) for trial in trials]
-    same = {n: v for n, v in every[0].items() if all(each.get(n) == v for each in every)}
-    settings = [pair for pair in same.items() if pair[0].startswith("setting ")]
-    where = {name: str(server.target.get(name) or "") for name in ("host", "port", "sslmode")}
+    server, hostname = trials[0].server, trials[0].host.hostname
+    facts = _common([dict(differences.of_setup(trial)) for trial in trials])
+    prefix = "setting "
+    settings = {name: facts.pop(name) for name in [*facts] if name.startswith(prefix)}
     if server.ours:
-        where = {"host": "a server of pgpaces"}
-    where |= {"data directory": server.data_directory or "", "device": server.data_device or ""}
-    disk = next((each for each in disks if server.data_device
-                 and each.host.hostname == first.host.hostname
-                 and each.disk.device.id == server.data_device), None)  # fmt: skip
-    where |= {"disk": in_short(disk)} if disk else {}
-    facts = (pair for pair in (*same.items(), *where.items()) if pair[1] and pair not in settings)
+        facts["host"] = "a server of pgpaces"
+    else:
+        facts |= {name: str(server.target.get(name) or "") for name in ("host", "port", "sslmode")}
+    facts |= {"data directory": server.data_directory or "", "device": server.data_device or ""}
+    at = (hostname, server.data_device)
+    disk = next((d for d in disks if at[1] and (d.host.hostname, d.disk.device.id) == at), None)
+    facts["disk"] = in_short(disk) if disk else ""
     return Place(
         f"PostgreSQL {server.version}",
-        tuple(facts),
-        tuple(sorted((name.removeprefix("setting "), value) for name, value in settings)),
+        tuple(pair for pair in facts.items() if pair[1]),
+        tuple(sorted((name.removeprefix(prefix), value) for name, value in settings.items())),
         len(trials),
     )

@@ -5,32 +5,30 @@ Values in, values out: sections, which every form of output shows, rows of numbe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
 from typing import Any
 
 from msgspec.structs import replace
 
 from pgpaces.analysis import bulk, crossing
-from pgpaces.analysis.cells import Row, sound
+from pgpaces.analysis.cells import Row, sound, trial_estimate
 from pgpaces.analysis.digest import Digest
+from pgpaces.analysis.parts import StatementPlan
 from pgpaces.analysis.plan_text import as_text
-from pgpaces.analysis.summary import Summary, as_json
+from pgpaces.analysis.summary import as_json
 from pgpaces.answers.bulk import NUMBERS, of_digest
-from pgpaces.answers.numbers import known, of_summary, with_names
-from pgpaces.answers.sweep import screen, tables
+from pgpaces.answers.numbers import known, of_summary
+from pgpaces.answers.sweep import screen
 from pgpaces.answers.sweep.page import Page
-from pgpaces.answers.trials import explains_nothing
+from pgpaces.answers.tables import Cells, levels, metrics, table_of
+from pgpaces.answers.trials import cell_name, explains_nothing
 from pgpaces.core.messages import message
-from pgpaces.show.section import (
-    Block,
-    Facts,
-    Number,
-    Report,
-    Section,
-    Table,
-)
-from pgpaces.spec.result import Estimate, fields, plain
+from pgpaces.core.units import memory_text
+from pgpaces.show.numbers import NOT_KNOWN, STARTED, moment
+from pgpaces.show.section import Block, Facts, Number, Rank, Report, Section, TableCell
+from pgpaces.spec.result import Estimate, Place, fields, plain
 
 # The question in words, with and without a latency limit.
 _QUESTIONS: Mapping[str, tuple[str, ...]] = {
@@ -44,22 +42,30 @@ _QUESTIONS: Mapping[str, tuple[str, ...]] = {
 _KEYS = ("run", "counted", "script", "statement", "background", "time")
 # What the rows of a trial, a script, a statement, and a background workload have of its summary.
 _IN_ROWS = ("counts", "missed", "throughput", "latency", "lag", "service", "times")
-_PARTS = ("scripts", "statements", "background")
+_OF_TRIAL = ("throughput", "mean", "missed", "p99")
+_CELLS_NAMED = 4
+_FAILURES_SHOWN = 20
 
 
 def report(page: Page) -> Report:
     top = page.first or screen.section(page)
-    sections, questions = tuple(_sections(page)), _QUESTIONS.get(top.key.partition("-")[0], ())
+    questions = _QUESTIONS.get(top.key.partition("-")[0], ())
     # Without a chart of the answer, a run is shown over time.
     leading = (top, *(each for each in page.sections if not each.folded))
+    headline: Facts = ()
+    if starts := sorted(digest.trial.started_at for digest in page.digests):
+        first, last = (f"{each:%Y-%m-%d %H:%M}" for each in (starts[0], starts[-1]))
+        headline = (
+            ("measured", f"{first}{'' if first == last else f' to {last}'} {starts[-1]:%Z}"),
+        )
     return Report(
         title=page.title,
         question=page.question,
         made_at=page.about.made_at,
         version=page.about.version,
         id=page.about.id,
-        headline=tuple(_measured(page)),
-        sections=sections,
+        headline=headline,
+        sections=tuple(_sections(page)),
         top=top,
         lead=next((figure for each in leading for figure in each.figures), None),
         rerun=page.about.rerun,
@@ -69,58 +75,152 @@ def report(page: Page) -> Report:
     )
 
 
-def _measured(page: Page) -> Iterator[tuple[str, str]]:
-    if starts := sorted(digest.trial.started_at for digest in page.digests):
-        first, last = (f"{each:%Y-%m-%d %H:%M}" for each in (starts[0], starts[-1]))
-        yield "measured", f"{first}{'' if first == last else f' to {last}'} {starts[-1]:%Z}"
-
-
 def _sections(page: Page) -> Iterator[Section]:
-    """The answer, then what it rests on. The page of a single run has its numbers already."""
-    alone = page.first is not None and len(page.digests) == 1
+    """The answer, then what it rests on, without empty parts.
+
+    The page of a single run has its numbers already.
+    """
     if page.first is not None:
         in_screen = any(table.brief for table in page.first.tables)
         yield replace(page.first, facts=(), note="", folded=not in_screen)
     yield from (each for each in page.sections if not each.folded)
-    if not page.searched and not alone:
-        yield _of_table(tables.cells(page), "numbers")
-        if page.background:
-            note = message("background-of-cells")
-            yield _of_table(tables.background(page), "numbers", note=note, folded=True)
-    details = [*(each for each in page.sections if each.folded), *_details(page, alone=alone)]
-    yield from (replace(each, folded=True) for each in details)
+    of_run = page.first is not None and len(page.digests) == 1
+    if not page.searched and not of_run:
+        cells = screen.cells(page)
+        yield Section(cells.key, cells.title, tables=(cells,), rank="numbers")
+    yield from (each for each in page.sections if each.folded)
+    for each in _details(page, of_run=of_run):
+        if each.tables or each.facts or each.blocks or each.parts:
+            yield replace(each, folded=True)
 
 
-def _of_table(table: Table, rank: Any, **more: Any) -> Section:
-    return Section(table.key, table.title, tables=(table,), rank=rank, **more)
-
-
-def _details(page: Page, *, alone: bool) -> Iterator[Section]:
-    if page.statements and not page.searched and not alone:
-        texts = {name: one.text for one, name in with_names(page.statements)}
+def _details(page: Page, *, of_run: bool) -> Iterator[Section]:
+    labels = 1 + len(page.factors)
+    if not page.searched and not of_run:
+        rows, note = _parts(page, "background"), message("background-of-cells")
+        yield _tabled("title-background", rows, labels, rank="numbers", note=note)
+        texts = {name: each.text for kind, name, each in page.parts if kind == "statement"}
         blocks = tuple(Block(text, name) for name, text in texts.items())
-        yield _of_table(tables.statements(page), "details", blocks=blocks)
-    if page.plans and not page.searched:
-        plans = tuple(
-            Block(f"{each.text}\n\n{as_text(each.plan.plan)}", tables.plan_name(each))
+        yield _tabled("title-statement", _parts(page, "statement"), labels, blocks=blocks)
+    if not page.searched:
+        blocks = tuple(
+            Block(f"{each.text}\n\n{as_text(each.plan.plan)}", _plan_name(each))
             for each in page.plans
         )
-        yield _of_table(tables.plans(page), "details", blocks=plans)
-    if page.failures:
-        title, facts = message("title-failures"), tables.failures(page)
-        yield Section("failures", title, facts=facts, rank="numbers")
-    if page.differences:
-        note = message("differences-not-asked")
-        yield _of_table(tables.differences(page), "details", note=note)
-    if not alone:
-        yield _of_table(tables.trials(page), "details", facts=_remarks(page))
+        yield _tabled("title-plans", _plans(page), blocks=blocks)
+    title = message("title-failures")
+    yield Section("failures", title, facts=tuple(_failures(page)), rank="numbers")
+    yield _tabled("title-differences", _differences(page), 3, note=message("differences-not-asked"))
+    if not of_run:
+        yield _tabled("title-trials", _trials(page), 1 + labels, facts=tuple(_remarks(page)))
     yield _where(page)
-    if page.about.rerun:
-        again = (Block(page.about.rerun),)
-        yield Section("rerun", message("title-rerun"), blocks=again, rank="details")
+    again = (Block(page.about.rerun),) if page.about.rerun else ()
+    yield Section("rerun", message("title-rerun"), blocks=again, rank="details")
 
 
-def _remarks(page: Page) -> Facts:
+def _tabled(
+    title: str, rows: Iterable[Cells], labels: int = 1, *, rank: Rank = "details", **more: Any
+) -> Section:
+    """A part with a table of these rows, if there are any."""
+    table = table_of(title, rows, labels=labels, spare=screen.SPARE)
+    return Section(table.key, table.title, tables=(table,) if table.rows else (), rank=rank, **more)
+
+
+def _parts(page: Page, kind: str) -> Iterator[Cells]:
+    """Statements or background workloads, cell by cell, each with its name."""
+    named = [(name, each) for of, name, each in page.parts if of == kind]
+    for name, part in named:
+        shown = [n for n in part.counts if any(each.counts[n] for _, each in named)]
+        yield [
+            (kind, name),
+            *levels(page.factors, part.row.cell.levels),
+            *((each, f"{part.counts[each]:,}") for each in shown),
+            *metrics(part.estimates, part.estimates.get),
+        ]
+
+
+def _plan_name(each: StatementPlan) -> str:
+    return f"{each.script}:{each.line}: {each.plan.summary}"
+
+
+def _plans(page: Page) -> Iterator[Cells]:
+    """How statements were executed."""
+    for each in page.plans:
+        plan = each.plan
+        yield [
+            ("plan", _plan_name(each)),
+            ("workers planned", str(plan.workers_planned)),
+            ("launched", str(plan.workers_launched) if plan.analyzed else "not executed"),
+            ("spilled", memory_text(plan.spilled_bytes)),
+            ("trials", str(each.trials)),
+            ("in", _cells_text(page, each.cells)),
+        ]
+
+
+def _failures(page: Page) -> Iterator[tuple[str, str]]:
+    """The reasons why trials never began, each with its first trial."""
+    reasons: dict[str, list[str]] = {}
+    for where, why in page.failures:
+        reasons.setdefault(why, []).append(where)
+    for why, names in [*reasons.items()][:_FAILURES_SHOWN]:
+        yield names[0] + (f", and {len(names) - 1} more" if len(names) > 1 else ""), why
+    if (left := len(reasons) - _FAILURES_SHOWN) > 0:
+        yield f"and {left} more reasons", "they are in the report as JSON"
+
+
+def _differences(page: Page) -> Iterator[Cells]:
+    for each in page.differences:
+        for value, rows in page.by_value(each).items():
+            yield [
+                ("what", each.name),
+                ("value", value),
+                ("in", _cells_text(page, rows)),
+                ("differs", f"{'within' if each.within else 'between'} cells"),
+            ]
+
+
+def _cells_text(page: Page, rows: Sequence[Row]) -> str:
+    if len(rows) == len(page.rows):
+        return "all cells"
+    names = "; ".join(cell_name(row.cell) for row in rows[:_CELLS_NAMED])
+    more = len(rows) - _CELLS_NAMED
+    return f"{names}; {more} more" if more > 0 else names
+
+
+def _trials(page: Page) -> Iterator[Cells]:
+    """Every trial; `pgpaces report RUN` has the rest of it."""
+    for row, digest in ((each, digest) for each in page.rows for digest in each.every):
+        trial = digest.trial
+        numbers = {name: trial_estimate(digest, name) for name in _OF_TRIAL}
+        if page.work is not None:
+            numbers = {each.key: each.of_trial(digest) for each in page.work.numbers}
+        yield [
+            ("run", trial.id[-8:]),
+            *levels(page.factors, row.cell.levels),
+            ("trial", _block(trial.place)),
+            (STARTED, moment(trial.started_at)),
+            ("due", f"{digest.summary.counts.due:,}"),
+            *metrics(numbers, numbers.get, page.above),
+            ("state", _state(row, digest)),
+        ]
+
+
+def _block(place: Place | None) -> str:
+    if place is None:
+        return NOT_KNOWN
+    attempt = f", attempt {place.attempt}" if place.attempt > 1 else ""
+    target = f" on {place.levels['target']}" if "target" in place.levels else ""
+    return f"{place.block}{attempt}{target}"
+
+
+def _state(row: Row, digest: Digest) -> TableCell:
+    valid = "valid" if digest.summary.validity.state == "valid" else "invalid"
+    state = valid if digest.trial.state == "finished" else digest.trial.state
+    text = state if digest in row.trials else f"{state}, not counted"
+    return TableCell(text, "", "" if sound(digest) else "invalid")
+
+
+def _remarks(page: Page) -> Iterator[tuple[str, str]]:
     """The findings and notes of trials, each once, with the trials that have it."""
     trials: dict[str, list[str]] = {}
     for digest in page.digests:
@@ -135,10 +235,8 @@ def _remarks(page: Page) -> Facts:
         for text in texts:
             trials.setdefault(text, []).append(trial.id[-8:])
     every = len(page.digests)
-    return tuple(
-        ("all trials" if len(ids) == every > 1 else ", ".join(ids), text)
-        for text, ids in trials.items()
-    )
+    for text, ids in trials.items():
+        yield "all trials" if len(ids) == every > 1 else ", ".join(ids), text
 
 
 def _where(page: Page) -> Section:
@@ -159,13 +257,11 @@ def numbers(page: Page) -> Iterator[Number]:
     cell. A cell's statements, background workloads, and trials have the keys of
     `numbers.of_summary`; where a key does not apply it is None.
     """
-    parts = [("background", each, each.script) for each in page.background]
-    parts += [("statement", each, name) for each, name in with_names(page.statements)]
     for row in page.rows:
         of = {**(dict(row.cell.levels) or {"cell": row.cell.key}), **dict.fromkeys(_KEYS)}
         due = Estimate.alone(float(row.counts.due), row.counts.due)
         yield from known(of, {"due": due, **row.estimates})
-        for kind, each, name in parts:
+        for kind, name, each in page.parts:
             if each.row is row:
                 yield from known(of | {kind: name}, each.estimates)
         for digest in row.every:
@@ -182,11 +278,22 @@ def document(page: Page) -> dict[str, Any]:
         "main": page.main.name if page.main else None,
         "factors": {factor.name: factor.levels for factor in page.factors},
         "asked": dict(page.options),
-        "cells": [_cell_json(page, row) for row in page.rows],
+        "cells": [
+            {
+                "cell": row.cell.key,
+                "levels": dict(row.cell.levels),
+                "valid": row.sound,
+                "verdict": crossing.verdict(row, page.missed_max) if page.limits else None,
+                "counts": plain(row.counts),
+                "trials": [_trial_json(row, digest) for digest in row.every],
+            }
+            for row in page.rows
+        ],
         "failures": [{"trial": where, "error": why} for where, why in page.failures],
         "statements": [
             {"cell": each.row.cell.key, **fields(each, "script", "line", "text"), **each.counts}
-            for each in page.statements
+            for kind, _, each in page.parts
+            if kind == "statement"
         ],
         "plans": [
             {
@@ -219,19 +326,13 @@ def document(page: Page) -> dict[str, Any]:
     }
 
 
-def _cell_json(page: Page, row: Row) -> dict[str, Any]:
-    return {
-        "cell": row.cell.key,
-        "levels": dict(row.cell.levels),
-        "valid": row.sound,
-        "verdict": crossing.verdict(row, page.missed_max) if page.limits else None,
-        "counts": plain(row.counts),
-        "trials": [_trial_json(row, digest) for digest in row.every],
-    }
-
-
 def _trial_json(row: Row, digest: Digest) -> dict[str, Any]:
+    """A trial, with what its rows cannot hold of its summary."""
     trial, place, command = digest.trial, digest.trial.place, of_digest(digest)
+    summary = as_json(digest.summary)
+    parts = [each for name in ("scripts", "statements", "background") for each in summary[name]]
+    for part, name in product((summary, *parts), _IN_ROWS):
+        part.pop(name, None)
     return {
         "run": trial.id,
         "state": trial.state,
@@ -240,15 +341,6 @@ def _trial_json(row: Row, digest: Digest) -> dict[str, Any]:
         "attempt": place.attempt if place else None,
         "counted": digest in row.trials,
         "valid": sound(digest),
-        "summary": _beyond_rows(digest.summary),
+        "summary": summary,
         **({} if command is None else {bulk.SOURCE: bulk.as_json(command)}),
     }
-
-
-def _beyond_rows(summary: Summary) -> dict[str, Any]:
-    """What the rows of a trial cannot hold."""
-    values = as_json(summary)
-    for part in (values, *(each for name in _PARTS for each in values[name])):
-        for name in _IN_ROWS:
-            part.pop(name, None)
-    return values

@@ -1,45 +1,80 @@
-"""The first screen of an experiment: verdicts of its cells, values, findings, and what is next."""
+"""The first screen of an experiment: its verdict, cells, chart, findings, and what is next."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
 
-from pgpaces.analysis import cells, crossing, goal, validity
-from pgpaces.analysis.cells import Row
+from msgspec.structs import replace
+
+from pgpaces.analysis import crossing, goal, validity
+from pgpaces.analysis.cells import Row, sound, trial_estimate
 from pgpaces.answers import bulk
-from pgpaces.answers.sweep import tables
-from pgpaces.answers.sweep.chart import chart
-from pgpaces.answers.sweep.page import Page, limits_of_row
-from pgpaces.answers.trials import cell_name, levels_text, longer
+from pgpaces.answers.numbers import Measure
+from pgpaces.answers.sweep.page import Page
+from pgpaces.answers.tables import Cells, levels, metrics, table_of
+from pgpaces.answers.trials import cell_name, factor_name, levels_text, longer
 from pgpaces.core.findings import Finding, finding, length, weight
 from pgpaces.core.messages import message
-from pgpaces.show.numbers import metric_cell, share_in_words
+from pgpaces.core.metrics import header, metric, title
+from pgpaces.show.charts import SERIES_MAX, Datum, names, of_metric, series
+from pgpaces.show.escape import line as shown
+from pgpaces.show.numbers import (
+    NOT_KNOWN,
+    capital,
+    estimate_texts,
+    metric_cell,
+    quantile,
+    share_in_words,
+)
 from pgpaces.show.screen import Screen
-from pgpaces.show.section import Headline, Mark, Next, Section, Values
+from pgpaces.show.section import (
+    Figure,
+    Headline,
+    Mark,
+    Next,
+    Section,
+    Table,
+    TableCell,
+    Values,
+    figure,
+)
 
 SCREEN = Screen(first=("fastest", "slowest", "compared", "failed"))
 _NAMES_MAX = 3
 _REASONS_MAX = 2
 # Longer times are not recommended.
 _LONG_S = 24 * 3600
+# The columns that a narrow terminal omits, in this order.
+SPARE = (
+    *map(header, ("sd", "skipped", "unfinished", "failed", "late")),
+    "trials",
+    *map(header, ("throughput", "mean", "p95", "p99")),
+)
+PANELS_MAX = 6
+# Factors whose levels have panels rather than lines in one panel.
+_SIDE = ("server", "target", "variant")
+# Times that differ by more than this have a logarithmic axis.
+_LOG_FROM = 20
+# The distance between the lines at a level, and between the first and the last, in pixels.
+_SHIFT, _SHIFTS = 8.0, 40.0
 
 
 def section(page: Page) -> Section:
-    top = headline(page)
-    found = sorted(findings(page), key=weight)
     return SCREEN.section(
-        top,
+        headline(page),
         _values(page),
         key="sweep",
         title=page.title,
-        findings=found,
-        main=f"{top.word}: {top.text}" if top.word in goal.WORDS.values() else top.text,
+        findings=sorted(findings(page), key=weight),
         steps=steps(page),
         aside=aside(page),
         note=page.question or _about(page),
         whole=True,
-        tables=(tables.brief(page),),
+        tables=(brief(page),),
         figures=chart(page),
         tables_first=True,
         value=page.rows,
@@ -55,49 +90,48 @@ def aside(page: Page) -> str:
 
 def headline(page: Page) -> Headline:
     ran = [row for row in page.rows if row.trials]
+    word = "" if len(ran) == 1 else "SWEEP"
     if not ran:
         return Headline("SWEEP", "unknown", message("sweep-not-run"))
-    if (failure := validity.no_trial(each for row in ran for each in row.every)) is not None:
-        return Headline("FAIL", "fail", failure.sentence)
-    if not _limited(ran):
-        return _by_throughput(ran) if page.work is None else _by_command(ran)
+    if page.failure is not None:
+        return Headline("FAIL", "fail", page.failure.sentence)
+    if not page.limits and page.work is not None:
+        (name, first), *_ = bulk.values(ran)
+        text = message("sweep-fastest", text=str(first)) if name == "fastest" else str(first)
+        return Headline(word, "", text)
+    if not page.limits:
+        text = _highest_throughput(ran)
+        return (
+            Headline(word, "", text)
+            if text
+            else Headline("SWEEP", "unknown", message("sweep-throughput-unknown"))
+        )
     verdicts = Counter(crossing.verdict(row, page.missed_max) for row in ran)
     verdict = next(iter(verdicts))
-    mark: Mark = verdict if len(verdicts) == 1 else ""
     if len(page.rows) > 1:
-        text = message("sweep-cells", **{name: verdicts[name] for name in goal.WORDS})
-        return Headline("SWEEP", mark, text)
+        mark: Mark = verdict if len(verdicts) == 1 else ""
+        counts = {name: verdicts[name] for name in goal.WORDS}
+        return Headline("SWEEP", mark, message("sweep-cells", **counts))
     missed = ran[0].estimate("missed")
     share = share_in_words(missed) if missed else None
-    text = message("cell-missed", missed=share, due=ran[0].counts.due, limit=page.limit)
-    return Headline(goal.WORDS[verdict], mark, text)
+    text = message("cell-missed", missed=share, due=ran[0].counts.due, limit=page.limits)
+    return Headline(goal.WORDS[verdict], verdict, text)
 
 
-def _limited(rows: Iterable[Row]) -> bool:
-    return any(limit for row in rows for limit in limits_of_row(row))
-
-
-def _by_command(ran: Sequence[Row]) -> Headline:
-    (name, first), *_ = bulk.values(ran)
-    text = message("sweep-fastest", text=str(first)) if name == "fastest" else str(first)
-    return Headline("" if len(ran) == 1 else "SWEEP", "", text)
-
-
-def _by_throughput(ran: Sequence[Row]) -> Headline:
-    every = ((row, row.estimate("throughput")) for row in ran if row.sound or len(ran) == 1)
-    rates = [(row, rate) for row, rate in every if rate is not None]
-    if not rates:
-        return Headline("SWEEP", "unknown", message("sweep-throughput-unknown"))
-    best, most = max(rates, key=lambda pair: pair[1].value)
-    cell = metric_cell("throughput", most)
-    text = f"{cell.text} tx/s" + (f" ({cell.ends})" if most.estimable else "")
+def _highest_throughput(ran: Sequence[Row]) -> str:
+    """The highest throughput; of several cells with its cell. Empty if it is unknown."""
+    every = ((row.estimate("throughput"), row) for row in ran if row.sound or len(ran) == 1)
+    able = [(throughput, row) for throughput, row in every if throughput]
+    if not able:
+        return ""
+    best, row = max(able, key=lambda pair: pair[0].value)
+    cell = metric_cell("throughput", best)
+    text = f"{cell.text} tx/s" + (f" ({cell.ends})" if best.estimable else "")
     if len(ran) == 1:
-        return Headline("", "", text)
-    near = sum(row is not best and rate.high >= most.low for row, rate in rates)
+        return text
+    near = sum(each.high >= best.low for each, _ in able) - 1
     name = "sweep-throughput-near" if near else "sweep-throughput"
-    return Headline(
-        "SWEEP", "", message(name, throughput=text, cell=cell_name(best.cell), near=near)
-    )
+    return message(name, throughput=text, cell=cell_name(row.cell), near=near)
 
 
 def _about(page: Page) -> str:
@@ -116,6 +150,179 @@ def _values(page: Page) -> Values:
         yield from [*bulk.values(ran)][0 if page.limits else 1 :]
 
 
+def cells(page: Page) -> Table:
+    """Every number of every cell."""
+    work, limited = page.work, bool(page.limits)
+    lost = [n for n in ("failed", "unfinished") if any(getattr(r.counts, n) for r in page.rows)]
+    if work is None:
+        of_limit = ["late", "skipped"] if limited else []
+        shares = [*of_limit, *lost, "missed"]
+        names = ["throughput", "mean", "sd", *shares, "p95", "p99"]
+    else:
+        shares = ["late", "missed"] if limited else ["missed"] if lost else []
+        names = [*(each.key for each in work.numbers), *shares, *([] if work.only else ["p95"])]
+    note = "table-cells-auto" if page.about.chosen else "table-cells"
+    if note == "table-cells" and any(len(row.trials) == 1 for row in page.rows):
+        note = "table-cells-alone"
+    spare = (*(bulk.SPARE if work else ()), *SPARE)
+    return _of_cells(
+        page,
+        lambda row: [
+            ("trials", _trials(row)),
+            *metrics(names, row.estimate, page.above),
+            *([("verdict", verdict(page, row))] if limited else []),
+        ],
+        note=message(note),
+        # Without a limit the answer is the cell with the highest throughput.
+        spare=tuple(each for each in spare if limited or each != header("throughput")),
+    )
+
+
+def brief(page: Page) -> Table:
+    """The cells on the first screen."""
+    if page.work is not None:
+        return replace(cells(page), brief=True)
+
+    def numbers(row: Row) -> Cells:
+        yield from metrics(["missed" if page.limits else "throughput"], row.estimate, page.above)
+        yield header("p95"), quantile(row.estimate("p95"), page.above)
+        if page.limits:
+            yield "verdict", verdict(page, row)
+        else:
+            yield header("failed"), metric_cell("failed", row.estimate("failed")).text
+
+    return _of_cells(page, numbers, spare=(header("p95"),), brief=True)
+
+
+def _of_cells(page: Page, numbers: Callable[[Row], Cells], **more: Any) -> Table:
+    """A table of the cells. The only cell has no levels, so its workload stands for them."""
+    names = ", ".join(dict.fromkeys(digest.trial.workload.name for digest in page.digests))
+    alone = [] if page.factors else [("workload", names or page.title)]
+    rows = ([*levels(page.factors, row.cell.levels), *alone, *numbers(row)] for row in page.rows)
+    absent = tuple(at for at, row in enumerate(page.rows) if not row.trials)
+    count = len(page.factors) or 1
+    return table_of("title-cells", rows, labels=count, absent=absent, **more)
+
+
+def _trials(row: Row) -> TableCell:
+    left = f"of {len(row.trials) + len(row.left_out)}" if row.left_out and row.trials else ""
+    mark: Mark = "" if row.sound or not row.trials else "invalid"
+    return TableCell(str(len(row.trials)), left, mark)
+
+
+def verdict(page: Page, row: Row) -> TableCell:
+    if not row.trials:
+        return TableCell("not run", "", "unknown")
+    if not row.sound:
+        failed = validity.no_trial(row.every) is not None
+        return TableCell("failed" if failed else row.defect, "", "invalid")
+    mark = crossing.verdict(row, page.missed_max)
+    return TableCell(mark, "", mark)
+
+
+def _measures(page: Page) -> Iterator[Measure]:
+    """The metrics that can answer, the best first."""
+    if page.work is not None:
+        yield from (each for key in bulk.CHARTS for each in page.work.numbers if each.key == key)
+    ns = {digest.trial.plan.limit_ns for digest in page.digests}
+    limit_ns = ns.pop() if len(ns) == 1 else None
+    limit = (limit_ns / 1e6, message("chart-limit")) if limit_ns else None
+    allowed = 100 * page.missed_max
+    bounds = {"missed": (allowed, message("chart-allowed", percent=allowed)), "p95": limit}
+    transactions = ("missed", "p95", "throughput")
+    for name in transactions if page.limits else transactions[::-1]:
+        yield Measure(name, partial(trial_estimate, name=name), bounds.get(name))
+
+
+def chart(page: Page) -> tuple[Figure, ...]:
+    """The metric that answers, over the main factor. None for a single cell, or if all are 0."""
+    estimates = ((each, [row.estimate(each.key) for row in page.rows]) for each in _measures(page))
+    able = (each for each, values in estimates if any(one and one.value for one in values))
+    measure = next(able, None)
+    if len(page.rows) < 2 or measure is None:
+        return ()
+    # One factor is along the axis, one has lines, and the others have panels.
+    along = page.main or max(page.factors, key=lambda each: len(each.levels))
+    others = [each for each in page.factors if each != along]
+    few = [each for each in others if each.name not in _SIDE and len(each.levels) <= SERIES_MAX]
+    beside = max(few or others, key=lambda each: len(each.levels), default=along)
+    sides = {each.name for each in others if each != beside}
+    places = [
+        {
+            "x": shown(crossing.shown_level(row, along.name)) or "all",
+            "series": shown(crossing.shown_level(row, beside.name)) or "all" if others else "all",
+            "panel": shown(levels_text(pair for pair in row.cell.levels if pair[0] in sides)),
+        }
+        for row in page.rows
+    ]
+    panels = list(dict.fromkeys(each["panel"] for each in places))[:PANELS_MAX]
+    lines = list(dict.fromkeys(each["series"] for each in places))[:SERIES_MAX]
+    drawn = [
+        (row, place)
+        for row, place in zip(page.rows, places, strict=True)
+        if place["panel"] in panels and place["series"] in lines
+    ]
+    if page.main is not None:
+        drawn.sort(key=lambda each: crossing.quantity(crossing.level_of(each[0], along.name)) or 0)
+    data = [each for row, place in drawn for each in _points(row, place, lines, measure=measure)]
+    limit, label = measure.bound or (None, "")
+    data += [{"limit": limit, "series": label, "panel": each} for each in panels if label]
+    ends = [row[n] for row in data for n in ("value", "low", "high", "trial", "limit") if n in row]
+    finite = [each for each in ends if math.isfinite(each)] or [1.0]
+    top = (1.0 if len(finite) == len(ends) else 1.1) * max(finite)
+    least = min((each for each in finite if each > 0), default=top)
+    for row in data:
+        if row.get("value") == math.inf:  # above every measured time, at the top of the chart
+            for end in ("low", "high"):
+                row.pop(end, None)
+            row.update(value=top, above="above")
+        elif "high" in row:
+            row["high"] = min(row["high"], top)
+    left = len(page.rows) - len(drawn)
+    several = any(row.trials[1:] for row, _ in drawn)
+    about = [metric(measure.key).about, message("chart-dots" if several else "chart-dots-alone")]
+    about += [message("chart-cells-left-out", count=left)] if left else []
+    name = shown(factor_name(along.name))
+    return (
+        figure(
+            measure.key.replace("_", "-"),
+            message("chart-by-factor", metric=capital(title(measure.key)), factor=name),
+            " ".join(about),
+            columns=("cell", header(measure.key), "95% interval", "trials", "valid"),
+            data=data,
+            template="factor",
+            x=names(name, list(dict.fromkeys(place["x"] for _, place in drawn))),
+            y=of_metric(
+                measure.key,
+                log=metric(measure.key).format == "ms" and top > _LOG_FROM * least,
+                short=True,
+            ),
+            panels=panels,
+            **series(lines, shown(factor_name(beside.name)) if others else "", limit=label),
+            joined=page.main is not None,
+            limit=bool(label),
+            above=any("above" in row for row in data),
+        ),
+    )
+
+
+def _points(row: Row, place: Datum, lines: Sequence[str], *, measure: Measure) -> Iterator[Datum]:
+    """The cell, and each of its trials. shift: of the line, in pixels."""
+    name, count = shown(cell_name(row.cell)), len(lines)
+    shift = (lines.index(place["series"]) - (count - 1) / 2) * min(_SHIFT, _SHIFTS / count)
+    place = {**place, "shift": shift}
+    estimate = row.estimate(measure.key)
+    valid = "yes" if row.sound else "no" if row.trials else NOT_KNOWN
+    texts = *estimate_texts(estimate, measure.form), str(len(row.trials)), valid
+    yield {**place, **measure.numbers(estimate), "valid": row.sound, "texts": (name, *texts)}
+    for digest in row.every:
+        found = measure.of_trial(digest)
+        if found is not None and math.isfinite(found.value):
+            counted = digest in row.trials and sound(digest)
+            said = (name, measure.form(found.value), None, "1")
+            yield {**place, "trial": found.value * measure.scale, "valid": counted, "texts": said}
+
+
 def findings(page: Page) -> Iterator[Finding]:
     ran = [row for row in page.rows if row.trials]
     if page.failures:
@@ -124,54 +331,58 @@ def findings(page: Page) -> Iterator[Finding]:
     if page.missing:
         name = "trials-to-run" if page.about.state == "running" else "trials-missing"
         yield finding(name, count=page.missing)
-    if not ran or validity.no_trial(each for row in ran for each in row.every) is not None:
+    if not ran or page.failure is not None:
         return
-    yield from _of_verdicts(page, ran)
-    yield from _of_trials(page, ran)
+    yield from _of_verdicts(page)
+    if unsound := [row for row in ran if not row.sound]:
+        values = {"cells": len(unsound), "total": len(ran), "names": _names(unsound)}
+        yield finding("no-valid-trial", reasons=_reasons(unsound), **values)
+    if left_out := sum(not sound(d) for row in ran if row.sound for d in row.left_out):
+        yield finding("trials-left-out", count=left_out)
+    alone = sum(len(row.trials) == 1 for row in ran)
+    if alone and len(ran) > 1 and page.limits:
+        yield finding("one-trial-each", cells=alone, total=len(ran))
+    yield from _of_builds(page)
 
 
-def _of_verdicts(page: Page, ran: Sequence[Row]) -> Iterator[Finding]:
+def _of_verdicts(page: Page) -> Iterator[Finding]:
+    """Verdicts that contradict each other, what would decide unknown ones, and their goals."""
     if page.main is not None and page.main.name in crossing.LOADS:
         for levels in crossing.out_of_order(page.rows, page.main.name, page.missed_max):
             yield finding("not-monotonic", levels_text(levels, " and "))
-    if not _limited(ran):
-        return
-    if page.about.chosen:
-        return  # its trials end where more of them do not pay
-    needs = [crossing.needed_s(row, page.missed_max) for row in ran]
-    finite = sorted(need for need in needs if need is not None and need <= _LONG_S)
+    if not page.limits or page.about.chosen:
+        return  # more of the trials that were chosen would not pay
+    needs = _needs(page)
+    finite = sorted(need for need in needs if need <= _LONG_S)
     if finite:
         least, most = length(finite[0]), length(finite[-1])
         if least == most:
             yield finding("more-time-decides", cells=len(finite), time=least)
         else:
             yield finding("more-times-decide", cells=len(finite), least=least, most=most)
-    if near := sum(need is not None for need in needs) - len(finite):
+    if near := len(needs) - len(finite):
         yield finding("on-the-threshold", cells=near, allowed_percent=100 * page.missed_max)
-    allowed = {goal.allowed(digest.trial) for row in ran for digest in row.trials}
+    allowed = {goal.allowed(digest.trial) for row in page.rows for digest in row.trials}
     if len(allowed) > 1 and page.missed_max == min(allowed):
         shares = [f"{100 * share:g}%" for share in sorted(allowed)]
         yield finding("goals-differ", shares=shares, least=shares[0])
 
 
-def _of_trials(page: Page, ran: Sequence[Row]) -> Iterator[Finding]:
-    if unsound := [row for row in ran if not row.sound]:
-        values = {"cells": len(unsound), "total": len(ran), "names": _names(unsound)}
-        yield finding("no-valid-trial", reasons=_reasons(unsound), **values)
-    left_out = [d for row in ran if row.sound for d in row.left_out if not cells.sound(d)]
-    if left_out:
-        yield finding("trials-left-out", count=len(left_out))
-    alone = sum(len(row.trials) == 1 for row in ran)
-    if alone and len(ran) > 1 and _limited(ran):
-        yield finding("one-trial-each", cells=alone, total=len(ran))
-    # Of a single version, builds are what is compared.
+def _of_builds(page: Page) -> Iterator[Finding]:
     versions_of: dict[str, dict[str, None]] = {}
-    for server in (digest.trial.server for row in ran for digest in row.every):
+    for server in (digest.trial.server for digest in page.digests):
         if server.build:
             versions_of.setdefault(server.build, {})[server.version] = None
+    # Of a single version, builds are what is compared.
     if len(versions_of) > 1 and len(set().union(*versions_of.values())) > 1:
-        listed = [f"{build} ({', '.join(own)})" for build, own in versions_of.items()]
-        yield finding("server-builds-differ", builds=listed)
+        builds = [f"{build} ({', '.join(own)})" for build, own in versions_of.items()]
+        yield finding("server-builds-differ", builds=builds)
+
+
+def _needs(page: Page) -> list[float]:
+    """The seconds of trials that would decide each cell that is unknown."""
+    needs = (crossing.needed_s(row, page.missed_max) for row in page.rows)
+    return [need for need in needs if need is not None]
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
@@ -179,7 +390,7 @@ def _names(rows: Sequence[Row]) -> list[str]:
     return names if len(names) <= _NAMES_MAX else [*names[:_NAMES_MAX], "…"]
 
 
-def _reasons(rows: Iterable[Row]) -> list[str]:
+def _reasons(rows: Sequence[Row]) -> list[str]:
     found: dict[str, None] = {}
     for digest in (digest for row in rows for digest in row.every):
         trial = digest.trial
@@ -193,29 +404,27 @@ def steps(page: Page) -> tuple[Next, ...]:
     id_ = page.about.id
     if page.about.state == "running" or not id_:
         return ()
-    needs = [] if page.about.chosen or not page.limits else [
-        crossing.needed_s(row, page.missed_max) for row in page.rows
-    ]  # fmt: skip
-    finite = [need for need in needs if need is not None and need <= _LONG_S]
-    if finite and all(factor.name != "duration" for factor in page.factors):
-        return (Next(longer(id_, max(finite)), "next-longer"),)
-    missed = any(crossing.verdict(row, page.missed_max) == "fail" for row in page.rows)
-    late = missed and bool(page.limits)
-    return (Next(f"pgpaces {'why' if late else 'show'} {id_[-8:]}", "next-why" if late else ""),)
+    if page.limits and not page.about.chosen:
+        finite = [need for need in _needs(page) if need <= _LONG_S]
+        if finite and all(factor.name != "duration" for factor in page.factors):
+            return (Next(longer(id_, max(finite)), "next-longer"),)
+    verdicts = [crossing.verdict(row, page.missed_max) for row in page.rows]
+    if page.limits and "fail" in verdicts:
+        return (Next(f"pgpaces why {id_[-8:]}", "next-why"),)
+    return (Next(f"pgpaces show {id_[-8:]}"),)
 
 
 def unmeasured(page: Page) -> tuple[str, str] | None:
-    """Why no trial, or none of a cell, is a measurement, and what to do; None where each cell is.
+    """Why no trial, or none of a cell, is a measurement, and what to do; None if each cell has one.
 
     A load of a search is no cell: that nothing succeeds there is a result.
     """
-    failure = validity.no_trial(page.digests)
-    if failure is not None or page.searched:
-        return (failure.sentence, failure.advice) if failure else None
-    each = ((row, validity.no_trial(row.every)) for row in page.rows)
+    if page.failure is not None:
+        return page.failure.sentence, page.failure.advice
+    each = ((row, validity.no_trial(row.every)) for row in page.rows if not page.searched)
     failed = [(row, failure) for row, failure in each if failure is not None]
     if not failed:
         return None
-    values = {"cells": len(failed), "total": len(page.rows), "why": failed[0][1].sentence}
-    why = message("no-measurement-in", names=_names([row for row, _ in failed]), **values)
-    return why, failed[0][1].advice
+    first, names = failed[0][1], _names([row for row, _ in failed])
+    values = {"cells": len(failed), "total": len(page.rows), "why": first.sentence}
+    return message("no-measurement-in", names=names, **values), first.advice

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import asdict
@@ -15,29 +15,23 @@ from pgpaces.show.numbers import clock
 from pgpaces.spec.design import Experiment
 
 
-def lines(
-    experiment: Experiment, preview: Preview, *, chosen: bool = False, goals: Iterable[str] = ()
-) -> Iterator[str]:
-    """Lines about cells, time and cost.
-
-    chosen: trials are chosen one after another; goals: for which question, in words.
-    """
-    design, least = experiment.design, preview.trials_least
-    cells, each = len(design.cells()), design.trials
-    trials = preview.trials if each == "auto" else cells * each
-    about = {"name": experiment.name, "cells": cells, "trials": trials, "each": each}
-    if chosen:
-        few = "" if least == preview.trials else f"{least} to "
-        yield message("preview-chosen", few=few, most=preview.trials, **about)
+def lines(experiment: Experiment, preview: Preview, terms: Sequence[str] = ()) -> Iterator[str]:
+    """Lines about cells, time and cost. terms: the goal by which trials are chosen, in words."""
+    design, trials = experiment.design, preview.trials
+    about = {"name": experiment.name, "cells": len(design.cells()), "each": design.trials}
+    if terms:
+        few = "" if preview.trials_least == trials else f"{preview.trials_least} to "
+        yield message("preview-chosen", few=few, most=trials, **about)
     else:
-        left = "" if trials == preview.trials else message("preview-left", left=preview.trials)
-        yield message("preview-cells", left=left, **about)
+        every = len(design.cells()) * int(design.trials)
+        left = "" if every == trials else message("preview-left", left=trials)
+        yield message("preview-cells", trials=every, left=left, **about)
     for factor in design.factors:
         yield f"  {levels_listed({factor.name: factor.levels})}"
-    excluded = math.prod(len(factor.levels) for factor in design.factors) - cells
+    excluded = math.prod(len(factor.levels) for factor in design.factors) - len(design.cells())
     if design.exclude and excluded > 0:
         yield message("preview-excluded", count=excluded)
-    yield from (f"  {text}" for text in goals)
+    yield from (f"  {text}" for text in terms)
     if (span := preview.seconds) is None:
         yield message("preview-time-unknown")
     else:
