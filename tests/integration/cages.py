@@ -13,15 +13,29 @@ from pathlib import Path
 CANARY = re.compile(rb"s3(:|%3a|\\+:)cr|%27' \xc3\xbc|%2527%27|\\u00fc", re.IGNORECASE)
 # Runs in every Python of ours before anything else: writes down each child that is started, with
 # its arguments and its environment, and makes the program fail in its middle if that is asked.
+# The supervisor runs no code of others, so its children are written down as they are ordered.
 SITE = """
 import json, os, sys
+def write(event, words, environment):
+    text = json.dumps([event, [os.fsdecode(w) for w in words], dict(environment)])
+    with open(os.environ["CANARY_CHILDREN"], "a") as file:
+        file.write(text + "\\n")
 def hook(event, given):
     if event in ("subprocess.Popen", "os.exec", "os.posix_spawn"):
         words, environment = (given[1], given[3]) if event == "subprocess.Popen" else given[1:3]
-        environment = os.environ if environment is None else environment
-        text = json.dumps([event, [os.fsdecode(w) for w in words], dict(environment)])
-        with open(os.environ["CANARY_CHILDREN"], "a") as file:
-            file.write(text + "\\n")
+        write(event, words, os.environ if environment is None else environment)
+        if any(os.fsdecode(word).endswith("supervise.py") for word in words):
+            overhear(sys.modules["pgpaces.server.supervisor"].Supervisor, environment)
+def overhear(kind, inherited):
+    if "unheard" in vars(kind):
+        return
+    kind.unheard = kind.send
+    def send(self, order):
+        if not isinstance(order, str):
+            environment = inherited if order.variables is None else order.variables
+            write("supervisor", map(str, order.words), environment)
+        self.unheard(order)
+    kind.send = send
 sys.addaudithook(hook)
 if os.environ.get("CANARY_BREAK"):
     import pgpaces.trial.trial, pgpaces.database.copies
