@@ -2,12 +2,15 @@
 
 import contextlib
 import json
+import shutil
 import sqlite3
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
 from pgpaces.analysis.digest import digest
+from pgpaces.cli.main import cli
 from pgpaces.show.data import Document
 from pgpaces.store import digests
 from pgpaces.store.store import Store
@@ -69,3 +72,18 @@ def test_every_frozen_answer_belongs_to_a_command_line_and_most_of_them_succeed(
     assert files == set(answered.FROZEN.iterdir())
     succeeded = [each for each in files if "\nexit 0\n" in each.read_text(encoding="utf-8")]
     assert len(succeeded) > 0.8 * len(files)
+
+
+@pytest.mark.parametrize("name", ["swept", "capacity", "pairs"])
+def test_an_experiment_without_trials_says_so_in_every_form(name, store, tmp_path):
+    path = shutil.copy(store, tmp_path / "empty.db")
+    with contextlib.closing(sqlite3.connect(path)) as emptied:
+        for table in ("interval", "tally", "statement", "sample", "observed", "trial"):
+            emptied.execute(f"DELETE FROM {table}")
+        emptied.commit()
+    for line in (f"show {name}", f"show {name} --json", f"report {name} --format html"):
+        ended = CliRunner().invoke(cli, [*line.split(), "--store", str(path)])
+        assert not ended.exception or isinstance(ended.exception, SystemExit), line
+        assert ended.exit_code == 0, line
+    csv = CliRunner().invoke(cli, ["report", name, "--format", "csv", "--store", str(path)]).output
+    assert csv.splitlines()[1].split(",")[-4:] == ["0.0", "", "", "0"], "nothing was due"

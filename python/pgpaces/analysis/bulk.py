@@ -137,10 +137,9 @@ def of(trial: Trial, summary: Summary) -> Bulk | None:
             low = max(0.0, seconds.value - half)
             seconds = Estimate(seconds.value, low, seconds.value + half, n)
     work: dict[str, Any] = {"executions": n, "spent_s": seconds.value * n if seconds else 0.0}
-    for each in trial.findings:
-        if each.name == WORK:
-            known = each.values.items()
-            work |= {k: v for k, v in known if k in Bulk.__struct_fields__ and (v or k not in work)}
+    stored = next((each.values for each in trial.findings if each.name == WORK), {})
+    known = {*Bulk.__struct_fields__[-len(Bulk.__struct_defaults__) :], *work}
+    work |= {k: v for k, v in stored.items() if k in known and (v or k not in work)}
     return Bulk(
         label=scripts[at].name,
         main=at == 0,

@@ -81,6 +81,8 @@ _REASONS = {
     "apart": "trials-apart-in-time",
 }
 _NOISE = "A with itself"
+# The chart of ratios is linear between these, and leaves out more than that.
+_LINEAR, _MOST = (0.5, 2.0), 1e4
 _LISTED_MAX = 8
 # From this ratio on, a difference is in times rather than percent.
 _TIMES = 2.0
@@ -233,34 +235,36 @@ def _table(effects: Sequence[Effect], names: tuple[str, str]) -> Table:
 def _figures(verdict: Verdict) -> Iterator[Figure]:
     """The effects on the metric of the verdict and on those of its kind, and the noise.
 
-    In percent of A, or in points of shares, as in the texts.
+    In points of shares; else a ratio, of which a chart can show a wide one on its logarithmic axis.
     """
     share, delta = is_share(verdict.metric), verdict.delta
     metric = verdict.metric
     effects = [(title(metric), metric, verdict.estimate), (_NOISE, metric, verdict.noise)]
     effects += [(title(each.metric), each.metric, each.estimate) for each in verdict.secondary]
-    none = 0.0 if share else 1.0
     rows: list[Datum] = []
     for name, metric, estimate in effects:
-        if estimate and math.isfinite(estimate.value) and is_share(metric) == share:
+        if is_share(metric) == share and estimate and (share or 0 < estimate.value < _MOST):
             text, ends = effect_texts(metric, estimate)
             row = {"y": name, "noise": name == _NOISE, "text": text, "texts": (name, text, ends)}
             places = {"value": estimate.value}
             if estimate.estimable and math.isfinite(estimate.high):
-                places |= {"low": estimate.low, "high": estimate.high}
-            rows.append(row | {end: 100 * (at - none) for end, at in places.items()})
+                low = estimate.low if share else max(estimate.low, 1 / _MOST)
+                places |= {"low": low, "high": estimate.high}
+            rows.append(row | {end: at * (100 if share else 1) for end, at in places.items()})
     if all(row["noise"] for row in rows):
         return
-    band = {"from": -100 * (delta if share else delta / (1 + delta)), "to": 100 * delta}
+    shown = [row[name] for row in rows for name in ("value", "low", "high") if name in row]
+    log = not share and (min(shown) < _LINEAR[0] or max(shown) > _LINEAR[1])
+    band = (-100 * delta, 100 * delta) if share else (1 / (1 + delta), 1 + delta)
     name = message("title-shares" if share else "title-effect")
     yield figure(
         f"{KEY}-effect",
         name,
         message("chart-effects", delta=difference_text(verdict.metric, delta)),
         columns=("metric", "B against A", "95% interval"),
-        data=[*rows, {"none": 0.0}, band],
+        data=[*rows, {"none": 0.0 if share else 1.0}, {"from": band[0], "to": band[1]}],
         template="difference",
-        x=amounts(name, zero=False, nice=False, padding=14, tickCount=5, grid=True),
+        x=amounts(name, log=log, zero=False, nice=False, padding=14, tickCount=5, grid=True),
         y=names("", [row["y"] for row in rows], down=True),
     )
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import TypeVar
 
 from pgpaces.core import metrics
 from pgpaces.core.units import ms_text, percent_text, rate_text
-from pgpaces.show.section import Column, TableCell
+from pgpaces.show.section import TableCell
 from pgpaces.spec.result import Estimate
 
-T = TypeVar("T")
 # Stands for an unknown value or interval.
 NOT_KNOWN = "–"
 # The column of the moments at which trials and experiments started.
@@ -81,10 +79,6 @@ def estimate_cell(estimate: Estimate | None, form: Callable[[float], str]) -> Ta
 def metric_cell(name: str, estimate: Estimate | None, above: str = NOT_KNOWN) -> TableCell:
     """A metric with its interval; `above` stands for infinity."""
     return estimate_cell(estimate, lambda value: metrics.number(name, value, above))
-
-
-def column(name: str, read: Callable[[T], Estimate | None], above: str = NOT_KNOWN) -> Column[T]:
-    return metrics.header(name), lambda item: metric_cell(name, read(item), above)
 
 
 def estimate_texts(estimate: Estimate | None, form: Callable[[float], str]) -> tuple[str, str]:

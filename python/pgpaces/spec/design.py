@@ -69,7 +69,7 @@ class Ask(Struct, frozen=True):
     attempt: int = 1
 
 
-class Design(Struct, frozen=True):
+class Design(Struct, frozen=True, forbid_unknown_fields=True):
     """The levels of an experiment's options, and the number of its trials. Raises PlanError.
 
     levels: by name; an option with several levels is a factor. exclude: cells with all these levels

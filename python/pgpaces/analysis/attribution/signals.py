@@ -363,15 +363,20 @@ def _scans(one: Explained) -> Iterator[tuple[float, float, dict[str, Any]]]:
         if one.analyzed:
             names = ("Rows Removed by Filter", "Actual Rows", "Actual Total Time")
             removed, returned, time = (
-                node.get("Actual Loops", 1) * node.get(name, 0.0) for name in names
+                _number(node, "Actual Loops", 1) * _number(node, name) for name in names
             )
-            total = top.get("Execution Time") or top["Plan"].get("Actual Total Time")
+            total = _number(top, "Execution Time") or _number(top["Plan"], "Actual Total Time")
             shown |= {"removed": int(removed), "returned": int(returned)}
         else:
-            time, total = node.get("Total Cost", 0.0), top["Plan"].get("Total Cost")
-            removed, returned = limits["rows_per_cost"] * time, node.get("Plan Rows", np.inf)
+            time, total = _number(node, "Total Cost"), _number(top["Plan"], "Total Cost")
+            removed, returned = limits["rows_per_cost"] * time, _number(node, "Plan Rows", np.inf)
         if removed >= max(limits["removed_min"], limits["removed_times"] * returned):
             yield min(1.0, time / total) if total else 0.0, removed, shown
+
+
+def _number(values: Mapping[str, Any], name: str, other: float = 0.0) -> float:
+    value = values.get(name, other)
+    return float(value) if isinstance(value, (int, float)) else other
 
 
 # What each cause of causes.toml shows in a trial.

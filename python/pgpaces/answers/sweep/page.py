@@ -130,7 +130,7 @@ def gather(digests: Sequence[Digest], about: About, asked: Experiment | None = N
         factors, experiment = asked.design.factors, asked
     planned = asked is not None and not about.chosen
     design, auto = experiment.design, experiment.design.trials == "auto"
-    wanted = [*design.cells()] if planned or auto else differences.cells_of(digests)
+    wanted = [*design.cells()] if planned or auto else differences.cells_of(digests) or [Cell(())]
     kinds = {target.name: target.kind for target in experiment.targets if target.kind}
     untrimmed = cells.rows(
         wanted,

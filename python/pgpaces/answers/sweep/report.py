@@ -98,10 +98,12 @@ def _details(page: Page, *, of_run: bool) -> Iterator[Section]:
     labels = 1 + len(page.factors)
     if not page.searched and not of_run:
         rows, note = _parts(page, "background"), message("background-of-cells")
-        yield _tabled("title-background", rows, labels, rank="numbers", note=note)
+        more: Any = {"spare": screen.SPARE, "rank": "numbers", "note": note}
+        yield _tabled("title-background", rows, labels, **more)
         texts = {name: each.text for kind, name, each in page.parts if kind == "statement"}
         blocks = tuple(Block(text, name) for name, text in texts.items())
-        yield _tabled("title-statement", _parts(page, "statement"), labels, blocks=blocks)
+        more = {"spare": screen.SPARE, "blocks": blocks}
+        yield _tabled("title-statement", _parts(page, "statement"), labels, **more)
     if not page.searched:
         blocks = tuple(
             Block(f"{each.text}\n\n{as_text(each.plan.plan)}", _plan_name(each))
@@ -119,10 +121,16 @@ def _details(page: Page, *, of_run: bool) -> Iterator[Section]:
 
 
 def _tabled(
-    title: str, rows: Iterable[Cells], labels: int = 1, *, rank: Rank = "details", **more: Any
+    title: str,
+    rows: Iterable[Cells],
+    labels: int = 1,
+    *,
+    rank: Rank = "details",
+    spare: tuple[str, ...] = (),
+    **more: Any,
 ) -> Section:
     """A part with a table of these rows, if there are any."""
-    table = table_of(title, rows, labels=labels, spare=screen.SPARE)
+    table = table_of(title, rows, labels=labels, spare=spare)
     return Section(table.key, table.title, tables=(table,) if table.rows else (), rank=rank, **more)
 
 

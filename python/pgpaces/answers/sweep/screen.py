@@ -114,8 +114,9 @@ def headline(page: Page) -> Headline:
         return Headline("SWEEP", mark, message("sweep-cells", **counts))
     missed = ran[0].estimate("missed")
     share = share_in_words(missed) if missed else None
-    text = message("cell-missed", missed=share, due=ran[0].counts.due, limit=page.limits)
-    return Headline(goal.WORDS[verdict], verdict, text)
+    values = {"missed": share, "due": ran[0].counts.due}
+    one = message("cell-missed", limit=page.limit, **values) if page.limit else None
+    return Headline(goal.WORDS[verdict], verdict, one or message("cell-missed-limits", **values))
 
 
 def _highest_throughput(ran: Sequence[Row]) -> str:
@@ -164,7 +165,9 @@ def cells(page: Page) -> Table:
     note = "table-cells-auto" if page.about.chosen else "table-cells"
     if note == "table-cells" and any(len(row.trials) == 1 for row in page.rows):
         note = "table-cells-alone"
-    spare = (*(bulk.SPARE if work else ()), *SPARE)
+    # Without a limit the answer is the cell with the highest throughput.
+    last = header("throughput")
+    spare = (*(bulk.SPARE if work else ()), *sorted(SPARE, key=lambda n: not limited and n == last))
     return _of_cells(
         page,
         lambda row: [
@@ -173,8 +176,7 @@ def cells(page: Page) -> Table:
             *([("verdict", verdict(page, row))] if limited else []),
         ],
         note=message(note),
-        # Without a limit the answer is the cell with the highest throughput.
-        spare=tuple(each for each in spare if limited or each != header("throughput")),
+        spare=spare,
     )
 
 
