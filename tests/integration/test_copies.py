@@ -199,6 +199,26 @@ def test_a_connection_string_is_copied_by_pg_dump_while_it_is_used(access, sourc
         assert rows(access, query, made.dbname) == [1000], "it is analyzed"
 
 
+def test_a_session_that_somebody_opens_in_a_copy_does_not_cost_the_copy(access, source_name):
+    """As agents do that watch every database of a server."""
+    opened: list[Any] = []
+
+    def watch(said: str) -> None:
+        for name in names_of_copies(access):
+            if not opened and name.startswith("pgpaces_from_sensors_a_"):
+                opened.append(psycopg.connect(**{**access.keywords, "dbname": name}))
+
+    wanted = spec(from_database=dsn(access, source_name), fresh=True)
+    with data.prepare(with_programs(access), wanted, watch) as made:
+        assert opened, "a session was there before the copy was whole"
+        assert rows(access, "SELECT count(*) FROM reading", made.dbname) == [1000]
+    opened[0].close()
+
+
+def names_of_copies(access: Access) -> list[str]:
+    return rows(access, "SELECT datname FROM pg_database WHERE datname LIKE 'pgpaces_%'")
+
+
 @pytest.mark.parametrize("to", ["15", "18"])
 def test_a_copy_by_pg_dump_has_the_rows_of_its_source_and_sorts_like_it(pg15, pg18, to):
     create = "CREATE DATABASE sorted TEMPLATE template0 ENCODING 'UTF8'"

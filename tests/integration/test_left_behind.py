@@ -132,6 +132,22 @@ def test_a_copy_whose_drop_broke_off_after_its_files_were_gone_is_dropped(pg15, 
     assert name not in names(pg15)
 
 
+def test_a_database_that_another_drops_in_the_meantime_stops_no_cleaning(pg15, access, monkeypatch):
+    for name in ("pgpaces_a", "pgpaces_b"):
+        pg15.execute(f"CREATE DATABASE {name}")
+        owned(access, name, "ready")
+    locked = ownership.locked
+
+    def dropped_now(locks, name):
+        if name == "pgpaces_a":
+            pg15.execute("DROP DATABASE pgpaces_a")
+        return locked(locks, name)
+
+    monkeypatch.setattr(ownership, "locked", dropped_now)
+    ownership.clean(access)
+    assert not {"pgpaces_a", "pgpaces_b"} & names(pg15)
+
+
 def test_databases_of_other_roles_or_in_use_keep_no_other_from_being_dropped(pg15, access):
     role = replace(access, keywords={**access.keywords, "options": "-c role=cleaner"})
     owners = {"pgpaces_a": "postgres", "pgpaces_b": "cleaner", "pgpaces_c": "cleaner"}

@@ -19,7 +19,7 @@ from tests.servers import access_to, postgres_15
 from pgpaces.core.errors import ConsentError, PlanError, ServerError
 from pgpaces.core.messages import message
 from pgpaces.database import changes, identity, settings
-from pgpaces.database.access import Access, connect
+from pgpaces.database.access import Access, common, connect, locked
 from pgpaces.database.changes import Journal, Terms
 from pgpaces.database.ownership import Ownership, set_ownership
 from pgpaces.database.settings import Applied
@@ -203,6 +203,28 @@ def test_what_another_session_changed_in_the_meantime_stays(access):
     with connect(access) as admin:
         admin.execute("ALTER SYSTEM RESET bgwriter_delay")
         admin.execute("SELECT pg_reload_conf()")
+
+
+def test_a_refused_value_causes_no_reload_of_what_its_owner_has_not_loaded_yet(access):
+    before = ask(access, "SELECT pg_conf_load_time()")
+    wanted = {"checkpoint_timeout": "nonsense"}
+    refused(access, wanted, "setting-rejected", kind=PlanError, terms=ALLOWED)
+    assert ask(access, "SELECT pg_conf_load_time()") == before
+    assert not changes.matching(changes._folder(), "*.json"), "nothing is noted as changed"
+
+
+def test_who_loses_the_lock_to_another_keeps_the_note(access):
+    with changes.journal(access, ALLOWED) as journal, within(journal, "bgwriter_delay", "100ms"):
+        [note] = changes.matching(changes._folder(), "*.json")
+        with common(access) as other:
+            journal.close()
+            assert locked(other, "settings"), "as after a restart, another was faster"
+            with raises(ServerError, "settings-locked"):
+                journal.ensure_open()
+            with raises(ServerError, "settings-locked"):
+                journal.put_back()
+        assert note.exists(), "what is to be put back is not forgotten"
+    assert auto_conf(access) is None, "the lock was free again"
 
 
 def test_two_of_us_do_not_change_one_server_at_once(access):

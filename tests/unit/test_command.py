@@ -227,6 +227,23 @@ def test_when_its_supervisor_is_killed_the_load_says_so_and_the_command_ends(tmp
     runner.close()
 
 
+@needs("Linux")
+def test_a_signal_to_its_supervisor_does_not_shorten_a_load(load, runner, tmp_path):
+    made = load("touch began; until test -e go; do sleep 0.01; done", transactions=2)
+    made.begin(0)
+    until((tmp_path / "began").exists, "the command runs")
+    os.kill(runner.process.pid, signal.SIGTERM)
+    (tmp_path / "go").touch()
+    assert total(list(made)) == Counts(due=2, on_time=2)
+
+
+def test_errors_keep_their_columns_and_the_beginning_of_their_lines(runner, tmp_path):
+    text = f"echo 'psql:a.sql:1: ERROR: {'x' * 500}' >&2; echo '     ^' >&2; exit 1"
+    execution = runner.run(of_shell(text, tmp_path), 0)
+    beginning, caret = execution.output.splitlines()
+    assert (beginning[:21], caret) == ("psql:a.sql:1: ERROR: ", "     ^")
+
+
 PROGRAM = """
 import sys
 from pathlib import Path

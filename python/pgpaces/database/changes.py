@@ -80,13 +80,17 @@ class Journal:
         self._note = Path()
 
     def _open(self) -> bool:
-        """Connects and takes the lock; false if another pgpaces has it. Raises ServerError."""
+        """Connects, takes the lock, and reads the note; false, without a session, if another
+        pgpaces has the lock. Raises ServerError.
+        """
         self.close()
         self._admin = self._stack.enter_context(common(self.access))
         self._note = note_of(self._admin, self.access)
-        is_ours = locked(self._admin, "settings")
-        self.changes = read_note(self._note) if is_ours else []
-        return is_ours
+        if not locked(self._admin, "settings"):
+            self.close()  # what is known stays for a later attempt, and the note is not ours
+            return False
+        self.changes = read_note(self._note)
+        return True
 
     def ensure_open(self) -> None:
         """Connects if there is no session, as after a restart. Raises ServerError."""
@@ -139,7 +143,14 @@ class Journal:
         change = replace(change, before=self.current(change))
         others = self.changes
         self.record([*others, change])
-        self.set(change, value)
+        try:
+            self.set(change, value)
+        except psycopg.Error:
+            # A refused value has changed nothing, so nothing is put back, reloaded, or restarted.
+            with contextlib.suppress(psycopg.Error):
+                if self.current(change) == change.before:
+                    self.record(others)
+            raise
         self.record([*others, replace(change, after=self.current(change))])
 
     def set(self, change: SettingChange, value: str | None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import psycopg
@@ -41,6 +41,8 @@ from pgpaces.spec.setup import Prepared
 _ALIVE_S, _DROP_S = 2.0, 300.0
 _CONNECT_S = "5"
 VACUUM_S = 120.0
+# Fills the database of a name.
+Fill = Callable[[str], None]
 _STRATEGIES_SINCE = 150_000
 _PROVIDERS_SINCE = 150_000
 # By their code in pg_database.
@@ -64,11 +66,17 @@ def clone(
 ) -> Iterator[Prepared]:
     """A copy of the prepared database for a trial that writes; dropped at the end."""
     dbname = ownership.run_name(origin.dbname)
-    started = time.monotonic()
+    started = 0.0
+
+    def make(name: str) -> None:
+        nonlocal started
+        started = time.monotonic()  # an earlier copy has been dropped
+        copy(admin, name, origin.dbname)
+
     with preparation_errors(dbname):
         say(message("copying", dbname=origin.dbname))
         owned = Ownership(workload, origin.fingerprint, COPY)
-        ownership.create(admin, dbname, owned, make=lambda name: copy(admin, name, origin.dbname))
+        ownership.create(admin, dbname, owned, make=make)
         clone_seconds = time.monotonic() - started
     try:
         yield origin.but(
@@ -186,15 +194,14 @@ def _is_being_vacuumed(admin: Session, dbname: str) -> bool:
     return bool(scalar(admin, query, {"name": dbname}))
 
 
-def copy_source(access: Access, admin: Session, source: str, *, dbname: str, say: Say) -> None:
+def copy_source(access: Access, admin: Session, source: str, *, dbname: str, say: Say) -> Fill:
     """Makes `dbname` as a copy of the source database, which may be on another server.
 
-    Raises ConsentError if sessions use it, DatabaseAbsentError, PrepareError, ServerError,
-    psycopg.Error.
+    Returns how to fill it under the name that it has by then. Raises ConsentError if sessions use
+    the source, DatabaseAbsentError, PrepareError, ServerError, psycopg.Error.
     """
     if is_dsn(source):
-        _copy_by_pg_dump(access, admin, source, dbname=dbname, say=say)
-        return
+        return _copy_by_pg_dump(access, admin, source, dbname=dbname, say=say)
     query = "SELECT pg_database_size(oid) FROM pg_catalog.pg_database WHERE datname = %s"
     needed_bytes = scalar(admin, query, (source,))
     if needed_bytes is None:
@@ -212,6 +219,7 @@ def copy_source(access: Access, admin: Session, source: str, *, dbname: str, say
     except psycopg.errors.DiskFull as error:
         values = {"needed_bytes": needed_bytes, "why": error.diag.message_primary}
         raise PrepareError("copy-fills-disk", source=source, **values) from None
+    return lambda _: None
 
 
 def _check_room(access: Access, admin: Session, source: str, *, needed_bytes: int) -> None:
@@ -227,7 +235,8 @@ def _check_room(access: Access, admin: Session, source: str, *, needed_bytes: in
         raise PrepareError("copy-too-large", source=source, **values)
 
 
-def _copy_by_pg_dump(access: Access, admin: Session, source: str, *, dbname: str, say: Say) -> None:
+def _copy_by_pg_dump(access: Access, admin: Session, source: str, *, dbname: str, say: Say) -> Fill:
+    """Creates it; it is filled under its own name, which sessions of others cannot prevent then."""
     name = source_name(source)
     with connect(Access(keywords_of(source), access.psql)) as session:
         version = session.info.server_version // 10_000
@@ -245,16 +254,19 @@ def _copy_by_pg_dump(access: Access, admin: Session, source: str, *, dbname: str
     _create_sorted_like(admin, dbname, row[1:], say=say)
     _give(admin, dbname, settings, say=say)
 
-    def progress(seconds: float) -> None:
-        values = {"copied_bytes": size(admin, dbname), "needed_bytes": row[0]}
-        say(message("copying-by-pg-dump", dbname=name, **values, waited_s=seconds))
+    def fill(dbname: str) -> None:
+        def progress(seconds: float) -> None:
+            values = {"copied_bytes": size(admin, dbname), "needed_bytes": row[0]}
+            say(message("copying-by-pg-dump", dbname=name, **values, waited_s=seconds))
 
-    reader = psql.ClientProgram(dump, keywords_of(source), name)
-    psql.pipe(reader, psql.ClientProgram(restore, access.keywords, dbname), progress)
-    # A dump has neither statistics nor a visibility map; plans depend on both.
-    say(message("copy-analyzed", dbname=name))
-    with connect(access, dbname) as session:
-        session.execute("VACUUM ANALYZE")
+        reader = psql.ClientProgram(dump, keywords_of(source), name)
+        psql.pipe(reader, psql.ClientProgram(restore, access.keywords, dbname), progress)
+        # A dump has neither statistics nor a visibility map; plans depend on both.
+        say(message("copy-analyzed", dbname=name))
+        with connect(access, dbname) as session:
+            session.execute("VACUUM ANALYZE")
+
+    return fill
 
 
 def _create_sorted_like(admin: Session, dbname: str, source: Sequence[str], *, say: Say) -> None:

@@ -8,6 +8,7 @@ import re
 import shlex
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import ClassVar
 
 from msgspec import Struct, field
@@ -167,10 +168,12 @@ def _ensure(access: Access, admin: Session, target: DatabaseTarget, *, say: Say)
             return False
     if source is None:
         programs.check_extensions(admin, spec.workload)
+    fill: copies.Fill = partial(_run_programs, access, spec, say=say)
 
     def make(name: str) -> None:
+        nonlocal fill
         if source is not None:
-            copies.copy_source(access, admin, source, dbname=name, say=say)
+            fill = copies.copy_source(access, admin, source, dbname=name, say=say)
         else:
             admin.execute(with_names("CREATE DATABASE {}", name) + ownership.UNFINISHED)
 
@@ -178,30 +181,32 @@ def _ensure(access: Access, admin: Session, target: DatabaseTarget, *, say: Say)
         if spec.own is not None:
             _empty_own(access, admin, target, found=found)
         else:
-            state = PREPARING if source is None else READY
-            ownership.create(admin, dbname, target.ownership(state), make=make)
-    if source is None:
-        _fill(access, admin, target, say=say)
+            ownership.create(admin, dbname, target.ownership(PREPARING), make=make)
+    try:
+        with preparation_errors(dbname):
+            fill(dbname)
+    except BaseException:
+        _drop_managed(admin, target)
+        raise
+    ownership.set_ownership(admin, dbname, target.ownership(READY))
     return True
 
 
-def _fill(access: Access, admin: Session, target: DatabaseTarget, *, say: Say) -> None:
-    """Makes the data in the database; drops a managed one if that fails."""
-    dbname, spec = target.dbname, target.spec
+def _drop_managed(admin: Session, target: DatabaseTarget) -> None:
+    """Drops it, if nobody else uses it: its mark says that it is unfinished."""
+    if target.spec.own is None:
+        with contextlib.suppress(Exception):
+            admin.execute(ownership.drop(target.dbname))
+
+
+def _run_programs(access: Access, spec: DatasetSpec, dbname: str, *, say: Say) -> None:
+    """Makes the data of the workload in the database."""
 
     def say_step(step: str) -> None:
         say(message("data-prepared", workload=spec.workload.name, scale=spec.scale, step=step))
 
-    try:
-        with preparation_errors(dbname):
-            client = psql.ClientProgram(access.psql, access.keywords, dbname)
-            programs.make_data(client, spec.workload, spec.values(), say=say_step)
-    except BaseException:
-        if spec.own is None:
-            with contextlib.suppress(Exception):
-                admin.execute(ownership.drop(dbname))
-        raise
-    ownership.set_ownership(admin, dbname, target.ownership(READY))
+    client = psql.ClientProgram(access.psql, access.keywords, dbname)
+    programs.make_data(client, spec.workload, spec.values(), say=say_step)
 
 
 def _empty_own(

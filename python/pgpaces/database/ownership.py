@@ -191,11 +191,13 @@ def clean(access: Access) -> int:
             # Another pgpaces is making one with the prefix.
             if found.owned is None or found.owned.own or found.name.startswith(_NEW_PREFIX):
                 continue
-            bytes_taken = size(admin, found.name)
             with preparation_errors(found.name), contextlib.suppress(psycopg.errors.ObjectInUse):
                 if locked(locks, _lock_of(found.name, found.owned)):
-                    admin.execute(drop(found.name))
-                    freed += bytes_taken
+                    # Another pgpaces may just have dropped it.
+                    with contextlib.suppress(psycopg.errors.InvalidCatalogName):
+                        bytes_taken = size(admin, found.name)
+                        admin.execute(drop(found.name))
+                        freed += bytes_taken
                     continue
             used.append(found.name)
     if used:

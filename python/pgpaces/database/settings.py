@@ -209,12 +209,14 @@ def _lost(access: Access, dbname: str, settings: list[_Setting]) -> list[_Settin
     if not settings:
         return []
     options = tuple((each.name, each.value) for each in settings)
+    has_connected = False
     try:
-        effect = Applied(options, dict.fromkeys((each.name for each in settings), "connection"))
-        return [
-            each for each, _, is_set in _seen(access, effect, settings, dbname=dbname) if not is_set
-        ]
+        with connect(_like_the_load(access, options), dbname, as_the_load=True) as session:
+            has_connected = True
+            return [each for each in settings if not _is_in_effect(session, each, "connection")[1]]
     except ServerError as error:
+        if has_connected:
+            raise
         # Connecting without options worked. If it works with others, the values are wrong.
         with contextlib.suppress(ServerError), connect(_like_the_load(access, _HARMLESS), dbname):
             values = [str(each) for each in settings]

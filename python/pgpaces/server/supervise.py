@@ -76,7 +76,8 @@ class Tail:
 
     def lines(self) -> list[str]:
         lines = [*self._lines, self._rest][-TAIL_LINES:]
-        shown = (line[-LINE_BYTES:].decode("utf-8", "replace").strip() for line in lines)
+        # Errors say at the beginning where they are, and below it in which column.
+        shown = (line[:LINE_BYTES].decode("utf-8", "replace").rstrip() for line in lines)
         return [line for line in shown if line]
 
     def close(self) -> None:
@@ -154,7 +155,7 @@ class Running:
         now = time.monotonic()
         if now >= self._report_at:
             self._report_at = now + REPORT_S
-            say(line=next((tail.lines()[-1] for tail in self._tails if tail.lines()), ""))
+            say(line=next((tail.lines()[-1].strip() for tail in self._tails if tail.lines()), ""))
         if now < self._deadline:
             return
         if self._is_ending:
@@ -240,7 +241,9 @@ class Supervisor:
             for descriptor in ready:
                 if self._running and descriptor in self._running.pipes:
                     self._running.read(descriptor)
-            if self._arrived in ready and set(os.read(self._arrived, 4096)) & set(ENDING_SIGNALS):
+            arrived = set(os.read(self._arrived, 4096)) if self._arrived in ready else set()
+            # A load of programs ends by an order alone: it would seem to be complete.
+            if arrived & set(ENDING_SIGNALS) and self._running and self._running.is_service:
                 self._stop()
             if self._running and self._running.ended():
                 self._closed |= self._running.is_service
@@ -276,6 +279,8 @@ class Supervisor:
         if self._stopping:
             say(refused=True)
             return
+        if not order["service"]:  # the orphans of PostgreSQL are init's
+            prctl(PR_SET_CHILD_SUBREAPER, 1)
         # Programs may close unknown descriptors: they read the password file from this process.
         variables = order["variables"] or {}
         if (name := variables.get("PGPASSFILE", "")).startswith("/proc/self/fd/"):
@@ -293,7 +298,6 @@ class Supervisor:
 
 def main() -> int:
     """Works, and removes the paths."""
-    prctl(PR_SET_CHILD_SUBREAPER, 1)
     supervisor = Supervisor()
     say(ready=True)
     if supervisor.work():
