@@ -149,7 +149,8 @@ def _workload(
 
 
 _KEYWORDS = {option.python[0]: option for option in OPTIONS if option.run}
-_FIELDS = frozenset(TrialPlan.__struct_fields__)
+# Those of no option. The options of the others are more than one.
+_FIELDS = frozenset(TrialPlan.__struct_fields__) - {"settings", "variables"}
 
 
 def _value(option: Option, value: Any) -> Any:

@@ -85,6 +85,7 @@ def test_limits_of_scripts_are_stored_as_they_are_asked(asked):
         ("reporting", {"target": "host=pi4", "standbys": 1}, "managed-only --standbys"),
         ("reporting", {"target": "host=pi4", "pool": "pgpool"}, "managed-only --pool"),
         ("reporting", {"own": "mine"}, "own-without-target"),
+        ("reporting", {"variables": {}}, "unknown-keyword"),
         ("reporting", {"profile": "pi-4g"}, sentence("unknown-profile", profile="pi-4g")),
         ("reporting", {"host_file": "/nowhere/host.toml"}, "cannot read '/nowhere/host.toml'"),
         ("reporting", {"pool_mode": "session"}, "--pool-mode .* --pool pgbouncer"),
@@ -135,7 +136,7 @@ def test_levels_of_pythons_values():
 OF_ANOTHER_TYPE = [
     *((name, 5) for name in (
         "name", "files", "tasks", "scripts", "from_database", "missed", "store", "host_file",
-        "target", "variables", "protocol",
+        "target", "protocol",
     )),
     ("tasks", print), ("on_store_error", "xx"), ("background", "cron"), ("limit_ns", "x"),
     ("rate", [1]),

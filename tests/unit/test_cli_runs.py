@@ -196,6 +196,18 @@ def test_a_damaged_run_does_not_keep_the_others_from_being_copied(store, other, 
     assert [row.id for row in other.trials()] == [fine.id]
 
 
+def test_a_damaged_heartbeat_is_the_damage_of_its_run_alone(store, other, pgpaces):
+    damaged, fine = keep_trial(store, whole_trial()), keep_trial(store, whole_trial())
+    assert store.path
+    with sqlite3.connect(store.path) as raw:
+        raw.execute("UPDATE trial SET heartbeat = 'soon' WHERE id = ?", (damaged.id,))
+    error = refused(pgpaces("runs", "copy", str(other.path)))
+    assert (error.name, error.values["count"]) == ("not-all-copied", 1)
+    assert damaged.id in error.values["why"]
+    assert str(store.path) in error.values["why"]
+    assert [row.id for row in other.trials()] == [fine.id]
+
+
 def test_deletion_asks_and_without_a_terminal_needs_yes(store, pgpaces):
     trial = keep_trial(store, whole_trial())
     assert refused(pgpaces("runs", "delete", "last")).name == "cannot-confirm"

@@ -5,9 +5,10 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pgpaces.core.errors import PlanError
-from pgpaces.spec.design import Cell, Design
+from pgpaces.spec.design import Cell, Design, Experiment
 from tests.errors import raises
 
 NAMES = ("clients", "scale", "set.work_mem", "target")
@@ -67,6 +68,17 @@ def test_an_excluded_part_may_name_a_level_that_all_cells_share():
         part = {"clients": "1"} | ({"scale": scale} if scale else {})
         kept = Design(levels, exclude=(part,) if scale else ()).cells()
         assert [dict(cell.levels)["clients"] for cell in kept] == left
+
+
+def test_a_level_that_all_cells_come_to_share_is_not_excluded():
+    design = Design(
+        {"clients": ("1", "2"), "scale": ("1", "2")}, exclude=({"clients": "1", "scale": "2"},)
+    )
+    made = Experiment(workload="reporting", design=design)
+    narrow = made.with_levels({"clients": ("1",)}).design
+    assert [dict(cell.levels) for cell in narrow.cells()] == [{"scale": "1"}]
+    quick = replace(made, quick={"clients": "1", "scale": "2", "duration": "1s"}).quickly().design
+    assert [dict(cell.levels) for cell in quick.cells()] == [{}]
 
 
 ONE = {"clients": ("1",)}

@@ -92,6 +92,14 @@ def test_a_level_that_a_factor_cannot_take_is_said(given_levels, name, values):
         request_of(given_levels, workload.of_scripts("w", ()))
 
 
+@pytest.mark.parametrize(
+    ("kind", "text"), [(options.SCRIPTS, ""), (options.SCRIPTS, "a@x"), (options.FOLDER, "here")]
+)
+def test_a_wrong_text_is_said_with_its_option(kind, text):
+    with pytest.raises(PlanError, match=r"^--option: "):
+        kind.read(text, "--option")
+
+
 @pytest.mark.parametrize("text", ["", "5", "-1%", "100%", "nan", "inf%"])
 def test_what_is_no_share_is_refused(text):
     read = options.SHARE.read
@@ -190,6 +198,16 @@ workload = ["./a", "./d"]
     name = "background.r.workload"
     assert excluded[name] == made.design.levels[name][0] == str(tmp_path / "a")
     assert (extra[name], quick[name]) == (str(tmp_path / "b"), str(tmp_path / "c"))
+
+
+def test_the_grid_of_single_levels_is_a_cell_beside_the_others(tmp_path):
+    cells = "[[cells]]\nclients = 16\n"
+    for text, expected in (
+        ("[factors]\nclients = [8]\n", ["8", "16"]),
+        ("clients = 8\n", ["16"]),
+    ):
+        design = written(tmp_path, f"workload = 'w'\n{text}{cells}").design
+        assert [dict(cell.levels)["clients"] for cell in design.cells()] == expected
 
 
 def test_a_variant_of_a_shipped_workload_is_no_path(tmp_path):

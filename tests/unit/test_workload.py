@@ -77,6 +77,8 @@ RUN = 'command = { run = "true" }\n'
          {"key": "variants.v.command.run"}),
         (f'{VARIANT}variants = {{}}\n', "unknown-key", {"key": "variants.v.variants"}),
         (f'{VARIANT}command = 3\n', "wrong-value", {"key": "variants.v.command"}),
+        (f"{GOOD}[variants]\nv = 3\n", "wrong-value", {"key": "variants.v"}),
+        (f"{GOOD}[variants.w]\nscripts = []\n", "kind-missing", {"own": "scripts"}),
         (f'{VARIANT}kind = "command"\n{RUN}load = {{ rate = "1/s" }}\n', "command-with-load",
          {"key": "rate"}),
     ],
@@ -86,9 +88,17 @@ def test_a_folder_that_is_not_right_is_refused_with_the_key(tmp_path, toml, name
         workload.read(folder(tmp_path, toml), "v" if toml.startswith(VARIANT) else None)
 
 
-@pytest.mark.parametrize("text", ["x = [", COMMAND.replace("5min", "5 minutes")])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = [",
+        COMMAND.replace("5min", "5 minutes"),
+        f'{COMMAND}[variants.slow.command]\ntimeout = "5 minutes"\n',
+    ],
+)
 def test_what_is_not_toml_or_has_no_duration_is_refused(tmp_path, text):
-    with pytest.raises(WorkloadError, match=r"TOML|timeout '5 minutes'"):
+    place = r"variants\.slow: timeout '5 minutes'" if "slow" in text else "timeout '5 minutes'"
+    with pytest.raises(WorkloadError, match=rf"TOML|{place}"):
         workload.read(folder(tmp_path, text))
 
 

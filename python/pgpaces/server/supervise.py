@@ -30,6 +30,7 @@ import subprocess
 import sys
 import time
 from collections import deque
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -41,12 +42,18 @@ ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 FOREVER_S = float("inf")
 
 
+@cache
+def c_library() -> Any:
+    """Loaded when it is first needed, which takes as long as the rest of the start."""
+    import ctypes
+
+    return ctypes.CDLL(None)
+
+
 def prctl(option: int, value: int) -> None:
     """Calls Linux's prctl; does nothing elsewhere."""
     with contextlib.suppress(ImportError, OSError, AttributeError):
-        import ctypes
-
-        ctypes.CDLL(None).prctl(option, value)
+        c_library().prctl(option, value)
 
 
 def say(**words: Any) -> None:
@@ -103,6 +110,8 @@ class Running:
         self._signals: list[tuple[int, float]] = []
         output = sys.stderr.fileno() if self.is_service else subprocess.PIPE
         death = order["death"]
+        with contextlib.suppress(ImportError, OSError):
+            c_library()  # before the fork: the user of a program may not be able to read Python
         sent_ns = time.monotonic_ns()
         self._process = subprocess.Popen(
             order["words"],

@@ -207,6 +207,8 @@ class Experiment(Redacted, frozen=True):
     def with_levels(self, new: Mapping[str, tuple[str, ...]]) -> Experiment:
         """With new levels of these names; removes the parts of `exclude` about replaced levels.
 
+        And those about no more than single levels.
+
         Raises PlanError for an unknown name.
         """
         for name in new:
@@ -219,10 +221,12 @@ class Experiment(Redacted, frozen=True):
         return self._with({n: own for n, own in self.design.levels.items() if n not in names})
 
     def _with(self, levels: Mapping[str, tuple[str, ...]]) -> Experiment:
+        single = {name for name, own in levels.items() if len(own) == 1}
         left = tuple(
             part
             for part in self.design.exclude
             if all(level in levels.get(name, ()) for name, level in part.items())
+            and not part.keys() <= single  # it would leave nothing of what was asked for
         )
         return replace(self, design=replace(self.design, levels=levels, exclude=left))
 

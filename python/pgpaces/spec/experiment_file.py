@@ -108,6 +108,9 @@ def _experiment(path: Path, keys: _File, raw: Mapping[str, Any]) -> Experiment:
     twice = [name for name in factors if name in single]
     if twice:
         raise PlanError("factor-twice", factor=twice[0])
+    extra = tuple(_one(path, part) for part in keys.cells)
+    if extra and all(len(own) == 1 for own in factors.values()):  # else there is no grid
+        extra = ({name: level for name, (level,) in factors.items()}, *extra)[not factors :]
     return Experiment(
         name=keys.name or path.stem,
         workload=_near(path, keys.workload) if keys.workload else None,
@@ -116,7 +119,7 @@ def _experiment(path: Path, keys: _File, raw: Mapping[str, Any]) -> Experiment:
         design=Design(
             {**factors, **single},
             exclude=tuple(_one(path, part) for part in keys.exclude),
-            extra=tuple(_one(path, part) for part in keys.cells),
+            extra=extra,
             trials=keys.trials,
             seed=keys.seed,
         ),

@@ -101,9 +101,9 @@ def _switch(text: str, what: str) -> bool:
     return text in ("true", "on")
 
 
-def _folder(text: str, _: str) -> str:
+def _folder(text: str, what: str) -> str:
     if not text.startswith("/"):
-        raise PlanError("relative-path", path=text)
+        raise PlanError("relative-path", path=text).at(what)
     return text
 
 
@@ -119,12 +119,15 @@ def weighted(text: str) -> tuple[str, int | None]:
     return (name, digits(weight)) if at else (text, None)
 
 
-def _scripts(text: str, _: str) -> str:
+def _scripts(text: str, what: str) -> str:
     words = text.split()
     if not words:
-        raise PlanError("no-scripts")
+        raise PlanError("no-scripts").at(what)
     for word in words:
-        weighted(word)
+        try:
+            weighted(word)
+        except PlanError as error:
+            raise error.at(what) from None
     return " ".join(words)
 
 

@@ -263,7 +263,7 @@ class Keys(tables.Table, frozen=True, kw_only=True):
 class File(Keys, frozen=True, kw_only=True):
     """The whole file. variants: the keys that differ, by the name of the variant."""
 
-    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    variants: Mapping[str, Any] = field(default_factory=dict)
 
 
 K = TypeVar("K", bound=Keys)
@@ -370,19 +370,18 @@ def read(folder: Path, variant: str | None = None) -> Workload:
         each: _checked(Keys, _laid_over(raw, own), path, place=f"variants.{each}")
         for each, own in whole.variants.items()
     }
+    for each, own in variants.items():
+        _check_kind(own, f"{name}/{each}")
     keys: Keys = whole
-    if variant is not None:
+    if variant is None:
+        _check_kind(keys, name)
+    else:
         if variant not in variants:
             near, every = similar(variant, variants), list(variants) or None
             raise WorkloadError(
                 "unknown-variant", workload=name, variant=variant, near=near, variants=every
             )
         keys, name = variants[variant], f"{name}/{variant}"
-    if not getattr(keys, keys.kind):
-        raise WorkloadError("kind-missing", workload=name, own=keys.kind)
-    for other in _OF_A_KIND:
-        if other != keys.kind and getattr(keys, other):
-            raise WorkloadError("two-kinds", workload=name, own=keys.kind, other=other)
     _check_words(folder, keys)
     command, load = keys.command, {k: str(v) for k, v in asdict(keys.load).items() if v is not None}
     scripts = tuple(
@@ -412,8 +411,18 @@ def read(folder: Path, variant: str | None = None) -> Workload:
     )
 
 
-def _laid_over(raw: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def _check_kind(keys: Keys, name: str) -> None:
+    if not getattr(keys, keys.kind):
+        raise WorkloadError("kind-missing", workload=name, own=keys.kind)
+    for other in _OF_A_KIND:
+        if other != keys.kind and getattr(keys, other):
+            raise WorkloadError("two-kinds", workload=name, own=keys.kind, other=other)
+
+
+def _laid_over(raw: Mapping[str, Any], own: Any) -> Any:
     """The keys of a file with those of a variant in their place."""
+    if not isinstance(own, Mapping):
+        return own  # refused as the whole
     kind = raw.get("kind", "scripts")
     gone = () if own.get("kind", kind) == kind else (*_OF_A_KIND, "load")
     base = {key: value for key, value in raw.items() if key not in ("variants", *gone)}
@@ -444,13 +453,16 @@ def _init_step(folder: Path, entry: str | Program) -> InitStep:
     return InitStep(Path(first).name, folder / FILE, words_text(run), run, entry.input)
 
 
-def _checked(kind: type[K], raw: Mapping[str, Any], path: Path, *, place: str = "") -> K:
+def _checked(kind: type[K], raw: Any, path: Path, *, place: str = "") -> K:
     """A document as its schema, with defaults. Raises WorkloadError, which names the key."""
     try:
         return tables.table(kind, raw, place)
     except PlanError as wrong:
         wrong.values.pop("keys", None)  # of the whole file, not of a table in it
-        raise WorkloadError(wrong.name, **wrong.values).at(str(path)) from None
+        error = WorkloadError(wrong.name, **wrong.values)
+        if place and "key" not in wrong.values:
+            error = error.at(place)
+        raise error.at(str(path)) from None
 
 
 def _inside(folder: Path, name: str) -> Path:

@@ -390,14 +390,9 @@ class Store:
         with self._reading("a run") as here, other._reading("a run") as there:
             for table in (schema.experiment, schema.trial):
                 query = f"SELECT id, state, heartbeat FROM {table.name}"
-                own, have = (
-                    {id_: (state, encoding.moment(beat)) for id_, state, beat in side.each(query)}
-                    for side in (here, there)
-                )
-                missing.append({
-                    id_ for id_, seen in own.items()
-                    if id_ not in have or (have[id_] != seen and have[id_][1] <= seen[1])
-                })  # fmt: skip
+                have = {id_: tuple(seen) for id_, *seen in there.each(query)}
+                missing.append({id_ for id_, *seen in here.each(query)
+                                if id_ not in have or _is_older(have[id_], seen)})  # fmt: skip
             if ids is not None:
                 chosen = set(ids)
                 for part, of in (("id", "experiment"), ("experiment", "id")):
@@ -498,6 +493,15 @@ class Store:
             raise StoreError(
                 "store-damaged", what=what, store=self.address, why=str(error)
             ) from None
+
+
+def _is_older(copied: Sequence[Any], own: Sequence[Any]) -> bool:
+    """Whether a copy has an earlier state. Of pairs of state and heartbeat; a damaged one is."""
+    try:
+        there, here = ((state, encoding.moment(beat)) for state, beat in (copied, own))
+    except encoding.UNREADABLE:
+        return True
+    return there != here and there[1] <= here[1]
 
 
 def _delete(connection: Connection, trials: str, *ids: str) -> None:
