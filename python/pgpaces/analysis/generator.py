@@ -96,7 +96,8 @@ def examine(
     """
     measured = own.between(0, max(0, own.end))
     cpu = max(accumulator.cpu_shares(span_s), default=0.0)
-    times, counts, sums_ns = accumulator.dispatch()
+    times, lags = accumulator.dispatch()
+    counts, sums_ns = lags.column("idle"), lags.column("dispatch_ns")
     p99 = distribution_of(times, times.count, counts, sums_ns=sums_ns).p99
     service_ns, sums = float(every.column("service").sum()), every.counts
     # Exact only where every transaction that began is in the sum of service times: not where the
@@ -104,7 +105,7 @@ def examine(
     others = sums.failed or sums.unfinished or trial.setup.imported or trial.plan.auto
     complete = service_ns and not others
     late = p99 is not None and p99.value > _floor_ms(trial)
-    longest_s = accumulator.longest_dispatch_s()
+    longest_s = lags.between(0, lags.end).column("dispatch_ns_max") / 1e9
     if trial.plan.auto:
         longest_s = longest_s[: math.ceil(span_s)]
     stops = standstills(longest_s, goal.limits_ns(trial))

@@ -262,11 +262,6 @@ class _Line(Struct, frozen=True):
     def at(self, x: float) -> float:
         return self.mean + self.slope * (x - self.middle)
 
-    def error2(self, x: float) -> float:
-        """The variance of `at`, and of the variance term added to it."""
-        z, s2 = x - self.middle, self.variance
-        return s2 * (1 / self.n + z * z / self.spread) + s2 * s2 / (2 * (self.n - 2))
-
     def crossing(self, target: float) -> float:
         """Where the mean share is the target; at most `_REACH` from the middle."""
         z = (target - self.variance / 2 - self.mean) / self.slope
@@ -277,11 +272,14 @@ class _Line(Struct, frozen=True):
 
         Infinite at the side where the loads of the trials are too far away to say more.
         """
-        gap, at = target - self.variance / 2, self.crossing(target)
-        t2 = student_quantile(self.n - 2, 1 - tail) ** 2
+        s2, at, freedom = self.variance, self.crossing(target), self.n - 2
+        gap, t = target - s2 / 2, student_quantile(freedom, 1 - tail)
 
         def differs(x: float) -> bool:
-            return (gap - self.at(x)) ** 2 > t2 * self.error2(x)
+            # The variance of the line at x, and of the variance term added to it.
+            z = x - self.middle
+            error2 = s2 * (1 / self.n + z * z / self.spread) + s2 * s2 / (2 * freedom)
+            return (gap - self.at(x)) ** 2 > t**2 * error2
 
         if differs(at):
             # The crossing is out of reach, and `at` as far towards it as the line is good for.
@@ -308,7 +306,8 @@ def _through(points: Sequence[TrialPoint], target: float) -> _Line | None:
     x = [math.log(point.load) for point in points]
     if len(x) < 3 or max(x) - min(x) < 1e-9:
         return None
-    y = [_odds(point.missed, point.due, target) for point in points]
+    odds = (math.log((p.missed + 0.5) / (p.due - p.missed + 0.5)) for p in points)
+    y = [min(max(each, target - _BELOW), target + _ABOVE) for each in odds]
     n = len(x)
     middle, mean = sum(x) / n, sum(y) / n
     z = [a - middle for a in x]
@@ -320,8 +319,3 @@ def _through(points: Sequence[TrialPoint], target: float) -> _Line | None:
 
 def _logit(share: float) -> float:
     return math.log(share / (1 - share))
-
-
-def _odds(missed: int, due: int, target: float) -> float:
-    odds = math.log((missed + 0.5) / (due - missed + 0.5))
-    return min(max(odds, target - _BELOW), target + _ABOVE)

@@ -260,9 +260,14 @@ class CellSearch(Struct, frozen=True, dict=True):
         return replace(goal, start=min(max(start, goal.lowest), goal.highest))
 
     @cached_property
+    def _told(self) -> list[tuple[Digest | None, TrialPoint]]:
+        """The trials that were not cut short, but for the saturating one, in their order."""
+        pairs = ((tell.digest, trial_point(tell, self.goal.load)) for tell in self.tells)
+        return [(digest, point) for digest, point in pairs if point is not None]
+
+    @cached_property
     def points(self) -> Points:
-        every = (trial_point(tell, self.goal.load) for tell in self.tells)
-        return Points([point for point in every if point is not None], self.goal)
+        return Points([point for _, point in self._told], self.goal)
 
     @cached_property
     def _next(self) -> NextLoad | None:
@@ -298,11 +303,10 @@ class CellSearch(Struct, frozen=True, dict=True):
             runs=tuple(tell.digest.trial.id for tell in self.tells if tell.digest is not None),
         )
 
-    @cached_property
-    def trials(self) -> tuple[tuple[Digest, TrialPoint], ...]:
-        """Those that ran, but for the saturating one, in their order."""
-        pairs = ((tell.digest, trial_point(tell, self.goal.load)) for tell in self.tells)
-        return tuple((digest, point) for digest, point in pairs if digest and point)
+    @property
+    def trials(self) -> list[tuple[Digest, TrialPoint]]:
+        """Those that ran."""
+        return [(digest, point) for digest, point in self._told if digest is not None]
 
     @property
     def missing(self) -> list[Digest]:
