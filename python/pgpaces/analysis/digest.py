@@ -152,11 +152,13 @@ def _tracks(every: Iterable[Series], series: tuple[Bucket, ...]) -> Iterable[Tra
     """Each sensor's values, as means over the buckets of the series."""
     length = series[0].seconds if series else 1
     for one in sorted(_few_waits(every), key=_place):
+        if _kind(one) in _WIDE and _place(one) == len(_FIRST):
+            continue
         parts: list[list[float]] = [[] for _ in series]
         for second, value in one.pairs:
             if 0 <= second < length * len(series):
                 parts[second // length].append(value)
-        if any(parts) and (_place(one) < len(_FIRST) or _kind(one) not in _WIDE):
+        if any(parts):
             means = (float(f"{sum(part) / len(part):.5g}") if part else None for part in parts)
             yield Track(one.source, one.name, one.unit, tuple(means))
 
@@ -179,14 +181,12 @@ def _few_waits(every: Iterable[Series]) -> Iterator[Series]:
         yield from (one for _, one in frequent)
         rest: dict[int, float] = defaultdict(float)
         shown = {one.name for _, one in frequent}
-        for second, value in (
-            pair for _, one in own if one.name not in shown for pair in one.pairs
-        ):
-            rest[second] += value
+        for _, one in own:
+            for second, value in one.pairs if one.name not in shown else ():
+                rest[second] += value
         if any(rest.values()):
-            yield Series(
-                source, waits.OTHER, "sessions", array("i", rest), array("d", rest.values())
-            )
+            seconds, values = array("i", rest), array("d", rest.values())
+            yield Series(source, waits.OTHER, "sessions", seconds, values)
 
 
 def _place(series: Series) -> int:

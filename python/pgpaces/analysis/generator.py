@@ -6,7 +6,7 @@ A trial is generator-limited only where the generator's lateness could change it
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -108,7 +108,7 @@ def examine(
     longest_s = lags.between(0, lags.end).column("dispatch_ns_max") / 1e9
     if trial.plan.auto:
         longest_s = longest_s[: math.ceil(span_s)]
-    stops = standstills(longest_s, goal.limits_ns(trial))
+    stops = standstills(trial, longest_s)
     lost = measured.column("late") + measured.column("skipped")
     # What was due while it stood still, or soon after, may be excused.
     stalled = np.zeros(len(lost), dtype=bool)
@@ -144,15 +144,14 @@ def examine(
     )
 
 
-def standstills(longest_s: Numbers, limits_ns: Iterable[int]) -> Sequence[tuple[int, int, float]]:
+def standstills(trial: Trial, longest_s: Numbers) -> Sequence[tuple[int, int, float]]:
     """Each time in which the generator stood still: its first second, its end, its length in s.
 
     longest_s: by second, the longest lag of a transaction whose client was idle when it was due,
     and that ended in this second. A generator that stood still sends what fell due meanwhile at
     once. This may be one transaction for each client, too few for a p99.
     """
-    limit_ns = min(filter(None, limits_ns), default=0)
-    least_s = max(STILL_S, _STILL_OF_LIMIT * limit_ns / 1e9)
+    least_s = max(STILL_S, _STILL_OF_LIMIT * goal.shortest_ns(trial) / 1e9)
     return [
         (max(0, math.floor(second - lag_s)), second + 1, lag_s)
         for second, lag_s in enumerate(longest_s.tolist())
@@ -234,8 +233,7 @@ def _floor_ms(trial: Trial) -> float:
     """
     if _closed(trial):
         return _DISPATCH_CLOSED_NS / 1e6 if by_functions(trial) else math.inf
-    limit_ns = min(filter(None, goal.limits_ns(trial)), default=0)
-    return max(_DISPATCH_FLOOR_NS, limit_ns // 100) / 1e6
+    return max(_DISPATCH_FLOOR_NS, goal.shortest_ns(trial) // 100) / 1e6
 
 
 def _closed(trial: Trial) -> bool:

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces.analysis import goal, stats
 from pgpaces.analysis.stats import ERROR, Clusters
@@ -93,11 +94,6 @@ class Missed(Struct, frozen=True):
     clusters: Clusters
     seconds: float
 
-    def longer(self, times: float) -> Missed:
-        """A part so many times as long, if the share stays as measured."""
-        missed, due = round(self.missed * times), round(self.due * times)
-        return Missed(missed, due, self.clusters, self.seconds * times)
-
     def share(self, ran_s: float) -> Estimate | None:
         """The share, with the interval of a run that ends so long after its warm-up."""
         return stats.share(self.missed, self.due, self.clusters, errors=LOOKS_OF_RUN.last(ran_s)[1])
@@ -111,7 +107,8 @@ def level(ran_s: float) -> float:
 def certain_in(found: Missed, ran_s: float, allowed: float) -> float | None:
     """The seconds until the look that decides if the share stays as measured; None without one."""
     for look in LOOKS_OF_RUN.at[bisect_right(LOOKS_OF_RUN.at, ran_s) :] if found.due else ():
-        then = found.longer(1 + (look - ran_s) / found.seconds)
+        times = 1 + (look - ran_s) / found.seconds
+        then = replace(found, missed=round(found.missed * times), due=round(found.due * times))
         if goal.verdict(then.share(look), allowed) != "unknown":
             return look - ran_s
     return None
