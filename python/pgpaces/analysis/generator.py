@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _DISPATCH_FLOOR_NS = 1_000_000
 _DISPATCH_CLOSED_NS = 20_000_000
 _CPU_LIMIT = 0.9
-_BUSY = 0.7
 _LITTLE = 0.02
 # It may be late twice in a transaction: when it sends, and when it reads the end.
 _TIMES_LATE = 2

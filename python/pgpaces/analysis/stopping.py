@@ -37,6 +37,7 @@ STREAK = 3  # samples in a row, one a second, that must be too slow: one slow sa
 SILENCE_S = 5.0
 FACTOR, MORE_MS = 2.0, 5.0
 LAG_MORE_S = 30.0
+_SLOWER = {"age_ms": "guard-statements-slow", "probe_ms": "guard-queries-slow"}
 
 
 class LookSchedule(Struct, frozen=True):
@@ -168,14 +169,10 @@ def reason_to_stop(
     last = samples[-STREAK:]
     if not before.others or len(last) < STREAK:
         return None
-    for measure in ("age_ms", "probe_ms"):
+    for measure, name in _SLOWER.items():
         now, earlier = min(getattr(s, measure) for s in last), getattr(before, measure)
         if now > FACTOR * earlier + MORE_MS:
-            return finding(
-                "guard-statements-slow" if measure == "age_ms" else "guard-queries-slow",
-                now_ms=now,
-                before_ms=earlier,
-            )
+            return finding(name, now_ms=now, before_ms=earlier)
     if (more_s := min(sample.lag_s for sample in last) - before.lag_s) > LAG_MORE_S:
         return finding("guard-replica-behind", more_s=more_s)
     return None

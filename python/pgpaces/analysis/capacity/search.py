@@ -390,12 +390,12 @@ class CapacitySearch(Struct, frozen=True, tag_field="kind", tag="capacity"):
             fewest = len(seconds) + _LEAST
             seconds += [_LENGTHS["long"][0]] * _MOST
         # Each with its own role: a preview identifies trials by their cells.
-        asks = [
-            [Ask(self.at(cell, goal.start, f"{n}"), n, {"duration": f"{each:g}s"})
-             for n, each in enumerate(seconds, 1)]
+        every = [
+            Ask(self.at(cell, goal.start, f"{n}"), n, {"duration": f"{each:g}s"})
             for cell in self.cells
-        ]  # fmt: skip
-        return [ask for own in asks for ask in own[:fewest]], [ask for own in asks for ask in own]
+            for n, each in enumerate(seconds, 1)
+        ]
+        return [ask for ask in every if ask.block <= fewest], every
 
     def left(self, tells: Sequence[Tell]) -> int:
         """0: unknown."""
