@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 from pgpaces.analysis import next_step
-from pgpaces.analysis.attribution import attribute
+from pgpaces.analysis.attribution.causes import attribute
 from pgpaces.analysis.summary import summarize
 from pgpaces.answers import run as run_question
 from pgpaces.cli import specs as asked

@@ -29,7 +29,7 @@ def judged(made: Trial, *, too_short: bool = False, **changes: Any) -> Validity:
     """The judgment of a trial whose summary is good but for these changes."""
     good = {"counts": Counts(100, 100), "generator": GOOD, "flatness": FLAT}
     summary = replace(summarize(trial([])), **(good | changes))
-    return judge_trial(made, summary, Accumulator(), own=together(()), too_short=too_short)
+    return judge_trial(made, summary, Accumulator(), own=together({}), too_short=too_short)
 
 
 def names(found: Validity) -> list[str]:

@@ -13,8 +13,13 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import goal
 from pgpaces.analysis.arrays import Numbers
-from pgpaces.analysis.attribution import attribute
-from pgpaces.analysis.attribution.causes import SHARE_MIN, chance, coinciding_share, lift_of
+from pgpaces.analysis.attribution.causes import (
+    SHARE_MIN,
+    attribute,
+    chance,
+    coinciding_share,
+    lift_of,
+)
 from pgpaces.analysis.attribution.timeline import Timeline, gaps
 from pgpaces.analysis.summary import Summary, summarize
 from pgpaces.core import causes

@@ -24,8 +24,7 @@ from pgpaces.spec.result import CLASSES, Counts, Trial
 KINDS = ("latency", "lag", "service")
 _TALLY = ("due", *CLASSES, "retried", "retries", "count", *KINDS)
 _STATEMENT = ("failed", "retries", "count", "sum_ns")
-_LAGS = ("idle", "dispatch_ns", "dispatch_ns_max")
-_INTERVAL = (*_LAGS, "ended_ns", "in_flight_ns", "answered")
+_INTERVAL = ("idle", "dispatch_ns", "dispatch_ns_max", "ended_ns", "in_flight_ns", "answered")
 # The most blocks: whenever there would be more, the seconds in a block are doubled. So a cut is
 # exact to 4 s in ten minutes, and always to a hundredth of the trial.
 _BLOCKS_MAX = 200
@@ -67,8 +66,10 @@ class SecondSums(Struct, frozen=True):
         return Counts(*(int(self.column(name).sum()) for name in ("due", *CLASSES)))
 
 
-def together(parts: Iterable[SecondSums]) -> SecondSums:
-    nonempty = [part for part in parts if len(part.rows)]
+def together(ledgers: Mapping[int, SecondSums], scripts: Iterable[int] | None = None) -> SecondSums:
+    """The seconds of these scripts, or of all."""
+    every = (ledgers.get(n) for n in (ledgers if scripts is None else scripts))
+    nonempty = [part for part in every if part is not None and len(part.rows)]
     start = min((part.first for part in nonempty), default=0)
     end = max((part.end for part in nonempty), default=0)
     rows = np.zeros((end - start, len(_TALLY)), dtype=np.int64)
@@ -321,21 +322,18 @@ class Accumulator:
             sums = np.sum([seconds.between(first, end).rows for seconds, _ in parts], axis=0)
             yield script, command, SecondSums(first, sums, _STATEMENT), times
 
-    def dispatch(self) -> tuple[Times, Numbers, Numbers]:
-        """Lag of transactions whose client was idle when due; counts and sums (ns) by second."""
-        seconds = self._intervals.seconds()
-        return self._dispatch.since(0), seconds.column("idle"), seconds.column("dispatch_ns")
+    def dispatch(self) -> tuple[Times, SecondSums]:
+        """Lags of transactions whose client was idle when due.
+
+        The columns by second: idle, dispatch_ns, and dispatch_ns_max.
+        """
+        return self._dispatch.since(0), self._intervals.seconds()
 
     @property
     def sent_count(self) -> int:
         """Transactions that were due in the measured part and were sent."""
         kinds = (blocks for (_, kind), blocks in self._times.items() if kind == "lag")
         return sum(blocks.since(0).count for blocks in kinds)
-
-    def longest_dispatch_s(self) -> Numbers:
-        """The longest lag of such a transaction in each second from 0 on, s."""
-        seconds = self._intervals.seconds()
-        return np.asarray(seconds.between(0, seconds.end).column("dispatch_ns_max") / 1e9)
 
     def cpu_shares(self, seconds: float) -> list[float]:
         """Each thread's share of a CPU in the first `seconds`; after them threads mostly wait."""

@@ -165,9 +165,9 @@ class Effect(Struct, frozen=True):
         value, low, high = (math.exp(log) if log < 700 else math.inf for log in logs)
         return Estimate(value, low, high, self.n)
 
-    def p(self, margin: float = 0.0) -> float:
-        """The p-value of a two-sided test of an effect of at most margin to either side."""
-        return 2 * self._beyond(abs(self.value) - margin)
+    def p(self) -> float:
+        """The p-value of a two-sided test of no effect."""
+        return 2 * self._beyond(abs(self.value))
 
     def p_within(self, margin: float) -> float:
         """The larger p-value of two one-sided tests of an effect beyond -margin or margin.
@@ -194,24 +194,21 @@ class Effect(Struct, frozen=True):
         spread = self.error * math.sqrt(self.n)
 
         def decides(n: int) -> bool:
-            error = spread / math.sqrt(n)
-            near = max(0.0, margin - student_quantile(n - 1, 1 - ALPHA) * error)
-            far = student_quantile(n - 1, 1 - ALPHA / 2) * error
-            return near >= far or self._between(near, far, error, freedom=n - 1) <= 1 - _POWER
+            freedom, error = n - 1, spread / math.sqrt(n)
+            near = max(0.0, margin - student_quantile(freedom, 1 - ALPHA) * error)
+            far = student_quantile(freedom, 1 - ALPHA / 2) * error
+            # The probability of a mean between these distances from 0, on either side.
+            between = sum(
+                student_cdf(freedom, (high - self.value) / error)
+                - student_cdf(freedom, (low - self.value) / error)
+                for low, high in ((near, far), (-far, -near))
+            )
+            return near >= far or between <= 1 - _POWER
 
         if spread == 0:
             return self.n
         at = bisect_left(range(self.n, _NEEDED_MAX), True, key=decides)
         return None if self.n + at >= _NEEDED_MAX else self.n + at
-
-    def _between(self, near: float, far: float, error: float, *, freedom: int) -> float:
-        """The probability of a mean between these distances from 0, on either side."""
-        ends = ((near, far), (-far, -near))
-        return sum(
-            student_cdf(freedom, (high - self.value) / error)
-            - student_cdf(freedom, (low - self.value) / error)
-            for low, high in ends
-        )
 
 
 def effect_of_pairs(differences: Sequence[float], error_min: float = 0.0) -> Effect | None:

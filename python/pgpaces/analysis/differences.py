@@ -192,18 +192,15 @@ def place_runs(
     Runs that do not differ are trials of one cell.
     """
     runs = [levels_of(digest.trial) for digest in digests]
-    factors: list[Factor] = []
-    chosen: list[list[str]] = []
+    patterns: dict[tuple[int, ...], Factor] = {}
     for factor in dict.fromkeys(name for levels in runs for name in levels):
         values = [levels.get(factor, _ABSENT) for levels in runs]
-        # Left out if each of its levels goes with one level of another factor in all runs.
-        pairs = ({*zip(values, others, strict=True)} for others in chosen)
-        as_other = any(
-            len(both) == len({a for a, _ in both}) == len({b for _, b in both}) for both in pairs
-        )
-        if len(set(values)) > 1 and not as_other:
-            factors.append(Factor(factor, _ordered(values)))
-            chosen.append(values)
+        # Which runs have the same level. Left out if another factor has the same pattern.
+        seen: dict[str, int] = {}
+        pattern = tuple(seen.setdefault(value, len(seen)) for value in values)
+        if any(pattern):
+            patterns.setdefault(pattern, Factor(factor, _ordered(values)))
+    factors = tuple(patterns.values())
     blocks: dict[str, int] = {}
     placed = []
     for digest, levels in zip(digests, runs, strict=True):
@@ -211,7 +208,7 @@ def place_runs(
         blocks[cell.key] = blocks.get(cell.key, 0) + 1
         where = Place(name, cell.key, dict(cell.levels), blocks[cell.key])
         placed.append(replace(digest, trial=replace(digest.trial, place=where)))
-    return tuple(factors), tuple(placed)
+    return factors, tuple(placed)
 
 
 def cells_of(digests: Sequence[Digest]) -> list[Cell]:

@@ -7,8 +7,10 @@ rules; a digest of older rules is computed again from the trial's seconds.
 from __future__ import annotations
 
 import math
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,28 +23,28 @@ from pgpaces.core.times import Times, merge, quantiles_ms
 from pgpaces.spec.result import Counts, Trial
 
 VERSION = 16
-# Tracks that charts show first, by source and by start and end of the name. Sources with dozens of
-# tracks (_WIDE) show only these; their other samples stay in the store.
+# Tracks that charts show first, as patterns of source and name. Sources with dozens of tracks
+# (_WIDE) show only these; their other samples stay in the store.
 _FIRST = (
-    ("host", "cpu_busy"),
-    ("host", "cpu_steal"),
-    ("host", "cgroup_throttled_share"),
-    ("host", "pi_throttled"),
-    ("host", "temperature_"),
-    ("host", "disk_", "_busy"),
-    ("replication", "", " replay_lag"),
-    ("replication", "behind"),
-    ("replication", "replay_delay"),
-    ("checkpoints", "checkpoints"),
-    ("database", "cache_hit_ratio"),
-    ("wal", "written"),
-    ("host", "cpu_iowait"),
-    ("host", "cpu_frequency"),
-    ("host", "disk_", "_written"),
-    ("host", "disk_", "_read"),
-    ("host", "pressure_cpu_some"),
-    ("host", "pressure_io_some"),
-    ("host", "memory_available"),
+    "host/cpu_busy*",
+    "host/cpu_steal*",
+    "host/cgroup_throttled_share*",
+    "host/pi_throttled*",
+    "host/temperature_*",
+    "host/disk_*_busy",
+    "replication/* replay_lag",
+    "replication/behind*",
+    "replication/replay_delay*",
+    "checkpoints/checkpoints*",
+    "database/cache_hit_ratio*",
+    "wal/written*",
+    "host/cpu_iowait*",
+    "host/cpu_frequency*",
+    "host/disk_*_written",
+    "host/disk_*_read",
+    "host/pressure_cpu_some*",
+    "host/pressure_io_some*",
+    "host/memory_available*",
 )
 _WIDE = frozenset(
     ("host", "io", "tuples", "transactions", "sessions", "replication", "slots", "conflicts",
@@ -120,7 +122,7 @@ def digest(trial: Trial, accumulator: Accumulator | None = None) -> Digest:
 
 def _series(trial: Trial, accumulator: Accumulator) -> Iterable[Bucket]:
     scripts, ledgers = own_scripts(trial), accumulator.ledgers(trial)
-    every = together(ledgers[script] for script in scripts if script in ledgers)
+    every = together(ledgers, scripts)
     length = accumulator.block_s
     for block in range(-(-max(0, every.end) // length)):
         counts = every.between(block * length, (block + 1) * length).counts
@@ -148,54 +150,47 @@ def _of_due(times: Times, shares: Sequence[float], due: int) -> list[float | Non
 
 def _tracks(every: Iterable[Series], series: tuple[Bucket, ...]) -> Iterable[Track]:
     """Each sensor's values, as means over the buckets of the series."""
-    if not series:
-        return
-    length = series[0].seconds
-    shown = [one for one in _few_waits(list(every)) if one.between(0, length * len(series))]
-    for one in sorted(shown, key=_place):
-        if _kind(one.source) in _WIDE and _place(one) == len(_FIRST):
+    length = series[0].seconds if series else 1
+    for one in sorted(_few_waits(every), key=_place):
+        if _kind(one) in _WIDE and _place(one) == len(_FIRST):
             continue
         parts: list[list[float]] = [[] for _ in series]
         for second, value in one.pairs:
             if 0 <= second < length * len(series):
                 parts[second // length].append(value)
-        means = tuple(float(f"{sum(part) / len(part):.5g}") if part else None for part in parts)
-        yield Track(one.source, one.name, one.unit, means)
+        if any(parts):
+            means = (float(f"{sum(part) / len(part):.5g}") if part else None for part in parts)
+            yield Track(one.source, one.name, one.unit, tuple(means))
 
 
-def _kind(source: str) -> str:
-    return source.rpartition("/")[2]
+def _kind(series: Series) -> str:
+    return series.source.rpartition("/")[2]
 
 
-def _few_waits(every: Sequence[Series]) -> Iterator[Series]:
+def _few_waits(every: Iterable[Series]) -> Iterator[Series]:
     """The series, with the WAITS_MAX most frequent wait events of each server and their rest."""
     events: dict[str, list[tuple[float, Series]]] = defaultdict(list)
     for one in every:
-        if _kind(one.source) != waits.SOURCE:
-            yield one
-        else:
+        if _kind(one) == waits.SOURCE:
             events[one.source].append((sum(one.track().values()), one))
+        else:
+            yield one
     for source, own in events.items():
-        ranked = sorted(own, key=lambda pair: (pair[1].name == waits.OTHER, -pair[0]))
-        frequent = [pair for pair in ranked[:WAITS_MAX] if pair[0] and pair[1].name != waits.OTHER]
+        able = [pair for pair in own if pair[0] and pair[1].name != waits.OTHER]
+        frequent = sorted(able, key=lambda pair: -pair[0])[:WAITS_MAX]
         yield from (one for _, one in frequent)
         rest: dict[int, float] = defaultdict(float)
-        for _, one in ranked[len(frequent) :]:
-            for second, value in one.pairs:
+        shown = {one.name for _, one in frequent}
+        for _, one in own:
+            for second, value in one.pairs if one.name not in shown else ():
                 rest[second] += value
         if any(rest.values()):
-            other = Series(source, waits.OTHER, "sessions")
-            for second, value in rest.items():
-                other.add(second, value)
-            yield other
+            seconds, values = array("i", rest), array("d", rest.values())
+            yield Series(source, waits.OTHER, "sessions", seconds, values)
 
 
 def _place(series: Series) -> int:
     """The place of a track among those shown; tracks that are not in _FIRST follow."""
-    kind, name = _kind(series.source), series.name
-    places = (
-        place
-        for place, (of, start, *end) in enumerate(_FIRST)
-        if kind == of and name.startswith(start) and name.endswith("".join(end))
-    )
+    name = f"{_kind(series)}/{series.name}"
+    places = (place for place, pattern in enumerate(_FIRST) if fnmatchcase(name, pattern))
     return next(places, len(_FIRST))

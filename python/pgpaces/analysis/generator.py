@@ -6,7 +6,7 @@ A trial is generator-limited only where the generator's lateness could change it
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _DISPATCH_FLOOR_NS = 1_000_000
 _DISPATCH_CLOSED_NS = 20_000_000
 _CPU_LIMIT = 0.9
-_BUSY = 0.7
 _LITTLE = 0.02
 # It may be late twice in a transaction: when it sends, and when it reads the end.
 _TIMES_LATE = 2
@@ -96,7 +95,8 @@ def examine(
     """
     measured = own.between(0, max(0, own.end))
     cpu = max(accumulator.cpu_shares(span_s), default=0.0)
-    times, counts, sums_ns = accumulator.dispatch()
+    times, lags = accumulator.dispatch()
+    counts, sums_ns = lags.column("idle"), lags.column("dispatch_ns")
     p99 = distribution_of(times, times.count, counts, sums_ns=sums_ns).p99
     service_ns, sums = float(every.column("service").sum()), every.counts
     # Exact only where every transaction that began is in the sum of service times: not where the
@@ -104,10 +104,10 @@ def examine(
     others = sums.failed or sums.unfinished or trial.setup.imported or trial.plan.auto
     complete = service_ns and not others
     late = p99 is not None and p99.value > _floor_ms(trial)
-    longest_s = accumulator.longest_dispatch_s()
+    longest_s = lags.between(0, lags.end).column("dispatch_ns_max") / 1e9
     if trial.plan.auto:
         longest_s = longest_s[: math.ceil(span_s)]
-    stops = standstills(longest_s, goal.limits_ns(trial))
+    stops = standstills(trial, longest_s)
     lost = measured.column("late") + measured.column("skipped")
     # What was due while it stood still, or soon after, may be excused.
     stalled = np.zeros(len(lost), dtype=bool)
@@ -143,15 +143,14 @@ def examine(
     )
 
 
-def standstills(longest_s: Numbers, limits_ns: Iterable[int]) -> Sequence[tuple[int, int, float]]:
+def standstills(trial: Trial, longest_s: Numbers) -> Sequence[tuple[int, int, float]]:
     """Each time in which the generator stood still: its first second, its end, its length in s.
 
     longest_s: by second, the longest lag of a transaction whose client was idle when it was due,
     and that ended in this second. A generator that stood still sends what fell due meanwhile at
     once. This may be one transaction for each client, too few for a p99.
     """
-    limit_ns = min(filter(None, limits_ns), default=0)
-    least_s = max(STILL_S, _STILL_OF_LIMIT * limit_ns / 1e9)
+    least_s = max(STILL_S, _STILL_OF_LIMIT * goal.shortest_ns(trial) / 1e9)
     return [
         (max(0, math.floor(second - lag_s)), second + 1, lag_s)
         for second, lag_s in enumerate(longest_s.tolist())
@@ -233,8 +232,7 @@ def _floor_ms(trial: Trial) -> float:
     """
     if _closed(trial):
         return _DISPATCH_CLOSED_NS / 1e6 if by_functions(trial) else math.inf
-    limit_ns = min(filter(None, goal.limits_ns(trial)), default=0)
-    return max(_DISPATCH_FLOOR_NS, limit_ns // 100) / 1e6
+    return max(_DISPATCH_FLOOR_NS, goal.shortest_ns(trial) // 100) / 1e6
 
 
 def _closed(trial: Trial) -> bool:

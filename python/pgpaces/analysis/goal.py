@@ -39,6 +39,11 @@ def limits_ns(trial: Trial) -> list[int]:
     return [trial.limit_ns(script.name) for script in trial.workload.scripts]
 
 
+def shortest_ns(trial: Trial) -> int:
+    """The shortest of these limits, ns; 0 without one."""
+    return min(filter(None, limits_ns(trial)), default=0)
+
+
 def verdict(missed: Estimate | None, share: float) -> Verdict:
     """The verdict on a missed share; None: nothing was due, which is unknown."""
     if missed is None:

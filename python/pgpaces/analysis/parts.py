@@ -5,19 +5,17 @@ Rows of cells in; estimates over the trials of each cell out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
 from pgpaces.analysis import across
 from pgpaces.analysis.cells import Row, board
-from pgpaces.analysis.digest import Digest
-from pgpaces.analysis.time_distribution import Distribution
 from pgpaces.spec.result import Estimate, Explained
 
-K = TypeVar("K", bound=Hashable)
-P = TypeVar("P")
+# The parts of one name, such as a statement, in the trials of each machine.
+Machines = Sequence[Sequence[Any]]
 
 
 class Part(Struct, frozen=True):
@@ -35,50 +33,44 @@ class Part(Struct, frozen=True):
 
 
 def background_of(rows: Iterable[Row]) -> Iterator[Part]:
-    parts = _by_part(rows, lambda digest: digest.summary.background, lambda each: each.name)
-    for row, name, machines in parts:
-        every = [each for part in machines for each in part]
-        due = sum(each.counts.due for each in every)
-        hits = [[(each.counts.missed, each.counts.due, each.phi) for each in p] for p in machines]
-        rates = [[each.throughput for each in part] for part in machines]
-        times = _times([[each.latency for each in part] for part in machines], "mean", "p95", "p99")
+    for row, (name,), machines in _by_part(rows, "background", "name"):
+        hits = [[(each.counts.missed, each.counts.due, each.phi) for each in t] for t in machines]
+        rates = [[each.throughput for each in trials] for trials in machines]
+        counts = {"due": sum(due for trials in hits for _, due, _ in trials)}
         shares = {"throughput": across.together(rates), "missed": across.share(hits)}
-        yield Part(row, name, 0, "", {"due": due}, shares | times)
+        times = _times(machines, "latency", "mean", "p95", "p99")
+        yield Part(row, name, 0, "", counts, shares | times)
 
 
 def statements_of(rows: Iterable[Row]) -> Iterator[Part]:
-    parts = _by_part(
-        rows, lambda digest: digest.summary.statements, lambda s: (s.script, s.line, s.text)
-    )
-    for row, key, machines in parts:
-        every = [each for part in machines for each in part]
+    names = ("script", "line", "text")
+    for row, (script, line, text), machines in _by_part(rows, "statements", *names):
+        every = [each for trials in machines for each in trials]
         counts = {"done": sum(each.times.count for each in every)}
         counts |= {n: sum(getattr(each, n) for each in every) for n in ("failed", "retries")}
-        times = _times([[each.times for each in part] for part in machines], "mean", "p95")
-        yield Part(row, *key, counts, times)
+        times = _times(machines, "times", "mean", "p95")
+        yield Part(row, script, line, text, counts, times)
 
 
 def _by_part(
-    rows: Iterable[Row], parts: Callable[[Digest], Iterable[P]], key: Callable[[P], K]
-) -> Iterator[tuple[Row, K, list[list[P]]]]:
-    """For each part of trials, such as a statement, and each row: the part's values by machine."""
-    groups: dict[K, list[tuple[Row, dict[str, list[P]]]]] = {}
+    rows: Iterable[Row], kind: str, *names: str
+) -> Iterator[tuple[Row, tuple[Any, ...], Machines]]:
+    """For each part of summaries, known by these names, and each row: the values by machine."""
+    groups: dict[tuple[Any, ...], dict[str, tuple[Row, dict[str, list[Any]]]]] = {}
     for row in rows:
-        machines: dict[K, dict[str, list[P]]] = {}
         for digest in row.trials:
-            for part in parts(digest):
-                of_part = machines.setdefault(key(part), {})
-                of_part.setdefault(board(digest), []).append(part)
-        for name, of_part in machines.items():
-            groups.setdefault(name, []).append((row, of_part))
-    for name, group in groups.items():
-        yield from ((row, name, list(of_part.values())) for row, of_part in group)
+            for part in getattr(digest.summary, kind):
+                key = tuple(getattr(part, name) for name in names)
+                _, machines = groups.setdefault(key, {}).setdefault(row.cell.key, (row, {}))
+                machines.setdefault(board(digest), []).append(part)
+    for key, of_rows in groups.items():
+        yield from ((row, key, [*machines.values()]) for row, machines in of_rows.values())
 
 
-def _times(machines: Sequence[Sequence[Distribution]], *names: str) -> dict[str, Estimate | None]:
+def _times(machines: Machines, times: str, *names: str) -> dict[str, Estimate | None]:
+    every = [[getattr(each, times) for each in trials] for trials in machines]
     return {
-        name: across.together([[each.estimate(name) for each in part] for part in machines])
-        for name in names
+        n: across.together([[e.estimate(n) for e in trials] for trials in every]) for n in names
     }
 
 

@@ -26,9 +26,7 @@ def as_text(plan: str) -> str:
     if not top.get("Plan"):
         return plan
     lines: list[str] = []
-    stack = [(top["Plan"], 0)]
-    while stack:
-        node, depth = stack.pop()
+    for node, depth in plan_nodes(top):
         alias, name = node.get("Alias", node.get("Relation Name")), node_name(node)
         parts = [name if alias == node.get("Relation Name") else f"{name} {alias}"]
         if "Total Cost" in node:
@@ -39,7 +37,6 @@ def as_text(plan: str) -> str:
             parts.append(f"(actual time={low:.3f}..{high:.3f} rows={rows:g} loops={loops})")
         lines.append(" " * (6 * depth - 4) + "->  " * bool(depth) + "  ".join(parts))
         lines += _values(node, " " * (6 * depth + 2))
-        stack += [(child, depth + 1) for child in reversed(node.get("Plans") or [])]
     return "\n".join([*lines, *_values(top, "")])
 
 
@@ -61,13 +58,13 @@ def plan_of(text: str) -> dict[str, Any]:
     return top if isinstance(top, dict) and isinstance(top.get("Plan"), dict) else {}
 
 
-def plan_nodes(plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """All nodes, without recursion: plans may be deep."""
-    stack = [plan["Plan"]] if plan else []
+def plan_nodes(plan: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], int]]:
+    """All nodes as EXPLAIN prints them, with their depth; no recursion: plans may be deep."""
+    stack = [(plan["Plan"], 0)] if plan else []
     while stack:
-        node = stack.pop()
-        yield node
-        stack += node.get("Plans") or []
+        node, depth = stack.pop()
+        yield node, depth
+        stack += [(child, depth + 1) for child in reversed(node.get("Plans") or [])]
 
 
 def node_name(node: Mapping[str, Any]) -> str:

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pgpaces.analysis import goal, stats
 from pgpaces.analysis.stats import ERROR, Clusters
@@ -36,6 +37,7 @@ STREAK = 3  # samples in a row, one a second, that must be too slow: one slow sa
 SILENCE_S = 5.0
 FACTOR, MORE_MS = 2.0, 5.0
 LAG_MORE_S = 30.0
+_SLOWER = {"age_ms": "guard-statements-slow", "probe_ms": "guard-queries-slow"}
 
 
 class LookSchedule(Struct, frozen=True):
@@ -93,11 +95,6 @@ class Missed(Struct, frozen=True):
     clusters: Clusters
     seconds: float
 
-    def longer(self, times: float) -> Missed:
-        """A part so many times as long, if the share stays as measured."""
-        missed, due = round(self.missed * times), round(self.due * times)
-        return Missed(missed, due, self.clusters, self.seconds * times)
-
     def share(self, ran_s: float) -> Estimate | None:
         """The share, with the interval of a run that ends so long after its warm-up."""
         return stats.share(self.missed, self.due, self.clusters, errors=LOOKS_OF_RUN.last(ran_s)[1])
@@ -111,7 +108,8 @@ def level(ran_s: float) -> float:
 def certain_in(found: Missed, ran_s: float, allowed: float) -> float | None:
     """The seconds until the look that decides if the share stays as measured; None without one."""
     for look in LOOKS_OF_RUN.at[bisect_right(LOOKS_OF_RUN.at, ran_s) :] if found.due else ():
-        then = found.longer(1 + (look - ran_s) / found.seconds)
+        times = 1 + (look - ran_s) / found.seconds
+        then = replace(found, missed=round(found.missed * times), due=round(found.due * times))
         if goal.verdict(then.share(look), allowed) != "unknown":
             return look - ran_s
     return None
@@ -171,14 +169,10 @@ def reason_to_stop(
     last = samples[-STREAK:]
     if not before.others or len(last) < STREAK:
         return None
-    for measure in ("age_ms", "probe_ms"):
+    for measure, name in _SLOWER.items():
         now, earlier = min(getattr(s, measure) for s in last), getattr(before, measure)
         if now > FACTOR * earlier + MORE_MS:
-            return finding(
-                "guard-statements-slow" if measure == "age_ms" else "guard-queries-slow",
-                now_ms=now,
-                before_ms=earlier,
-            )
+            return finding(name, now_ms=now, before_ms=earlier)
     if (more_s := min(sample.lag_s for sample in last) - before.lag_s) > LAG_MORE_S:
         return finding("guard-replica-behind", more_s=more_s)
     return None

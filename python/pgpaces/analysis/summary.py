@@ -140,7 +140,7 @@ class _Group(Struct, frozen=True, dict=True):
 
     @cached_property
     def seconds(self) -> SecondSums:
-        whole = _of(self.ledgers, self.scripts)
+        whole = together(self.ledgers, self.scripts)
         end = max(whole.end, math.ceil(self.end)) if self.until is None else self.until
         return whole.between(self.start, end)
 
@@ -230,7 +230,7 @@ def summarize(trial: Trial, accumulator: Accumulator | None = None) -> Summary:
     if trial.plan.auto and trial.measured_ns is not None:
         accumulator.drop(math.ceil(trial.measured_ns / 1e9))
     ledgers, numbers = accumulator.ledgers(trial), own_scripts(trial)
-    every, own = together(ledgers.values()), _of(ledgers, numbers)
+    every, own = together(ledgers), together(ledgers, numbers)
     cut_s, too_short = _cut(trial, accumulator, own)
     group = _Group(trial, accumulator, ledgers, numbers, cut_s, _end(trial, every))
     measured, total, flatness = group.seconds, group.counts, None
@@ -276,7 +276,7 @@ def so_far(trial: Trial, accumulator: Accumulator, end_s: int) -> Missed | None:
     """
     ledgers = accumulator.ledgers(replace(trial, state="interrupted"))
     numbers = own_scripts(trial)
-    own = _of(ledgers, numbers)
+    own = together(ledgers, numbers)
     start, _ = _cut(trial, accumulator, own.between(own.first, end_s))
     group = _Group(trial, accumulator, ledgers, numbers, start, end_s, end_s)
     total = group.counts
@@ -284,10 +284,6 @@ def so_far(trial: Trial, accumulator: Accumulator, end_s: int) -> Missed | None:
         return None
     _, _, clusters = group.answer()
     return Missed(total.missed, total.due, clusters, end_s - start)
-
-
-def _of(ledgers: Mapping[int, SecondSums], scripts: Iterable[int]) -> SecondSums:
-    return together(ledgers[number] for number in scripts if number in ledgers)
 
 
 def _background(group: _Group) -> Iterable[BackgroundSummary]:

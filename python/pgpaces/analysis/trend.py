@@ -107,10 +107,9 @@ def trend(runs: Sequence[Run]) -> Trend:
         Change(usable[at - 1].name, usable[at].name, test.ratio(), min(1.0, p))
         for at, test, p in zip(starts, tests, ps, strict=True)
     )
-    levels, low = [], 0
-    for part in parts:
+    levels = []
+    for low, part in zip((0, *starts), parts, strict=True):
         n = len(part)
         mean = Effect(moments(part)[0], error / math.sqrt(n), freedom, n).ratio()
         levels.append(Level(usable[low].name, usable[low + n - 1].name, n, mean))
-        low += n
     return Trend(len(usable), changes, tuple(levels), math.expm1(error), left_out=left_out)

@@ -15,7 +15,7 @@ from msgspec.structs import asdict, replace
 
 from pgpaces.analysis import crossing
 from pgpaces.analysis.accumulator import own_scripts
-from pgpaces.analysis.attribution import Attribution, attribute
+from pgpaces.analysis.attribution.causes import Attribution, attribute
 from pgpaces.analysis.attribution.timeline import explained_scripts
 from pgpaces.analysis.cells import Row
 from pgpaces.analysis.digest import Digest

@@ -11,7 +11,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from pgpaces.analysis import goal
 from pgpaces.analysis.arrays import Numbers, np, quotient
 from pgpaces.analysis.attribution.timeline import (
     Kind,
@@ -116,7 +115,7 @@ def _generator_still(timeline: Timeline) -> Numbers:
     """
     still = np.zeros(timeline.clock)
     longest_s = timeline.by_clock(lambda each: each.dispatch.max_ns / 1e9)
-    for start, end, length_s in standstills(longest_s, goal.limits_ns(timeline.trial)):
+    for start, end, length_s in standstills(timeline.trial, longest_s):
         still[start:end] = np.fmax(still[start:end], min(1.0, length_s / (end - start)))
     own = np.isfinite(timeline.track("generator", "cpu_busy"))
     own = own if own.any() else np.isfinite(timeline.track("host", "cpu_busy"))
@@ -356,7 +355,7 @@ def _scans(one: Explained) -> Iterator[tuple[float, float, dict[str, Any]]]:
     A plan that was only estimated counts by its costs.
     """
     top, limits = plan_of(one.plan), thresholds("plan")
-    for node in plan_nodes(top):
+    for node, _ in plan_nodes(top):
         if node.get("Node Type") != "Seq Scan" or not node.get("Filter"):
             continue
         shown = {"relation": node.get("Relation Name", ""), "filter": node["Filter"]}

@@ -131,7 +131,7 @@ class Timeline:
         self.trial, self.summary = trial, summary
         accumulator = Accumulator.of(trial.intervals, counts_only=True)
         ledgers = accumulator.ledgers(trial)
-        every = together(ledgers.values())
+        every = together(ledgers)
         due = every.first + np.flatnonzero(every.column("due"))
         seconds = max(0, int(due[-1]) + 1) if len(due) else 0
         # The seconds of the clock, until everything was served.
@@ -143,7 +143,7 @@ class Timeline:
         # The first second that counts.
         self.since = summary.cut_s
         scripts = explained_scripts(trial)
-        own = together(ledgers[n] for n in scripts if n in ledgers).between(0, seconds)
+        own = together(ledgers, scripts).between(0, seconds)
         unfinished, self.failed, self.succeeded = (
             own.column(name).astype(float) for name in ("unfinished", "failed", "count")
         )

@@ -170,12 +170,11 @@ class Points(Struct, frozen=True, dict=True):
         spread, move = _SPREAD_FIRST, _MOVE
         # The dozen trials of a quick search are too few to leave out those that are less near.
         least = _SPREAD_FIRST if self.goal.quick else _SPREAD_MIN
-        target = _logit(self.goal.missed_max)
         for n in range(_BLOCK, len(long) + 1, _BLOCK):
-            line = _through(_near(long[:n], at, spread), target)
+            line = _through(_near(long[:n], at, spread), self.goal.missed_max)
             if line is None:
                 continue
-            to = min(max(line.crossing(target), at - move), at + move)
+            to = min(max(line.crossing, at - move), at + move)
             # Larger steps as long as the crossing is out of reach.
             move = 2 * move if abs(to - at) >= move else _MOVE
             at, spread = to, min(max(_SPREAD_ODDS / line.slope, least), _SPREAD_MAX)
@@ -192,11 +191,11 @@ class Points(Struct, frozen=True, dict=True):
         x* with (logit theta - s2/2 - f(x))^2 <= t^2 (var f(x) + s2^2 / (2 d)), t Student's of d =
         n - 2. tail: of the interval, one-sided. None for too few trials, or one load.
         """
-        target = _logit(self.goal.missed_max)
-        line = _through(_near(self.of_curve, *self.expected_threshold), target)
+        near = _near(self.of_curve, *self.expected_threshold)
+        line = _through(near, self.goal.missed_max)
         if line is None or len(self.of_curve) < _LINE_MIN:
             return None
-        return Estimate(line.crossing(target), *line.interval(target, tail), line.n)
+        return Estimate(line.crossing, *line.interval(tail), line.n)
 
 
 def excused(points: Iterable[TrialPoint]) -> list[TrialPoint]:
@@ -250,7 +249,10 @@ def _near(long: Sequence[TrialPoint], at: float, spread: float) -> list[TrialPoi
 
 
 class _Line(Struct, frozen=True):
-    """Least squares: y = mean + slope z, z = x - middle; spread: sum of z^2."""
+    """Least squares: y = mean + slope z, z = x - middle; spread: sum of z^2.
+
+    target: the log odds at which the mean share is the threshold.
+    """
 
     n: int
     middle: float
@@ -258,34 +260,34 @@ class _Line(Struct, frozen=True):
     spread: float
     slope: float
     variance: float
+    target: float
 
     def at(self, x: float) -> float:
         return self.mean + self.slope * (x - self.middle)
 
-    def error2(self, x: float) -> float:
-        """The variance of `at`, and of the variance term added to it."""
-        z, s2 = x - self.middle, self.variance
-        return s2 * (1 / self.n + z * z / self.spread) + s2 * s2 / (2 * (self.n - 2))
-
-    def crossing(self, target: float) -> float:
-        """Where the mean share is the target; at most `_REACH` from the middle."""
-        z = (target - self.variance / 2 - self.mean) / self.slope
+    @property
+    def crossing(self) -> float:
+        """Where the mean share is the threshold; at most `_REACH` from the middle."""
+        z = (self.target - self.mean) / self.slope
         return self.middle + min(max(z, -_REACH), _REACH)
 
-    def interval(self, target: float, tail: float) -> tuple[float, float]:
-        """The interval of the load at which its mean share is the target, as logs.
+    def interval(self, tail: float) -> tuple[float, float]:
+        """The interval of the load at which its mean share is the threshold, as logs.
 
         Infinite at the side where the loads of the trials are too far away to say more.
         """
-        gap, at = target - self.variance / 2, self.crossing(target)
-        t2 = student_quantile(self.n - 2, 1 - tail) ** 2
+        s2, at, freedom = self.variance, self.crossing, self.n - 2
+        t = student_quantile(freedom, 1 - tail)
 
         def differs(x: float) -> bool:
-            return (gap - self.at(x)) ** 2 > t2 * self.error2(x)
+            # The variance of the line at x, and of the variance term added to it.
+            z = x - self.middle
+            error2 = s2 * (1 / self.n + z * z / self.spread) + s2 * s2 / (2 * freedom)
+            return (self.target - self.at(x)) ** 2 > t**2 * error2
 
         if differs(at):
             # The crossing is out of reach, and `at` as far towards it as the line is good for.
-            return (at, math.inf) if self.at(at) < gap else (-math.inf, at)
+            return (at, math.inf) if self.at(at) < self.target else (-math.inf, at)
         return _end(differs, at, -_SCAN), _end(differs, at, _SCAN)
 
 
@@ -303,25 +305,19 @@ def _end(differs: Callable[[float], bool], at: float, step: float) -> float:
     return math.copysign(math.inf, step)
 
 
-def _through(points: Sequence[TrialPoint], target: float) -> _Line | None:
-    """The line; None for fewer than three trials or one load."""
+def _through(points: Sequence[TrialPoint], share: float) -> _Line | None:
+    """The line; None for fewer than three trials or one load. share: the threshold."""
     x = [math.log(point.load) for point in points]
     if len(x) < 3 or max(x) - min(x) < 1e-9:
         return None
-    y = [_odds(point.missed, point.due, target) for point in points]
+    target = math.log(share / (1 - share))
+    odds = (math.log((p.missed + 0.5) / (p.due - p.missed + 0.5)) for p in points)
+    y = [min(max(each, target - _BELOW), target + _ABOVE) for each in odds]
     n = len(x)
     middle, mean = sum(x) / n, sum(y) / n
     z = [a - middle for a in x]
     spread = sum(a * a for a in z)
     slope = max(sum(a * b for a, b in zip(z, y, strict=True)) / spread, _SLOPE_MIN)
     rest = sum((b - mean - slope * a) ** 2 for a, b in zip(z, y, strict=True))
-    return _Line(n, middle, mean, spread, slope, max(rest / (n - 2), _VARIANCE_MIN))
-
-
-def _logit(share: float) -> float:
-    return math.log(share / (1 - share))
-
-
-def _odds(missed: int, due: int, target: float) -> float:
-    odds = math.log((missed + 0.5) / (due - missed + 0.5))
-    return min(max(odds, target - _BELOW), target + _ABOVE)
+    variance = max(rest / (n - 2), _VARIANCE_MIN)
+    return _Line(n, middle, mean, spread, slope, variance, target - variance / 2)

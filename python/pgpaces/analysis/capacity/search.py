@@ -260,9 +260,14 @@ class CellSearch(Struct, frozen=True, dict=True):
         return replace(goal, start=min(max(start, goal.lowest), goal.highest))
 
     @cached_property
+    def _told(self) -> list[tuple[Digest | None, TrialPoint]]:
+        """The trials that were not cut short, but for the saturating one, in their order."""
+        pairs = ((tell.digest, trial_point(tell, self.goal.load)) for tell in self.tells)
+        return [(digest, point) for digest, point in pairs if point is not None]
+
+    @cached_property
     def points(self) -> Points:
-        every = (trial_point(tell, self.goal.load) for tell in self.tells)
-        return Points([point for point in every if point is not None], self.goal)
+        return Points([point for _, point in self._told], self.goal)
 
     @cached_property
     def _next(self) -> NextLoad | None:
@@ -298,11 +303,10 @@ class CellSearch(Struct, frozen=True, dict=True):
             runs=tuple(tell.digest.trial.id for tell in self.tells if tell.digest is not None),
         )
 
-    @cached_property
-    def trials(self) -> tuple[tuple[Digest, TrialPoint], ...]:
-        """Those that ran, but for the saturating one, in their order."""
-        pairs = ((tell.digest, trial_point(tell, self.goal.load)) for tell in self.tells)
-        return tuple((digest, point) for digest, point in pairs if digest and point)
+    @property
+    def trials(self) -> list[tuple[Digest, TrialPoint]]:
+        """Those that ran."""
+        return [(digest, point) for digest, point in self._told if digest is not None]
 
     @property
     def missing(self) -> list[Digest]:
@@ -386,12 +390,12 @@ class CapacitySearch(Struct, frozen=True, tag_field="kind", tag="capacity"):
             fewest = len(seconds) + _LEAST
             seconds += [_LENGTHS["long"][0]] * _MOST
         # Each with its own role: a preview identifies trials by their cells.
-        asks = [
-            [Ask(self.at(cell, goal.start, f"{n}"), n, {"duration": f"{each:g}s"})
-             for n, each in enumerate(seconds, 1)]
+        every = [
+            Ask(self.at(cell, goal.start, f"{n}"), n, {"duration": f"{each:g}s"})
             for cell in self.cells
-        ]  # fmt: skip
-        return [ask for own in asks for ask in own[:fewest]], [ask for own in asks for ask in own]
+            for n, each in enumerate(seconds, 1)
+        ]
+        return [ask for ask in every if ask.block <= fewest], every
 
     def left(self, tells: Sequence[Tell]) -> int:
         """0: unknown."""
