@@ -158,7 +158,7 @@ def test_the_most_is_claimed_only_above_every_load_that_fails(ends):
 
 def test_each_cell_has_a_chart_of_its_trials():
     found = [of_level("4MB", 12), of_level("64MB", 17.5)]
-    keys = [figure.key for figure in section(found).figures]
+    keys = [figure.name for figure in section(found).figures]
     assert keys == ["capacity-trials-1", "capacity-trials-2"]
     [cells] = [each for each in section(found).tables if each.key == "capacity-cells"]
     assert [row[0].text for row in cells.rows] == ["4MB", "64MB"]

@@ -13,11 +13,11 @@ from msgspec import Struct
 
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.findings import Finding
-from pgpaces.show.notebook import Frame, Plot
-from pgpaces.show.section import Number, Section
+from pgpaces.show.section import Figure, Number, Section
 
 if TYPE_CHECKING:
     from pgpaces.answers.sweep.page import Page
+    from pgpaces.show.data import Frame
     from pgpaces.show.section import Report
 
 
@@ -61,10 +61,9 @@ class Answer(Struct, frozen=True):
         return self.section.trials
 
     @property
-    def figures(self) -> tuple[Plot, ...]:
+    def figures(self) -> tuple[Figure, ...]:
         """Its charts, the main one first; those of its report if it has none."""
-        own = self.section.figures or self.document().figures()
-        return tuple(Plot(figure) for figure in own)
+        return self.section.figures or tuple(self.document().figures())
 
     @property
     def page(self) -> Page:
@@ -73,12 +72,12 @@ class Answer(Struct, frozen=True):
 
     def frame(self) -> Frame:
         """Its numbers as a tidy table: a row for each metric of each thing that it is about."""
-        from pgpaces.show.data import tidy
+        from pgpaces.show.data import Frame, tidy
 
         rows = tidy(self.rows)
         return Frame({name: tuple(row[name] for row in rows) for name in (rows[0] if rows else ())})
 
-    def plot(self, name: str | None = None) -> Plot:
+    def plot(self, name: str | None = None) -> Figure:
         """A chart by its name, by default the first. Raises PlanError if there is none."""
         plots = {plot.name: plot for plot in self.figures}
         if not plots:

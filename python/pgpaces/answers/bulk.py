@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 from msgspec import Struct
 
 from pgpaces.analysis import bulk
 from pgpaces.analysis.bulk import Bulk
-from pgpaces.analysis.cells import Row
+from pgpaces.analysis.cells import Row, trial_estimate
 from pgpaces.analysis.digest import Digest
-from pgpaces.answers.numbers import Measure
 from pgpaces.answers.trials import cell_name
 from pgpaces.core.messages import Message, said
 from pgpaces.core.metrics import header
@@ -26,6 +24,7 @@ _SPEEDS = {
     "input_s": "bulk-input",
     "wal_s": "bulk-wal",
 }
+NUMBERS = ("seconds", *bulk.NUMBERS)
 # Numbers with a chart.
 CHARTS = ("rows_s", "seconds", "wal_row", "us_row")
 # Columns that a narrow terminal omits first.
@@ -89,12 +88,12 @@ def load(trial: Trial) -> Message:
     return said("command-repeated", planned_s=(plan.duration_ns or 0) / 1e9)
 
 
-def _of_trial(key: str, digest: Digest) -> Estimate | None:
+def of_trial(digest: Digest, name: str) -> Estimate | None:
+    """A number of its command, or of its transactions."""
+    if name not in NUMBERS:
+        return trial_estimate(digest, name)
     command = of_digest(digest)
-    return None if command is None else bulk.number(command, key)
-
-
-NUMBERS = tuple(Measure(key, partial(_of_trial, key)) for key in ("seconds", *bulk.NUMBERS))
+    return None if command is None else bulk.number(command, name)
 
 
 def of_digest(digest: Digest) -> Bulk | None:
@@ -107,7 +106,7 @@ class CellsWork(Struct, frozen=True):
     only: the trials have neither transactions nor a latency limit.
     """
 
-    numbers: tuple[Measure, ...]
+    numbers: tuple[str, ...]
     only: bool
 
 
@@ -119,8 +118,7 @@ def of_cells(rows: Sequence[Row]) -> CellsWork | None:
     limited = any(trial.plan.limit_ns or trial.plan.limits for trial in trials)
     alone = all(trial.workload.command_alone for trial in trials)
     known = {name for row in rows for name in row.estimates}
-    numbers = tuple(number for number in NUMBERS if number.key in known)
-    return CellsWork(numbers, only=alone and not limited)
+    return CellsWork(tuple(n for n in NUMBERS if n in known), only=alone and not limited)
 
 
 def values(rows: Sequence[Row]) -> Values:

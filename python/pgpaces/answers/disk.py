@@ -16,13 +16,13 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import disks
 from pgpaces.analysis.disks import Disk
+from pgpaces.answers.tables import Cells, table_of
 from pgpaces.core.findings import Finding, finding, weight
 from pgpaces.core.messages import message, said
 from pgpaces.show.escape import line
 from pgpaces.show.numbers import estimate_cell, rate
 from pgpaces.show.screen import Screen, bounds, declared
 from pgpaces.show.section import (
-    Column,
     Headline,
     Next,
     Number,
@@ -31,7 +31,6 @@ from pgpaces.show.section import (
     Table,
     TableCell,
     Values,
-    table,
 )
 from pgpaces.spec.result import Estimate
 
@@ -133,10 +132,8 @@ def _card_table(disk: Disk) -> Table:
             every = [_card_text(job, value) for value in (statistics.median(values), *values)]
             least = [_card_text(job, disks.CLASSES[name][job]) for name in classes]
             texts = (_labeled(job), *every, *[""] * (most - len(values)), *least)
-            rows.append(tuple(map(TableCell, texts)))
-    columns = ("job", "median", *runs, *classes)
-    name = message("title-card")
-    return Table("disk-card", name, columns, 1, tuple(rows), spare=runs, brief=True)
+            rows.append(zip(("job", "median", *runs, *classes), texts, strict=True))
+    return table_of("title-card", rows, spare=runs, brief=True)
 
 
 def _labeled(job: str) -> str:
@@ -161,23 +158,19 @@ def _postgres_table(disk: Disk) -> Table:
 
 def comparison(rows: Sequence[DiskRow]) -> Section:
     """Disks side by side, each but the first with its ratios to the first."""
-    base, *others = rows
+    base = rows[0]
     every = (*disks.CARD, *disks.POSTGRES)
     jobs = [job for job in every if all(row.disk.of(job) for row in rows)]
 
-    def value(row: DiskRow) -> Column[str]:
-        texts = {"class": class_of(row.disk), "encryption": encryption(row.disk)}
-        return called(row), lambda job: texts.get(job) or _rate_cell(row.disk, job)
+    def cells(job: str) -> Cells:
+        yield "", _labeled(job) if job in jobs else job
+        for row in rows:
+            texts = {"class": class_of(row.disk), "encryption": encryption(row.disk)}
+            yield called(row), texts.get(job) or _rate_cell(row.disk, job)
+            if row is not base:
+                ratio = _ratio(job, row.disk, base.disk) if job in jobs else None
+                yield f"/ {called(base)}", estimate_cell(ratio, _TWO_PLACES) if job in jobs else ""
 
-    def ratio(row: DiskRow) -> Column[str]:
-        ratios = {job: estimate_cell(_ratio(job, row.disk, base.disk), _TWO_PLACES) for job in jobs}
-        return f"/ {called(base)}", lambda job: ratios.get(job, "")
-
-    columns: list[Column[str]] = [
-        ("", lambda job: _labeled(job) if job in jobs else job),
-        value(base),
-        *(column for row in others for column in (value(row), ratio(row))),
-    ]
     items = ("class", *jobs, "encryption")
     return SCREEN.section(
         Headline("DISKS", "", message("disks-compared", base=called(base))),
@@ -192,7 +185,7 @@ def comparison(rows: Sequence[DiskRow]) -> Section:
         ],
         rows=tuple(_numbers(rows)),
         document=lambda: [plain(row) for row in rows],
-        tables=(table("disks", "Disks", columns, items=items, brief=True),),
+        tables=(table_of("title-disks", map(cells, items), brief=True),),
     )
 
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from msgspec import Struct
-
-from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.parts import Part
 from pgpaces.analysis.summary import StatementSummary, Summary
 from pgpaces.analysis.time_distribution import Distribution
@@ -81,32 +78,13 @@ def of_summary(summary: Summary, of: Of | None = None) -> Iterator[Number]:
         yield from of_times(key, other.latency)
 
 
-class Measure(Struct, frozen=True):
-    """A metric of cells, in tables and in charts over the main factor.
-
-    key: its name in the catalog of metrics. bound: a threshold in units of the axis, and its label.
-    """
-
-    key: str
-    of_trial: Callable[[Digest], Estimate | None]
-    bound: tuple[float, str] | None = None
-
-    @property
-    def scale(self) -> float:
-        """The factor from the number to the unit of the axis."""
-        return metrics.scale(self.key)
-
-    def numbers(self, estimate: Estimate | None) -> dict[str, float]:
-        """value, low, and high, as far as they are known, in the unit of the axis."""
-        if estimate is None:
-            return {}
-        every = {"value": estimate.value}
-        if estimate.estimable:
-            # The bar of a time without a lower bound begins at the value: from 0 it would dominate.
-            open_below = estimate.low == 0 and metrics.metric(self.key).format == "ms"
-            every |= {"low": estimate.value if open_below else estimate.low, "high": estimate.high}
-        return {name: each * self.scale for name, each in every.items()}
-
-    def form(self, value: float) -> str:
-        """A value without its unit."""
-        return metrics.number(self.key, value, ">")
+def scaled(name: str, estimate: Estimate | None) -> dict[str, float]:
+    """value, low, and high, as far as they are known, in the unit of the axis of this metric."""
+    if estimate is None:
+        return {}
+    every = {"value": estimate.value}
+    if estimate.estimable:
+        # The bar of a time without a lower bound begins at the value: from 0 it would dominate.
+        open_below = estimate.low == 0 and metrics.metric(name).format == "ms"
+        every |= {"low": estimate.value if open_below else estimate.low, "high": estimate.high}
+    return {end: each * metrics.scale(name) for end, each in every.items()}

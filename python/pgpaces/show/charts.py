@@ -42,16 +42,15 @@ def specification(figure: Figure, look: Look, width: int = WIDTH) -> dict[str, A
     out; {"$": "name", ...} is that encoding with more properties; {"$if": "name", ...} is left out
     without it.
     """
-    colors = look.colors()
-    encodings = {name: _colored(value, colors) for name, value in figure.encodings.items()}
-    values = {"width": width - 8, "plot": width - MARGIN, **colors, **encodings}
+    encodings = {name: _colored(value, look) for name, value in figure.encodings.items()}
+    values = {"width": width - 8, "plot": width - MARGIN, **look, **encodings}
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
-        "background": look.background,
+        "background": look["background"],
         "padding": 4,
         "data": {"values": list(figure.data)},
         **_filled(_template(f"{figure.template}.vl"), values),
-        "config": _filled(_template("configuration"), {**colors, "font": look.font}),
+        "config": _filled(_template("configuration"), look),
     }
 
 

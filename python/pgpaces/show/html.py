@@ -70,7 +70,7 @@ def html(report: Report, *, served: bool = False, part: str = "", trials: str = 
             style=style_sheet(),
             script=Markup(script),
             script_hash=Markup(f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}"),
-            svg={each.key: Markup(draw.inline(each)) for each in report.figures() if drawn},
+            svg={each.name: Markup(draw.inline(each)) for each in report.figures() if drawn},
             drawn=drawn,
         )
     )
@@ -111,5 +111,5 @@ def template(name: str) -> str:
 
 
 def _variables(chosen: style.Look) -> str:
-    pairs = {**chosen.colors(), "paper": chosen.background}
-    return "".join(f"--{name}:{color};" for name, color in pairs.items())
+    names = {name: name for name in chosen if name != "font"} | {"background": "paper"}
+    return "".join(f"--{name}:{chosen[color]};" for color, name in names.items())

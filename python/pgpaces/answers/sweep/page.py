@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -136,7 +137,7 @@ def gather(digests: Sequence[Digest], about: About, asked: Experiment | None = N
         wanted,
         digests,
         kinds,
-        numbers={each.key: each.of_trial for each in bulk.NUMBERS},
+        numbers={name: partial(bulk.of_trial, name=name) for name in bulk.NUMBERS},
         looks=LOOKS_OF_CELL if auto else None,
     )
     shown = tuple(_shown(factors, untrimmed))

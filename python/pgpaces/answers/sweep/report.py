@@ -13,12 +13,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from pgpaces.analysis import bulk, crossing
-from pgpaces.analysis.cells import Row, sound, trial_estimate
+from pgpaces.analysis.cells import Row, sound
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.parts import StatementPlan
 from pgpaces.analysis.plan_text import as_text
 from pgpaces.analysis.summary import as_json
-from pgpaces.answers.bulk import NUMBERS, of_digest
+from pgpaces.answers.bulk import NUMBERS, of_digest, of_trial
 from pgpaces.answers.numbers import known, of_summary
 from pgpaces.answers.sweep import screen
 from pgpaces.answers.sweep.page import Page
@@ -197,18 +197,16 @@ def _cells_text(page: Page, rows: Sequence[Row]) -> str:
 
 def _trials(page: Page) -> Iterator[Cells]:
     """Every trial; `pgpaces report RUN` has the rest of it."""
+    names = _OF_TRIAL if page.work is None else page.work.numbers
     for row, digest in ((each, digest) for each in page.rows for digest in each.every):
         trial = digest.trial
-        numbers = {name: trial_estimate(digest, name) for name in _OF_TRIAL}
-        if page.work is not None:
-            numbers = {each.key: each.of_trial(digest) for each in page.work.numbers}
         yield [
             ("run", trial.id[-8:]),
             *levels(page.factors, row.cell.levels),
             ("trial", _block(trial.place)),
             (STARTED, moment(trial.started_at)),
             ("due", f"{digest.summary.counts.due:,}"),
-            *metrics(numbers, numbers.get, page.above),
+            *metrics(names, partial(of_trial, digest), page.above),
             ("state", _state(row, digest)),
         ]
 
@@ -275,7 +273,7 @@ def numbers(page: Page) -> Iterator[Number]:
         for digest in row.every:
             key = of | {"run": digest.trial.id, "counted": "yes" if digest in row.trials else "no"}
             yield from of_summary(digest.summary, key)
-            yield from known(key, {each.key: each.of_trial(digest) for each in NUMBERS})
+            yield from known(key, {name: of_trial(digest, name) for name in NUMBERS})
 
 
 def document(page: Page) -> dict[str, Any]:
