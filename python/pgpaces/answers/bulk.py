@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from msgspec import Struct
-
 from pgpaces.analysis import bulk
 from pgpaces.analysis.bulk import Bulk
 from pgpaces.analysis.cells import Row, trial_estimate
@@ -100,25 +98,13 @@ def of_digest(digest: Digest) -> Bulk | None:
     return bulk.of(digest.trial, digest.summary)
 
 
-class CellsWork(Struct, frozen=True):
-    """Cells whose trials are all about a command. numbers: those of which any cell has one.
-
-    only: the trials have neither transactions nor a latency limit.
-    """
-
-    numbers: tuple[str, ...]
-    only: bool
-
-
-def of_cells(rows: Sequence[Row]) -> CellsWork | None:
-    """The commands of cells, if each trial is about one."""
+def of_cells(rows: Sequence[Row]) -> tuple[str, ...] | None:
+    """The numbers of which any cell has one, if each trial is about a command; else None."""
     trials = [digest.trial for row in rows for digest in row.trials]
     if not trials or not all(trial.workload.about_command for trial in trials):
         return None
-    limited = any(trial.plan.limit_ns or trial.plan.limits for trial in trials)
-    alone = all(trial.workload.command_alone for trial in trials)
     known = {name for row in rows for name in row.estimates}
-    return CellsWork(tuple(n for n in NUMBERS if n in known), only=alone and not limited)
+    return tuple(name for name in NUMBERS if name in known)
 
 
 def values(rows: Sequence[Row]) -> Values:

@@ -22,16 +22,7 @@ from pgpaces.core.messages import message, said
 from pgpaces.show.escape import line
 from pgpaces.show.numbers import estimate_cell, rate
 from pgpaces.show.screen import Screen, bounds, declared
-from pgpaces.show.section import (
-    Headline,
-    Next,
-    Number,
-    Report,
-    Section,
-    Table,
-    TableCell,
-    Values,
-)
+from pgpaces.show.section import Headline, Next, Number, Report, Section, Table, TableCell, Values
 from pgpaces.spec.result import Estimate
 
 if TYPE_CHECKING:
@@ -51,7 +42,6 @@ def called(row: DiskRow) -> str:
 
 def section(row: DiskRow) -> Section:
     disk = row.disk
-    tables = (_card_table(disk), _postgres_table(disk))
     return SCREEN.section(
         headline(disk),
         values(disk),
@@ -59,7 +49,7 @@ def section(row: DiskRow) -> Section:
         title=message("disk-title", disk=called(row)),
         findings=findings(disk),
         steps=(Next(f"pgpaces disk --show {row.id[-8:]}", "next-measurements"),),
-        tables=tuple(each for each in tables if each.rows),
+        tables=tuple(each for each in _tables(disk) if each.rows),
         rows=tuple(_numbers([row])),
         value=disk,
         document=partial(plain, row),
@@ -123,7 +113,7 @@ def class_of(disk: Disk) -> str:
     return disks.card_class(disk) or message("disk-unclassed" if disk.path else "disk-damaged")
 
 
-def _card_table(disk: Disk) -> Table:
+def _tables(disk: Disk) -> Iterator[Table]:
     most = max(len(disk.of(job)) for job in disks.CARD)
     classes, runs = sorted(disks.CLASSES), tuple(f"run {run}" for run in range(1, most + 1))
     rows = []
@@ -133,7 +123,16 @@ def _card_table(disk: Disk) -> Table:
             least = [_card_text(job, disks.CLASSES[name][job]) for name in classes]
             texts = (_labeled(job), *every, *[""] * (most - len(values)), *least)
             rows.append(zip(("job", "median", *runs, *classes), texts, strict=True))
-    return table_of("title-card", rows, spare=runs, brief=True)
+    yield table_of("title-card", rows, spare=runs, brief=True)
+    measured = []
+    for each in (each for job in disks.POSTGRES for each in disk.of(job)):
+        ns = each.flushes or each.times
+        times = {key.replace(".", ""): value / 1e6 for key, value in ns.items()}
+        numbers = {"rate": each.rate, "mb_s": each.bytes_per_s / 1e6, "slowing": each.slowing}
+        measured.append({"job": each.job, **dict.fromkeys(_TIMES), **times, **numbers})
+    note = message("disk-times") if disk.of(disks.COMMIT) else ""
+    spare = ("p50 ms", "MB/s", "p99.9 ms")
+    yield declared("table-disk-postgres", measured, note=note, spare=spare, brief=True)
 
 
 def _labeled(job: str) -> str:
@@ -142,18 +141,6 @@ def _labeled(job: str) -> str:
 
 def _card_text(job: str, value: float) -> str:
     return rate(value / 1e6 if job == disks.CARD_SEQUENTIAL else value)
-
-
-def _postgres_table(disk: Disk) -> Table:
-    rows = []
-    for each in (each for job in disks.POSTGRES for each in disk.of(job)):
-        ns = each.flushes or each.times
-        times = {key.replace(".", ""): value / 1e6 for key, value in ns.items()}
-        numbers = {"rate": each.rate, "mb_s": each.bytes_per_s / 1e6, "slowing": each.slowing}
-        rows.append({"job": each.job, **dict.fromkeys(_TIMES), **times, **numbers})
-    note = message("disk-times") if disk.of(disks.COMMIT) else ""
-    spare = ("p50 ms", "MB/s", "p99.9 ms")
-    return declared("table-disk-postgres", rows, note=note, spare=spare, brief=True)
 
 
 def comparison(rows: Sequence[DiskRow]) -> Section:

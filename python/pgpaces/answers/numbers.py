@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pgpaces.analysis.parts import Part
-from pgpaces.analysis.summary import StatementSummary, Summary
+from pgpaces.analysis.summary import BackgroundSummary, ScriptSummary, StatementSummary, Summary
 from pgpaces.analysis.time_distribution import Distribution
 from pgpaces.core import metrics
 from pgpaces.core.metrics import TIMES
@@ -59,23 +59,22 @@ def of_summary(summary: Summary, of: Of | None = None) -> Iterator[Number]:
     of: the trial's own keys. Times are latencies unless the key `time` says lag or service.
     """
     own = dict(of or {})
-    yield from of_counts(own, summary.counts)
-    yield from known(own, {"missed": summary.missed, "throughput": summary.throughput})
-    yield from of_times(own, summary.latency)
+    yield from _of_part(own, summary)
     yield from of_times(own | {"time": "lag"}, summary.lag)
     yield from of_times(own | {"time": "service"}, summary.service)
     for script in summary.scripts:
-        key = own | {"script": script.name}
-        yield from of_counts(key, script.counts)
-        yield from known(key, {"missed": script.missed})
-        yield from of_times(key, script.latency)
+        yield from _of_part(own | {"script": script.name}, script)
     for each, name in zip(summary.statements, statement_names(summary.statements), strict=True):
         yield from of_times(own | {"statement": name}, each.times)
     for other in summary.background:
-        key = own | {"background": other.name}
-        yield from of_counts(key, other.counts)
-        yield from known(key, {"missed": other.missed, "throughput": other.throughput})
-        yield from of_times(key, other.latency)
+        yield from _of_part(own | {"background": other.name}, other)
+
+
+def _of_part(of: Of, part: Summary | ScriptSummary | BackgroundSummary) -> Iterator[Number]:
+    yield from of_counts(of, part.counts)
+    speed = None if isinstance(part, ScriptSummary) else part.throughput
+    yield from known(of, {"missed": part.missed, "throughput": speed})
+    yield from of_times(of, part.latency)
 
 
 def scaled(name: str, estimate: Estimate | None) -> dict[str, float]:

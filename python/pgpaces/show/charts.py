@@ -43,12 +43,16 @@ def specification(figure: Figure, look: Look, width: int = WIDTH) -> dict[str, A
     without it.
     """
     encodings = {name: _colored(value, look) for name, value in figure.encodings.items()}
+    data = []
+    for row in figure.data:
+        texts = zip(figure.columns, row.get("texts", ()), strict=False)
+        data.append({**row, "description": " · ".join(f"{n}: {text}" for n, text in texts if text)})
     values = {"width": width - 8, "plot": width - MARGIN, **look, **encodings}
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "background": look["background"],
         "padding": 4,
-        "data": {"values": list(figure.data)},
+        "data": {"values": data},
         **_filled(_template(f"{figure.template}.vl"), values),
         "config": _filled(_template("configuration"), look),
     }

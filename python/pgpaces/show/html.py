@@ -91,13 +91,11 @@ def environment(package: str) -> Environment:
 def _templates() -> Environment:
     templates = environment("pgpaces.show")
     templates.filters["block"] = lambda text: Markup(quoted(escape.lines(text)))
-    templates.filters["soft"] = _soft
+    # A name with possible line breaks after its underscores.
+    templates.filters["soft"] = lambda text: Markup(
+        str(quoted(escape.line(text))).replace("_", "_<wbr>")
+    )
     return templates
-
-
-def _soft(text: str) -> Markup:
-    """A name with possible line breaks after its underscores."""
-    return Markup(str(quoted(escape.line(text))).replace("_", "_<wbr>"))
 
 
 def style_sheet() -> Markup:

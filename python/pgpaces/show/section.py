@@ -19,7 +19,6 @@ from pgpaces.spec.result import Estimate
 _VEGA_LITE = "application/vnd.vegalite.v5+json"
 Rank = Literal["answer", "numbers", "details", "page"]
 Mark = Literal["", "pass", "fail", "unknown", "invalid"]
-Cells = tuple[tuple[str, ...], ...]
 Facts = tuple[tuple[str, str], ...]
 # Named values in order; a name may have several.
 Values = Iterable[tuple[str, Message | Finding]]
@@ -107,10 +106,15 @@ class Figure(Struct, frozen=True):
     title: str
     about: str
     columns: tuple[str, ...]
-    rows: Cells
-    template: str
     data: tuple[dict[str, Any], ...]
+    template: str
     encodings: Mapping[str, Any]
+
+    @property
+    def rows(self) -> tuple[tuple[str, ...], ...]:
+        """The texts of the rows of its table, which have one for each column."""
+        every = (tuple(row.get("texts", ())) for row in self.data)
+        return tuple(texts for texts in every if texts and None not in texts)
 
     @property
     def over_time(self) -> bool:
@@ -165,16 +169,7 @@ def figure(
 
     Each row describes itself by them. The table consists of the rows that have all of them.
     """
-    described, table = [], []
-    for row in data:
-        texts = row.get("texts", ())
-        said = [f"{column}: {text}" for column, text in zip(columns, texts, strict=False) if text]
-        described.append({**row, "description": " · ".join(said)})
-        if texts and None not in texts:
-            table.append(tuple(texts))
-    return Figure(
-        name, title, about, tuple(columns), tuple(table), template, tuple(described), encodings
-    )
+    return Figure(name, title, about, tuple(columns), tuple(data), template, encodings)
 
 
 class Block(Struct, frozen=True):

@@ -236,7 +236,7 @@ def _fitting(content: Table, names: Sequence[str], width: int) -> list[int]:
 
     columns = list(range(len(names)))
     for name in content.spare:
-        if sum(needed(at) for at in columns) > width and name in names:
+        if sum(map(needed, columns)) > width and name in names:
             columns.remove(names.index(name))
     return columns
 

@@ -197,7 +197,7 @@ def _cells_text(page: Page, rows: Sequence[Row]) -> str:
 
 def _trials(page: Page) -> Iterator[Cells]:
     """Every trial; `pgpaces report RUN` has the rest of it."""
-    names = _OF_TRIAL if page.work is None else page.work.numbers
+    names = _OF_TRIAL if page.commands is None else page.commands
     for row, digest in ((each, digest) for each in page.rows for digest in each.every):
         trial = digest.trial
         yield [

@@ -21,13 +21,7 @@ from pgpaces.core.messages import message
 from pgpaces.core.metrics import header, metric, number, title
 from pgpaces.show.charts import SERIES_MAX, Datum, names, of_metric, series
 from pgpaces.show.escape import line as shown
-from pgpaces.show.numbers import (
-    NOT_KNOWN,
-    capital,
-    metric_cell,
-    quantile,
-    share_in_words,
-)
+from pgpaces.show.numbers import NOT_KNOWN, capital, metric_cell, quantile, share_in_words
 from pgpaces.show.screen import Screen
 from pgpaces.show.section import (
     Figure,
@@ -93,7 +87,7 @@ def headline(page: Page) -> Headline:
         return Headline("SWEEP", "unknown", message("sweep-not-run"))
     if page.failure is not None:
         return Headline("FAIL", "fail", page.failure.sentence)
-    if not page.limits and page.work is not None:
+    if not page.limits and page.commands is not None:
         (name, first), *_ = bulk.values(ran)
         text = message("sweep-fastest", text=str(first)) if name == "fastest" else str(first)
         return Headline(word, "", text)
@@ -144,28 +138,34 @@ def _about(page: Page) -> str:
 
 def _values(page: Page) -> Values:
     ran = [row for row in page.rows if row.trials]
-    if page.work is not None and ran:
+    if page.commands is not None and ran:
         # Without a limit, the first of them is the headline.
         yield from [*bulk.values(ran)][0 if page.limits else 1 :]
 
 
 def cells(page: Page) -> Table:
     """Every number of every cell."""
-    work, limited = page.work, bool(page.limits)
+    commands, limited = page.commands, bool(page.limits)
     lost = [n for n in ("failed", "unfinished") if any(getattr(r.counts, n) for r in page.rows)]
-    if work is None:
+    if commands is None:
         of_limit = ["late", "skipped"] if limited else []
         shares = [*of_limit, *lost, "missed"]
         names = ["throughput", "mean", "sd", *shares, "p95", "p99"]
     else:
         shares = ["late", "missed"] if limited else ["missed"] if lost else []
-        names = [*work.numbers, *shares, *([] if work.only else ["p95"])]
+        alone = all(
+            digest.trial.workload.command_alone for row in page.rows for digest in row.trials
+        )
+        names = [*commands, *shares, *([] if alone and not limited else ["p95"])]
     note = "table-cells-auto" if page.about.chosen else "table-cells"
     if note == "table-cells" and any(len(row.trials) == 1 for row in page.rows):
         note = "table-cells-alone"
     # Without a limit the answer is the cell with the highest throughput.
     last = header("throughput")
-    spare = (*(bulk.SPARE if work else ()), *sorted(SPARE, key=lambda n: not limited and n == last))
+    spare = (
+        *(() if commands is None else bulk.SPARE),
+        *sorted(SPARE, key=lambda n: not limited and n == last),
+    )
     return _of_cells(
         page,
         lambda row: [
@@ -180,7 +180,7 @@ def cells(page: Page) -> Table:
 
 def brief(page: Page) -> Table:
     """The cells on the first screen."""
-    if page.work is not None:
+    if page.commands is not None:
         return replace(cells(page), brief=True)
 
     def numbers(row: Row) -> Cells:
@@ -223,7 +223,7 @@ def verdict(page: Page, row: Row) -> TableCell:
 def _answering(page: Page) -> str:
     """The best of the metrics that can answer; empty if they are all 0 or unknown."""
     transactions = ("missed", "p95", "throughput")
-    able = [name for name in bulk.CHARTS if page.work and name in page.work.numbers]
+    able = [name for name in bulk.CHARTS if name in (page.commands or ())]
     for name in (*able, *(transactions if page.limits else transactions[::-1])):
         if any(one and one.value for one in (row.estimate(name) for row in page.rows)):
             return name
