@@ -10,9 +10,9 @@ from playwright.sync_api import Page
 
 from pgpaces.answers.sweep.lookup import page_of
 from pgpaces.answers.sweep.report import report as report_of
+from pgpaces.show.charts import DARK, LIGHT
 from pgpaces.show.html import html
 from pgpaces.show.section import Report, Section, Table, TableCell
-from pgpaces.show.style import DARK, LIGHT
 from pgpaces.store.store import Store
 from tests.browser.pages import opened_page
 from tests.unit import answered

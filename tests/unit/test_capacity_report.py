@@ -21,10 +21,9 @@ from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.core.findings import finding
 from pgpaces.core.messages import message
 from pgpaces.show import draw
-from pgpaces.show.charts import specification
+from pgpaces.show.charts import DARK, LIGHT, specification
 from pgpaces.show.html import html
 from pgpaces.show.markdown import markdown
-from pgpaces.show.style import DARK, LIGHT
 from pgpaces.show.terminal import command, terminal
 from pgpaces.spec.costs import Costs
 from pgpaces.spec.design import Cell, Experiment

@@ -26,12 +26,11 @@ from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.answers.sweep.screen import PANELS_MAX, chart
 from pgpaces.core.errors import PlanError
 from pgpaces.show import charts, draw, render
-from pgpaces.show.charts import DASHES, SERIES_MAX, SHAPES, specification
+from pgpaces.show.charts import DARK, DASHES, LIGHT, PAGE, SERIES_MAX, SHAPES, specification
 from pgpaces.show.html import html
 from pgpaces.show.markdown import markdown, text
 from pgpaces.show.section import Figure, Report
 from pgpaces.show.section import figure as figure_of
-from pgpaces.show.style import DARK, LIGHT, PAGE
 from pgpaces.show.terminal import terminal
 from pgpaces.spec.design import Ask, Cell, Design, Factor
 from pgpaces.spec.result import Estimate, Place

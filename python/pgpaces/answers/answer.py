@@ -106,17 +106,12 @@ class Answer(Struct, frozen=True):
 
     def __str__(self) -> str:
         """The answer in words."""
-        return "\n".join(self.sentences) or self._first()
+        return "\n".join(self.sentences) or "no answer"
 
     def __repr__(self) -> str:
         """The headline, else the first sentence."""
-        return f"<{self.section.key}: {self._first()}>"
-
-    def _first(self) -> str:
-        head = self.section.headline
-        if head is not None:
-            return f"{head.word} {head.text}".strip()
-        return self.sentences[0] if self.sentences else "no answer"
+        head, first = self.section.headline, str(self).partition("\n")[0]
+        return f"<{self.section.key}: {f'{head.word} {head.text}'.strip() if head else first}>"
 
     def _repr_html_(self) -> str:
         """For notebooks: the verdict, its sentences, its chart and its tables."""

@@ -16,12 +16,11 @@ from msgspec.structs import replace
 
 from pgpaces.analysis import disks
 from pgpaces.analysis.disks import Disk
-from pgpaces.answers.tables import Cells, table_of
 from pgpaces.core.findings import Finding, finding, weight
 from pgpaces.core.messages import message, said
 from pgpaces.show.escape import line
 from pgpaces.show.numbers import estimate_cell, rate
-from pgpaces.show.screen import Screen, bounds, declared
+from pgpaces.show.screen import Cells, Screen, bounds, table_of
 from pgpaces.show.section import Headline, Next, Number, Report, Section, Table, TableCell, Values
 from pgpaces.spec.result import Estimate
 
@@ -132,7 +131,7 @@ def _tables(disk: Disk) -> Iterator[Table]:
         measured.append({"job": each.job, **dict.fromkeys(_TIMES), **times, **numbers})
     note = message("disk-times") if disk.of(disks.COMMIT) else ""
     spare = ("p50 ms", "MB/s", "p99.9 ms")
-    yield declared("table-disk-postgres", measured, note=note, spare=spare, brief=True)
+    yield table_of("table-disk-postgres", measured, note=note, spare=spare, brief=True)
 
 
 def _labeled(job: str) -> str:

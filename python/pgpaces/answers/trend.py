@@ -32,7 +32,7 @@ from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.messages import Message, message, said
 from pgpaces.core.metrics import FOLLOWED, axis, header, number, shown, title
-from pgpaces.show.charts import Datum, of_metric
+from pgpaces.show.charts import Datum, amounts
 from pgpaces.show.numbers import NOT_KNOWN, STARTED, capital, metric_cell, moment, sparkline
 from pgpaces.show.screen import Screen
 from pgpaces.show.section import Figure, Headline, Next, Number, Section, Values, figure
@@ -260,5 +260,5 @@ def _figure(series: RunSeries) -> Figure:
         data=rows,
         template="runs",
         x={"type": "temporal", "axis": {"title": STARTED, "format": form, "tickCount": 5}},
-        y=of_metric(metric, zero=False, padding=8),
+        y=amounts(axis(metric), zero=False, padding=8),
     )

@@ -14,6 +14,7 @@ from pgpaces.core.errors import PlanError, extra, similar
 
 if TYPE_CHECKING:
     from pgpaces.show.render import Form
+    from pgpaces.show.screen import table_of
     from pgpaces.show.section import Report
     from pgpaces.store.store import Store
 
@@ -124,7 +125,6 @@ def trend(names: tuple[str, ...], **params: Any) -> None:
 def diff(a: str, b: str, *, as_json: bool, store_path: str | None) -> None:
     """Show the differences between two runs: options, server, data, machine, and version."""
     from pgpaces.analysis import differences
-    from pgpaces.answers.tables import table_of
     from pgpaces.core.messages import message
     from pgpaces.show.section import Headline, Next, Section
 

@@ -1,5 +1,8 @@
 """Charts as Vega-Lite specifications: a template (templates/charts) filled with rows.
 
+Colors for light and dark are in templates/charts/looks.toml. In the page a color is a CSS variable,
+so that charts follow its light and dark mode; in image files it is a constant.
+
 Untrusted texts enter a specification as data, names, and titles only, never as an expression.
 """
 
@@ -7,14 +10,22 @@ from __future__ import annotations
 
 import functools
 import json
+import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
-from pgpaces.core import metrics
 from pgpaces.show.section import Figure
-from pgpaces.show.style import NUMBER, WIDTH, Look
 
+# The default width of a chart in pixels.
+WIDTH = 372
+# Six digits, no more than needed, and no exponent before they end.
+NUMBER = ".6~g"
+
+Look = Mapping[str, str]
+_FILE = resources.files("pgpaces.show").joinpath("templates", "charts", "looks.toml")
+LIGHT, DARK = tomllib.loads(_FILE.read_text("utf-8")).values()
+PAGE = {n: f"var(--{n})" for n in LIGHT} | {"background": "transparent", "font": "inherit"}
 Encoding = dict[str, Any]
 Datum = dict[str, Any]
 SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-right")
@@ -106,10 +117,6 @@ def amounts(title: str, *, log: bool = False, short: bool = False, **how: Any) -
         how.pop("zero", None)
         scale = {"type": "log", "nice": False, "padding": 8} | how
     return {"type": "quantitative", "axis": axis, "scale": scale}
-
-
-def of_metric(name: str, **how: Any) -> Encoding:
-    return amounts(metrics.axis(name), **how)
 
 
 def seconds(end: float) -> Encoding:

@@ -11,10 +11,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 from pgpaces.core.errors import RunError
-from pgpaces.show.charts import MARGIN, specification
+from pgpaces.show.charts import LIGHT, MARGIN, PAGE, WIDTH, Look, specification
 from pgpaces.show.render import Picture
 from pgpaces.show.section import Figure
-from pgpaces.show.style import LIGHT, PAGE, WIDTH, Look
 
 _MOVED = re.compile(r"translate\((-?[\d.]+),(-?[\d.]+)\)")
 # A character that JSON writes as two halves of UTF-16.

@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from markupsafe import escape as quoted
 
-from pgpaces.show import draw, escape, style
+from pgpaces.show import charts, draw, escape
 from pgpaces.show.section import Figure, Report, Section
 
 # The width of a chart over time at the top of the page, in pixels.
@@ -34,7 +34,7 @@ def card(section: Section, figure: Figure | None) -> str:
         .render(
             section=section,
             figure=figure,
-            style=_variables(style.LIGHT),
+            style=_variables(charts.LIGHT),
             svg=Markup(draw.inline(figure)) if figure and drawn else "",
         )
     )
@@ -100,14 +100,14 @@ def _templates() -> Environment:
 
 def style_sheet() -> Markup:
     rest = template("page.css")
-    dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{_variables(style.DARK)}}}}}"
-    return Markup(f":root{{{_variables(style.LIGHT)}}}\n{dark}\n{rest}")
+    dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{_variables(charts.DARK)}}}}}"
+    return Markup(f":root{{{_variables(charts.LIGHT)}}}\n{dark}\n{rest}")
 
 
 def template(name: str) -> str:
     return resources.files("pgpaces.show").joinpath("templates", name).read_text("utf-8")
 
 
-def _variables(chosen: style.Look) -> str:
+def _variables(chosen: charts.Look) -> str:
     names = {name: name for name in chosen if name != "font"} | {"background": "paper"}
     return "".join(f"--{name}:{chosen[color]};" for color, name in names.items())

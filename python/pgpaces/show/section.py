@@ -124,8 +124,7 @@ class Figure(Struct, frozen=True):
     @property
     def spec(self) -> dict[str, Any]:
         """The Vega-Lite specification."""
-        from pgpaces.show.charts import specification
-        from pgpaces.show.style import LIGHT
+        from pgpaces.show.charts import LIGHT, specification
 
         return specification(self, LIGHT)
 

@@ -52,12 +52,17 @@ def page_of(store: Store, names: Sequence[str] = ("last",)) -> Page:
     return replace(page, sections=(*page.sections, *more))
 
 
-def answer_for(store: Store, section: Section) -> Answer:
-    """An answer whose page is that of the trials it rests on, with the answer first."""
+def answer_for(store: Store, section: Section, *, only_of: str = "") -> Answer:
+    """An answer whose page is that of the trials it rests on, with the answer first.
+
+    only_of: the page is that of this run or experiment, without other answers.
+    """
 
     def front() -> Page:
         with closing(store):
-            return replace(page_of(store, section.trials), title=section.title, first=section)
+            page = page_of(store, (only_of,) if only_of else section.trials)
+            more = () if only_of else page.sections
+            return replace(page, title=section.title, first=section, sections=more)
 
     return Answer(section, front)
 

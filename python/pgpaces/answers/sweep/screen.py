@@ -14,15 +14,21 @@ from pgpaces.analysis.cells import Row, sound
 from pgpaces.answers import bulk
 from pgpaces.answers.numbers import scaled
 from pgpaces.answers.sweep.page import Page
-from pgpaces.answers.tables import Cells, levels, metrics, table_of
-from pgpaces.answers.trials import cell_name, factor_name, levels_text, longer
+from pgpaces.answers.trials import (
+    cell_name,
+    factor_name,
+    level_cells,
+    levels_text,
+    longer,
+    metric_cells,
+)
 from pgpaces.core.findings import Finding, finding, length, weight
 from pgpaces.core.messages import message
-from pgpaces.core.metrics import header, metric, number, title
-from pgpaces.show.charts import SERIES_MAX, Datum, names, of_metric, series
+from pgpaces.core.metrics import axis, header, metric, number, title
+from pgpaces.show.charts import SERIES_MAX, Datum, amounts, names, series
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import NOT_KNOWN, capital, metric_cell, quantile, share_in_words
-from pgpaces.show.screen import Screen
+from pgpaces.show.screen import Cells, Screen, table_of
 from pgpaces.show.section import (
     Figure,
     Headline,
@@ -170,7 +176,7 @@ def cells(page: Page) -> Table:
         page,
         lambda row: [
             ("trials", _trials(row)),
-            *metrics(names, row.estimate, page.above),
+            *metric_cells(names, row.estimate, page.above),
             *([("verdict", verdict(page, row))] if limited else []),
         ],
         note=message(note),
@@ -184,7 +190,9 @@ def brief(page: Page) -> Table:
         return replace(cells(page), brief=True)
 
     def numbers(row: Row) -> Cells:
-        yield from metrics(["missed" if page.limits else "throughput"], row.estimate, page.above)
+        yield from metric_cells(
+            ["missed" if page.limits else "throughput"], row.estimate, page.above
+        )
         yield header("p95"), quantile(row.estimate("p95"), page.above)
         if page.limits:
             yield "verdict", verdict(page, row)
@@ -198,7 +206,9 @@ def _of_cells(page: Page, numbers: Callable[[Row], Cells], **more: Any) -> Table
     """A table of the cells. The only cell has no levels, so its workload stands for them."""
     names = ", ".join(dict.fromkeys(digest.trial.workload.name for digest in page.digests))
     alone = [] if page.factors else [("workload", names or page.title)]
-    rows = ([*levels(page.factors, row.cell.levels), *alone, *numbers(row)] for row in page.rows)
+    rows = (
+        [*level_cells(page.factors, row.cell.levels), *alone, *numbers(row)] for row in page.rows
+    )
     absent = tuple(at for at, row in enumerate(page.rows) if not row.trials)
     count = len(page.factors) or 1
     return table_of("title-cells", rows, labels=count, absent=absent, **more)
@@ -295,8 +305,8 @@ def chart(page: Page) -> tuple[Figure, ...]:
             data=data,
             template="factor",
             x=names(name, list(dict.fromkeys(place["x"] for _, place in drawn))),
-            y=of_metric(
-                answer,
+            y=amounts(
+                axis(answer),
                 log=metric(answer).format == "ms" and top > _LOG_FROM * least,
                 short=True,
             ),
