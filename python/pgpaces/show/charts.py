@@ -42,6 +42,7 @@ _LOGARITHMIC = {
 _OF_AXIS = ("values", "format", "tickCount", "tickMinStep", "grid")
 _SHORT = f"format(datum.value, datum.value >= 10000 ? '~s' : '{NUMBER}')"
 SERIES_MAX = len(SHAPES)
+_ABSENT = object()
 # The number of characters that fit below a chart before names are rotated.
 _CHARACTERS_MAX = (WIDTH - 80) // 8
 
@@ -86,21 +87,19 @@ def _colored(encoding: Any, colors: Mapping[str, str]) -> Any:
 
 
 def _filled(part: Any, values: Mapping[str, Any]) -> Any:
+    """The part with its values; _ABSENT if it needs one that is absent, None, or false."""
     if isinstance(part, list):
-        return [_filled(each, values) for each in part if not _is_absent(each, values)]
+        return [each for one in part if (each := _filled(one, values)) is not _ABSENT]
     if isinstance(part, dict):
-        own = {name: _filled(each, values) for name, each in part.items()
-               if not name.startswith("$") and not _is_absent(each, values)}  # fmt: skip
-        return {**values[part["$"]], **own} if "$" in part else own
-    return values[part[1:]] if isinstance(part, str) and part.startswith("$") else part
-
-
-def _is_absent(part: Any, values: Mapping[str, Any]) -> bool:
-    """Whether a part needs a value that is absent, None, or false."""
-    names = [part.get("$if"), part.get("$")] if isinstance(part, dict) else [
-        part[1:] if isinstance(part, str) and part.startswith("$") else None
-    ]  # fmt: skip
-    return any(name is not None and not values.get(name) for name in names)
+        needed: list[Any] = [values.get(part[name]) for name in ("$", "$if") if name in part]
+        if not all(needed):
+            return _ABSENT
+        filled = {n: _filled(each, values) for n, each in part.items() if not n.startswith("$")}
+        own = {name: each for name, each in filled.items() if each is not _ABSENT}
+        return {**needed[0], **own} if "$" in part else own
+    if isinstance(part, str) and part.startswith("$"):
+        return values.get(part[1:]) or _ABSENT
+    return part
 
 
 def amounts(title: str, *, log: bool = False, short: bool = False, **how: Any) -> Encoding:

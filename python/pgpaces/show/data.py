@@ -126,7 +126,7 @@ def json(report: Report) -> str:
         "rerun": report.rerun,
         "rows": tidy(report.rows()),
         "value": plain(report.document()),
-        "sections": {each.key: document(each) for each in report.answers()},
+        "sections": {each.key: document(each) for each in report.sections if each.rank == "answer"},
     })  # fmt: skip
 
 

@@ -258,6 +258,3 @@ class Report(Struct, frozen=True):
             yield self.lead
         for section in self.sections:
             yield from (each for each in section.figures if each != self.lead)
-
-    def answers(self) -> tuple[Section, ...]:
-        return tuple(each for each in self.sections if each.rank == "answer")
