@@ -59,6 +59,11 @@ def faketime(library: str = "libfaketime") -> str:
     return next(filter(os.path.exists, paths), "")
 
 
+def nss_wrapper() -> str:
+    """The path of a library that reads a file of ours as /etc/hosts; empty if there is none."""
+    return next(map(str, Path("/usr/lib").glob("*/libnss_wrapper.so")), "")
+
+
 def _has_slices() -> bool:
     own = slice_attributes()
     return own is not None and own.runtime > 0
@@ -89,6 +94,7 @@ NEEDS = {
     "openssl": _program("openssl"),
     "prometheus": _program("prometheus"),
     "libfaketime": Need(lambda: faketime() != "", "libfaketime"),
+    "libnss-wrapper": Need(lambda: nss_wrapper() != "", "libnss-wrapper"),
     # PostgreSQL 15 brings it, and the packages of PostgreSQL from PyPI use it.
     "libxml2": Need(_has_libxml2, "libxml2"),
     # It does not install these.

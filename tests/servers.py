@@ -241,8 +241,11 @@ def postgres_15(
 
 
 @contextlib.contextmanager
-def standby_of(primary: Postgres) -> Iterator[Postgres]:
-    """A streaming replica `standby1` that answers queries."""
+def standby_of(primary: Postgres, address: str = "") -> Iterator[Postgres]:
+    """A streaming replica `standby1` that answers queries.
+
+    address: it listens there too, on the port of the primary.
+    """
     with (primary.data / "pg_hba.conf").open("a") as rules:
         rules.write("local replication postgres trust\n")
     primary.execute("SELECT pg_reload_conf()")
@@ -250,13 +253,13 @@ def standby_of(primary: Postgres) -> Iterator[Postgres]:
         if user := server_user():
             os.chown(folder, user["user"], user["group"])
         made = Postgres(folder, primary.certificates)
-        made.port, made.addresses = free_port()
+        made.port, made.addresses = (primary.port, [address]) if address else free_port()
         source = primary.dsn("postgres", dbname=None, application_name="standby1")
         how = ("-R", "-c", "fast", "-X", "stream", "--no-sync")
         made.program("pg_basebackup", *how, "-d", source)
         with (made.data / "postgresql.auto.conf").open("a") as conf:
             conf.write(f"port = {made.port}\nunix_socket_directories = '{folder}'\n")
-            conf.write("listen_addresses = ''\nmax_standby_streaming_delay = 0\n")
+            conf.write(f"listen_addresses = '{address}'\nmax_standby_streaming_delay = 0\n")
         try:
             made.program("pg_ctl", "-l", folder / "log", "-w", "start")
             yield made
