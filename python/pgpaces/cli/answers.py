@@ -14,7 +14,6 @@ from pgpaces.core.errors import PlanError, extra, similar
 
 if TYPE_CHECKING:
     from pgpaces.show.render import Form
-    from pgpaces.show.screen import table_of
     from pgpaces.show.section import Report
     from pgpaces.store.store import Store
 
@@ -126,6 +125,7 @@ def diff(a: str, b: str, *, as_json: bool, store_path: str | None) -> None:
     """Show the differences between two runs: options, server, data, machine, and version."""
     from pgpaces.analysis import differences
     from pgpaces.core.messages import message
+    from pgpaces.show.screen import table_of
     from pgpaces.show.section import Headline, Next, Section
 
     with closing(options.open_store(store_path)) as store:
@@ -147,7 +147,7 @@ def diff(a: str, b: str, *, as_json: bool, store_path: str | None) -> None:
         "diff",
         "",
         headline=Headline("DIFF", "", message("diff-counts", options=len(asked), setup=len(found))),
-        tables=(table_of("title-diff", cells, brief=True),),
+        tables=(table_of("title-diff", cells, brief=True),) if rows else (),
         next=(Next(f"pgpaces compare {shlex.join((a, b))} --anyway", "next-compare"),),
         trials=(one.trial.id, other.trial.id),
         value={"options": asked, "setup": found},
