@@ -119,7 +119,3 @@ class Answer(Struct, frozen=True):
 
         figure = next(iter(self.section.figures), None) or self.document().lead
         return card(self.section, figure)
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        """The same, and as text."""
-        return {"text/html": self._repr_html_(), "text/plain": repr(self)}
