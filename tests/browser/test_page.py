@@ -10,9 +10,9 @@ from playwright.sync_api import Page
 
 from pgpaces.answers.sweep.lookup import page_of
 from pgpaces.answers.sweep.report import report as report_of
+from pgpaces.show.charts import DARK, LIGHT
 from pgpaces.show.html import html
 from pgpaces.show.section import Report, Section, Table, TableCell
-from pgpaces.show.style import DARK, LIGHT
 from pgpaces.store.store import Store
 from tests.browser.pages import opened_page
 from tests.unit import answered
@@ -51,11 +51,11 @@ def test_charts_are_drawn_in_the_colors_of_light_and_dark(browser, report, how):
             assert each["box"]["height"] > 100
             assert each["marks"] > 20
         colors = page.evaluate(COLORS)
-        assert {rgb(color) for color in look.lines[:3]} <= set(colors)
-        assert rgb(look.muted) in colors
-        assert rgb(other.lines[0]) not in colors
+        assert {rgb(color) for color in map(look.get, ("line0", "line1", "line2"))} <= set(colors)
+        assert rgb(look["muted"]) in colors
+        assert rgb(other["line0"]) not in colors
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert background == rgb(look.background)
+        assert background == rgb(look["background"])
         assert wrong == []
 
 
@@ -171,7 +171,7 @@ def test_it_prints_in_light_without_what_is_folded_and_without_losing_columns(br
     with opened_page(browser, report, color_scheme="dark") as (page, _):
         page.emulate_media(media="print", color_scheme="dark")
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert background == rgb(LIGHT.background)
+        assert background == rgb(LIGHT["background"])
         page.set_viewport_size({"width": 690, "height": 1000})
         assert page.evaluate("document.documentElement.scrollWidth") <= 690
         assert page.locator("details:not([open])").first.is_hidden()

@@ -263,7 +263,7 @@ def test_a_run_and_an_experiment_are_answers_with_all_that_answers_have(frozen, 
         assert len(found.frame()) == len(list(found.frame().rows())) > 1
         assert found.plot().spec["config"]
         assert found.report(tmp_path / "r.md").stat().st_size > 500
-        card = found._repr_mimebundle_()["text/html"]
+        card = found._repr_html_()
         assert ("FAIL" if found is run else "0 pass, 6 fail") in card
         assert card.count("<svg") == draw.available()
     assert run.trials == (run.id,)

@@ -234,7 +234,7 @@ def test_every_form_of_the_report_has_seconds_and_rows():
     of_cells = [row["value"] for row in seconds if row["run"] is None]
     assert of_cells == pytest.approx([10.0, 5.0])
     [figure] = chart(shown)
-    assert figure.key == "rows-s"
+    assert figure.name == "rows-s"
     assert [len([row for row in figure.data if name in row]) for name in ("high", "trial")] == [
         2,
         6,

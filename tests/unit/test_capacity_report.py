@@ -21,10 +21,9 @@ from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.core.findings import finding
 from pgpaces.core.messages import message
 from pgpaces.show import draw
-from pgpaces.show.charts import specification
+from pgpaces.show.charts import DARK, LIGHT, specification
 from pgpaces.show.html import html
 from pgpaces.show.markdown import markdown
-from pgpaces.show.style import DARK, LIGHT
 from pgpaces.show.terminal import command, terminal
 from pgpaces.spec.costs import Costs
 from pgpaces.spec.design import Cell, Experiment
@@ -158,7 +157,7 @@ def test_the_most_is_claimed_only_above_every_load_that_fails(ends):
 
 def test_each_cell_has_a_chart_of_its_trials():
     found = [of_level("4MB", 12), of_level("64MB", 17.5)]
-    keys = [figure.key for figure in section(found).figures]
+    keys = [figure.name for figure in section(found).figures]
     assert keys == ["capacity-trials-1", "capacity-trials-2"]
     [cells] = [each for each in section(found).tables if each.key == "capacity-cells"]
     assert [row[0].text for row in cells.rows] == ["4MB", "64MB"]

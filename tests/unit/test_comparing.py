@@ -14,7 +14,7 @@ from pgpaces.answers.compare import effect_texts, findings_of_trials, section
 from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.core.findings import finding
 from pgpaces.show import draw, render
-from pgpaces.show.style import DARK, LIGHT, PAGE
+from pgpaces.show.charts import DARK, LIGHT, PAGE
 from pgpaces.show.terminal import terminal
 from pgpaces.spec.result import Estimate
 from tests.unit.comparisons import side

@@ -8,7 +8,7 @@ import pytest
 
 from pgpaces.cli import output
 from pgpaces.show import terminal
-from pgpaces.show.screen import declared, told
+from pgpaces.show.screen import table_of, told
 from pgpaces.show.section import Headline, Next, Report, Section
 from pgpaces.spec.result import Estimate
 from tests.unit import answered, documented, faces
@@ -143,11 +143,11 @@ def test_a_declared_table_has_dashes_and_intervals():
     rate = Estimate(1234.5, 1200.0, 1300.0, 9)
     times = {"p50": 1.25, "p99": None, "p999": 99.96}
     row = {"job": "{read}", "rate": rate, "mb_s": 10.0, **times, "slowing": None}
-    found = declared("table-disk-postgres", [row], brief=True)
+    found = table_of("table-disk-postgres", [row], brief=True)
     assert (found.key, found.labels, found.note, found.brief) == ("disk-postgres", 1, "", True)
     texts = ["{read}", "1,234", "10", "1.25", "–", "100", "–"]
     assert [cell.text for cell in found.rows[0]] == texts
     assert found.rows[0][1].ends == "1,200–1,300"
     assert len(found.columns) == len(texts)
     with pytest.raises(KeyError):
-        declared("table-disk-postgres", [{"job": "read"}])
+        table_of("table-disk-postgres", [{"job": "read"}])

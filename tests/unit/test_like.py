@@ -281,6 +281,8 @@ def test_diff_shows_the_options_and_the_setup_that_differ(folder, monkeypatch):
     found = json.loads(told.stdout)["value"]
     assert found["options"] == {"clients": [1, 2], "set.jit": [None, "off"]}
     assert found["setup"] == {}
+    same = CliRunner().invoke(cli, ["diff", first.id, first.id, "--store", "s.db"])
+    assert (same.exit_code, same.stdout.splitlines()[0][:4]) == (0, "DIFF")
 
 
 def test_a_run_that_stops_when_it_is_certain_gives_its_load_to_others_without_that():

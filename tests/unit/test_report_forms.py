@@ -26,12 +26,11 @@ from pgpaces.answers.sweep.report import report as report_of
 from pgpaces.answers.sweep.screen import PANELS_MAX, chart
 from pgpaces.core.errors import PlanError
 from pgpaces.show import charts, draw, render
-from pgpaces.show.charts import DASHES, SERIES_MAX, SHAPES, specification
+from pgpaces.show.charts import DARK, DASHES, LIGHT, PAGE, SERIES_MAX, SHAPES, specification
 from pgpaces.show.html import html
 from pgpaces.show.markdown import markdown, text
 from pgpaces.show.section import Figure, Report
 from pgpaces.show.section import figure as figure_of
-from pgpaces.show.style import DARK, LIGHT, PAGE
 from pgpaces.show.terminal import terminal
 from pgpaces.spec.design import Ask, Cell, Design, Factor
 from pgpaces.spec.result import Estimate, Place
@@ -86,8 +85,8 @@ def test_the_page_runs_its_own_script_and_no_other():
 
 def test_every_chart_has_its_numbers_as_a_table():
     for figure in reported().figures():
-        assert figure.rows, figure.key
-        assert all(len(row) == len(figure.columns) for row in figure.rows), figure.key
+        assert figure.rows, figure.name
+        assert all(len(row) == len(figure.columns) for row in figure.rows), figure.name
     assert html(reported()).count("The numbers as a table") == len(list(reported().figures()))
 
 
@@ -164,10 +163,10 @@ def test_specifications_are_plain_values_and_draw_without_a_warning():
         for each in specifications(figure):
             json.loads(each)
         svg = draw.inline(figure)
-        assert "NaN" not in svg, figure.key
+        assert "NaN" not in svg, figure.name
         assert " id=" not in svg, "names in one page must not clash"
         assert "var(--" in svg
-        assert not re.search(r"#[0-9a-f]{6}\b", svg), figure.key
+        assert not re.search(r"#[0-9a-f]{6}\b", svg), figure.name
     assert vl_convert.vegalite_to_png(specifications(figure)[0]).startswith(b"\x89PNG")
 
 
@@ -243,7 +242,7 @@ def test_a_grid_of_names_has_charts_too():
     page = of(*factors, seconds=60, trials=1)
     assert page.main is None
     first = next(report_of(page).figures())
-    assert first.key == "p95", "nothing was missed"
+    assert first.name == "p95", "nothing was missed"
     color = specification(first, LIGHT)["spec"]["encoding"]["color"]
     assert color["scale"]["domain"][:2] == ["simple", "prepared"], "a color for each"
     assert color["legend"]["title"] == "protocol"
@@ -480,6 +479,7 @@ def test_charts_over_time_end_where_a_percentile_is_of_what_did_not_succeed():
 
 # Backgrounds that the page's style sheet puts behind charts, beside that of the page.
 BEHIND = {"light": (LIGHT, ("#ffffff", "#f4f6f9")), "dark": (DARK, ("#191f28", "#1b212b"))}
+LINES = [name for name in LIGHT if name.startswith("line")]
 
 
 def luminance(color: str) -> float:
@@ -497,12 +497,12 @@ def contrast(one: str, other: str) -> float:
 @pytest.mark.parametrize("name", BEHIND)
 def test_texts_and_lines_stand_out_from_the_background(name):
     look, backgrounds = BEHIND[name]
-    for behind in (*backgrounds, look.background):
-        assert all(contrast(text, behind) >= 4.5 for text in (look.ink, look.muted, look.alarm))
-        assert all(contrast(line, behind) >= 3 for line in look.lines), behind
+    for behind in (*backgrounds, look["background"]):
+        assert all(
+            contrast(text, behind) >= 4.5 for text in map(look.get, ("ink", "muted", "alarm"))
+        )
+        assert all(contrast(line, behind) >= 3 for line in map(look.get, LINES)), behind
 
 
 def test_lines_are_told_apart_without_colors_too():
-    assert (
-        len({str(dash) for dash in DASHES}) == len(DASHES) == len(set(SHAPES)) == len(LIGHT.lines)
-    )
+    assert len({str(dash) for dash in DASHES}) == len(DASHES) == len(set(SHAPES)) == len(LINES)

@@ -13,11 +13,11 @@ from msgspec import Struct
 
 from pgpaces.core.errors import PlanError, RunError
 from pgpaces.core.findings import Finding
-from pgpaces.show.notebook import Frame, Plot
-from pgpaces.show.section import Number, Section
+from pgpaces.show.section import Figure, Number, Section
 
 if TYPE_CHECKING:
     from pgpaces.answers.sweep.page import Page
+    from pgpaces.show.data import Frame
     from pgpaces.show.section import Report
 
 
@@ -61,10 +61,9 @@ class Answer(Struct, frozen=True):
         return self.section.trials
 
     @property
-    def figures(self) -> tuple[Plot, ...]:
+    def figures(self) -> tuple[Figure, ...]:
         """Its charts, the main one first; those of its report if it has none."""
-        own = self.section.figures or self.document().figures()
-        return tuple(Plot(figure) for figure in own)
+        return self.section.figures or tuple(self.document().figures())
 
     @property
     def page(self) -> Page:
@@ -73,12 +72,12 @@ class Answer(Struct, frozen=True):
 
     def frame(self) -> Frame:
         """Its numbers as a tidy table: a row for each metric of each thing that it is about."""
-        from pgpaces.show.data import tidy
+        from pgpaces.show.data import Frame, tidy
 
         rows = tidy(self.rows)
         return Frame({name: tuple(row[name] for row in rows) for name in (rows[0] if rows else ())})
 
-    def plot(self, name: str | None = None) -> Plot:
+    def plot(self, name: str | None = None) -> Figure:
         """A chart by its name, by default the first. Raises PlanError if there is none."""
         plots = {plot.name: plot for plot in self.figures}
         if not plots:
@@ -107,17 +106,12 @@ class Answer(Struct, frozen=True):
 
     def __str__(self) -> str:
         """The answer in words."""
-        return "\n".join(self.sentences) or self._first()
+        return "\n".join(self.sentences) or "no answer"
 
     def __repr__(self) -> str:
         """The headline, else the first sentence."""
-        return f"<{self.section.key}: {self._first()}>"
-
-    def _first(self) -> str:
-        head = self.section.headline
-        if head is not None:
-            return f"{head.word} {head.text}".strip()
-        return self.sentences[0] if self.sentences else "no answer"
+        head, first = self.section.headline, str(self).partition("\n")[0]
+        return f"<{self.section.key}: {f'{head.word} {head.text}'.strip() if head else first}>"
 
     def _repr_html_(self) -> str:
         """For notebooks: the verdict, its sentences, its chart and its tables."""
@@ -125,7 +119,3 @@ class Answer(Struct, frozen=True):
 
         figure = next(iter(self.section.figures), None) or self.document().lead
         return card(self.section, figure)
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        """The same, and as text."""
-        return {"text/html": self._repr_html_(), "text/plain": repr(self)}

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
-
-from msgspec import Struct
 
 from pgpaces.analysis import bulk
 from pgpaces.analysis.bulk import Bulk
-from pgpaces.analysis.cells import Row
+from pgpaces.analysis.cells import Row, trial_estimate
 from pgpaces.analysis.digest import Digest
-from pgpaces.answers.numbers import Measure
 from pgpaces.answers.trials import cell_name
 from pgpaces.core.messages import Message, said
 from pgpaces.core.metrics import header
@@ -26,6 +22,7 @@ _SPEEDS = {
     "input_s": "bulk-input",
     "wal_s": "bulk-wal",
 }
+NUMBERS = ("seconds", *bulk.NUMBERS)
 # Numbers with a chart.
 CHARTS = ("rows_s", "seconds", "wal_row", "us_row")
 # Columns that a narrow terminal omits first.
@@ -89,38 +86,25 @@ def load(trial: Trial) -> Message:
     return said("command-repeated", planned_s=(plan.duration_ns or 0) / 1e9)
 
 
-def _of_trial(key: str, digest: Digest) -> Estimate | None:
+def of_trial(digest: Digest, name: str) -> Estimate | None:
+    """A number of its command, or of its transactions."""
+    if name not in NUMBERS:
+        return trial_estimate(digest, name)
     command = of_digest(digest)
-    return None if command is None else bulk.number(command, key)
-
-
-NUMBERS = tuple(Measure(key, partial(_of_trial, key)) for key in ("seconds", *bulk.NUMBERS))
+    return None if command is None else bulk.number(command, name)
 
 
 def of_digest(digest: Digest) -> Bulk | None:
     return bulk.of(digest.trial, digest.summary)
 
 
-class CellsWork(Struct, frozen=True):
-    """Cells whose trials are all about a command. numbers: those of which any cell has one.
-
-    only: the trials have neither transactions nor a latency limit.
-    """
-
-    numbers: tuple[Measure, ...]
-    only: bool
-
-
-def of_cells(rows: Sequence[Row]) -> CellsWork | None:
-    """The commands of cells, if each trial is about one."""
+def of_cells(rows: Sequence[Row]) -> tuple[str, ...] | None:
+    """The numbers of which any cell has one, if each trial is about a command; else None."""
     trials = [digest.trial for row in rows for digest in row.trials]
     if not trials or not all(trial.workload.about_command for trial in trials):
         return None
-    limited = any(trial.plan.limit_ns or trial.plan.limits for trial in trials)
-    alone = all(trial.workload.command_alone for trial in trials)
     known = {name for row in rows for name in row.estimates}
-    numbers = tuple(number for number in NUMBERS if number.key in known)
-    return CellsWork(numbers, only=alone and not limited)
+    return tuple(name for name in NUMBERS if name in known)
 
 
 def values(rows: Sequence[Row]) -> Values:

@@ -11,15 +11,14 @@ from pgpaces.analysis.capacity.answer import Capacities, Capacity, highest
 from pgpaces.analysis.capacity.curve import UNITS, LoadVerdict, load_text
 from pgpaces.analysis.capacity.search import CellSearch
 from pgpaces.analysis.goal import Limit
-from pgpaces.answers.tables import Cells, levels, table_of
-from pgpaces.answers.trials import cell_name, limits_of
+from pgpaces.answers.trials import cell_name, level_cells, limits_of
 from pgpaces.core import causes
 from pgpaces.core.findings import Finding, finding, length
 from pgpaces.core.messages import message, said
 from pgpaces.core.metrics import axis, header
 from pgpaces.show.charts import Datum, amounts, series
 from pgpaces.show.numbers import NOT_KNOWN, estimate_cell, or_dash, percent, rate
-from pgpaces.show.screen import Screen, bounds
+from pgpaces.show.screen import Cells, Screen, bounds, table_of
 from pgpaces.show.section import Figure, Headline, Number, Section, Table, TableCell, Values, figure
 from pgpaces.spec.design import Cell, Factor
 from pgpaces.spec.result import Estimate
@@ -183,7 +182,7 @@ def _near_threshold(capacity: Capacity) -> list[LoadVerdict]:
 
 def _of_cell(capacity: Capacity, factors: Sequence[Factor]) -> Cells:
     soak = capacity.soak
-    yield from levels(factors, capacity.levels.items())
+    yield from level_cells(factors, capacity.levels.items())
     at = f"{rate(soak.load)}, {length(capacity.goal.soak_s)}" if soak else ""
     yield f"passes up to, {capacity.unit}", or_dash(capacity.passes, rate)
     yield f"fails from, {capacity.unit}", or_dash(capacity.fails, rate)
@@ -195,7 +194,7 @@ def _of_cell(capacity: Capacity, factors: Sequence[Factor]) -> Cells:
 def _of_load(load: LoadVerdict, capacity: Capacity, factors: Sequence[Factor]) -> Cells:
     """A load that had long trials, by these trials alone; of a quick search each load."""
     ends = "" if capacity.goal.quick else f"{percent(load.low)}–{percent(load.high)}"
-    yield from levels(factors, capacity.levels.items())
+    yield from level_cells(factors, capacity.levels.items())
     yield capacity.load, rate(load.load)
     yield header("missed"), TableCell(percent(load.share), ends)
     yield "trials", str(load.trials)

@@ -28,7 +28,6 @@ from pgpaces.analysis.differences import Difference
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.sequential import Pairing
 from pgpaces.answers import run
-from pgpaces.answers.tables import Cells, table_of
 from pgpaces.answers.trials import decisive, factor_name, levels_listed
 from pgpaces.core import metrics
 from pgpaces.core.errors import PlanError, RunError
@@ -39,7 +38,7 @@ from pgpaces.core.units import significant
 from pgpaces.show.charts import Datum, amounts, names
 from pgpaces.show.escape import line as escaped
 from pgpaces.show.numbers import NOT_KNOWN, interval_line, metric_cell
-from pgpaces.show.screen import Screen
+from pgpaces.show.screen import Cells, Screen, table_of
 from pgpaces.show.section import (
     Figure,
     Headline,

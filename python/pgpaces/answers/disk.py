@@ -20,19 +20,8 @@ from pgpaces.core.findings import Finding, finding, weight
 from pgpaces.core.messages import message, said
 from pgpaces.show.escape import line
 from pgpaces.show.numbers import estimate_cell, rate
-from pgpaces.show.screen import Screen, bounds, declared
-from pgpaces.show.section import (
-    Column,
-    Headline,
-    Next,
-    Number,
-    Report,
-    Section,
-    Table,
-    TableCell,
-    Values,
-    table,
-)
+from pgpaces.show.screen import Cells, Screen, bounds, table_of
+from pgpaces.show.section import Headline, Next, Number, Report, Section, Table, TableCell, Values
 from pgpaces.spec.result import Estimate
 
 if TYPE_CHECKING:
@@ -52,7 +41,6 @@ def called(row: DiskRow) -> str:
 
 def section(row: DiskRow) -> Section:
     disk = row.disk
-    tables = (_card_table(disk), _postgres_table(disk))
     return SCREEN.section(
         headline(disk),
         values(disk),
@@ -60,7 +48,7 @@ def section(row: DiskRow) -> Section:
         title=message("disk-title", disk=called(row)),
         findings=findings(disk),
         steps=(Next(f"pgpaces disk --show {row.id[-8:]}", "next-measurements"),),
-        tables=tuple(each for each in tables if each.rows),
+        tables=tuple(each for each in _tables(disk) if each.rows),
         rows=tuple(_numbers([row])),
         value=disk,
         document=partial(plain, row),
@@ -124,7 +112,7 @@ def class_of(disk: Disk) -> str:
     return disks.card_class(disk) or message("disk-unclassed" if disk.path else "disk-damaged")
 
 
-def _card_table(disk: Disk) -> Table:
+def _tables(disk: Disk) -> Iterator[Table]:
     most = max(len(disk.of(job)) for job in disks.CARD)
     classes, runs = sorted(disks.CLASSES), tuple(f"run {run}" for run in range(1, most + 1))
     rows = []
@@ -133,10 +121,17 @@ def _card_table(disk: Disk) -> Table:
             every = [_card_text(job, value) for value in (statistics.median(values), *values)]
             least = [_card_text(job, disks.CLASSES[name][job]) for name in classes]
             texts = (_labeled(job), *every, *[""] * (most - len(values)), *least)
-            rows.append(tuple(map(TableCell, texts)))
-    columns = ("job", "median", *runs, *classes)
-    name = message("title-card")
-    return Table("disk-card", name, columns, 1, tuple(rows), spare=runs, brief=True)
+            rows.append(zip(("job", "median", *runs, *classes), texts, strict=True))
+    yield table_of("title-card", rows, spare=runs, brief=True)
+    measured = []
+    for each in (each for job in disks.POSTGRES for each in disk.of(job)):
+        ns = each.flushes or each.times
+        times = {key.replace(".", ""): value / 1e6 for key, value in ns.items()}
+        numbers = {"rate": each.rate, "mb_s": each.bytes_per_s / 1e6, "slowing": each.slowing}
+        measured.append({"job": each.job, **dict.fromkeys(_TIMES), **times, **numbers})
+    note = message("disk-times") if disk.of(disks.COMMIT) else ""
+    spare = ("p50 ms", "MB/s", "p99.9 ms")
+    yield table_of("table-disk-postgres", measured, note=note, spare=spare, brief=True)
 
 
 def _labeled(job: str) -> str:
@@ -147,37 +142,21 @@ def _card_text(job: str, value: float) -> str:
     return rate(value / 1e6 if job == disks.CARD_SEQUENTIAL else value)
 
 
-def _postgres_table(disk: Disk) -> Table:
-    rows = []
-    for each in (each for job in disks.POSTGRES for each in disk.of(job)):
-        ns = each.flushes or each.times
-        times = {key.replace(".", ""): value / 1e6 for key, value in ns.items()}
-        numbers = {"rate": each.rate, "mb_s": each.bytes_per_s / 1e6, "slowing": each.slowing}
-        rows.append({"job": each.job, **dict.fromkeys(_TIMES), **times, **numbers})
-    note = message("disk-times") if disk.of(disks.COMMIT) else ""
-    spare = ("p50 ms", "MB/s", "p99.9 ms")
-    return declared("table-disk-postgres", rows, note=note, spare=spare, brief=True)
-
-
 def comparison(rows: Sequence[DiskRow]) -> Section:
     """Disks side by side, each but the first with its ratios to the first."""
-    base, *others = rows
+    base = rows[0]
     every = (*disks.CARD, *disks.POSTGRES)
     jobs = [job for job in every if all(row.disk.of(job) for row in rows)]
 
-    def value(row: DiskRow) -> Column[str]:
-        texts = {"class": class_of(row.disk), "encryption": encryption(row.disk)}
-        return called(row), lambda job: texts.get(job) or _rate_cell(row.disk, job)
+    def cells(job: str) -> Cells:
+        yield "", _labeled(job) if job in jobs else job
+        for row in rows:
+            texts = {"class": class_of(row.disk), "encryption": encryption(row.disk)}
+            yield called(row), texts.get(job) or _rate_cell(row.disk, job)
+            if row is not base:
+                ratio = _ratio(job, row.disk, base.disk) if job in jobs else None
+                yield f"/ {called(base)}", estimate_cell(ratio, _TWO_PLACES) if job in jobs else ""
 
-    def ratio(row: DiskRow) -> Column[str]:
-        ratios = {job: estimate_cell(_ratio(job, row.disk, base.disk), _TWO_PLACES) for job in jobs}
-        return f"/ {called(base)}", lambda job: ratios.get(job, "")
-
-    columns: list[Column[str]] = [
-        ("", lambda job: _labeled(job) if job in jobs else job),
-        value(base),
-        *(column for row in others for column in (value(row), ratio(row))),
-    ]
     items = ("class", *jobs, "encryption")
     return SCREEN.section(
         Headline("DISKS", "", message("disks-compared", base=called(base))),
@@ -192,7 +171,7 @@ def comparison(rows: Sequence[DiskRow]) -> Section:
         ],
         rows=tuple(_numbers(rows)),
         document=lambda: [plain(row) for row in rows],
-        tables=(table("disks", "Disks", columns, items=items, brief=True),),
+        tables=(table_of("title-disks", map(cells, items), brief=True),),
     )
 
 

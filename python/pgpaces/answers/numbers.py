@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from msgspec import Struct
-
-from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.parts import Part
-from pgpaces.analysis.summary import StatementSummary, Summary
+from pgpaces.analysis.summary import BackgroundSummary, ScriptSummary, StatementSummary, Summary
 from pgpaces.analysis.time_distribution import Distribution
 from pgpaces.core import metrics
 from pgpaces.core.metrics import TIMES
@@ -62,51 +59,31 @@ def of_summary(summary: Summary, of: Of | None = None) -> Iterator[Number]:
     of: the trial's own keys. Times are latencies unless the key `time` says lag or service.
     """
     own = dict(of or {})
-    yield from of_counts(own, summary.counts)
-    yield from known(own, {"missed": summary.missed, "throughput": summary.throughput})
-    yield from of_times(own, summary.latency)
+    yield from _of_part(own, summary)
     yield from of_times(own | {"time": "lag"}, summary.lag)
     yield from of_times(own | {"time": "service"}, summary.service)
     for script in summary.scripts:
-        key = own | {"script": script.name}
-        yield from of_counts(key, script.counts)
-        yield from known(key, {"missed": script.missed})
-        yield from of_times(key, script.latency)
+        yield from _of_part(own | {"script": script.name}, script)
     for each, name in zip(summary.statements, statement_names(summary.statements), strict=True):
         yield from of_times(own | {"statement": name}, each.times)
     for other in summary.background:
-        key = own | {"background": other.name}
-        yield from of_counts(key, other.counts)
-        yield from known(key, {"missed": other.missed, "throughput": other.throughput})
-        yield from of_times(key, other.latency)
+        yield from _of_part(own | {"background": other.name}, other)
 
 
-class Measure(Struct, frozen=True):
-    """A metric of cells, in tables and in charts over the main factor.
+def _of_part(of: Of, part: Summary | ScriptSummary | BackgroundSummary) -> Iterator[Number]:
+    yield from of_counts(of, part.counts)
+    speed = None if isinstance(part, ScriptSummary) else part.throughput
+    yield from known(of, {"missed": part.missed, "throughput": speed})
+    yield from of_times(of, part.latency)
 
-    key: its name in the catalog of metrics. bound: a threshold in units of the axis, and its label.
-    """
 
-    key: str
-    of_trial: Callable[[Digest], Estimate | None]
-    bound: tuple[float, str] | None = None
-
-    @property
-    def scale(self) -> float:
-        """The factor from the number to the unit of the axis."""
-        return metrics.scale(self.key)
-
-    def numbers(self, estimate: Estimate | None) -> dict[str, float]:
-        """value, low, and high, as far as they are known, in the unit of the axis."""
-        if estimate is None:
-            return {}
-        every = {"value": estimate.value}
-        if estimate.estimable:
-            # The bar of a time without a lower bound begins at the value: from 0 it would dominate.
-            open_below = estimate.low == 0 and metrics.metric(self.key).format == "ms"
-            every |= {"low": estimate.value if open_below else estimate.low, "high": estimate.high}
-        return {name: each * self.scale for name, each in every.items()}
-
-    def form(self, value: float) -> str:
-        """A value without its unit."""
-        return metrics.number(self.key, value, ">")
+def scaled(name: str, estimate: Estimate | None) -> dict[str, float]:
+    """value, low, and high, as far as they are known, in the unit of the axis of this metric."""
+    if estimate is None:
+        return {}
+    every = {"value": estimate.value}
+    if estimate.estimable:
+        # The bar of a time without a lower bound begins at the value: from 0 it would dominate.
+        open_below = estimate.low == 0 and metrics.metric(name).format == "ms"
+        every |= {"low": estimate.value if open_below else estimate.low, "high": estimate.high}
+    return {end: each * metrics.scale(name) for end, each in every.items()}

@@ -14,7 +14,7 @@ from pgpaces.core.messages import message
 from pgpaces.core.metrics import axis, header
 from pgpaces.show.charts import Datum, amounts, seconds, series
 from pgpaces.show.escape import line as shown
-from pgpaces.show.numbers import NOT_KNOWN, milliseconds, ms, or_dash, percent
+from pgpaces.show.numbers import NOT_KNOWN, milliseconds, or_dash, percent
 from pgpaces.show.section import Figure, Section, figure
 from pgpaces.spec.result import Observed
 
@@ -51,7 +51,7 @@ def _latency(digest: Digest) -> Figure:
         if "texts" in row:
             texts = (NOT_KNOWN if each is None else milliseconds(each, beyond) for each in times)
             missed = percent(counts.missed / due) if due else NOT_KNOWN
-            row["texts"] += (str(due), *texts, missed, ms(bucket.lag_p99_ms))
+            row["texts"] += (str(due), *texts, missed, milliseconds(bucket.lag_p99_ms))
         data.append(row)
     places = [row[name] for row in data for name in (*_BANDS, *limit) if row[name]]
     cut = message("chart-latency-cut", cut_s=cut_s) if cut_s else ""

@@ -6,11 +6,12 @@ Every sentence is a name of messages.toml with values. The screen says which val
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from pgpaces.analysis import bulk, goal, next_step, waits
 from pgpaces.analysis.accumulator import by_functions
@@ -29,8 +30,8 @@ from pgpaces.core.findings import Finding, as_json
 from pgpaces.core.messages import Message, message, said
 from pgpaces.core.metrics import TIMES, header
 from pgpaces.show.numbers import NOT_KNOWN, metric_cell, milliseconds, quantile, sparkline
-from pgpaces.show.screen import Screen, bounds, told
-from pgpaces.show.section import Headline, Next, Section, Table, TableCell, Values
+from pgpaces.show.screen import Cells, Screen, bounds, table_of, told
+from pgpaces.show.section import Headline, Next, Section, Table, Values
 from pgpaces.spec.costs import monthly
 from pgpaces.spec.load import CONSTANT
 from pgpaces.spec.result import CLASSES, Trial, plain
@@ -46,6 +47,8 @@ SCREEN = Screen(
         *("failed with", "stopped", "validity", "note", "costs", "written", "observed"),
     ),
 )
+# The first cells of each row of a table, the times after them, and what stands for infinity.
+Rows = list[tuple[Cells, Distribution, str]]
 _SHOWN = ("p50", "p95", "p99")
 # Columns that a narrow terminal leaves out, in this order.
 _SPARE = ("mean", "p99.9", "p95", "p50", "retries", "due")
@@ -404,59 +407,53 @@ def _written(trial: Trial, summary: Summary) -> Written | None:
 def _tables(trial: Trial, summary: Summary) -> Iterator[Table]:
     if trial.workload.command_alone:
         return
-    yield _table(
-        "times",
-        "Times",
-        ("ms",),
-        rows=(
-            (("latency",), summary.latency, above(trial)),
-            (("lag",), summary.lag, NOT_KNOWN),
-            (("service",), summary.service, NOT_KNOWN),
-        ),
-    )
+    times = {"latency": above(trial), "lag": NOT_KNOWN, "service": NOT_KNOWN}
+    rows: Rows = [([("ms", name)], getattr(summary, name), text) for name, text in times.items()]
+    yield _table("title-run-times", rows)
     if len(summary.scripts) > 1:
-        kind = "task" if by_functions(trial) else "script"
-        scripts = [
+        kind, title = "script", "title-run-scripts"
+        if by_functions(trial):
+            kind, title = "task", "title-run-tasks"
+        rows = [
             (
-                (each.name, str(each.counts.due), metric_cell("missed", each.missed)),
+                [
+                    (kind, each.name),
+                    ("due", str(each.counts.due)),
+                    (header("missed"), metric_cell("missed", each.missed)),
+                ],
                 each.latency,
                 above(trial, each.name),
             )
             for each in summary.scripts
         ]
-        names = (kind, "due", header("missed"))
-        yield _table("scripts", f"Each {kind}", names, rows=scripts, unit="Latency in ms.")
+        yield _table(title, rows, unit="Latency in ms.")
     every = summary.statements
-    if every:
-        counted = [n for n in ("failed", "retries") if any(getattr(each, n) for each in every)]
-        statements = []
-        for each in every:
-            text = f"{each.script}:{each.line} {' '.join(each.text.split())}"
-            text = text if len(text) <= _STATEMENT_MAX else f"{text[: _STATEMENT_MAX - 1]}…"
-            numbers = (each.times.count, *(getattr(each, name) for name in counted))
-            statements.append(((text, *map(str, numbers)), each.times, NOT_KNOWN))
-        columns = ("statement", "done", *counted)
-        yield _table("statements", "Each statement", columns, rows=statements, unit="Times in ms.")
+    counted = [n for n in ("failed", "retries") if any(getattr(each, n) for each in every)]
+    rows = []
+    for each in every:
+        text = f"{each.script}:{each.line} {' '.join(each.text.split())}"
+        text = text if len(text) <= _STATEMENT_MAX else f"{text[: _STATEMENT_MAX - 1]}…"
+        numbers = [(name, str(getattr(each, name))) for name in counted]
+        first: Cells = [("statement", text), ("done", str(each.times.count)), *numbers]
+        rows.append((first, each.times, NOT_KNOWN))
+    if rows:
+        yield _table("title-run-statements", rows, unit="Times in ms.")
 
 
-def _table(
-    key: str,
-    title: str,
-    columns: tuple[str, ...],
-    *,
-    rows: Iterable[tuple[tuple[TableCell | str, ...], Distribution, str]],
-    unit: str = "",
-) -> Table:
+def _table(title: str, rows: Rows, unit: str = "") -> Table:
     """A table of distributions: the first cells of each, and what stands for infinity in it."""
-    cells = tuple(
+    table = table_of(
+        title,
         (
-            *(TableCell(each) if isinstance(each, str) else each for each in first),
-            *(metric_cell(name, spread.estimate(name), beyond) for name in TIMES),
-            TableCell(milliseconds(spread.max, beyond if spread.p50 else NOT_KNOWN)),
-        )
-        for first, spread, beyond in rows
+            [
+                *first,
+                *((name, metric_cell(name, spread.estimate(name), beyond)) for name in TIMES),
+                ("max", milliseconds(spread.max, beyond if spread.p50 else NOT_KNOWN)),
+            ]
+            for first, spread, beyond in rows
+        ),
+        spare=_SPARE,
     )
-    dashes = any(cell.ends == NOT_KNOWN for row in cells for cell in row)
+    dashes = any(cell.ends == NOT_KNOWN for row in table.rows for cell in row)
     few = f"{NOT_KNOWN}: too few transactions for an interval." if dashes else ""
-    note = " ".join(filter(None, (unit, few)))
-    return Table(f"run-{key}", title, (*columns, *TIMES, "max"), 1, cells, note, spare=_SPARE)
+    return replace(table, note=" ".join(filter(None, (unit, few))))

@@ -9,7 +9,7 @@ from msgspec.structs import asdict, replace
 from pgpaces.analysis import waits
 from pgpaces.core.messages import Message, message, said
 from pgpaces.core.units import memory_text
-from pgpaces.show.screen import declared
+from pgpaces.show.screen import table_of
 from pgpaces.show.section import Table
 from pgpaces.spec.result import Executed, Grown, Observed, Trial, fields
 
@@ -76,18 +76,18 @@ def _tables(observed: Observed) -> Iterator[Table]:
         for who in ("load", "others")
         for name, mean, share in waits.top_events(observed.waits, who, _EVENTS_MAX)
     ]
-    yield declared("table-waits", waiting, labels=2, samples=observed.waits.looks)
+    yield table_of("table-waits", waiting, labels=2, samples=observed.waits.looks)
     blocked = []
     for one in observed.blocked[:_ROWS_MAX]:
         did = ": ".join(filter(None, (one.state, one.statement))) or "hidden"
         blocked.append({**asdict(one), "by": one.blocking or None, "did": did})
-    yield declared("table-blocked", blocked, labels=4)
+    yield table_of("table-blocked", blocked, labels=4)
     grown = [
         {**asdict(one), "sign": "-" if _growth(one) < 0 else "+", "growth": abs(_growth(one))}
         for one in observed.grown[:_ROWS_MAX]
         if _growth(one) or one.dead_before != one.dead_after
     ]
-    yield declared("table-grown", grown, labels=2)
+    yield table_of("table-grown", grown, labels=2)
     executed = [
         {
             **asdict(one),
@@ -97,11 +97,11 @@ def _tables(observed: Observed) -> Iterator[Table]:
         }
         for one, share in _shares(observed)
     ]
-    yield declared("table-executed", executed, labels=2)
+    yield table_of("table-executed", executed, labels=2)
     moved = []
     for each in (each for each in observed.moved if each.value):
         plain = f"{each.value:,.0f} {each.unit}".strip()
         increase = memory_text(each.value) if each.unit == "B" else plain
         counter = each.name.replace("_", " ")
         moved.append({"source": each.source, "counter": counter, "increase": increase})
-    yield declared("table-moved", moved)
+    yield table_of("table-moved", moved)

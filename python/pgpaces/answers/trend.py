@@ -32,25 +32,10 @@ from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.messages import Message, message, said
 from pgpaces.core.metrics import FOLLOWED, axis, header, number, shown, title
-from pgpaces.show.charts import Datum, of_metric
-from pgpaces.show.numbers import (
-    NOT_KNOWN,
-    STARTED,
-    capital,
-    metric_cell,
-    moment,
-    sparkline,
-)
+from pgpaces.show.charts import Datum, amounts
+from pgpaces.show.numbers import NOT_KNOWN, STARTED, capital, metric_cell, moment, sparkline
 from pgpaces.show.screen import Screen
-from pgpaces.show.section import (
-    Figure,
-    Headline,
-    Next,
-    Number,
-    Section,
-    Values,
-    figure,
-)
+from pgpaces.show.section import Figure, Headline, Next, Number, Section, Values, figure
 from pgpaces.spec.result import Estimate
 from pgpaces.store.store import Store
 
@@ -246,39 +231,34 @@ def unlike(factors: Sequence[Difference]) -> list[Message]:
 
 
 def _figure(series: RunSeries) -> Figure:
-    metric = series.metric
-    span = series.runs[-1].at - series.runs[0].at
-    form = "%m-%d %H:%M" if span < timedelta(days=3) else "%Y-%m-%d"
-    return figure(
-        f"{KEY}-runs",
-        message("chart-runs", metric=capital(title(metric))),
-        message("chart-runs-with-levels" if series.trend.levels else "chart-runs-alone"),
-        columns=(STARTED, "run", header(metric), "95% interval"),
-        data=_rows(series),
-        template="runs",
-        x={"type": "temporal", "axis": {"title": STARTED, "format": form, "tickCount": 5}},
-        y=of_metric(metric, zero=False, padding=8),
-    )
-
-
-def _rows(series: RunSeries) -> Iterator[Datum]:
-    """A row for each run, for each level, and for each change."""
+    """A point for each run, a band for each level, and a line for each change."""
+    metric, rows, trend = series.metric, list[Datum](), series.trend
     # Without their zone, so that moments are drawn as they are, wherever that is.
     places = {each.name: moment(each.at, "%Y-%m-%dT%H:%M:%S") for each in series.runs}
     for each in series.runs:
         value = each.estimate
-        cell = metric_cell(series.metric, value, "above")
+        cell = metric_cell(metric, value, "above")
         row: Datum = {"texts": (moment(each.at), each.id[-8:], cell.text, cell.ends)}
         if each in series.measured:
             row |= {"x": places[each.name], "value": value.value}
             if value.estimable and math.isfinite(value.high) and value.low > 0:
                 row |= {"low": value.low, "high": value.high}
-        yield row
-    for level in series.trend.levels:
+        rows.append(row)
+    for level in trend.levels:
         mean = {"from": level.value.low, "mean": level.value.value, "to": level.value.high}
-        yield {"x": places[level.first], "end": places[level.last], **mean}
-    for change in series.trend.changes:
-        yield {
-            "change": places[change.first],
-            "text": effect_texts(series.metric, change.ratio)[0],
-        }
+        rows.append({"x": places[level.first], "end": places[level.last], **mean})
+    for change in trend.changes:
+        effect = effect_texts(metric, change.ratio)[0]
+        rows.append({"change": places[change.first], "text": effect})
+    span = series.runs[-1].at - series.runs[0].at
+    form = "%m-%d %H:%M" if span < timedelta(days=3) else "%Y-%m-%d"
+    return figure(
+        f"{KEY}-runs",
+        message("chart-runs", metric=capital(title(metric))),
+        message("chart-runs-with-levels" if trend.levels else "chart-runs-alone"),
+        columns=(STARTED, "run", header(metric), "95% interval"),
+        data=rows,
+        template="runs",
+        x={"type": "temporal", "axis": {"title": STARTED, "format": form, "tickCount": 5}},
+        y=amounts(axis(metric), zero=False, padding=8),
+    )

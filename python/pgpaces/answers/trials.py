@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pgpaces.core.findings import Finding
 from pgpaces.core.messages import message
+from pgpaces.core.metrics import header
 from pgpaces.core.units import duration_words
-from pgpaces.show.numbers import plural
-from pgpaces.spec.design import ROLE, Cell, level_text
+from pgpaces.show.numbers import metric_cell, plural
+from pgpaces.show.section import TableCell
+from pgpaces.spec.design import ROLE, Cell, Factor, level_text
 from pgpaces.spec.load import TrialPlan
-from pgpaces.spec.result import Trial
+from pgpaces.spec.result import Estimate, Trial
 from pgpaces.spec.setup import ComponentFacts, ServerFacts
 
 if TYPE_CHECKING:
@@ -75,6 +77,21 @@ def levels_text(pairs: Iterable[tuple[str, str]], joint: str = ", ") -> str:
 
 def levels_listed(present: Mapping[str, Iterable[str]]) -> str:
     return "; ".join(f"{name}: {', '.join(map(level_text, own))}" for name, own in present.items())
+
+
+def level_cells(
+    factors: Iterable[Factor], own: Iterable[tuple[str, str]]
+) -> Iterator[tuple[str, str]]:
+    """The level of each factor, of a cell with these levels; empty if it has none."""
+    texts = {name: level_text(level) for name, level in own}
+    yield from ((factor_name(each.name), texts.get(each.name, "")) for each in factors)
+
+
+def metric_cells(
+    names: Iterable[str], read: Callable[[str], Estimate | None], above: str = "∞"
+) -> Iterator[tuple[str, TableCell]]:
+    """The cells of these metrics with their intervals; `above` stands for infinity."""
+    yield from ((header(name), metric_cell(name, read(name), above)) for name in names)
 
 
 def longer(experiment: str, needed_s: float) -> str:

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from pgpaces.analysis import crossing
 from pgpaces.analysis.accumulator import own_scripts
@@ -31,7 +31,7 @@ from pgpaces.core.metrics import axis, header
 from pgpaces.show.charts import Datum, amounts, seconds
 from pgpaces.show.escape import line as shown
 from pgpaces.show.numbers import estimate_cell, or_dash, percent
-from pgpaces.show.screen import Screen, declared
+from pgpaces.show.screen import Screen, table_of
 from pgpaces.show.section import (
     Figure,
     Headline,
@@ -68,7 +68,7 @@ def why(name: str = "last", *, store: str | Path | None = None) -> Answer:
     that missed most is explained. The value is a `pgpaces.analysis.Attribution`.
     Raises PlanError for a name that does not exist, StoreError.
     """
-    from pgpaces.answers.sweep.lookup import page_of
+    from pgpaces.answers.sweep.lookup import answer_for, page_of
 
     with closing(Store.existing(store)) as opened:
         id_ = opened.find_any(name)
@@ -81,12 +81,7 @@ def why(name: str = "last", *, store: str | Path | None = None) -> Answer:
             about = message("why-run", run=id_[-8:])
             [digest] = opened.digests([id_])
             section = _section(opened, digest, about)
-
-    def whole() -> Page:
-        with closing(opened):
-            return replace(page_of(opened, (id_,)), title=section.title, first=section, sections=())
-
-    return Answer(section, whole)
+    return answer_for(opened, section, only_of=id_)
 
 
 def of_cell(store: Store, page: Page) -> Section | None:
@@ -218,7 +213,7 @@ def _table(answer: Attribution) -> Table:
     for each in answer.causes:
         shown = {"title": each.title, "named": "yes" if each.named else "no"}
         rows.append({**asdict(each), **shown, "lift": estimate_cell(each.lift, _number)})
-    return declared("table-why-causes", rows, note=causes.note("columns"))
+    return table_of("table-why-causes", rows, note=causes.note("columns"))
 
 
 def _figures(answer: Attribution) -> Iterator[Figure]:

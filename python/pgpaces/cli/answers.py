@@ -125,7 +125,8 @@ def diff(a: str, b: str, *, as_json: bool, store_path: str | None) -> None:
     """Show the differences between two runs: options, server, data, machine, and version."""
     from pgpaces.analysis import differences
     from pgpaces.core.messages import message
-    from pgpaces.show.section import Column, Headline, Next, Section, table
+    from pgpaces.show.screen import table_of
+    from pgpaces.show.section import Headline, Next, Section
 
     with closing(options.open_store(store_path)) as store:
         one, other = store.digests([store.find(a), store.find(b)])
@@ -140,16 +141,13 @@ def diff(a: str, b: str, *, as_json: bool, store_path: str | None) -> None:
     def shown(value: Any) -> str:
         return "–" if value in (None, "") else str(value)
 
-    columns: list[Column[Any]] = [
-        ("", lambda row: row[0]),
-        *((trial.id[-8:], lambda row, at=at: shown(row[1][at]))
-          for at, trial in enumerate((one.trial, other.trial))),
-    ]  # fmt: skip
+    columns = ("", *(each.trial.id[-8:] for each in (one, other)))
+    cells = (zip(columns, (name, *map(shown, both)), strict=True) for name, both in rows)
     section = Section(
         "diff",
         "",
         headline=Headline("DIFF", "", message("diff-counts", options=len(asked), setup=len(found))),
-        tables=(table("diff", "", columns, items=rows, brief=True),),
+        tables=(table_of("title-diff", cells, brief=True),) if rows else (),
         next=(Next(f"pgpaces compare {shlex.join((a, b))} --anyway", "next-compare"),),
         trials=(one.trial.id, other.trial.id),
         value={"options": asked, "setup": found},

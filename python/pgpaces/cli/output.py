@@ -243,7 +243,7 @@ def write_report(report: Report, output: str, form: Form | None = None) -> None:
     else:
         with writing(path):
             files = {
-                f"{each.key}.{picture}": draw.picture(each, picture) for each in report.figures()
+                f"{each.name}.{picture}": draw.picture(each, picture) for each in report.figures()
             }
             path.mkdir(parents=True, exist_ok=True)
             for name, content in files.items():

@@ -19,7 +19,7 @@ from pgpaces.core.home import is_there
 from pgpaces.core.messages import message
 from pgpaces.core.metrics import header
 from pgpaces.show import escape
-from pgpaces.show.numbers import NOT_KNOWN, STARTED, moment, ms, percent, plural
+from pgpaces.show.numbers import NOT_KNOWN, STARTED, milliseconds, moment, percent, plural
 from pgpaces.spec.result import fields
 from pgpaces.store import address
 from pgpaces.store.listing import ExperimentRow, TrialRow
@@ -124,7 +124,7 @@ def _line(row: TrialRow | ExperimentRow) -> tuple[str, str, str, str, str, str]:
         row.id[-8:],
         moment(row.started_at, "%m-%d %H:%M"),
         percent(share[0]) if share else NOT_KNOWN,
-        NOT_KNOWN if p99_ms is None or summary.get("p99_low_ms") is None else ms(p99_ms),
+        NOT_KNOWN if p99_ms is None or summary.get("p99_low_ms") is None else milliseconds(p99_ms),
         "damaged" if row.damage else "invalid" if marked else row.state,
     )
 

@@ -88,8 +88,3 @@ def shown(name: str, value: float | None, above: str = "–") -> str:
     """A number with its unit: `12.3 ms`, `4.5%`; `above` if it is unknown or infinite."""
     text, unit = number(name, value, above), metric(name).unit
     return text if text == above else f"{text} {unit}".replace(" %", "%").rstrip()
-
-
-def key(name: str) -> str:
-    """Its name as a column of CSV: `p95_ms`, `missed_share`, `throughput`."""
-    return name + {"ms": "_ms", "percent": "_share"}.get(metric(name).format, "")

@@ -1,5 +1,8 @@
 """Charts as Vega-Lite specifications: a template (templates/charts) filled with rows.
 
+Colors for light and dark are in templates/charts/looks.toml. In the page a color is a CSS variable,
+so that charts follow its light and dark mode; in image files it is a constant.
+
 Untrusted texts enter a specification as data, names, and titles only, never as an expression.
 """
 
@@ -7,14 +10,22 @@ from __future__ import annotations
 
 import functools
 import json
+import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
-from pgpaces.core import metrics
 from pgpaces.show.section import Figure
-from pgpaces.show.style import NUMBER, WIDTH, Look
 
+# The default width of a chart in pixels.
+WIDTH = 372
+# Six digits, no more than needed, and no exponent before they end.
+NUMBER = ".6~g"
+
+Look = Mapping[str, str]
+_FILE = resources.files("pgpaces.show").joinpath("templates", "charts", "looks.toml")
+LIGHT, DARK = tomllib.loads(_FILE.read_text("utf-8")).values()
+PAGE = {n: f"var(--{n})" for n in LIGHT} | {"background": "transparent", "font": "inherit"}
 Encoding = dict[str, Any]
 Datum = dict[str, Any]
 SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-right")
@@ -31,6 +42,7 @@ _LOGARITHMIC = {
 _OF_AXIS = ("values", "format", "tickCount", "tickMinStep", "grid")
 _SHORT = f"format(datum.value, datum.value >= 10000 ? '~s' : '{NUMBER}')"
 SERIES_MAX = len(SHAPES)
+_ABSENT = object()
 # The number of characters that fit below a chart before names are rotated.
 _CHARACTERS_MAX = (WIDTH - 80) // 8
 
@@ -42,16 +54,19 @@ def specification(figure: Figure, look: Look, width: int = WIDTH) -> dict[str, A
     out; {"$": "name", ...} is that encoding with more properties; {"$if": "name", ...} is left out
     without it.
     """
-    colors = look.colors()
-    encodings = {name: _colored(value, colors) for name, value in figure.encodings.items()}
-    values = {"width": width - 8, "plot": width - MARGIN, **colors, **encodings}
+    encodings = {name: _colored(value, look) for name, value in figure.encodings.items()}
+    data = []
+    for row in figure.data:
+        texts = zip(figure.columns, row.get("texts", ()), strict=False)
+        data.append({**row, "description": " · ".join(f"{n}: {text}" for n, text in texts if text)})
+    values = {"width": width - 8, "plot": width - MARGIN, **look, **encodings}
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
-        "background": look.background,
+        "background": look["background"],
         "padding": 4,
-        "data": {"values": list(figure.data)},
+        "data": {"values": data},
         **_filled(_template(f"{figure.template}.vl"), values),
-        "config": _filled(_template("configuration"), {**colors, "font": look.font}),
+        "config": _filled(_template("configuration"), look),
     }
 
 
@@ -72,21 +87,19 @@ def _colored(encoding: Any, colors: Mapping[str, str]) -> Any:
 
 
 def _filled(part: Any, values: Mapping[str, Any]) -> Any:
+    """The part with its values; _ABSENT if it needs one that is absent, None, or false."""
     if isinstance(part, list):
-        return [_filled(each, values) for each in part if not _is_absent(each, values)]
+        return [each for one in part if (each := _filled(one, values)) is not _ABSENT]
     if isinstance(part, dict):
-        own = {name: _filled(each, values) for name, each in part.items()
-               if not name.startswith("$") and not _is_absent(each, values)}  # fmt: skip
-        return {**values[part["$"]], **own} if "$" in part else own
-    return values[part[1:]] if isinstance(part, str) and part.startswith("$") else part
-
-
-def _is_absent(part: Any, values: Mapping[str, Any]) -> bool:
-    """Whether a part needs a value that is absent, None, or false."""
-    names = [part.get("$if"), part.get("$")] if isinstance(part, dict) else [
-        part[1:] if isinstance(part, str) and part.startswith("$") else None
-    ]  # fmt: skip
-    return any(name is not None and not values.get(name) for name in names)
+        needed: list[Any] = [values.get(part[name]) for name in ("$", "$if") if name in part]
+        if not all(needed):
+            return _ABSENT
+        filled = {n: _filled(each, values) for n, each in part.items() if not n.startswith("$")}
+        own = {name: each for name, each in filled.items() if each is not _ABSENT}
+        return {**needed[0], **own} if "$" in part else own
+    if isinstance(part, str) and part.startswith("$"):
+        return values.get(part[1:]) or _ABSENT
+    return part
 
 
 def amounts(title: str, *, log: bool = False, short: bool = False, **how: Any) -> Encoding:
@@ -103,10 +116,6 @@ def amounts(title: str, *, log: bool = False, short: bool = False, **how: Any) -
         how.pop("zero", None)
         scale = {"type": "log", "nice": False, "padding": 8} | how
     return {"type": "quantitative", "axis": axis, "scale": scale}
-
-
-def of_metric(name: str, **how: Any) -> Encoding:
-    return amounts(metrics.axis(name), **how)
 
 
 def seconds(end: float) -> Encoding:

@@ -32,7 +32,7 @@ def junit(section: Section, text: str) -> bytes:
     )
     if element is not None:
         reason = ElementTree.SubElement(
-            case, element, {"type": _word(section), "message": line(message(section))}
+            case, element, {"type": _word(section), "message": line(section.conclusion)}
         )
         reason.text = lines("\n".join(section.sentences))
     ElementTree.SubElement(case, "system-out").text = lines(text)
@@ -45,12 +45,7 @@ def annotation(section: Section) -> str:
     """A workflow command of GitHub that shows the verdict at the top of the job."""
     level = _LEVELS.get(_mark(section), "notice")
     title = _data(f"pgpaces: {_word(section)}").replace(":", "%3A").replace(",", "%2C")
-    return f"::{level} title={title}::{_data(line(message(section)))}"
-
-
-def message(section: Section) -> str:
-    """The verdict in a sentence, else the headline."""
-    return section.main or (section.headline.text if section.headline else section.title)
+    return f"::{level} title={title}::{_data(line(section.conclusion))}"
 
 
 def _mark(section: Section) -> Mark:

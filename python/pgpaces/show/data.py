@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import csv as csv_format
 import io
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, to_builtins
@@ -23,22 +22,49 @@ Rows = Sequence[dict[str, Any]]
 _BOUNDS = ("value", "low", "high")
 
 
-def tidy(numbers: Sequence[Number]) -> Rows:
+def tidy(numbers: Sequence[Number]) -> list[dict[str, Any]]:
     """A row for each number, all with the same columns: the keys, metric, value, low, high, n.
 
     The bounds of a number without an interval are None, and so is a key that it does not have.
     """
     keys = dict.fromkeys(key for number in numbers for key in number.of)
     return [
-        {**dict.fromkeys(keys), **number.of, "metric": number.metric, **_ends(number)}
+        {
+            **dict.fromkeys(keys),
+            **number.of,
+            "metric": number.metric,
+            "value": one.value,
+            "low": one.low if one.estimable else None,
+            "high": one.high if one.estimable else None,
+            "n": one.n,
+        }
         for number in numbers
+        for one in (number.estimate,)
     ]
 
 
-def _ends(number: Number) -> dict[str, float | int | None]:
-    one = number.estimate
-    low, high = (one.low, one.high) if one.estimable else (None, None)
-    return {"value": one.value, "low": low, "high": high, "n": one.n}
+class Frame(Struct, frozen=True):
+    """The numbers of an answer as columns, one value a row: keys, metric, value, low, high, n.
+
+    Any data frame library reads it through Arrow:
+
+    `polars.DataFrame(frame)`, `pandas.DataFrame(frame.columns)`, `duckdb.from_arrow(frame)`.
+    """
+
+    columns: Mapping[str, tuple[Any, ...]]
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return len(next(iter(self.columns.values()), ()))
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Each row, by column."""
+        for values in zip(*self.columns.values(), strict=True):
+            yield dict(zip(self.columns, values, strict=True))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The Arrow PyCapsule interface. Raises RunError if no Arrow library is installed."""
+        return arrow([*self.rows()]).__arrow_c_stream__(requested_schema)
 
 
 def csv(rows: Rows) -> str:
@@ -98,9 +124,9 @@ def json(report: Report) -> str:
         "made_at": report.made_at.isoformat(),
         "pgpaces": report.version,
         "rerun": report.rerun,
-        "rows": [_finite(row) for row in tidy(report.rows())],
+        "rows": tidy(report.rows()),
         "value": plain(report.document()),
-        "sections": {each.key: document(each) for each in report.answers()},
+        "sections": {each.key: document(each) for each in report.sections if each.rank == "answer"},
     })  # fmt: skip
 
 
@@ -156,7 +182,7 @@ def document(answer: Section) -> dict[str, Any]:
             answer.title,
             Verdict(top.outcome or None, top.text) if top else None,
             [Labeled(label, each.name, plain(dict(each.values))) for label, each in answer.said],
-            [_finite(row) for row in tidy(answer.rows)],
+            tidy(answer.rows),
             [
                 Found(each.name, each.severity, each.about, dict(each.values))
                 for each in answer.findings
@@ -167,8 +193,3 @@ def document(answer: Section) -> dict[str, Any]:
         )
     )
     return own
-
-
-def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    bounds = {name: row[name] for name in _BOUNDS}
-    return row | {n: None if v is None or math.isinf(v) else v for n, v in bounds.items()}

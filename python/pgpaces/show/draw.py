@@ -11,10 +11,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 from pgpaces.core.errors import RunError
-from pgpaces.show.charts import MARGIN, specification
+from pgpaces.show.charts import LIGHT, MARGIN, PAGE, WIDTH, Look, specification
 from pgpaces.show.render import Picture
 from pgpaces.show.section import Figure
-from pgpaces.show.style import LIGHT, PAGE, WIDTH, Look
 
 _MOVED = re.compile(r"translate\((-?[\d.]+),(-?[\d.]+)\)")
 # A character that JSON writes as two halves of UTF-16.
@@ -49,7 +48,10 @@ def inline(figure: Figure, width: int = WIDTH) -> str:
         for name in (*_UNUSED, *(["d"] if element.get("d") == "" else [])):
             element.attrib.pop(name, None)
         for name in {"d", "transform"} & set(element.attrib):
-            element.set(name, _DECIMALS.sub(_tenths, element.get(name, "")))
+            shorter = _DECIMALS.sub(
+                lambda m: f"{float(m[0]):.1f}".removesuffix(".0"), element.get(name, "")
+            )
+            element.set(name, shorter)
     root.attrib = {
         "role": "img",
         "aria-label": f"{figure.title}: {figure.about}",
@@ -67,10 +69,6 @@ def _plot(figure: Figure, root: ElementTree.Element, width: int) -> dict[str, st
         return {}
     left, (low, high) = float(moved[1]), figure.encodings["x"]["scale"]["domain"]
     return {"data-plot": f"{left:g} {left + width - MARGIN:g} {low:g} {high:g}"}
-
-
-def _tenths(number: re.Match[str]) -> str:
-    return f"{float(number[0]):.1f}".removesuffix(".0")
 
 
 def _drawn(form: Picture, figure: Figure, look: Look, *, width: int = WIDTH) -> Any:

@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from markupsafe import escape as quoted
 
-from pgpaces.show import draw, escape, style
+from pgpaces.show import charts, draw, escape
 from pgpaces.show.section import Figure, Report, Section
 
 # The width of a chart over time at the top of the page, in pixels.
@@ -34,7 +34,7 @@ def card(section: Section, figure: Figure | None) -> str:
         .render(
             section=section,
             figure=figure,
-            style=_variables(style.LIGHT),
+            style=_variables(charts.LIGHT),
             svg=Markup(draw.inline(figure)) if figure and drawn else "",
         )
     )
@@ -70,7 +70,7 @@ def html(report: Report, *, served: bool = False, part: str = "", trials: str = 
             style=style_sheet(),
             script=Markup(script),
             script_hash=Markup(f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}"),
-            svg={each.key: Markup(draw.inline(each)) for each in report.figures() if drawn},
+            svg={each.name: Markup(draw.inline(each)) for each in report.figures() if drawn},
             drawn=drawn,
         )
     )
@@ -91,25 +91,23 @@ def environment(package: str) -> Environment:
 def _templates() -> Environment:
     templates = environment("pgpaces.show")
     templates.filters["block"] = lambda text: Markup(quoted(escape.lines(text)))
-    templates.filters["soft"] = _soft
+    # A name with possible line breaks after its underscores.
+    templates.filters["soft"] = lambda text: Markup(
+        str(quoted(escape.line(text))).replace("_", "_<wbr>")
+    )
     return templates
-
-
-def _soft(text: str) -> Markup:
-    """A name with possible line breaks after its underscores."""
-    return Markup(str(quoted(escape.line(text))).replace("_", "_<wbr>"))
 
 
 def style_sheet() -> Markup:
     rest = template("page.css")
-    dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{_variables(style.DARK)}}}}}"
-    return Markup(f":root{{{_variables(style.LIGHT)}}}\n{dark}\n{rest}")
+    dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{_variables(charts.DARK)}}}}}"
+    return Markup(f":root{{{_variables(charts.LIGHT)}}}\n{dark}\n{rest}")
 
 
 def template(name: str) -> str:
     return resources.files("pgpaces.show").joinpath("templates", name).read_text("utf-8")
 
 
-def _variables(chosen: style.Look) -> str:
-    pairs = {**chosen.colors(), "paper": chosen.background}
-    return "".join(f"--{name}:{color};" for name, color in pairs.items())
+def _variables(chosen: charts.Look) -> str:
+    names = {name: name for name in chosen if name != "font"} | {"background": "paper"}
+    return "".join(f"--{name}:{chosen[color]};" for color, name in names.items())

@@ -22,16 +22,9 @@ _SPARK_MAX = 40
 _LINE = 31
 
 
-def milliseconds(value: float | None, above: str) -> str:
-    """A time of a table; `above` if it is infinite or None."""
-    if value is None or math.isinf(value):
-        return above
-    return ms_text(value)
-
-
-def ms(value: float | None) -> str:
-    """A time in milliseconds without its unit; `–` if it is infinite or None."""
-    return milliseconds(value, NOT_KNOWN)
+def milliseconds(value: float | None, above: str = NOT_KNOWN) -> str:
+    """A time in milliseconds without its unit; `above` if it is infinite or None."""
+    return above if value is None or math.isinf(value) else ms_text(value)
 
 
 def quantile(estimate: Estimate | None, above: str) -> str:
@@ -81,12 +74,6 @@ def metric_cell(name: str, estimate: Estimate | None, above: str = NOT_KNOWN) ->
     return estimate_cell(estimate, lambda value: metrics.number(name, value, above))
 
 
-def estimate_texts(estimate: Estimate | None, form: Callable[[float], str]) -> tuple[str, str]:
-    """An estimate and its interval as texts; `–` for what there is not."""
-    cell = estimate_cell(estimate, form)
-    return cell.text, cell.ends or NOT_KNOWN
-
-
 def share_in_words(estimate: Estimate) -> str:
     """A share and both ends of its interval in a sentence."""
     ends = f"{percent(estimate.low)} to {percent(estimate.high)}"
@@ -131,11 +118,6 @@ def sparkline(values: Sequence[float | None]) -> str:
         return blocks[min(count - 1, int(count * max(0.0, value) / top))]
 
     return "".join(" " if each is None else block(each) for each in most)
-
-
-def seconds(value: float) -> str:
-    """A duration in seconds, or in milliseconds below 1 s."""
-    return f"{value:.1f} s" if value >= 1 else f"{value * 1000:.0f} ms"
 
 
 def clock(seconds: float) -> str:

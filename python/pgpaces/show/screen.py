@@ -16,6 +16,9 @@ from pgpaces.show.numbers import NOT_KNOWN, estimate_cell
 from pgpaces.show.section import Facts, Headline, Next, Section, Table, TableCell, Values
 from pgpaces.spec.result import Estimate
 
+# A row of a table: cells, each after the title of its column.
+Cells = Iterable[tuple[str, TableCell | str]]
+
 
 class Screen(Struct, frozen=True):
     """The names of values on the first screen and in the details, in their order.
@@ -76,19 +79,41 @@ def told(name: str, facts: Mapping[str, Any]) -> Message:
     return Message(name, {key: facts[key] for key in shown})
 
 
-def declared(
-    name: str, rows: Iterable[Mapping[str, Any]], *, samples: int = 0, **more: Any
+def table_of(
+    name: str,
+    rows: Iterable[Cells | Mapping[str, Any]],
+    *,
+    labels: int = 1,
+    samples: int = 0,
+    **more: Any,
 ) -> Table:
     """The table of this name in messages.toml: title, titles of columns, cells of a row, note.
 
-    `–` stands for an unknown value, and an interval follows its estimate. samples: for the note.
-    more: other fields of the table.
+    Of a table whose columns depend on its rows the catalog has only the title. rows: values for the
+    cells of the catalog, where `–` stands for an unknown value, and an interval follows its
+    estimate; or the cells, each after the title of its column. samples: for the note. more: other
+    fields of the table.
     """
-    title, columns, cells, *note = catalog()[name].splitlines()
-    every = tuple(tuple(_cell(form, row) for form in cells.split(" | ")) for row in rows)
-    fields = {"note": filled(" ".join(note), {"samples": samples}), "labels": 1, **more}
-    key, names = name.removeprefix("table-"), tuple(columns.split(" | "))
-    return Table(key=key, title=title, columns=names, rows=every, **fields)
+    title, *rest = catalog()[name].splitlines()
+    columns, forms = (each.split(" | ") for each in (rest or ("", ""))[:2])
+    every = [
+        [(column, _cell(form, row)) for column, form in zip(columns, forms, strict=True)]
+        if isinstance(row, Mapping)
+        else [*row]
+        for row in rows
+    ]
+    fields = {"note": filled(" ".join(rest[2:]), {"samples": samples}), **more}
+    return Table(
+        name.partition("-")[2],
+        title,
+        tuple(column for column, _ in every[0]) if every else (),
+        labels,
+        tuple(
+            tuple(TableCell(cell) if isinstance(cell, str) else cell for _, cell in row)
+            for row in every
+        ),
+        **fields,
+    )
 
 
 def _cell(form: str, row: Mapping[str, Any]) -> TableCell:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -16,9 +16,9 @@ from pgpaces.core.findings import Finding
 from pgpaces.core.messages import Message, catalog
 from pgpaces.spec.result import Estimate
 
+_VEGA_LITE = "application/vnd.vegalite.v5+json"
 Rank = Literal["answer", "numbers", "details", "page"]
 Mark = Literal["", "pass", "fail", "unknown", "invalid"]
-Cells = tuple[tuple[str, ...], ...]
 Facts = tuple[tuple[str, str], ...]
 # Named values in order; a name may have several.
 Values = Iterable[tuple[str, Message | Finding]]
@@ -92,55 +92,70 @@ class Table(Struct, frozen=True):
     brief: bool = False
 
 
-T = TypeVar("T")
-# The title of a column, and what it shows of an item.
-Column = tuple[str, Callable[[T], TableCell | str]]
-
-
-def table(
-    key: str,
-    title: str,
-    columns: Sequence[Column[T]],
-    *,
-    items: Iterable[T],
-    labels: int = 1,
-    **more: Any,
-) -> Table:
-    """A table with a row for each item. more: other fields of the table."""
-    rows = tuple(
-        tuple(
-            TableCell(cell) if isinstance(cell := show(item), str) else cell for _, show in columns
-        )
-        for item in items
-    )
-    return Table(key, title, tuple(name for name, _ in columns), labels, rows, **more)
-
-
 class Figure(Struct, frozen=True):
-    """A chart: a template of Vega-Lite that is filled with rows, and its numbers as a table.
+    """A chart: shown by a notebook, or as `svg`, `png`, or the Vega-Lite specification `spec`.
 
-    key: for file names and anchors. about: a sentence about what it shows. columns, rows: the
-    table. data: the rows of the template, whose fields it names. encodings: of its axes and series,
-    and other values by their names in the template.
+    It is a template that is filled with rows, and has its numbers as a table.
+
+    name: for `Answer.plot`, file names, and anchors. about: a sentence about what it shows.
+    columns, rows: the table. data: the rows of the template, whose fields it names. encodings: of
+    its axes and series, and other values by their names in the template.
     """
 
-    key: str
+    name: str
     title: str
     about: str
     columns: tuple[str, ...]
-    rows: Cells
-    template: str
     data: tuple[dict[str, Any], ...]
+    template: str
     encodings: Mapping[str, Any]
+
+    @property
+    def rows(self) -> tuple[tuple[str, ...], ...]:
+        """The texts of the rows of its table, which have one for each column."""
+        every = (tuple(row.get("texts", ())) for row in self.data)
+        return tuple(texts for texts in every if texts and None not in texts)
 
     @property
     def over_time(self) -> bool:
         """Whether its table has a row for each place of its horizontal axis."""
         return self.template in ("latency", "strips")
 
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The Vega-Lite specification."""
+        from pgpaces.show.charts import LIGHT, specification
+
+        return specification(self, LIGHT)
+
+    @property
+    def svg(self) -> str:
+        """As SVG. Raises RunError if the drawing library is not installed."""
+        from pgpaces.show.draw import picture
+
+        return picture(self, "svg").decode()
+
+    @property
+    def png(self) -> bytes:
+        """As PNG. Raises RunError if the drawing library is not installed."""
+        from pgpaces.show.draw import picture
+
+        return picture(self, "png")
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        """For notebooks."""
+        from pgpaces.show.draw import available
+
+        drawn = {"image/svg+xml": self.svg} if available() else {}
+        return {_VEGA_LITE: self.spec, "text/plain": repr(self), **drawn}
+
+    def __repr__(self) -> str:
+        """Its name and title."""
+        return f"<plot {self.name}: {self.title}>"
+
 
 def figure(
-    key: str,
+    name: str,
     title: str,
     about: str,
     *,
@@ -153,16 +168,7 @@ def figure(
 
     Each row describes itself by them. The table consists of the rows that have all of them.
     """
-    described, table = [], []
-    for row in data:
-        texts = row.get("texts", ())
-        said = [f"{name}: {text}" for name, text in zip(columns, texts, strict=False) if text]
-        described.append({**row, "description": " · ".join(said)})
-        if texts and None not in texts:
-            table.append(tuple(texts))
-    return Figure(
-        key, title, about, tuple(columns), tuple(table), template, tuple(described), encodings
-    )
+    return Figure(name, title, about, tuple(columns), tuple(data), template, encodings)
 
 
 class Block(Struct, frozen=True):
@@ -252,6 +258,3 @@ class Report(Struct, frozen=True):
             yield self.lead
         for section in self.sections:
             yield from (each for each in section.figures if each != self.lead)
-
-    def answers(self) -> tuple[Section, ...]:
-        return tuple(each for each in self.sections if each.rank == "answer")

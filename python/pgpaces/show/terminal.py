@@ -195,21 +195,12 @@ def _table(content: Table, width: int, *, inline: bool = False) -> Iterator[Rend
             yield Text(f"{name}: {line(whole)}", style="dim")
     names = (*short, *(line(name) for name in content.columns[content.labels :]))
     left = set(content.absent[_ABSENT_MAX:])
+    rows = tuple(row for at, row in enumerate(content.rows) if at not in left)
     if inline:
-        rows = []
-        for row in content.rows:
-            cells = []
-            for cell in row:
-                ends = f" ({cell.ends})" if cell.ends not in ("", NOT_KNOWN) else ""
-                sign = f"{_SIGNS[cell.mark]} " if cell.mark else ""
-                cells.append(replace(cell, text=f"{sign}{cell.text}{ends}", ends=""))
-            rows.append(tuple(cells))
-        content = replace(content, rows=tuple(rows))
+        rows = tuple(tuple(map(_inline, row)) for row in rows)
+    content = replace(content, rows=rows)
     columns = _fitting(content, names, width)
-    if inline:
-        yield from _lines(content, names, columns, left=left)
-    else:
-        yield _grid(content, names, columns, left=left)
+    yield from (_lines if inline else _grid)(content, names, columns)
     if left:
         yield Text(f"and {len(left)} more cells that were not run", style="dim")
 
@@ -236,20 +227,23 @@ def _fitting(content: Table, names: Sequence[str], width: int) -> list[int]:
 
     columns = list(range(len(names)))
     for name in content.spare:
-        if sum(needed(at) for at in columns) > width and name in names:
+        if sum(map(needed, columns)) > width and name in names:
             columns.remove(names.index(name))
     return columns
 
 
-def _lines(
-    content: Table, names: Sequence[str], columns: Sequence[int], *, left: set[int]
-) -> Iterator[RenderableType]:
-    rows = [row for number, row in enumerate(content.rows) if number not in left]
-    for cells in (tuple(map(TableCell, names)), *rows):
+def _inline(cell: TableCell) -> TableCell:
+    ends = f" ({cell.ends})" if cell.ends not in ("", NOT_KNOWN) else ""
+    sign = f"{_SIGNS[cell.mark]} " if cell.mark else ""
+    return replace(cell, text=f"{sign}{cell.text}{ends}", ends="")
+
+
+def _lines(content: Table, names: Sequence[str], columns: Sequence[int]) -> Iterator[Text]:
+    for cells in (tuple(map(TableCell, names)), *content.rows):
         text = Text()
         for at in columns:
-            size = max(len(line(names[at])), *(len(line(row[at].text)) for row in rows), 0)
-            texts = at < content.labels or any(row[at].mark for row in rows)
+            size = max(len(line(names[at])), *(len(line(row[at].text)) for row in content.rows), 0)
+            texts = at < content.labels or any(row[at].mark for row in content.rows)
             shown = line(cells[at].text)
             padded = f"{shown:<{size}}" if texts else f"{shown:>{size}}"
             last = at == columns[-1]
@@ -258,26 +252,23 @@ def _lines(
         yield text
 
 
-def _grid(
-    content: Table, names: Sequence[str], columns: Sequence[int], *, left: set[int]
-) -> RenderableType:
+def _grid(content: Table, names: Sequence[str], columns: Sequence[int]) -> Iterator[Grid]:
     made = grid(names[0], [names[at] for at in columns[1:]])
     for at, column in zip(columns, made.columns, strict=True):
         column.overflow = "fold"
         column.no_wrap = at >= content.labels
         column.justify = "left" if at < content.labels else "right"
-    for number, row in enumerate(content.rows):
-        if number not in left:
-            made.add_row(
-                *(
-                    Text.assemble(
-                        (line(row[at].text), _STYLES.get(row[at].mark, "")),
-                        *([("\n" + row[at].ends, "dim")] if row[at].ends else []),
-                    )
-                    for at in columns
+    for row in content.rows:
+        made.add_row(
+            *(
+                Text.assemble(
+                    (line(row[at].text), _STYLES.get(row[at].mark, "")),
+                    *([("\n" + row[at].ends, "dim")] if row[at].ends else []),
                 )
+                for at in columns
             )
-    return made
+        )
+    yield made
 
 
 def grid(title: str, names: Sequence[str]) -> Grid:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -35,26 +36,33 @@ def page_of(store: Store, names: Sequence[str] = ("last",)) -> Page:
     if len(found) == 1 and store.is_experiment(found[0]):
         page = _of_experiment(store, found[0], about)
     else:
-        runs = [
-            run
-            for id_ in found
-            for run in (store.ended(id_) if store.is_experiment(id_) else [id_])
-        ]
-        page = gather(store.digests(list(dict.fromkeys(runs))), about)
+        ids = [store.ended(each) if store.is_experiment(each) else [each] for each in found]
+        page = gather(store.digests(list(dict.fromkeys(chain(*ids)))), about)
         if len(page.digests) == 1:
-            page = _of_run(store, page)
+            [digest] = page.digests
+            trial = store.load(digest.trial.id)
+            answer = run.section(trial, digest.summary, digest.series, whole=True)
+            # Its numbers and its setup are those of the page.
+            first = replace(answer, rows=(), value=None, document=dict, rank="numbers")
+            details = over_time.section(digest, trial.observed)
+            page = replace(page, first=first, sections=(details,))
     # The answer of a search names the limit already.
     late = None if page.searched else attribution.of_cell(store, page)
     more = (replace(late, folded=True),) if late else ()
     return replace(page, sections=(*page.sections, *more))
 
 
-def answer_for(store: Store, section: Section) -> Answer:
-    """An answer whose page is that of the trials it rests on, with the answer first."""
+def answer_for(store: Store, section: Section, *, only_of: str = "") -> Answer:
+    """An answer whose page is that of the trials it rests on, with the answer first.
+
+    only_of: the page is that of this run or experiment, without other answers.
+    """
 
     def front() -> Page:
         with closing(store):
-            return replace(page_of(store, section.trials), title=section.title, first=section)
+            page = page_of(store, (only_of,) if only_of else section.trials)
+            more = () if only_of else page.sections
+            return replace(page, title=section.title, first=section, sections=more)
 
     return Answer(section, front)
 
@@ -63,15 +71,6 @@ def answer_of(store: Store, experiment_id: str) -> Answer:
     """The answer of an experiment. Raises as page_of."""
     page = page_of(store, (experiment_id,))
     return Answer(page.first or screen.section(page), lambda: page)
-
-
-def _of_run(store: Store, page: Page) -> Page:
-    [digest] = page.digests
-    trial = store.load(digest.trial.id)
-    answer = run.section(trial, digest.summary, digest.series, whole=True)
-    # Its numbers and its setup are those of the page.
-    first = replace(answer, rows=(), value=None, document=dict, rank="numbers")
-    return replace(page, first=first, sections=(over_time.section(digest, trial.observed),))
 
 
 def _of_experiment(store: Store, id_: str, about: About) -> Page:

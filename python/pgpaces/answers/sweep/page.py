@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -70,9 +71,9 @@ class Page(Struct, frozen=True):
     limit: the common latency limit, if any. options: those that all trials share. first: the answer
     to another question than the sweep's, which stands first. sections: further answers. places:
     servers with their machines. missing: the number of planned trials that did not run. failures:
-    cell and block of trials that never began, and why. work: what all trials are about, if it is
-    not transactions. searched: a search chose the trials, so there are no tables and charts over
-    cells.
+    cell and block of trials that never began, and why. commands: the numbers of commands, if all
+    trials are about one. searched: a search chose the trials, so there are no tables and charts
+    over cells.
     """
 
     title: str
@@ -93,7 +94,7 @@ class Page(Struct, frozen=True):
     places: tuple[Place, ...] = ()
     missing: int = 0
     failures: Facts = ()
-    work: bulk.CellsWork | None = None
+    commands: tuple[str, ...] | None = None
     searched: bool = False
 
     @property
@@ -136,7 +137,7 @@ def gather(digests: Sequence[Digest], about: About, asked: Experiment | None = N
         wanted,
         digests,
         kinds,
-        numbers={each.key: each.of_trial for each in bulk.NUMBERS},
+        numbers={name: partial(bulk.of_trial, name=name) for name in bulk.NUMBERS},
         looks=LOOKS_OF_CELL if auto else None,
     )
     shown = tuple(_shown(factors, untrimmed))
@@ -174,7 +175,7 @@ def gather(digests: Sequence[Digest], about: About, asked: Experiment | None = N
         failures=tuple(
             (f"{named.get(key, key)}, trial {block}", error) for key, block, error in about.failures
         ),
-        work=bulk.of_cells(rows),
+        commands=bulk.of_cells(rows),
     )
 
 
@@ -203,20 +204,19 @@ def _options(digests: Sequence[Digest], experiment: Experiment, *, planned: bool
     planned: the number of trials is one of them, because it does not follow from a goal.
     """
     fixed = {name: level_text(level) for name, level in experiment.design.fixed.items()}
-    options = fixed | _common([_options_of(digest.trial) for digest in digests])
+    every = []
+    for trial in (digest.trial for digest in digests):
+        own = {"workload": trial.workload.name, "load": trial.load_text}
+        own |= {name: differences.text(value) for name, value in trial.spec.items()}
+        if trial.workload.command_alone:
+            own["command"] = trial.workload.scripts[0].text
+        every.append(own)
+    options = fixed | _common(every)
     if planned:
         options["trials of each cell"] = str(experiment.design.trials)
     if experiment.from_database:
         options["copy of the database"] = experiment.from_database
     return tuple(options.items())
-
-
-def _options_of(trial: Trial) -> dict[str, str]:
-    options = {"workload": trial.workload.name, "load": trial.load_text}
-    options |= {name: differences.text(value) for name, value in trial.spec.items()}
-    if trial.workload.command_alone:
-        options["command"] = trial.workload.scripts[0].text
-    return options
 
 
 def _common(every: Sequence[Mapping[str, str]]) -> dict[str, str]:

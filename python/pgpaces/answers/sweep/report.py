@@ -13,20 +13,19 @@ from typing import Any
 from msgspec.structs import replace
 
 from pgpaces.analysis import bulk, crossing
-from pgpaces.analysis.cells import Row, sound, trial_estimate
+from pgpaces.analysis.cells import Row, sound
 from pgpaces.analysis.digest import Digest
 from pgpaces.analysis.parts import StatementPlan
 from pgpaces.analysis.plan_text import as_text
 from pgpaces.analysis.summary import as_json
-from pgpaces.answers.bulk import NUMBERS, of_digest
+from pgpaces.answers.bulk import NUMBERS, of_digest, of_trial
 from pgpaces.answers.numbers import known, of_summary
 from pgpaces.answers.sweep import screen
 from pgpaces.answers.sweep.page import Page
-from pgpaces.answers.tables import Cells, levels, metrics, table_of
-from pgpaces.answers.trials import cell_name, explains_nothing
+from pgpaces.answers.trials import cell_name, explains_nothing, level_cells, metric_cells
 from pgpaces.core.messages import message
-from pgpaces.core.units import memory_text
 from pgpaces.show.numbers import NOT_KNOWN, STARTED, moment
+from pgpaces.show.screen import Cells, table_of
 from pgpaces.show.section import Block, Facts, Number, Rank, Report, Section, TableCell
 from pgpaces.spec.result import Estimate, Place, fields, plain
 
@@ -109,10 +108,10 @@ def _details(page: Page, *, of_run: bool) -> Iterator[Section]:
             Block(f"{each.text}\n\n{as_text(each.plan.plan)}", _plan_name(each))
             for each in page.plans
         )
-        yield _tabled("title-plans", _plans(page), blocks=blocks)
+        yield _tabled("table-plans", _plans(page), blocks=blocks)
     title = message("title-failures")
     yield Section("failures", title, facts=tuple(_failures(page)), rank="numbers")
-    yield _tabled("title-differences", _differences(page), 3, note=message("differences-not-asked"))
+    yield _tabled("table-differences", _differences(page), 3, note=message("differences-not-asked"))
     if not of_run:
         yield _tabled("title-trials", _trials(page), 1 + labels, facts=tuple(_remarks(page)))
     yield _where(page)
@@ -121,8 +120,8 @@ def _details(page: Page, *, of_run: bool) -> Iterator[Section]:
 
 
 def _tabled(
-    title: str,
-    rows: Iterable[Cells],
+    name: str,
+    rows: Iterable[Cells | Mapping[str, Any]],
     labels: int = 1,
     *,
     rank: Rank = "details",
@@ -130,7 +129,7 @@ def _tabled(
     **more: Any,
 ) -> Section:
     """A part with a table of these rows, if there are any."""
-    table = table_of(title, rows, labels=labels, spare=spare)
+    table = table_of(name, rows, labels=labels, spare=spare)
     return Section(table.key, table.title, tables=(table,) if table.rows else (), rank=rank, **more)
 
 
@@ -141,9 +140,9 @@ def _parts(page: Page, kind: str) -> Iterator[Cells]:
         shown = [n for n in part.counts if any(each.counts[n] for _, each in named)]
         yield [
             (kind, name),
-            *levels(page.factors, part.row.cell.levels),
+            *level_cells(page.factors, part.row.cell.levels),
             *((each, f"{part.counts[each]:,}") for each in shown),
-            *metrics(part.estimates, part.estimates.get),
+            *metric_cells(part.estimates, part.estimates.get),
         ]
 
 
@@ -151,18 +150,16 @@ def _plan_name(each: StatementPlan) -> str:
     return f"{each.script}:{each.line}: {each.plan.summary}"
 
 
-def _plans(page: Page) -> Iterator[Cells]:
+def _plans(page: Page) -> Iterator[dict[str, Any]]:
     """How statements were executed."""
     for each in page.plans:
-        plan = each.plan
-        yield [
-            ("plan", _plan_name(each)),
-            ("workers planned", str(plan.workers_planned)),
-            ("launched", str(plan.workers_launched) if plan.analyzed else "not executed"),
-            ("spilled", memory_text(plan.spilled_bytes)),
-            ("trials", str(each.trials)),
-            ("in", _cells_text(page, each.cells)),
-        ]
+        launched = each.plan.workers_launched if each.plan.analyzed else "not executed"
+        run = {"launched": launched, "trials": each.trials, "cells": _cells_text(page, each.cells)}
+        yield {
+            "plan": _plan_name(each),
+            **fields(each.plan, "workers_planned", "spilled_bytes"),
+            **run,
+        }
 
 
 def _failures(page: Page) -> Iterator[tuple[str, str]]:
@@ -176,15 +173,12 @@ def _failures(page: Page) -> Iterator[tuple[str, str]]:
         yield f"and {left} more reasons", "they are in the report as JSON"
 
 
-def _differences(page: Page) -> Iterator[Cells]:
+def _differences(page: Page) -> Iterator[dict[str, Any]]:
     for each in page.differences:
+        where = "within" if each.within else "between"
         for value, rows in page.by_value(each).items():
-            yield [
-                ("what", each.name),
-                ("value", value),
-                ("in", _cells_text(page, rows)),
-                ("differs", f"{'within' if each.within else 'between'} cells"),
-            ]
+            cells = _cells_text(page, rows)
+            yield {"name": each.name, "value": value, "cells": cells, "where": where}
 
 
 def _cells_text(page: Page, rows: Sequence[Row]) -> str:
@@ -197,18 +191,16 @@ def _cells_text(page: Page, rows: Sequence[Row]) -> str:
 
 def _trials(page: Page) -> Iterator[Cells]:
     """Every trial; `pgpaces report RUN` has the rest of it."""
+    names = _OF_TRIAL if page.commands is None else page.commands
     for row, digest in ((each, digest) for each in page.rows for digest in each.every):
         trial = digest.trial
-        numbers = {name: trial_estimate(digest, name) for name in _OF_TRIAL}
-        if page.work is not None:
-            numbers = {each.key: each.of_trial(digest) for each in page.work.numbers}
         yield [
             ("run", trial.id[-8:]),
-            *levels(page.factors, row.cell.levels),
+            *level_cells(page.factors, row.cell.levels),
             ("trial", _block(trial.place)),
             (STARTED, moment(trial.started_at)),
             ("due", f"{digest.summary.counts.due:,}"),
-            *metrics(numbers, numbers.get, page.above),
+            *metric_cells(names, partial(of_trial, digest), page.above),
             ("state", _state(row, digest)),
         ]
 
@@ -275,7 +267,7 @@ def numbers(page: Page) -> Iterator[Number]:
         for digest in row.every:
             key = of | {"run": digest.trial.id, "counted": "yes" if digest in row.trials else "no"}
             yield from of_summary(digest.summary, key)
-            yield from known(key, {each.key: each.of_trial(digest) for each in NUMBERS})
+            yield from known(key, {name: of_trial(digest, name) for name in NUMBERS})
 
 
 def document(page: Page) -> dict[str, Any]:

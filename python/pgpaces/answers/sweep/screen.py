@@ -5,32 +5,30 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
 from pgpaces.analysis import crossing, goal, validity
-from pgpaces.analysis.cells import Row, sound, trial_estimate
+from pgpaces.analysis.cells import Row, sound
 from pgpaces.answers import bulk
-from pgpaces.answers.numbers import Measure
+from pgpaces.answers.numbers import scaled
 from pgpaces.answers.sweep.page import Page
-from pgpaces.answers.tables import Cells, levels, metrics, table_of
-from pgpaces.answers.trials import cell_name, factor_name, levels_text, longer
+from pgpaces.answers.trials import (
+    cell_name,
+    factor_name,
+    level_cells,
+    levels_text,
+    longer,
+    metric_cells,
+)
 from pgpaces.core.findings import Finding, finding, length, weight
 from pgpaces.core.messages import message
-from pgpaces.core.metrics import header, metric, title
-from pgpaces.show.charts import SERIES_MAX, Datum, names, of_metric, series
+from pgpaces.core.metrics import axis, header, metric, number, title
+from pgpaces.show.charts import SERIES_MAX, Datum, amounts, names, series
 from pgpaces.show.escape import line as shown
-from pgpaces.show.numbers import (
-    NOT_KNOWN,
-    capital,
-    estimate_texts,
-    metric_cell,
-    quantile,
-    share_in_words,
-)
-from pgpaces.show.screen import Screen
+from pgpaces.show.numbers import NOT_KNOWN, capital, metric_cell, quantile, share_in_words
+from pgpaces.show.screen import Cells, Screen, table_of
 from pgpaces.show.section import (
     Figure,
     Headline,
@@ -95,7 +93,7 @@ def headline(page: Page) -> Headline:
         return Headline("SWEEP", "unknown", message("sweep-not-run"))
     if page.failure is not None:
         return Headline("FAIL", "fail", page.failure.sentence)
-    if not page.limits and page.work is not None:
+    if not page.limits and page.commands is not None:
         (name, first), *_ = bulk.values(ran)
         text = message("sweep-fastest", text=str(first)) if name == "fastest" else str(first)
         return Headline(word, "", text)
@@ -146,33 +144,39 @@ def _about(page: Page) -> str:
 
 def _values(page: Page) -> Values:
     ran = [row for row in page.rows if row.trials]
-    if page.work is not None and ran:
+    if page.commands is not None and ran:
         # Without a limit, the first of them is the headline.
         yield from [*bulk.values(ran)][0 if page.limits else 1 :]
 
 
 def cells(page: Page) -> Table:
     """Every number of every cell."""
-    work, limited = page.work, bool(page.limits)
+    commands, limited = page.commands, bool(page.limits)
     lost = [n for n in ("failed", "unfinished") if any(getattr(r.counts, n) for r in page.rows)]
-    if work is None:
+    if commands is None:
         of_limit = ["late", "skipped"] if limited else []
         shares = [*of_limit, *lost, "missed"]
         names = ["throughput", "mean", "sd", *shares, "p95", "p99"]
     else:
         shares = ["late", "missed"] if limited else ["missed"] if lost else []
-        names = [*(each.key for each in work.numbers), *shares, *([] if work.only else ["p95"])]
+        alone = all(
+            digest.trial.workload.command_alone for row in page.rows for digest in row.trials
+        )
+        names = [*commands, *shares, *([] if alone and not limited else ["p95"])]
     note = "table-cells-auto" if page.about.chosen else "table-cells"
     if note == "table-cells" and any(len(row.trials) == 1 for row in page.rows):
         note = "table-cells-alone"
     # Without a limit the answer is the cell with the highest throughput.
     last = header("throughput")
-    spare = (*(bulk.SPARE if work else ()), *sorted(SPARE, key=lambda n: not limited and n == last))
+    spare = (
+        *(() if commands is None else bulk.SPARE),
+        *sorted(SPARE, key=lambda n: not limited and n == last),
+    )
     return _of_cells(
         page,
         lambda row: [
             ("trials", _trials(row)),
-            *metrics(names, row.estimate, page.above),
+            *metric_cells(names, row.estimate, page.above),
             *([("verdict", verdict(page, row))] if limited else []),
         ],
         note=message(note),
@@ -182,11 +186,13 @@ def cells(page: Page) -> Table:
 
 def brief(page: Page) -> Table:
     """The cells on the first screen."""
-    if page.work is not None:
+    if page.commands is not None:
         return replace(cells(page), brief=True)
 
     def numbers(row: Row) -> Cells:
-        yield from metrics(["missed" if page.limits else "throughput"], row.estimate, page.above)
+        yield from metric_cells(
+            ["missed" if page.limits else "throughput"], row.estimate, page.above
+        )
         yield header("p95"), quantile(row.estimate("p95"), page.above)
         if page.limits:
             yield "verdict", verdict(page, row)
@@ -200,7 +206,9 @@ def _of_cells(page: Page, numbers: Callable[[Row], Cells], **more: Any) -> Table
     """A table of the cells. The only cell has no levels, so its workload stands for them."""
     names = ", ".join(dict.fromkeys(digest.trial.workload.name for digest in page.digests))
     alone = [] if page.factors else [("workload", names or page.title)]
-    rows = ([*levels(page.factors, row.cell.levels), *alone, *numbers(row)] for row in page.rows)
+    rows = (
+        [*level_cells(page.factors, row.cell.levels), *alone, *numbers(row)] for row in page.rows
+    )
     absent = tuple(at for at, row in enumerate(page.rows) if not row.trials)
     count = len(page.factors) or 1
     return table_of("title-cells", rows, labels=count, absent=absent, **more)
@@ -222,26 +230,29 @@ def verdict(page: Page, row: Row) -> TableCell:
     return TableCell(mark, "", mark)
 
 
-def _measures(page: Page) -> Iterator[Measure]:
-    """The metrics that can answer, the best first."""
-    if page.work is not None:
-        yield from (each for key in bulk.CHARTS for each in page.work.numbers if each.key == key)
-    ns = {digest.trial.plan.limit_ns for digest in page.digests}
-    limit_ns = ns.pop() if len(ns) == 1 else None
-    limit = (limit_ns / 1e6, message("chart-limit")) if limit_ns else None
-    allowed = 100 * page.missed_max
-    bounds = {"missed": (allowed, message("chart-allowed", percent=allowed)), "p95": limit}
+def _answering(page: Page) -> str:
+    """The best of the metrics that can answer; empty if they are all 0 or unknown."""
     transactions = ("missed", "p95", "throughput")
-    for name in transactions if page.limits else transactions[::-1]:
-        yield Measure(name, partial(trial_estimate, name=name), bounds.get(name))
+    able = [name for name in bulk.CHARTS if name in (page.commands or ())]
+    for name in (*able, *(transactions if page.limits else transactions[::-1])):
+        if any(one and one.value for one in (row.estimate(name) for row in page.rows)):
+            return name
+    return ""
+
+
+def _threshold(page: Page, name: str) -> tuple[float | None, str]:
+    """The limit of a metric in the unit of its axis, if it has one, and its label."""
+    allowed, limits_ns = 100 * page.missed_max, {each.trial.plan.limit_ns for each in page.digests}
+    if name == "missed":
+        return allowed, message("chart-allowed", percent=allowed)
+    limit_ns = limits_ns.pop() if name == "p95" and len(limits_ns) == 1 else None
+    return (limit_ns / 1e6, message("chart-limit")) if limit_ns else (None, "")
 
 
 def chart(page: Page) -> tuple[Figure, ...]:
     """The metric that answers, over the main factor. None for a single cell, or if all are 0."""
-    estimates = ((each, [row.estimate(each.key) for row in page.rows]) for each in _measures(page))
-    able = (each for each, values in estimates if any(one and one.value for one in values))
-    measure = next(able, None)
-    if len(page.rows) < 2 or measure is None:
+    answer = _answering(page)
+    if len(page.rows) < 2 or not answer:
         return ()
     # One factor is along the axis, one has lines, and the others have panels.
     along = page.main or max(page.factors, key=lambda each: len(each.levels))
@@ -266,8 +277,8 @@ def chart(page: Page) -> tuple[Figure, ...]:
     ]
     if page.main is not None:
         drawn.sort(key=lambda each: crossing.quantity(crossing.level_of(each[0], along.name)) or 0)
-    data = [each for row, place in drawn for each in _points(row, place, lines, measure=measure)]
-    limit, label = measure.bound or (None, "")
+    data = [each for row, place in drawn for each in _points(row, place, lines, answer=answer)]
+    limit, label = _threshold(page, answer)
     data += [{"limit": limit, "series": label, "panel": each} for each in panels if label]
     ends = [row[n] for row in data for n in ("value", "low", "high", "trial", "limit") if n in row]
     finite = [each for each in ends if math.isfinite(each)] or [1.0]
@@ -282,21 +293,21 @@ def chart(page: Page) -> tuple[Figure, ...]:
             row["high"] = min(row["high"], top)
     left = len(page.rows) - len(drawn)
     several = any(row.trials[1:] for row, _ in drawn)
-    about = [metric(measure.key).about, message("chart-dots" if several else "chart-dots-alone")]
+    about = [metric(answer).about, message("chart-dots" if several else "chart-dots-alone")]
     about += [message("chart-cells-left-out", count=left)] if left else []
     name = shown(factor_name(along.name))
     return (
         figure(
-            measure.key.replace("_", "-"),
-            message("chart-by-factor", metric=capital(title(measure.key)), factor=name),
+            answer.replace("_", "-"),
+            message("chart-by-factor", metric=capital(title(answer)), factor=name),
             " ".join(about),
-            columns=("cell", header(measure.key), "95% interval", "trials", "valid"),
+            columns=("cell", header(answer), "95% interval", "trials", "valid"),
             data=data,
             template="factor",
             x=names(name, list(dict.fromkeys(place["x"] for _, place in drawn))),
-            y=of_metric(
-                measure.key,
-                log=metric(measure.key).format == "ms" and top > _LOG_FROM * least,
+            y=amounts(
+                axis(answer),
+                log=metric(answer).format == "ms" and top > _LOG_FROM * least,
                 short=True,
             ),
             panels=panels,
@@ -308,21 +319,23 @@ def chart(page: Page) -> tuple[Figure, ...]:
     )
 
 
-def _points(row: Row, place: Datum, lines: Sequence[str], *, measure: Measure) -> Iterator[Datum]:
+def _points(row: Row, place: Datum, lines: Sequence[str], *, answer: str) -> Iterator[Datum]:
     """The cell, and each of its trials. shift: of the line, in pixels."""
     name, count = shown(cell_name(row.cell)), len(lines)
     shift = (lines.index(place["series"]) - (count - 1) / 2) * min(_SHIFT, _SHIFTS / count)
     place = {**place, "shift": shift}
-    estimate = row.estimate(measure.key)
+    estimate = row.estimate(answer)
+    cell = metric_cell(answer, estimate, ">")
     valid = "yes" if row.sound else "no" if row.trials else NOT_KNOWN
-    texts = *estimate_texts(estimate, measure.form), str(len(row.trials)), valid
-    yield {**place, **measure.numbers(estimate), "valid": row.sound, "texts": (name, *texts)}
+    texts = (name, cell.text, cell.ends or NOT_KNOWN, str(len(row.trials)), valid)
+    yield {**place, **scaled(answer, estimate), "valid": row.sound, "texts": texts}
     for digest in row.every:
-        found = measure.of_trial(digest)
+        found = bulk.of_trial(digest, answer)
         if found is not None and math.isfinite(found.value):
             counted = digest in row.trials and sound(digest)
-            said = (name, measure.form(found.value), None, "1")
-            yield {**place, "trial": found.value * measure.scale, "valid": counted, "texts": said}
+            said = (name, number(answer, found.value, ">"), None, "1")
+            value = scaled(answer, found)["value"]
+            yield {**place, "trial": value, "valid": counted, "texts": said}
 
 
 def findings(page: Page) -> Iterator[Finding]:
