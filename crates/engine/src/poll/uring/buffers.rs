@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 /// The size of a buffer: a few pages, and a cache line more, or all would begin in one set of the
 /// cache.
-const SIZE: usize = 32 * 1024 + 64;
+const SIZE: usize = 16 * 1024 + 64;
 /// How many there are at least and at most; a power of two.
 const COUNT: (usize, usize) = (16, 1024);
 /// The largest page that systems have.
