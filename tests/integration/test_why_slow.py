@@ -12,7 +12,7 @@ from tests.folders import open_folder
 from tests.integration import causes
 
 import pgpaces
-from pgpaces.analysis.attribution import attribute
+from pgpaces.analysis.attribution.causes import attribute
 from pgpaces.analysis.next_step import MISSED_MIN
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]

@@ -324,7 +324,8 @@ def autovacuum_signal(timeline: Timeline) -> Signal:
 def plan_signal(timeline: Timeline) -> Signal | None:
     """Time in statements that read whole tables for a few rows, by the part of it in the scans."""
     parts: defaultdict[tuple[int, int], float] = defaultdict(float)
-    evidence, rows_min = [], np.inf
+    evidence: list[tuple[float, Finding]] = []
+    rows_min = np.inf
     for one in timeline.trial.explained:
         script = timeline.trial.workload.scripts[one.script]
         place = f"{script.name}:{script.commands[one.command].line}"
@@ -332,9 +333,10 @@ def plan_signal(timeline: Timeline) -> Signal | None:
             parts[one.script, one.command] += part
             rows_min = min(rows_min, thresholds("plan")["read_part"] * removed)
             name = "scan-removes" if one.analyzed else "scan-expected"
-            evidence.append(finding(name, place=place, **shown))
+            evidence.append((part, finding(name, place=place, **shown)))
     if not evidence:
         return None
+    worst = [each for _, each in sorted(evidence, key=lambda pair: -pair[0])]
     spent = timeline.by_clock(
         lambda interval: sum(
             min(1.0, parts.get((each.script, each.command), 0.0)) * each.times.sum_ns
@@ -346,7 +348,7 @@ def plan_signal(timeline: Timeline) -> Signal | None:
     if np.isfinite(rows).any():
         # Plans were recorded at the end: in seconds with few rows read, the plan was another one.
         share = np.where(smooth(rows) >= rows_min, share, 0.0)
-    return Signal(np.nan_to_num(timeline.life_mean(share)), tuple(evidence[:_SHOWN]))
+    return Signal(np.nan_to_num(timeline.life_mean(share)), tuple(worst[:_SHOWN]))
 
 
 def _scans(one: Explained) -> Iterator[tuple[float, float, dict[str, Any]]]:
