@@ -1,6 +1,8 @@
 """Commands as a load: what becomes of each execution, and that none outlives us."""
 
+import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -45,6 +47,18 @@ def runner():
 
 
 @pytest.fixture
+def many_files():
+    """More open files than select can name, as a process with thousands of clients has."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with contextlib.ExitStack() as stack:
+        for _ in range(1100):
+            stack.enter_context(Path(os.devnull).open())
+        yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.fixture
 def load(runner, tmp_path):
     def make(text, order=None, **asked):
         given_ = of_shell(text, tmp_path, ending=((signal.SIGTERM, FAST_S),), **(order or {}))
@@ -56,6 +70,16 @@ def load(runner, tmp_path):
 def run(load):
     load.begin(0)
     return list(load)
+
+
+@pytest.mark.usefixtures("many_files")
+def test_a_program_runs_beside_thousands_of_open_files(tmp_path):
+    runner = Runner()
+    try:
+        load = CommandLoad(of_shell("true", tmp_path), replace(PLAN, transactions=1), runner)
+        assert total(run(load)).on_time == 1
+    finally:
+        runner.close()
 
 
 def test_every_execution_that_succeeds_is_on_time_and_follows_the_one_before(load):

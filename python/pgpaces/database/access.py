@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import select
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from psycopg import sql
 from pgpaces.core import sessions
 from pgpaces.core.errors import ConsentError, PrepareError, ServerError
 from pgpaces.core.sessions import Identifier, Session, scalar
+from pgpaces.server.supervisor import readable
 from pgpaces.spec.target import without_secrets
 
 LOCK_CLASS = 0x70677061  # "pgpa"
@@ -156,7 +156,7 @@ def execute_within(admin: Session, statement: sql.Composable, seconds: float) ->
     deadline = time.monotonic() + seconds
     connection.send_query(statement.as_bytes(admin))
     while connection.is_busy():
-        if not select.select([connection.socket], [], [], max(0, deadline - time.monotonic()))[0]:
+        if not readable(connection.socket, deadline - time.monotonic()):
             admin.close()
             return False
         connection.consume_input()

@@ -6,6 +6,7 @@ what runs.
 
 import contextlib
 import json
+import math
 import os
 import select
 import signal
@@ -35,6 +36,16 @@ def _close_after_fork() -> None:
 os.register_at_fork(after_in_child=_close_after_fork)
 # Signals, each with the seconds until the next one; the last one is SIGKILL.
 Signals = tuple[tuple[int, float], ...]
+
+
+def readable(file: int, timeout_s: float | None) -> bool:
+    """Whether a descriptor has something to read within this time; None: however long.
+
+    By poll, as select knows no descriptor above 1,023, which processes with many clients have.
+    """
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    return bool(poll.poll(None if timeout_s is None else math.ceil(1000 * max(0.0, timeout_s))))
 
 
 class Order(Redacted, frozen=True, kw_only=True):
@@ -106,7 +117,7 @@ class Supervisor:
 
     def read(self, timeout_s: float | None = None) -> dict[str, Any] | None:
         """The next answer; None if there is none in this time, empty if the process has ended."""
-        if not select.select([self._answers], [], [], timeout_s)[0]:
+        if not readable(self._answers.fileno(), timeout_s):
             return None
         line = self._answers.readline()
         answer: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else {}
