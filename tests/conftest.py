@@ -42,7 +42,6 @@ time.tzset()
 
 def pytest_collection_finish():
     gc.freeze()  # what thousands of tests consist of is there to the end
-    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture
