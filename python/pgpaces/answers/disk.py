@@ -150,10 +150,10 @@ def comparison(rows: Sequence[DiskRow]) -> Section:
 
     def cells(job: str) -> Cells:
         yield "", _labeled(job) if job in jobs else job
-        for row in rows:
+        for at, row in enumerate(rows):
             texts = {"class": class_of(row.disk), "encryption": encryption(row.disk)}
             yield called(row), texts.get(job) or _rate_cell(row.disk, job)
-            if row is not base:
+            if at:
                 ratio = _ratio(job, row.disk, base.disk) if job in jobs else None
                 yield f"/ {called(base)}", estimate_cell(ratio, _TWO_PLACES) if job in jobs else ""
 
