@@ -60,7 +60,7 @@ def show(name: str, **params: Any) -> None:
 )
 @options.argument("names", nargs=-1, metavar="[EXPERIMENT|RUN]...")
 def report(names: tuple[str, ...], form: Form | None, **params: Any) -> None:
-    """Write a report of an experiment or of runs.
+    """Write a report on an experiment or on runs.
 
     The default is the newest run or experiment (`last`). If the runs belong to no experiment, the
     settings in which they differ become the factors.
@@ -84,7 +84,7 @@ def why(name: str, **params: Any) -> None:
     """Show which cause coincides with the late transactions of a run, and how to test it.
 
     For an experiment, the command shows the cell with the largest share of missed transactions. For
-    a capacity search, it shows the lowest load that missed the limit. The result can also be that
+    a capacity search, it shows the lowest load that failed. The command may also report that
     no cause dominates.
     """
     from pgpaces.answers import why as question

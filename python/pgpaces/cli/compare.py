@@ -93,8 +93,8 @@ def _new(names: tuple[str, str], params: Mapping[str, Any]) -> int:
 def check(run: str, **params: Any) -> int:
     """Check whether RUN is worse than a baseline, and set the exit code for CI.
 
-    The variation among the baseline runs determines which difference counts. Use at least four
-    runs from different days, and give them all the same tag.
+    The variation among the baseline runs determines how large a difference must be to count. Use at
+    least four runs from different days, and give them all the same tag.
     """
     from pgpaces.answers.compare import compared
 

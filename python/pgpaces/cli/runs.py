@@ -38,7 +38,10 @@ _FORMS = ("csv", "json", "parquet")
 )
 @click.pass_context
 def runs(context: click.Context, /, **params: Any) -> None:
-    """List the newest runs in the store. The subcommands tag, copy, and delete runs."""
+    """List the newest runs in the store.
+
+    Subcommands tag, copy, or delete runs, or set a baseline.
+    """
     store_path, limit = params["store_path"], params["limit"]
     experiment, tag = params["experiment"], params["tag"]
     if context.invoked_subcommand is not None:
@@ -135,7 +138,7 @@ def _line(row: TrialRow | ExperimentRow) -> tuple[str, str, str, str, str, str]:
 def copy(other: str, names: Sequence[str], dry_run: bool, store_path: str | None) -> None:
     """Copy complete runs and experiments to another STORE.
 
-    The default is everything that STORE does not have.
+    By default, pgpaces copies everything that STORE does not have.
     """
     from pgpaces.store.store import Store
 
