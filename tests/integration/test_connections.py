@@ -221,7 +221,7 @@ def test_a_server_before_14_is_asked_for_its_part(part, wanted, fits):
             route = _engine.find_route(_engine.resolve(dsn, {}))
             assert route.server_version == "13.9"
         else:
-            refusal(dsn, ServerError, f"is not {wanted}")
+            refusal(dsn, ServerError, f"target_session_attrs={wanted}")
 
 
 def pass_file(path: Path, server: Any, mode: int = 0o600) -> Path:
