@@ -166,9 +166,9 @@ def _claim(folder: ServerFolder, spec: ServerSpec, say: Say) -> int | ServerReco
     """The folder's lock, or the record of the staying server that has it."""
     deadline = None
     while (lock := folder.lock(CLAIM_S)) is None:
+        if (running := folder.running()) is not None and running.stays:
+            return running
         record = folder.read()
-        if record is not None and record.stays and folder.running():
-            return record
         if record is not None and not record.stays and _is_alive(record.owner_pid):
             raise ServerError("server-in-use", server=record.name, pid=record.owner_pid)
         if deadline is None:
