@@ -194,7 +194,7 @@ JIT = Ns(name="jit", value="", context="postmaster")
 COPY = {"users": Answer(0), "_check_room": Answer()}
 RUNNING = Ns(name="a", data_dir=Path("/a"), settings={}, tcp_host=None, certificate=None)
 RECORD = Ns(pid=2**30, stays=True, name="a", data_dir=Path("/a"))
-BUSY = Ns(lock=Answer(), read=Answer(RECORD), running=list, path=Path("/tmp"))
+BUSY = Ns(lock=Answer(), read=Answer(RECORD), running=Answer(), path=Path("/tmp"))
 PACKAGE = Ns(server_name="x", major=18, bin=Path(), version="18", program=Path)
 TYPO = {"embedded.running": list, "embedded.start": Answer(AWAY),
         "packages.locate": Answer(PACKAGE),
