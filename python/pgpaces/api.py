@@ -149,7 +149,7 @@ def _workload(
 
 
 _KEYWORDS = {option.python[0]: option for option in OPTIONS if option.run}
-# Those of no option. The options of the others are more than one.
+# Fields that no option sets. `set`, `server_set`, and `define` set the two that are left out.
 _FIELDS = frozenset(TrialPlan.__struct_fields__) - {"settings", "variables"}
 
 

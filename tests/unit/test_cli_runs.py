@@ -185,24 +185,17 @@ def test_a_baseline_that_is_taken_in_the_other_store_stays(store, other, pgpaces
     assert other.find("base") == theirs.id
 
 
-def test_a_damaged_run_does_not_keep_the_others_from_being_copied(store, other, pgpaces):
+@pytest.mark.parametrize(
+    "damage",
+    ["interval SET messages = '{' WHERE trial", "trial SET heartbeat = 'soon' WHERE id"],
+)
+def test_a_damaged_run_does_not_keep_the_others_from_being_copied(store, other, pgpaces, damage):
     damaged, fine = keep_trial(store, whole_trial()), keep_trial(store, whole_trial())
     assert store.path
     with sqlite3.connect(store.path) as raw:
-        raw.execute("UPDATE interval SET messages = '{' WHERE trial = ?", (damaged.id,))
+        raw.execute(f"UPDATE {damage} = ?", (damaged.id,))
     error = refused(pgpaces("runs", "copy", str(other.path)))
     assert (error.name, error.values["count"], error.values["total"]) == ("not-all-copied", 1, 2)
-    assert damaged.id in error.values["why"]
-    assert [row.id for row in other.trials()] == [fine.id]
-
-
-def test_a_damaged_heartbeat_is_the_damage_of_its_run_alone(store, other, pgpaces):
-    damaged, fine = keep_trial(store, whole_trial()), keep_trial(store, whole_trial())
-    assert store.path
-    with sqlite3.connect(store.path) as raw:
-        raw.execute("UPDATE trial SET heartbeat = 'soon' WHERE id = ?", (damaged.id,))
-    error = refused(pgpaces("runs", "copy", str(other.path)))
-    assert (error.name, error.values["count"]) == ("not-all-copied", 1)
     assert damaged.id in error.values["why"]
     assert str(store.path) in error.values["why"]
     assert [row.id for row in other.trials()] == [fine.id]

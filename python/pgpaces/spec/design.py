@@ -205,11 +205,10 @@ class Experiment(Redacted, frozen=True):
     quick: Levels = field(default_factory=dict)
 
     def with_levels(self, new: Mapping[str, tuple[str, ...]]) -> Experiment:
-        """With new levels of these names; removes the parts of `exclude` about replaced levels.
+        """With new levels of these names, without the parts of `exclude` that no longer apply.
 
-        And those about no more than single levels.
-
-        Raises PlanError for an unknown name.
+        These are about replaced levels, or about levels that all cells share now. Raises PlanError
+        for an unknown name.
         """
         for name in new:
             check_name(name)

@@ -109,8 +109,9 @@ def _experiment(path: Path, keys: _File, raw: Mapping[str, Any]) -> Experiment:
     if twice:
         raise PlanError("factor-twice", factor=twice[0])
     extra = tuple(_one(path, part) for part in keys.cells)
-    if extra and all(len(own) == 1 for own in factors.values()):  # else there is no grid
-        extra = ({name: level for name, (level,) in factors.items()}, *extra)[not factors :]
+    if factors and extra and all(len(own) == 1 for own in factors.values()):
+        # Without a factor that has several levels a design has no grid beside its extra cells.
+        extra = ({name: level for name, (level,) in factors.items()}, *extra)
     return Experiment(
         name=keys.name or path.stem,
         workload=_near(path, keys.workload) if keys.workload else None,
