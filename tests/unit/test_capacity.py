@@ -238,8 +238,8 @@ def test_a_load_of_a_quick_search_whose_trials_differ_from_the_answer_has_no_ver
     assert found.loads[0].verdict == "unknown"
 
 
-@pytest.mark.parametrize(("at", "ends"), [(2, (2, 4)), (9, (8, None)), (50, (10, None))])
-def test_the_margin_of_a_quick_search_is_rounded_to_whole_numbers_that_can_be_offered(at, ends):
+@pytest.mark.parametrize(("at", "ends"), [(2, (2, 3)), (9, (9, 10)), (50, (10, None))])
+def test_the_ends_of_a_quick_search_are_whole_numbers_that_can_be_offered(at, ends):
     goal = CapacityGoal(0.01, 4, 1, 10, load="users", quick=True, soak_s=0)
     found, points = run(goal, cliff(at), rate=20)
     assert (found.passes, found.fails) == ends

@@ -112,12 +112,6 @@ def test_a_search_that_was_cut_short_did_not_end_where_a_trial_could_not_be_run(
     assert said([searched(slope(17.5), most=0)]) == message("sweep-not-run")
 
 
-def test_the_loads_of_a_quick_search_have_no_interval():
-    for found, said_of in ((of_level("4MB", 17.5, quick=True), False), (one(), True)):
-        [shown] = [each for each in section([found]).tables if each.key == "capacity-loads"]
-        assert any(row[1].ends for row in shown.rows) is said_of
-
-
 def test_the_limit_of_short_trials_is_that_of_the_lowest_load_that_missed():
     trials = {}
     goal = replace(GOAL, start=400)

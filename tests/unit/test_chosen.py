@@ -272,7 +272,7 @@ def test_a_quick_search_has_short_trials_and_no_soak():
         return holds(173.0)(ask)
 
     run(CapacitySearch(goal, 1.0, cells=(Cell(()),)), found)
-    assert set(asked) == {(SATURATING, "5s"), ("short", "5s"), ("long", "5s")}
+    assert set(asked) == {(SATURATING, "10s"), ("short", "5s"), ("long", "5s")}
 
 
 @pytest.mark.parametrize("after", [0, 1, 9])

@@ -1,4 +1,4 @@
-//! Distributions that intervals are made of, from CEPHES, as scipy has them: scipy itself takes
+//! Distributions for confidence intervals and tests, from CEPHES, as scipy has them: scipy itself takes
 //! longer to load than a whole command. tests/unit/test_distributions.py holds them against it.
 
 use pyo3::exceptions::PyValueError;

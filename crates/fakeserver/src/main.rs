@@ -1,4 +1,4 @@
-//! The fake server as a program, for tests that are not written in Rust.
+//! The fake PostgreSQL server as a program, for tests and benchmarks that are not written in Rust.
 
 mod arguments;
 

@@ -1,4 +1,4 @@
-"""Statements that count as one: equal except for constants, in the branches of an `\\if`.
+"""Statements that are one row of a summary: equal but for constants, in branches of an `\\if`.
 
 Scripts write variants of one statement so. Commands in, places out; knows nothing of times.
 """

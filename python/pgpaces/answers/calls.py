@@ -1,4 +1,4 @@
-"""Experiments in Python: sweeps, searches for a capacity, and comparisons, run or stored."""
+"""pgpaces.sweep, open_sweep, capacity, compare and check of Python; pgpaces.run is in api.py."""
 
 from __future__ import annotations
 

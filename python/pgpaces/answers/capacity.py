@@ -160,7 +160,7 @@ def _tables(cells: Sequence[Capacity], factors: Sequence[Factor]) -> Iterator[Ta
         )
     elif near := _near_threshold(cells[0]):
         rows = (_of_load(load, cells[0], factors) for load in near)
-        note = message("loads-by-curve" if cells[0].goal.quick else "loads-by-own-trials")
+        note = message("loads-by-own-trials")
         yield table_of("title-capacity-loads", rows, note=note, brief=True, spare=_SPARE)
     every = [_of_load(load, each, factors) for each in cells for load in each.loads]
     if len(every) > len(near):
@@ -192,11 +192,13 @@ def _of_cell(capacity: Capacity, factors: Sequence[Factor]) -> Cells:
 
 
 def _of_load(load: LoadVerdict, capacity: Capacity, factors: Sequence[Factor]) -> Cells:
-    """A load that had long trials, by these trials alone; of a quick search each load."""
-    ends = "" if capacity.goal.quick else f"{percent(load.low)}–{percent(load.high)}"
+    """A load by its own trials alone: the long ones; in a quick search all."""
     yield from level_cells(factors, capacity.levels.items())
     yield capacity.load, rate(load.load)
-    yield header("missed"), TableCell(percent(load.share), ends)
+    yield (
+        header("missed"),
+        TableCell(percent(load.share), f"{percent(load.low)}–{percent(load.high)}"),
+    )
     yield "trials", str(load.trials)
     yield "verdict", TableCell(load.verdict, "", load.verdict)
 

@@ -1,6 +1,7 @@
 """A finding is a name and values. The catalog, findings.toml, has all prose about findings.
 
-Code compares names and values. Only what people read is filled in from the catalog.
+Code compares names and values. Only what people read is filled in from the catalog (`filled`, which
+messages and errors use, too). `pgpaces explain` reads the names of all catalogs here.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ _REPORT = "pgpaces report"
 
 
 def card(section: Section, figure: Figure | None) -> str:
+    """One section with its chart, as a notebook shows an answer."""
     drawn = figure is not None and draw.available()
     return (
         _templates()

@@ -1,4 +1,6 @@
-"""Whether a workload's folder may execute programs: its user confirms its content once.
+"""Reads every workload that is run (`find`, `variant`), and knows whether it may execute programs.
+
+The user of a folder confirms its content once.
 
 Programs of shipped workloads and of the user's own options are executed. Every other folder is read
 from a private copy, so that later changes of the folder are not executed; its digest is that of the

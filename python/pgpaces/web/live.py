@@ -1,4 +1,7 @@
-"""A trial as it runs: its stored seconds as rows for charts, followed for any number of readers.
+"""A trial as it runs: its stored seconds, as rows of charts for any number of readers.
+
+The metrics and the companion process read them here, too: `ProcessLoad` finds the trials of a
+process, and `news` has their new seconds.
 
 The store is read once for all readers of a trial. A reader has a place in the rows and no queue, so
 a slow one costs nothing, and one that joins late, or comes back, has the whole trial.

@@ -1,4 +1,6 @@
-"""A trial second by second: outcomes of due transactions, sessions, samples of monitors. Pure.
+"""A trial second by second, from which signals.py says why transactions were late. Pure.
+
+It has the outcomes of due transactions, the sessions, and the samples of monitors.
 
 Outcomes belong to the second in which a transaction was due, samples to the second of the clock.
 `life_mean` maps one to the other: what a monitor read while those due in a second were under way.

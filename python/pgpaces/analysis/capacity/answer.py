@@ -32,9 +32,6 @@ from pgpaces.core.messages import Message, message, said
 from pgpaces.spec.costs import monthly
 from pgpaces.spec.result import Estimate
 
-# A short trial of a server that is overloaded by a few percent does not show it: in a quick search
-# each end of the answer is this factor further out.
-_QUICK_MARGIN = 1.2
 # An answer this narrow is enough, as the log of the lowest fail over the highest pass: two steps.
 _ENOUGH = 0.041
 _TAIL_95 = 0.025
@@ -140,9 +137,7 @@ def highest(cells: Sequence[Capacity]) -> Highest | None:
 def judge(points: Points) -> Capacity:
     """The answer of all trials so far."""
     goal, (passes, fails) = points.goal, claims(points)
-    loads = points.loads
-    if goal.quick:
-        loads = [_in_quick_search(at, goal, (passes, fails)) for at in loads]
+    loads = [_of_answer(at, goal.missed_max, (passes, fails)) for at in points.loads]
     soak = None
     if soaks := points.of_role("soak"):
         soak = judge_load(soaks[-1:], goal)
@@ -154,7 +149,7 @@ def judge(points: Points) -> Capacity:
         findings.append(finding("capacity-above-range", load=load_text(goal.highest, goal.load)))
     elif fails is not None and fails <= goal.lowest:
         findings.append(finding("capacity-below-range", lowest=load_text(goal.lowest, goal.load)))
-    if out_of_order([at.verdict for at in loads]):
+    if out_of_order([at.verdict for at in points.loads]):
         findings.append(finding("not-monotonic"))
     if invalid:
         values = {
@@ -182,21 +177,10 @@ def judge(points: Points) -> Capacity:
 
 def claims(points: Points) -> Ends:
     """What passes, with all that missed; what fails, without what the generator may explain."""
-    goal, (passes, fails) = points.goal, _ends(points)
+    passes, fails = _ends(points)
     if any(point.excused for point in points.every):
         _, without = _ends(points.without_excused)
         fails = None if fails is None or without is None else max(fails, without)
-    if not goal.quick:
-        return passes, fails
-    # Each end has the margin of a quick search, unless it is an end of the goal.
-    if passes is not None and passes < goal.highest:
-        low = passes / _QUICK_MARGIN
-        low = float(round(low)) if goal.whole else low
-        passes = low if low >= goal.lowest else None
-    if fails is not None and fails > goal.lowest:
-        high = fails * _QUICK_MARGIN
-        high = float(round(high)) if goal.whole else high
-        fails = high if high <= goal.highest else None
     return passes, fails
 
 
@@ -252,8 +236,8 @@ def _of_curve_alone(fit: Estimate, points: Points, met: float) -> Ends:
     all from the next on missed far too much.
     """
     goal, loads = points.goal, points.loads
-    low = min(math.exp(fit.low), loads[-1].load) if fit.low > -math.inf else 0.0
-    high = max(math.exp(fit.high), loads[0].load) if fit.high < 700 else math.inf
+    low = min(math.exp(fit.low) / goal.margin, loads[-1].load)
+    high = max(math.exp(fit.high) * goal.margin, loads[0].load) if fit.high < 700 else math.inf
     far = min(_CLIFF * goal.missed_max, 0.5)
     for below, above in pairwise(loads):
         if (
@@ -276,15 +260,16 @@ def _of_curve_alone(fit: Estimate, points: Points, met: float) -> Ends:
     return (low if low >= goal.lowest else None), (high if high <= goal.highest else None)
 
 
-def _in_quick_search(at: LoadVerdict, goal: CapacityGoal, ends: Ends) -> LoadVerdict:
-    """A load with the verdict of the answer, or without one if its trials say something else."""
+def _of_answer(at: LoadVerdict, allowed: float, ends: Ends) -> LoadVerdict:
+    """A load without a verdict of its own, with that of the answer if its share does not differ."""
     passes, fails = ends
-    verdict: Verdict = "unknown"
-    if at.share <= goal.missed_max and passes is not None and at.load <= passes:
-        verdict = "pass"
-    elif at.share > goal.missed_max and fails is not None and at.load >= fails:
-        verdict = "fail"
-    return replace(at, verdict=verdict, low=0.0, high=1.0)
+    if at.verdict != "unknown":
+        return at
+    if passes is not None and at.load <= passes and at.share <= allowed:
+        return replace(at, verdict="pass")
+    if fails is not None and at.load >= fails and at.share > allowed:
+        return replace(at, verdict="fail")
+    return at
 
 
 def _estimate(points: Points) -> Estimate | None:
@@ -295,7 +280,7 @@ def _estimate(points: Points) -> Estimate | None:
         return Estimate.alone(math.exp(fit.value), fit.n)
     without = points.without_excused.crossing(_TAIL_95)
     high = max(each.high for each in (fit, without or fit))
-    margin = _QUICK_MARGIN if points.goal.quick else 1.0
+    margin = points.goal.margin
     low, high = math.exp(fit.low) / margin, margin * math.exp(high) if high < 700 else math.inf
     return Estimate(math.exp(fit.value), low, high, fit.n)
 

@@ -30,8 +30,8 @@ Ends = tuple[float | None, float | None]
 _TEXTS = {"rate": "load-rate", "users": "load-users", "clients": "load-clients"}
 # The one-sided probability that a bound is on the wrong side.
 TAIL = 0.035
-# With fewer trials at a load their dispersion is unknown: no verdict.
-TRIALS_MIN = 2
+# With fewer trials at a load, or seconds in all, their dispersion is unknown: no verdict.
+TRIALS_MIN, _SECONDS_MIN = 2, 20.0
 # Log odds are clipped this far above and below theta's (e^2.5 = 12 times): farther out they do not
 # lie on the curve. An overloaded server's share depends on the length of the trial.
 _ABOVE, _BELOW = 2.5, 4.0
@@ -75,6 +75,11 @@ class CapacityGoal(Struct, frozen=True):
     def whole(self) -> bool:
         return self.load != "rate"
 
+    @property
+    def margin(self) -> float:
+        """Trials of seconds do not show an overload of a few percent: each end is further out."""
+        return 1.2 if self.quick else 1.0
+
     def offered(self, load: float, turn: Callable[[float], int] = round) -> float:
         """A load rounded to three digits, or to an integer."""
         if self.whole:
@@ -112,11 +117,11 @@ def load_text(load: float, kind: Kind) -> str:
 
 
 class LoadVerdict(Struct, frozen=True):
-    """A load with long trials, countable by these alone, or the load of the soak.
+    """A load with trials on the curve, or that of the soak, by these trials alone.
 
-    share: missed of due; low, high: the one-sided bounds of the long-run share. In a quick search
-    every load, without bounds, because trials of seconds are no measure of their own spread; its
-    verdict is the answer's, unless its trials say something else.
+    In the answer, a load with too few trials for that has the answer's verdict.
+
+    share: missed of due; low, high: the one-sided bounds of the long-run share.
     """
 
     load: float
@@ -168,8 +173,6 @@ class Points(Struct, frozen=True, dict=True):
         long, (passes, fails), start = self.of_curve, self.bracket, self.goal.start
         at = (math.log(passes or fails or start) + math.log(fails or passes or start)) / 2
         spread, move = _SPREAD_FIRST, _MOVE
-        # The dozen trials of a quick search are too few to leave out those that are less near.
-        least = _SPREAD_FIRST if self.goal.quick else _SPREAD_MIN
         for n in range(_BLOCK, len(long) + 1, _BLOCK):
             line = _through(_near(long[:n], at, spread), self.goal.missed_max)
             if line is None:
@@ -177,7 +180,7 @@ class Points(Struct, frozen=True, dict=True):
             to = min(max(line.crossing, at - move), at + move)
             # Larger steps as long as the crossing is out of reach.
             move = 2 * move if abs(to - at) >= move else _MOVE
-            at, spread = to, min(max(_SPREAD_ODDS / line.slope, least), _SPREAD_MAX)
+            at, spread = to, min(max(_SPREAD_ODDS / line.slope, _SPREAD_MIN), _SPREAD_MAX)
         return at, spread
 
     def crossing(self, tail: float = TAIL) -> Estimate | None:
@@ -232,14 +235,14 @@ def share_bounds(points: Sequence[TrialPoint], tail: float = TAIL) -> tuple[floa
 
 
 def judge_load(points: Sequence[TrialPoint], goal: CapacityGoal) -> LoadVerdict:
-    """A load by its own trials alone; of a single one there is no verdict."""
+    """A load by its own trials alone; of a single one, or a few seconds, there is no verdict."""
     low, high = share_bounds(points)
     if any(point.excused for point in points):
         # The low bound also holds without what a late generator may explain.
         low = min(low, share_bounds(excused(points))[0])
     due = sum(point.due for point in points)
     share = Estimate(sum(point.missed for point in points) / due, low, high, due)
-    known = len(points) >= TRIALS_MIN
+    known = len(points) >= TRIALS_MIN and sum(point.seconds for point in points) >= _SECONDS_MIN
     said = verdict(share, goal.missed_max) if known else "unknown"
     return LoadVerdict(points[0].load, said, len(points), share.value, low, high)
 

@@ -82,7 +82,7 @@ _SHORT_USUAL = 6
 _CHOSEN = {"short": "chosen-short", "long": "chosen-long", "soak": "chosen-soak"}
 # Clients without a pause that saturate a usual server.
 _SATURATING_CLIENTS = 16
-_SATURATING_S, _SATURATING_QUICK_S = 10, 5
+_SATURATING_S = 10
 # A search that begins this factor below the saturated rate doubles once or twice.
 _BELOW = 3.0
 # A latency that was still settling does not make a trial invalid here: near its capacity a server
@@ -115,7 +115,7 @@ def _next(points: Points) -> NextLoad | None:
     goal, highest = points.goal, _highest(points)
     if sum(1 for p in points.every if not p.valid) >= INVALID_MOST or highest < goal.lowest:
         return None
-    if goal.quick and len(points.every) >= _QUICK_MOST:
+    if goal.quick and sum(point.due > 0 for point in points.every) >= _QUICK_MOST:
         return None
     if (load := _next_short(points, highest)) is not None:
         load = min(max(load, goal.lowest), highest)
@@ -235,7 +235,7 @@ class CellSearch(Struct, frozen=True, dict=True):
             options = dict.fromkeys(_PACES) | {
                 "clients": dict(self.cell.levels).get("clients", str(self.spec.clients)),
                 "think_time": "0s",
-                "duration": f"{self.spec.saturating_s}s",
+                "duration": f"{_SATURATING_S}s",
                 "policy": "run",
             }
             at = Cell((*self.cell.levels, (ROLE, SATURATING)))
@@ -363,10 +363,6 @@ class CapacitySearch(Struct, frozen=True, tag_field="kind", tag="capacity"):
         kind = self.goal.load
         return Cell((*cell.levels, (kind, load_level(kind, load)), (ROLE, name)))
 
-    @property
-    def saturating_s(self) -> int:
-        return _SATURATING_QUICK_S if self.goal.quick else _SATURATING_S
-
     def ask(self, tells: Sequence[Tell]) -> Ask | None:
         """The next trial of the cell that has the fewest and has not ended."""
         for search in sorted(self.of_cells(tells), key=lambda each: len(each.tells)):
@@ -380,7 +376,7 @@ class CapacitySearch(Struct, frozen=True, tag_field="kind", tag="capacity"):
     def expected(self) -> Expected:
         """The fewest and the most trials on a server that is not slow, with the soak."""
         goal = self.goal
-        first = [] if self.each is None else [self.saturating_s]
+        first = [] if self.each is None else [_SATURATING_S]
         if goal.quick:
             seconds = [*first, *[_QUICK_S] * _QUICK_MOST]
             fewest = len(seconds)
