@@ -23,7 +23,7 @@ import msgspec
 
 from pgpaces.core.errors import PgpacesError
 from pgpaces.monitor import machine
-from pgpaces.server import binaries, embedded
+from pgpaces.server import binaries, managed_server
 from pgpaces.server.folder import Transport
 from pgpaces.spec.load import TrialPlan
 
@@ -45,7 +45,7 @@ SETTINGS = {
 class Place:
     """A server with the data, and a folder for what the programs write."""
 
-    server: embedded.Server
+    server: managed_server.Server
     home: Path
 
     def environment(self, transport: Transport = Transport.SOCKET) -> dict[str, str]:
@@ -73,8 +73,10 @@ def environment(home: Path) -> dict[str, str]:
 def secured(found: Place) -> Iterator[dict[str, str]]:
     """The way to a second server with the same data, which is by TCP with verified TLS."""
     installation = _installation(str(found.server.major))
-    spec = embedded.ServerSpec(installation, name="secured", settings=SETTINGS, tcp=True, tls=True)
-    with embedded.start(spec) as server:
+    spec = managed_server.ServerSpec(
+        installation, name="secured", settings=SETTINGS, tcp=True, tls=True
+    )
+    with managed_server.start(spec) as server:
         way = {**environment(found.home), **server.environment(Transport.TCP)}
         command = [found.program("pgbench"), "-i", "-q", "-s", str(SCALE)]
         subprocess.run(command, check=True, capture_output=True, env=way)
@@ -88,10 +90,10 @@ def place(version: str | None) -> Iterator[Place]:
     home.chmod(0o755)
     os.environ["PGPACES_HOME"] = str(home)
     try:
-        spec = embedded.ServerSpec(
+        spec = managed_server.ServerSpec(
             _installation(version), name="bench", settings=SETTINGS, tcp=True
         )
-        with embedded.start(spec) as server:
+        with managed_server.start(spec) as server:
             found = Place(server, home)
             command = [found.program("pgbench"), "-i", "-q", "-s", str(SCALE)]
             subprocess.run(command, check=True, capture_output=True, env=found.environment())

@@ -36,7 +36,7 @@ FIGURES = 7
 # command are shown in groups.
 MANY = 20
 DOCS = Path(__file__).resolve().parent
-KEYWORDS = DOCS.parent / "python" / "pgpaces" / "spec" / "keywords.py"
+KEYWORDS = DOCS.parent / "python" / "pgpaces" / "spec" / "run_keywords.py"
 # Items of the list of a command's options; names and help, by which commands share an option.
 Described = Mapping[str, tuple[str, str]]
 MARKER = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -39,10 +39,10 @@ from pgpaces.core.errors import PlanError, similar
 from pgpaces.spec import spec, workload
 from pgpaces.spec import trust as consents
 from pgpaces.spec.costs import MonthlyCost, monthly
-from pgpaces.spec.keywords import RunOptions
 from pgpaces.spec.load import TrialPlan
 from pgpaces.spec.options import FOLDER, OPTIONS, RATE, Option
 from pgpaces.spec.result import Counts, Estimate, Trial
+from pgpaces.spec.run_keywords import RunOptions
 from pgpaces.store.store import Store
 from pgpaces.trial import trial as pipeline
 from pgpaces.trial.listener import Listener

@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from pgpaces.core.record import Interval
 from pgpaces.core.series import Sample
-from pgpaces.show.numbers import milliseconds
+from pgpaces.show.number_text import milliseconds
 from pgpaces.spec.design import Design
 from pgpaces.spec.result import Blocked, Observed, Place, Trial
 from pgpaces.store.store import Store

@@ -24,7 +24,7 @@ def hook(event, given):
     if event in ("subprocess.Popen", "os.exec", "os.posix_spawn"):
         words, environment = (given[1], given[3]) if event == "subprocess.Popen" else given[1:3]
         write(event, words, os.environ if environment is None else environment)
-        if any(os.fsdecode(word).endswith("supervise.py") for word in words):
+        if any(os.fsdecode(word).endswith("supervisor_program.py") for word in words):
             overhear(sys.modules["pgpaces.server.supervisor"].Supervisor, environment)
 def overhear(kind, inherited):
     if "unheard" in vars(kind):

@@ -392,7 +392,7 @@ def connections(place: Place) -> Result:
 def network(place: Place) -> Result:
     """Every packet takes some milliseconds more, each way: all the time, or for a while."""
     from pgpaces.load import engine
-    from pgpaces.server import binaries, embedded
+    from pgpaces.server import binaries, managed_server
     from pgpaces.server.folder import Transport
 
     draw = place.draw("network")
@@ -400,8 +400,8 @@ def network(place: Place) -> Result:
     # TPC-B's seven statements go there and back one after the other.
     name, trips = draw.choice((("tpcb-like", 7), ("select-only", 1)))
     limit_s = draw.uniform(0.5, 0.8) * 2 * delay_s * trips
-    spec = embedded.ServerSpec(binaries.find(), name="for-why", settings={}, tcp=True)
-    with embedded.start(spec) as server:
+    spec = managed_server.ServerSpec(binaries.find(), name="for-why", settings={}, tcp=True)
+    with managed_server.start(spec) as server:
         to = dict(engine.resolve(server.dsn(transport=Transport.TCP)).keywords)
         with Proxy("127.0.0.1", int(to["port"])) as proxy:
 

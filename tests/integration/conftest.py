@@ -8,7 +8,7 @@ from tests.integration.cages import SITE, Cage
 from tests.servers import access_to
 
 from pgpaces.database.access import Access
-from pgpaces.server import embedded
+from pgpaces.server import managed_server
 from pgpaces.server.folder import ServerFolder
 
 GONE_S = 60.0
@@ -20,7 +20,7 @@ def empty_home(monkeypatch):
     with open_folder("pgpaces-test-") as path:
         monkeypatch.setenv("PGPACES_HOME", str(path))
         yield path
-        for server in embedded.running():
+        for server in managed_server.running():
             server.stop()
         for lock_file in path.glob("**/lock"):
             if (lock := ServerFolder(lock_file.parent).lock(GONE_S)) is not None:
@@ -58,10 +58,10 @@ def make(server):
 def pg18(pgpaces_home):
     """The embedded PostgreSQL, as its superuser."""
     from pgpaces.load import engine
-    from pgpaces.server import binaries, embedded
+    from pgpaces.server import binaries, managed_server
 
-    spec = embedded.ServerSpec(binaries.find(), name="for-tests", settings={"fsync": "off"})
-    with embedded.start(spec) as server:
+    spec = managed_server.ServerSpec(binaries.find(), name="for-tests", settings={"fsync": "off"})
+    with managed_server.start(spec) as server:
         keywords = dict(engine.resolve(server.dsn()).keywords)
         yield Access(keywords, server.bin / "psql")
 

@@ -27,7 +27,7 @@ from pgpaces.database.access import Access, connect
 from pgpaces.spec.design import Design, Experiment
 from pgpaces.spec.setup import Prepared
 from pgpaces.trial import document
-from pgpaces.trial.site import source_database
+from pgpaces.trial.target_server import source_database
 
 pytestmark = pytest.mark.postgres
 SOURCE = 'sensors "a"'

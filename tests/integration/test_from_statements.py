@@ -59,11 +59,11 @@ class Counting(Struct, frozen=True):
 
 @pytest.fixture(scope="module")
 def counting18(pgpaces_home):
-    from pgpaces.server import binaries, embedded
+    from pgpaces.server import binaries, managed_server
 
     settings = {**SETTINGS, "fsync": "off"}
-    spec = embedded.ServerSpec(binaries.find(), name="for-statements", settings=settings)
-    with embedded.start(spec) as server:
+    spec = managed_server.ServerSpec(binaries.find(), name="for-statements", settings=settings)
+    with managed_server.start(spec) as server:
         words = {k: v for k, v in engine.resolve(server.dsn()).keywords.items() if k != "dbname"}
         yield Counting({**words, "dbname": "postgres"}, 18)
 

@@ -16,7 +16,7 @@ from tests.servers import access_to
 import pgpaces
 from pgpaces.core.findings import finding
 from pgpaces.core.record import Interval
-from pgpaces.monitor import host, procfs, remote
+from pgpaces.monitor import host, linux, remote
 from pgpaces.monitor.host import HostSample
 from pgpaces.spec.result import Trial
 from pgpaces.trial.listener import Listener
@@ -73,7 +73,7 @@ def test_a_run_keeps_what_the_machine_did(pgpaces_home, tmp_path):
         store=tmp_path / "r.db",
     )  # fmt: skip
     found = {s.name for s in run.trial.samples if s.source == "host"}
-    grouped = any("cgroup" in mount.kind for mount in procfs.mounts(MOUNTS.read_text()))
+    grouped = any("cgroup" in mount.kind for mount in linux.mounts(MOUNTS.read_text()))
     assert found >= (SEEN if grouped else SEEN - OF_CGROUPS)
     [did] = [each for each in run.trial.findings if each.name == "machine-activity"]
     assert 0 <= did.values["cpu_busy_percent"] <= 100

@@ -25,7 +25,7 @@ from pgpaces.load import engine
 from pgpaces.spec import load, workload
 from pgpaces.spec.target import TargetPlan
 from pgpaces.trial.request import Request
-from pgpaces.trial.site import Site
+from pgpaces.trial.target_server import Site
 
 pytestmark = pytest.mark.postgres
 

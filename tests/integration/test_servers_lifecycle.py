@@ -26,10 +26,10 @@ from tests.needs import lacking, needs
 from tests.processes import alive
 
 from pgpaces.core.errors import PgpacesError, ServerError
-from pgpaces.server import binaries, embedded, os_user
+from pgpaces.server import binaries, managed_server, os_user
 from pgpaces.server.binaries import Installation, Source
-from pgpaces.server.embedded import Server, ServerSpec
 from pgpaces.server.folder import Transport, server_folder
+from pgpaces.server.managed_server import Server, ServerSpec
 from pgpaces.server.os_user import OsUser
 
 pytestmark = pytest.mark.postgres
@@ -60,12 +60,12 @@ def another_pgpaces(start: str, then: str = HOLD) -> Iterator[Child]:
     script = f"""
 import os, signal, sys
 from pgpaces.server.binaries import find
-from pgpaces.server.embedded import ServerSpec, start
+from pgpaces.server.managed_server import ServerSpec, start
 server = {start}
 print(server.pid, flush=True)
 {then}
 """
-    path = (str(Path(embedded.__file__).parents[2]), os.environ.get("PYTHONPATH", ""))
+    path = (str(Path(managed_server.__file__).parents[2]), os.environ.get("PYTHONPATH", ""))
     process = subprocess.Popen(
         [sys.executable, "-c", script],
         stdin=subprocess.PIPE,
@@ -102,7 +102,7 @@ def supervisor_of(server: Server) -> int:
 
 
 def test_a_started_server_is_as_described_and_a_stopped_one_is_gone(spec):
-    server = embedded.start(spec)
+    server = managed_server.start(spec)
     for query, shown in (
         ("SELECT current_setting('server_version')", server.version),
         ("SHOW data_checksums", "on"),
@@ -118,22 +118,24 @@ def test_a_started_server_is_as_described_and_a_stopped_one_is_gone(spec):
     server.stop()
     assert not alive(server.pid)
     assert not server.socket_dir.exists()
-    assert embedded.running() == []
+    assert managed_server.running() == []
     server.stop()  # a second time is nothing
 
 
 def test_settings_hold_for_one_start_and_data_stays(spec):
-    with embedded.start(ServerSpec(spec.installation, settings={"work_mem": "64MB"})) as server:
+    with managed_server.start(
+        ServerSpec(spec.installation, settings={"work_mem": "64MB"})
+    ) as server:
         assert value(server, "SHOW work_mem") == "64MB"
         with psycopg.connect(server.dsn()) as connection:
             connection.execute("CREATE TABLE kept AS SELECT 7 AS seven")
-    with embedded.start(spec) as server:
+    with managed_server.start(spec) as server:
         assert value(server, "SHOW work_mem") == "4MB"
         assert value(server, "SELECT seven FROM kept") == 7
 
 
 def test_tcp_asks_for_the_password_that_the_file_has(spec):
-    with embedded.start(ServerSpec(spec.installation, tcp=True)) as server:
+    with managed_server.start(ServerSpec(spec.installation, tcp=True)) as server:
         assert value(server, "SELECT 1", Transport.TCP) == 1
         assert server.password_file is not None
         assert server.password_file.stat().st_mode & 0o777 == 0o600
@@ -145,7 +147,7 @@ def test_tcp_asks_for_the_password_that_the_file_has(spec):
 @pytest.mark.parametrize("name", ["long" * 40, 'it\'s a, "home"'], ids=["long", "odd"])
 def test_any_home_works(home, spec, monkeypatch, name):
     monkeypatch.setenv("PGPACES_HOME", str(home / name))
-    with embedded.start(spec) as server:
+    with managed_server.start(spec) as server:
         assert value(server, "SELECT 1") == 1
         assert len(name) < 40 or len(str(server.socket_dir)) < 40
     assert not server.socket_dir.exists()
@@ -172,7 +174,7 @@ def test_kill_9_of_pgpaces_ends_its_server(spec, then):
             child.process.kill()
         wait_until_gone()
         assert not alive(int(child.said))
-        assert embedded.running() == []
+        assert managed_server.running() == []
         assert not list(server_folder("pg18").path.glob("run*"))
 
 
@@ -219,7 +221,7 @@ def test_a_server_that_takes_long_to_end_is_told(spec):
         if words.startswith("waiting for PostgreSQL"):
             os.kill(server.pid, signal.SIGCONT)
 
-    server = embedded.start(spec, on_progress=thaw)
+    server = managed_server.start(spec, on_progress=thaw)
     os.kill(server.pid, signal.SIGSTOP)
     server.stop()
     assert f"waiting for PostgreSQL (process {server.pid}) to end, " in told[-1]
@@ -227,45 +229,45 @@ def test_a_server_that_takes_long_to_end_is_told(spec):
 
 @needs("Linux")
 def test_kill_9_of_the_supervisor_ends_the_server_and_it_can_be_started_again(spec):
-    server = embedded.start(spec)
+    server = managed_server.start(spec)
     os.kill(supervisor_of(server), signal.SIGKILL)
     wait_until_gone()
     server.stop()
     assert not server.socket_dir.exists()
-    with embedded.start(spec) as again:
+    with managed_server.start(spec) as again:
         assert value(again, "SELECT 1") == 1
 
 
 def test_a_server_that_crashed_recovers_at_the_next_start(spec):
-    server = embedded.start(spec)
+    server = managed_server.start(spec)
     with psycopg.connect(server.dsn()) as connection:
         connection.execute("CREATE TABLE committed AS SELECT 7 AS seven")
     os.kill(server.pid, signal.SIGKILL)
     wait_until_gone()
     server.stop()
-    with embedded.start(spec) as again:
+    with managed_server.start(spec) as again:
         assert value(again, "SELECT seven FROM committed") == 7
 
 
 def test_a_staying_server_goes_on_is_listed_and_can_be_stopped():
     with another_pgpaces("start(ServerSpec(find()), stay=True)", "") as child:
         assert child.process.wait(GONE_S) == 0
-    [listed] = embedded.running()
+    [listed] = managed_server.running()
     assert (listed.name, listed.pid, listed.stays) == ("pg18", int(child.said), True)
     assert value(listed, "SELECT 1") == 1
-    embedded.stop("pg18")
-    assert embedded.running() == []
+    managed_server.stop("pg18")
+    assert managed_server.running() == []
     assert not listed.socket_dir.exists()
 
 
 def test_a_staying_server_is_used_and_left_by_the_next_run(spec):
-    embedded.start(spec, stay=True)
-    with embedded.start(spec) as used:
+    managed_server.start(spec, stay=True)
+    with managed_server.start(spec) as used:
         assert used.stays
-    [left] = embedded.running()
+    [left] = managed_server.running()
     assert left.pid == used.pid
     left.stop()
-    assert embedded.running() == []
+    assert managed_server.running() == []
 
 
 def test_of_many_that_start_a_staying_server_at_once_all_get_the_same():
@@ -273,32 +275,32 @@ def test_of_many_that_start_a_staying_server_at_once_all_get_the_same():
     with ExitStack() as stack, ThreadPoolExecutor(4) as pool:
         runs = [pool.submit(stack.enter_context, another_pgpaces(start)) for _ in range(4)]
         pids = {run.result().said for run in runs}
-    assert pids == {str(server.pid) for server in embedded.running()}
+    assert pids == {str(server.pid) for server in managed_server.running()}
 
 
 def test_a_staying_server_survives_the_kill_9_of_its_starter():
     with another_pgpaces("start(ServerSpec(find()), stay=True)") as child:
         child.process.kill()
         child.process.wait()
-        [left] = embedded.running()
+        [left] = managed_server.running()
         assert value(left, "SELECT 1") == 1
     with another_pgpaces("start(ServerSpec(find(), 'another'))") as child:
         child.process.kill()
         child.process.wait()
         # The next one can start at once.
-        with embedded.start(ServerSpec(binaries.find(), "another")) as server:
+        with managed_server.start(ServerSpec(binaries.find(), "another")) as server:
             assert value(server, "SELECT 1") == 1
 
 
 def test_a_staying_server_with_other_settings_is_refused(spec):
-    embedded.start(spec, stay=True)
+    managed_server.start(spec, stay=True)
     other = ServerSpec(spec.installation, settings={"work_mem": "64MB"})
     refused(other, "server-differs", server="pg18", what="settings")
 
 
 def test_a_server_of_another_run_is_neither_taken_nor_stopped(spec):
     with another_pgpaces("start(ServerSpec(find()))") as child:
-        for attempt in (lambda: embedded.start(spec), lambda: embedded.stop("pg18")):
+        for attempt in (lambda: managed_server.start(spec), lambda: managed_server.stop("pg18")):
             with raises(ServerError, "server-in-use", server="pg18", pid=child.process.pid):
                 attempt()
 
@@ -306,7 +308,7 @@ def test_a_server_of_another_run_is_neither_taken_nor_stopped(spec):
 def refused(spec: ServerSpec, name: str, **values: object) -> PgpacesError:
     """The error with which a server is not started."""
     with raises(ServerError, name, **values) as caught:
-        embedded.start(spec)
+        managed_server.start(spec)
     return caught.value
 
 
@@ -326,14 +328,14 @@ def test_a_wrong_setting_is_refused_with_postgresqls_line(spec, name, value, err
     # Nothing is left, and the next start works.
     left = {path.name for path in server_folder("pg18").path.iterdir()}
     assert left == {"data", "lock", "log", "pg_hba.conf"}
-    with embedded.start(spec) as server:
+    with managed_server.start(spec) as server:
         assert server.pid
 
 
 def test_a_port_in_use_is_refused_and_named(spec, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        monkeypatch.setattr(embedded, "choose_port", lambda *, tcp: port)
+        monkeypatch.setattr(managed_server, "choose_port", lambda *, tcp: port)
         refused(ServerSpec(spec.installation, tcp=True), "port-in-use")
 
 
@@ -345,19 +347,19 @@ def test_data_of_another_major_version_is_refused(spec):
 
 
 def test_a_stale_postmaster_pid_does_not_hinder(spec):
-    with embedded.start(spec) as server:
+    with managed_server.start(spec) as server:
         text = (server.data_dir / "postmaster.pid").read_text()
     done = subprocess.Popen(["true"])
     done.wait()
     stale = server.data_dir / "postmaster.pid"
     stale.write_text(text.replace(str(server.pid), str(done.pid), 1))
     os_user.give(stale, os_user.os_user_for(server.data_dir))
-    with embedded.start(spec) as server:
+    with managed_server.start(spec) as server:
         assert server.pid
 
 
 def test_data_that_a_server_of_others_uses_is_refused(spec):
-    with embedded.start(spec) as server:
+    with managed_server.start(spec) as server:
         other = server_folder("thief")
         other.path.mkdir()
         (other.path / "data").symlink_to(server.data_dir)
@@ -373,7 +375,7 @@ def test_a_home_that_cannot_be_written_is_refused(home, spec, monkeypatch):
 
 @needs("root")
 def test_root_runs_servers_as_an_unprivileged_user_who_owns_the_data_alone(home, spec):
-    with embedded.start(spec) as server:
+    with managed_server.start(spec) as server:
         owner = server.data_dir.stat().st_uid
         assert pwd.getpwuid(owner).pw_name in os_user.CANDIDATES
         assert Path(f"/proc/{server.pid}").stat().st_uid == owner
@@ -384,11 +386,11 @@ def test_root_runs_servers_as_an_unprivileged_user_who_owns_the_data_alone(home,
 @needs("root")
 def test_data_stays_with_the_user_who_owns_it(spec):
     nobody = pwd.getpwnam("nobody")
-    with embedded.start(spec) as server:
+    with managed_server.start(spec) as server:
         data = server.data_dir
     for path in (data, *data.rglob("*")):
         os.chown(path, nobody.pw_uid, nobody.pw_gid)
-    with embedded.start(spec) as server:
+    with managed_server.start(spec) as server:
         assert Path(f"/proc/{server.pid}").stat().st_uid == nobody.pw_uid
 
 
@@ -418,10 +420,10 @@ def hidden_package(home: Path) -> Installation:
 @needs("root")
 def test_programs_that_the_servers_user_cannot_reach_are_copied_once(home):
     hidden = hidden_package(home)
-    with embedded.start(ServerSpec(hidden)) as server:
+    with managed_server.start(ServerSpec(hidden)) as server:
         assert server.bin.is_relative_to(home / "cache")
         copied_at = server.bin.stat().st_ctime_ns
-    with embedded.start(ServerSpec(hidden)) as server:
+    with managed_server.start(ServerSpec(hidden)) as server:
         assert server.bin.stat().st_ctime_ns == copied_at
     assert [path.name for path in (home / "cache").glob(".*")] == []
 
@@ -451,7 +453,7 @@ def test_an_ordinary_user_starts_servers_as_itself(home, spec):
     nobody = OsUser(entry.pw_name, entry.pw_uid, entry.pw_gid)
     if (python := python_for(nobody)) is None:
         lacking("a Python that every user may run")
-    shutil.copytree(Path(embedded.__file__).parents[1], home / "python" / "pgpaces")
+    shutil.copytree(Path(managed_server.__file__).parents[1], home / "python" / "pgpaces")
     # What it needs of our environment, which nobody else may read.
     shutil.copytree(Path(msgspec.__file__).parent, home / "python" / "msgspec")
     os_user.let_all_read(home / "python")
@@ -459,11 +461,11 @@ def test_an_ordinary_user_starts_servers_as_itself(home, spec):
     os_user.make_private_folder(own, nobody)
     script = f"""
 import os
-from pgpaces.server import binaries, embedded
+from pgpaces.server import binaries, managed_server
 installation = binaries.find({str(os_user.reachable(spec.installation, nobody, home / "c").bin)!r})
-with embedded.start(embedded.ServerSpec(installation)) as server:
+with managed_server.start(managed_server.ServerSpec(installation)) as server:
     print(os.stat(server.data_dir).st_uid, os.stat(server.folder.path).st_mode & 0o777)
-print(embedded.running())
+print(managed_server.running())
 """
     done = subprocess.run(
         [python, "-c", script],

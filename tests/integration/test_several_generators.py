@@ -25,7 +25,7 @@ from tests.waiting import DEADLINE_S, until
 import pgpaces
 from pgpaces.core.errors import RunError
 from pgpaces.core.messages import message
-from pgpaces.load.cluster.processes import tls_variables
+from pgpaces.load.cluster.launch import tls_variables
 from pgpaces.load.cluster.protocol import LoadOrder
 from pgpaces.load.cluster.workers import Clusters, Workers
 from pgpaces.spec.load import GeneratorsPlan

@@ -30,7 +30,7 @@ from pgpaces.database import streaming
 from pgpaces.database.access import Access, connect
 from pgpaces.database.changes import note_of
 from pgpaces.load import engine
-from pgpaces.server import embedded, packages, pooler, topology
+from pgpaces.server import managed_server, managed_standbys, packages, pooler
 from pgpaces.server.folder import ServerFolder, ServerRecord, Transport
 from pgpaces.spec import workload
 from pgpaces.spec.result import Trial
@@ -113,10 +113,10 @@ class Watcher(Listener):
         if (act := self.at.pop(interval.second, None)) is not None:
             act(self)
 
-    def servers(self) -> dict[str, embedded.Server]:
+    def servers(self) -> dict[str, managed_server.Server]:
         """Those that run, by the end of their names."""
         found = {}
-        for server in embedded.running():
+        for server in managed_server.running():
             if server.name.startswith(("pg18", "pg15")):
                 found[server.name.partition("-")[2] or "primary"] = server
         return found
@@ -383,11 +383,13 @@ def cluster(request, pgpaces_home):
         check("PostgreSQL 15")
     with ExitStack() as stack:
         installation = packages.locate(request.param, lambda _: None)
-        spec = embedded.ServerSpec(
+        spec = managed_server.ServerSpec(
             installation, f"cluster{request.param}", settings=dict(SAFE_ENOUGH), tcp=True
         )
-        primary = stack.enter_context(embedded.start(spec))
-        (standby,) = stack.enter_context(topology.standbys(primary, 1, None, say=lambda _: None))
+        primary = stack.enter_context(managed_server.start(spec))
+        (standby,) = stack.enter_context(
+            managed_standbys.standbys(primary, 1, None, say=lambda _: None)
+        )
         yield Cluster(primary, standby)
 
 

@@ -12,11 +12,11 @@ from tests.needs import check, lacking
 
 from pgpaces.database import identity
 from pgpaces.monitor.server import CounterReader
-from pgpaces.server import binaries, embedded, packages
+from pgpaces.server import binaries, managed_server, packages
 from pgpaces.server.binaries import Source
 from pgpaces.server.folder import Transport
 from pgpaces.store.store import Store
-from pgpaces.trial.site import server_settings
+from pgpaces.trial.target_server import server_settings
 
 pytestmark = pytest.mark.postgres
 
@@ -91,7 +91,7 @@ def test_a_package_runs_loads_and_has_checksums(fetched, pgpaces):
     assert (answer["state"], answer["server"]) == ("finished", fetched.version)
     trial = pgpaces.trial()
     assert trial.server.settings["max_connections"] == "100"
-    with embedded.start(embedded.ServerSpec(fetched)) as server:
+    with managed_server.start(managed_server.ServerSpec(fetched)) as server:
         assert server_settings(server.dsn())["data_checksums"] == "on"
 
 
@@ -116,7 +116,7 @@ def test_an_old_version_has_sensors_plans_and_settings(fetched, pgpaces):
 
 @pytest.mark.parametrize("fetched", [OLD("maven:9.6")], indirect=True)
 def test_what_the_oldest_version_has_not_is_said(fetched):
-    with embedded.start(embedded.ServerSpec(fetched)) as server:
+    with managed_server.start(managed_server.ServerSpec(fetched)) as server:
         reader = CounterReader({"host": str(server.socket_dir), "user": "postgres"}, "postgres")
         sources = {counter.source for counter in reader.read().values}
         assert {"database", "transactions", "checkpoints"} <= sources
@@ -131,12 +131,12 @@ def test_the_oldest_version_gets_the_same_data(fetched, pgpaces):
     for installation in (fetched, binaries.find()):
         version = ("--server", "maven:9.6") if installation is fetched else ()
         pgpaces("run", "reporting", *version, "-c", "1", "--rate", "20", *SECOND).json()
-        with embedded.start(embedded.ServerSpec(installation)) as server:
+        with managed_server.start(managed_server.ServerSpec(installation)) as server:
             sums.add(_sum_of_data(server))
     assert len(sums) == 1
 
 
-def _sum_of_data(server: embedded.Server) -> object:
+def _sum_of_data(server: managed_server.Server) -> object:
     """A checksum of the reporting data at scale 1."""
     import psycopg
 
@@ -190,14 +190,14 @@ def test_every_package_has_tls(fetched, pgpaces):
 def test_a_certificate_of_another_start_is_not_trusted(fifteen, pgpaces_home, tmp_path):
     import psycopg
 
-    spec = embedded.ServerSpec(fifteen, name="certified", tcp=True, tls=True)
+    spec = managed_server.ServerSpec(fifteen, name="certified", tcp=True, tls=True)
     strict = replace(spec, settings={"ssl_min_protocol_version": "TLSv1.3"})
     stale = tmp_path / "stale.crt"
-    with embedded.start(spec) as server:
+    with managed_server.start(spec) as server:
         assert server.certificate is not None
         shutil.copy(server.certificate, stale)
     assert not server.certificate.exists()
-    with embedded.start(spec) as server:
+    with managed_server.start(spec) as server:
         way = server.dsn(transport=Transport.TCP)
         with psycopg.connect(way) as session:
             row = session.execute("SHOW ssl_min_protocol_version").fetchone()
@@ -206,7 +206,7 @@ def test_a_certificate_of_another_start_is_not_trusted(fifteen, pgpaces_home, tm
             psycopg.connect(way, sslrootcert=str(stale))
         with pytest.raises(psycopg.OperationalError, match=r"no pg_hba.conf entry.*no encryption"):
             psycopg.connect(way, sslmode="disable")
-    with embedded.start(strict) as server:
+    with managed_server.start(strict) as server:
         way = server.dsn(transport=Transport.TCP)
         with pytest.raises(psycopg.OperationalError, match="protocol version"):
             psycopg.connect(way, ssl_max_protocol_version="TLSv1.2")
@@ -235,10 +235,10 @@ def test_profiles_are_levels_that_a_server_starts_with(pgpaces):
 
 def test_the_difference_of_two_servers_is_a_table(fifteen, pgpaces):
     specs = (
-        embedded.ServerSpec(fifteen, name="old", settings={"work_mem": "8MB"}),
-        embedded.ServerSpec(binaries.find(), name="new", settings={"work_mem": "16MB"}),
+        managed_server.ServerSpec(fifteen, name="old", settings={"work_mem": "8MB"}),
+        managed_server.ServerSpec(binaries.find(), name="new", settings={"work_mem": "16MB"}),
     )
-    with embedded.start(specs[0]) as old, embedded.start(specs[1]):
+    with managed_server.start(specs[0]) as old, managed_server.start(specs[1]):
         done = pgpaces("server", "diff", "old", "new")
         by_dsn = pgpaces("server", "diff", old.dsn(), "new")
         profile = pgpaces("server", "diff", "pi-4gb", "old")

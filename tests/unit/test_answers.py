@@ -13,7 +13,7 @@ from pgpaces.analysis.summary import summarize
 from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.times import merge, quantile_rank, value_at_rank
-from pgpaces.show.numbers import percent
+from pgpaces.show.number_text import percent
 from pgpaces.spec.result import Counts
 from tests.errors import raises
 

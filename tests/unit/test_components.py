@@ -17,10 +17,10 @@ from pgpaces.database.access import Access
 from pgpaces.database.identity import Room
 from pgpaces.spec.load import Load
 from pgpaces.spec.target import PoolPlan, TargetPlan
-from pgpaces.trial import prepare, site
+from pgpaces.trial import prepare, target_server
 from pgpaces.trial.prepare import Budget, component_loads
 from pgpaces.trial.request import backgrounds, check, clients_at
-from pgpaces.trial.site import Site, restarting
+from pgpaces.trial.target_server import Site, restarting
 from tests.errors import raises, sentence
 from tests.unit.components import NAMES, work
 
@@ -251,7 +251,7 @@ def test_what_a_killed_run_left_changed_is_put_back_before_a_trial_of_a_database
 @pytest.fixture
 def answering(monkeypatch):
     """Access to a server that answers."""
-    monkeypatch.setattr(site, "connect", lambda _: nullcontext())
+    monkeypatch.setattr(target_server, "connect", lambda _: nullcontext())
     return Access({}, Path("psql"))
 
 

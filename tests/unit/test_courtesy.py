@@ -14,7 +14,7 @@ from pgpaces.load import engine
 from pgpaces.spec.load import Load
 from pgpaces.spec.target import TargetPlan
 from pgpaces.trial.prepare import UNSEEN, Budget, component_loads, threads_for
-from pgpaces.trial.site import Site
+from pgpaces.trial.target_server import Site
 from tests.errors import raises
 from tests.unit.components import work
 

@@ -24,8 +24,8 @@ from pgpaces.core.findings import finding
 from pgpaces.core.units import size_bytes
 from pgpaces.disk import fio
 from pgpaces.disk.measure import check
+from pgpaces.monitor.linux import mounts
 from pgpaces.monitor.machine import mount_of
-from pgpaces.monitor.procfs import mounts
 from pgpaces.spec import setup
 from pgpaces.spec.result import Estimate
 from pgpaces.store.store import Store, new_id

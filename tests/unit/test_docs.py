@@ -14,7 +14,7 @@ import pytest
 import pgpaces
 from pgpaces.cli import specs
 from pgpaces.cli.main import HELP
-from pgpaces.core import errors, tables
+from pgpaces.core import errors, toml_files
 from pgpaces.server import profiles
 from pgpaces.spec import costs, experiment_file, load, spec, workload
 from pgpaces.spec.workload import commands_in
@@ -225,7 +225,7 @@ def test_every_printed_toml_is_a_workload_a_profile_a_host_file_or_of_an_experim
 ):
     found = tomllib.loads(code)
     if "description" in found:
-        tables.table(workload.File, found)
+        toml_files.table(workload.File, found)
     elif "settings" in found:
         (tmp_path / "profile.toml").write_text(code)
         profiles.read(tmp_path / "profile.toml")

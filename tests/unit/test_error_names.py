@@ -174,7 +174,7 @@ def on_host(value: Any) -> Any:
                   get_extra_info=Answer(("127.0.0.1", 1)))  # fmt: skip
         failing = isinstance(value, BaseException)
         patch.setattr("asyncssh.connect", host.run if failing else Answer(said).run)
-        process = resolve_name("pgpaces.load.cluster.processes:SshProcess")
+        process = resolve_name("pgpaces.load.cluster.launch:SshProcess")
         awaited(process("tls://127.0.0.1:1", "pi", folder).start())
 
     return begin
@@ -196,7 +196,7 @@ RUNNING = Ns(name="a", data_dir=Path("/a"), settings={}, tcp_host=None, certific
 RECORD = Ns(pid=2**30, stays=True, name="a", data_dir=Path("/a"))
 BUSY = Ns(lock=Answer(), read=Answer(RECORD), running=Answer(), path=Path("/tmp"))
 PACKAGE = Ns(server_name="x", major=18, bin=Path(), version="18", program=Path)
-TYPO = {"embedded.running": list, "embedded.start": Answer(AWAY),
+TYPO = {"managed_server.running": list, "managed_server.start": Answer(AWAY),
         "packages.locate": Answer(PACKAGE),
         "binaries.misspelled_settings": Answer([("a", "b")])}  # fmt: skip
 QUIET = {"say": print}
@@ -226,18 +226,19 @@ CASES: dict[str, Any] = {
     "statements-unreadable": call("capture.reader:reading", DEAD),
     "guard-cannot-query": lambda *_: resolve_name("pgpaces.monitor.guard:_Session")(
         DEAD, "x", print).look(),
-    "cannot-set-password": call("server.access:set_password",
+    "cannot-set-password": call("server.authentication:set_password",
                                 Ns(password_file=None, superuser="x", keywords=Answer(DEAD))),
     "cannot-read-data": written("PG_VERSION", "", call("server.folder:data_series", "./")),
     "package-lacks": archived("core.fetch:member", "y", ""),
     "hash-differs": archived("core.fetch:member", "x", ""),
     "nothing-downloaded": call("core.fetch:only", "./", "*.whl"),
-    "openssl-missing": call("server.access:make_certificate", "./", "h", None,
+    "openssl-missing": call("server.authentication:make_certificate", "./", "h", None,
                             parts={"run": Answer(OSError())}),
-    "no-pg-basebackup": call("server.embedded:_copy", PACKAGE, Ns(name="a", dsn=str), RECORD,
+    "no-pg-basebackup": call("server.managed_server:_copy", PACKAGE, Ns(name="a", dsn=str), RECORD,
                              os_user=None, terms=Ns(**QUIET), parts={"installations": list}),
-    "process-does-not-end": call("server.embedded:_end", BUSY, RECORD),
-    "server-held": call("server.embedded:_claim", BUSY, RECORD, print, parts={"ENDING_S": -1}),
+    "process-does-not-end": call("server.managed_server:_end", BUSY, RECORD),
+    "server-held": call("server.managed_server:_claim", BUSY, RECORD, print,
+                        parts={"ENDING_S": -1}),
     "starting-server-silent": call(
         "server.postmaster:Postmaster.wait",
         Ns(_supervisor=Ns(read=lambda _: None), _log=Path("/"), _log_text=str),
@@ -246,15 +247,16 @@ CASES: dict[str, Any] = {
         "server.pooler:pool", Ns(pooler="pgpool"), 1, [RECORD], **QUIET,
         parts=dict.fromkeys(("find", "os_user_for", "check_entry"), Answer())
         | {"server_folder": Answer(BUSY)}),
-    **{name: call("trial.site:_check_running", RUNNING, TargetPlan(**target))
+    **{name: call("trial.target_server:_check_running", RUNNING, TargetPlan(**target))
        for name, target in (("server-has-other-data", {"data_dir": "/b"}),
                             ("server-lacks-settings", {"server_settings": (("jit", "on"),)}),
                             ("server-without-tls", {"tls": True}),
                             ("server-without-plain-tcp", {"tls": False}))},
-    "misspelled-settings": call("trial.site:_managed_server", TargetPlan(), print, "", parts=TYPO),
+    "misspelled-settings": call(
+        "trial.target_server:_managed_server", TargetPlan(), print, "", parts=TYPO),
     "server-not-back": lambda folder, patch: (
-        patch.setattr("pgpaces.trial.site._BACK_S", -1),
-        resolve_name("pgpaces.trial.site:restarting")("true", ADMIN)()),
+        patch.setattr("pgpaces.trial.target_server._BACK_S", -1),
+        resolve_name("pgpaces.trial.target_server:restarting")("true", ADMIN)()),
     "generator-not-started": call("load.cluster.workers:Workers.submit",
                                   Ns(client=Ns(submit=Answer(OSError()))), RECORD, Ns(address="")),
     "generator-clock-unread": call("load.cluster.load:Remote.clock",

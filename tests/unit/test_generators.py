@@ -28,7 +28,7 @@ from pgpaces.load.cluster.agent import AgentHost, MachineReading, machine_findin
 from pgpaces.load.cluster.load import DealtLoad
 from pgpaces.load.cluster.protocol import ClockOffset, LoadOrder, Ready, Report
 from pgpaces.load.cluster.workers import Worker, Workers
-from pgpaces.monitor.procfs import Item
+from pgpaces.monitor.linux import Item
 from pgpaces.spec.design import Ask, Cell, Design, Experiment
 from pgpaces.spec.load import GeneratorsPlan, generators_of
 from pgpaces.spec.target import Target, TargetPlan

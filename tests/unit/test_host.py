@@ -18,9 +18,9 @@ from pgpaces.analysis.digest import digest
 from pgpaces.cli.machine import observe
 from pgpaces.core.findings import Notes, finding
 from pgpaces.core.series import Sample
-from pgpaces.monitor import host, machine, procfs, remote
+from pgpaces.monitor import host, linux, machine, remote
 from pgpaces.monitor.host import HostMonitor, HostSample
-from pgpaces.monitor.procfs import Item, Mount, Probe, changes
+from pgpaces.monitor.linux import Item, Mount, Probe, changes
 from tests.unit.sensors import collect
 from tests.unit.trials import series
 
@@ -124,7 +124,7 @@ def test_files_that_say_anything_or_are_missing_are_gaps_and_no_error(said, data
     ],
 )
 def test_a_quota_may_be_on_a_group_or_on_any_above_it(text, mounts, folders):
-    assert procfs.cgroups(text, mounts) == folders
+    assert linux.cgroups(text, mounts) == folders
 
 
 def ticks(*values):

@@ -26,7 +26,7 @@ from pgpaces.spec import spec
 from pgpaces.spec.design import Ask
 from pgpaces.spec.result import Trial
 from pgpaces.store.store import Store
-from pgpaces.trial import site
+from pgpaces.trial import target_server
 from pgpaces.trial import trial as pipeline
 from pgpaces.trial.request import Request
 from pgpaces.trial.sweep import PlannedSweep
@@ -184,7 +184,7 @@ def test_a_run_like_another_is_the_same_request(run, folder, monkeypatch):
 def test_what_a_connection_string_says_is_stored_whatever_the_environment_says(monkeypatch):
     monkeypatch.setenv("PGSSLMODE", "require")
     monkeypatch.setenv("PGOPTIONS", "-c jit=off")
-    shown = site.shown_source(_DSN) or ""
+    shown = target_server.shown_source(_DSN) or ""
     assert [word in shown for word in ("sslmode=require", "jit", "secret")] == [True, False, False]
 
 

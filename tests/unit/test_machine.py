@@ -298,7 +298,7 @@ def test_who_waits_is_told_that_somebody_asked_for_the_end():
 def test_variables_of_pgpaces_are_there_while_those_of_libpq_are_hidden(monkeypatch):
     import os
 
-    from pgpaces.trial.site import without_pg_variables
+    from pgpaces.trial.target_server import without_pg_variables
 
     given = {"PGHOST": "board", "PGPACES_HOME": "/home", "PGDATA": "/data"}
     for name, value in given.items():

@@ -14,7 +14,7 @@ from pgpaces.core.series import Sample
 from pgpaces.core.times import Times
 from pgpaces.monitor.counters import GROUPS, Counter, CounterReading, Differences
 from pgpaces.monitor.host import HostMonitor, HostSample
-from pgpaces.monitor.procfs import Item
+from pgpaces.monitor.linux import Item
 from pgpaces.monitor.server import ServerMonitor
 from pgpaces.monitor.waits import Sampler
 from pgpaces.spec.result import Observed

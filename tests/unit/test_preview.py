@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pgpaces.analysis.preview import Span, between, preview, trial_span
 from pgpaces.answers.preview import as_json, lines
-from pgpaces.show.numbers import clock
+from pgpaces.show.number_text import clock
 from pgpaces.spec.design import Design, Experiment
 from pgpaces.spec.load import Load, TrialPlan
 

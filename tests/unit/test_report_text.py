@@ -17,7 +17,7 @@ from pgpaces.answers.run import section
 from pgpaces.cli.runs import _line
 from pgpaces.core.findings import finding
 from pgpaces.core.record import Interval, StatementTally, Tally
-from pgpaces.show.numbers import interval, milliseconds
+from pgpaces.show.number_text import interval, milliseconds
 from pgpaces.show.terminal import brief, whole
 from pgpaces.spec.result import Estimate, Trial
 from pgpaces.store.listing import TrialRow

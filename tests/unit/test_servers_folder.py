@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pgpaces.core.errors import PlanError, ServerError
-from pgpaces.server import binaries, embedded, folder, profiles, topology
+from pgpaces.server import binaries, folder, managed_server, managed_standbys, profiles
 from pgpaces.server.binaries import Installation, Source
 from pgpaces.server.folder import SOCKET_PATH_BYTES_MAX, ServerFolder, ServerRecord
 from pgpaces.spec import trust
@@ -92,10 +92,10 @@ def test_a_home_of_an_unknown_user_is_refused(variables, monkeypatch):
 @pytest.mark.parametrize(
     "look",
     [
-        embedded.running,
+        managed_server.running,
         binaries.installations,
         profiles.names,
-        lambda: topology.remove_lost("pg18", None),
+        lambda: managed_standbys.remove_lost("pg18", None),
         lambda: trust._recorded("unknown"),
     ],
 )

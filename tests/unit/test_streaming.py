@@ -13,7 +13,7 @@ import pytest
 from pgpaces.core.errors import PlanError, RunError, ServerError
 from pgpaces.database import streaming
 from pgpaces.database.access import Access
-from pgpaces.server import embedded, folder, topology
+from pgpaces.server import folder, managed_server, managed_standbys
 from pgpaces.server.binaries import Installation, Source
 from tests.errors import raises
 
@@ -118,13 +118,13 @@ def test_whoever_does_not_wait_any_more_ends_it(world):
 
 def test_a_primary_must_stream(monkeypatch):
     for level in ("replica", "logical"):
-        topology.check_streaming({"wal_level": level, "jit": "off"}, 10)
+        managed_standbys.check_streaming({"wal_level": level, "jit": "off"}, 10)
     with raises(PlanError, "wal-level-too-low", wal_level="minimal"):
-        topology.check_streaming({"wal_level": "minimal"}, 18)
+        managed_standbys.check_streaming({"wal_level": "minimal"}, 18)
     with raises(PlanError, "no-wal-senders"):
-        topology.check_streaming({"max_wal_senders": "0"}, 18)
+        managed_standbys.check_streaming({"max_wal_senders": "0"}, 18)
     with raises(PlanError, "standbys-need-10"):
-        topology.check_streaming({}, 9)
+        managed_standbys.check_streaming({}, 9)
     info = SimpleNamespace(server_version=100_000)
     monkeypatch.setattr(streaming, "common", lambda _: nullcontext(SimpleNamespace(info=info)))
     streaming.check_version(PRIMARY)
@@ -170,7 +170,7 @@ def test_what_a_kill_left_of_standbys_is_removed_and_nothing_else(tmp_path, monk
     others = data(servers / "pg15-standby1", "standby.signal")
     lock = folder.ServerFolder(running.parent).lock()
     assert lock is not None
-    topology.remove_lost("pg18", disk)
+    managed_standbys.remove_lost("pg18", disk)
     os.close(lock)
     assert [path.exists() for path in (lost, chosen.parent, running, named, others)] == [
         False, False, True, True, True,
@@ -185,17 +185,17 @@ def test_a_standby_that_does_not_start_leaves_no_copy_unless_another_pgpaces_has
     place = folder.server_folder("pg18-standby1")
     data = place.path / "data"
 
-    def start(spec: embedded.ServerSpec, **_: Any) -> embedded.Server:
+    def start(spec: managed_server.ServerSpec, **_: Any) -> managed_server.Server:
         data.mkdir(parents=True)
         (data / "backup_label").touch()
         locks.append(place.lock() if taken else None)
         raise ServerError("it does not start")
 
     locks: list[int | None] = []
-    monkeypatch.setattr(embedded, "start", start)
+    monkeypatch.setattr(managed_server, "start", start)
     pg18 = Installation(Path("/pg/bin"), "18.6", 18, Source.EMBEDDED)
-    spec = embedded.ServerSpec(pg18, "pg18-standby1")
-    with pytest.raises(ServerError), topology._standby(spec, print):
+    spec = managed_server.ServerSpec(pg18, "pg18-standby1")
+    with pytest.raises(ServerError), managed_standbys._standby(spec, print):
         pass
     for lock in filter(None, locks):
         os.close(lock)

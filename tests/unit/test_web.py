@@ -30,8 +30,8 @@ from pgpaces.store.store import Store
 from pgpaces.web import app as application
 from pgpaces.web import live, metrics
 from pgpaces.web.app import Site, app
-from pgpaces.web.guard import Guard
 from pgpaces.web.listening import listen
+from pgpaces.web.security import Guard
 from tests.errors import raises, sentence
 from tests.unit.reports import NASTY
 from tests.unit.stored import Kept, begun, keep, keep_experiment, opened

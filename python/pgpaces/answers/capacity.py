@@ -17,7 +17,7 @@ from pgpaces.core.findings import Finding, finding, length
 from pgpaces.core.messages import message, said
 from pgpaces.core.metrics import axis, header
 from pgpaces.show.charts import Datum, amounts, series
-from pgpaces.show.numbers import NOT_KNOWN, estimate_cell, or_dash, percent, rate
+from pgpaces.show.number_text import NOT_KNOWN, estimate_cell, or_dash, percent, rate
 from pgpaces.show.screen import Cells, Screen, bounds, table_of
 from pgpaces.show.section import Figure, Headline, Number, Section, Table, TableCell, Values, figure
 from pgpaces.spec.design import Cell, Factor

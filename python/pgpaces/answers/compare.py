@@ -37,7 +37,7 @@ from pgpaces.core.metrics import axis, is_share, number, title
 from pgpaces.core.units import significant
 from pgpaces.show.charts import Datum, amounts, names
 from pgpaces.show.escape import line as escaped
-from pgpaces.show.numbers import NOT_KNOWN, interval_line, metric_cell
+from pgpaces.show.number_text import NOT_KNOWN, interval_line, metric_cell
 from pgpaces.show.screen import Cells, Screen, table_of
 from pgpaces.show.section import (
     Figure,

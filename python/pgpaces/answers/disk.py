@@ -19,7 +19,7 @@ from pgpaces.analysis.disks import Disk
 from pgpaces.core.findings import Finding, finding, weight
 from pgpaces.core.messages import message, said
 from pgpaces.show.escape import line
-from pgpaces.show.numbers import estimate_cell, rate
+from pgpaces.show.number_text import estimate_cell, rate
 from pgpaces.show.screen import Cells, Screen, bounds, table_of
 from pgpaces.show.section import Headline, Next, Number, Report, Section, Table, TableCell, Values
 from pgpaces.spec.result import Estimate

@@ -28,7 +28,7 @@ from pgpaces.core.findings import Finding, finding
 from pgpaces.core.messages import message, said
 from pgpaces.core.units import memory_text
 from pgpaces.monitor import machine
-from pgpaces.monitor.procfs import Probe
+from pgpaces.monitor.linux import Probe
 from pgpaces.server import binaries, packages
 from pgpaces.show.screen import Screen
 from pgpaces.show.section import Headline, Next, Section

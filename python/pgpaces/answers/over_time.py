@@ -14,7 +14,7 @@ from pgpaces.core.messages import message
 from pgpaces.core.metrics import axis, header
 from pgpaces.show.charts import Datum, amounts, seconds, series
 from pgpaces.show.escape import line as shown
-from pgpaces.show.numbers import NOT_KNOWN, milliseconds, or_dash, percent
+from pgpaces.show.number_text import NOT_KNOWN, milliseconds, or_dash, percent
 from pgpaces.show.section import Figure, Section, figure
 from pgpaces.spec.result import Observed
 

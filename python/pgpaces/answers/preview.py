@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from pgpaces.analysis.preview import Preview
 from pgpaces.answers.trials import levels_listed
 from pgpaces.core.messages import message
-from pgpaces.show.numbers import clock
+from pgpaces.show.number_text import clock
 from pgpaces.spec.design import Experiment
 
 

@@ -24,12 +24,12 @@ from pgpaces.analysis.time_distribution import Distribution
 from pgpaces.analysis.validity import all_gave_up, no_measurement
 from pgpaces.analysis.volume import volume_of
 from pgpaces.answers import bulk as commands
-from pgpaces.answers import numbers, servers
+from pgpaces.answers import metric_rows, servers
 from pgpaces.answers.trials import above, explains_nothing, layout, length, limits_of
 from pgpaces.core.findings import Finding, as_json
 from pgpaces.core.messages import Message, message, said
 from pgpaces.core.metrics import TIMES, header
-from pgpaces.show.numbers import NOT_KNOWN, metric_cell, milliseconds, quantile, sparkline
+from pgpaces.show.number_text import NOT_KNOWN, metric_cell, milliseconds, quantile, sparkline
 from pgpaces.show.screen import Cells, Screen, bounds, table_of, told
 from pgpaces.show.section import Headline, Next, Section, Table, Values
 from pgpaces.spec.costs import monthly
@@ -83,7 +83,7 @@ def section(
         findings=list(_findings(trial, summary)),
         steps=steps,
         tables=tuple(_tables(trial, summary)),
-        rows=tuple(numbers.of_summary(summary)),
+        rows=tuple(metric_rows.of_summary(summary)),
         value=summary,
         document=partial(document, trial, summary),
         trials=(trial.id,),

@@ -33,7 +33,7 @@ from pgpaces.core.findings import Finding, finding
 from pgpaces.core.messages import Message, message, said
 from pgpaces.core.metrics import FOLLOWED, axis, header, number, shown, title
 from pgpaces.show.charts import Datum, amounts
-from pgpaces.show.numbers import NOT_KNOWN, STARTED, capital, metric_cell, moment, sparkline
+from pgpaces.show.number_text import NOT_KNOWN, STARTED, capital, metric_cell, moment, sparkline
 from pgpaces.show.screen import Screen
 from pgpaces.show.section import Figure, Headline, Next, Number, Section, Values, figure
 from pgpaces.spec.result import Estimate

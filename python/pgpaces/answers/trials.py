@@ -14,7 +14,7 @@ from pgpaces.core.findings import Finding
 from pgpaces.core.messages import message
 from pgpaces.core.metrics import header
 from pgpaces.core.units import duration_words
-from pgpaces.show.numbers import metric_cell, plural
+from pgpaces.show.number_text import metric_cell, plural
 from pgpaces.show.section import TableCell
 from pgpaces.spec.design import ROLE, Cell, Factor, level_text
 from pgpaces.spec.load import TrialPlan

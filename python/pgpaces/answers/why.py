@@ -30,7 +30,7 @@ from pgpaces.core.messages import message, said
 from pgpaces.core.metrics import axis, header
 from pgpaces.show.charts import Datum, amounts, seconds
 from pgpaces.show.escape import line as shown
-from pgpaces.show.numbers import estimate_cell, or_dash, percent
+from pgpaces.show.number_text import estimate_cell, or_dash, percent
 from pgpaces.show.screen import Screen, table_of
 from pgpaces.show.section import (
     Figure,

@@ -88,7 +88,7 @@ def disk(names: Sequence[str], action: str | None, **params: Any) -> int:
     if action is None:
         return _measure(Path(names[0]), **params)
     from pgpaces.answers import disk as words
-    from pgpaces.show.numbers import STARTED, moment
+    from pgpaces.show.number_text import STARTED, moment
 
     store = options.open_store(params["store_path"])
     if action != "list":

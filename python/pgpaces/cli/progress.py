@@ -115,7 +115,7 @@ class LiveLine:
 
     def text(self) -> str:
         from pgpaces.core.times import quantiles_ms
-        from pgpaces.show.numbers import milliseconds, percent, rate
+        from pgpaces.show.number_text import milliseconds, percent, rate
         from pgpaces.spec.result import counts
 
         # Of what ended: on an overloaded server what falls due waits for many lines.
@@ -212,7 +212,7 @@ class SweepProgress(SweepListener):
     def done(self, machine: str, ask: Ask, outcome: Outcome | PgpacesError) -> None:
         if self._every_s == 0 or self._progress is None:
             return
-        from pgpaces.show.numbers import clock
+        from pgpaces.show.number_text import clock
 
         # An error that the end of the experiment caused is none that the user has to fix.
         stopped = self._stopping and isinstance(outcome, PgpacesError)
@@ -255,7 +255,7 @@ def _result(outcome: Outcome | PgpacesError) -> str:
     from pgpaces.analysis import bulk
     from pgpaces.analysis.capacity.search import objections
     from pgpaces.answers.bulk import result
-    from pgpaces.show.numbers import quantile, rate, share_in_words
+    from pgpaces.show.number_text import quantile, rate, share_in_words
 
     error = outcome if isinstance(outcome, PgpacesError) else outcome.error or outcome.store_error
     if error is not None or isinstance(outcome, PgpacesError):

@@ -209,7 +209,7 @@ def _plan(request: Request) -> dict[str, Any]:
     from pgpaces.database import data
     from pgpaces.server import binaries
     from pgpaces.trial.request import dataset_of
-    from pgpaces.trial.site import shown_source, shown_target
+    from pgpaces.trial.target_server import shown_source, shown_target
 
     trial, scripts = request.trial, request.scripts
     target, limit, programs = request.target, trial.limit_ns, None

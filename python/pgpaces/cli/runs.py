@@ -19,7 +19,7 @@ from pgpaces.core.home import is_there
 from pgpaces.core.messages import message
 from pgpaces.core.metrics import header
 from pgpaces.show import escape
-from pgpaces.show.numbers import NOT_KNOWN, STARTED, milliseconds, moment, percent, plural
+from pgpaces.show.number_text import NOT_KNOWN, STARTED, milliseconds, moment, percent, plural
 from pgpaces.spec.result import fields
 from pgpaces.store import address
 from pgpaces.store.listing import ExperimentRow, TrialRow

@@ -13,7 +13,7 @@ from pgpaces.cli import options
 from pgpaces.cli.output import announce, put
 from pgpaces.core.errors import PlanError
 from pgpaces.core.messages import message
-from pgpaces.server import binaries, embedded, packages
+from pgpaces.server import binaries, managed_server, packages
 from pgpaces.server import profiles as known
 from pgpaces.server.folder import Transport, data_series, server_folder
 from pgpaces.show import escape
@@ -40,7 +40,7 @@ def start(**params: Any) -> None:
     profile, tls = params["profile"], params["tls"]
     settings = dict(known.find(profile).settings) if profile else {}
     settings |= family(named({"server_set": params["server_set"]}), "server_set")
-    spec = embedded.ServerSpec(
+    spec = managed_server.ServerSpec(
         installation,
         name=params["name"] or "",
         data_dir=Path(params["data_dir"]) if params["data_dir"] else None,
@@ -48,7 +48,7 @@ def start(**params: Any) -> None:
         tcp=tls,
         tls=tls,
     )
-    started = embedded.start(spec, stay=True, on_progress=_say)
+    started = managed_server.start(spec, stay=True, on_progress=_say)
     transport = Transport.TCP if tls else Transport.SOCKET
     for variable, value in started.environment(transport=transport).items():
         put(f"export {variable}={shlex.quote(value)}\n")
@@ -59,7 +59,7 @@ def list_() -> None:
     """List running managed servers, installed PostgreSQL versions, and versions that you can
     fetch.
     """
-    for each in embedded.running():
+    for each in managed_server.running():
         name = "server-running" if each.stays else "server-running-for"
         values = {"version": each.version, "name": each.name, "folder": each.socket_dir}
         text = message(name, **values, port=each.port, pid=each.owner_pid)
@@ -122,9 +122,9 @@ def diff(left: str, right: str) -> None:
 
 def _settings_of(name: str) -> tuple[str, Mapping[str, str], bool]:
     """The name of a side as it is shown, its settings, and whether it is a profile."""
-    from pgpaces.trial.site import server_settings, shown_target
+    from pgpaces.trial.target_server import server_settings, shown_target
 
-    running = {each.name: each for each in embedded.running()}
+    running = {each.name: each for each in managed_server.running()}
     if name in running:
         return name, server_settings(running[name].dsn()), False
     if "=" in name or "://" in name:
@@ -155,7 +155,7 @@ def profiles() -> None:
 @options.argument("name")
 def stop(name: str) -> None:
     """Stop the server NAME."""
-    embedded.stop(name)
+    managed_server.stop(name)
     announce("stopped", server=name)
 
 
@@ -165,7 +165,7 @@ def clean(name: str, data_dir: str | None, target: str | None) -> None:
     """Drop the prepared data on the managed server NAME (by default, the embedded server)."""
     from pgpaces.database import ownership
     from pgpaces.spec.target import TargetPlan
-    from pgpaces.trial.site import site
+    from pgpaces.trial.target_server import site
 
     if target is not None and (name or data_dir):
         raise PlanError("cannot-combine", options=["NAME" if name else "--data-dir", "--target"])

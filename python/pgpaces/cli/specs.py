@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from pgpaces.cli import options
 from pgpaces.cli.output import SECRET, announce
-from pgpaces.core import tables
+from pgpaces.core import toml_files
 from pgpaces.core.errors import PlanError
 from pgpaces.core.home import is_there
 from pgpaces.core.messages import message
@@ -183,7 +183,7 @@ def _target(text: str, params: Mapping[str, Any]) -> Target:
     if price is not None and host_file is not None:
         raise PlanError("price-given-twice")
     if price is not None:
-        own = tables.table(costs.Costs, {"price_per_hour": price})
+        own = toml_files.table(costs.Costs, {"price_per_hour": price})
     elif host_file is not None:
         own = costs.find(host_file)
     nodes = family(named({"target_node": params["target_node"]}), "target_node")

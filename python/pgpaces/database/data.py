@@ -14,8 +14,8 @@ from typing import ClassVar
 from msgspec import Struct, field
 
 from pgpaces.core.errors import ConsentError, PlanError, ServerError
+from pgpaces.core.hidden_fields import Redacted
 from pgpaces.core.messages import message
-from pgpaces.core.redaction import Redacted
 from pgpaces.core.sessions import Session
 from pgpaces.core.texts import Say, encoded
 from pgpaces.database import copies, inputs, ownership, programs, psql

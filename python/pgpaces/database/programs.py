@@ -21,9 +21,9 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from pgpaces.core.errors import PgpacesError, PrepareError, RunError, TrustError
+from pgpaces.core.hidden_fields import Redacted
 from pgpaces.core.home import home, make_folder
 from pgpaces.core.messages import message
-from pgpaces.core.redaction import Redacted
 from pgpaces.core.sessions import Session
 from pgpaces.core.texts import Say
 from pgpaces.database import psql

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from pgpaces.analysis import throttle
 from pgpaces.core.findings import Finding, Notes, finding
 from pgpaces.core.series import Sample, Series
-from pgpaces.monitor.procfs import Item, Probe, changes
+from pgpaces.monitor.linux import Item, Probe, changes
 
 PERIOD_S = 1.0
 SOURCE = "host"

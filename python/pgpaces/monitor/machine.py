@@ -20,7 +20,7 @@ import psutil
 
 from pgpaces.analysis.disks import Device
 from pgpaces.core.messages import message
-from pgpaces.monitor.procfs import Mount, mounts
+from pgpaces.monitor.linux import Mount, mounts
 from pgpaces.spec.setup import HostFacts
 
 MEMORY = ("tmpfs", "ramfs", "devtmpfs")

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from pgpaces.core import tables
+from pgpaces.core import toml_files
 from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.home import expanded, home, is_there, matching
 
@@ -71,7 +71,7 @@ def ready_made(name: str) -> Mapping[str, str] | None:
 
 def read(path: Path) -> Profile:
     """The profile in a file. Raises PlanError."""
-    document = tables.document(path, PlanError)
+    document = toml_files.document(path, PlanError)
     about, settings = document.pop("about", ""), document.pop("settings", {})
     if document:
         keys = ("about", "settings")

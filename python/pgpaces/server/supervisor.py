@@ -1,7 +1,7 @@
-"""The parent of programs that end with pgpaces, however it ends: a process of supervise.py.
+"""The parent of programs that end with pgpaces, however it ends: starts it, and gives it orders.
 
-pgpaces holds the other end of its standard input; when pgpaces ends, for whatever reason, it ends
-what runs.
+The parent is a process of its own, which runs supervisor_program.py. pgpaces holds the other end of
+its standard input; when pgpaces ends, for whatever reason, the parent ends what runs.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ import msgspec
 from msgspec import field
 
 from pgpaces.core.errors import RunError
-from pgpaces.core.redaction import Redacted
+from pgpaces.core.hidden_fields import Redacted
 from pgpaces.server.binaries import server_environment
 
 _open_pipes: "weakref.WeakSet[IO[bytes]]" = weakref.WeakSet()
@@ -81,7 +81,7 @@ class Supervisor:
     def __init__(
         self, remove: Iterable[Path] = (), files: Iterable[int] = (), log: IO[bytes] | None = None
     ) -> None:
-        program = Path(__file__).with_name("supervise.py")
+        program = Path(__file__).with_name("supervisor_program.py")
         try:
             self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", program, *remove],

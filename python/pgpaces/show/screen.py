@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from pgpaces.core.findings import Finding, filled, placeholders
 from pgpaces.core.messages import Message, catalog
-from pgpaces.show.numbers import NOT_KNOWN, estimate_cell
+from pgpaces.show.number_text import NOT_KNOWN, estimate_cell
 from pgpaces.show.section import Facts, Headline, Next, Section, Table, TableCell, Values
 from pgpaces.spec.result import Estimate
 

@@ -14,7 +14,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from pgpaces.show.escape import line
-from pgpaces.show.numbers import NOT_KNOWN
+from pgpaces.show.number_text import NOT_KNOWN
 from pgpaces.show.section import Facts, Report, Section, Table, TableCell
 
 # A word of a command; spaces within quotes do not separate words.

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
-from pgpaces.core import tables
+from pgpaces.core import toml_files
 from pgpaces.core.errors import PlanError
 from pgpaces.core.home import expanded, home, is_there
 
@@ -31,7 +31,7 @@ KEYS = {
 _Price = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
 
 
-class Costs(tables.Table, frozen=True):
+class Costs(toml_files.Table, frozen=True):
     """The price of a machine; None: unknown. Raises PlanError for two prices."""
 
     price_per_month: Annotated[_Price | None, Meta(description=KEYS["price_per_month"])] = None
@@ -106,8 +106,8 @@ def find(named: str | Path | None = None) -> Costs | None:
     path = expanded(named) if named else home() / NAME
     if not named and not is_there(path, Path.is_file):
         return None
-    content = tables.document(path, PlanError)
+    content = toml_files.document(path, PlanError)
     try:
-        return tables.table(Costs, content)
+        return toml_files.table(Costs, content)
     except PlanError as error:
         raise error.at(f"the host file {path}") from None

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pgpaces.core.errors import PlanError
-from pgpaces.core.redaction import Redacted
+from pgpaces.core.hidden_fields import Redacted
 from pgpaces.core.units import digits
 from pgpaces.spec.options import check_name, replaced
 from pgpaces.spec.target import Target

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from pgpaces.core import tables
+from pgpaces.core import toml_files
 from pgpaces.core.errors import PlanError, similar
 from pgpaces.core.home import expanded
 from pgpaces.core.units import COUNT_MAX, SEED_MAX
@@ -87,9 +87,9 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
 
 def read(path: Path) -> Experiment:
     """The experiment in a file, unchecked as a whole. Raises PlanError with the wrong key."""
-    raw = tables.document(path, PlanError, new=path)
+    raw = toml_files.document(path, PlanError, new=path)
     try:
-        return _experiment(path, tables.table(_File, raw, examples=_EXAMPLES), raw)
+        return _experiment(path, toml_files.table(_File, raw, examples=_EXAMPLES), raw)
     except PlanError as error:
         raise error.at(str(path)) from None
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from msgspec import Struct, field
 
 from pgpaces.core.errors import PlanError
-from pgpaces.core.redaction import Redacted
+from pgpaces.core.hidden_fields import Redacted
 from pgpaces.spec.costs import Costs
 
 _SECRETS = frozenset(

@@ -31,7 +31,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pgpaces.core.errors import PlanError, WorkloadError
-from pgpaces.core.redaction import Redacted
+from pgpaces.core.hidden_fields import Redacted
 from pgpaces.core.units import duration_ns, whole
 
 Function = TypeVar("Function", bound=Callable[..., Any])

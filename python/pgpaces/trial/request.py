@@ -13,9 +13,9 @@ from msgspec import field
 from msgspec.structs import replace
 
 from pgpaces.core.errors import PlanError, similar
+from pgpaces.core.hidden_fields import Redacted
 from pgpaces.core.home import is_there
 from pgpaces.core.locality import is_local, is_loopback
-from pgpaces.core.redaction import Redacted
 from pgpaces.core.units import digits, duration_text
 from pgpaces.database.access import typed
 from pgpaces.database.data import DatasetSpec
@@ -32,7 +32,7 @@ from pgpaces.spec.spec import Spec
 from pgpaces.spec.target import PoolPlan, TargetPlan
 from pgpaces.spec.users import call
 from pgpaces.spec.workload import Workload, WorkloadScript, commands_in
-from pgpaces.trial.site import shown_source, shown_target
+from pgpaces.trial.target_server import shown_source, shown_target
 
 # The duration of a background workload of a trial that ends by count: it ends with the trial.
 _UNTIL_ENDED_NS = 30 * 86_400 * 1_000_000_000

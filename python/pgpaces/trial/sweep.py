@@ -22,12 +22,12 @@ from pgpaces.analysis.certainty import Certainty
 from pgpaces.analysis.preview import Preview, Span, between, preview, trial_span
 from pgpaces.analysis.sequential import Pairing, Tell
 from pgpaces.core.errors import PgpacesError, PlanError, StoreError
+from pgpaces.core.hidden_fields import Redacted
 from pgpaces.core.locality import is_local
-from pgpaces.core.redaction import Redacted
 from pgpaces.database.access import typed
 from pgpaces.load import engine as generator
 from pgpaces.load.engine import for_driver
-from pgpaces.server import access, binaries, embedded, packages
+from pgpaces.server import authentication, binaries, managed_server, packages
 from pgpaces.spec import spec as specs
 from pgpaces.spec import trust, workload
 from pgpaces.spec.costs import Costs
@@ -49,8 +49,8 @@ from pgpaces.trial.request import (
     request_of,
     workload_of,
 )
-from pgpaces.trial.site import shown_source, source_database, without_pg_variables
 from pgpaces.trial.strategies import Goal, Strategy, strategies
+from pgpaces.trial.target_server import shown_source, source_database, without_pg_variables
 from pgpaces.trial.trial import Stops, TrialContext, signals
 
 _BEAT_S = 5.0
@@ -257,7 +257,7 @@ def plan(
     made = replace(made, requests=requests, workload_hash=workload_hash)
     done = _done_before(made) if made.resumes else []
     made = replace(made, strategies=strategies(made.goal, design, machines, done=done))
-    staying = {running.name for running in embedded.running() if running.stays}
+    staying = {running.name for running in managed_server.running() if running.stays}
     plans = {requests[ask.block, ask.cell.key].target for ask in made.asks}
     for server in {target.server for target in plans if target.dsn is None} - staying:
         packages.check(server)
@@ -427,7 +427,7 @@ def _get_servers(planned: PlannedSweep, listener: SweepListener) -> None:
             continue
         installation = packages.locate(target.server, listener.say)
         if target.tls:
-            access.check_tls(installation)
+            authentication.check_tls(installation)
 
 
 def _begin(store: Store, planned: PlannedSweep) -> None:

@@ -43,7 +43,7 @@ from pgpaces.trial.monitors import monitoring
 from pgpaces.trial.prepare import ReadyTrial, held_back, prepared
 from pgpaces.trial.record import Recorder, trial_of
 from pgpaces.trial.request import Request, check, check_generators
-from pgpaces.trial.site import Site, site, source_database, without_pg_variables
+from pgpaces.trial.target_server import Site, site, source_database, without_pg_variables
 
 # How often, in seconds, a listener learns when the verdict is certain.
 _EVERY_S = 5

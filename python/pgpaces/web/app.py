@@ -37,8 +37,8 @@ from pgpaces.show import html
 from pgpaces.store import address
 from pgpaces.store.store import Store
 from pgpaces.web import live
-from pgpaces.web.guard import Guard
 from pgpaces.web.listening import Listening
+from pgpaces.web.security import Guard
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -316,7 +316,7 @@ def page(name: str, status: int = 200, **values: Any) -> Response:
 
 @cache
 def _templates() -> Environment:
-    from pgpaces.show.numbers import milliseconds, percent
+    from pgpaces.show.number_text import milliseconds, percent
 
     templates = html.environment("pgpaces.web")
     templates.filters["percent"] = percent

@@ -21,7 +21,7 @@ from pgpaces.analysis.parts import Part, StatementPlan, background_of, plans_of,
 from pgpaces.analysis.stopping import LOOKS_OF_CELL
 from pgpaces.answers import bulk
 from pgpaces.answers.disk import in_short
-from pgpaces.answers.numbers import with_names
+from pgpaces.answers.metric_rows import with_names
 from pgpaces.answers.trials import limits_of
 from pgpaces.core.findings import Finding
 from pgpaces.core.units import duration_words

@@ -19,12 +19,12 @@ from pgpaces.analysis.parts import StatementPlan
 from pgpaces.analysis.plan_text import as_text
 from pgpaces.analysis.summary import as_json
 from pgpaces.answers.bulk import NUMBERS, of_digest, of_trial
-from pgpaces.answers.numbers import known, of_summary
+from pgpaces.answers.metric_rows import known, of_summary
 from pgpaces.answers.sweep import screen
 from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.trials import cell_name, explains_nothing, level_cells, metric_cells
 from pgpaces.core.messages import message
-from pgpaces.show.numbers import NOT_KNOWN, STARTED, moment
+from pgpaces.show.number_text import NOT_KNOWN, STARTED, moment
 from pgpaces.show.screen import Cells, table_of
 from pgpaces.show.section import Block, Facts, Number, Rank, Report, Section, TableCell
 from pgpaces.spec.result import Estimate, Place, fields, plain

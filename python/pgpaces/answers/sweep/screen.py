@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pgpaces.analysis import crossing, goal, validity
 from pgpaces.analysis.cells import Row, sound
 from pgpaces.answers import bulk
-from pgpaces.answers.numbers import scaled
+from pgpaces.answers.metric_rows import scaled
 from pgpaces.answers.sweep.page import Page
 from pgpaces.answers.trials import (
     cell_name,
@@ -27,7 +27,7 @@ from pgpaces.core.messages import message
 from pgpaces.core.metrics import axis, header, metric, number, title
 from pgpaces.show.charts import SERIES_MAX, Datum, amounts, names, series
 from pgpaces.show.escape import line as shown
-from pgpaces.show.numbers import NOT_KNOWN, capital, metric_cell, quantile, share_in_words
+from pgpaces.show.number_text import NOT_KNOWN, capital, metric_cell, quantile, share_in_words
 from pgpaces.show.screen import Cells, Screen, table_of
 from pgpaces.show.section import (
     Figure,

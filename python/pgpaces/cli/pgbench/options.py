@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgpaces.core.redaction import Redacted
+from pgpaces.core.hidden_fields import Redacted
 
 VERSION = "20devel"
 _SCRIPTS_MAX = 128

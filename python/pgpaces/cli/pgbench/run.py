@@ -20,8 +20,8 @@ from pgpaces.cli.pgbench.options import VERSION, PgbenchError
 from pgpaces.cli.pgbench.report import Facts
 from pgpaces.core import sessions
 from pgpaces.core.errors import LogError, PgpacesError, ServerError
+from pgpaces.core.hidden_fields import Redacted
 from pgpaces.core.messages import message
-from pgpaces.core.redaction import Redacted
 from pgpaces.core.sessions import Session
 from pgpaces.core.texts import decoded, encoded
 from pgpaces.core.units import duration_text, exact

@@ -24,7 +24,7 @@ from pgpaces.load import engine
 from pgpaces.load.cluster.protocol import LoadOrder, Ready, Report, Word, pack
 from pgpaces.load.composite import RunningLoad
 from pgpaces.load.python_users.load import UsersLoad, from_value, user_connection
-from pgpaces.monitor.procfs import Item, Probe, changes
+from pgpaces.monitor.linux import Item, Probe, changes
 
 _LOOK_S, _LOOK_MAX_NS = 0.2, 400_000_000
 # A quota that runs out in fewer of its periods, in percent, is no reason to be late.

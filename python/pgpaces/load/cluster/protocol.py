@@ -14,8 +14,8 @@ import msgspec
 
 from pgpaces.core.errors import PgpacesError
 from pgpaces.core.findings import Finding
+from pgpaces.core.hidden_fields import Redacted
 from pgpaces.core.record import Interval
-from pgpaces.core.redaction import Redacted
 from pgpaces.load.engine import EnginePlan, ScriptText
 
 # A generator without a new question for this time ends its load; there is one every second. The

@@ -219,7 +219,7 @@ def _client(plan: GeneratorsPlan, stack: contextlib.ExitStack) -> Client:
             raise RunError("scheduler-silent", cluster=plan.cluster, why=str(error)) from None
         stack.callback(client.close, timeout=_CLOSE_S)
         return client
-    from pgpaces.load.cluster import processes
+    from pgpaces.load.cluster import launch
 
     # A new key for this cluster, and the folder that has it.
     security = Security.temporary()
@@ -231,7 +231,7 @@ def _client(plan: GeneratorsPlan, stack: contextlib.ExitStack) -> Client:
     key.touch(mode=0o600)
     key.write_text(security.tls_worker_key)
 
-    cluster = processes.cluster(plan, security, folder)
+    cluster = launch.cluster(plan, security, folder)
     stack.callback(cluster.close, timeout=_CLOSE_S)
     client = Client(cluster, security=security, timeout=_CONNECT_S, direct_to_workers=True)
     stack.callback(client.close, timeout=_CLOSE_S)

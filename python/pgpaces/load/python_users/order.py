@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import ClassVar
 from urllib.parse import quote, quote_plus
 
-from pgpaces.core.redaction import Redacted
+from pgpaces.core.hidden_fields import Redacted
 from pgpaces.load.engine import EnginePlan
 from pgpaces.spec.users import Users
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from pgpaces.core.errors import PlanError
 from pgpaces.core.home import home, matching
 from pgpaces.core.texts import Say
-from pgpaces.server import binaries, embedded, postmaster
+from pgpaces.server import binaries, managed_server, postmaster
 from pgpaces.server.folder import ServerFolder, server_folder
 
 _SINCE, _SLOT_SINCE = 10, 13
@@ -35,8 +35,8 @@ def check_streaming(settings: Mapping[str, str], major: int) -> None:
 
 @contextlib.contextmanager
 def standbys(
-    primary: embedded.Server, count: int, data_dir: Path | None, *, say: Say
-) -> Iterator[tuple[embedded.Server, ...]]:
+    primary: managed_server.Server, count: int, data_dir: Path | None, *, say: Say
+) -> Iterator[tuple[managed_server.Server, ...]]:
     """`count` running standbys of a managed server. Raises ServerError.
 
     data_dir: the folder that the user chose for data, if any.
@@ -50,7 +50,7 @@ def standbys(
     with contextlib.ExitStack() as stack:
         servers = []
         for number in range(1, count + 1):
-            spec = embedded.ServerSpec(
+            spec = managed_server.ServerSpec(
                 installation,
                 name=f"{primary.name}-standby{number}",
                 data_dir=data_dir,
@@ -89,9 +89,9 @@ def _remove_lost(folder: ServerFolder, data_dir: Path | None) -> None:
 
 
 @contextlib.contextmanager
-def _standby(spec: embedded.ServerSpec, say: Say) -> Iterator[embedded.Server]:
+def _standby(spec: managed_server.ServerSpec, say: Say) -> Iterator[managed_server.Server]:
     try:
-        with embedded.start(spec, on_progress=say) as server:
+        with managed_server.start(spec, on_progress=say) as server:
             yield server
     finally:
         # Also of one that did not start; under the lock, as another pgpaces may make the next.

@@ -15,10 +15,10 @@ from pgpaces.core.errors import PlanError, PrepareError, ServerError
 from pgpaces.core.messages import message
 from pgpaces.database import inputs, programs
 from pgpaces.database.changes import SettingChange, write_note
-from pgpaces.server import access, binaries, embedded, os_user, packages, postmaster
+from pgpaces.server import authentication, binaries, managed_server, os_user, packages, postmaster
 from pgpaces.server.binaries import Installation, Source
-from pgpaces.server.embedded import ServerSpec, running, stop
 from pgpaces.server.folder import ServerRecord, server_folder
+from pgpaces.server.managed_server import ServerSpec, running, stop
 from pgpaces.server.os_user import OsUser
 from pgpaces.spec import trust, workload
 from pgpaces.spec.workload import DataFile
@@ -48,8 +48,8 @@ def test_what_no_server_can_have_is_refused(given, name, values):
 
 
 def test_a_server_on_a_socket_has_postgresqls_own_port_and_one_on_tcp_a_free_one():
-    assert access.choose_port(tcp=False) == 5432
-    assert 1024 <= access.choose_port(tcp=True) <= 65535
+    assert authentication.choose_port(tcp=False) == 5432
+    assert 1024 <= authentication.choose_port(tcp=True) <= 65535
 
 
 def test_a_standby_takes_the_place_of_no_server_of_the_users(tmp_path):
@@ -191,7 +191,7 @@ def test_a_staying_server_that_takes_no_connections_any_more_can_be_stopped(tmp_
 @pytest.mark.parametrize("name", [[], ["pg14"], ["second"], ["pg18", "--data-dir", "/"]])
 def test_clean_makes_and_fetches_no_server_that_has_no_data(name, tmp_path, monkeypatch):
     monkeypatch.setenv("PGPACES_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(embedded, "start", None)
+    monkeypatch.setattr(managed_server, "start", None)
     monkeypatch.setattr(packages, "fetch", None)
     result = CliRunner().invoke(cli, ["server", "clean", *name])
     said = message("nothing-to-clean", server=[*name, "pg18"][0])

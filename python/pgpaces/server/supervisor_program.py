@@ -1,7 +1,8 @@
 """A separate program: the parent of programs, which ends them when pgpaces ends.
 
-Run as `python -I -S supervise.py PATH ...` in its own session, so that neither Ctrl-C nor the death
-of pgpaces reaches it. Its standard input is a pipe whose other end only pgpaces holds. Lines there:
+Run as `python -I -S supervisor_program.py PATH ...` in its own session, so that neither Ctrl-C nor
+the death of pgpaces reaches it. Its standard input is a pipe whose other end only pgpaces holds.
+Lines there:
 
     {"words": ...}  run this; the keys are in supervisor.py
     stop            let nothing new begin; end what runs politely, and by force if that takes long

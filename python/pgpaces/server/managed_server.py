@@ -22,7 +22,7 @@ from pgpaces.core.home import home, make_folder
 from pgpaces.core.messages import message
 from pgpaces.core.texts import Say
 from pgpaces.server import postmaster
-from pgpaces.server.access import (
+from pgpaces.server.authentication import (
     TCP_HOST,
     TLS_SETTINGS,
     check_tls,

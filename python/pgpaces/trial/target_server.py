@@ -20,7 +20,7 @@ from pgpaces.core.texts import Say, Warned
 from pgpaces.database import identity, psql, streaming
 from pgpaces.database.access import Access, connect, is_dsn, keywords_of
 from pgpaces.load import engine as generator
-from pgpaces.server import binaries, embedded, packages, profiles, topology
+from pgpaces.server import binaries, managed_server, managed_standbys, packages, profiles
 from pgpaces.server.folder import Transport, quoted
 from pgpaces.spec.target import TargetPlan, without_secrets
 
@@ -43,7 +43,7 @@ class Site(Struct, frozen=True):
     server: dict[str, Any] = field(default_factory=dict)
     start_settings: Mapping[str, str] = field(default_factory=dict)
     nodes: Mapping[str, Access] = field(default_factory=dict)
-    servers: tuple[embedded.Server, ...] = ()
+    servers: tuple[managed_server.Server, ...] = ()
 
     @property
     def standbys(self) -> dict[str, Access]:
@@ -74,8 +74,10 @@ def site(target: TargetPlan, say: Say, name: str = "") -> Iterator[Site]:
         stack.enter_context(without_pg_variables())
         server = stack.enter_context(_managed_server(target, say, name))
         data_dir = Path(target.data_dir) if target.data_dir else None
-        topology.remove_lost(server.name, data_dir)
-        others = stack.enter_context(topology.standbys(server, target.standbys, data_dir, say=say))
+        managed_standbys.remove_lost(server.name, data_dir)
+        others = stack.enter_context(
+            managed_standbys.standbys(server, target.standbys, data_dir, say=say)
+        )
         way = Transport.SOCKET if target.tls is None else Transport.TCP
         keywords = generator.for_driver(generator.resolve(server.dsn(transport=way)))
         own = server.bin / "psql"
@@ -104,9 +106,9 @@ def _node(primary: Access, dsn: str) -> Access:
 
 
 @contextlib.contextmanager
-def _managed_server(target: TargetPlan, say: Say, name: str) -> Iterator[embedded.Server]:
+def _managed_server(target: TargetPlan, say: Say, name: str) -> Iterator[managed_server.Server]:
     """A managed server: the running one of this name, else a new one."""
-    staying = {each.name: each for each in embedded.running() if each.stays}
+    staying = {each.name: each for each in managed_server.running() if each.stays}
     if running := staying.get(name or target.server or ""):
         _check_running(running, target)
         yield running
@@ -116,8 +118,8 @@ def _managed_server(target: TargetPlan, say: Say, name: str) -> Iterator[embedde
     if not settings and (same := staying.get(name or installation.server_name)):
         settings = dict(same.settings)
     if target.standbys:
-        topology.check_streaming(settings, installation.major)
-    spec = embedded.ServerSpec(
+        managed_standbys.check_streaming(settings, installation.major)
+    spec = managed_server.ServerSpec(
         installation,
         name=name,
         data_dir=Path(target.data_dir) if target.data_dir else None,
@@ -128,7 +130,7 @@ def _managed_server(target: TargetPlan, say: Say, name: str) -> Iterator[embedde
     what = "server-reused" if spec.name in staying else "server-starts"
     say(message(what, server=spec.name, version=installation.version))
     try:
-        started = embedded.start(spec, on_progress=say)
+        started = managed_server.start(spec, on_progress=say)
     except ServerError as error:
         if near := [
             f"{b} (not {a})" for a, b in binaries.misspelled_settings(installation, settings)
@@ -139,7 +141,7 @@ def _managed_server(target: TargetPlan, say: Say, name: str) -> Iterator[embedde
         yield server
 
 
-def _check_running(running: embedded.Server, target: TargetPlan) -> None:
+def _check_running(running: managed_server.Server, target: TargetPlan) -> None:
     """Raises ServerError if a permanent server's data, settings or way differ from the request."""
     if target.data_dir and not running.data_dir.is_relative_to(Path(target.data_dir).absolute()):
         raise ServerError(
