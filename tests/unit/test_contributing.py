@@ -36,6 +36,21 @@ def test_every_path_and_link_leads_somewhere(page, text):
         assert link.startswith("https://") or (ROOT / link).exists(), link
 
 
+def test_the_files_of_a_room_are_in_it():
+    """A row of the map has a room and its files, or files of other rooms with their paths."""
+    rows = re.findall(r"^\| (`[^|]+) \|[^|]*\| (.*) \|$", ARCHITECTURE, re.MULTILINE)
+    assert len(rows) > 20
+    for rooms, files in rows:
+        folders = [
+            base / room
+            for base in (ROOT, ROOT / "python/pgpaces")
+            for room in re.findall(r"`([^`]+/)`", rooms)
+        ]
+        named = re.findall(r"`(\w+\.(?:py|rs|toml|txt|html|css|js))`", files) if folders else []
+        for name in named:
+            assert any(any(folder.rglob(name)) for folder in folders), f"{name} in {rooms}"
+
+
 FAULTS = (ROOT / "docs" / "internals" / "faults.md").read_text(encoding="utf-8")
 # Each fault with its promise and its tests.
 ROWS = re.findall(r"^- \*\*(.*?)\*\*: (.*)\. (`.*`)$", FAULTS, re.MULTILINE)
