@@ -1,4 +1,4 @@
-"""Puts PostgreSQL through its paces: your workload, at your pace, against your expectation.
+"""Puts PostgreSQL through its paces: your workload, your pace, your latency limit.
 
 import pgpaces
 run = pgpaces.run("reporting", rate=1, latency_limit="500ms")

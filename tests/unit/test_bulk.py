@@ -202,10 +202,10 @@ def sweep(took, rows):
     ("slow", "fast", "rows", "said"),
     [
         (SLOW_FAST["15"], SLOW_FAST["18"], 1e6,
-         ["fastest: server = 18: 5 s (95% CI 4.75–5.25 s), 200,",
-          "slowest: server = 15: 10 s (95% CI 9.5–10.5 s), 100,"]),
+         ["fastest: server=18: 5 s (95% CI 4.75–5.25 s), 200,",
+          "slowest: server=15: 10 s (95% CI 9.5–10.5 s), 100,"]),
         (SLOW_FAST["15"], SLOW_FAST["18"], 4e6,
-         ["fastest: server = 15:", "by the time per row"]),
+         ["fastest: server=15:", "by the time per row"]),
         ([0.0, 0.0, 0.0], SLOW_FAST["18"], 1e6,
          ["failed: 3 of 6 executions; first failure: exit 2: psql"]),
     ],

@@ -49,3 +49,14 @@ def test_help_of_a_long_command_shows_the_usual_groups_and_help_all_every_one(na
     more = len(listed(whole)) - len(listed(brief))
     assert HELP["pgpaces"]["more"].format(command=f"pgpaces {name}", count=more) in brief
     assert "--help-all" not in whole
+
+
+@pytest.mark.parametrize("name", ["runs", "server", "workload"])
+def test_a_list_of_subcommands_is_wrapped_and_not_cut_off(name):
+    listed = " ".join(text(name, "--help").split("Commands:")[1].split("Examples:")[0].split())
+    group = cli.get_command(click.Context(cli), name)
+    assert isinstance(group, click.Group)
+    for each, command in group.commands.items():
+        sentence = " ".join((command.help or "").split("\n\n")[0].split()).split(". ")[0]
+        assert f"{each} {sentence.rstrip('.')}" in listed
+    assert "..." not in listed

@@ -58,7 +58,7 @@ def test_times_are_those_of_runs_and_of_reports_and_in_utc(place, tmp_path, monk
         shown("report", "nightly", "-o", str(tmp_path / "page.md"))
     time.tzset()
     at, report = START + timedelta(days=6), (tmp_path / "page.md").read_text()
-    assert f"from {at:%Y-%m-%d %H:%M} UTC (N06)" in levels
+    assert f"since {at:%Y-%m-%d %H:%M} UTC (N06)" in levels
     for text, form in ((levels, "%Y-%m-%d %H:%M"), (runs, "%m-%d %H:%M"), (report, "%H:%M")):
         assert f"{at:{form}}" in text
     assert "started (UTC)" in runs

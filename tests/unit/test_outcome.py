@@ -296,7 +296,7 @@ def test_an_experiment_fails_if_no_transaction_of_a_cell_succeeded():
         return (screen.unmeasured(page) or ("",))[0]
 
     error = "every transaction failed (9): 42P01"
-    assert why(of_8).startswith(f"no measurement in 1 of 3 cells (clients = 8): {error}")
+    assert why(of_8).startswith(f"no measurement in 1 of 3 cells (clients=8): {error}")
     assert why([failing(d) for d in good]).startswith("every transaction failed (9)")
     assert why([*good[:once], of_8[once], *good[once + 1 :]]) == "", "its other trial measured"
     assert why(of_8, searched=True) == "", "a search goes on to other loads"

@@ -230,7 +230,7 @@ def test_many_lines_are_few_and_what_is_left_out_is_said():
 
 def test_servers_have_panels_and_settings_have_lines():
     [figure] = chart(three_factors())
-    assert {row["panel"] for row in figure.data} == {"server = 15", "server = 18"}
+    assert {row["panel"] for row in figure.data} == {"server=15", "server=18"}
     found = json.loads(json.dumps(specification(figure, LIGHT)))
     color = found["spec"]["encoding"]["color"]
     assert color["legend"]["title"] == NAME
@@ -426,7 +426,7 @@ def test_a_terminal_shows_cells_that_ran_and_the_first_of_the_others():
 
 def test_without_a_limit_the_most_is_not_called_the_fastest_where_intervals_overlap():
     slots = [Ask(Cell(((WORKERS, w),)), block) for block in (1, 2) for w in ("0", "1")]
-    overlap = "other cells with overlapping intervals: 1"
+    overlap = "(interval overlaps 1 other cell)"
 
     def answer(rates: dict[str, float]) -> str:
         rows = []

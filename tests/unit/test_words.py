@@ -76,7 +76,7 @@ def test_the_headline_counts_the_verdicts_of_the_cells(said, word, mark, text):
 def test_a_load_that_passes_above_one_that_fails_is_a_finding_of_its_line():
     rows = [row(each, clients=str(2**n), a=a)
             for a, said in (("x", "hbh"), ("y", "hhb")) for n, each in enumerate(said)]  # fmt: skip
-    assert found(rows)["not-monotonic"] == finding("not-monotonic", "a = x")
+    assert found(rows)["not-monotonic"] == finding("not-monotonic", "a=x")
 
 
 def of_run(id_: str, allowed: float | None) -> Digest:

@@ -191,9 +191,9 @@ def compare(  # noqa: PLR0913 - the options of a command, all by keyword
     """Says whether B is better than A, from stored trials or new pairs; as `pgpaces compare`.
 
     a, b: levels of an experiment (`"variant=log"`), tags, runs or experiments. metric: empty for
-    the p95 of a load with a planned rate, else its throughput. delta: a share, 0.02 for 2%. run: a
-    workload for new pairs, with `levels` as for `pgpaces.sweep`, until the verdict is decided or
-    there are `pairs` of them. trust: as for `pgpaces.run`. Its value is a
+    the p95 of a load with a planned rate or pace, else its throughput. delta: a share, 0.02 for 2%.
+    run: a workload for new pairs, with `levels` as for `pgpaces.sweep`, until the verdict is
+    decided or there are `pairs` of them. trust: as for `pgpaces.run`. Its value is a
     `pgpaces.analysis.compare.Verdict`. Raises PlanError if A and B differ in other factors too,
     RunError if the pairs cannot be run.
     """

@@ -81,9 +81,9 @@ def trend(
     """Says whether stored runs changed their level, and since when; the same as `pgpaces trend`.
 
     names: tags, workloads, experiments or runs; of one run, by default the newest, all those that
-    differ from it in nothing but time. metric: empty for the p95 of loads with a planned rate, else
-    the throughput. Its value is a `pgpaces.analysis.trend.Trend`. Raises PlanError if they
-    differ in more than time and `factors`.
+    differ from it in nothing but time. metric: empty for the p95 of loads with a planned rate or
+    pace, else the throughput. Its value is a `pgpaces.analysis.trend.Trend`. Raises PlanError if
+    they differ in more than time and `factors`.
     """
     for name in factors:
         differences.check_factor(name)
@@ -151,7 +151,7 @@ SCREEN = Screen(
 
 def section(series: RunSeries) -> Section:
     trend, metric = series.trend, series.metric
-    steps = [Next(f"pgpaces show {each.id[-8:]}", "next-values") for each in series.runs[-1:]]
+    steps = [Next(f"pgpaces show {each.id[-8:]}", "next-newest") for each in series.runs[-1:]]
     if trend.needed:
         few = message("trend-few", count=trend.runs, needed=trend.needed)
         top = Headline("UNKNOWN", "unknown", few)
@@ -204,9 +204,10 @@ def _values(series: RunSeries) -> Values:
         ends = {"least": number(metric, min(numbers)), "most": shown(metric, max(numbers))}
         yield "runs", said("trend-runs", line=sparkline(numbers), **ends)
     for level in trend.levels[-_LEVELS_SHOWN:]:
-        cell, run = metric_cell(metric, level.value), series.run(level.first)
+        mean, run = shown(metric, level.value.value), series.run(level.first)
+        ends_of_mean = metric_cell(metric, level.value).ends
         at = {"at": moment(run.at, _MINUTES), "run": run.id[-8:], "count": level.runs}
-        yield "levels", said("trend-level", value=cell.text, ends=cell.ends, **at)
+        yield "levels", said("trend-level", value=mean, ends=ends_of_mean, **at)
     if trend.spread is not None:
         yield "spread", said("trend-spread", spread=difference_text(metric, trend.spread))
     yield "metric", said("trend-metric", metric=axis(metric))

@@ -72,7 +72,7 @@ def cell_name(cell: Cell) -> str:
 
 
 def levels_text(pairs: Iterable[tuple[str, str]], joint: str = ", ") -> str:
-    return joint.join(f"{factor_name(name)} = {level_text(level)}" for name, level in pairs)
+    return joint.join(f"{factor_name(name)}={level_text(level)}" for name, level in pairs)
 
 
 def levels_listed(present: Mapping[str, Iterable[str]]) -> str:

@@ -81,7 +81,7 @@ def report(names: tuple[str, ...], form: Form | None, **params: Any) -> None:
 @options.command(options.of(*options.ANSWER))
 @options.argument("name", default="last", metavar="[RUN|EXPERIMENT]")
 def why(name: str, **params: Any) -> None:
-    """Show which cause coincides with the late transactions of a run, and how to test it.
+    """Show which cause coincides with late transactions, and how to confirm it.
 
     For an experiment, the command shows the cell with the largest share of missed transactions. For
     a capacity search, it shows the lowest load that failed. The command may also report that
@@ -101,7 +101,7 @@ def why(name: str, **params: Any) -> None:
 @options.command(options.of("metric", "factor", "anyway", *options.ANSWER))
 @options.argument("names", nargs=-1, metavar="[TAG|WORKLOAD|EXPERIMENT|RUN]...")
 def trend(names: tuple[str, ...], **params: Any) -> None:
-    """Report whether the results of similar runs changed, since when, and by how much.
+    """Report whether, when, and by how much the results of similar runs changed.
 
     The command needs at least 8 runs. One RUN (by default the newest) selects all runs that differ
     from it only in time. pgpaces refuses runs that differ in anything else.

@@ -40,10 +40,12 @@ _GOAL = options.of(
 @options.argument("a")
 @options.argument("b")
 def compare(a: str, b: str, **params: Any) -> int:
-    """Report whether B is better than A, worse, or the same, or how many more trials are needed.
+    """Report whether B is better than A, worse, or the same.
+
+    If the verdict is unknown, the report says how many pairs would decide it.
 
     A and B are levels of an experiment (FACTOR=LEVEL,...), tags, runs, or experiments. Trials in
-    the same block of an experiment are pairs. Without pairs the result is less certain, and the
+    the same block of an experiment form pairs. Without pairs, the result is less certain, and the
     report says so. pgpaces refuses to compare trials that also differ in other factors.
 
     With --run, pgpaces runs pairs of new trials until the verdict is certain, or until --pairs is

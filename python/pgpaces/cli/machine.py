@@ -64,19 +64,19 @@ def observe(count: int | None) -> None:
 
 # One command and not a group: what follows `disk` is a folder, and a folder may be called `list`.
 @options.command(
+    options.of("quick", "size", "runs", "yes", "name"),
     tuple(
-        options.option(f"--{name}", "action", group="Store", flag_value=name) for name in _ACTIONS
+        options.option(f"--{name}", "action", group="General", flag_value=name) for name in _ACTIONS
     ),
-    options.of("size", "runs", "quick", "yes", "name"),
     options.of("output", "json", "verbose", "dry_run", "store"),
 )
 @options.argument("names", nargs=-1, metavar="PATH|DISK...")
 def disk(names: Sequence[str], action: str | None, **params: Any) -> int:
-    """Measure the disk of the directory PATH with fio: its class and its speed for PostgreSQL.
+    """Measure the disk that holds PATH with fio: its SD card class and its speed.
 
     pgpaces writes to a new directory in PATH and always removes it. It asks for confirmation before
-    it writes more than 1 GB. pgpaces stores the result and includes it in reports of servers on the
-    same disk.
+    it writes more than 1 GB. pgpaces stores the result and includes it in reports on runs whose
+    server uses the same disk.
     """
     output.check(params)
     least, most = (1, 1) if action is None else _ACTIONS[action]

@@ -110,7 +110,7 @@ class _Lazy(Suggesting):
 )
 @click.version_option(package_name="pgpaces", prog_name="pgpaces")
 def cli() -> None:
-    """Put PostgreSQL through its paces: your workload, at your pace, against your expectation."""
+    """Put PostgreSQL through its paces: your workload, your pace, your latency limit."""
 
 
 describe(cli, "pgpaces")

@@ -136,6 +136,16 @@ class Group(Suggesting, Command):
 
         return declare
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Each with its first sentence, which click would cut off instead of wrapping it."""
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [
+                    (name, self.commands[name].get_short_help_str(COUNT_MAX).rstrip("."))
+                    for name in self.list_commands(ctx)
+                ]
+            )
+
 
 def command(*options: Sequence[Decorator], name: str | None = None) -> Callable[..., Command]:
     return lambda function: click.command(name, cls=Command)(_with(options, function))

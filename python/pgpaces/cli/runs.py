@@ -178,7 +178,10 @@ def _check_place(store: Store, other: str, names: Sequence[str]) -> None:
 @options.argument("tag", metavar="NAME")
 @options.argument("names", metavar="[RUN|EXPERIMENT]...", nargs=-1)
 def tag(tag: str, names: Sequence[str], remove: bool, store_path: str | None) -> None:
-    """Tag runs and experiments with NAME. NAME then refers to the newest of them."""
+    """Tag runs and experiments with NAME.
+
+    If a command needs one run, NAME means the newest of these runs.
+    """
     if not names and not remove:
         raise PlanError("nothing-to-tag", tag=tag)
     store = options.open_store(store_path)
@@ -239,8 +242,9 @@ def delete(names: Sequence[str], yes: bool, dry_run: bool, store_path: str | Non
 )
 @options.argument("name", metavar="RUN")
 def export(name: str, form: str | None, output: str | None, store_path: str | None) -> None:
-    """Export RUN as one row for each combination of second, due second, and script.
+    """Export RUN with one row for each second, due second, and script.
 
+    The second is when the outcome became known. The due second is when the transaction was due.
     Times are in ms.
     """
     from msgspec import to_builtins
@@ -298,7 +302,7 @@ def _ms(ns: float | None) -> float | None:
 @options.command(
     (
         options.option("-L", "--latency-limit", group="Goal", metavar="TIME"),
-        options.option("--command", group="Workload", metavar="TEXT"),
+        options.option("--command", group="General", metavar="TEXT"),
     ),
     options.of("seventh", "tag", "store"),
     name="import",

@@ -142,7 +142,7 @@ def _settings_of(name: str) -> tuple[str, Mapping[str, str], bool]:
 def profiles() -> None:
     """List all profiles.
 
-    Your own profiles are files in the directory `profiles` of the data directory.
+    Your own profiles are the files in profiles/ in the data directory of pgpaces.
     """
     for name in known.names():
         profile = known.find(name)
@@ -162,7 +162,7 @@ def stop(name: str) -> None:
 @server.subcommand(options.of_trial("data_dir", "target"))
 @options.argument("name", default="")
 def clean(name: str, data_dir: str | None, target: str | None) -> None:
-    """Drop the prepared data on the managed server NAME (by default, the embedded server)."""
+    """Drop the prepared data on the managed server NAME (by default, pg18)."""
     from pgpaces.database import ownership
     from pgpaces.spec.target import TargetPlan
     from pgpaces.trial.target_server import site

@@ -48,7 +48,7 @@ def _levels_of(name: str) -> options.Decorator:
         group=each.group,
         rare=each.rare,
         metavar="[NAME=]DSN" if name == "target" else metavar,
-        help=each.help if each.factor else None,
+        help=each.help if each.factor and name != "target" else None,
         multiple=True,
         once=not each.several and name != "target",
     )

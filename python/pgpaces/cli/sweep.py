@@ -29,13 +29,13 @@ TRIALS_MAX = 10_000
 
 @options.command(
     specs.EXPERIMENT,
-    options.of("trials", "missed", "allow_fail", "quick", "yes", "new", "schema", "anyway"),
+    options.of("anyway", "trials", "missed", "allow_fail", "quick", "yes", "new", "schema"),
     specs.RESUME,
     options.of(*options.ANSWER, *options.RUNNING),
 )
 @options.argument("what", required=False, metavar="[FILE.toml|WORKLOAD]")
 def sweep(**params: Any) -> int:
-    """Run an experiment and find the load at which requests start to miss the limit.
+    """Run an experiment and find the load at which transactions start to miss the limit.
 
     pgpaces runs every combination of levels, in random order within each block. An option with
     several LEVELS, separated by commas, is a factor; write \\, for a comma within a level. FILE can
@@ -74,8 +74,8 @@ def sweep(**params: Any) -> int:
 
 
 @options.command(
-    options.of("missed", "allow_fail", "goal", "by", "quick", "soak", "anyway"),
     specs.EXPERIMENT,
+    options.of("anyway", "missed", "allow_fail", "goal", "by", "quick", "soak"),
     specs.RESUME,
     options.of(*options.ANSWER, *options.RUNNING),
 )

@@ -132,12 +132,13 @@ def _scripts(text: str, what: str) -> str:
 
 
 # Groups of options, in the order of help and reference.
-GROUPS = (WORKLOAD, LOAD, GOAL, TARGET, OUTPUT, SERVER, TOPOLOGY, BACKGROUND, GENERATOR, STORE) = (
-    *("Workload", "Load", "Goal", "Target", "Output"),
-    *("Server", "Topology", "Background load", "Generator", "Store"),
+GROUPS = (
+    *(GENERAL := "General", WORKLOAD := "Workload", LOAD := "Load", GOAL := "Goal"),
+    *(TARGET := "Target", OUTPUT := "Output", SERVER := "Server", TOPOLOGY := "Topology"),
+    *(BACKGROUND := "Background load", GENERATOR := "Generator", STORE := "Store"),
 )
 # The groups in `--help` of a command with more than SHORT options.
-USUAL, SHORT = GROUPS[:5], 30
+USUAL, SHORT = GROUPS[:6], 30
 
 TEXT, NUMBER = Kind(), Kind(python="float")
 DURATION, PAUSE, LIMIT = _duration(), _duration(zero=True), _duration(bare="ms")
@@ -254,7 +255,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("on_error", _one_of("continue", "stop-client", "stop"), GENERATOR, default="continue"),
     Option("verbose_errors", SWITCH, GENERATOR, default=False, flag=True, factor=False),
     Option("keep_going", SWITCH, GENERATOR, default=False, flag=True),
-    Option("guard", SWITCH, BACKGROUND, default=True, flag=True, whole=True),
+    Option("guard", SWITCH, TARGET, default=True, flag=True, whole=True, rare=True),
     Option("scale", _whole(1, 2**31 - 1), WORKLOAD, short="-s", metavar="N", follows=_DATA),
     Option("data_seed", _whole(0, SEED_MAX), WORKLOAD, metavar="N", default=1, follows=_DATA,
            rare=True),
@@ -290,7 +291,7 @@ OPTIONS: tuple[Option, ...] = (
 OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
     Option("file", TEXT, WORKLOAD, short="-f", metavar="FILE[@WEIGHT]", several=True,
            keyword="files"),
-    Option("like", TEXT, WORKLOAD, metavar="RUN"),
+    Option("like", TEXT, GENERAL, metavar="RUN"),
     Option("input", TEXT, WORKLOAD, metavar="PATTERN", several=True),
     Option("rows", TEXT, WORKLOAD, metavar="SQL"),
     Option("from_database", TEXT, WORKLOAD, metavar="NAME|DSN"),
@@ -298,19 +299,19 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
     Option("new", TEXT, WORKLOAD, metavar="FILE"),
     Option("schema", SWITCH, WORKLOAD, flag=True, rare=True),
     Option("in", TEXT, WORKLOAD, metavar="EXPERIMENT", default="last", keyword="of"),
-    Option("experiment", TEXT, WORKLOAD, metavar="NAME"),
-    Option("experiments", SWITCH, WORKLOAD, short="-E", flag=True),
-    Option("seventh", _one_of("lag", "retries"), WORKLOAD),
+    Option("experiment", TEXT, GENERAL, metavar="NAME"),
+    Option("experiments", SWITCH, GENERAL, short="-E", flag=True),
+    Option("seventh", _one_of("lag", "retries"), GENERAL),
     Option("log", TEXT, WORKLOAD, metavar="FILE", several=True, keyword="logs"),
     Option("top", _whole(1, 1000), WORKLOAD, metavar="N", default=100),
-    Option("size", TEXT, LOAD, metavar="SIZE"),
-    Option("runs", _whole(3, 99), LOAD, metavar="N", default=3),
+    Option("size", TEXT, GENERAL, metavar="SIZE"),
+    Option("runs", _whole(3, 99), GENERAL, metavar="N", default=3),
     Option("trials", Kind(_trials, "int | str"), LOAD, metavar="N"),
-    Option("quick", SWITCH, LOAD, flag=True),
+    Option("quick", SWITCH, GENERAL, flag=True),
     Option("soak", DURATION, LOAD, metavar="TIME", default="10min", rare=True),
     Option("pairs", _whole(8), LOAD, metavar="N"),
     Option("same", _whole(0), LOAD, metavar="N", rare=True),
-    Option("yes", SWITCH, LOAD, flag=True, rare=True),
+    Option("yes", SWITCH, GENERAL, flag=True, rare=True),
     Option("missed", MISSED, GOAL, metavar="SHARE"),
     Option("goal", TEXT, GOAL, metavar="GOAL", keyword="quantile"),
     Option("by", _one_of("rate", "users", "clients"), GOAL),
@@ -320,17 +321,17 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
     Option("also", TEXT, GOAL, metavar="METRICS", rare=True),
     Option("delta", SHARE, GOAL, metavar="SHARE"),
     Option("factor", TEXT, GOAL, metavar="NAME", several=True, keyword="factors"),
-    Option("anyway", SWITCH, GOAL, flag=True, rare=True),
+    Option("anyway", SWITCH, GENERAL, flag=True, rare=True),
     Option("output", TEXT, OUTPUT, short="-o", metavar="FILE"),
     Option("gate", SWITCH, GOAL, flag=True, rare=True),
     Option("junit", TEXT, OUTPUT, metavar="FILE", rare=True),
     Option("summary", TEXT, OUTPUT, metavar="FILE", rare=True),
     Option("limit", _whole(1), OUTPUT, short="-n", metavar="N", default=20),
     Option("count", _whole(1), OUTPUT, short="-n", metavar="N"),
-    Option("no_values", SWITCH, OUTPUT, flag=True),
+    Option("no_values", SWITCH, WORKLOAD, flag=True),
     Option("json", SWITCH, OUTPUT, flag=True, keyword="as_json"),
     Option("verbose", SWITCH, OUTPUT, short="-v", flag=True),
-    Option("dry_run", SWITCH, OUTPUT, flag=True),
+    Option("dry_run", SWITCH, GENERAL, flag=True),
     Option("progress", _whole(0), OUTPUT, short="-P", metavar="SECONDS", rare=True),
     Option("live", SWITCH, OUTPUT, flag=True, rare=True),
     Option("metrics", TEXT, OUTPUT, metavar="FORM", several=True, rare=True),
@@ -343,7 +344,7 @@ OF_COMMANDS: Mapping[str, Option] = {option.name: option for option in (
     Option("on_store_error", _one_of("continue", "stop"), STORE, default="continue"),
     Option("name", TEXT, STORE, metavar="NAME"),
     Option("remove", SWITCH, STORE, flag=True),
-    Option("tag", TEXT, STORE, metavar="NAME"),
+    Option("tag", TEXT, GENERAL, metavar="NAME"),
 )}  # fmt: skip
 BY_NAME: Mapping[str, Option] = {option.name: option for option in OPTIONS}
 FACTORS: Mapping[str, Option] = {option.name: option for option in OPTIONS if option.factor}
