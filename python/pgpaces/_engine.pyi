@@ -166,6 +166,10 @@ class Interval:
     def aborted(self) -> list[int]: ...
     @property
     def lines(self) -> list[tuple[str, str]]: ...
+    @property
+    def missed(self) -> list[tuple[int, int, int, int, int, str, str]]:
+        """At most 65,536 of those that were not on time: when each was due, sent and done (ns), its
+        script, the server's process (0: unknown), what became of it, and its SQLSTATE."""
 
 @final
 class Histogram:

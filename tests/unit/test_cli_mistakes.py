@@ -28,7 +28,7 @@ NO_QUANTILE = sentence("not-a-quantile-goal", goal="mean < 5ms")
 UNTRUSTED = sentence("script-unconfirmed", path="/a.sql").partition("'")[2]
 BARE = "01" + 24 * "B"
 LEVELS = ",".join(map(str, range(1, 102)))
-FILES = {"a.sql": "\\shell true\nSELECT 1;",
+FILES = {"a.sql": "\\shell true\nSELECT 1;", "m.sql": "SELECT 1;",
          "shell.toml": "files = ['a.sql']\n[factors]\nclients = [1]",
          "many.toml": f"workload = 'select-only'\n[factors]\nclients = {[1] * 10_001}"}  # fmt: skip
 NAMED = {
@@ -58,6 +58,12 @@ NAMED = {
     "sweep x --define a": PlanError("not-levels", option="--define", value="a", factor="a"),
     "trend --metric p9": no_choice(what="--metric", value="p9", choices="throughput", near="p99"),
     "compare a b -T 1s": PlanError("only-of-new-pairs", option="--duration"),
+    "rehearse": PlanError("migration-missing"),
+    "rehearse reporting --rate 1": PlanError("migration-missing"),
+    "rehearse none.sql": PlanError("migration-not-found", path="none.sql"),
+    "rehearse m.sql -f a.sql --rate 1": PlanError("rehearsal-needs-copy"),
+    "rehearse m.sql -f a.sql --rate 1 --target host=h": PlanError("rehearsal-needs-copy"),
+    "rehearse m.sql tpcb-like": PlanError("rehearsal-needs-rate"),
     "compare a b --run tpcb-like --in a": PlanError("only-of-stored-trials", option="--in"),
     "compare a": PlanError("missing-argument", argument="B", usage="pgpaces compare [OPTIONS] A B"),
     "check --baseline none": PlanError("unusable-baseline", why=NO_RUN.replace("nightlyy", "none")),

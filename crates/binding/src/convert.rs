@@ -229,6 +229,32 @@ pub struct Interval {
     connect_ns: u64,
     aborted: Vec<usize>,
     lines: Vec<(&'static str, String)>,
+    missed: Missed,
+}
+
+/// Outcomes, which become Python's only where it asks for them.
+struct Missed(Vec<record::Outcome>);
+
+impl<'py> IntoPyObject<'py> for &Missed {
+    type Target = pyo3::types::PyList;
+    type Output = Bound<'py, Self::Target>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
+        pyo3::types::PyList::new(py, self.0.iter().map(outcome))
+    }
+}
+
+/// When it was due, sent and done, its script, process and class, and its SQLSTATE.
+fn outcome(from: &record::Outcome) -> (i64, i64, i64, u16, i32, &'static str, String) {
+    let class = match from.class {
+        record::Class::OnTime => "on_time",
+        record::Class::Late => "late",
+        record::Class::Skipped => "skipped",
+        record::Class::Failed => "failed",
+        record::Class::Unfinished => "unfinished",
+    };
+    (from.due, from.sent, from.done, from.script, from.pid, class, state(from.sqlstate))
 }
 
 fn level(level: record::Level) -> &'static str {
@@ -310,6 +336,7 @@ impl Interval {
             notes: from.notes.iter().map(|each| note(py, each)).collect::<PyResult<_>>()?,
             connect_ns: from.connect_ns,
             aborted: from.aborted,
+            missed: Missed(from.missed),
             lines: from.lines.into_iter().map(|(l, text)| (level(l), text)).collect(),
         })
     }

@@ -139,10 +139,9 @@ impl Actors {
         class: Class,
         sqlstate: SqlState,
     ) {
-        let (at, script, client) = (due.at, due.script, self.client(user));
-        let outcome =
-            Outcome { due: at, sent, done, client, script, class, idle, sqlstate, retries: 0 };
-        self.record.end(outcome);
+        let client = self.client(user);
+        let unsent = Outcome::unsent(due, sent, client, class);
+        self.record.end(Outcome { done, idle, sqlstate, ..unsent });
         self.states[user] = State::Free;
     }
 

@@ -7,6 +7,9 @@ use crate::record::{Batch, Class, DueCount, End, Level, Note, Outcome, SqlState,
 use crate::times::{Collector, Times};
 use std::collections::BTreeMap;
 
+/// The most outcomes of a second that an interval names.
+const MISSED_MAX: usize = 65_536;
+
 /// What became known in one second about one script's transactions of one due second.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tally {
@@ -100,6 +103,8 @@ pub struct Interval {
     pub connect_ns: u64,
     /// The worker of each client that gave up.
     pub aborted: Vec<usize>,
+    /// What missed its limit or failed, at most `MISSED_MAX`.
+    pub missed: Vec<Outcome>,
 }
 
 impl Interval {
@@ -169,6 +174,8 @@ impl Summary {
         }
         interval.tallies = tallies.into_values().collect();
         let outcomes = batches.iter().flat_map(|b| &b.outcomes);
+        let missed = outcomes.clone().filter(|o| o.class != Class::OnTime);
+        interval.missed.extend(missed.take(MISSED_MAX).copied());
         let dispatched = outcomes.filter(|o| o.idle && o.class != Class::Skipped);
         interval.dispatch = self.collector.times(dispatched.map(|o| o.sent - o.due));
         interval.statements = self.statements(batches);

@@ -51,6 +51,8 @@ pub struct Outcome {
     pub sqlstate: SqlState,
     /// Tries after the first.
     pub retries: u32,
+    /// The server's process that ran it; 0 where it is unknown.
+    pub pid: i32,
 }
 
 impl Outcome {
@@ -70,6 +72,7 @@ impl Outcome {
             idle: false,
             sqlstate,
             retries,
+            pid: 0,
         }
     }
 

@@ -69,7 +69,7 @@ def section(
         whole=True,
         note=message("capacity-rule", missed_percent=allowed, limits=limited or None),
         tables=tuple(_tables(cells, factors)),
-        tables_first=True,
+        facts_first=0,
         figures=tuple(
             _chart(search, cell, factors, number=number if len(cells) > 1 else 0)
             for number, (search, cell) in enumerate(drawn, 1)

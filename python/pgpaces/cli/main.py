@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 HELP: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("help.toml").read_text("utf-8"))
 COMMANDS = tuple(name for name, about in HELP.items() if "summary" in about)
 # Those that every user needs first, as the help lists them.
-_FIRST = ("run", "sweep", "capacity", "compare", "why", "report", "runs")
+_FIRST = ("run", "sweep", "capacity", "compare", "why", "rehearse", "report", "runs")
 # The number of new objects after which garbage is collected.
 _ALLOCATED_MAX = 300_000
 # The modules of commands that are not alone in theirs.

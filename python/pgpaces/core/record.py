@@ -99,6 +99,21 @@ class StatementTally(Struct, frozen=True):
     retries: _Number = 0
 
 
+class Missed(Struct, frozen=True, array_like=True):
+    """A transaction that was not on time. Times in ns from the start of the measured part.
+
+    pid: the server's process that ran it; 0: unknown. outcome: late, skipped, failed, unfinished.
+    """
+
+    due_ns: int
+    sent_ns: int
+    done_ns: int
+    script: int
+    pid: int
+    outcome: str
+    sqlstate: str = "00000"
+
+
 class Interval(Struct, frozen=True):
     """The record of one second; second 0 begins the measured part.
 
@@ -113,6 +128,7 @@ class Interval(Struct, frozen=True):
     outages: clients that got a lost connection back. outage_ns_max: the longest of these outages,
     and of those that last when the run ends. down: clients without a connection at its end.
     some_down_ns, all_down_ns: how long at least one client was without a connection, and all were.
+    missed: of a load that traces them; not stored.
     """
 
     second: _SignedKey
@@ -136,6 +152,7 @@ class Interval(Struct, frozen=True):
     down: _SmallNumber = 0
     some_down_ns: _Largest = 0
     all_down_ns: Annotated[Count, FieldRule(min)] = 0
+    missed: tuple[Missed, ...] = ()
 
 
 class Declared(Struct, frozen=True):
@@ -229,6 +246,11 @@ def merged(parts: Sequence[tuple[Offset, Interval]], threads: int, *, everyone: 
         statements=_moved((offset, part.statements) for offset, part in parts),
         cpu_ns=tuple(cpu_ns),
         aborted=tuple(at.thread + number for at, part in parts for number in part.aborted),
+        missed=tuple(
+            replace(each, script=each.script + at.script)
+            for at, part in parts
+            for each in part.missed
+        ),
     )
 
 

@@ -6,7 +6,11 @@ into the same bytes on output.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+
+# The rest of a statement from here on may hold a password; so may a URL.
+_SECRET = re.compile(r"\w*(password|://).*", re.IGNORECASE)
 
 Say = Callable[[str], None]  # takes a message for people
 
@@ -16,6 +20,11 @@ class Warned(str):
 
     def __new__(cls, text: str) -> Warned:
         return super().__new__(cls, f"warning: {text}")
+
+
+def redacted(statement: str) -> str:
+    """A statement in one line, without a password in it."""
+    return _SECRET.sub("...", " ".join(statement.split()))
 
 
 def encoded(text: str) -> bytes:

@@ -17,7 +17,7 @@ from msgspec.structs import asdict, replace
 from pgpaces import _engine
 from pgpaces.core.errors import RunError, ServerError
 from pgpaces.core.findings import finding
-from pgpaces.core.record import Interval, copied
+from pgpaces.core.record import Interval, Missed, copied
 from pgpaces.core.texts import decoded, encoded
 from pgpaces.core.units import SECOND_NS
 from pgpaces.server.folder import quoted
@@ -59,6 +59,7 @@ class EnginePlan(LoadOptions, frozen=True, kw_only=True):
     variables: list[tuple[bytes, bytes]]
     on_connect: list[str]
     part: tuple[int, int] | None = None
+    traced: bool = False
 
     @classmethod
     def of(
@@ -188,6 +189,7 @@ class Engine:
         self.scripts, self.threads, self.clients = len(scripts), plan.threads, plan.clients
         self.connect_ns = self._run.connect_ns
         self.poll = self._run.poll
+        self._traced = plan.traced
 
     def begin(self, ahead_ns: int = 0) -> None:
         self._run.begin(ahead_ns)
@@ -196,7 +198,8 @@ class Engine:
         while (interval := self._run.next_interval()) is not None:
             copy = copied(Interval, interval)
             notes = (finding(name, **{key: text}) for name, key, text in interval.notes)
-            yield replace(copy, notes=tuple(notes))
+            missed = (Missed(*each) for each in (interval.missed if self._traced else ()))
+            yield replace(copy, notes=tuple(notes), missed=tuple(missed))
 
     @property
     def end_ns(self) -> int:

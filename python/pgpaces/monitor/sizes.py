@@ -14,9 +14,8 @@ from msgspec.structs import astuple, replace
 
 from pgpaces.core.findings import Finding, Notes, finding
 from pgpaces.core.sessions import Session
-from pgpaces.core.texts import encoded
+from pgpaces.core.texts import encoded, redacted
 from pgpaces.monitor.session import MARK, SessionSnapshot
-from pgpaces.monitor.waits import shown
 from pgpaces.spec.result import Executed, Grown
 
 T = TypeVar("T")
@@ -167,7 +166,7 @@ class View(Struct, frozen=True):
             text, load = texts.get(key, ("", False))
             if text and MARK not in text:
                 rounded = replace(change, total_ms=round(change.total_ms, 3))
-                rows.append(Executed(shown(text)[:_TEXT_MAX], load, *astuple(rounded)))
+                rows.append(Executed(redacted(text)[:_TEXT_MAX], load, *astuple(rounded)))
         return tuple(rows[:SHOWN_MAX])
 
 

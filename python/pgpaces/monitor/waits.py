@@ -6,7 +6,6 @@ roles are hidden from a role without pg_read_all_stats. analysis/waits.py interp
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections import deque
@@ -14,6 +13,7 @@ from collections.abc import Mapping
 
 from pgpaces.analysis.waits import CPU, PER_SECOND, Event, WaitTally
 from pgpaces.core.findings import Finding, finding
+from pgpaces.core.texts import redacted
 from pgpaces.monitor.session import APPLICATIONS, MARK, SessionSnapshot, reported
 from pgpaces.spec.result import Blocked
 
@@ -57,15 +57,6 @@ LEFT JOIN pg_catalog.pg_locks l ON l.pid = w.pid AND NOT l.granted
 
 # The waiting session, its event and lock mode; the blocking session, its state and statement.
 Pair = tuple[str, str, str, str, str, str]
-
-
-# The rest of a statement from here on may hold a password; so may a URL.
-_SECRET = re.compile(r"\w*(password|://).*", re.IGNORECASE)
-
-
-def shown(statement: str) -> str:
-    """A statement in one line, without a password in it."""
-    return _SECRET.sub("...", " ".join(statement.split()))
 
 
 class Activity:
@@ -129,7 +120,7 @@ class Sampler:
 
     def _block(self, pair: Pair, second: int) -> None:
         waiting, event, mode, blocking, state, statement = pair
-        key = (waiting, event, mode, blocking, state, shown(statement))
+        key = (waiting, event, mode, blocking, state, redacted(statement))
         if key not in self._blocked and len(self._blocked) >= _BLOCKED_MAX:
             key = (waiting, event, mode, blocking, state, _ANY_OTHER)
             if key not in self._blocked and len(self._blocked) >= 2 * _BLOCKED_MAX:

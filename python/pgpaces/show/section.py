@@ -189,9 +189,9 @@ class Section(Struct, frozen=True):
     facts: names and values. value: a value of `analysis/`, for Python; document: the same for JSON,
     if not the value itself. said: the named values whose texts are the facts. findings: the most
     severe first. rows: the numbers. trials: the ids of the trials that it rests on. parts:
-    subsections. aside: how to see more. folded: only the title is visible at first. tables_first: a
-    screen has its tables above the facts. rank: a terminal shows `answer` and `numbers`; Markdown
-    all but `page`; the page shows all.
+    subsections. aside: how to see more. folded: only the title is visible at first. facts_first:
+    how many facts a screen has above its tables; None: all. rank: a terminal shows `answer` and
+    `numbers`; Markdown all but `page`; the page shows all.
     """
 
     key: str
@@ -213,7 +213,7 @@ class Section(Struct, frozen=True):
     parts: tuple[Section, ...] = ()
     aside: tuple[str, ...] = ()
     folded: bool = False
-    tables_first: bool = False
+    facts_first: int | None = None
     rank: Rank = "answer"
 
     @property

@@ -89,14 +89,16 @@ def brief(
     tables = [each for each in answer.tables if each.brief]
     if answer.facts or tables:
         yield Text("")
-    facts = list(_rows(answer.facts, width))
-    yield from () if answer.tables_first else facts
+    yield from _rows(answer.facts[: answer.facts_first], width)
     for shown in tables:
         yield from (
             Padding(part, (0, 0, 0, 2), expand=False)
             for part in _table(shown, width - 2, inline=True)
         )
-    yield from facts if answer.tables_first else ()
+    if answer.facts_first is not None:
+        yield from _rows(answer.facts[answer.facts_first :], width)
+    for block in answer.blocks:
+        yield from (_unbroken(f"    {line(each)}") for each in block.text.splitlines())
     for found in answer.findings[:warnings]:
         sign, style = ("–", "dim") if found.severity == "nothing" else ("!", "yellow")
         for number, each in enumerate(_wrapped(line(str(found)), width - 4)):

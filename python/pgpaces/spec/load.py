@@ -339,7 +339,8 @@ class TrialPlan(LoadOptions, frozen=True):
     poll: how the engine waits for its connections; auto: io_uring if a thread has many clients
     that never pause, and the system allows it; else epoll.
     guard: on a server that pgpaces does not manage, the load stops when it harms other sessions.
-    generators: of the load, if it is not this process alone.
+    generators: of the load, if it is not this process alone. traced: its intervals name the
+    transactions that were not on time.
     """
 
     load: Load
@@ -358,6 +359,7 @@ class TrialPlan(LoadOptions, frozen=True):
     on_connect: tuple[str, ...] = ()
     guard: bool = True
     generators: GeneratorsPlan | None = None
+    traced: bool = False
 
     def __post_init__(self) -> None:
         """Raises PlanError for values that exclude each other."""

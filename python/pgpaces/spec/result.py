@@ -19,6 +19,7 @@ from pgpaces.core.findings import Finding
 from pgpaces.core.record import Interval, Tally
 from pgpaces.core.series import Series
 from pgpaces.spec.load import Count, TrialPlan, trial_plan
+from pgpaces.spec.migration import Pass
 from pgpaces.spec.setup import HostFacts, ServerFacts, Setup, WorkloadFacts
 
 State = Literal["running", "finished", "interrupted", "failed"]
@@ -234,7 +235,7 @@ class Trial(Struct, frozen=True, dict=True):
     spec: the options by name (spec.py); of another program's, what its log tells. measured_ns:
     length of the measured part. findings: of sensors and the pipeline, without those that follow
     from the numbers. place: in an experiment, if any. samples: of the sensors. explained: plans of
-    its statements. observed: other observations of each server.
+    its statements. observed: other observations of each server. rehearsed: a migration during it.
     """
 
     id: str
@@ -253,6 +254,7 @@ class Trial(Struct, frozen=True, dict=True):
     samples: tuple[Series, ...] = ()
     explained: tuple[Explained, ...] = ()
     observed: tuple[Observed, ...] = ()
+    rehearsed: Pass | None = None
 
     @cached_property
     def plan(self) -> TrialPlan:

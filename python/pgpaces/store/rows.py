@@ -32,7 +32,7 @@ BEFORE_ALL = -(2**31)
 # Columns of a trial that are fields with the same name.
 _OF_TRIAL = (
     *("id", "started_at", "ended_at", "spec", "setup", "version"),
-    *("measured_ns", "error", "notes", "findings", "explained"),
+    *("measured_ns", "error", "notes", "findings", "explained", "rehearsed"),
 )
 # Seconds of a trial that may be missing in all: more than a day.
 _GAPS_MAX_S = 100_000
@@ -69,6 +69,7 @@ def results_of(trial: Trial) -> dict[str, Any]:
         "notes": [asdict(note) for note in trial.notes],
         "findings": [asdict(finding) for finding in trial.findings],
         "explained": [asdict(explained) for explained in trial.explained],
+        "rehearsed": None if trial.rehearsed is None else to_builtins(trial.rehearsed),
     }
 
 

@@ -111,12 +111,12 @@ trial = Table(
         "id": ID, "state": STATE, "started_at": MOMENT, "ended_at": MOMENT, "heartbeat": MOMENT,
         "version": CELL, "spec": JSON, "setup": JSON, "measured_ns": BIGINT, "error": WORDS,
         "notes": JSON, "findings": JSON, "summary": JSON, "experiment": ID, "cell": CELL,
-        "levels": JSON, "block": INTEGER, "attempt": INTEGER, "explained": JSON,
+        "levels": JSON, "block": INTEGER, "attempt": INTEGER, "explained": JSON, "rehearsed": JSON,
         "digest_version": INTEGER, "digest": TEXT,
     },
     null=(
         "ended_at", "measured_ns", "error", "summary", "experiment", "cell", "levels", "block",
-        "attempt", "digest_version", "digest",
+        "attempt", "rehearsed", "digest_version", "digest",
     ),
     indexes={"trial_newest": "started_at, id", "trial_place": "experiment, block"},
 )  # fmt: skip

@@ -11,20 +11,28 @@ from msgspec.structs import replace
 from pgpaces.core.errors import PlanError, StoreError
 from pgpaces.spec import setup
 from pgpaces.spec.design import Experiment
+from pgpaces.spec.migration import Rehearsal
 from pgpaces.trial.strategies import Goal
 
 
 class StoredExperiment(Struct, frozen=True, omit_defaults=True):
-    """command: as typed. workload_hash: of data and scripts. goal: of an adaptive experiment."""
+    """command: as typed. workload_hash: of data and scripts.
+
+    goal: of an adaptive experiment, or the migration whose rehearsal it is.
+    """
 
     experiment: Experiment
     command: str
     workload_hash: str
-    goal: Goal | None = None
+    goal: Goal | Rehearsal | None = None
 
 
 def write(
-    experiment: Experiment, command: str, workload_hash: str, *, goal: Goal | None = None
+    experiment: Experiment,
+    command: str,
+    workload_hash: str,
+    *,
+    goal: Goal | Rehearsal | None = None,
 ) -> dict[str, Any]:
     from pgpaces.trial.target_server import (
         shown_source,
@@ -47,9 +55,9 @@ def read(document: Mapping[str, Any]) -> StoredExperiment:
     return found
 
 
-def goal(document: Mapping[str, Any]) -> Goal | None:
+def goal(document: Mapping[str, Any]) -> Goal | Rehearsal | None:
     """The goal alone, also of a document whose other parts are damaged. Raises StoreError."""
-    found: Goal | None = _read(Goal | None, document.get("goal"))
+    found: Goal | Rehearsal | None = _read(Goal | Rehearsal | None, document.get("goal"))
     return found
 
 

@@ -33,6 +33,7 @@ from pgpaces.spec import trust, workload
 from pgpaces.spec.costs import Costs
 from pgpaces.spec.design import HERE, ROLE, Ask, Experiment, by_machine, in_cell
 from pgpaces.spec.load import family
+from pgpaces.spec.migration import Rehearsal
 from pgpaces.spec.result import Place
 from pgpaces.spec.setup import ServerFacts
 from pgpaces.spec.target import Target, TargetPlan
@@ -477,6 +478,8 @@ def find(name: str, store: str | Path | None) -> tuple[str, Experiment, Goal | N
     with contextlib.closing(Store.existing(store)) as opened:
         row = opened.experiment(opened.find_experiment(name))
     stored = document.read(row.document)
+    if isinstance(stored.goal, Rehearsal):
+        raise PlanError("rehearsal-not-resumed", name=row.name)
     return row.id, stored.experiment, stored.goal
 
 

@@ -29,12 +29,14 @@ from pgpaces.core.errors import PgpacesError, RunError, StoreError
 from pgpaces.core.findings import Finding, finding
 from pgpaces.core.locality import is_local
 from pgpaces.core.messages import message
+from pgpaces.core.record import Interval
 from pgpaces.core.texts import Warned
 from pgpaces.core.units import SECOND_NS
 from pgpaces.load.cluster.workers import Clusters, Workers
 from pgpaces.load.command import CommandLoad
 from pgpaces.load.composite import RunningLoad, Together
 from pgpaces.spec.load import GeneratorsPlan
+from pgpaces.spec.migration import Pass
 from pgpaces.spec.result import State, Trial
 from pgpaces.spec.target import TargetPlan
 from pgpaces.store.store import Store
@@ -178,12 +180,29 @@ def signals(stops: Stops, listener: Listener) -> Iterator[None]:
         os.close(reads)
 
 
+class Companion:
+    """What happens beside the load of a trial: nothing, unless its methods are overridden."""
+
+    def open(self, ready: ReadyTrial) -> None:
+        """The load is about to begin. Raises PgpacesError."""
+
+    def begin(self, start_ns: int, load: Together) -> None:
+        """The measured part begins at start_ns, by time.monotonic_ns(); it may stop the load."""
+
+    def add(self, interval: Interval) -> None:
+        """A second has passed."""
+
+    def close(self) -> Pass | None:
+        """The load has ended; whatever still runs ends, too."""
+        return None
+
+
 class TrialContext(Struct, frozen=True):
     """The listener of a trial, what may end it, and the store.
 
     wait_s: maximum wait at its end for a store that refuses writes. resources: open from the
     beginning of the load to the answer, so that a signal after the load does not cost the answer.
-    clusters: of generators.
+    clusters: of generators. companion: of this trial.
     """
 
     listener: Listener
@@ -192,6 +211,7 @@ class TrialContext(Struct, frozen=True):
     wait_s: float = 0.0
     resources: ExitStack = field(default_factory=ExitStack)
     clusters: Clusters = field(default_factory=Clusters)
+    companion: Companion = field(default_factory=Companion)
 
     def write(self, write: Callable[[], None]) -> None:
         """Writes to the store, and retries for wait_s while the store refuses.
@@ -222,11 +242,12 @@ def run_at(where: Site, request: Request, context: TrialContext) -> Outcome:
 
 def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
     listener, stops, store = context.listener, context.stops, context.store
-    before = store.size_bytes() if store else 0
+    before, companion = store.size_bytes() if store else 0, context.companion
     trial = trial_of(ready)
     stops_on_store_error = ready.request.spec.get("on_store_error") == "stop"
     error: PgpacesError | None = None
     with monitoring(ready, listener.say) as monitors:
+        companion.open(ready)
         load, facts = _loads(ready, context)
         trial = replace(trial, setup=trial.setup.but(**facts))
         recorder = Recorder(store, trial, listener.say)
@@ -239,6 +260,7 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
                 begins_ns = load.begin()
                 listener.started(trial, load.connect_ns)
                 monitors.begin((begins_ns + ready.request.trial.warmup) / 1e9)
+                companion.begin(begins_ns + ready.request.trial.warmup, load)
                 looks = Looks(trial, listener)
                 try:
                     for interval in load:
@@ -246,6 +268,7 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
                         if recorder.error and stops_on_store_error:
                             load.stop()
                         listener.interval(interval)
+                        companion.add(interval)
                         monitors.sample(load)
                         looks.after(interval.second, recorder.accumulator, load)
                 except PgpacesError as ended_by:
@@ -254,6 +277,8 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
             except BaseException:
                 load.abort()
                 raise
+            finally:
+                rehearsed = companion.close()
         ended_early = bool(stops.requests or monitors.reason)
         answers = monitors.answers()
     stopped = recorder.error if stops_on_store_error else None
@@ -283,6 +308,7 @@ def _measure(ready: ReadyTrial, context: TrialContext) -> Outcome:
             samples=series,
             explained=monitors.explained,
             observed=monitors.observed(),
+            rehearsed=rehearsed,
         )
         shown = digest(trial, accumulator)
         failed: StoreError | None = None

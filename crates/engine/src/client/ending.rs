@@ -250,6 +250,7 @@ impl Runner {
             idle: transaction.idle,
             sqlstate: transaction.failure.map_or(*b"00000", |failure| failure.sqlstate),
             retries: transaction.tries - 1,
+            pid: self.pid,
         }
     }
 

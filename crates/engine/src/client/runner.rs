@@ -66,6 +66,8 @@ pub(super) struct Runner {
     pub(super) debug: Vec<Value>,
     pub(super) transaction: Option<Transaction>,
     pub(super) outcome: Option<Outcome>,
+    /// The server's process; 0 where it is unknown.
+    pub(super) pid: i32,
     pub(super) warned: bool,
 }
 
@@ -82,6 +84,7 @@ impl Runner {
             debug: Vec::new(),
             transaction: None,
             outcome: None,
+            pid: 0,
             warned: false,
         }
     }
@@ -207,6 +210,7 @@ impl Runner {
             self.state = State::Login(done + 1);
             return Next::Server;
         }
+        self.pid = turn.connection.cancel_key().map_or(0, |(pid, _)| pid);
         self.state = State::Free;
         Next::Free(turn.at.arrived)
     }

@@ -101,6 +101,7 @@ fn good(client: u32, due: Ns) -> Outcome {
         idle: false,
         sqlstate: *b"00000",
         retries: 0,
+        pid: 0,
     }
 }
 

@@ -14,7 +14,7 @@ from pgpaces.analysis import differences
 from pgpaces.analysis.cells import sound
 from pgpaces.analysis.certainty import Certainty
 from pgpaces.analysis.sequential import Pairing, Tell
-from pgpaces.answers import capacity, over_time, run
+from pgpaces.answers import capacity, over_time, rehearse, run
 from pgpaces.answers import compare as comparing
 from pgpaces.answers import why as attribution
 from pgpaces.answers.answer import Answer
@@ -22,6 +22,7 @@ from pgpaces.answers.sweep import screen
 from pgpaces.answers.sweep.page import About, Page, gather
 from pgpaces.answers.trials import decisive
 from pgpaces.show.section import Headline, Next, Section
+from pgpaces.spec.migration import Rehearsal
 from pgpaces.store.store import Store
 from pgpaces.trial import document
 
@@ -91,7 +92,11 @@ def _of_experiment(store: Store, id_: str, about: About) -> Page:
     if goal is None or isinstance(goal, Certainty):
         return page
     tells = [Tell.of(digest) for digest in digests]
-    if isinstance(goal, Pairing):
+    if isinstance(goal, Rehearsal):
+        trials = [digest.trial for digest in digests if digest.trial.rehearsed is not None]
+        passes = tuple(trial.rehearsed for trial in trials if trial.rehearsed is not None)
+        section = rehearse.section(replace(goal, passes=passes), trials)
+    elif isinstance(goal, Pairing):
         section = _comparison(goal, tells, about)
     else:
         searched = goal.over(experiment.design.cells()).of_cells(tells)
@@ -102,7 +107,7 @@ def _of_experiment(store: Store, id_: str, about: About) -> Page:
         section = replace(section, headline=head, main="", findings=())
     own = () if about.state == "running" else section.next
     first = replace(section, next=(*own, *screen.steps(page)), aside=(screen.aside(page),))
-    return replace(page, first=first, searched=not isinstance(goal, Pairing))
+    return replace(page, first=first, searched=not isinstance(goal, Pairing | Rehearsal))
 
 
 def stopped(about: About) -> str:

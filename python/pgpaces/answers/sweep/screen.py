@@ -74,7 +74,7 @@ def section(page: Page) -> Section:
         whole=True,
         tables=(brief(page),),
         figures=chart(page),
-        tables_first=True,
+        facts_first=0,
         value=page.rows,
         trials=tuple(digest.trial.id for digest in page.digests),
     )

@@ -1,0 +1,431 @@
+"""What a migration did to the requests of a load: which it delayed, and its verdict. Pure.
+
+A request is blamed on a statement if a sample saw the migration among those that its session waited
+for, directly or through others. A migration blocks if a request is blamed on it, or if it held, or
+waited for, a lock that conflicts with the load's for at least the latency limit: a request that
+arrives when that begins waits until it ends, whether one happened to arrive or not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from math import comb
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pgpaces.core import times
+from pgpaces.core.findings import Finding, finding
+from pgpaces.core.record import Interval, Missed, Tally
+from pgpaces.core.units import SECOND_NS
+from pgpaces.spec.migration import Behind, Form, Pass, Phase, StatementRun, Verdict
+
+# Which modes conflict (PostgreSQL's documentation, "Explicit Locking").
+_WEAKEST_FIRST = (
+    "AccessShareLock", "RowShareLock", "RowExclusiveLock", "ShareUpdateExclusiveLock", "ShareLock",
+    "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock",
+)  # fmt: skip
+_CONFLICTS = {
+    "AccessShareLock": _WEAKEST_FIRST[7:],
+    "RowShareLock": _WEAKEST_FIRST[6:],
+    "RowExclusiveLock": _WEAKEST_FIRST[4:],
+    "ShareUpdateExclusiveLock": _WEAKEST_FIRST[3:],
+    "ShareLock": (*_WEAKEST_FIRST[2:4], *_WEAKEST_FIRST[5:]),
+    "ShareRowExclusiveLock": _WEAKEST_FIRST[2:],
+    "ExclusiveLock": _WEAKEST_FIRST[1:],
+    "AccessExclusiveLock": _WEAKEST_FIRST,
+}
+# Two tests of each script, Holm's correction over them, at this level.
+_LEVEL = 0.01
+_SLOWER = 2.0
+_COUNTED_MIN = 20
+# Relations and the modes in which a load locks them.
+Locks = Mapping[str, frozenset[str]]
+
+
+class Wait(Struct, frozen=True):
+    """A session that waits for a lock. blockers: process ids; empty if they were not looked up.
+
+    since_ns: when it began; None before PostgreSQL 14. who: the holders in words, for reports.
+    """
+
+    pid: int
+    blockers: tuple[int, ...]
+    mode: str
+    relation: str
+    since_ns: int | None = None
+    who: tuple[str, ...] = ()
+
+
+class Look(Struct, frozen=True):
+    """A sample. Times in ns from the start of the measured part. statement: that of the migration.
+
+    held: relations and modes that the migration's session holds.
+    """
+
+    at_ns: int
+    statement: int | None
+    waits: tuple[Wait, ...] = ()
+    held: frozenset[tuple[str, str]] = frozenset()
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """All that a rehearsal saw. began_ns, ended_ns: of the migration.
+
+    scripts: names. limits_ns: of each script. allowed: the share that may miss. pid: of the
+    migration's session. period_ns: between samples. locks: of the load. tables: those among them
+    that are no indexes. wal_bytes: see Pass. interrupted: it did not come to its end.
+    """
+
+    form: Form
+    behind: Behind
+    statements: Sequence[StatementRun]
+    looks: Sequence[Look]
+    intervals: Sequence[Interval]
+    locks: Locks
+    tables: frozenset[str]
+    scripts: Sequence[str]
+    limits_ns: Sequence[int]
+    allowed: float
+    clients: int
+    pid: int
+    period_ns: int
+    began_ns: int
+    ended_ns: int
+    wal_bytes: int | None = None
+    interrupted: bool = False
+
+
+def conflicts(mode: str, others: Iterable[str]) -> bool:
+    return any(other in _CONFLICTS.get(mode, ()) for other in others)
+
+
+def judge(seen: Evidence) -> Pass:
+    """The pass, with its verdict."""
+    missed = list(chain.from_iterable(each.missed for each in seen.intervals))
+    behind = [_behind(look, seen.pid) for look in seen.looks]
+    runs = [_stopped(seen, number, run) for number, run in enumerate(seen.statements)]
+    causes: Counter[str] = Counter()
+    late: dict[int, list[int]] = {}
+    for each in missed:
+        if each.due_ns < seen.began_ns and each.done_ns < seen.began_ns:
+            continue
+        if each.outcome == "failed":
+            continue
+        number = _blamed(seen, behind, each)
+        if number is not None:
+            late.setdefault(number, []).append(each.done_ns - each.due_ns)
+            causes["migration"] += 1
+        elif each.due_ns >= seen.ended_ns:
+            causes["after"] += 1
+        elif any(run.began_ns <= each.done_ns and each.due_ns <= run.released_ns for run in runs):
+            causes["resources"] += 1
+        else:
+            causes["unexplained"] += 1
+    owners = {each.pid: seen.scripts[each.script] for each in missed if each.pid}
+    for number, run in enumerate(runs):
+        took = late.get(number, [])
+        queue = max(
+            (
+                pids
+                for look, pids in zip(seen.looks, behind, strict=True)
+                if look.statement == number
+            ),
+            key=len,
+            default=frozenset[int](),
+        )
+        named = Counter(owners.get(pid, "") for pid in queue)
+        runs[number] = replace(
+            run, late=len(took), worst_ns=max(took, default=0), queue=dict(named.most_common())
+        )
+    before, during = _phases(seen)
+    known = {each.sqlstate for each in missed if each.done_ns < seen.began_ns}
+    failed = Counter(
+        each.sqlstate
+        for each in missed
+        if each.outcome == "failed" and each.sqlstate not in known and each.done_ns >= seen.began_ns
+    )
+    found = [*_reasons(seen, runs, failed=failed, before=before, behind=behind)]
+    return Pass(
+        form=seen.form,
+        behind=seen.behind,
+        verdict=_verdict(found),
+        statements=tuple(runs),
+        before=before,
+        during=during,
+        failed=dict(failed),
+        causes=dict(causes),
+        clients=seen.clients,
+        wal_bytes=seen.wal_bytes,
+        findings=tuple(found),
+    )
+
+
+# The verdict that a finding leads to, the worst first.
+VERDICTS: Mapping[str, Verdict] = {
+    "rehearsal-stopped": "unknown",
+    "late-before": "unknown",
+    "generator-late-rehearsal": "unknown",
+    "migration-failed": "fails",
+    "requests-failed": "fails",
+    "requests-blocked": "blocks",
+    "lock-held": "blocks",
+    "lock-awaited": "blocks",
+    "rows-held": "blocks",
+    "slower-after": "slows",
+}
+
+
+def _verdict(found: Sequence[Finding]) -> Verdict:
+    names = {each.name for each in found}
+    return next((verdict for name, verdict in VERDICTS.items() if name in names), "safe")
+
+
+def _reasons(
+    seen: Evidence,
+    runs: Sequence[StatementRun],
+    *,
+    failed: Mapping[str, int],
+    before: Phase,
+    behind: Sequence[frozenset[int]],
+) -> Iterable[Finding]:
+    yield from _invalid(seen, before)
+    for number, run in enumerate(runs, 1):
+        if run.error is not None:
+            values = {"sqlstate": run.sqlstate or "", "error": run.error}
+            yield finding("migration-failed", number=number, **values)
+    if failed:
+        state, count = max(failed.items(), key=lambda pair: pair[1])
+        yield finding("requests-failed", count=sum(failed.values()), most=count, sqlstate=state)
+    queued = {
+        _owner(seen, look, pids) for look, pids in zip(seen.looks, behind, strict=True) if pids
+    }  # numbers from 0
+    for number, run in enumerate(runs):
+        yield from _harm(run, max(seen.limits_ns), number=number + 1, queued=number in queued)
+    yield from _slower(seen)
+
+
+def _invalid(seen: Evidence, before: Phase) -> Iterable[Finding]:
+    """Why the rehearsal says nothing."""
+    if seen.interrupted:
+        yield finding("rehearsal-stopped", why="")
+    if not before.due or before.missed > seen.allowed * before.due:
+        yield finding("late-before", missed=before.missed, due=before.due)
+    lag = times.merge(each.dispatch for each in seen.intervals)
+    lag_ms = times.quantiles_ms(lag, [0.99], lag.count)[0] if lag.count else None
+    if lag_ms is not None and lag_ms * 1e6 > max(seen.limits_ns) / 2:
+        yield finding("generator-late-rehearsal", lag_ms=lag_ms)
+
+
+def _harm(run: StatementRun, limit_ns: int, *, number: int, queued: bool) -> Iterable[Finding]:
+    own = {"number": number, "relation": run.relation, "mode": shown_mode(run.mode)}
+    lasted_ns = run.released_ns - run.began_ns
+    if run.late:
+        yield finding("requests-blocked", number=number, late=run.late, worst_s=run.worst_ns / 1e9)
+    if run.held_ns >= limit_ns:
+        yield finding("lock-held", held_s=run.held_ns / 1e9, **own)
+    if run.waited_ns >= limit_ns:
+        holders = list(run.holders)
+        yield finding("lock-awaited", waited_s=run.waited_ns / 1e9, holders=holders, **own)
+    if queued and lasted_ns >= limit_ns and not (run.held_ns or run.waited_ns):
+        yield finding("rows-held", number=number, held_s=lasted_ns / 1e9)
+
+
+def shown_mode(mode: str) -> str:
+    """A lock mode as PostgreSQL's documentation writes it: ACCESS EXCLUSIVE."""
+    words = "".join(f" {each}" if each.isupper() else each for each in mode.removesuffix("Lock"))
+    return words.strip().upper()
+
+
+def _behind(look: Look, pid: int) -> frozenset[int]:
+    """The sessions that wait for the migration, directly or through others.
+
+    One whose blockers were not looked up waits for whom those wait that want the same relation.
+    """
+    blockers = {wait.pid: set(wait.blockers) for wait in look.waits}
+    for wait in look.waits:
+        if not wait.blockers and wait.relation:
+            alike = (w for w in look.waits if w.relation == wait.relation)
+            blockers[wait.pid] = set(chain.from_iterable(w.blockers for w in alike))
+    found = {pid}
+    while more := {each for each, own in blockers.items() if own & found} - found:
+        found |= more
+    return frozenset(found - {pid})
+
+
+def _blamed(seen: Evidence, behind: Sequence[frozenset[int]], each: Missed) -> int | None:
+    """The number of the statement that delayed a request; None if none did.
+
+    One that waited for a client is blamed on the migration if that blocked half of the clients.
+    """
+    limit_ns = seen.limits_ns[each.script]
+    waited = each.sent_ns - each.due_ns > limit_ns / 2
+    for look, pids in zip(seen.looks, behind, strict=True):
+        if not pids or look.at_ns + seen.period_ns < each.due_ns:
+            continue
+        if look.at_ns > each.done_ns:
+            break
+        own = each.pid in pids and look.at_ns >= each.sent_ns - seen.period_ns
+        crowd = waited and look.at_ns <= each.sent_ns and 2 * len(pids) >= seen.clients
+        if own or crowd:
+            return _owner(seen, look, frozenset({each.pid}) if own else pids)
+    return None
+
+
+def _owner(seen: Evidence, look: Look, pids: frozenset[int]) -> int:
+    """The statement that these waits are blamed on.
+
+    It is the first of the open transaction that locked what they wait for, else the one that runs,
+    else the last that had begun.
+    """
+    begun = [n for n, run in enumerate(seen.statements) if run.began_ns <= look.at_ns]
+    wanted = [(wait.relation, wait.mode) for wait in look.waits if wait.pid in pids]
+    for number in begun:
+        run = seen.statements[number]
+        if run.released_ns >= look.at_ns and any(
+            name == relation and conflicts(mode, [own])
+            for name, mode in wanted
+            for relation, own in run.locks
+        ):
+            return number
+    if look.statement is not None:
+        return look.statement
+    return begun[-1] if begun else 0
+
+
+def _stopped(seen: Evidence, number: int, run: StatementRun) -> StatementRun:
+    """The statement with the lock that stopped the load for the longest time.
+
+    Its session has the lock from when it no longer waits for it to the end of its transaction.
+    """
+    looks = [look for look in seen.looks if look.statement == number]
+    own = [(look, wait) for look in looks for wait in look.waits if wait.pid == seen.pid]
+    stops = [(look, w) for look, w in own if conflicts(w.mode, seen.locks.get(w.relation, ()))]
+    waited_ns = 0
+    for first, last in _episodes([look.at_ns for look, _ in stops], 3 * seen.period_ns):
+        since = next(w.since_ns for look, w in stops if look.at_ns == first)
+        begin_ns = first - seen.period_ns // 2 if since is None else since
+        waited_ns = max(waited_ns, last + seen.period_ns // 2 - max(begin_ns, run.began_ns))
+    earlier = {lock for each in seen.statements[:number] for lock in each.locks}
+    if number and seen.statements[number - 1].released_ns <= run.began_ns:
+        earlier = set()
+    held = {*run.locks, *chain.from_iterable(look.held for look in looks)} - earlier
+    strong = [lock for lock in held if conflicts(lock[1], seen.locks.get(lock[0], ()))]
+    first_ns = run.began_ns + waited_ns if run.tries == 1 else run.done_ns
+
+    def got_ns(lock: tuple[str, str]) -> int:
+        """When it had the lock: when it no longer waited, or later, if samples show that."""
+        at_ns = next((look.at_ns for look in looks if lock in look.held), first_ns)
+        return at_ns - seen.period_ns if at_ns - first_ns > 2 * seen.period_ns else first_ns
+
+    # That of a table rather than of its index, the strongest.
+    def longest(lock: tuple[str, str]) -> tuple[int, bool, int]:
+        return got_ns(lock), lock[0] not in seen.tables, -_WEAKEST_FIRST.index(lock[1])
+
+    relation, mode, held_ns = "", "", 0
+    if strong:
+        relation, mode = lock = min(strong, key=longest)
+        held_ns = max(0, run.released_ns - got_ns(lock))
+    elif stops:
+        relation, mode = stops[0][1].relation, stops[0][1].mode
+    holders = dict.fromkeys(chain.from_iterable(wait.who for _, wait in own))
+    return replace(
+        run,
+        relation=relation,
+        mode=mode,
+        held_ns=held_ns,
+        waited_ns=waited_ns,
+        holders=tuple(holders),
+    )
+
+
+def _episodes(at_ns: Sequence[int], gap_ns: int) -> list[tuple[int, int]]:
+    """The first and last of each run of times with no larger gap between neighbors."""
+    found: list[tuple[int, int]] = []
+    for at in at_ns:
+        if found and at - found[-1][1] <= gap_ns:
+            found[-1] = (found[-1][0], at)
+        else:
+            found.append((at, at))
+    return found
+
+
+def _phases(seen: Evidence) -> tuple[Phase, Phase]:
+    """The requests before the migration, by whole seconds, and from its beginning on."""
+    begin_s = seen.began_ns // SECOND_NS
+    parts: dict[bool, list[Tally]] = {True: [], False: []}
+    for tally in chain.from_iterable(each.tallies for each in seen.intervals):
+        if tally.due_second >= 0:
+            parts[tally.due_second < begin_s].append(tally)
+    before, during = (_phase(parts[key]) for key in (True, False))
+    return before, during
+
+
+def _phase(tallies: Sequence[Tally]) -> Phase:
+    return Phase(
+        sum(each.due for each in tallies),
+        sum(map(_missed, tallies)),
+        max((each.latency.max_ns for each in tallies), default=0),
+    )
+
+
+def _missed(tally: Tally) -> int:
+    return tally.late + tally.skipped + tally.unfinished + sum(tally.failed.values())
+
+
+def _slower(seen: Evidence) -> Iterable[Finding]:
+    """A finding for each script that misses more after the migration, or takes twice as long.
+
+    Fisher's exact test of the missed (The Design of Experiments, 1935), with Holm's correction over
+    the scripts; the medians with intervals of order statistics that are apart.
+    """
+    begin_s, end_s = seen.began_ns // SECOND_NS, seen.ended_ns // SECOND_NS + 1
+    tallies = [t for each in seen.intervals for t in each.tallies if t.due_second >= 0]
+    tests: list[tuple[float, int]] = []
+    counts: dict[int, tuple[Phase, Phase]] = {}
+    for script in range(len(seen.scripts)):
+        own = [t for t in tallies if t.script == script]
+        parts = (
+            [t for t in own if t.due_second < begin_s],
+            [t for t in own if t.due_second > end_s],
+        )
+        first, last = (_phase(part) for part in parts)
+        counts[script] = (first, last)
+        if min(first.due, last.due) < _COUNTED_MIN:
+            continue
+        tests.append((_fisher(first, last), script))
+        medians = [_median(part) for part in parts]
+        if None not in medians:
+            (was, _, high), (now, low, _) = medians  # type: ignore[misc]
+            if now > _SLOWER * was and low > high:
+                values = {"before_ms": was, "after_ms": now}
+                yield finding("slower-after", seen.scripts[script], **values)
+                return
+    for rank, (p, script) in enumerate(sorted(tests)):
+        if p > _LEVEL / (len(tests) - rank):
+            return
+        first, last = counts[script]
+        values = {"missed": last.missed, "due": last.due, "was": first.missed, "was_due": first.due}
+        yield finding("slower-after", seen.scripts[script], **values)
+        return
+
+
+def _fisher(first: Phase, last: Phase) -> float:
+    """P(at least as many of the last missed | as many of both did), hypergeometric."""
+    a, n, b, m = first.missed, first.due, last.missed, last.due
+    total = comb(n + m, a + b)
+    return sum(comb(m, k) * comb(n, a + b - k) for k in range(b, min(m, a + b) + 1)) / total
+
+
+def _median(tallies: Sequence[Tally]) -> tuple[float, float, float] | None:
+    """The median of what succeeded, and its 99% interval of order statistics, ms."""
+    every = times.merge(each.latency for each in tallies)
+    n = every.count
+    if n < _COUNTED_MIN:
+        return None
+    half = 2.576 * n**0.5 / 2
+    ranks = (max(1, round(n / 2)), max(1, int(n / 2 - half)), min(n, int(n / 2 + half) + 1))
+    middle, low, high = (value or 0 for value in times.values_at_ranks(every, ranks))
+    return middle / 1e6, low / 1e6, high / 1e6

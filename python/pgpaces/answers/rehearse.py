@@ -1,0 +1,188 @@
+"""What a migration does to users: the rehearsal of a migration, and its section."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from textwrap import shorten
+
+from msgspec import to_builtins
+
+from pgpaces.analysis.rehearsal import VERDICTS, shown_mode
+from pgpaces.core.findings import Finding, length
+from pgpaces.core.messages import message, said
+from pgpaces.core.units import duration_words, rate_text
+from pgpaces.show.number_text import NOT_KNOWN
+from pgpaces.show.screen import Cells, Screen, table_of
+from pgpaces.show.section import Block, Headline, Mark, Next, Number, Section, Table, Values
+from pgpaces.spec.migration import Pass, Rehearsal, StatementRun
+from pgpaces.spec.result import Estimate, Trial
+
+KEY = "rehearsal"
+SCREEN = Screen(first=("load", "cost", "queue", "copy", "safer"), details=("failed", "causes"))
+_MARKS: dict[str, Mark] = {
+    "safe": "pass", "blocks": "fail", "fails": "fail", "slows": "fail", "unknown": "unknown",
+}  # fmt: skip
+_TEXT_MAX, _ROWS_MAX = 30, 6
+# Statements that only prepare others.
+_ASIDE = ("begin", "commit", "set ", "start ")
+
+
+def section(rehearsal: Rehearsal, trials: Sequence[Trial], *, stopped: bool = False) -> Section:
+    """The verdict of a rehearsal. trials: of its passes, in their order."""
+    first = rehearsal.decisive
+    findings = () if first is None else first.findings
+    return SCREEN.section(
+        _headline(rehearsal),
+        tuple(_values(rehearsal, trials)) if trials else (),
+        key=KEY,
+        title=message("title-rehearsal", name=rehearsal.name),
+        findings=[each for each in findings if _weakens(each)],
+        steps=[*_steps(rehearsal, trials)],
+        tables=(_table(first),) if first is not None and first.statements else (),
+        facts_first=1,
+        blocks=(Block(rehearsal.safer),) if rehearsal.safer and rehearsal.proved else (),
+        rows=tuple(_numbers(rehearsal)),
+        value=rehearsal,
+        document=lambda: {**to_builtins(rehearsal), **_derived(rehearsal)},
+        trials=tuple(trial.id for trial in trials),
+        whole=stopped,
+    )
+
+
+def _derived(rehearsal: Rehearsal) -> dict[str, object]:
+    return {"verdict": rehearsal.verdict, "proved": rehearsal.proved}
+
+
+def _weakens(found: Finding) -> bool:
+    return VERDICTS.get(found.name) == "unknown"
+
+
+def _headline(rehearsal: Rehearsal) -> Headline:
+    verdict, found = rehearsal.verdict, rehearsal.decisive
+    word, mark = verdict.upper(), _MARKS[verdict]
+    if found is None:
+        return Headline("UNKNOWN", "unknown", message("rehearsal-not-run"))
+    where = message("rehearsal-behind") if found.behind == "open" else ""
+    reason = next((f for f in found.findings if VERDICTS.get(f.name) == verdict), None)
+    due, late = found.during.due, sum(each.late for each in found.statements)
+    if verdict == "safe":
+        text = message("rehearsal-safe", due=due, worst_s=found.during.worst_ns / 1e9)
+    elif verdict == "blocks":
+        text = _blocks(found, where=where, late=late, due=due)
+    else:
+        text = f"{where}{reason}" if reason is None else f"{where}{reason.sentence}"
+    return Headline(word, mark, text)
+
+
+def _blocks(found: Pass, *, where: str, late: int, due: int) -> str:
+    worst = found.worst
+    values = {"where": where, "late": late, "due": due}
+    if worst is None or not worst.relation:
+        lasted_s = 0.0 if worst is None else (worst.released_ns - worst.began_ns) / 1e9
+        return message("rehearsal-rows", lasted_s=lasted_s, **values)
+    what = "all access" if worst.mode == "AccessExclusiveLock" else "writes"
+    stopped_s = (worst.held_ns + worst.waited_ns) / 1e9
+    return message(
+        "rehearsal-blocks", what=what, relation=worst.relation, stopped_s=stopped_s, **values
+    )
+
+
+def _values(rehearsal: Rehearsal, trials: Sequence[Trial]) -> Values:
+    first, trial = rehearsal.passes[0], trials[0]
+    plan, found = trial.plan, rehearsal.decisive or first
+    yield (
+        "load",
+        said(
+            "rehearsal-load",
+            workload=trial.workload.name,
+            rate=rate_text(plan.load.rate or 0.0),
+            limit=duration_words(plan.limit_max_ns or 0),
+            missed=first.before.missed,
+            due=first.before.due,
+        ),
+    )
+    runs = first.statements
+    built = [(name, size) for run in runs for name, size in run.built]
+    rewritten = [name for run in runs for name in run.rewritten]
+    parts = [message("rehearsal-index", name=name, size=size) for name, size in built]
+    if first.wal_bytes is not None:
+        parts.append(message("rehearsal-wal", wal=first.wal_bytes))
+    parts.append(message("rehearsal-rewritten", tables=rewritten or ["no table"]))
+    yield "cost", said("rehearsal-cost", parts=parts)
+    behind = rehearsal.of("asked", "open")
+    if behind is not None:
+        late = sum(each.late for each in behind.statements)
+        values = {"open_s": rehearsal.open_s, "late": late, "due": behind.during.due}
+        yield "queue", said("rehearsal-queue" if late else "rehearsal-no-queue", **values)
+    prepared, spec = trial.workload.prepared, trial.spec
+    began, ended = trials[0].started_at, trials[-1].ended_at
+    yield (
+        "copy",
+        said(
+            "rehearsal-copy",
+            database=spec.get("from_database", trial.workload.name),
+            size=None if prepared is None else prepared.size_bytes,
+            version=trial.server.version.partition(" ")[0],
+            passes=len(trials),
+            took_s=(ended - began).total_seconds() if ended else None,
+        ),
+    )
+    safer = [each for each in rehearsal.passes if each.form == "safer"]
+    if rehearsal.proved:
+        yield (
+            "safer",
+            said(
+                "rehearsal-safer" if len(safer) > 1 else "rehearsal-safer-once",
+                late=sum(run.late for each in safer for run in each.statements),
+                due=sum(each.during.due for each in safer),
+                worst_s=max(each.during.worst_ns for each in safer) / 1e9,
+            ),
+        )
+    elif safer:
+        yield "safer", said("rehearsal-no-safer")
+    for number, run in enumerate(found.statements, 1):
+        if run.error is not None:
+            yield "failed", said("rehearsal-statement-failed", number=number, error=run.error)
+    yield "causes", said("rehearsal-causes", causes=found.causes)
+
+
+def _table(found: Pass) -> Table:
+    runs = [*enumerate(found.statements, 1)]
+    shown = [(n, run) for n, run in runs if not run.text.lower().startswith(_ASIDE)]
+    if len(shown) > _ROWS_MAX:
+        worst = sorted(
+            shown, key=lambda pair: -(pair[1].late + pair[1].held_ns + pair[1].waited_ns)
+        )
+        shown = sorted(worst[:_ROWS_MAX], key=lambda pair: pair[0])
+    relations = {run.relation for _, run in shown if run.relation}
+    lock = f"lock on {next(iter(relations))}" if len(relations) == 1 else "lock"
+    waited = any(run.waited_ns for _, run in shown)
+    rows = [_row(n, run, lock=lock, waited=waited) for n, run in shown]
+    return table_of("title-rehearsed-statements", rows, brief=True, spare=("waited", "worst"))
+
+
+def _row(number: int, run: StatementRun, *, lock: str, waited: bool) -> Cells:
+    text = shorten(run.text, 4 * _TEXT_MAX, placeholder="…")
+    cut = text if len(text) <= _TEXT_MAX else f"{text[: _TEXT_MAX - 1]}…"
+    mode = shown_mode(run.mode) if run.mode else NOT_KNOWN
+    yield "statement", f"{number} {cut}"
+    yield lock, mode if lock != "lock" or not run.relation else f"{mode} on {run.relation}"
+    yield "held", length(run.held_ns / 1e9) if run.held_ns else NOT_KNOWN
+    if waited:
+        yield "waited", length(run.waited_ns / 1e9) if run.waited_ns else NOT_KNOWN
+    yield "late", f"{run.late:,}"
+    yield "worst", length(run.worst_ns / 1e9) if run.late else NOT_KNOWN
+
+
+def _steps(rehearsal: Rehearsal, trials: Sequence[Trial]) -> Iterator[Next]:
+    if rehearsal.verdict == "unknown" and trials:
+        yield Next(f"pgpaces why {trials[-1].id[-8:]}", "next-why")
+
+
+def _numbers(rehearsal: Rehearsal) -> Iterator[Number]:
+    """The missed share of each pass from the beginning of the migration on."""
+    for each in rehearsal.passes:
+        if each.during.due:
+            share = 100 * each.during.missed / each.during.due
+            of = {"form": each.form, "behind": each.behind}
+            yield Number(of, "missed", Estimate.alone(share, each.during.due))

@@ -1,0 +1,110 @@
+"""Samples which sessions wait for which locks, and for whom, many times a second.
+
+For a rehearsal: it needs every wait of at least the latency limit, with the process ids.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+import psycopg
+
+from pgpaces.analysis.rehearsal import Look, Wait
+from pgpaces.core.sessions import Session, connect
+from pgpaces.core.texts import encoded
+from pgpaces.monitor.session import APPLICATION, MARK
+
+# The period is a fifth of the latency limit, within these bounds.
+_OF_LIMIT, _PERIOD_MIN_NS, _PERIOD_MAX_NS = 5, 10_000_000, 100_000_000
+# pg_blocking_pids stops the lock manager for a moment: only for those that wait longest.
+_LOOKED_UP = 32
+_SINCE = 140_000
+_WAITS = f"""
+SELECT {MARK} w.pid, w.blockers, l.mode, coalesce(l.relation::pg_catalog.regclass::text, ''),
+  {{age}}, ARRAY(SELECT coalesce(nullif(b.application_name, ''), b.usename, b.backend_type, '?')
+    || coalesce(' (' || nullif(b.state, 'active') || ')', '')
+    FROM pg_catalog.pg_stat_activity b WHERE w.pid = %(pid)s AND b.pid = ANY (w.blockers))
+FROM (SELECT pid, CASE WHEN row_number() OVER (ORDER BY query_start) <= {_LOOKED_UP}
+        THEN pg_catalog.pg_blocking_pids(pid) END AS blockers
+      FROM pg_catalog.pg_stat_activity
+      WHERE wait_event_type = 'Lock' AND datname = pg_catalog.current_database()) w
+  JOIN pg_catalog.pg_locks l ON l.pid = w.pid AND NOT l.granted
+"""
+_HELD = f"""
+SELECT {MARK} relation::pg_catalog.regclass::text, mode FROM pg_catalog.pg_locks
+WHERE pid = %s AND locktype = 'relation' AND granted AND relation >= 16384
+"""
+_AGE = "extract(epoch FROM pg_catalog.clock_timestamp() - l.waitstart)::float8"
+
+
+def period_ns(limit_ns: int) -> int:
+    return min(max(limit_ns // _OF_LIMIT, _PERIOD_MIN_NS), _PERIOD_MAX_NS)
+
+
+class LockSampler:
+    """Samples in a thread of its own until `stop`.
+
+    now_ns: the time since the load's measured part began. statement: the number of the migration's
+    statement that runs, if one does. pid: of the migration's session.
+    """
+
+    def __init__(
+        self,
+        keywords: Mapping[str, str],
+        *,
+        period_ns: int,
+        now_ns: Callable[[], int],
+        statement: Callable[[], int | None],
+        pid: int,
+    ) -> None:
+        self.looks: list[Look] = []
+        self.cpu_s = 0.0
+        self._session: Session = connect(keywords, APPLICATION, prepare_threshold=0)
+        self._period_ns, self._now_ns = period_ns, now_ns
+        self._statement, self._pid = statement, pid
+        age = _AGE if self._session.info.server_version >= _SINCE else "NULL::float8"
+        self._waits = encoded(_WAITS.format(age=age))
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pgpaces-locks", daemon=True)
+
+    def begin(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._session.close()
+
+    def _run(self) -> None:
+        next_ns = time.monotonic_ns()
+        while not self._stopped.wait(max(0, next_ns - time.monotonic_ns()) / 1e9):
+            try:
+                self._look()
+            except psycopg.Error:  # the server is gone, which the load reports
+                return
+            next_ns = max(next_ns + self._period_ns, time.monotonic_ns())
+            self.cpu_s = time.thread_time()
+
+    def _look(self) -> None:
+        number, asked_ns = self._statement(), self._now_ns()
+        rows = self._session.execute(self._waits, {"pid": self._pid}).fetchall()
+        at_ns = (asked_ns + self._now_ns()) // 2
+        waits = tuple(
+            Wait(
+                pid,
+                tuple(blockers or ()),
+                mode,
+                relation,
+                None if age_s is None else at_ns - round(age_s * 1e9),
+                tuple(who),
+            )
+            for pid, blockers, mode, relation, age_s, who in rows
+        )
+        held = frozenset[tuple[str, str]]()
+        if number is not None:
+            held = frozenset(self._session.execute(encoded(_HELD), (self._pid,)).fetchall())
+        if waits or held:
+            self.looks.append(Look(at_ns, number, waits, held))

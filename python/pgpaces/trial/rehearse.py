@@ -1,0 +1,377 @@
+"""Rehearses a migration on copies of a database under load: as it is, behind an open transaction,
+and in a safer form.
+
+Each pass is a trial of the load, during which the migration runs. An experiment groups them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from datetime import UTC, datetime
+
+import psycopg
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pgpaces.analysis.rehearsal import Evidence, judge
+from pgpaces.core import sessions
+from pgpaces.core.errors import PgpacesError, PlanError
+from pgpaces.core.findings import finding
+from pgpaces.core.messages import message
+from pgpaces.core.record import Interval
+from pgpaces.core.texts import Say
+from pgpaces.core.units import SECOND_NS
+from pgpaces.database import migration
+from pgpaces.database.migration import Migrating
+from pgpaces.load import engine as generator
+from pgpaces.load.cluster.workers import Clusters
+from pgpaces.load.composite import Together
+from pgpaces.load.engine import for_driver
+from pgpaces.monitor import locks
+from pgpaces.monitor.locks import LockSampler
+from pgpaces.spec.design import Experiment
+from pgpaces.spec.migration import (
+    Behind,
+    Form,
+    Pass,
+    Rehearsal,
+    Statement,
+    StatementRun,
+    safer,
+    split,
+)
+from pgpaces.spec.result import Place
+from pgpaces.store.listing import ExperimentRow
+from pgpaces.store.rows import ExperimentState
+from pgpaces.store.store import Store, new_id
+from pgpaces.trial import document
+from pgpaces.trial.listener import Listener
+from pgpaces.trial.prepare import ReadyTrial
+from pgpaces.trial.request import Request, check
+from pgpaces.trial.target_server import Site, site, source_database
+from pgpaces.trial.trial import Companion, Stops, TrialContext, run_at
+
+# The part before the migration has so many requests, within these seconds; the part after it.
+_BEFORE_DUE, BEFORE_MIN_S, _BEFORE_MAX_S, AFTER_S = 200, 5.0, 30.0, 5.0
+# The open transaction begins so much earlier than the migration.
+_HELD_BEFORE_S = 0.2
+# What is said of each pass.
+_PASSES: Mapping[tuple[Form, Behind], str] = {
+    ("asked", "alone"): "rehearsal-asked-alone",
+    ("asked", "open"): "rehearsal-asked-open",
+    ("safer", "alone"): "rehearsal-safer-alone",
+    ("safer", "open"): "rehearsal-safer-open",
+}
+# A safer form waits for its locks half the latency limit at a time, so often.
+_SAFER_TRIES = 30
+
+
+class RehearsalRequest(Struct, frozen=True):
+    """A migration to rehearse. load: the trial that each pass is.
+
+    open_s: how long the open transaction stays open; 0: no such pass. tries: of a statement that
+    its lock_timeout ends. find_safer: rehearse a safer form if the migration is not safe.
+    """
+
+    load: Request
+    name: str
+    text: str
+    statements: tuple[Statement, ...]
+    open_s: float = 3.0
+    tries: int = 1
+    timeout_s: float = 600.0
+    find_safer: bool = True
+    command: str = ""
+
+
+def check_rehearsal(asked: RehearsalRequest) -> None:
+    """Raises PlanError for a load without a limit or pace, and for a database that is no copy."""
+    check(asked.load)
+    trial, workload = asked.load.trial, asked.load.workload
+    if trial.load.model == "closed":
+        raise PlanError("rehearsal-needs-rate")
+    if trial.limit_max_ns is None:
+        raise PlanError("no-latency-limit")
+    if asked.load.target.own is not None:
+        raise PlanError("cannot-combine", options=["rehearse", "--own"])
+    if asked.load.from_database is None and (workload.alone or not workload.init):
+        raise PlanError("rehearsal-needs-copy")
+
+
+def rehearse(asked: RehearsalRequest, listener: Listener | None = None) -> Rehearsal:
+    """Rehearses it. Raises PgpacesError if a pass cannot begin."""
+    check_rehearsal(asked)
+    listener, stops = listener or Listener(), Stops()
+    load = replace(asked.load, from_database=source_database(asked.load.from_database))
+    # The migration writes, so each pass has a copy of its own.
+    workload, trial = replace(load.workload, writes=True), replace(load.trial, traced=True)
+    asked = replace(asked, load=replace(load, workload=workload, trial=trial))
+    with ExitStack() as stack:
+        store = Store.open(load.store)
+        stack.callback(store.close)
+        rehearsal = Rehearsal(
+            id=new_id(),
+            name=asked.name,
+            sha256=hashlib.sha256(asked.text.encode()).hexdigest(),
+            open_s=asked.open_s,
+            safer=safer(asked.statements, load.trial.limit_max_ns or 0)
+            if asked.find_safer
+            else None,
+        )
+        _begin(store, asked, rehearsal)
+        state: ExperimentState = "interrupted"
+        clusters = stack.enter_context(closing(Clusters()))
+        where = stack.enter_context(site(load.target, listener.say))
+        context = TrialContext(listener, stops, store, clusters=clusters)
+        passes = _Passes(asked, rehearsal, where, context=context)
+        try:
+            rehearsal = passes.run()
+            state = "interrupted" if stops.requests else "finished"
+        finally:
+            store.finish_experiment(rehearsal.id, state)
+        return rehearsal
+
+
+def _begin(store: Store, asked: RehearsalRequest, rehearsal: Rehearsal) -> None:
+    from importlib.metadata import version
+
+    experiment = Experiment(asked.name, asked.load.workload.name)
+    hash_ = asked.load.workload.hash
+    store.begin_experiment(
+        ExperimentRow(
+            id=rehearsal.id,
+            name=asked.name,
+            started_at=datetime.now(UTC),
+            ended_at=None,
+            state="running",
+            version=version("pgpaces"),
+            document=document.write(experiment, asked.command, hash_, goal=rehearsal),
+        )
+    )
+
+
+class _Passes:
+    """The passes of a rehearsal, one after the other."""
+
+    def __init__(
+        self,
+        asked: RehearsalRequest,
+        rehearsal: Rehearsal,
+        where: Site,
+        *,
+        context: TrialContext,
+    ) -> None:
+        self._asked, self._rehearsal = asked, rehearsal
+        self._where, self._context = where, context
+
+    def run(self) -> Rehearsal:
+        """The migration as it is, alone and behind an open transaction; then a safer form."""
+        rehearsal, found = self._rehearsal, list[Pass]()
+        for behind in rehearsal.behinds:
+            found.append(self._pass(self._asked.statements, "asked", behind, number=len(found)))
+            if found[-1].verdict == "unknown":
+                break
+        harms = {each.verdict for each in found} - {"safe"}
+        if rehearsal.safer is not None and harms and "unknown" not in harms:
+            statements = tuple(split(rehearsal.safer))
+            for behind in rehearsal.behinds:
+                found.append(self._pass(statements, "safer", behind, number=len(found)))
+                if found[-1].verdict != "safe":
+                    break
+        return replace(rehearsal, passes=tuple(found))
+
+    def _pass(
+        self, statements: Sequence[Statement], form: Form, behind: Behind, *, number: int
+    ) -> Pass:
+        asked, context = self._asked, self._context
+        context.listener.say(message(_PASSES[form, behind]))
+        asked = replace(asked, tries=asked.tries if form == "asked" else _SAFER_TRIES)
+        during = DuringLoad(statements, asked, form=form, behind=behind, say=context.listener.say)
+        place = Place(self._rehearsal.id, f"{number + 1}", {}, number + 1)
+        with ExitStack() as own:
+            outcome = run_at(
+                self._where,
+                replace(asked.load, place=place),
+                replace(context, companion=during, resources=own),
+            )
+        if error := outcome.error or outcome.store_error:
+            raise error
+        assert outcome.trial.rehearsed is not None
+        return outcome.trial.rehearsed
+
+
+class DuringLoad(Companion):
+    """One execution of a migration during a load."""
+
+    def __init__(
+        self,
+        statements: Sequence[Statement],
+        asked: RehearsalRequest,
+        *,
+        form: Form,
+        behind: Behind,
+        say: Say,
+    ) -> None:
+        self._statements, self._asked, self._say = statements, asked, say
+        self._form, self._behind = form, behind
+        self._intervals: list[Interval] = []
+        self._runs: list[StatementRun] = []
+        self._start_ns = self._began_ns = self._ended_ns = 0
+        self._wal: list[tuple[int, int]] = []
+        self._whole, self._why = False, ""
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="pgpaces-migration", daemon=True)
+
+    def open(self, ready: ReadyTrial) -> None:
+        if ready.prepared.cloned_from is None:
+            raise PlanError("rehearsal-needs-copy")
+        self._ready, self._keywords = ready, for_driver(ready.primary())
+        limit_ns = ready.request.trial.limit_max_ns or 0
+        self._period_ns = locks.period_ns(limit_ns)
+        with sessions.errors("admin-session-failed"):
+            self._admin = sessions.connect(self._keywords, "pgpaces sensor", prepare_threshold=None)
+            self._locks = self._load_locks()
+            self._tables = migration.tables_of(self._admin, sorted(self._locks))
+            self._migrating = Migrating(
+                self._keywords,
+                self._now_ns,
+                tries=self._asked.tries,
+                timeout_s=self._asked.timeout_s,
+            )
+            self._sampler = LockSampler(
+                self._keywords,
+                period_ns=self._period_ns,
+                now_ns=self._now_ns,
+                statement=lambda: self._migrating.at,
+                pid=self._migrating.pid,
+            )
+
+    def begin(self, start_ns: int, load: Together) -> None:
+        self._start_ns, self._load = start_ns, load
+        self._thread.start()
+
+    def add(self, interval: Interval) -> None:
+        self._intervals.append(interval)
+
+    def close(self) -> Pass | None:
+        """The pass. None if the load did not begin."""
+        self._stopped.set()
+        if self._start_ns == 0:
+            return None
+        self._migrating.stop()
+        self._thread.join()
+        self._migrating.close()
+        schema = ""
+        with contextlib.suppress(psycopg.Error):
+            schema = migration.schema_of(self._admin)
+        self._admin.close()
+        found = replace(judge(self._evidence()), schema=schema)
+        if self._why:
+            found = replace(
+                found,
+                verdict="unknown",
+                findings=(finding("rehearsal-stopped", why=self._why), *found.findings),
+            )
+        return found
+
+    def _now_ns(self) -> int:
+        return time.monotonic_ns() - self._start_ns
+
+    def _load_locks(self) -> dict[str, frozenset[str]]:
+        """What each relation is locked with by the scripts; each statement is executed once."""
+        found: dict[str, set[str]] = {}
+        for component in self._ready.components:
+            variables = tuple(component.work.variables().items())
+            for script in component.scripts:
+                with contextlib.suppress(PgpacesError):  # its clients give up, too
+                    statements = generator.rehearse(
+                        script.name, script.text, variables, seed=component.plan.seed
+                    )
+                    texts = [sql for _, sql in statements]
+                    for relation, mode in migration.locks_of(self._admin, texts):
+                        found.setdefault(relation, set()).add(mode)
+        return {relation: frozenset(modes) for relation, modes in found.items()}
+
+    def _work(self) -> None:
+        """The migration between its parts before and after, in a thread of its own."""
+        try:
+            self._sampler.begin()
+            self._read_wal()
+            if self._rest(self._before_s()):
+                return
+            self._read_wal()
+            with ExitStack() as stack:
+                if self._behind == "open":
+                    held = migration.holding(self._keywords, self._tables, self._asked.open_s)
+                    timer = stack.enter_context(held)
+                    if self._rest(_HELD_BEFORE_S):
+                        return
+                self._began_ns = self._now_ns()
+                self._say(message("rehearsal-migrates"))
+                self._runs = self._migrating.run(self._statements)
+                self._ended_ns = self._now_ns()
+                self._read_wal()
+                if self._behind == "open":
+                    timer.join()
+                self._whole = not self._rest(AFTER_S)
+        except psycopg.Error as error:
+            self._why = str(error).strip() or type(error).__name__
+        finally:
+            self._sampler.stop()
+            self._load.stop()
+
+    def _rest(self, seconds: float) -> bool:
+        """Waits; whether the end was requested meanwhile."""
+        return self._stopped.wait(seconds)
+
+    def _before_s(self) -> float:
+        rate = self._ready.request.trial.load.rate or 1.0
+        before_s = min(max(_BEFORE_DUE / rate, BEFORE_MIN_S), _BEFORE_MAX_S)
+        # It begins in the middle of a second, so that the parts have whole seconds.
+        return max(0.0, -self._now_ns() / 1e9) + before_s + 0.1
+
+    def _read_wal(self) -> None:
+        with contextlib.suppress(psycopg.Error):
+            self._wal.append((self._now_ns(), migration.wal_position(self._admin)))
+
+    def _wal_bytes(self) -> int | None:
+        """What was written during the migration, without as much as the load wrote before it."""
+        if len(self._wal) < 3:
+            return None
+        (at0, first), (at1, second), (at2, third) = self._wal
+        usual = (second - first) / max(1, at1 - at0) * (at2 - at1)
+        return max(0, round(third - second - usual))
+
+    def _evidence(self) -> Evidence:
+        ready = self._ready
+        scripts, limits_ns = list[str](), list[int]()
+        for component in ready.components:
+            own = dict(component.plan.limits)
+            for script, label in zip(component.scripts, component.labels, strict=True):
+                scripts.append(label)
+                limits_ns.append(own.get(script.name, component.plan.limit_ns) or SECOND_NS * 3600)
+        missed_max = ready.request.spec.get("missed")
+        return Evidence(
+            form=self._form,
+            behind=self._behind,
+            statements=self._runs,
+            looks=self._sampler.looks,
+            intervals=self._intervals,
+            locks=self._locks,
+            tables=frozenset(self._tables),
+            scripts=scripts,
+            limits_ns=limits_ns,
+            allowed=missed_max if isinstance(missed_max, float) else 0.05,
+            clients=sum(component.clients for component in ready.components),
+            pid=self._migrating.pid,
+            period_ns=self._period_ns,
+            began_ns=self._began_ns,
+            ended_ns=self._ended_ns,
+            wal_bytes=self._wal_bytes(),
+            interrupted=not self._whole and not self._why,
+        )

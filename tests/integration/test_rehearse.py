@@ -1,0 +1,193 @@
+"""A migration is rehearsed on a copy: what holds locks, who waits, and what is left behind."""
+
+import json
+import re
+
+import pytest
+from tests.errors import sentence
+from tests.servers import access_to, quoted
+
+from pgpaces.database import migration, ownership
+from pgpaces.database.access import connect
+from pgpaces.spec.migration import split
+from pgpaces.trial import rehearse as rehearsing
+
+pytestmark = pytest.mark.postgres
+ROWS = 20_000
+
+
+@pytest.fixture(params=[pytest.param("15", marks=pytest.mark.slow), "18"])
+def access(request):
+    """The way to each of the servers, as superuser."""
+    return (
+        request.getfixturevalue("pg18")
+        if request.param == "18"
+        else access_to(request.getfixturevalue("pg15"))
+    )
+
+
+@pytest.fixture
+def shop(access):
+    """A database with a table that is read and written."""
+    with connect(access) as admin:
+        admin.execute("CREATE DATABASE shop")
+    with connect(access, "shop") as session:
+        session.execute("CREATE TABLE orders (id int PRIMARY KEY, note text, amount int)")
+        session.execute(
+            f"INSERT INTO orders SELECT i, 'note', i FROM generate_series(1, {ROWS}) i".encode()
+        )
+        session.execute("VACUUM ANALYZE")
+    yield access
+    with connect(access) as admin:
+        admin.execute("DROP DATABASE shop WITH (FORCE)")
+    ownership.clean(access)
+
+
+@pytest.fixture
+def rehearse(pgpaces, shop, tmp_path, monkeypatch):
+    """The answer of a rehearsal of this migration, as JSON, and the exit code.
+
+    The parts before and after the migration are shorter, as the server is quick.
+    """
+    monkeypatch.setattr(rehearsing, "BEFORE_MIN_S", 2.0)
+    monkeypatch.setattr(rehearsing, "AFTER_S", 1.0)
+    script = tmp_path / "update.sql"
+    script.write_text(
+        f"\\set id random(1, {ROWS})\nUPDATE orders SET note = 'noted' WHERE id = :id;\n"
+        "SELECT amount FROM orders WHERE id = :id;\n"
+    )
+
+    def run(sql, *options):
+        path = tmp_path / "migration.sql"
+        path.write_text(sql)
+        load = ("-f", str(script), "--rate", "100", "-c", "4", "-L", "100ms")
+        where = ("--target", quoted(shop.keywords), "--from-database", "shop")
+        done = pgpaces("rehearse", str(path), *load, *where, "--json", *options)
+        assert done.out, done.err
+        return done.code, json.loads(done.out)["value"]
+
+    return run
+
+
+HOLD = "BEGIN; LOCK TABLE orders IN SHARE MODE; SELECT pg_sleep(0.5); COMMIT"
+SAFE = "ALTER TABLE orders ADD COLUMN x int"
+
+
+def test_a_lock_that_is_held_blocks_and_its_length_is_measured(rehearse):
+    code, answer = rehearse(HOLD, "--open-transaction", "0", "--no-safer")
+    [only] = answer["passes"]
+    statement = next(each for each in only["statements"] if each["text"].startswith("LOCK"))
+    assert (code, answer["verdict"], only["behind"]) == (30, "blocks", "alone")
+    assert (statement["relation"], statement["mode"]) == ("orders", "ShareLock")
+    assert statement["held_ns"] == pytest.approx(500e6, abs=60e6)
+    assert statement["late"] > 0
+    assert only["causes"].get("migration", 0) >= 0.95 * sum(only["causes"].values())
+    assert only["before"]["due"] > 150
+
+
+def test_a_safe_migration_waits_behind_an_open_transaction_and_a_safer_form_does_not(rehearse):
+    code, answer = rehearse(SAFE, "--open-transaction", "1s")
+    alone, behind, *safer = answer["passes"]
+    assert (alone["verdict"], behind["verdict"], code) == ("safe", "blocks", 30)
+    [statement] = behind["statements"]
+    assert statement["waited_ns"] == pytest.approx(0.8e9, abs=0.15e9)
+    assert statement["holders"] == [f"{migration.HOLDER} (idle in transaction)"]
+    assert [(each["form"], each["behind"], each["verdict"]) for each in safer] == [
+        ("safer", "alone", "safe"),
+        ("safer", "open", "safe"),
+    ]
+    assert answer["proved"]
+    assert answer["safer"] == f"SET lock_timeout = '50ms';\n{SAFE};\n"
+
+
+def test_a_renamed_column_and_a_statement_that_fails_are_failures(rehearse):
+    options = ("--open-transaction", "0", "--no-safer")
+    code, answer = rehearse("ALTER TABLE orders RENAME COLUMN amount TO total", *options)
+    assert (code, answer["verdict"]) == (30, "fails")
+    assert answer["passes"][0]["failed"].keys() == {"42703"}
+    code, answer = rehearse("ALTER TABLE orders ADD CHECK (amount < 9)", *options)
+    assert (code, answer["verdict"]) == (30, "fails")
+    assert answer["passes"][0]["statements"][0]["sqlstate"] == "23514"
+
+
+def test_a_password_is_nowhere_and_nothing_is_left_behind(rehearse, shop, pgpaces):
+    with connect(shop) as admin:
+        admin.execute("CREATE ROLE bob")
+    try:
+        code, answer = rehearse(
+            "ALTER ROLE bob PASSWORD 'hunter2'", "--open-transaction", "0", "--no-safer"
+        )
+        assert (code, answer["verdict"]) == (0, "safe")
+        assert b"hunter2" not in pgpaces.store.read_bytes()
+        shown = pgpaces.well("show").out
+        assert "SAFE" in shown
+        assert "hunter2" not in shown
+        ended = pgpaces("sweep", "--resume", "migration.sql")
+        assert ended.err.startswith(
+            f"pgpaces: error: {sentence('rehearsal-not-resumed', name='migration.sql')}"
+        )
+        with connect(shop) as admin:
+            left = admin.execute(
+                "SELECT datname FROM pg_database WHERE datname LIKE 'pgpaces%run'"
+            ).fetchall()
+            open_ = admin.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pgpaces %'"
+                " AND pid <> pg_backend_pid()"
+            ).fetchone()
+        assert (left, open_) == ([], (0,))
+    finally:
+        with connect(shop) as admin:
+            admin.execute("DROP ROLE bob")
+
+
+# PostgreSQL's documentation, "Explicit Locking": the mode of each on the table.
+MODES = {
+    "ALTER TABLE orders ADD COLUMN x int": "AccessExclusiveLock",
+    "ALTER TABLE orders ALTER COLUMN amount TYPE bigint": "AccessExclusiveLock",
+    "ALTER TABLE orders ALTER COLUMN amount SET NOT NULL": "AccessExclusiveLock",
+    "ALTER TABLE orders ALTER COLUMN amount SET STATISTICS 10": "ShareUpdateExclusiveLock",
+    "ALTER TABLE orders SET (fillfactor = 70)": "ShareUpdateExclusiveLock",
+    "ALTER TABLE orders RENAME COLUMN amount TO total": "AccessExclusiveLock",
+    "ALTER TABLE orders DROP COLUMN note": "AccessExclusiveLock",
+    "ALTER TABLE orders ADD CHECK (amount > 0)": "AccessExclusiveLock",
+    "ALTER TABLE orders ADD FOREIGN KEY (amount) REFERENCES orders NOT VALID":
+        "ShareRowExclusiveLock",
+    "ALTER TABLE orders DISABLE TRIGGER ALL": "ShareRowExclusiveLock",
+    "CREATE INDEX ON orders (amount)": "ShareLock",
+    "CREATE TRIGGER t BEFORE UPDATE ON orders FOR EACH ROW"
+    " EXECUTE FUNCTION suppress_redundant_updates_trigger()": "ShareRowExclusiveLock",
+    "ANALYZE orders": "ShareUpdateExclusiveLock",
+    "REINDEX TABLE orders": "ShareLock",
+    "CLUSTER orders USING orders_pkey": "AccessExclusiveLock",
+    "TRUNCATE orders": "AccessExclusiveLock",
+    "DROP TABLE orders": "AccessExclusiveLock",
+    "UPDATE orders SET note = 'x' WHERE id = 1": "RowExclusiveLock",
+    "DELETE FROM orders WHERE id = 1": "RowExclusiveLock",
+    "INSERT INTO orders VALUES (0)": "RowExclusiveLock",
+    "SELECT FROM orders FOR UPDATE": "RowShareLock",
+    "SELECT count(*) FROM orders": "AccessShareLock",
+    "LOCK TABLE orders IN EXCLUSIVE MODE": "ExclusiveLock",
+}  # fmt: skip
+
+
+def test_the_locks_of_statements_are_those_of_the_documentation_and_rewrites_are_seen(shop):
+    rewrites = set()
+    with connect(shop, "shop") as session:
+        keywords = {**shop.keywords, "dbname": "shop"}
+        for sql, mode in MODES.items():
+            running = migration.Migrating(keywords, lambda: 0)
+            try:
+                [*_, run, _] = running.run([*split(f"BEGIN; {sql}; ROLLBACK")])
+            finally:
+                running.close()
+            found = {kind for relation, kind in run.locks if relation == "orders"}
+            assert mode in found, sql
+            running = migration.Migrating(keywords, lambda: 0)
+            try:
+                session.execute("CREATE TABLE before AS SELECT * FROM orders")
+                [run] = running.run([*split(re.sub(r"\borders\b", "before", sql))])
+            finally:
+                running.close()
+                session.execute("DROP TABLE IF EXISTS before")
+            rewrites |= {sql for name in run.rewritten if name == "before"}
+    assert rewrites == {"ALTER TABLE orders ALTER COLUMN amount TYPE bigint"}
